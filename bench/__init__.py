@@ -1,0 +1,1 @@
+"""How methods are run: suites, data, noise, training, evaluation, store."""

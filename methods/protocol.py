@@ -1,0 +1,169 @@
+"""What a method is: the contract between an adapter and the runner.
+
+An adapter is an `nn.Module` with a frozen `Config` dataclass. Its buffers are its state, its parameters are its own
+scalars, prompts and heads; both travel in `state_dict`. A training step calls it in this order:
+
+    z = encode(towers, rows)              once a micro-batch, row-local, with gradient
+    (all ranks' z are gathered and made leaves)
+    observed = observe(z, batch)          once, without gradient, all B rows on every rank
+    for every tile of anchors:
+        constants = draw(z, observed, anchors)      without gradient
+        terms = loss(z, constants, anchors)         pure; the terms of all tiles sum to the objective
+    (dL/dz is summed over ranks and sent back through the towers)
+    after_step(clock)
+
+`methods` never imports `bench`: the runner knows methods, methods do not know the runner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+
+from torch import Tensor, nn
+
+Tensors = dict[str, Tensor]
+Fidelity = Literal["official-checked", "formula-checked", "derived", "reconstructed"]
+
+
+@dataclass(frozen=True)
+class About:
+    """What a reader wants to know of a method before trusting its row in a table."""
+
+    title: str  #: as printed in tables
+    summary: str  #: two sentences: what it minimises, why that should help
+    paper: str  #: authors, venue, year
+    equations: str  #: where the formula stands in the paper
+    fidelity: Fidelity  #: how the adapter was checked
+    bibtex: str
+    state: str = "none"  #: what it keeps besides the towers, in words
+    note: str = ""  #: where our reading departs from paper or code
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a method may know of the run it is built for. Which pairs are noisy is not among it."""
+
+    rows: int  #: N, number of training rows
+    batch: int  #: B, global batch
+    dim: int  #: D, embedding width
+    seed: int
+    synonyms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: word or phrase -> other names
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Where a step stands in its run."""
+
+    step: int  #: steps done before this one, over all phases
+    phase: str
+    progress: float  #: share of the run's steps done before this one, in [0, 1)
+    epoch: int  #: complete passes over the training rows before this step
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A micro-batch as `encode` sees it: b consecutive rows of the global batch."""
+
+    images: Tensor  #: [b, 3, H, W], normalised
+    tokens: Tensor  #: [b, L] int64, the tokenised captions
+    captions: list[str]  #: b drawn captions
+    ids: Tensor  #: [b] int64, stable training rows 0..N-1
+    positions: Tensor  #: [b] int64, places in the global batch 0..B-1
+    clock: Clock
+    views: tuple[Tensor, ...] = ()  #: `extra_views` further augmentations of the images, each [b, 3, H, W]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The global batch as `observe` sees it; embeddings come beside it."""
+
+    ids: Tensor  #: [B] int64, unique
+    clock: Clock
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Tower forwards per pair in one step (1.0 = every row once). Frozen parts are found by the runner."""
+
+    image: float = 1.0
+    text: float = 1.0
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of training with a fresh optimiser and schedule of its own."""
+
+    name: str = "train"
+    share: float = 1.0  #: of the run's own budget; the shares of all phases sum to 1
+    lr_scale: float = 1.0  #: times the suite's learning rate, for towers (fine-tuning phases)
+    #: receives names such as "towers.visual.conv1.weight" or "method.prompts"
+    trainable: Callable[[str], bool] = lambda name: True
+
+
+class Towers(Protocol):
+    """The two encoders. `visual` and `text` are modules whose parameters a method may freeze or extend."""
+
+    visual: nn.Module
+    text: nn.Module
+    dim: int
+    context_length: int
+
+    def encode_image(self, images: Tensor) -> Tensor:
+        """[b, 3, H, W] -> [b, D], not normalised."""
+
+    def encode_text(self, tokens: Tensor) -> Tensor:
+        """[b, L] -> [b, D], not normalised."""
+
+    def tokenize(self, captions: list[str]) -> Tensor:
+        """b strings -> [b, L] int64, on the towers' device."""
+
+
+@runtime_checkable
+class Method(Protocol):
+    """An adapter. `methods.base.RowWise` and `WholeBatch` provide everything but `encode`-to-`loss`."""
+
+    name: ClassVar[str]  #: as written in suites; equals the file's name
+    about: ClassVar[About]
+    Config: ClassVar[type]  #: frozen dataclass of hyper-parameters
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]]  #: "paper", "official": loss hyper-parameters only
+    reference: ClassVar[str | None]  #: the method whose run it starts from (trained once, shared, charged)
+    whole_batch: ClassVar[bool]  #: its loss needs all B anchors at once
+    score: ClassVar[str]  #: the main score at evaluation, "cosine" or "csd"
+    extra_views: int  #: augmented views beyond the first
+
+    def prepare(self, towers: Towers) -> None:
+        """Change the towers (heads, tokens) before the optimiser is made. Drawn from the global RNG, seeded."""
+
+    def phases(self) -> tuple[Phase, ...]: ...
+
+    def cost(self, phase: str) -> Cost: ...
+
+    def encode(self, towers: Towers, rows: Rows) -> Tensors:
+        """Named tensors with one row per pair, [b, ...]; row-local."""
+
+    def observe(self, z: Tensors, batch: Batch) -> Tensors:
+        """Update the state, return the step's constants. No gradient; same result on every rank."""
+
+    def draw(self, z: Tensors, observed: Tensors, anchors: slice) -> Tensors:
+        """Constants of one tile that would take B x B at once (weights). No gradient; counter-based draws."""
+
+    def loss(self, z: Tensors, observed: Tensors, anchors: slice) -> Tensors:
+        """Scalar terms of these anchors (as image and as text anchors); over all tiles they sum to the objective."""
+
+    def monitor(self, z: Tensors, observed: Tensors) -> Mapping[str, float]:
+        """Numbers to log beside the terms; no gradient."""
+
+    def after_step(self, clock: Clock) -> None: ...
+
+    def end_epoch(self, epoch: int) -> None: ...
+
+    def image_features(self, towers: Towers, images: Tensor) -> Tensors:
+        """Evaluation: {"embedding": [b, D] unit} and, for probabilistic methods, {"logvar": [b, D]}."""
+
+    def text_features(self, towers: Towers, tokens: Tensor) -> Tensors:
+        """As `image_features`, for texts."""
+
+    def confidence(self, image: Tensors, text: Tensors) -> Tensor:
+        """[n] how clean each pair seems, higher = cleaner, from matched rows of features."""
