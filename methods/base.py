@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from methods.protocol import About, Batch, Clock, Cost, Facts, Phase, Rows, Tensors, Towers
 
+Presets = Mapping[str, Mapping[str, Any]]
 BLOCK = 32  #: anchors that share one random stream; ranks and tiles hold whole blocks
 
 
@@ -22,7 +23,7 @@ class Adapter(nn.Module):
     name: ClassVar[str]
     about: ClassVar[About]
     Config: ClassVar[type]
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    presets: ClassVar[Presets] = {}
     reference: ClassVar[str | None] = None
     whole_batch: ClassVar[bool] = False
     score: ClassVar[str] = "cosine"
@@ -41,6 +42,9 @@ class Adapter(nn.Module):
 
     def cost(self, phase: str) -> Cost:
         return Cost()
+
+    def options(self, name: str) -> Mapping[str, float]:
+        return {}
 
     def encode(self, towers: Towers, rows: Rows) -> Tensors:
         return {
@@ -89,7 +93,7 @@ class WholeBatch(Adapter):
 class LogitScale(nn.Module):
     """a = e^rho: learnable (no decay, clamped to [0, ln 100] after every step) or fixed at 1/temperature.
 
-    SPEC 0.5: rho starts at ln(1/0.07) as in CLIP (Radford et al. 2021, 2.5).
+    rho starts at ln(1/0.07) as in CLIP (Radford et al. 2021, Section 2.5).
     """
 
     def __init__(self, temperature: float = 0.07, learnable: bool = True) -> None:
@@ -111,11 +115,72 @@ class LogitScale(nn.Module):
             self.rho.clamp_(0.0, math.log(100.0))
 
 
+def check(config: object, name: str, ok: bool, allowed: str) -> None:
+    """Refuse a hyper-parameter: ValueError naming the field, its value and what is allowed."""
+    if not ok:
+        raise ValueError(f"{type(config).__name__}.{name} = {getattr(config, name)!r}, but it must be {allowed}")
+
+
+def check_scale(config: Any) -> None:
+    """The two fields of every method whose logit scale starts at 1/temperature."""
+    check(config, "temperature", 0 < config.temperature < math.inf, "a finite number > 0")
+    check(config, "learnable_scale", isinstance(config.learnable_scale, bool), "true or false")
+
+
+def wide(x: Tensor) -> Tensor:
+    """`x` in at least single precision; fp64 stays fp64."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def similarities(anchors: Tensor, candidates: Tensor) -> Tensor:
+    """[n, D] and [B, D] -> [n, B] inner products in at least fp32."""
+    return wide(anchors) @ wide(candidates).T
+
+
+def info_nce(
+    z: Tensors, scale: Tensor, anchors: slice, image_labels: Tensor | None = None, text_labels: Tensor | None = None
+) -> Tensor:
+    """These anchors' share of 1/2 [CE(l, y) + CE(l^T, y')], l = scale * <v_i, t_j> (Radford et al. 2021, Figure 3).
+
+    Labels are [B] positions in the global batch, one for each image and each text; default: its own partner.
+    """
+    total = z["image"].shape[0]
+    own = torch.arange(anchors.start, anchors.stop, device=z["image"].device)
+    image_targets = own if image_labels is None else image_labels[anchors]
+    text_targets = own if text_labels is None else text_labels[anchors]
+    by_image = scale * similarities(z["image"][anchors], z["text"])
+    by_text = scale * similarities(z["text"][anchors], z["image"])
+    losses = F.cross_entropy(by_image, image_targets, reduction="sum")
+    losses = losses + F.cross_entropy(by_text, text_targets, reduction="sum")
+    return losses / (2 * total)
+
+
+def pair_decisions(logits: Tensor, anchors: slice) -> Tensor:
+    """Sum of -ln sigma(y_ij z_ij) over [n, B] logits z; y = +1 where a row of the tile meets its partner, else -1."""
+    rows = torch.arange(anchors.start, anchors.stop, device=logits.device)
+    own = rows[:, None] == torch.arange(logits.shape[1], device=logits.device)
+    return -F.logsigmoid(torch.where(own, logits, -logits)).sum()
+
+
+def portion(share: float, total: int) -> int:
+    """floor(share * total) as in exact arithmetic: 0.29 of 100 is 29 although the product of the floats is less."""
+    return math.floor(share * total + 1e-9)
+
+
+def stream_key(seed: int, purpose: str, *key: int) -> int:
+    """63 bits keyed by (seed, purpose, key): what any counter-based draw is seeded with."""
+    text = repr((seed, purpose, key)).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
+
+
 def stream(seed: int, purpose: str, *key: int, device: torch.device | str = "cpu") -> torch.Generator:
     """A generator keyed by (seed, purpose, key): the same numbers on any rank, in any order of calls."""
-    text = repr((seed, purpose, key)).encode()
-    value = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
-    return torch.Generator(device=device).manual_seed(value)
+    return torch.Generator(device=device).manual_seed(stream_key(seed, purpose, *key))
+
+
+def spans(total: int, size: int = 1024) -> list[slice]:
+    """Consecutive slices of at most `size` rows, so that a pass over all B anchors takes memory linear in B."""
+    return [slice(start, min(start + size, total)) for start in range(0, total, size)]
 
 
 def blocks(anchors: slice) -> list[tuple[int, slice]]:

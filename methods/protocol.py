@@ -99,7 +99,7 @@ class Phase:
     share: float = 1.0  #: of the run's own budget; the shares of all phases sum to 1
     lr_scale: float = 1.0  #: times the suite's learning rate, for towers (fine-tuning phases)
     #: receives names such as "towers.visual.conv1.weight" or "method.prompts"
-    trainable: Callable[[str], bool] = lambda name: True
+    trainable: Callable[[str], bool] = lambda _: True
 
 
 class Towers(Protocol):
@@ -139,6 +139,9 @@ class Method(Protocol):
     def phases(self) -> tuple[Phase, ...]: ...
 
     def cost(self, phase: str) -> Cost: ...
+
+    def options(self, name: str) -> Mapping[str, float]:
+        """{"lr": ..., "weight_decay": ...} for a parameter this method added ("method.*"); {} takes the suite's."""
 
     def encode(self, towers: Towers, rows: Rows) -> Tensors:
         """Named tensors with one row per pair, [b, ...]; row-local."""

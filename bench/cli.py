@@ -1,0 +1,274 @@
+"""The verbs of the command line: arguments and printing. Whatever is heavy is imported by the verb that needs it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bench.errors import UserError
+
+if TYPE_CHECKING:
+    from bench.data import Pairs
+    from bench.data.noise import NoiseManifest
+    from bench.launch.local import Summary
+    from bench.run import Planned
+    from bench.store import Store
+    from bench.suite import Suite
+
+INTERRUPTED = 75  #: exit code: stopped on request, the same command resumes
+
+app = typer.Typer(
+    help="Compare noise-robust contrastive image-text learning methods: same budget, same noise, more than chance.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+noise = typer.Typer(help="Look at the noise of a suite.", no_args_is_help=True)
+app.add_typer(noise, name="noise")
+
+SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="A YAML file, or the name of a shipped suite.")]
+Results = Annotated[Path, typer.Option("--results", metavar="DIR", help="Where results are stored.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="A.B=VALUE", help="Change a value of the suite, as in --set train.lr=1e-3."),
+]
+Plugins = Annotated[
+    list[str] | None, typer.Option("--plugin", metavar="FILE", help="A file with one more method in it.")
+]
+RESULTS = Path("results")
+
+
+@app.command()
+def run(
+    suite: SuiteName,
+    results: Results = RESULTS,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="LABEL", help="Only this method; may be repeated.")
+    ] = None,
+    seeds: Annotated[str, typer.Option("--seeds", metavar="0,1", help="Only these of the suite's seeds.")] = "",
+    overrides: Overrides = None,
+    plugin: Plugins = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be run and what it would take; run nothing.")
+    ] = False,
+) -> None:
+    """Train and evaluate what is missing of a suite, then write its report.
+
+    Runs already stored are not run again; an interrupted run goes on where it stopped.
+    Exit codes: 0 all done, 1 a run failed, 2 bad input, 75 interrupted (the same command resumes).
+    """
+    _load_plugins(plugin)
+    from bench.suite import load_suite
+
+    chosen = load_suite(suite, overrides or ()).select(only or (), _numbers(seeds))
+    store = _store(results)
+    if dry_run:
+        _dry_run(chosen, store)
+        return
+    from bench import progress
+    from bench.launch.local import run_all
+
+    planned = _planned(chosen, store)
+    with progress.on() as shown:
+        summary = run_all(planned, store, shown)
+    for path in _report(chosen.name, store):
+        typer.echo(path)
+    raise typer.Exit(_conclude(summary, suite))
+
+
+@app.command()
+def report(suite: SuiteName, results: Results = RESULTS) -> None:
+    """Write tables, figures and the HTML page of a suite from stored results. Works while runs are still going."""
+    store = _store(results)
+    for path in _report(_suite_name(suite, store), store):
+        typer.echo(path)
+
+
+@app.command()
+def status(suite: SuiteName, results: Results = RESULTS) -> None:
+    """Show which runs of a suite are done, running, failed or missing."""
+    from reports.status import status as rows_of
+
+    from bench.show import columns
+
+    store = _store(results)
+    rows = rows_of(_suite_name(suite, store), store)
+    for line in columns([list(map(str, row)) for row in rows]):
+        typer.echo(line)
+
+
+@app.command()
+def show(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or enough of its beginning.")],
+    results: Results = RESULTS,
+) -> None:
+    """Show everything about one run: status, settings, ledger, environment, records."""
+    from bench.show import describe, find_run
+
+    typer.echo(describe(find_run(_store(results), run)))
+
+
+@app.command()
+def compare(
+    suite: SuiteName,
+    a: Annotated[str, typer.Argument(metavar="A", help="A method's label.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The label it is compared with.")],
+    results: Results = RESULTS,
+) -> None:
+    """Say how two methods of a suite differ: difference, interval, p-value and cost per metric, and a verdict."""
+    from reports.compare import compare as compared
+
+    store = _store(results)
+    typer.echo(compared(_suite_name(suite, store), store, a, b).text())
+
+
+@app.command()
+def methods(plugin: Plugins = None) -> None:
+    """List the methods: paper, fidelity, what they keep, what a step costs, their presets."""
+    _load_plugins(plugin)
+    from bench.catalogue import catalogue
+
+    typer.echo(catalogue())
+
+
+@noise.command("show")
+def noise_show(
+    suite: SuiteName,
+    rate: Annotated[
+        float | None, typer.Option("--rate", help="One of the suite's rates; default: the highest.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="One of the suite's seeds; default: the first.")] = None,
+    count: Annotated[int, typer.Option("--count", min=1, help="Corrupted pairs to show.")] = 20,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page with the pictures as well.")
+    ] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Show corrupted pairs of a suite: the picture's own caption and the one it got."""
+    from bench.data.noise_page import noise_page, noise_text
+    from bench.suite import load_suite
+
+    pairs, manifest = _manifest(load_suite(suite, overrides or (), check_methods=False), rate, seed)
+    typer.echo(noise_text(pairs, manifest, count), nl=False)
+    if html is not None:
+        html.write_text(noise_page(pairs, manifest, count), encoding="utf-8")
+        typer.echo(html)
+
+
+def _manifest(suite: Suite, rate: float | None, seed: int | None) -> tuple[Pairs, NoiseManifest]:
+    """The training pairs and one of the suite's noise manifests."""
+    from bench.data import load
+    from bench.data.noise import shuffled_captions
+
+    if suite.noise.kind != "shuffled_captions":
+        raise UserError(
+            f"suite {suite.name}: {suite.noise.kind} draws anew in every step; there is no fixed set to show"
+        )
+    rate = max(suite.noise.rates) if rate is None else rate
+    seed = suite.seeds[0] if seed is None else seed
+    for option, value, known in (("--rate", rate, suite.noise.rates), ("--seed", seed, suite.seeds)):
+        if value not in known:
+            raise UserError(f"{option} {value}: suite {suite.name} has {', '.join(map(str, known))}")
+    pairs = load(f"{suite.data.name}/train", suite.data.size)
+    return pairs, shuffled_captions(pairs, rate, seed)
+
+
+def _planned(suite: Suite, store: Store) -> list[Planned]:
+    """The selected runs with ids and steps; writes the plan of the whole suite."""
+    from bench import plan, steps
+
+    planned = steps.plan(suite.select().runs(), store)
+    store.write_plan(suite.name, plan.build(suite, planned))
+    chosen = {run.key for run in suite.runs()}
+    return [one for one in planned if one.run.key in chosen]
+
+
+def _conclude(summary: Summary, suite: str) -> int:
+    """Say in one line how it went; the exit code that says the same."""
+    counts = {
+        "done": len(summary.done),
+        "done before": len(summary.skipped),
+        "failed": len(summary.failed),
+        "busy in another process": len(summary.busy),
+    }
+    typer.echo(", ".join(f"{count} {what}" for what, count in counts.items() if count) or "nothing done")
+    if summary.interrupted:
+        typer.echo(f"interrupted; resume with: bench run {suite}", err=True)
+        return INTERRUPTED
+    if summary.failed:
+        typer.echo(f"bench status {suite} says which runs failed, bench show RUN why", err=True)
+        return 1
+    return 0
+
+
+def _dry_run(suite: Suite, store: Store) -> None:
+    from bench.launch.local import is_complete
+    from bench.show import SHORT, columns
+
+    rows = [("run", "stored", "steps", "")]
+    for one in _planned(suite, store):
+        stored = "complete" if is_complete(one, store) else store.run(one.id).status()["state"]
+        rows.append((one.id[:SHORT], stored, f"{one.resolved.steps:,}", one.run.title))
+    for line in columns(rows):
+        typer.echo(line)
+
+
+def _store(results: Path) -> Store:
+    from bench.store import Store
+
+    return Store(results)
+
+
+def _report(name: str, store: Store) -> list[str]:
+    """Build a suite's report; returns what was written."""
+    from reports.build import build
+
+    return [str(path) for path in build(name, store).paths]
+
+
+def _suite_name(suite: str, store: Store) -> str:
+    """The name of a suite given by file or name; a note where its plan was made from other settings.
+
+    A suite whose file is gone can still be reported on by name.
+    """
+    from bench import resources
+
+    plan = store.plan(suite) if Path(suite).name == suite else None
+    if plan is not None and not resources.is_suite(suite):
+        return suite
+    from bench.suite import load_suite
+
+    loaded = load_suite(suite, check_methods=False)
+    plan = store.plan(loaded.name)
+    if plan is not None and plan["suite_hash"] != loaded.hash:
+        note = f"note: the last plan of {loaded.name} was made from other settings than {suite} has now"
+        typer.echo(f"{note}; 'bench run {suite} --dry-run' brings it up to date", err=True)
+    return loaded.name
+
+
+def _load_plugins(files: list[str] | None) -> None:
+    from bench import discovery
+
+    for file in files or ():
+        discovery.add_plugin(file)
+
+
+def _numbers(text: str) -> list[int]:
+    """ "0,1" -> [0, 1]."""
+    try:
+        return [int(part) for part in text.split(",")] if text.strip() else []
+    except ValueError as error:
+        raise UserError(f"--seeds {text}: should be whole numbers with commas between, as in --seeds 0,1") from error
+
+
+def main() -> None:
+    """The `bench` command."""
+    try:
+        app(prog_name="bench")
+    except UserError as error:
+        typer.echo(str(error), err=True)
+        sys.exit(2)

@@ -1,0 +1,49 @@
+"""Data: pairs of images and captions, noise manifests, sample order, augmentation."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from functools import lru_cache
+
+from bench.data import digits, emoji
+from bench.data.pairs import MemoryPairs, Pairs
+from bench.errors import UserError
+
+__all__ = ["TEMPLATES", "MemoryPairs", "Pairs", "evaluation_captions", "load", "names", "synonyms"]
+
+#: prompt ensembles for zero-shot by data family (the part of a set's name before "/"); "{}" is the class name
+TEMPLATES: Mapping[str, tuple[str, ...]] = {"emoji": emoji.TEMPLATES, "digits": digits.TEMPLATES}
+_FAMILIES = {"emoji": emoji, "digits": digits}
+
+
+def names() -> tuple[str, ...]:
+    """All data sets that `load` knows."""
+    return tuple(f"{family}/{split}" for family, module in _FAMILIES.items() for split in module.SETS)
+
+
+@lru_cache(maxsize=None)
+def load(name: str, size: int = 64) -> Pairs:
+    """A data set by name at `size` px, read once a process. Raises UserError on an unknown name or size."""
+    if name not in names():
+        near = difflib.get_close_matches(name, names(), n=1, cutoff=0.0)
+        raise UserError(f"data set {name!r} is unknown; did you mean {near[0]!r}? There are: {', '.join(names())}")
+    family, split = name.split("/")
+    return _FAMILIES[family].load(split, size)
+
+
+def evaluation_captions(pairs: Pairs, k: int = 5) -> list[tuple[str, ...]]:
+    """Exactly k texts for every row: its first k captions; prompts of the first one, then repeats, where they are fewer."""
+    templates = TEMPLATES.get(pairs.name.split("/")[0], ("{}",))
+    result = []
+    for row in range(len(pairs)):
+        captions = pairs.captions(row)
+        prompts = [template.replace("{}", captions[0]) for template in templates]
+        texts = tuple(dict.fromkeys([*captions, *prompts]))
+        result.append((texts * k)[:k] if len(texts) < k else texts[:k])
+    return result
+
+
+def synonyms(name: str) -> dict[str, tuple[str, ...]]:
+    """Names of the training concepts of a data set -> their other names; empty where a family has none."""
+    return emoji.synonyms() if name.split("/")[0] == "emoji" else {}

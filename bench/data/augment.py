@@ -1,0 +1,77 @@
+"""Augmentation of training images: keyed by (seed, row, epoch, view), whatever else is in the batch."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+
+from bench.data import counter
+from bench.data.pairs import Ints, Pixels
+from bench.errors import UserError
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Ranges of uniform draws. Lengths are shares of the image's side, angles degrees."""
+
+    shift: float
+    zoom: float  #: factor in [1 - zoom, 1 + zoom]
+    turn: float
+    flip: bool  #: left-right, one time in two
+    shade: float  #: all ink times a factor in [1 - shade, 1 + shade]
+    tint: float  #: the ink of each channel, likewise
+
+
+RECIPES: dict[str, Recipe | None] = {
+    "none": None,
+    "emoji": Recipe(shift=0.12, zoom=0.15, turn=12.0, flip=True, shade=0.15, tint=0.1),
+    "digits": Recipe(shift=0.1, zoom=0.1, turn=10.0, flip=False, shade=0.0, tint=0.0),
+}
+
+
+def augment(images: Pixels, rows: Ints, epoch: int, seed: int, view: int = 0, recipe: str = "emoji") -> Pixels:
+    """uint8 [b, H, W, 3] -> uint8 [b, H, W, 3]; what leaves the frame is lost, what enters is white.
+
+    Bilinear affine warp, then ink (white minus colour) is scaled. `view` numbers further views of the same image.
+    """
+    if recipe not in RECIPES:
+        near = difflib.get_close_matches(recipe, RECIPES, n=1, cutoff=0.0)
+        raise UserError(f"augment is {recipe!r}; did you mean {near[0]!r}? There are: {', '.join(RECIPES)}")
+    ranges = RECIPES[recipe]
+    if ranges is None or not len(images):
+        return images
+    draws = counter.uniforms(counter.word(seed, "augment", epoch, view), rows, 9).astype(np.float64)
+    span = 2 * draws - 1  # [-1, 1)
+    ink = torch.from_numpy(255 - images).permute(0, 3, 1, 2).float().contiguous()
+    grid = _grid(_affine(span, draws, ranges), *images.shape[1:3])
+    ink = F.grid_sample(ink, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+    gain = (1 + ranges.shade * span[:, 5:6]) * (1 + ranges.tint * span[:, 6:9])
+    ink.mul_(torch.from_numpy(gain).float()[:, :, None, None]).round_().clamp_(0, 255)
+    return np.asarray(255 - ink.to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy())
+
+
+def _affine(span: Floats, draws: Floats, ranges: Recipe) -> torch.Tensor:
+    """[6, b, 1, 1]: coefficients xx, xy, x, yx, yy, y from output to input coordinates, both in [-1, 1]."""
+    zoom = 1 + ranges.zoom * span[:, 0]
+    angle = math.radians(ranges.turn) * span[:, 1]
+    mirror = np.where(draws[:, 2] < 0.5, -1.0, 1.0) if ranges.flip else 1.0
+    cos, sin = np.cos(angle) / zoom, np.sin(angle) / zoom
+    shift = 2 * ranges.shift * span[:, 3:5]
+    rows = np.stack([cos * mirror, -sin, shift[:, 0], sin * mirror, cos, shift[:, 1]])
+    return torch.from_numpy(rows).float()[:, :, None, None]
+
+
+def _grid(affine: torch.Tensor, height: int, width: int) -> torch.Tensor:
+    """[b, H, W, 2] sampling points. Element by element: a matrix product may round differently in another batch."""
+    xx, xy, x, yx, yy, y = affine
+    across = ((torch.arange(width) * 2 + 1) / width - 1)[None, None, :]
+    down = ((torch.arange(height) * 2 + 1) / height - 1)[None, :, None]
+    return torch.stack([xx * across + xy * down + x, yx * across + yy * down + y], dim=-1)

@@ -1,0 +1,248 @@
+"""Noise: which training pairs are wrong, how, and where their captions come from.
+
+Two kinds, never mixed. *Shuffled captions* are wrong for the whole run: a manifest names corrupted rows and donors.
+*Resampled positives* are drawn anew in every step inside the batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.data import counter
+from bench.data.pairs import Ints, Pairs
+from bench.errors import UserError
+
+SHUFFLED, RESAMPLED, IMPORTED = "shuffled_captions", "resampled_positives", "imported"
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseManifest:
+    """Corrupted rows and their donors: row rows[i] takes the captions of row donors[i]."""
+
+    kind: str
+    rate: float  #: as asked for
+    seed: int
+    n: int  #: number of training rows
+    rows: Ints  #: [m], rising
+    donors: Ints  #: [m]
+    keys: tuple[str, ...]
+    donor_keys: tuple[str, ...]
+    realised_rate: float  #: share of the n rows that have no correct caption left
+
+    @cached_property
+    def content_hash(self) -> str:
+        """sha256 over what the manifest does: number of rows, keys and donor keys."""
+        digest = hashlib.sha256(repr((self.n, len(self.keys))).encode())
+        for keys in (self.keys, self.donor_keys):
+            digest.update("\0".join(keys).encode())
+            digest.update(b"\0\0")
+        return digest.hexdigest()
+
+    def donors_of(self, rows: Ints) -> Ints:
+        """[b] rows -> [b] rows whose captions they take: themselves where they are clean."""
+        if not len(self.rows):
+            return rows
+        at = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
+        return np.where(self.rows[at] == rows, self.donors[at], rows)
+
+    def check(self, pairs: Pairs) -> None:
+        """Raise UserError unless the manifest was made for these pairs."""
+        right = len(pairs) == self.n and all(
+            pairs.keys[row] == key
+            for rows, keys in ((self.rows, self.keys), (self.donors, self.donor_keys))
+            for row, key in zip(rows.tolist(), keys, strict=True)
+        )
+        if not right:
+            raise UserError(f"noise manifest ({self.n} rows) was not made for {pairs.name} ({len(pairs)} rows)")
+
+    def save(self, path: Path) -> None:
+        """Parquet: key, donor_key, row, donor_row; kind, rate, seed and the rest in the schema's metadata."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        about = {"kind": self.kind, "rate": self.rate, "seed": self.seed, "n": self.n}
+        about["realised_rate"] = self.realised_rate
+        columns = {"key": self.keys, "donor_key": self.donor_keys}
+        arrays = {name: pa.array(values, pa.string()) for name, values in columns.items()}
+        table = pa.table({**arrays, "row": self.rows, "donor_row": self.donors})
+        pq.write_table(table.replace_schema_metadata({"noise": json.dumps(about)}), path)
+
+    @classmethod
+    def load(cls, path: Path) -> NoiseManifest:
+        """Read what `save` wrote. Raises UserError when the file is something else."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            table = pq.read_table(path)
+            about = json.loads((table.schema.metadata or {})[b"noise"])
+            rows, donors = (table[name].to_numpy().astype(np.int64) for name in ("row", "donor_row"))
+            keys, donor_keys = (tuple(table[name].to_pylist()) for name in ("key", "donor_key"))
+            return cls(rows=rows, donors=donors, keys=keys, donor_keys=donor_keys, **about)
+        except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{path}: not a noise manifest ({error}); `bench run` writes them as Parquet") from error
+
+
+def shuffled_captions(pairs: Pairs, rate: float, seed: int) -> NoiseManifest:
+    """Corrupt the round(rate * n) rows with the smallest keyed hash of their key: rates nest, file order is nothing.
+
+    In the order of those hashes each row takes the captions of the next, one cycle over all corrupted rows; a donor
+    with the same caption set is passed over and serves later. Raises UserError when no such cycle exists.
+    """
+    _check_rate(rate)
+    n = len(pairs)
+    count = round(rate * n)
+    order = _hash_order(pairs.keys, seed)[:count]
+    cycle = _cycle(order.tolist(), _caption_sets(pairs, order).tolist(), f"{pairs.name} at rate {rate:g}")
+    rows, donors = cycle, np.roll(cycle, -1)
+    return _manifest(pairs, SHUFFLED, rate, seed, rows, donors)
+
+
+def import_ncr(path: Path, pairs: Pairs) -> NoiseManifest:
+    """Read an index file as NCR (Huang et al., NeurIPS 2021) and DECL (Qin et al., ACM MM 2022) publish them.
+
+    A NumPy array over captions in the data set's order; entry i is the image that caption i is trained with, images
+    counted 0..n/c - 1 and caption i belonging to image i // c. `pairs` must have one row a caption, keys in the same
+    order. A row keeps its image: it takes the caption that the file gives to that image.
+    """
+    try:
+        index = np.load(path, allow_pickle=False).astype(np.int64)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: not a NumPy index file ({error})") from error
+    n = len(pairs)
+    if index.shape != (n,) or not n or index.min() < 0 or index.max() >= n:
+        raise UserError(f"{path}: shape {index.shape} with {n} pairs in {pairs.name}; need one image index a pair")
+    own = np.arange(n) // max(1, round(n / (int(index.max()) + 1)))
+    wrong = np.flatnonzero(index != own)
+    donors = wrong[np.argsort(index[wrong], kind="stable")]
+    if not np.array_equal(own[wrong], index[donors]):
+        raise UserError(f"{path}: images are not permuted among captions; this is no index file of {pairs.name}")
+    return _manifest(pairs, IMPORTED, len(wrong) / n, -1, wrong, donors)
+
+
+def noisy_mask(manifest: NoiseManifest, n: int) -> npt.NDArray[np.bool_]:
+    """bool [n], true where a row is corrupted."""
+    mask = np.zeros(n, bool)
+    mask[manifest.rows] = True
+    return mask
+
+
+@dataclass(frozen=True)
+class Resampled:
+    """Resampled positives: in every step floor(rate * B) rows of the batch take the caption of a row drawn in it."""
+
+    rate: float
+    seed: int
+    kind: str = RESAMPLED
+
+    def __post_init__(self) -> None:
+        _check_rate(self.rate)
+
+    def donors_in_batch(self, step: int, batch: int) -> Ints:
+        """int64 [batch]: the position whose caption each row takes. A draw is uniform and may hit the row itself."""
+        positions = np.arange(batch, dtype=np.int64)
+        drawn = counter.words(counter.word(self.seed, "resampled", step), positions, 2)
+        count = int(self.rate * batch + 1e-9)  # 0.29 * 100 is 28.999... in binary and means 29
+        chosen = np.argsort(drawn[:, 0], kind="stable")[:count]
+        positions[chosen] = counter.below(np.full(len(chosen), batch), drawn[chosen, 1])
+        return positions
+
+
+def caption_choice(counts: Ints, rows: Ints, epoch: int, seed: int) -> Ints:
+    """int64 [b]: which of counts[i] texts row rows[i] draws in an epoch; keyed by (seed, row, epoch) alone."""
+    return counter.below(counts, counter.words(counter.word(seed, "captions", epoch), rows)[:, 0])
+
+
+def draw_captions(pairs: Pairs, manifest: NoiseManifest | None, rows: Ints, epoch: int, seed: int) -> list[str]:
+    """The captions that `rows` [b] train with in an epoch; a corrupted row draws from its donor's texts."""
+    sources = rows if manifest is None else manifest.donors_of(rows)
+    texts = [pairs.captions(row) for row in sources.tolist()]
+    choice = caption_choice(np.array([len(t) for t in texts], np.int64), rows, epoch, seed)
+    return [t[i] for t, i in zip(texts, choice.tolist(), strict=True)]
+
+
+def caption_of(pairs: Pairs, manifest: NoiseManifest | None, row: int, epoch: int, seed: int) -> str:
+    """`draw_captions` for one row."""
+    return draw_captions(pairs, manifest, np.array([row], np.int64), epoch, seed)[0]
+
+
+def _check_rate(rate: float) -> None:
+    if not 0.0 <= rate <= 1.0:
+        raise UserError(f"noise rate is {rate:g}; it must lie between 0 and 1")
+
+
+def _hash_order(keys: Sequence[str], seed: int) -> Ints:
+    """Rows by the keyed hash of their key; equal hashes by key."""
+    salt = hashlib.blake2b(str(seed).encode(), digest_size=16).digest()
+    hashes = (hashlib.blake2b(key.encode(), digest_size=8, key=salt).digest() for key in keys)
+    drawn = np.fromiter((int.from_bytes(h, "big") for h in hashes), np.uint64, len(keys))
+    return np.argsort(drawn, kind="stable").astype(np.int64)
+
+
+def _caption_sets(pairs: Pairs, rows: Ints) -> npt.NDArray[np.uint64]:
+    """[m] numbers that are equal where rows have the same set of captions."""
+    sets = (repr(sorted(set(pairs.captions(row)))).encode() for row in rows.tolist())
+    digests = (hashlib.blake2b(s, digest_size=8).digest() for s in sets)
+    return np.fromiter((int.from_bytes(d, "big") for d in digests), np.uint64, len(rows))
+
+
+def _cycle(rows: list[int], kinds: list[int], what: str) -> Ints:
+    """Rows in nearly their order such that neighbours, last and first included, differ in kind.
+
+    A row of the same kind as the one before it waits and goes in after the next row of another kind. What still waits
+    at the end is one kind only; it is put between neighbours that are both of other kinds. There are enough of these
+    places exactly when no kind holds more than half of the rows.
+    """
+    placed: list[int] = []  # places in `rows`
+    waiting: list[int] = []  # all of the kind that was placed last
+    for i, kind in enumerate(kinds):
+        if placed and kind == kinds[placed[-1]]:
+            waiting.append(i)
+            continue
+        placed.append(i)
+        if waiting:
+            placed.append(waiting.pop())
+    if len(placed) > 1 and kinds[placed[0]] == kinds[placed[-1]]:
+        waiting.append(placed.pop())
+    if waiting:
+        kind = kinds[waiting[0]]
+        spread: list[int] = []
+        for here, after in pairwise([*placed, placed[0]]):
+            spread.append(here)
+            if waiting and kind not in (kinds[here], kinds[after]):
+                spread.append(waiting.pop())
+        placed = spread
+    if waiting or len(placed) == 1:
+        raise UserError(
+            f"{what}: {len(rows)} rows cannot swap captions, more than half of them have the same ones; change the rate"
+        )
+    return np.array([rows[i] for i in placed], dtype=np.int64)
+
+
+def _manifest(pairs: Pairs, kind: str, rate: float, seed: int, rows: Ints, donors: Ints) -> NoiseManifest:
+    order = np.argsort(rows, kind="stable")
+    rows, donors = rows[order], donors[order]
+    lost = sum(
+        set(pairs.captions(row)).isdisjoint(pairs.captions(donor))
+        for row, donor in zip(rows.tolist(), donors.tolist(), strict=True)
+    )
+    return NoiseManifest(
+        kind=kind,
+        rate=rate,
+        seed=seed,
+        n=len(pairs),
+        rows=rows,
+        donors=donors,
+        keys=tuple(pairs.keys[row] for row in rows.tolist()),
+        donor_keys=tuple(pairs.keys[row] for row in donors.tolist()),
+        realised_rate=lost / max(1, len(pairs)),
+    )

@@ -1,0 +1,76 @@
+"""Corrupted pairs to look at: as text, and as one HTML page with the pictures in it."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+
+import numpy as np
+from PIL import Image
+
+from bench.data.noise import NoiseManifest
+from bench.data.pairs import Pairs
+
+STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; margin: 0 auto; max-width: 62rem; padding: 1.5rem; color: #1c1c1e; background: #fff }
+h1 { font-size: 1.35rem; margin: 0 0 .3rem } p { margin: 0 0 1rem; color: #555 }
+ol { list-style: none; margin: 0; padding: 0; display: grid; gap: .8rem; grid-template-columns: repeat(auto-fill, minmax(18rem, 1fr)) }
+li { border: 1px solid #ddd; border-radius: 8px; padding: .7rem; display: grid; gap: .2rem .8rem; grid-template-columns: 72px 1fr; align-items: start }
+img { width: 72px; height: 72px; grid-row: span 3; image-rendering: auto }
+.right { color: #777; text-decoration: line-through } .wrong { font-weight: 600 }
+.key { font: 12px ui-monospace, monospace; color: #707070; overflow-wrap: anywhere }
+@media (prefers-color-scheme: dark) { body { background: #16181c; color: #eee } p, .right { color: #aaa } li { border-color: #3a3d44 } }
+"""
+
+
+def shown(manifest: NoiseManifest, limit: int) -> list[int]:
+    """At most `limit` places of the manifest, spread evenly over it."""
+    count = min(limit, len(manifest.rows))
+    return [i * len(manifest.rows) // count for i in range(count)]
+
+
+def summary(pairs: Pairs, manifest: NoiseManifest) -> str:
+    """What was corrupted, in one sentence."""
+    return (
+        f"{manifest.kind}, rate {manifest.rate:g}, seed {manifest.seed}: {len(manifest.rows)} of {manifest.n} pairs of "
+        f"{pairs.name} take another pair's captions; {manifest.realised_rate:.1%} have no correct caption left "
+        f"(manifest {manifest.content_hash[:16]})"
+    )
+
+
+def noise_text(pairs: Pairs, manifest: NoiseManifest, limit: int) -> str:
+    """The summary, then one line a pair: key, own first caption, donor's first caption, donor's key."""
+    lines = [summary(pairs, manifest)]
+    for i in shown(manifest, limit):
+        own, given = (pairs.captions(int(rows[i]))[0] for rows in (manifest.rows, manifest.donors))
+        lines.append(f"{manifest.keys[i]}  {own!r} -> {given!r}  from {manifest.donor_keys[i]}")
+    return "\n".join(lines) + "\n"
+
+
+def noise_page(pairs: Pairs, manifest: NoiseManifest, limit: int) -> str:
+    """A self-contained HTML page of corrupted pairs: picture, own caption struck out, captions it trains with."""
+    places = shown(manifest, limit)
+    images = pairs.images(manifest.rows[np.array(places, dtype=np.int64)])
+    items = "\n".join(_item(pairs, manifest, i, image) for i, image in zip(places, images, strict=True))
+    title = f"Noise in {html.escape(pairs.name)}"
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
+        f"<p>{html.escape(summary(pairs, manifest))}. Shown: {len(places)}.</p>\n<ol>\n{items}\n</ol>\n</body>\n</html>\n"
+    )
+
+
+def _item(pairs: Pairs, manifest: NoiseManifest, i: int, image: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> str:
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, "PNG")
+    picture = base64.b64encode(buffer.getvalue()).decode()
+    own, given = pairs.captions(int(manifest.rows[i])), pairs.captions(int(manifest.donors[i]))
+    key, donor = html.escape(manifest.keys[i]), html.escape(manifest.donor_keys[i])
+    return (
+        f'<li><img alt="{html.escape(own[0])}" src="data:image/png;base64,{picture}">'
+        f'<span class="right">{html.escape(own[0])}</span>'
+        f'<span class="wrong" title="{html.escape(" | ".join(given))}">{html.escape(given[0])}</span>'
+        f'<span class="key">{key} &larr; {donor}</span></li>'
+    )

@@ -1,0 +1,127 @@
+"""What a data set of pairs is, and the one kind that lies in memory."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.errors import UserError
+
+Ints = npt.NDArray[np.int64]
+Pixels = npt.NDArray[np.uint8]
+
+
+@runtime_checkable
+class Pairs(Protocol):
+    """Images with their captions. A pair's row is its key's rank in byte order: 0..n-1, whatever the files' order."""
+
+    @property
+    def name(self) -> str:
+        """As in suites: "emoji/train"."""
+
+    @property
+    def description(self) -> str:
+        """One line: what it is and what it shares with the training pairs."""
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """Unique, in byte order; row r has key keys[r]."""
+
+    @property
+    def labels(self) -> Mapping[str, Ints]:
+        """Label name -> int64 [n], indices into `classes`."""
+
+    @property
+    def classes(self) -> Mapping[str, tuple[str, ...]]:
+        """Label name -> class names as text."""
+
+    def __len__(self) -> int: ...
+
+    def captions(self, row: int) -> tuple[str, ...]:
+        """All texts of a row, at least one, in a fixed order; the first is the plainest."""
+
+    def images(self, rows: npt.NDArray[np.integer[Any]]) -> Pixels:
+        """[b] rows -> uint8 [b, H, W, 3]."""
+
+    @property
+    def content_hash(self) -> str:
+        """sha256 over keys, captions, labels and decoded pixels: the same data gives the same hash in any file."""
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryPairs:
+    """Pairs decoded once and held as uint8. `MemoryPairs.build` brings rows into key order."""
+
+    name: str
+    description: str
+    keys: tuple[str, ...]
+    texts: tuple[tuple[str, ...], ...]
+    labels: Mapping[str, Ints]
+    classes: Mapping[str, tuple[str, ...]]
+    pixels: Pixels  #: [n, H, W, 3]
+
+    @classmethod
+    def build(
+        cls,
+        name: str,
+        description: str,
+        keys: Sequence[str],
+        texts: Sequence[Sequence[str]],
+        labels: Mapping[str, Sequence[int] | Ints],
+        classes: Mapping[str, Sequence[str]],
+        pixels: Pixels,
+    ) -> MemoryPairs:
+        """Pairs from columns in any order, all of length n. Raises UserError on a repeated key or a row without text."""
+        order = sorted(range(len(keys)), key=lambda i: keys[i].encode())
+        ordered = tuple(keys[i] for i in order)
+        for before, after in zip(ordered, ordered[1:], strict=False):
+            if before == after:
+                raise UserError(f"{name}: key {after!r} stands twice; keys must be unique")
+        for key, captions in zip(keys, texts, strict=True):
+            if not captions:
+                raise UserError(f"{name}: key {key!r} has no caption; every pair needs at least one")
+        held = np.ascontiguousarray(pixels[order])
+        held.flags.writeable = False
+        return cls(
+            name,
+            description,
+            ordered,
+            tuple(tuple(texts[i]) for i in order),
+            {label: np.asarray(values, dtype=np.int64)[order] for label, values in labels.items()},
+            {label: tuple(names) for label, names in classes.items()},
+            held,
+        )
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def captions(self, row: int) -> tuple[str, ...]:
+        return self.texts[row]
+
+    def images(self, rows: npt.NDArray[np.integer[Any]]) -> Pixels:
+        return self.pixels[rows]
+
+    def select(self, mask: npt.NDArray[np.bool_]) -> MemoryPairs:
+        """The rows where `mask` [n] is true, renumbered, with the same classes."""
+        rows = np.flatnonzero(mask).tolist()
+        labels = {label: values[rows] for label, values in self.labels.items()}
+        keys, texts = [self.keys[r] for r in rows], [self.texts[r] for r in rows]
+        return self.build(self.name, self.description, keys, texts, labels, self.classes, self.pixels[rows])
+
+    @cached_property
+    def content_hash(self) -> str:
+        digest = hashlib.sha256()
+        for key, captions in zip(self.keys, self.texts, strict=True):
+            digest.update(repr((key, captions)).encode())
+        for label in sorted(self.labels):
+            names = self.classes[label]
+            digest.update(repr((label, [names[i] for i in self.labels[label].tolist()])).encode())
+        digest.update(repr(self.pixels.shape).encode())
+        digest.update(self.pixels.tobytes())
+        return digest.hexdigest()

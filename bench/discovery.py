@@ -1,0 +1,285 @@
+"""Which methods there are: files of `methods/`, the entry-point group `bench.methods`, and `--plugin file.py`.
+
+Names are found by reading source, so listing them imports neither an adapter nor torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import math
+import re
+import sys
+import traceback
+import typing
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from bench.errors import UserError
+from bench.located import Fault, nearest, shown
+
+if TYPE_CHECKING:
+    from methods.protocol import Facts, Method
+
+GROUP = "bench.methods"
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Where a method comes from."""
+
+    module: str
+    path: Path
+    plugin: bool = False
+
+
+_plugins: dict[str, Source] = {}
+
+
+def add_plugin(path: str | Path) -> str:
+    """Make the method of a file known to this process; returns its name. UserError where the file has none."""
+    file = Path(path)
+    if not file.is_file():
+        raise UserError(f"--plugin {path}: no such file")
+    name = _declared(file)
+    if name is None:
+        raise UserError(f'{file}:1: defines no method: a class with a base and name = "..." (see methods/protocol.py)')
+    taken = _sources().get(name)
+    if taken is not None and taken.path != file.resolve():
+        raise UserError(f"{file}: the method name {name!r} is taken by {taken.path}; choose another")
+    _plugins[name] = Source(f"bench_plugin_{file.stem}", file.resolve(), plugin=True)
+    forget()
+    return name
+
+
+def forget() -> None:
+    """Look for methods anew: the files, entry points or plugins have changed."""
+    _sources.cache_clear()
+    find.cache_clear()
+
+
+def plugins() -> list[Path]:
+    """Files given by `--plugin`, for processes that this one starts."""
+    return [source.path for source in _plugins.values()]
+
+
+def names() -> list[str]:
+    """All method names, sorted. Does not import adapters."""
+    return sorted(_sources())
+
+
+def source(name: str) -> Source:
+    """The file of a method; UserError with the nearest name for an unknown one."""
+    known = _sources()
+    if name not in known:
+        raise UserError(f"{name!r} is not a method{nearest(name, known)}")
+    return known[name]
+
+
+@functools.cache
+def _sources() -> dict[str, Source]:
+    found: dict[str, Source] = {}
+    for name, place in [*_shipped(), *_entry_points(), *_plugins.items()]:
+        if name in found:
+            raise UserError(f"the method name {name!r} is taken twice: by {found[name].path} and {place.path}")
+        found[name] = place
+    return found
+
+
+def _shipped() -> list[tuple[str, Source]]:
+    package = importlib.util.find_spec("methods")
+    assert package is not None
+    assert package.submodule_search_locations is not None
+    found = []
+    for folder in package.submodule_search_locations:
+        for path in sorted(Path(folder).glob("*.py")):
+            name = _declared(path)
+            if name is None:
+                continue  # a helper that adapters share
+            if name != path.stem:
+                raise UserError(f"{path}: the method's name {name!r} should be the file's name {path.stem!r}")
+            found.append((name, Source(f"methods.{path.stem}", path)))
+    return found
+
+
+def _entry_points() -> list[tuple[str, Source]]:
+    found = []
+    for point in importlib.metadata.entry_points(group=GROUP):
+        try:
+            spec = importlib.util.find_spec(point.module)
+        except ImportError:
+            spec = None
+        if spec is None or not spec.origin:
+            raise UserError(f"entry point {point.name!r} of {GROUP}: there is no module {point.module!r}")
+        found.append((point.name, Source(point.module, Path(spec.origin))))
+    return found
+
+
+def _declared(path: Path) -> str | None:
+    """The `name = "..."` of the one class that has it, read from the source; None for a file without such a class."""
+    try:
+        tree = ast.parse(path.read_bytes(), filename=str(path))
+    except SyntaxError as error:
+        raise UserError(f"{path}:{error.lineno}: SyntaxError: {error.msg}") from error
+    declared = [
+        (value, node.lineno)
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and node.bases
+        for line in node.body
+        if (value := _assigned(line, "name")) is not None
+    ]
+    if len(declared) > 1:
+        raise UserError(f"{path}:{declared[1][1]}: a second method; a file defines exactly one")
+    return declared[0][0] if declared else None
+
+
+def _assigned(line: ast.stmt, name: str) -> str | None:
+    """The string that a class-level `name = "..."` or `name: T = "..."` assigns."""
+    targets = line.targets if isinstance(line, ast.Assign) else [line.target] if isinstance(line, ast.AnnAssign) else []
+    value = line.value if isinstance(line, ast.Assign | ast.AnnAssign) else None
+    if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+        return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
+    return None
+
+
+@functools.cache
+def find(name: str) -> type[Method]:
+    """The class of a method. UserError for an unknown name, or with file and line for an adapter that is broken."""
+    place = source(name)
+    module = _import(place)
+    classes = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == module.__name__ and "name" in vars(value)
+    ]
+    own = [kind for kind in classes if getattr(kind, "name", None) == name]
+    if len(own) != 1:
+        raise UserError(f'{place.path}: should define exactly one class with name = "{name}", not {len(own)}')
+    method: type[Method] = own[0]
+    _check(method, place.path)
+    return method
+
+
+def all_methods() -> dict[str, type[Method]]:
+    """Every method by name, sorted."""
+    return {name: find(name) for name in names()}
+
+
+def _import(place: Source) -> ModuleType:
+    try:
+        if not place.plugin:
+            return importlib.import_module(place.module)
+        spec = importlib.util.spec_from_file_location(place.module, place.path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[place.module] = module  # dataclasses look their module up
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise UserError(f"{error.filename}:{error.lineno}: SyntaxError: {error.msg}") from error
+    except Exception as error:  # whatever a user's file raises is a mistake in that file
+        frames = traceback.extract_tb(error.__traceback__)
+        line = next((frame.lineno for frame in reversed(frames) if frame.filename == str(place.path)), 1)
+        reason = " ".join(str(error).split())
+        raise UserError(f"{place.path}:{line}: cannot be imported: {type(error).__name__}: {reason}") from error
+    return module
+
+
+def _check(method: type[Method], path: Path) -> None:
+    """The parts of a method that the harness reads before it makes one."""
+    missing = [part for part in ("about", "Config", "presets", "phases", "loss") if not hasattr(method, part)]
+    if missing:
+        raise UserError(f"{path}: class {method.__name__} lacks {', '.join(missing)} (see methods/protocol.py)")
+    config: Any = method.Config
+    if not dataclasses.is_dataclass(config) or not getattr(config, "__dataclass_params__").frozen:  # noqa: B009
+        raise UserError(f"{path}: Config of {method.__name__} should be a frozen dataclass")
+    fields = [field.name for field in dataclasses.fields(config)]
+    for preset, values in method.presets.items():
+        for key in values:
+            if key not in fields:
+                raise UserError(f"{path}: preset {preset!r}: {key!r} is no field of Config{nearest(key, fields)}")
+    if method.reference is not None and method.reference not in _sources():
+        raise UserError(f"{path}: reference {method.reference!r} is not a method{nearest(method.reference, names())}")
+
+
+def faults(name: str, preset: str | None, config: Mapping[str, Any]) -> list[Fault]:
+    """Every mistake in a method's name, preset and hyper-parameters, with the place below the suite's entry."""
+    if name not in _sources():
+        return [(("method",), f"{name!r} is not a method{nearest(name, names())}")]
+    method = find(name)
+    if preset is not None and preset not in method.presets:
+        return [(("preset",), f"{preset!r} is not a preset of {name}{nearest(preset, method.presets)}")]
+    readers = _readers(method.Config)
+    found: list[Fault] = []
+    for key, value in config.items():
+        if key not in readers:
+            found.append((("config", key), f"unknown hyper-parameter of {name}{nearest(key, readers)}"))
+            continue
+        try:
+            readers[key](value)
+        except ValueError as error:
+            found.append((("config", key), str(error)))
+    if not found:
+        try:
+            _config(method, preset, config)
+        except (TypeError, ValueError) as error:
+            message = " ".join(str(error).split())
+            said = next((key for key in config if re.search(rf"\.{key} = ", message)), None)
+            if said:  # as methods.base.check words it: "ClipConfig.temperature = -1.0, but it must be ..."
+                message = message.partition(" = ")[2]
+            found.append((("config", said) if said else ("config",), message))
+    return found
+
+
+def _config(method: type[Method], preset: str | None, config: Mapping[str, Any]) -> Any:
+    """The Config made from defaults, then the preset, then the suite's own values."""
+    readers = _readers(method.Config)
+    values = {**(method.presets[preset] if preset is not None else {}), **config}
+    return method.Config(**{key: readers[key](value) for key, value in values.items()})
+
+
+@functools.cache
+def _readers(config: type) -> dict[str, Callable[[Any], Any]]:
+    """For each hyper-parameter a function from a YAML value to its type; ValueError where it does not fit."""
+    hints = typing.get_type_hints(config)
+    return {field.name: _reader(hints[field.name]) for field in dataclasses.fields(config)}
+
+
+def _reader(kind: Any) -> Callable[[Any], Any]:
+    from pydantic import TypeAdapter, ValidationError
+
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
+
+    def read(value: Any) -> Any:
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{value} should be a finite number")
+        try:
+            # As JSON, because only there does strict mode take a list for a tuple.
+            return adapter.validate_json(json.dumps(value), strict=True)
+        except ValidationError as error:
+            message = error.errors(include_url=False)[0]["msg"].replace("Input should", "should")
+            raise ValueError(f"{shown(value)} {message[0].lower()}{message[1:]}") from error
+
+    return read
+
+
+def resolve(name: str, preset: str | None, config: Mapping[str, Any]) -> dict[str, Any]:
+    """All hyper-parameters of a method: defaults, then the preset, then `config`. UserError names every mistake."""
+    wrong = faults(name, preset, config)
+    if wrong:
+        raise UserError("\n".join(f"{name}: {'.'.join(map(str, place))}: {message}" for place, message in wrong))
+    return dataclasses.asdict(_config(find(name), preset, config))
+
+
+def make(name: str, preset: str | None, config: Mapping[str, Any], facts: Facts) -> Method:
+    """A method ready for `prepare`. A Run's resolved `config` is taken with preset None."""
+    resolved = resolve(name, preset, config)
+    method: Any = find(name)
+    return typing.cast("Method", method(_config(method, None, resolved), facts))

@@ -1,0 +1,79 @@
+"""What a run ran on: recorded beside its results, not part of its identity."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import resource
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy", "tokenizers", "robust-cl-bench")
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Versions of what can change a number, the commit of the code, and the hardware."""
+    return {
+        "packages": {name: _version(name) for name in PACKAGES},
+        "python": platform.python_version(),
+        "commit": _commit(),
+        "hardware": {
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu_name(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+        },
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The commit this code was checked out at, with "+" if tracked files were changed; None for an installed wheel."""
+    here = Path(__file__).parent
+    git = ["git", "-C", str(here)]
+    try:
+        subprocess.run([*git, "ls-files", "--error-unmatch", __file__], capture_output=True, check=True)
+        describe = [*git, "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
+        return subprocess.run(describe, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    """Start a new peak, so that runs in one process do not inherit each other's. Linux only for host memory."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    else:
+        try:
+            Path("/proc/self/clear_refs").write_text("5")
+        except OSError:
+            return
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes: the device's peak on a GPU, else this process's largest resident set since the last reset."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))

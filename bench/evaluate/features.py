@@ -1,0 +1,123 @@
+"""Features, extracted once per checkpoint and data set; every task works on them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from bench.data import Pairs
+from bench.store import files
+from bench.towers import normalise
+from methods.protocol import Method, Tensors, Towers
+
+Kind = Literal["embedding", "pooled", "projected"]
+IMAGE_BATCH, TEXT_BATCH = 256, 512  # fixed: another batch rounds differently
+
+
+class PooledTowers(Towers, Protocol):
+    """Towers that can also be read out before the projection."""
+
+    def pooled(self, images: Tensor) -> Tensor:
+        """[b, 3, H, W] -> [b, P]."""
+
+
+@contextmanager
+def evaluation_mode(*parts: object) -> Iterator[None]:
+    """All modules in evaluation mode without gradient; each gets its own mode back."""
+    modules = [module for part in parts if isinstance(part, nn.Module) for module in part.modules()]
+    before = [module.training for module in modules]
+    try:
+        for module in modules:
+            module.training = False
+        with torch.no_grad():
+            yield
+    finally:
+        for module, training in zip(modules, before, strict=True):
+            module.training = training
+
+
+def extract_images(method: Method, towers: PooledTowers, pairs: Pairs, kind: Kind = "embedding") -> Tensors:
+    """Features of all n images, float32 on the towers' device, evaluation transform (no augmentation).
+
+    "embedding": what the method compares, {"embedding": [n, D] unit, maybe "logvar": [n, D]};
+    "pooled": {"pooled": [n, P]} before the projection; "projected": {"projected": [n, D]} after it, not made unit.
+    """
+    parameter = next(towers.visual.parameters())
+
+    def features(rows: np.ndarray) -> Tensors:
+        images = normalise(pairs.images(rows), parameter.device).to(parameter.dtype)
+        if kind == "embedding":
+            return method.image_features(towers, images)
+        return {kind: towers.pooled(images) if kind == "pooled" else towers.encode_image(images)}
+
+    with evaluation_mode(method, towers):
+        return _in_batches(features, np.arange(len(pairs)), IMAGE_BATCH)
+
+
+def extract_texts(method: Method, towers: Towers, texts: Sequence[str]) -> Tensors:
+    """Features of n texts, float32 on the towers' device. Equal texts get equal features, encoded once."""
+    unique = sorted(set(texts))
+    place = {text: row for row, text in enumerate(unique)}
+
+    def features(rows: np.ndarray) -> Tensors:
+        return method.text_features(towers, towers.tokenize([unique[row] for row in rows]))
+
+    with evaluation_mode(method, towers):
+        found = _in_batches(features, np.arange(len(unique)), TEXT_BATCH)
+    return {name: values[[place[text] for text in texts]] for name, values in found.items()}
+
+
+def _in_batches(features: Callable[[np.ndarray], Tensors], rows: np.ndarray, batch: int) -> Tensors:
+    parts = [features(rows[start : start + batch]) for start in range(0, len(rows), batch)]
+    return {name: torch.cat([part[name].float() for part in parts]) for name in parts[0]}
+
+
+class Features:
+    """The features of one checkpoint, in memory and, given a folder, on disk, where they outlive a kill."""
+
+    def __init__(
+        self, method: Method, towers: PooledTowers, checkpoint: str, protocol: str, folder: Path | None
+    ) -> None:
+        self.method, self.towers, self.folder = method, towers, folder
+        self.device = next(towers.visual.parameters()).device
+        self._of = (checkpoint, protocol)
+        self._held: dict[str, Tensors] = {}
+        self._files: list[Path] = []
+
+    def images(self, pairs: Pairs, kind: Kind = "embedding") -> Tensors:
+        """As `extract_images`."""
+        key = ("images", kind, pairs.content_hash)
+        return self._cached(key, lambda: extract_images(self.method, self.towers, pairs, kind))
+
+    def texts(self, texts: Sequence[str]) -> Tensors:
+        """As `extract_texts`."""
+        return self._cached(("texts", *texts), lambda: extract_texts(self.method, self.towers, texts))
+
+    def discard(self) -> None:
+        """Remove the files: all that was wanted of this checkpoint is measured."""
+        for path in self._files:
+            path.unlink(missing_ok=True)
+
+    def _cached(self, key: tuple[str, ...], extract: Callable[[], Tensors]) -> Tensors:
+        name = hashlib.sha256(repr((*self._of, *key)).encode()).hexdigest()
+        if name not in self._held:
+            self._held[name] = self._stored(name, extract)
+        return self._held[name]
+
+    def _stored(self, name: str, extract: Callable[[], Tensors]) -> Tensors:
+        if self.folder is None:
+            return extract()
+        path = self.folder / f"{name}.safetensors"
+        self._files.append(path)
+        if not path.exists():
+            found = {part: values.cpu().contiguous() for part, values in extract().items()}
+            files.write_bytes(path, save(found))
+        return load_file(path, device=str(self.device))

@@ -1,0 +1,76 @@
+"""The process group: who holds which rows, gathers, reductions. One process is a group of one, on the same path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from bench.batchnorm import grouped_norms
+
+
+@dataclass(frozen=True)
+class Group:
+    """This process's place among the ranks that share a global batch."""
+
+    rank: int = 0
+    world: int = 1
+
+    def share(self, batch: int) -> slice:
+        """The consecutive global rows this rank encodes. Raises ValueError if the ranks' shares are not equal."""
+        if batch % self.world:
+            raise ValueError(f"batch {batch} is not a multiple of the number of ranks {self.world}")
+        size = batch // self.world
+        return slice(self.rank * size, (self.rank + 1) * size)
+
+    def gather(self, x: Tensor) -> Tensor:
+        """[b, ...] of every rank -> [B, ...] in rank order. No gradient: the runner carries it by hand."""
+        if self.world == 1:
+            return x
+        parts = [torch.empty_like(x) for _ in range(self.world)]
+        dist.all_gather(parts, x.contiguous())
+        return torch.cat(parts)
+
+    def sum_(self, x: Tensor) -> Tensor:
+        """Sum over ranks, in place; the same bits on every rank."""
+        if self.world > 1:
+            dist.all_reduce(x)
+        return x
+
+    def any(self, flag: bool) -> bool:
+        """True on every rank if it is true on one."""
+        return bool(self.sum_(torch.tensor(float(flag))).item())
+
+    def sum_gradients_(self, parameters: list[nn.Parameter]) -> None:
+        """Sum every gradient over ranks, one flat message a dtype. A parameter without one gets zeros, in any world."""
+        by_dtype: dict[torch.dtype, list[Tensor]] = {}
+        for parameter in parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            by_dtype.setdefault(parameter.grad.dtype, []).append(parameter.grad)
+        if self.world == 1:
+            return
+        for grads in by_dtype.values():
+            flat = self.sum_(torch.cat([grad.flatten() for grad in grads]))
+            for grad, part in zip(grads, flat.split([grad.numel() for grad in grads]), strict=True):
+                grad.copy_(part.view_as(grad))
+
+    def commit_batchnorm(self, module: nn.Module) -> None:
+        """Move running statistics once, by the mean over the groups that all ranks saw in this step."""
+        for norm in grouped_norms(module):
+            if not norm.seen:
+                continue
+            total = torch.stack([torch.stack(pair) for pair in norm.seen]).sum(0)
+            mean, var = self.sum_(total) / (len(norm.seen) * self.world)
+            norm.running_mean.lerp_(mean, norm.momentum)
+            norm.running_var.lerp_(var, norm.momentum)
+            norm.seen.clear()
+
+
+def current() -> Group:
+    """The group torch.distributed was initialised with, or a group of one."""
+    if dist.is_available() and dist.is_initialized():
+        return Group(dist.get_rank(), dist.get_world_size())
+    return Group()

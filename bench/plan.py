@@ -1,0 +1,100 @@
+"""plan.json: what a suite compares and which runs that takes, so that reports need neither torch nor adapters."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from bench import discovery
+from bench.settings import MethodEntry
+from bench.suite import Suite, noise_label
+
+if TYPE_CHECKING:
+    from bench.data.noise import NoiseManifest
+    from bench.run import Planned
+
+PRIMARY = {"dataset": "{family}/iid", "task": "zero_shot/concept", "metric": "top1"}
+
+
+def build(suite: Suite, planned: Sequence[Planned]) -> dict[str, Any]:
+    """The plan of a whole suite from all its runs, selections aside. Loads the data."""
+    from bench.evaluate import EvaluationPlan
+    from bench.run import training_pairs
+
+    pairs = training_pairs(planned[0].run)
+    by_key = {item.run.key: item for item in planned}
+    family = suite.data.name
+    return {
+        "suite": suite.name,
+        "description": suite.description,
+        "suite_hash": suite.hash,
+        "made": time.time(),
+        "budget": {"kind": suite.budget.kind, "value": suite.budget.value, "rule": suite.budget_rule},
+        "data": {
+            "name": pairs.name,
+            "description": pairs.description,
+            "size": suite.data.size,
+            "rows": len(pairs),
+            "hash": pairs.content_hash,
+        },
+        "primary": {key: value.format(family=family) for key, value in PRIMARY.items()},
+        "methods": [_method(suite, entry) for entry in suite.methods],
+        "noises": [
+            {"label": noise_label(suite.noise.kind, rate), "kind": suite.noise.kind if rate else None, "rate": rate}
+            for rate in suite.noise.rates
+        ],
+        "seeds": list(suite.seeds),
+        "cells": [
+            {"method": run.label, "noise": run.noise_label, "seed": run.seed, **_cell(by_key[run.key])}
+            for run in suite.cells()
+        ],
+        "datasets": EvaluationPlan(family, suite.data.size, suite.evaluate.tasks).datasets(),
+        "settings": {
+            "towers": suite.towers.model_dump(mode="json"),
+            "train": suite.train.model_dump(mode="json"),
+            "evaluate": suite.evaluate.model_dump(mode="json"),
+        },
+    }
+
+
+def _method(suite: Suite, entry: MethodEntry) -> dict[str, Any]:
+    method = discovery.find(entry.method)
+    about = method.about
+    return {
+        "label": entry.label,
+        "method": entry.method,
+        "title": about.title,
+        "summary": about.summary,
+        "paper": about.paper,
+        "equations": about.equations,
+        "fidelity": about.fidelity,
+        "bibtex": about.bibtex,
+        "note": about.note,
+        "state": about.state,
+        "score": method.score,
+        "config": discovery.resolve(entry.method, entry.preset, entry.config),
+        "preset": entry.preset,
+        "reference": method.reference,
+        "budget_rule": suite.budget_rule,
+    }
+
+
+def _cell(planned: Planned) -> dict[str, Any]:
+    return {
+        "run": planned.id,
+        "reference_run": planned.reference,
+        "steps": planned.resolved.steps,
+        "phases": [{"name": name, "steps": steps} for name, steps in planned.resolved.phases],
+        "manifest": _manifest(planned.manifest),
+    }
+
+
+def _manifest(manifest: NoiseManifest | None) -> dict[str, Any] | None:
+    if manifest is None:
+        return None
+    return {
+        "hash": manifest.content_hash,
+        "realised_rate": manifest.realised_rate,
+        "rows": len(manifest.rows),
+    }

@@ -1,0 +1,140 @@
+"""What a person sees while a suite runs: bars on a terminal, plain lines where the output is piped."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+
+PATIENCE = 5.0  #: seconds between plain lines of the same stage
+
+
+class Titled(Protocol):
+    """A run, as far as progress needs to know one."""
+
+    @property
+    def title(self) -> str: ...
+
+
+def duration(seconds: float) -> str:
+    """ "42 s", "3:05 min", "2:10 h"."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02d} min"
+    return f"{whole // 3600}:{whole % 3600 // 60:02d} h"
+
+
+class Progress:
+    """Plain lines: one when a run starts, changes its stage or ends, and one every few seconds of training."""
+
+    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream or sys.stderr
+        self._clock = clock
+        self._prefix = ""
+        self._stage = ""
+        self._spoken = 0.0
+        self._began: tuple[float, int] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing is left open."""
+
+    def run_started(self, run: Titled, index: int, total: int) -> None:
+        """`index` counts from 0."""
+        self._prefix = f"[{index + 1}/{total}] {run.title}"
+        self._stage, self._began = "", None
+        self._say("started")
+
+    def stage(self, name: str) -> None:
+        """What the run does now: "train", "evaluate emoji/iid"."""
+        if name != self._stage:
+            self._stage, self._began = name, None
+            self._say(name)
+
+    def step(self, step: int, steps: int, loss: float, samples_per_second: float) -> None:
+        """`step` of `steps` are done."""
+        left = self._left(step, steps)
+        if self._clock() - self._spoken >= PATIENCE or step == steps:
+            self._say(f"step {step}/{steps}, loss {loss:.4g}, {samples_per_second:,.0f} samples/s, {left} left")
+
+    def run_finished(self, run: Titled, state: str, message: str = "") -> None:
+        """`state` as in the store: done, failed, interrupted; or "skipped" for a run that was there already."""
+        if not self._prefix.endswith(run.title):
+            self._prefix = run.title  # it ended before it started, because of another run
+        self._say(f"{state}: {message}" if message else state)
+
+    def _left(self, step: int, steps: int) -> str:
+        """Time left at the pace since this stage's first step."""
+        now = self._clock()
+        if self._began is None or step <= self._began[1]:
+            self._began = (now, step)
+            return "?"
+        began, first = self._began
+        return duration((now - began) / (step - first) * (steps - step))
+
+    def _say(self, text: str) -> None:
+        self._spoken = self._clock()
+        print(f"{self._prefix}: {text}", file=self._stream, flush=True)
+
+
+class Bars(Progress):
+    """The same as bars: one for the suite, one for the run with loss, samples/s and time left."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        super().__init__(stream)
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
+        self._bars: RichProgress = RichProgress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}", markup=False),
+            console=Console(file=self._stream),
+        )
+        self._suite: Any = self._bars.add_task("suite", total=None, note="")
+        self._run: Any = self._bars.add_task("", total=None, note="", visible=False)
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def run_started(self, run: Titled, index: int, total: int) -> None:
+        self._bars.update(self._suite, total=total, completed=index)
+        self._bars.reset(self._run, total=None, description=run.title, note="", visible=True)
+
+    def stage(self, name: str) -> None:
+        self._bars.update(self._run, note=name)
+
+    def step(self, step: int, steps: int, loss: float, samples_per_second: float) -> None:
+        note = f"loss {loss:.4g}, {samples_per_second:,.0f} samples/s"
+        self._bars.update(self._run, total=steps, completed=step, note=note)
+
+    def run_finished(self, run: Titled, state: str, message: str = "") -> None:
+        self._bars.advance(self._suite)
+        self._bars.update(self._run, visible=False)
+        self._bars.console.print(f"{run.title}: {state}{': ' if message else ''}{message}", markup=False)
+
+
+def on(stream: TextIO | None = None) -> Progress:
+    """Bars where `stream` (default: stderr) is a terminal, else plain lines."""
+    stream = stream or sys.stderr
+    return Bars(stream) if stream.isatty() else Progress(stream)

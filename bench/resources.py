@@ -1,0 +1,46 @@
+"""Where suites and published numbers lie: in the checkout, or inside the installed package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.errors import UserError
+from bench.located import nearest
+
+_PACKAGE = Path(__file__).resolve().parent
+_CHECKOUT = _PACKAGE.parent
+
+
+def suites() -> Path:
+    """The folder of the suites that come with the harness."""
+    return _folder(_CHECKOUT / "suites", _PACKAGE / "shipped" / "suites")
+
+
+def published() -> Path:
+    """The folder of the papers' numbers."""
+    return _folder(_CHECKOUT / "results" / "published", _PACKAGE / "shipped" / "published")
+
+
+def _folder(checkout: Path, shipped: Path) -> Path:
+    """The checkout's own folder where there is a checkout (its pyproject says so), else the one in the wheel."""
+    return checkout if (_CHECKOUT / "pyproject.toml").is_file() else shipped
+
+
+def suite_names() -> list[str]:
+    """Names that work in place of a path."""
+    return sorted(path.stem for path in suites().glob("*.yaml"))
+
+
+def is_suite(suite: str) -> bool:
+    """Whether this is the path or the name of a suite."""
+    return Path(suite).is_file() or suite in suite_names()
+
+
+def suite_path(suite: str) -> Path:
+    """The file of a suite given by path or by name; UserError where there is neither."""
+    path = Path(suite)
+    if path.is_file():
+        return path
+    if suite in suite_names():
+        return suites() / f"{suite}.yaml"
+    raise UserError(f"{suite}: no such suite file, and no suite of that name{nearest(path.stem, suite_names())}")

@@ -1,0 +1,195 @@
+"""One run from its settings to its records: its inputs and address, its steps, training, evaluation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import nn
+
+from bench import data, discovery
+from bench.budget import Ledger, Resolved
+from bench.checkpoint import file_hash, load_weights, start_from, weights_name
+from bench.data.noise import NoiseManifest, Resampled, shuffled_captions
+from bench.data.pairs import Pairs
+from bench.environment import environment, peak_memory, reset_peak_memory
+from bench.evaluate import EvaluationPlan, evaluate
+from bench.loader import Loader
+from bench.parallel import current
+from bench.progress import Progress
+from bench.settings import SNAPSHOTS
+from bench.store import RunStore, Store
+from bench.suite import Run
+from bench.tower_configs import TEXT_TOWERS
+from bench.towers import OpenClipTowers, SmallVocabulary, build_towers
+from bench.train import Interrupted, Job, train
+from methods.base import stream
+from methods.protocol import Facts, Method
+
+_DTYPES = {"fp64": torch.float64}  # parameters are fp32 otherwise; bf16 and fp16 are autocast types
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run whose inputs are known: its address and the steps its budget comes to."""
+
+    run: Run
+    id: str
+    reference: str | None  #: id of the run it starts from
+    resolved: Resolved
+
+    @property
+    def manifest(self) -> NoiseManifest | None:
+        """Which rows are corrupted; None without such noise."""
+        noise = noise_of(self.run)
+        return noise if isinstance(noise, NoiseManifest) else None
+
+    @property
+    def evaluation(self) -> EvaluationPlan:
+        """What is measured of this run."""
+        return EvaluationPlan(self.run.data.name, self.run.data.size, self.run.evaluate.tasks)
+
+    def evaluation_keys(self) -> tuple[str, ...]:
+        """Under which its records are stored when it is complete."""
+        return self.evaluation.keys(self.run.evaluate.curve, self.manifest)
+
+
+def training_pairs(run: Run) -> Pairs:
+    """The rows the run trains on."""
+    return data.load(f"{run.data.name}/train", run.data.size)
+
+
+def noise_of(run: Run) -> NoiseManifest | Resampled | None:
+    """The run's noise, the same for every method of a suite. Its seed is the run's."""
+    if run.noise is None:
+        return None
+    if run.noise == "resampled_positives":
+        return Resampled(rate=run.rate, seed=run.seed)
+    return _manifest(run.data.name, run.data.size, run.rate, run.seed)
+
+
+@lru_cache(maxsize=64)
+def _manifest(name: str, size: int, rate: float, seed: int) -> NoiseManifest:
+    return shuffled_captions(data.load(f"{name}/train", size), rate, seed)
+
+
+@lru_cache(maxsize=8)
+def _vocabulary(name: str, image_size: int, tokens: int, context_length: int) -> SmallVocabulary:
+    pairs = data.load(f"{name}/train", image_size)
+    texts = [text for row in range(len(pairs)) for text in pairs.captions(row)]
+    return SmallVocabulary(texts, tokens, context_length)
+
+
+def build(run: Run) -> tuple[OpenClipTowers, Method]:
+    """Fresh towers and method, drawn from the run's seed alone."""
+    spec, pairs = run.towers, training_pairs(run)
+    vocabulary = _vocabulary(run.data.name, run.data.size, spec.vocabulary, TEXT_TOWERS[spec.text]["context_length"])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream(run.seed, "initialisation").initial_seed())
+        towers = build_towers(spec.image, spec.text, spec.dim, vocabulary, run.data.size, run.train.bn_group)
+        facts = Facts(len(pairs), run.train.batch, spec.dim, run.seed, data.synonyms(run.data.name))
+        method = discovery.make(run.method, None, run.config, facts)
+    return towers, method
+
+
+def prepare(method: Method, towers: OpenClipTowers, run: Run, device: torch.device, reference: RunStore | None) -> None:
+    """Begin at the reference's final weights if there is one, let the method change the towers, and move to `device`."""
+    assert isinstance(method, nn.Module)
+    if reference is not None:
+        start_from(reference.path(weights_name(1.0)), method, towers)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream(run.seed, "preparation").initial_seed())
+        method.prepare(towers)
+    dtype = _DTYPES.get(run.train.precision, torch.float32)
+    towers.to(device, dtype)
+    method.to(device, dtype)
+
+
+def make_job(run: Run, resolved: Resolved, out: RunStore, reference: RunStore | None, device: torch.device) -> Job:
+    """A training that is ready to start or to resume."""
+    towers, method = build(run)
+    prepare(method, towers, run, device, reference)
+    loader = Loader(
+        training_pairs(run),
+        noise_of(run),
+        towers,
+        batch=run.train.batch,
+        seed=run.seed,
+        recipe=run.train.augment,
+        dtype=_DTYPES.get(run.train.precision, torch.float32),
+        device=device,
+    )
+    return Job(method, towers, loader, run.train, resolved, run.seed, out, current(), device, SNAPSHOTS)
+
+
+def execute(planned: Planned, store: Store, progress: Progress, should_stop: Callable[[], bool]) -> None:
+    """Do what is missing of one run: train, evaluate, close the ledger. The caller holds the claim.
+
+    Raises Interrupted after a requested stop, and whatever a broken run raises; its status is the caller's to set.
+    """
+    run, out = planned.run, store.run(planned.id)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if run.train.threads:
+        torch.set_num_threads(run.train.threads)
+    out.write_settings({**run.settings(), "id": planned.id, "resolved": planned.resolved.to_json()})
+    out.write_environment(environment(device))
+    out.set_status("running", **{"steps": planned.resolved.steps, "stage": "train", **_progress_of(out)})
+    reset_peak_memory(device)
+    reference = store.run(planned.reference) if planned.reference else None
+    job = make_job(run, planned.resolved, out, reference, device)
+    job.should_stop, job.on_step = should_stop, progress.step
+    if not out.path(weights_name(1.0)).exists() or not out.ledger():
+        progress.stage("train")
+        ledger = train(job)
+        ledger.peak_memory_bytes = peak_memory(device)
+        _write_ledger(planned, store, ledger)
+    _evaluate(planned, store, job, progress)
+    out.set_status("done", step=planned.resolved.steps, steps=planned.resolved.steps)
+
+
+def _progress_of(out: RunStore) -> dict[str, Any]:
+    return {key: value for key, value in out.status().items() if key == "step"}
+
+
+def _write_ledger(planned: Planned, store: Store, ledger: Ledger) -> None:
+    budget = planned.run.budget
+    paid = store.run(planned.reference).ledger() if planned.reference else None
+    statement = ledger.statement(budget.kind, budget.value, planned.resolved, paid)
+    store.run(planned.id).write_ledger(statement)
+
+
+def _evaluate(planned: Planned, store: Store, job: Job, progress: Progress) -> None:
+    """Evaluate the kept weights, publishing each task when it is done and skipping those already there."""
+    out, run, started = store.run(planned.id), planned.run, time.perf_counter()
+    worked = False
+
+    def done(key: str) -> bool:
+        if job.should_stop is not None and job.should_stop():
+            raise Interrupted(planned.resolved.steps)
+        return out.has_records(key)
+
+    for at in (*run.evaluate.curve, 1.0):
+        path = out.path(weights_name(at))
+        if not path.exists():
+            continue  # the run was trained for a suite that kept no weights there
+        load_weights(path, job.method, job.towers)
+        progress.stage("evaluate" if at == 1.0 else f"evaluate at {at:.0%}")
+        worked |= evaluate(
+            job.method,
+            job.towers,
+            planned.evaluation,
+            at=at,
+            run=planned.id,
+            checkpoint=file_hash(path),
+            manifest=planned.manifest,
+            done=done,
+            publish=out.write_records,
+            features_dir=out.path("features"),
+        )
+    ledger = out.ledger()
+    if worked:
+        out.write_ledger({**ledger, "evaluate_seconds": ledger["evaluate_seconds"] + time.perf_counter() - started})

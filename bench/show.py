@@ -1,0 +1,77 @@
+"""Everything the store holds about one run, as text. Never imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench.errors import UserError
+from bench.store import Record, RunStore, Store
+
+SHORT = 16  #: characters of an id that are printed
+
+
+def find_run(store: Store, prefix: str) -> RunStore:
+    """The one stored run whose id starts with `prefix`; UserError where there is none or several."""
+    ids = [run.id for run in store.runs()]
+    found = [identity for identity in ids if identity.startswith(prefix)] if prefix else []
+    if prefix in found:
+        return store.run(prefix)
+    if not found:
+        raise UserError(f"{prefix!r}: no run in {store.root} has an id that starts like this ({len(ids)} are stored)")
+    if len(found) > 1:
+        some = ", ".join(identity[:SHORT] for identity in found[:4])
+        raise UserError(f"{prefix!r}: {len(found)} runs start like this: {some}{', ...' if len(found) > 4 else ''}")
+    return store.run(found[0])
+
+
+def describe(run: RunStore) -> str:
+    """Status, settings, ledger, environment and records of a run."""
+    parts = [f"run {run.id}"]
+    for title, content in (
+        ("status", run.status()),
+        ("settings", run.settings()),
+        ("ledger", run.ledger()),
+        ("environment", run.environment()),
+    ):
+        if content:
+            parts += ["", title, *(f"  {key}: {value}" for key, value in _flat(content))]
+    records = run.records()
+    parts += ["", "records" if records else "no records yet", *_records(records)]
+    return "\n".join(parts)
+
+
+def _flat(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Nested mappings as dotted keys, as `--set` takes them."""
+    lines: list[tuple[str, str]] = []
+    for key, value in content.items():
+        if isinstance(value, Mapping) and value:
+            lines += _flat(value, f"{prefix}{key}.")
+        elif value is not None:
+            lines.append((f"{prefix}{key}", f"{value:,}" if isinstance(value, int) and value > 9999 else str(value)))
+    return lines
+
+
+def _records(records: Sequence[Record]) -> list[str]:
+    rows = [("budget", "data set", "task", "metric", "score", "value", "95 % interval", "n")]
+    for record in records:
+        interval = "" if record.low is None or record.high is None else f"{record.low:.4f} to {record.high:.4f}"
+        rows.append(
+            (
+                f"{record.at:.0%}",
+                record.dataset,
+                record.task,
+                record.metric,
+                record.score,
+                f"{record.value:.4f}",
+                interval,
+                str(record.n),
+            )
+        )
+    return [f"  {line}" for line in columns(rows)] if records else []
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of equal length as lines with aligned columns."""
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))] if rows else []
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -1,0 +1,88 @@
+"""From a suite's runs to planned ones: ids, and how many steps each budget buys."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from pathlib import Path
+
+import torch
+
+from bench.budget import Resolved, count_step_flops, resolve
+from bench.data.noise import NoiseManifest
+from bench.identity import digest
+from bench.run import Planned, build, make_job, noise_of, prepare, training_pairs
+from bench.store import Store
+from bench.store.files import read_json, write_json
+from bench.suite import Run
+from bench.train import train
+from methods.protocol import Phase
+
+CALIBRATION_STEPS = 20  #: timed steps a phase, after a few that are not
+
+
+def plan(runs: list[Run], store: Store) -> list[Planned]:
+    """Address and steps of every run, a reference before what starts from it.
+
+    Steps of runs the store knows are read from there; FLOPs are counted once for runs that differ in noise or seed.
+    """
+    ids: dict[str, str] = {}
+    prices: dict[str, tuple[tuple[Phase, ...], dict[str, int]]] = {}
+    planned = []
+    for run in runs:
+        reference = ids[run.reference.key] if run.reference else None
+        noise = noise_of(run)
+        manifest_hash = noise.content_hash if isinstance(noise, NoiseManifest) else None
+        seconds = _calibration(run, store) if run.budget.kind == "device_seconds" else None
+        calibration = digest(seconds) if seconds else None
+        identity = run.id(training_pairs(run).content_hash, manifest_hash, reference, calibration)
+        ids[run.key] = identity
+        known = store.run(identity).settings().get("resolved")
+        if known is None:
+            phases, flops = prices.setdefault(_cost_key(run), ((), {}))
+            if not phases:
+                phases, flops = prices[_cost_key(run)] = _price(run)
+            resolved = _resolve(run, phases, flops, seconds)
+        else:
+            resolved = Resolved.from_json(known)
+        planned.append(Planned(run, identity, reference, resolved))
+    return planned
+
+
+def _cost_key(run: Run) -> str:
+    return digest({**run.content(), "noise": None, "seed": None, "budget": None, "reference": None})
+
+
+def _price(run: Run) -> tuple[tuple[Phase, ...], dict[str, int]]:
+    towers, method = build(run)
+    prepare(method, towers, run, torch.device("cpu"), None)
+    return method.phases(), count_step_flops(method, towers, run.train.batch, run.data.size)
+
+
+def _resolve(run: Run, phases: tuple[Phase, ...], flops: dict[str, int], seconds: dict[str, float] | None) -> Resolved:
+    rows, batch, budget = len(training_pairs(run)), run.train.batch, run.budget
+    return resolve(
+        budget.kind, budget.value, rows=rows, batch=batch, phases=phases, step_flops=flops, step_seconds=seconds
+    )
+
+
+def _calibration(run: Run, store: Store) -> dict[str, float]:
+    """Median seconds of a real step of each phase on this machine, measured once a store and kept: it enters the id."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    path = store.root / "calibrations" / f"{_cost_key(run)}.json"
+    found = read_json(path)
+    if found is None:
+        phases, flops = _price(run)
+        lengths = tuple((phase.name, CALIBRATION_STEPS) for phase in phases)
+        trial = Resolved(lengths, flops, run.train.batch, len(training_pairs(run)) // run.train.batch)
+        rates: list[float] = []
+        with tempfile.TemporaryDirectory() as folder:
+            job = make_job(run, trial, Store(Path(folder)).run("calibration"), None, device)
+            job.on_step = lambda *told: rates.append(told[-1])
+            train(job)
+        found = {}
+        for number, (name, length) in enumerate(lengths):
+            own = rates[number * length : (number + 1) * length]
+            found[name] = run.train.batch / statistics.median(own[length // 4 :])
+        write_json(path, found)
+    return dict(found)

@@ -1,0 +1,6 @@
+"""Results on disk: plain files, atomic, content-addressed. Imports neither torch nor pandas."""
+
+from bench.store.claim import Busy, Claim
+from bench.store.run import Record, RunStore, Store
+
+__all__ = ["Busy", "Claim", "Record", "RunStore", "Store"]

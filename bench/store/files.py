@@ -1,0 +1,102 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+TEMPORARY = ".tmp-"  #: prefix of what a killed writer leaves behind
+CLAIM_FILE = "claim"
+
+
+@contextlib.contextmanager
+def scratch(target: Path) -> Iterator[Path]:
+    """A name beside `target` to write to; whatever is left there at the end is removed."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    path = target.parent / f"{TEMPORARY}{target.name}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    try:
+        yield path
+    finally:
+        remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a directory, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Force a file's bytes to the disk, so that a rename never publishes an empty file after a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_path(target: Path, writer: Callable[[Path], object]) -> None:
+    """Let `writer` write a file, then put it in the place of `target` in one step."""
+    with scratch(target) as path:
+        writer(path)
+        sync(path)
+        path.replace(target)
+
+
+def write_bytes(target: Path, content: bytes) -> None:
+    """Replace `target` by `content`: readers and survivors of a kill see the old bytes or the new ones."""
+    write_path(target, lambda path: path.write_bytes(content))
+
+
+def write_json(target: Path, value: Any) -> None:
+    """As `write_bytes`, for JSON (indented, UTF-8, order of keys as given). Raises ValueError on NaN or infinity."""
+    write_bytes(target, dump(value))
+
+
+def dump(value: Any) -> bytes:
+    """The bytes that `write_json` writes."""
+    return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def read_json(path: Path) -> Any | None:
+    """The parsed file, or None where there is none."""
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+def publish_folder(target: Path, files: dict[str, bytes]) -> bool:
+    """Make a folder with these files appear in one step; False where a folder was already there (it stays)."""
+    if target.is_dir():
+        return False
+    with scratch(target) as path:
+        path.mkdir()
+        for name, content in files.items():
+            (path / name).write_bytes(content)
+            sync(path / name)
+        try:
+            path.rename(target)
+        except OSError:  # the place was taken between our look and our rename: the first publication stands
+            if not target.is_dir():
+                raise
+            return False
+    return True
+
+
+def clear_scratch(folder: Path) -> None:
+    """Remove what killed writers left in `folder` and below. Only for whoever holds the claim on it.
+
+    Other processes' claims in the making are not the holder's to remove.
+    """
+    for path in list(folder.rglob(f"{TEMPORARY}*")):
+        if not path.name.startswith(f"{TEMPORARY}{CLAIM_FILE}-"):
+            remove(path)

@@ -1,0 +1,220 @@
+"""What a store holds: plans of suites and one directory for each run."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from bench.errors import UserError
+from bench.store import files
+from bench.store.claim import HEARTBEAT, STALE_AFTER, Claim, holder
+
+if TYPE_CHECKING:
+    import numpy as np
+
+STATES = ("running", "interrupted", "failed", "done")
+
+
+@dataclass(frozen=True)
+class Record:
+    """One measured number with its provenance."""
+
+    run: str  #: id of the run
+    at: float  #: share of the budget spent when the weights were taken; 1.0 = final
+    dataset: str  #: "emoji/iid"
+    task: str  #: "zero_shot/concept"
+    metric: str  #: "top1"
+    score: str  #: "cosine", "csd", or "" where no similarity is involved
+    value: float  #: in the metric's own unit, shares in [0, 1]
+    n: int  #: examples measured
+    low: float | None  #: 95 % interval, bootstrapped over examples: this checkpoint, not the method
+    high: float | None
+    higher_is_better: bool
+    protocol: str  #: version of the evaluation code's conventions
+    checkpoint: str  #: sha256 of the weights
+
+
+class RunStore:
+    """One run's directory: settings, status, metrics, checkpoint, snapshots, evaluations, ledger, environment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.id = folder.name
+
+    def claim(self, stale_after: float = STALE_AFTER, heartbeat: float = HEARTBEAT) -> Claim:
+        """The right to work on this run, as a context manager. Entering raises `Busy` while another holds it."""
+        return Claim(self.folder, stale_after, heartbeat)
+
+    def write_settings(self, settings: Mapping[str, Any]) -> None:
+        """Say once what this run is; a run's id addresses its content, so the first writer's file stands."""
+        if not (self.folder / "settings.json").exists():
+            self.write_json("settings.json", settings)
+
+    def settings(self) -> dict[str, Any]:
+        """What was written, {} where nothing was."""
+        return self._read("settings.json")
+
+    def set_status(self, state: str, **details: Any) -> None:
+        """Replace the status. Raises ValueError for a state that is not one of `STATES`."""
+        if state not in STATES:
+            raise ValueError(f"state must be one of {STATES}, not {state!r}")
+        self.write_json("status.json", {"state": state, **details, "updated": time.time()})
+
+    def status(self) -> dict[str, Any]:
+        """The status as last set; `missing` if none, `interrupted` if its process is gone without saying so."""
+        status = self._read("status.json")
+        if not status:
+            return {"state": "missing"}
+        if status["state"] == "running" and holder(self.folder) is None:
+            status["state"] = "interrupted"
+        return status
+
+    def append_metrics(self, line: Mapping[str, Any]) -> None:
+        """Add one line to metrics.jsonl in one write; a loss may be NaN here. `line` should carry `step`."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.folder / "metrics.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            os.write(descriptor, (json.dumps(line) + "\n").encode())
+        finally:
+            os.close(descriptor)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Complete lines of metrics.jsonl; a last line cut short by a kill is not one."""
+        return [json.loads(line) for line in self._metric_lines()]
+
+    def truncate_metrics(self, step: int) -> None:
+        """Drop the lines of `step` and later, and a cut-off last line: resuming writes them again."""
+        kept = [line for line in self._metric_lines() if json.loads(line)["step"] < step]
+        self.write_bytes("metrics.jsonl", "".join(line + "\n" for line in kept).encode())
+
+    def _metric_lines(self) -> list[str]:
+        try:
+            text = (self.folder / "metrics.jsonl").read_text()
+        except FileNotFoundError:
+            return []
+        return text.split("\n")[:-1]
+
+    def path(self, name: str) -> Path:
+        """Where a file of this run lies or will lie."""
+        return self.folder / name
+
+    def write_path(self, name: str, writer: Callable[[Path], object]) -> None:
+        """Let `writer` write to a temporary path, then publish it under `name` in one step."""
+        files.write_path(self.folder / name, writer)
+
+    def write_bytes(self, name: str, content: bytes) -> None:
+        """Publish bytes under `name` in one step."""
+        files.write_bytes(self.folder / name, content)
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Publish JSON under `name` in one step. Raises ValueError on NaN or infinity."""
+        files.write_json(self.folder / name, value)
+
+    def _read(self, name: str) -> dict[str, Any]:
+        return cast("dict[str, Any]", files.read_json(self.folder / name) or {})
+
+    def write_ledger(self, ledger: Mapping[str, Any]) -> None:
+        """What the run spent; the one place for times."""
+        self.write_json("ledger.json", ledger)
+
+    def ledger(self) -> dict[str, Any]:
+        """What was written, {} where nothing was."""
+        return self._read("ledger.json")
+
+    def write_environment(self, environment: Mapping[str, Any]) -> None:
+        """Packages, commit and hardware; recorded, not part of the identity."""
+        self.write_json("environment.json", environment)
+
+    def environment(self) -> dict[str, Any]:
+        """What was written, {} where nothing was."""
+        return self._read("environment.json")
+
+    def _evaluation(self, key: str) -> Path:
+        if not key or key.startswith(".") or "/" in key:
+            raise ValueError(f"an evaluation's key must be a plain file name, not {key!r}")
+        return self.folder / "evaluations" / key
+
+    def has_records(self, key: str) -> bool:
+        """Whether this evaluation was published."""
+        return self._evaluation(key).is_dir()
+
+    def write_records(self, key: str, records: list[Record], outcomes: Mapping[str, np.ndarray]) -> bool:
+        """Publish an evaluation: its records and per-example outcomes appear together, as one folder.
+
+        The bytes depend on the arguments only. Returns False, and changes nothing, where `key` is already there.
+        Raises ValueError if a value is NaN or infinite.
+        """
+        import numpy as np
+
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **{name: outcomes[name] for name in sorted(outcomes)})  # type: ignore[arg-type]
+        content = {
+            "records.json": files.dump([asdict(record) for record in records]),
+            "outcomes.npz": buffer.getvalue(),
+        }
+        return files.publish_folder(self._evaluation(key), content)
+
+    def records(self) -> list[Record]:
+        """All records of the run, evaluations in order of their keys."""
+        found: list[Record] = []
+        for path in self._evaluations():
+            found.extend(_record(line) for line in files.read_json(path / "records.json") or ())
+        return found
+
+    def outcomes(self, key: str) -> dict[str, np.ndarray]:
+        """Per-example outcomes of one evaluation."""
+        import numpy as np
+
+        with np.load(self._evaluation(key) / "outcomes.npz", allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+
+    def _evaluations(self) -> list[Path]:
+        try:
+            names = sorted(os.listdir(self.folder / "evaluations"))
+        except FileNotFoundError:
+            return []
+        return [self.folder / "evaluations" / name for name in names if not name.startswith(files.TEMPORARY)]
+
+
+_FIELDS = frozenset(field.name for field in fields(Record))
+
+
+def _record(line: dict[str, Any]) -> Record:
+    if line.keys() != _FIELDS:
+        raise UserError(f"a stored record has other fields than this version's: {sorted(line.keys() ^ _FIELDS)}")
+    return Record(**line)
+
+
+class Store:
+    """All results under one root: `runs/<id>/` and `<suite>/plan.json` beside the suite's report."""
+
+    def __init__(self, root: Path | str = "results") -> None:
+        self.root = Path(root)
+
+    def run(self, identity: str) -> RunStore:
+        """The run with this id, whether anything is stored of it or not."""
+        return RunStore(self.root / "runs" / identity)
+
+    def runs(self) -> Iterator[RunStore]:
+        """Runs of which something is stored, in order of their ids."""
+        folder = self.root / "runs"
+        names = sorted(os.listdir(folder)) if folder.is_dir() else []
+        return (RunStore(folder / name) for name in names if not name.startswith(files.TEMPORARY))
+
+    def suite(self, name: str) -> Path:
+        """Where a suite's plan and report lie."""
+        return self.root / name
+
+    def write_plan(self, suite: str, plan: Mapping[str, Any]) -> None:
+        """What the suite compares and which runs that takes."""
+        files.write_json(self.suite(suite) / "plan.json", plan)
+
+    def plan(self, suite: str) -> dict[str, Any] | None:
+        """The suite's plan, or None where it was never run nor planned in this store."""
+        return cast("dict[str, Any] | None", files.read_json(self.suite(suite) / "plan.json"))

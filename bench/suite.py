@@ -1,0 +1,238 @@
+"""A suite: what is compared. It expands into runs.
+
+`load_suite` reads the YAML and names every mistake in it with file, line and the nearest valid word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PrivateAttr, ValidationError, field_validator
+
+from bench import discovery, identity, resources
+from bench.errors import UserError
+from bench.located import Fault, Located, fault, faults_of, nearest
+from bench.settings import (
+    Budget,
+    DataSettings,
+    EvaluateSettings,
+    MethodEntry,
+    Model,
+    NoiseKind,
+    NoiseSettings,
+    Seed,
+    Several,
+    TowerSettings,
+    TrainSettings,
+    once,
+)
+from bench.tower_configs import IMAGE_TOWERS, TEXT_TOWERS
+
+REFERENCE_SHARE = 0.5  #: of the budget, under `budget_rule: total`, for the run a method starts from
+_NOISE_WORDS = {"shuffled_captions": "shuffled captions", "resampled_positives": "resampled positives"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One method x noise x seed under one budget. Two runs with equal `content()` are the same run."""
+
+    label: str
+    method: str
+    preset: str | None
+    config: dict[str, Any]  #: all hyper-parameters, resolved
+    data: DataSettings
+    noise: NoiseKind | None  #: None at rate 0
+    rate: float
+    seed: int
+    budget: Budget  #: what this run itself may spend, its reference run not counted
+    towers: TowerSettings
+    train: TrainSettings
+    evaluate: EvaluateSettings
+    reference: Run | None = None  #: the run it starts from
+
+    @property
+    def noise_label(self) -> str:
+        return noise_label(self.noise or "shuffled_captions", self.rate)
+
+    @property
+    def title(self) -> str:
+        """One line for progress and messages."""
+        return f"{self.label}, {self.noise_label}, seed {self.seed}"
+
+    def content(self) -> dict[str, Any]:
+        """Everything of the settings that its result depends on; no labels, no performance-only keys."""
+        return {
+            "method": self.method,
+            "config": self.config,
+            "data": self.data.model_dump(),
+            "noise": {"kind": self.noise, "rate": self.rate},
+            "seed": self.seed,
+            "budget": {"kind": self.budget.kind, "value": self.budget.value},
+            "towers": {
+                **self.towers.model_dump(),
+                "image": IMAGE_TOWERS[self.towers.image],
+                "text": TEXT_TOWERS[self.towers.text],
+            },
+            "train": identity.without_performance_keys(self.train.model_dump()),
+            "reference": self.reference.content() if self.reference else None,
+        }
+
+    @cached_property
+    def key(self) -> str:
+        """Hash of `content()`: equal for equal runs, known before any data is read."""
+        return identity.digest(self.content())
+
+    def id(
+        self,
+        data_hash: str,
+        manifest_hash: str | None,
+        reference_id: str | None = None,
+        calibration_hash: str | None = None,
+    ) -> str:
+        """The content address; see `bench.identity.run_id`."""
+        return identity.run_id(self, data_hash, manifest_hash, reference_id, calibration_hash)
+
+    def settings(self) -> dict[str, Any]:
+        """Everything, for settings.json."""
+        return {
+            **self.content(),
+            "label": self.label,
+            "preset": self.preset,
+            "towers": self.towers.model_dump(mode="json"),
+            "train": self.train.model_dump(mode="json"),
+            "evaluate": self.evaluate.model_dump(mode="json"),
+        }
+
+
+class Suite(Model):
+    """The whole YAML."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    description: str = ""
+    data: DataSettings = DataSettings()
+    noise: NoiseSettings = NoiseSettings()
+    seeds: Annotated[tuple[Seed, ...], Several] = (0,)
+    budget: Budget
+    budget_rule: Literal["total", "additional"] = "total"  #: is a reference run paid from the budget, or on top?
+    towers: TowerSettings = TowerSettings()
+    train: TrainSettings = TrainSettings()
+    evaluate: EvaluateSettings = EvaluateSettings()
+    methods: Annotated[tuple[MethodEntry, ...], Several]
+    _only: tuple[str, ...] = PrivateAttr(default=())
+    _seeds: tuple[int, ...] = PrivateAttr(default=())
+
+    @field_validator("name")
+    @classmethod
+    def _a_free_name(cls, name: str) -> str:
+        if name == "runs":
+            raise fault("'runs' is where the store keeps runs; choose another name")
+        return name
+
+    @field_validator("seeds")
+    @classmethod
+    def _once(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        return once(seeds)
+
+    @field_validator("methods")
+    @classmethod
+    def _own_labels(cls, methods: tuple[MethodEntry, ...]) -> tuple[MethodEntry, ...]:
+        labels = [entry.label for entry in methods]
+        for position, label in enumerate(labels):
+            if label in labels[:position]:
+                raise fault(f"the label {label!r} stands twice; give one of them a label of its own", position)
+        return methods
+
+    @property
+    def hash(self) -> str:
+        """Of everything but the description: tells a plan made from other settings."""
+        return identity.digest(self.model_dump(exclude={"description"}))
+
+    def select(self, only: Sequence[str] = (), seeds: Sequence[int] = ()) -> Suite:
+        """The same suite whose `runs()` are those of some labels and seeds; UserError for one it does not have."""
+        labels = [entry.label for entry in self.methods]
+        for label in only:
+            if label not in labels:
+                raise UserError(f"--only {label}: no method of suite {self.name}{nearest(label, labels)}")
+        for seed in seeds:
+            if seed not in self.seeds:
+                own = ", ".join(map(str, self.seeds))
+                raise UserError(f"--seeds {seed}: suite {self.name} has {own}; more with --set 'seeds=[{own}, {seed}]'")
+        chosen = self.model_copy()
+        chosen._only, chosen._seeds = tuple(only), tuple(seeds)
+        return chosen
+
+    def cells(self) -> list[Run]:
+        """One run a cell: seeds outermost, then noise rates, then methods in suite order. Selections do not matter."""
+        return [
+            self._run(entry, rate, seed) for seed in self.seeds for rate in self.noise.rates for entry in self.methods
+        ]
+
+    def runs(self) -> list[Run]:
+        """What there is to run, each once, a reference before those that start from it; selections apply."""
+        cells = self.cells()
+        own = {run.key: run for run in reversed(cells)}
+        ordered: dict[str, Run] = {}
+        for run in cells:
+            if (not self._only or run.label in self._only) and (not self._seeds or run.seed in self._seeds):
+                if run.reference:
+                    ordered.setdefault(run.reference.key, own.get(run.reference.key, run.reference))
+                ordered.setdefault(run.key, run)
+        return list(ordered.values())
+
+    def _run(self, entry: MethodEntry, rate: float, seed: int) -> Run:
+        start = discovery.find(entry.method).reference
+        share = REFERENCE_SHARE if start and self.budget_rule == "total" else 1.0
+        reference = self._one(MethodEntry(method=start, label=start), rate, seed, share) if start else None
+        return self._one(entry, rate, seed, share, reference)
+
+    def _one(self, entry: MethodEntry, rate: float, seed: int, share: float, reference: Run | None = None) -> Run:
+        return Run(
+            label=entry.label,
+            method=entry.method,
+            preset=entry.preset,
+            config=discovery.resolve(entry.method, entry.preset, entry.config),
+            data=self.data,
+            noise=self.noise.kind if rate else None,
+            rate=rate,
+            seed=seed,
+            budget=self.budget.scaled(share),
+            towers=self.towers,
+            train=self.train,
+            evaluate=self.evaluate,
+            reference=reference,
+        )
+
+
+def noise_label(kind: str, rate: float) -> str:
+    """As printed: "clean", "40 % shuffled captions"."""
+    return f"{rate * 100:g} % {_NOISE_WORDS[kind]}" if rate else "clean"
+
+
+def load_suite(suite: str | Path, overrides: Sequence[str] = (), check_methods: bool = True) -> Suite:
+    """The suite of a path or a name, with `--set` overrides applied.
+
+    With `check_methods`, methods and hyper-parameters are looked up as well, which imports torch.
+    Raises UserError with one line a mistake.
+    """
+    located = Located.read(resources.suite_path(str(suite)))
+    for override in overrides:
+        located.set(override)
+    try:
+        loaded = Suite.model_validate(located.data)
+    except ValidationError as error:
+        raise located.fail(faults_of(error, Suite)) from error
+    faults = list(_unknown_names(loaded)) if check_methods else []
+    if faults:
+        raise located.fail(faults)
+    return loaded
+
+
+def _unknown_names(suite: Suite) -> Iterator[Fault]:
+    """What only adapters can say."""
+    for position, entry in enumerate(suite.methods):
+        for place, message in discovery.faults(entry.method, entry.preset, entry.config):
+            yield ("methods", position, *place), message

@@ -1,0 +1,144 @@
+"""Two methods of a suite side by side: differences paired by seed, intervals, p-values, costs, and one sentence."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bench.errors import UserError
+from bench.store import Store
+from reports.measure import cell, record_measure
+from reports.results import Results, load
+from reports.statistics import MINIMUM, Difference, blocks, difference, holm, mean
+from reports.table import Cell
+from reports.tables import Named, primary, relative_cost
+from reports.vocabulary import FAMILIES, family
+
+
+@dataclass(frozen=True)
+class Line:
+    """One metric under one noise."""
+
+    noise: str
+    what: str  #: data set, task and metric
+    a: Cell
+    b: Cell
+    higher_is_better: bool
+    shared: int  #: seeds that both have
+    gap: float | None  #: a minus b over the seeds that both have; None where they share none
+    test: Difference | None  #: None where no test is possible
+    primary: bool
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `bench compare` says."""
+
+    a: str
+    b: str
+    lines: tuple[Line, ...]
+    cost: tuple[tuple[str, float | None], ...]  #: noise -> training FLOPs of a in multiples of b's
+    verdict: str
+
+    def text(self) -> str:
+        """Plain text: a block for each noise, the verdict at the end."""
+        parts = [f"{self.a} against {self.b}: differences are {self.a} minus {self.b}, in points"]
+        for noise, ratio in self.cost:
+            cost = "cost unknown" if ratio is None else f"{self.a} costs {ratio:.2f} times the training FLOPs"
+            parts += ["", f"{noise} ({cost})"]
+            rows: list[tuple[str, ...]] = [("", self.a, self.b, "difference", "95 % interval", "p", "seeds")]
+            rows += [_row(line) for line in self.lines if line.noise == noise]
+            widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+            parts += ["  " + "  ".join(_aligned(row, widths)).rstrip() for row in rows]
+        return "\n".join([*parts, "", self.verdict])
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    first, *others = zip(row, widths, strict=True)
+    return [first[0].ljust(first[1]), *(text.rjust(width) for text, width in others)]
+
+
+def _row(line: Line) -> tuple[str, ...]:
+    shown = [one.state if one.value is None else f"{100 * one.value:.1f}" for one in (line.a, line.b)]
+    gap = "" if line.gap is None else f"{100 * line.gap:+.1f}"
+    if line.test is None:
+        return (line.what, *shown, gap, "", "", str(line.shared))
+    interval = f"{100 * line.test.low:+.1f} to {100 * line.test.high:+.1f}"
+    return (line.what, *shown, gap, interval, _p(line.test.p).removeprefix("p ").removeprefix("= "), str(line.test.n))
+
+
+def compare(suite: str, store: Store, a: str, b: str) -> Comparison:
+    """Compare two methods by their labels. UserError for a label the suite's plan does not have."""
+    results = load(suite, store)
+    for label in (a, b):
+        if label not in results.methods:
+            near = difflib.get_close_matches(label, results.methods, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(results.methods)}"
+            raise UserError(f"{label!r} is no method of suite {suite}{hint}")
+    if a == b:
+        raise UserError(f"{a!r} against itself: name two methods")
+    lines = [_line(results, noise, named, a, b) for noise in results.noises for named in results.measures]
+    costs = tuple((noise, _cost(results, noise, a, b)) for noise in results.noises)
+    kept = tuple(line for line in lines if {line.a.state, line.b.state} != {"not applicable"})
+    return Comparison(a, b, kept, costs, verdict(a, b, [line for line in lines if line.primary], dict(costs)))
+
+
+def _family(task: str) -> str:
+    name = family(task)
+    return FAMILIES[name].short.lower() if name in FAMILIES else name.replace("_", " ")
+
+
+def _line(results: Results, noise: str, named: Named, a: str, b: str) -> Line:
+    measure = record_measure(results, *named)
+    cells = {label: cell(results.of(label, noise), measure, entry["score"]) for label, entry in results.methods.items()}
+    values = {label: {part.seed: part.value for part in one.measured} for label, one in cells.items() if one.measured}
+    shared = sorted(set(values.get(a, {})) & set(values.get(b, {})))
+    gap = mean([values[a][seed] - values[b][seed] for seed in shared]) if shared else None
+    design = blocks(values)
+    test = difference(design, a, b) if design and a in design.means and b in design.means else None
+    column = measure.column
+    return Line(
+        noise=noise,
+        what=f"{_family(named[1])} {column.group} {column.label}",
+        a=cells[a],
+        b=cells[b],
+        higher_is_better=bool(column.higher_is_better),
+        shared=len(shared),
+        gap=gap if test is None else test.value,
+        test=test,
+        primary=named == primary(results),
+    )
+
+
+def _cost(results: Results, noise: str, a: str, b: str) -> float | None:
+    measure = relative_cost(results)
+    costs = [cell(results.of(label, noise), measure, "").value for label in (a, b)]
+    return costs[0] / costs[1] if costs[0] and costs[1] else None
+
+
+def verdict(a: str, b: str, lines: Sequence[Line], costs: Mapping[str, float | None]) -> str:
+    """One sentence on the suite's primary number, with Holm at 5 % over its noises."""
+    shown = holm({line.noise: line.test.p for line in lines if line.test})
+    parts = [_part(a, b, line, line.noise in shown, costs[line.noise]) for line in lines]
+    return f"Verdict on {lines[0].what}: " + "; ".join(parts) + "."
+
+
+def _part(a: str, b: str, line: Line, shown: bool, cost: float | None) -> str:
+    spent = "" if cost is None else f", {a} at {cost:.2f} times the cost of {b}"
+    if line.gap is None:
+        return f"under {line.noise} they have no seed in common yet"
+    points = f"{100 * abs(line.gap):.1f} points"
+    better, worse = (a, b) if (line.gap > 0) == line.higher_is_better else (b, a)
+    if line.test is None:
+        seeds = "one seed" if line.shared == 1 else f"{line.shared} seeds"
+        why = f"{seeds} cannot tell whether that is more than chance (it takes {MINIMUM})"
+        return f"under {line.noise} {better} is {points} ahead of {worse}, but {why}{spent}"
+    test = f"{_p(line.test.p)}, n = {line.test.n}"
+    if not shown:
+        return f"under {line.noise} no difference is shown ({points} for {better}, {test}){spent}"
+    return f"under {line.noise} {better} is better than {worse} by {points} ({test}){spent}"
+
+
+def _p(p: float) -> str:
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"

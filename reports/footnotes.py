@@ -1,0 +1,106 @@
+"""What a reader must know beside a table's numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from reports.results import Results, RunResult
+from reports.statistics import MINIMUM
+from reports.table import OVER_BUDGET, Row
+
+HASH = 12  #: characters of a hash that are printed
+BOLD = (
+    "Bold: not shown to be worse than the best of its column under the same noise (differences paired by seed, "
+    "residual variance pooled over methods, t-test, Holm at 5 %)."
+)
+_UNITS = {"epochs": "epochs", "samples": "samples", "flops": "FLOPs", "device_seconds": "device seconds"}
+_ENVIRONMENT = ("packages", "hardware", "commit")
+
+
+def notes_for(rows: Sequence[Row]) -> dict[str, str]:
+    """The meaning of the marks that occur."""
+    cells = [cell for row in rows for cell in row.cells]
+    notes = {}
+    if any(cell.over_budget for cell in cells):
+        notes[OVER_BUDGET] = "at least one of its runs spent more than the budget allows"
+    if any(cell.measured and cell.lacking for cell in cells):
+        notes["n="] = "fewer seeds than planned; the list of runs says what the others lack"
+    if any(cell.state == "not applicable" for cell in cells):
+        notes["n/a"] = "not applicable: this noise leaves no fixed set of corrupted pairs to find"
+    return notes
+
+
+def footnotes(results: Results, rows: Sequence[Row]) -> tuple[str, ...]:
+    """Seeds, bold, budget, noise manifests, and whether the environment was one."""
+    return (
+        *_seeds(results, rows),
+        _budget(results.plan["budget"]),
+        *_manifests(results),
+        *_environments(results.runs),
+    )
+
+
+def _seeds(results: Results, rows: Sequence[Row]) -> Iterable[str]:
+    seeds = results.plan["seeds"]
+    if len(seeds) == 1:
+        yield (
+            f"One seed ({seeds[0]}), n = 1: there is no standard deviation, and nothing is bold, because one seed "
+            "cannot tell a better method from a lucky one."
+        )
+        return
+    yield f"Mean ± standard deviation over n = {len(seeds)} seeds ({', '.join(map(str, seeds))})."
+    if any(cell.bold for row in rows for cell in row.cells):
+        yield BOLD
+    elif len(seeds) < MINIMUM:
+        yield f"Nothing is bold: fewer than {MINIMUM} seeds."
+    else:
+        yield f"Nothing is bold: no column has two methods with {MINIMUM} seeds in common yet, or none is comparable."
+
+
+def _budget(budget: Mapping[str, Any]) -> str:
+    text = f"Budget of every run: {budget['value']:g} {_UNITS.get(budget['kind'], budget['kind'])}"
+    rules = {
+        "total": "; a method that starts from a reference run pays for it out of the same budget",
+        "additional": "; a reference run that a method starts from is paid on top, and counted in its costs",
+    }
+    return text + rules.get(budget.get("rule", ""), "") + "."
+
+
+def _manifests(results: Results) -> Iterable[str]:
+    for label in results.noises:
+        seeds: dict[str, list[int]] = {}
+        rates = set()
+        for run in results.runs:
+            if run.noise == label and run.manifest and run.manifest["rows"]:
+                where = seeds.setdefault(run.manifest["hash"][:HASH], [])
+                if run.seed not in where:
+                    where.append(run.seed)
+                rates.add(f"{100 * run.manifest['realised_rate']:.1f} %")
+        if seeds:
+            hashes = ", ".join(f"{digest} (seed {', '.join(map(str, who))})" for digest, who in seeds.items())
+            yield f"{label}: noise manifest {hashes}; realised rate {', '.join(sorted(rates))}."
+
+
+def _environments(runs: Sequence[RunResult]) -> Iterable[str]:
+    known = {_canonical(run.environment): run.environment for run in runs if run.environment}
+    if len(known) > 1:
+        parts: dict[str, set[str]] = {}
+        for environment in known.values():
+            for name, value in _flat({key: environment.get(key) for key in _ENVIRONMENT}):
+                parts.setdefault(name, set()).add(str(value))
+        differing = [f"{name} {' / '.join(sorted(values))}" for name, values in parts.items() if len(values) > 1]
+        yield f"Mixed environments, so small differences may not be the methods': {'; '.join(differing)}."
+
+
+def _canonical(environment: Mapping[str, Any]) -> str:
+    return json.dumps([environment.get(key) for key in _ENVIRONMENT], sort_keys=True)
+
+
+def _flat(content: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            yield from value.items()
+        else:
+            yield name, value[:HASH] if isinstance(value, str) else value

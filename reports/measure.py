@@ -1,0 +1,153 @@
+"""How a cell is made: one measure asked of every run of a method under a noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from reports.results import Results, RunResult
+from reports.statistics import mean, not_worse_than_best, std
+from reports.table import Cell, Column, Measured, Row, State
+from reports.vocabulary import chance_of, detail, family, metric_label
+
+Found = Measured | Literal["not applicable"] | None
+Ask = Callable[[RunResult, str], Found]  #: (run, score) -> what the run has to say
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A column and how a run fills it."""
+
+    column: Column
+    ask: Ask
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row to be filled: a method with the score it is read under."""
+
+    label: str
+    method: str
+    score: str
+    compared: bool
+
+
+def column_name(dataset: str, task: str, metric: str) -> str:
+    """A stored number's column, unique over all tables."""
+    return f"{dataset} {task} {metric}"
+
+
+def record_measure(
+    results: Results, dataset: str, task: str, metric: str, label: str | None = None, group: str | None = None
+) -> Measure:
+    """The column of one stored number."""
+    entry = results.plan["datasets"].get(dataset, {})
+
+    def ask(run: RunResult, score: str) -> Found:
+        if family(task) == "noise_detection" and not (run.manifest and run.manifest["rows"]):
+            return "not applicable"
+        record = run.find(dataset, task, metric, score)
+        if record is None:
+            return None
+        return Measured(run.run, run.seed, record.value, record.n, record.low, record.high)
+
+    column = Column(
+        name=column_name(dataset, task, metric),
+        label=metric_label(metric) if label is None else label,
+        group=f"{dataset} {detail(task)}".strip() if group is None else group,
+        higher_is_better=results.directions.get((dataset, task, metric), True),
+        description=f"{entry.get('description', dataset)} (n = {entry['n']:,})" if "n" in entry else dataset,
+        chance=chance_of(entry.get("chance", {}), task, metric),
+    )
+    return Measure(column, ask)
+
+
+def average_measure(name: str, label: str, group: str, parts: Sequence[Measure]) -> Measure:
+    """The mean over several measures of the same run; a run that lacks one of them has none."""
+    description = "mean of " + "; ".join(f"{part.column.group} {part.column.label}" for part in parts)
+
+    def ask(run: RunResult, score: str) -> Found:
+        found = [part.ask(run, score) for part in parts]
+        if "not applicable" in found:
+            return "not applicable"
+        values = [one.value for one in found if isinstance(one, Measured)]
+        return Measured(run.run, run.seed, mean(values)) if len(values) == len(parts) else None
+
+    chances = [part.column.chance for part in parts if part.column.chance is not None]
+    chance = mean(chances) if len(chances) == len(parts) else None
+    higher = parts[0].column.higher_is_better
+    return Measure(Column(name, label, group, "percent", higher, description, chance), ask)
+
+
+def lines(results: Results, measures: Sequence[Measure]) -> list[Line]:
+    """A row for each method under its own score, and one for every other score these measures have of its weights."""
+    names = {measure.column.name for measure in measures}
+    scores: dict[str, set[str]] = {label: set() for label in results.methods}
+    for run in results.runs:
+        for record in run.records.values():
+            if record.score and column_name(record.dataset, record.task, record.metric) in names:
+                scores[run.method].add(record.score)
+    found = []
+    for label, entry in results.methods.items():
+        main = entry["score"]
+        others = sorted(scores[label] - {main})
+        found.append(Line(f"{label} ({main})" if others else label, label, main, True))
+        found.extend(Line(f"{label} ({score})", label, score, False) for score in others)
+    return found
+
+
+def cell(runs: Sequence[RunResult], measure: Measure, score: str) -> Cell:
+    """Mean and standard deviation over the runs that have a value; what the others lack stays visible."""
+    measured: list[Measured] = []
+    lacking: list[tuple[str, State]] = []
+    for run in runs:
+        found = measure.ask(run, score)
+        if isinstance(found, Measured):
+            measured.append(found)
+        else:
+            lacking.append((run.run, found or run.lacking))
+    over = any(run.over_budget for run in runs)
+    if not measured:
+        return Cell(_worst([state for _, state in lacking]), lacking=tuple(lacking))
+    values = [part.value for part in measured]
+    return Cell("value", mean(values), std(values), tuple(measured), tuple(lacking), over_budget=over)
+
+
+def _worst(states: Sequence[State]) -> State:
+    """The state that most asks for attention."""
+    order: tuple[State, ...] = ("failed", "running", "interrupted", "missing", "not applicable")
+    return next((state for state in order if state in states), "missing")
+
+
+def rows(results: Results, measures: Sequence[Measure], all_lines: Sequence[Line]) -> list[Row]:
+    """All rows, grouped by noise, with bold set in every group and column."""
+    found: list[Row] = []
+    for noise in results.noises:
+        group = []
+        for line in all_lines:
+            runs = results.of(line.method, noise)
+            if runs:
+                cells = tuple(cell(runs, measure, line.score) for measure in measures)
+                group.append(Row(line.label, cells, noise, line.method, line.compared))
+        found.extend(_bold(group, [measure.column for measure in measures]))
+    return found
+
+
+def _bold(group: Sequence[Row], columns: Sequence[Column]) -> list[Row]:
+    best = [_best(group, place, column) for place, column in enumerate(columns)]
+    return [
+        replace(row, cells=tuple(replace(cell, bold=row.label in best[i]) for i, cell in enumerate(row.cells)))
+        for row in group
+    ]
+
+
+def _best(group: Sequence[Row], place: int, column: Column) -> set[str]:
+    if column.higher_is_better is None:
+        return set()
+    values: dict[str, Mapping[int, float]] = {
+        row.label: {part.seed: part.value for part in row.cells[place].measured}
+        for row in group
+        if row.compared and row.cells[place].measured
+    }
+    return not_worse_than_best(values, column.higher_is_better)

@@ -1,0 +1,145 @@
+"""What a suite's plan and the store say together: every planned run with its state, records and costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+from bench.errors import UserError
+from bench.store import Record, Store
+from reports.table import State
+from reports.vocabulary import family, family_rank, metric_rank, planned_metrics
+
+Key = tuple[float, str, str, str, str]  #: at, dataset, task, metric, score
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One planned run: a method under one noise with one seed."""
+
+    method: str  #: the plan's label
+    noise: str  #: the plan's label
+    seed: int
+    run: str
+    steps: int
+    manifest: Mapping[str, Any] | None  #: hash, realised_rate, rows
+    status: Mapping[str, Any]
+    records: Mapping[Key, Record]
+    ledger: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    reference: str | None = None  #: the run it starts from
+
+    @property
+    def lacking(self) -> State:
+        """What to say where this run has no value. A finished run may lack an evaluation that was not asked for."""
+        state = self.status["state"]
+        return "missing" if state == "done" else cast("State", state)
+
+    @property
+    def over_budget(self) -> bool:
+        return bool(self.ledger.get("over_budget"))
+
+    def find(self, dataset: str, task: str, metric: str, score: str, at: float = 1.0) -> Record | None:
+        """The record under this score, or the one that needs none."""
+        return self.records.get((at, dataset, task, metric, score)) or self.records.get((at, dataset, task, metric, ""))
+
+
+@dataclass(frozen=True)
+class Results:
+    """A suite's plan with its runs, in the plan's order."""
+
+    plan: Mapping[str, Any]
+    runs: tuple[RunResult, ...]
+
+    @property
+    def suite(self) -> str:
+        return str(self.plan["suite"])
+
+    @cached_property
+    def methods(self) -> dict[str, Mapping[str, Any]]:
+        """Methods by label, in the suite's order."""
+        return {entry["label"]: entry for entry in self.plan["methods"]}
+
+    @cached_property
+    def noises(self) -> dict[str, Mapping[str, Any]]:
+        """Noises by label, in the suite's order."""
+        return {entry["label"]: entry for entry in self.plan["noises"]}
+
+    @cached_property
+    def _cells(self) -> dict[tuple[str, str], list[RunResult]]:
+        cells: dict[tuple[str, str], list[RunResult]] = {}
+        for run in self.runs:
+            cells.setdefault((run.method, run.noise), []).append(run)
+        return cells
+
+    def of(self, method: str, noise: str) -> list[RunResult]:
+        """The runs of one cell, one a seed."""
+        return self._cells.get((method, noise), [])
+
+    @cached_property
+    def directions(self) -> dict[tuple[str, str, str], bool]:
+        """Whether higher is better, for each (dataset, task, metric) measured on final weights."""
+        final = (record for run in self.runs for record in run.records.values() if record.at == 1.0)
+        return {(record.dataset, record.task, record.metric): record.higher_is_better for record in final}
+
+    @cached_property
+    def measures(self) -> list[tuple[str, str, str]]:
+        """(dataset, task, metric) of everything measured on final weights or known to the plan, in order of reading."""
+        datasets = {name: place for place, name in enumerate(self.plan["datasets"])}
+        found = set(self.directions)
+        tasks = {(dataset, task) for dataset, task, _ in found}
+        for name, entry in self.plan["datasets"].items():
+            for task in entry.get("chance", {}):
+                if (name, task) not in tasks:
+                    found.update((name, task, metric) for metric in planned_metrics(task))
+
+        def place(measure: tuple[str, str, str]) -> tuple[Any, ...]:
+            dataset, task, metric = measure
+            known = datasets.get(dataset, len(datasets))
+            return family_rank(family(task)), family(task), known, dataset, task, metric_rank(metric), metric
+
+        return sorted(found, key=place)
+
+    def states(self) -> dict[str, int]:
+        """How many runs are in which state."""
+        counts = dict.fromkeys(("done", "running", "interrupted", "failed", "missing"), 0)
+        for run in self.runs:
+            counts[run.status["state"]] += 1
+        return counts
+
+
+def load(suite: str, store: Store) -> Results:
+    """Read a suite's plan and everything the store has of its runs. UserError where there is no plan."""
+    plan = store.plan(suite)
+    if plan is None:
+        raise UserError(f"{store.suite(suite) / 'plan.json'}: no plan; `bench run {suite} --dry-run` writes one")
+    stored: dict[str, dict[str, Any]] = {}
+    runs = []
+    for cell in plan["cells"]:
+        identity = cell["run"]
+        if identity not in stored:
+            stored[identity] = _read(store, identity)
+        runs.append(
+            RunResult(
+                method=cell["method"],
+                noise=cell["noise"],
+                seed=cell["seed"],
+                run=identity,
+                steps=cell["steps"],
+                manifest=cell["manifest"],
+                reference=cell["reference_run"],
+                **stored[identity],
+            )
+        )
+    return Results(plan, tuple(runs))
+
+
+def _read(store: Store, identity: str) -> dict[str, Any]:
+    run = store.run(identity)
+    status = run.status()
+    if status["state"] == "missing":
+        return {"status": status, "records": {}, "ledger": {}, "environment": {}}
+    records = {(r.at, r.dataset, r.task, r.metric, r.score): r for r in run.records()}
+    return {"status": status, "records": records, "ledger": run.ledger(), "environment": run.environment()}

@@ -1,0 +1,112 @@
+"""Means over seeds, and which differences are more than chance.
+
+All methods of a column were run with the same seeds, so a column is a randomised block design: seeds are blocks,
+methods are treatments. The residual variance is pooled over all methods, which gives (m - 1)(n - 1) degrees of freedom
+where a paired test of two methods alone has n - 1; with three seeds that is the difference between seeing and not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+LEVEL = 0.05  #: of Holm's procedure over the comparisons of one column
+MINIMUM = 3  #: seeds below which nothing is compared
+
+Values = Mapping[str, Mapping[int, float]]  #: method -> seed -> value
+
+
+def mean(values: Sequence[float]) -> float:
+    """Arithmetic mean of at least one value."""
+    return math.fsum(values) / len(values)
+
+
+def std(values: Sequence[float]) -> float | None:
+    """Sample standard deviation (n - 1), None for fewer than two values."""
+    if len(values) < 2:
+        return None
+    centre = mean(values)
+    return math.sqrt(math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1))
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A column's complete part: the methods with enough seeds, and the seeds all of them have."""
+
+    means: Mapping[str, float]  #: over the common seeds
+    seeds: tuple[int, ...]
+    residual: float  #: pooled residual standard deviation
+    freedom: int  #: its degrees of freedom
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Mean of `a` minus mean of `b` over the same seeds, with its t-interval."""
+
+    value: float
+    low: float
+    high: float
+    p: float  #: two-sided
+    n: int
+
+
+def blocks(values: Values) -> Blocks | None:
+    """The comparable part of a column, None where fewer than two methods share `MINIMUM` seeds.
+
+    A method with fewer seeds of its own is left out rather than allowed to shrink the comparison of the others.
+    """
+    enough = {method: seeds for method, seeds in values.items() if len(seeds) >= MINIMUM}
+    if len(enough) < 2:
+        return None
+    common = tuple(sorted(set.intersection(*(set(seeds) for seeds in enough.values()))))
+    if len(common) < MINIMUM:
+        return None
+    rows = {method: [seeds[seed] for seed in common] for method, seeds in enough.items()}
+    means = {method: mean(row) for method, row in rows.items()}
+    seed_means = [mean(column) for column in zip(*rows.values(), strict=True)]
+    grand = mean(list(means.values()))
+    squares = math.fsum(
+        (value - means[method] - seed_mean + grand) ** 2
+        for method, row in rows.items()
+        for value, seed_mean in zip(row, seed_means, strict=True)
+    )
+    freedom = (len(rows) - 1) * (len(common) - 1)
+    return Blocks(means, common, math.sqrt(squares / freedom), freedom)
+
+
+def difference(design: Blocks, a: str, b: str) -> Difference:
+    """How much higher `a` is than `b`, with a 95 % interval from the pooled residual variance."""
+    from scipy.special import stdtr, stdtrit
+
+    n = len(design.seeds)
+    value = design.means[a] - design.means[b]
+    error = design.residual * math.sqrt(2 / n)
+    if error == 0:
+        return Difference(value, value, value, 1.0 if value == 0 else 0.0, n)
+    half = float(stdtrit(design.freedom, 1 - LEVEL / 2)) * error
+    p = 2 * float(stdtr(design.freedom, -abs(value) / error))
+    return Difference(value, value - half, value + half, p, n)
+
+
+def holm(p_values: Mapping[str, float], level: float = LEVEL) -> set[str]:
+    """Names whose hypothesis is rejected by Holm's step-down procedure (Holm 1979)."""
+    rejected: set[str] = set()
+    ordered = sorted(p_values, key=lambda name: p_values[name])
+    for place, name in enumerate(ordered):
+        if p_values[name] > level / (len(ordered) - place):
+            break
+        rejected.add(name)
+    return rejected
+
+
+def not_worse_than_best(values: Values, higher_is_better: bool) -> set[str]:
+    """Methods to set in bold: those a column's best is not shown to beat. Empty where nothing can be compared."""
+    design = blocks(values)
+    if design is None:
+        return set()
+    choose = max if higher_is_better else min
+    best = choose(design.means, key=lambda method: design.means[method])
+    others = [method for method in design.means if method != best]
+    worse = holm({method: difference(design, best, method).p for method in others})
+    return set(design.means) - worse

@@ -1,0 +1,28 @@
+"""Where a suite stands: one line a run."""
+
+from __future__ import annotations
+
+from bench.store import Store
+from reports.results import RunResult, load
+from reports.sections import describe_error
+
+SHORT = 16  #: characters of an id that are printed
+HEAD = ("method", "noise", "seed", "state", "step", "run", "")
+
+
+def status(suite: str, store: Store) -> list[tuple[str, ...]]:
+    """Rows of `bench status`: the heading, every run, then how many runs are in each state that occurs.
+
+    All rows have the columns of `HEAD`. UserError where the suite has no plan.
+    """
+    results = load(suite, store)
+    totals = [("total", "", str(count), state, "", "", "") for state, count in results.states().items() if count]
+    return [HEAD, *(_line(run) for run in results.runs), *totals]
+
+
+def _line(run: RunResult) -> tuple[str, ...]:
+    state = run.status["state"]
+    step = run.steps if state == "done" else run.status.get("step", 0)
+    error = run.status.get("error")
+    said = describe_error(error) if error else run.status.get("stage", "") if state == "running" else ""
+    return (run.method, run.noise, str(run.seed), state, f"{step}/{run.steps}", run.run[:SHORT], said)

@@ -1,0 +1,152 @@
+"""Typed tables: what a report says, before it is known how it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+State = Literal["value", "missing", "running", "interrupted", "failed", "not applicable"]
+Unit = Literal["percent", "count", "flops", "seconds", "bytes", "ratio", "text"]
+
+_STEPS: Mapping[str, tuple[tuple[float, str], ...]] = {
+    "count": ((1e9, "G"), (1e6, "M"), (1e3, "k")),
+    "flops": ((1e21, "Z"), (1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")),
+    "bytes": ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB")),
+    "seconds": ((3600.0, "h"), (60.0, "min")),
+}
+
+
+def show(value: float, unit: Unit) -> str:
+    """A number as printed: percent with one decimal, costs with three digits and their unit's prefix."""
+    if unit == "percent":
+        return f"{100 * value:.1f}"
+    if unit == "ratio":
+        return f"{value:.2f}"
+    size, name = scale(value, unit)
+    if name:
+        return f"{_three_digits(value / size)} {name}"
+    return f"{value:.1f} s" if unit == "seconds" else f"{value:.0f}"
+
+
+def scale(value: float, unit: Unit) -> tuple[float, str]:
+    """Size and prefix (or larger unit) to print a cost in: 4.2e12 FLOPs -> (1e12, "T")."""
+    return next(((size, name) for size, name in _STEPS.get(unit, ()) if abs(value) >= size), (1.0, ""))
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run's share in a cell."""
+
+    run: str
+    seed: int
+    value: float
+    n: int = 0  #: examples; 0 where the value is a count or an average over data sets
+    low: float | None = None  #: 95 % over examples: this checkpoint, not the method
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One place in a table: a value with every run it was made from, or a state with the runs that lack a value."""
+
+    state: State
+    value: float | None = None  #: mean over seeds, in the column's unit (percent: a share)
+    std: float | None = None  #: over seeds, None below two
+    measured: tuple[Measured, ...] = ()
+    lacking: tuple[tuple[str, State], ...] = ()  #: runs that belong here and gave no value, each with its state
+    bold: bool = False
+    over_budget: bool = False
+    text: str = ""  #: in place of a number
+    source: str = ""  #: of a number that is not ours
+
+    @property
+    def n(self) -> int:
+        """Seeds behind the value."""
+        return len(self.measured)
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Ids of all runs of this cell."""
+        return tuple(part.run for part in self.measured) + tuple(run for run, _ in self.lacking)
+
+
+@dataclass(frozen=True)
+class Column:
+    """What stands in a column, and which way is better (None: no better or worse)."""
+
+    name: str  #: unique within its table
+    label: str
+    group: str = ""  #: a heading over neighbouring columns
+    unit: Unit = "percent"
+    higher_is_better: bool | None = True
+    description: str = ""
+    chance: float | None = None  #: expected score of a uniformly random guess
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of cells, one for each column."""
+
+    label: str
+    cells: tuple[Cell, ...]
+    group: str = ""  #: a heading over neighbouring rows; cells are compared within it
+    method: str = ""  #: the plan's label of the method; "" for lines that are no method's
+    compared: bool = True  #: whether it takes part in the comparison of its column
+
+
+@dataclass(frozen=True)
+class Table:
+    """Everything a renderer needs."""
+
+    name: str  #: file name
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    description: str = ""
+    footnotes: tuple[str, ...] = ()
+    full: int = 1  #: seeds a complete cell has; cells with another n say so
+    notes: Mapping[str, str] = field(default_factory=dict)  #: mark -> what it means, for marks that occur
+
+    def groups(self) -> list[tuple[str, list[Row]]]:
+        """Neighbouring rows under their heading, in order."""
+        found: list[tuple[str, list[Row]]] = []
+        for row in self.rows:
+            if not found or found[-1][0] != row.group:
+                found.append((row.group, []))
+            found[-1][1].append(row)
+        return found
+
+    def heads(self) -> list[tuple[str, int]]:
+        """Headings over columns with the number of columns under each, in order."""
+        found: list[tuple[str, int]] = []
+        for column in self.columns:
+            if found and found[-1][0] == column.group:
+                found[-1] = (column.group, found[-1][1] + 1)
+            else:
+                found.append((column.group, 1))
+        return found
+
+
+OVER_BUDGET = "†"  #: the mark of a cell
+
+
+def marks(cell: Cell) -> str:
+    """Footnote marks of a cell."""
+    return OVER_BUDGET if cell.over_budget else ""
+
+
+def words(cell: Cell, column: Column, full: int = 1) -> tuple[str, str]:
+    """A cell as (number or word, what stands small behind it: "± 0.3", "n=2")."""
+    if cell.state != "value":
+        return ("n/a" if cell.state == "not applicable" else cell.state), ""
+    if cell.value is None:
+        return cell.text, ""
+    behind = [] if cell.std is None or column.unit != "percent" else [f"± {show(cell.std, column.unit)}"]
+    if cell.measured and cell.n != full:
+        behind.append(f"n={cell.n}")
+    return show(cell.value, column.unit), ", ".join(behind)

@@ -1,0 +1,166 @@
+"""The tables of a suite's report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from reports.footnotes import footnotes, notes_for
+from reports.measure import Line, Measure, average_measure, lines, record_measure, rows
+from reports.results import Results, RunResult
+from reports.statistics import mean
+from reports.table import Cell, Column, Measured, Row, Table, Unit
+from reports.vocabulary import FAMILIES, Family, detail, family, metric_label
+
+Named = tuple[str, str, str]  #: dataset, task, metric
+AVERAGED = ("shift", "linear_probe")  #: families whose table ends with an average
+
+
+def tables(results: Results) -> list[Table]:
+    """Overview, one table for each task family that is planned or measured, costs."""
+    families = by_family(results)
+    return [overview(results), *(family_table(results, name, found) for name, found in families.items()), cost(results)]
+
+
+def by_family(results: Results) -> dict[str, list[Named]]:
+    """Everything measured, by task family, in order of reading."""
+    found: dict[str, list[Named]] = {}
+    for named in results.measures:
+        found.setdefault(family(named[1]), []).append(named)
+    return found
+
+
+def primary(results: Results) -> Named:
+    """The suite's headline number."""
+    chosen = results.plan["primary"]
+    return chosen["dataset"], chosen["task"], chosen["metric"]
+
+
+def headlines(results: Results) -> list[Measure]:
+    """One number for each question: the suite's primary one, then one for each other task family."""
+    dataset, task, metric = primary(results)
+    found = [record_measure(results, dataset, task, metric, f"{dataset} {metric_label(metric)}", "Zero-shot")]
+    for name, measures in by_family(results).items():
+        if name not in FAMILIES or name == family(task):
+            continue
+        kind = FAMILIES[name]
+        parts = [record_measure(results, *named) for named in measures if named[2] == kind.main]
+        if parts:
+            found.append(average_measure(f"average {name}", _average_label(parts, kind.main), kind.short, parts))
+    return found
+
+
+def _average_label(parts: Sequence[Measure], metric: str) -> str:
+    return f"{metric_label(metric)}, mean of {len(parts)}" if len(parts) > 1 else metric_label(metric)
+
+
+def overview(results: Results) -> Table:
+    """One line a method and noise, one column a question, the cost beside it."""
+    measures = [*headlines(results), relative_cost(results)]
+    known = [Line(label, label, entry["score"], True) for label, entry in results.methods.items()]
+    averaged = [f"{m.column.group}: {m.column.description}." for m in measures if m.column.name.startswith("average ")]
+    return _table(
+        results,
+        "overview",
+        "Overview",
+        "One line for each method under each noise, one column for each question.",
+        measures,
+        known,
+        [note for note in averaged if ";" in note],
+    )
+
+
+def family_table(results: Results, name: str, found: Sequence[Named]) -> Table:
+    """All numbers of one task family."""
+    kind = FAMILIES.get(name, Family(name.replace("_", " ").capitalize(), name, "", (), ""))
+    if len({metric for _, _, metric in found}) == 1:  # then the metric says nothing, and the task does
+        measures = [record_measure(results, *one, detail(one[1]) or metric_label(one[2]), one[0]) for one in found]
+    else:
+        same_task = len({task for _, task, _ in found}) == 1
+        measures = [record_measure(results, *one, group=one[0] if same_task else None) for one in found]
+    mains = [measure for measure, one in zip(measures, found, strict=True) if one[2] == kind.main]
+    if name in AVERAGED and len(mains) > 1:
+        measures.append(average_measure(f"average {name}", metric_label(kind.main), "average", mains))
+    return _table(results, name, kind.title, kind.text, measures, lines(results, measures))
+
+
+def cost(results: Results) -> Table:
+    """What each score was paid with: the ledger, reference runs included."""
+    dataset, task, metric = primary(results)
+    score = record_measure(results, dataset, task, metric, f"{dataset} {metric_label(metric)}", "Score")
+    measures = [score, relative_cost(results), *(_ledger_measure(*line) for line in _LEDGER)]
+    known = [Line(label, label, entry["score"], True) for label, entry in results.methods.items()]
+    extra = [
+        "Counts are of the algorithm: FLOPs are matrix products and convolutions of unrepeated steps; forwards are "
+        "pairs sent through a tower. A run that starts from a reference run carries that run's counts and times as "
+        "well. Work repeated after a kill stands apart and is not in the training time."
+    ]
+    return _table(results, "cost", "Cost", "What every score was paid with.", measures, known, extra)
+
+
+_LEDGER: tuple[tuple[str, str, str, Unit], ...] = (
+    ("samples", "samples", "Counted", "count"),
+    ("image_forwards", "image forwards", "Counted", "count"),
+    ("text_forwards", "text forwards", "Counted", "count"),
+    ("flops", "FLOPs", "Counted", "flops"),
+    ("train_seconds", "training", "Measured", "seconds"),
+    ("data_seconds", "of it waiting", "Measured", "seconds"),
+    ("evaluate_seconds", "evaluation", "Measured", "seconds"),
+    ("repeated_seconds", "repeated", "Measured", "seconds"),
+    ("peak_memory_bytes", "peak memory", "Measured", "bytes"),
+)
+
+
+def spent(ledger: Mapping[str, Any], key: str) -> float:
+    """What a run and the reference run it starts from spent together; of memory, the larger peak."""
+    join: Callable[[list[float]], float] = max if key == "peak_memory_bytes" else sum
+    return join([ledger[key], (ledger.get("reference") or {}).get(key, 0)])
+
+
+def _ledger_measure(key: str, label: str, group: str, unit: Unit) -> Measure:
+    def ask(run: RunResult, _score: str) -> Measured | None:
+        return Measured(run.run, run.seed, spent(run.ledger, key)) if run.ledger else None
+
+    return Measure(Column(key, label, group, unit, None), ask)
+
+
+def relative_cost(results: Results) -> Measure:
+    """Training FLOPs in multiples of the suite's first method under the same noise."""
+    first = next(iter(results.methods))
+    base = {}
+    for noise in results.noises:
+        known = [spent(run.ledger, "flops") for run in results.of(first, noise) if run.ledger]
+        base[noise] = mean(known) if known else 0.0
+
+    def ask(run: RunResult, _score: str) -> Measured | None:
+        if not run.ledger or not base[run.noise]:
+            return None
+        return Measured(run.run, run.seed, spent(run.ledger, "flops") / base[run.noise])
+
+    description = f"training FLOPs in multiples of {first}'s, reference runs included"
+    return Measure(Column("relative cost", f"FLOPs / {first}'s", "Cost", "ratio", None, description), ask)
+
+
+def _table(
+    results: Results,
+    name: str,
+    title: str,
+    description: str,
+    measures: Sequence[Measure],
+    known: Sequence[Line],
+    extra: Sequence[str] = (),
+) -> Table:
+    columns = tuple(measure.column for measure in measures)
+    found = rows(results, measures, known)
+    notes = notes_for(found)
+    texts = (*extra, *footnotes(results, found))
+    if any(column.chance is not None for column in columns):
+        texts = ("chance: what a uniformly random guess scores on average.", *texts)
+        found.append(_chance(columns))
+    full = len(results.plan["seeds"])
+    return Table(name, title, columns, tuple(found), description, texts, full, notes)
+
+
+def _chance(columns: Sequence[Column]) -> Row:
+    cells = (Cell("value", text="–") if column.chance is None else Cell("value", column.chance) for column in columns)
+    return Row("chance", tuple(cells), compared=False)

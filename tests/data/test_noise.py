@@ -1,0 +1,212 @@
+"""Noise manifests: exact, reproducible, a single cycle; resampling; import; caption draws."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bench.data
+from bench.data import MemoryPairs, noise
+from bench.errors import UserError
+
+WORDS = ["ant", "bee", "cat", "dog", "eel", "fox"]
+caption_lists = st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=3), min_size=1, max_size=60)
+
+
+def pairs_of(texts, keys=None) -> MemoryPairs:
+    keys = [f"k{i:05d}" for i in range(len(texts))] if keys is None else keys
+    return MemoryPairs.build("toy/train", "toy", keys, texts, {}, {}, np.zeros((len(texts), 2, 2, 3), np.uint8))
+
+
+def made(pairs, rate, seed=0):
+    """The manifest, or None where its rows cannot swap captions."""
+    try:
+        return noise.shuffled_captions(pairs, rate, seed)
+    except UserError:
+        order = noise._hash_order(pairs.keys, seed)[: round(rate * len(pairs))].tolist()
+        most = Counter(frozenset(pairs.captions(row)) for row in order).most_common(1)[0][1]
+        assert most > len(order) / 2, "refused although a cycle exists"
+        return None
+
+
+@settings(deadline=None, max_examples=300)
+@given(texts=caption_lists, rate=st.floats(0, 1), seed=st.integers(0, 3))
+def test_manifest_properties(texts, rate, seed):
+    pairs = pairs_of(texts)
+    manifest = made(pairs, rate, seed)
+    if manifest is None:
+        return
+    rows, donors = manifest.rows.tolist(), manifest.donors.tolist()
+    assert len(rows) == round(rate * len(pairs))
+    assert rows == sorted(set(rows))
+    for row, donor in zip(rows, donors, strict=True):
+        assert set(pairs.captions(row)) != set(pairs.captions(donor))
+    follow = dict(zip(rows, donors, strict=True))
+    if rows:
+        walked = [rows[0]]
+        while follow[walked[-1]] != rows[0] and len(walked) <= len(rows):
+            walked.append(follow[walked[-1]])
+        assert sorted(walked) == rows, "one cycle through all corrupted rows"
+    lost = [r for r, d in follow.items() if not set(pairs.captions(r)) & set(pairs.captions(d))]
+    assert manifest.realised_rate == pytest.approx(len(lost) / len(pairs))
+    assert noise.noisy_mask(manifest, len(pairs)).nonzero()[0].tolist() == rows
+    expected = [follow.get(row, row) for row in range(len(pairs))]
+    assert manifest.donors_of(np.arange(len(pairs))).tolist() == expected
+    manifest.check(pairs)
+
+
+@settings(deadline=None, max_examples=60)
+@given(n=st.integers(2, 200), rates=st.tuples(st.floats(0, 1), st.floats(0, 1)), seed=st.integers(0, 5))
+def test_rates_nest(n, rates, seed):
+    pairs = pairs_of([[f"text {i}"] for i in range(n)])
+    low, high = (made_or_empty(pairs, rate, seed) for rate in sorted(rates))
+    assert low <= high
+
+
+def made_or_empty(pairs, rate, seed):
+    manifest = made(pairs, rate, seed)
+    return set() if manifest is None else set(manifest.rows.tolist())
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.permutations(range(30)), st.integers(0, 3))
+def test_order_of_rows_in_files_is_nothing(order, seed):
+    keys, texts = [f"key-{i * 7 % 30}" for i in range(30)], [[f"text {i}", WORDS[i % 6]] for i in range(30)]
+    straight = noise.shuffled_captions(pairs_of(texts, keys), 0.5, seed)
+    shuffled = noise.shuffled_captions(pairs_of([texts[i] for i in order], [keys[i] for i in order]), 0.5, seed)
+    assert straight.content_hash == shuffled.content_hash
+
+
+def test_seeds_differ_and_processes_agree():
+    code = (
+        "from bench.data import load, noise; print(noise.shuffled_captions(load('emoji/iid', 32), 0.4, 1).content_hash)"
+    )
+    pairs = bench.data.load("emoji/iid", 32)
+    here = [noise.shuffled_captions(pairs, 0.4, seed).content_hash for seed in (0, 1)]
+    assert here[0] != here[1]
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONHASHSEED": str(i + 1)},
+            cwd=Path(bench.__file__).parents[1],
+        )
+        for i in range(2)
+    ]
+    assert [process.communicate()[0].strip() for process in started] == [here[1]] * 2
+
+
+def test_emoji_noise_is_real():
+    pairs = bench.data.load("emoji/train", 32)
+    manifest = noise.shuffled_captions(pairs, 0.4, 0)
+    assert len(manifest.rows) == round(0.4 * len(pairs))
+    assert 0.38 < manifest.realised_rate <= 0.4
+    concept = pairs.labels["concept"]
+    assert (concept[manifest.rows] != concept[manifest.donors]).all()
+
+
+def test_a_majority_of_equal_captions_is_refused():
+    with pytest.raises(UserError, match="more than half of them have the same"):
+        noise.shuffled_captions(pairs_of([["same"]] * 3 + [["other"]]), 1.0, 0)
+    with pytest.raises(UserError, match=r"noise rate is 1\.5"):
+        noise.shuffled_captions(pairs_of([["a"], ["b"]]), 1.5, 0)
+
+
+def test_manifest_travels_through_parquet(tmp_path):
+    pairs = bench.data.load("emoji/iid", 32)
+    manifest = noise.shuffled_captions(pairs, 0.2, 3)
+    manifest.save(tmp_path / "noise.parquet")
+    again = noise.NoiseManifest.load(tmp_path / "noise.parquet")
+    assert again.content_hash == manifest.content_hash
+    assert (again.kind, again.rate, again.seed, again.n) == ("shuffled_captions", 0.2, 3, len(pairs))
+    assert again.realised_rate == manifest.realised_rate
+    np.testing.assert_array_equal(again.rows, manifest.rows)
+    np.testing.assert_array_equal(again.donors, manifest.donors)
+    assert again.keys == manifest.keys
+
+
+def test_foreign_files_and_pairs_are_refused(tmp_path):
+    (tmp_path / "bad.parquet").write_text("nothing")
+    with pytest.raises(UserError, match=r"bad\.parquet: not a noise manifest"):
+        noise.NoiseManifest.load(tmp_path / "bad.parquet")
+    with pytest.raises(UserError, match=r"gone\.parquet: not a noise manifest"):
+        noise.NoiseManifest.load(tmp_path / "gone.parquet")
+    manifest = noise.shuffled_captions(bench.data.load("emoji/iid", 32), 0.2, 3)
+    with pytest.raises(UserError, match="was not made for emoji/validation"):
+        manifest.check(bench.data.load("emoji/validation", 32))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 300), st.integers(0, 1000), st.sampled_from([0.0, 0.1, 0.29, 0.5, 1.0]))
+def test_resampling_redraws_an_exact_number(batch, step, rate):
+    resampled = noise.Resampled(rate, 0)
+    donors = resampled.donors_in_batch(step, batch)
+    changed = (donors != np.arange(batch)).sum()
+    assert changed <= round(rate * 100) * batch // 100
+    assert ((donors >= 0) & (donors < batch)).all()
+    np.testing.assert_array_equal(donors, noise.Resampled(rate, 0).donors_in_batch(step, batch))
+
+
+def test_resampling_is_uniform():
+    donors = np.stack([noise.Resampled(0.25, 7).donors_in_batch(step, 16) for step in range(8000)])
+    changed = donors != np.arange(16)
+    assert changed.sum(axis=1).max() == 4
+    assert changed.mean() == pytest.approx(0.25 * 15 / 16, abs=0.004)
+    share = changed.mean(axis=0)
+    assert share.max() - share.min() < 0.03
+    drawn = np.bincount(donors[changed], minlength=16) / changed.sum()
+    assert abs(drawn - 1 / 16).max() < 0.008
+
+
+def test_ncr_index_files(tmp_path):
+    pairs = pairs_of([[f"caption {i}"] for i in range(20)])  # four images with five captions each
+    index = np.arange(20) // 5
+    rng = np.random.default_rng(0)
+    moved = rng.permutation(20)[:8]
+    index[moved] = rng.permutation(index[moved])
+    np.save(tmp_path / "noise.npy", index)
+    manifest = noise.import_ncr(tmp_path / "noise.npy", pairs)
+    caption_of_image = Counter((int(index[c]), c) for c in range(20))
+    ours = Counter((row // 5, int(manifest.donors_of(np.array([row]))[0])) for row in range(20))
+    assert ours == caption_of_image
+    assert manifest.realised_rate == (index != np.arange(20) // 5).mean() > 0
+    np.save(tmp_path / "short.npy", index[:5])
+    with pytest.raises(UserError, match=r"short\.npy: shape \(5,\) with 20 pairs"):
+        noise.import_ncr(tmp_path / "short.npy", pairs)
+    np.save(tmp_path / "twice.npy", np.where(np.arange(20) == 0, 3, np.arange(20) // 5))
+    with pytest.raises(UserError, match="not permuted"):
+        noise.import_ncr(tmp_path / "twice.npy", pairs)
+    with pytest.raises(UserError, match=r"no\.npy: not a NumPy index file"):
+        noise.import_ncr(tmp_path / "no.npy", pairs)
+
+
+def test_captions_are_drawn_by_seed_row_and_epoch():
+    pairs = bench.data.load("emoji/train", 32)
+    manifest = noise.shuffled_captions(pairs, 0.4, 0)
+    rows = np.arange(0, len(pairs), 3)
+    drawn = noise.draw_captions(pairs, manifest, rows, 2, 0)
+    assert drawn[::-1] == noise.draw_captions(pairs, manifest, rows[::-1], 2, 0)
+    assert drawn[5] == noise.caption_of(pairs, manifest, int(rows[5]), 2, 0)
+    assert drawn != noise.draw_captions(pairs, manifest, rows, 3, 0)
+    assert drawn != noise.draw_captions(pairs, manifest, rows, 2, 1)
+    sources = manifest.donors_of(rows)
+    assert all(text in pairs.captions(int(row)) for text, row in zip(drawn, sources, strict=True))
+    clean = noise.draw_captions(pairs, None, rows, 2, 0)
+    untouched = ~noise.noisy_mask(manifest, len(pairs))[rows]
+    assert [t for t, u in zip(drawn, untouched, strict=True) if u] == [
+        t for t, u in zip(clean, untouched, strict=True) if u
+    ]
+
+
+def test_caption_choice_is_uniform():
+    choice = np.stack([noise.caption_choice(np.full(50, 7), np.arange(50), epoch, 0) for epoch in range(700)])
+    share = np.bincount(choice.ravel(), minlength=7) / choice.size
+    assert abs(share - 1 / 7).max() < 0.01
+    assert noise.caption_choice(np.array([1, 1]), np.array([3, 9]), 0, 0).tolist() == [0, 0]

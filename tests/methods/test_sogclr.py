@@ -1,0 +1,133 @@
+"""SogCLR against five-step traces of the official code, and its identities."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from methods.protocol import Batch
+from methods.sogclr import Sogclr
+
+
+def embeddings(step, dtype=torch.float64):
+    return {name: torch.tensor(step[name], dtype=dtype).requires_grad_() for name in ("image", "text")}
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_five_steps_equal_the_official_code(lab, oracles, index):
+    trace, steps = oracles["sogclr"]["traces"][index], oracles["inputs"]["T"]["steps"]
+    settings = {"gamma": trace["gamma"], "temperature": trace["temperature"], **Sogclr.presets["official"]}
+    method = lab.build(Sogclr, rows=6, **settings)
+    for number, (given, expected) in enumerate(zip(steps, trace["steps"], strict=True)):
+        z = embeddings(given)
+        loss = lab.objective(method, z, torch.tensor(given["ids"]), lab.clock(number, epoch=given["epoch"]))
+        lab.assert_close(loss, expected["loss"], rtol=1e-5)
+        loss.backward()
+        for name in ("image", "text"):
+            lab.assert_close(z[name].grad, expected[f"grad_{name}"], rtol=1e-5, atol=1e-9)
+            key = name[0].upper()
+            # The official state is u e^-b; rows that were never seen are 0 there.
+            u = (getattr(method, f"log_u_{name}") - getattr(method, f"peak_{name}")).exp()
+            lab.assert_close(torch.where(method.seen, u, 0.0), expected["state"][f"s_{key}"], rtol=1e-5)
+            lab.assert_close(getattr(method, f"peak_{name}"), expected["state"][f"b_{key}"])
+
+
+def test_single_precision(lab, oracles):
+    given, expected = oracles["inputs"]["T"]["steps"][0], oracles["sogclr"]["traces"][0]["steps"][0]
+    method = lab.build(Sogclr, rows=6, temperature=0.1).float()
+    loss = lab.objective(method, embeddings(given, torch.float32), torch.tensor(given["ids"]))
+    lab.assert_close(loss, expected["loss"], rtol=1e-4)
+
+
+@pytest.mark.parametrize("row", [0, 1, 2])
+def test_the_floor_silences_easy_anchors(lab, oracles, case, row):
+    expected = oracles["sogclr"]["eps_floor"]["rows"][row]
+    for floor, key in ((1e-10, "official"), (0.0, "no_floor")):
+        z = case("C")
+        loss = lab.objective(lab.build(Sogclr, temperature=expected["temperature"], floor=floor), z)
+        lab.assert_close(loss, expected[f"{key}_loss"], rtol=1e-5)
+        loss.backward()
+        lab.assert_close(z["image"].grad.norm(), expected[f"{key}_grad_image_norm"], rtol=1e-5)
+
+
+def without_partner(z, temperature):
+    """Sum over both directions of the mean LSE over candidates other than the partner, and of -s_ii / tau."""
+    s = z["image"] @ z["text"].T / temperature
+    others = s.masked_fill(torch.eye(len(s), dtype=torch.bool), -math.inf)
+    own = s.diagonal()
+    return (others.logsumexp(1) - own).mean() + (others.logsumexp(0) - own).mean()
+
+
+def test_gamma_one_has_the_gradient_of_clip_without_the_positive_in_the_denominator(lab, case):
+    z, method = case("B"), lab.build(Sogclr, gamma=1.0, temperature=0.1, floor=0.0)
+    for _ in range(2):  # the second visit forgets the first
+        found = torch.autograd.grad(lab.objective(method, z), [z["image"], z["text"]])
+    expected = torch.autograd.grad(0.1 * without_partner(z, 0.1), [z["image"], z["text"]])
+    for a, b in zip(found, expected, strict=True):
+        lab.assert_close(a, b)
+
+
+def test_weights_sum_to_g_over_u_plus_floor(lab, case):
+    method, z = lab.build(Sogclr, temperature=0.05, floor=1e-3), {k: v.detach() for k, v in case("B").items()}
+    shifted = {"image": z["image"].roll(1, 0), "text": z["text"]}
+    method.observe(shifted, Batch(torch.arange(6), lab.clock()))
+    observed = method.observe(z, Batch(torch.arange(6), lab.clock(1)))
+    weights = method.draw(z, observed, slice(0, 6))["image"]
+    s = z["image"] @ z["text"].T
+    e = ((s - s.diagonal()[:, None]) / 0.05).masked_fill(torch.eye(6, dtype=torch.bool), -math.inf)
+    u, b = method.log_u_image[:6].exp(), method.peak_image[:6]
+    lab.assert_close(weights.sum(1), e.exp().sum(1) / (u + 1e-3 * b.exp()))
+    lab.assert_close(weights.diagonal(), torch.zeros(6))
+
+
+def test_image_part_does_not_change_with_a_constant_on_a_row_of_similarities(lab, case):
+    z, method = {k: v.detach() for k, v in case("B").items()}, lab.build(Sogclr, temperature=0.1)
+    # A direction that no image but one has, and that all texts share, adds a constant to that image's row.
+    extra = torch.zeros(6, 1, dtype=torch.float64)
+    extra[2] = 0.3
+    moved = {
+        "image": torch.cat([z["image"], extra], 1),
+        "text": torch.cat([z["text"], torch.ones_like(extra)], 1),
+    }
+    plain = {name: torch.cat([x, torch.zeros_like(extra)], 1) for name, x in z.items()}
+    for a, b in zip(image_parts(lab, method, plain), image_parts(lab, method, moved), strict=True):
+        lab.assert_close(a, b)
+
+
+def image_parts(lab, method, z):
+    observed = method.observe(z, Batch(torch.arange(6), lab.clock()))
+    constants = method.draw(z, observed, slice(0, 6))
+    constants["text"] = torch.zeros_like(constants["text"])
+    return constants["image"], method.loss(z, constants, slice(0, 6))["global_contrastive"]
+
+
+def test_rows_outside_the_batch_keep_their_state(lab, case):
+    method, z = lab.build(Sogclr, rows=20), case("B")
+    lab.objective(method, z, torch.arange(0, 6))
+    before = {name: x.clone() for name, x in method.state_dict().items()}
+    lab.objective(method, z, torch.arange(10, 16))
+    for name, x in method.state_dict().items():
+        assert torch.equal(x[:10], before[name][:10])
+        assert torch.equal(x[16:], before[name][16:])
+        assert not torch.equal(x[10:16], before[name][10:16])
+
+
+def test_monitors_tau_log_u(lab, case):
+    method, z = lab.build(Sogclr, temperature=0.1), case("B")
+    with torch.no_grad():
+        observed = method.observe(z, Batch(torch.arange(6), lab.clock()))
+    expected = 0.1 * (method.log_u_image[:6].mean() + method.log_u_text[:6].mean())
+    lab.assert_close(method.monitor(z, observed)["tau_log_u"], expected)
+
+
+def test_permuting_the_batch_changes_nothing(lab, case):
+    order = torch.tensor([3, 1, 5, 0, 2, 4])
+    losses = []
+    for way in (torch.arange(6), order):
+        method = lab.build(Sogclr, temperature=0.1)
+        lab.objective(method, case("B"), torch.arange(6))
+        z = {name: x.roll(1, 0)[way] for name, x in case("B").items()}
+        losses.append(lab.objective(method, z, torch.arange(6)[way], lab.clock(1)))
+    lab.assert_close(losses[0], losses[1])

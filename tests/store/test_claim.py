@@ -1,0 +1,181 @@
+"""Real processes race, die and hang."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bench.store import Busy, Store
+from bench.store.claim import holder
+from bench.store.files import publish_folder, write_bytes
+
+RACER = """
+import sys, time
+from pathlib import Path
+from bench.store import Busy, Store
+root, start, hold = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
+run = Store(root).run("a1")
+while time.time() < start:
+    pass
+try:
+    with run.claim():
+        print("won", flush=True)
+        time.sleep(hold)
+except Busy:
+    print("busy", flush=True)
+"""
+WRITER = """
+import sys
+from pathlib import Path
+from bench.store.files import publish_folder, write_bytes
+folder = Path(sys.argv[1])
+print("ready", flush=True)
+for turn in range(10**9):
+    size = 200_000
+    write_bytes(folder / "file", bytes([turn % 251]) * size)
+    publish_folder(folder / f"result-{turn}", {"a": b"x" * size, "b": b"y" * size})
+"""
+
+
+def spawn(code: str, *arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def race(root: Path, racers: int) -> list[str]:
+    """Start processes that claim at the same moment; what each of them said."""
+    start = time.time() + 0.4
+    processes = [spawn(RACER, root, start, 0.5) for _ in range(racers)]
+    return sorted(process.communicate(timeout=30)[0].strip() for process in processes)
+
+
+def test_one_of_two_processes_gets_the_run(tmp_path: Path) -> None:
+    for turn in range(2):
+        assert race(tmp_path / str(turn), 2) == ["busy", "won"]
+
+
+def test_exactly_one_takes_over_from_a_killed_process(tmp_path: Path) -> None:
+    for turn in range(2):
+        root = tmp_path / str(turn)
+        process = spawn(RACER, root, 0, 60)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "won\n"
+        with pytest.raises(Busy, match=str(process.pid)), Store(root).run("a1").claim():
+            pass
+        process.kill()
+        process.communicate()
+        assert race(root, 4) == ["busy", "busy", "busy", "won"]
+
+
+def test_a_killed_process_nobody_waited_for_does_not_hold_the_run(tmp_path: Path) -> None:
+    process = spawn(RACER, tmp_path, 0, 60)
+    assert process.stdout is not None
+    process.stdout.readline()
+    os.kill(process.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, but still in the process table
+    with Store(tmp_path).run("a1").claim() as claim:
+        assert claim.number == 2
+    process.communicate()
+
+
+def test_a_silent_holder_is_followed_and_learns_of_it(tmp_path: Path) -> None:
+    run = Store(tmp_path).run("a1")
+    with run.claim(heartbeat=100) as hung:
+        past = time.time() - 700
+        os.utime(hung.path, (past, past))
+        assert holder(run.folder) is None
+        with run.claim() as next_one:
+            assert hung.lost
+            assert not next_one.lost
+    found = json.loads(run.path("claim-2").read_text())
+    assert found["released"]
+    assert not run.path("claim-1").exists()
+
+
+def test_a_heartbeat_keeps_the_run(tmp_path: Path) -> None:
+    run = Store(tmp_path).run("a1")
+    with run.claim(heartbeat=0.05) as claim:
+        os.utime(claim.path, (0, 0))
+        for _ in range(200):
+            if claim.path.stat().st_mtime > 0:
+                break
+            time.sleep(0.02)
+        with pytest.raises(Busy), run.claim():
+            pass
+
+
+def test_a_holder_on_another_host_counts_until_it_is_silent(tmp_path: Path) -> None:
+    run = Store(tmp_path).run("a1")
+    with run.claim(heartbeat=100) as claim:
+        held = json.loads(claim.path.read_text())
+        claim.path.write_text(json.dumps({**held, "host": "elsewhere", "pid": 1, "started": "0"}))
+        with pytest.raises(Busy, match="elsewhere"), run.claim():
+            pass
+
+
+def test_a_later_process_with_the_same_number_is_not_the_holder(tmp_path: Path) -> None:
+    run = Store(tmp_path).run("a1")
+    with run.claim(heartbeat=100) as claim:
+        held = json.loads(claim.path.read_text())
+        claim.path.write_text(json.dumps({**held, "started": "1"}))
+        assert holder(run.folder) is None
+
+
+def test_a_kill_between_two_writes_leaves_whole_files(tmp_path: Path) -> None:
+    for turn in range(12):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        process = spawn(WRITER, folder)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.01 * turn)
+        process.kill()
+        process.communicate()
+        if (folder / "file").exists():
+            content = (folder / "file").read_bytes()
+            assert len(content) == 200_000
+            assert len(set(content)) == 1
+        for result in folder.glob("result-*"):
+            assert (result / "a").read_bytes() == b"x" * 200_000
+            assert (result / "b").read_bytes() == b"y" * 200_000
+
+
+def test_what_a_killed_writer_left_is_cleared_by_the_next_holder(tmp_path: Path) -> None:
+    run = Store(tmp_path).run("a1")
+    (run.folder / "evaluations").mkdir(parents=True)
+    (run.folder / "evaluations/.tmp-k-1-ab").mkdir()
+    (run.folder / ".tmp-checkpoint.pt-1-ab").write_bytes(b"half")
+    making = run.folder / ".tmp-claim-1-ab"
+    making.write_bytes(b"another process is about to link this")
+    assert run.records() == []
+    with run.claim():
+        left = sorted(path.name for path in run.folder.rglob(".tmp-*"))
+    assert left == [making.name]
+
+
+def test_a_writer_that_raises_leaves_the_old_file_and_no_scratch(tmp_path: Path) -> None:
+    write_bytes(tmp_path / "file", b"old")
+    run = Store(tmp_path / "store").run("a1")
+
+    def broken(path: Path) -> None:
+        path.write_bytes(b"ha")
+        raise RuntimeError("disk full")
+
+    with pytest.raises(RuntimeError, match="disk full"):
+        run.write_path("checkpoint.pt", broken)
+    assert list(run.folder.iterdir()) == []
+    assert (tmp_path / "file").read_bytes() == b"old"
+
+
+def test_a_folder_is_published_once(tmp_path: Path) -> None:
+    assert publish_folder(tmp_path / "k", {"a": b"1"})
+    assert not publish_folder(tmp_path / "k", {"a": b"2", "b": b"3"})
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["a"]
+    assert (tmp_path / "k/a").read_bytes() == b"1"

@@ -1,0 +1,261 @@
+"""A run's address changes with any input that could change its result, and with nothing else."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench import discovery, identity
+from bench.suite import Run, load_suite
+
+BASE: dict[str, Any] = {
+    "name": "base",
+    "data": {"name": "emoji", "size": 32},
+    "noise": {"kind": "shuffled_captions", "rates": [0.25]},
+    "seeds": [0],
+    "budget": {"samples": 1024},
+    "towers": {"image": "tiny-resnet", "text": "tiny-transformer", "dim": 32, "vocabulary": 512},
+    "train": {"batch": 64, "bn_group": 32, "lr": 0.001, "betas": [0.9, 0.98], "warmup": 0.1, "precision": "fp32"},
+    "methods": [{"method": "clip", "config": {"temperature": 0.07, "learnable_scale": True}}],
+}
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=12,
+)
+
+
+def runs_of(folder: Path, suite: dict[str, Any]) -> list[Run]:
+    path = folder / "s.yaml"
+    path.write_text(yaml.safe_dump(suite, sort_keys=False))
+    return load_suite(path).runs()
+
+
+def id_of(folder: Path, suite: dict[str, Any], **inputs: Any) -> str:
+    (run,) = runs_of(folder, suite)
+    return run.id(**{"data_hash": "d", "manifest_hash": "m", **inputs})
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    suite = copy.deepcopy(BASE)
+    target: Any = suite
+    *parents, last = path.split(".")
+    for part in parents:
+        target = target[int(part) if part.isdigit() else part]
+    target[int(last) if last.isdigit() else last] = value
+    return suite
+
+
+def shuffled(value: Any, draw: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: shuffled(value[key], draw) for key in draw(st.permutations(sorted(value)))}
+    return [shuffled(item, draw) for item in value] if isinstance(value, list) else value
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_the_order_of_keys_changes_nothing(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    folder = tmp_path_factory.mktemp("order")
+    assert id_of(folder, shuffled(BASE, data.draw)) == id_of(folder, BASE)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.data())
+def test_the_order_of_entries_changes_nothing(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    many = {**BASE, "seeds": [0, 1], "methods": ["clip", "siglip", "sogclr"]}
+    many["noise"] = {"kind": "shuffled_captions", "rates": [0.0, 0.2]}
+    other = {**many, **{key: data.draw(st.permutations(many[key])) for key in ("seeds", "methods")}}
+    other["noise"] = {**many["noise"], "rates": data.draw(st.permutations([0.0, 0.2]))}
+    folder = tmp_path_factory.mktemp("entries")
+    ids = [{(run.label, run.rate, run.seed): run.id("d", "m") for run in runs_of(folder, one)} for one in (many, other)]
+    assert ids[0] == ids[1]
+    assert len(set(ids[0].values())) == 12
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("data.size", 64),
+        ("noise.kind", "resampled_positives"),
+        ("noise.rates", [0.26]),
+        ("noise.rates", [0.0]),
+        ("seeds", [1]),
+        ("budget", {"samples": 1025}),
+        ("budget", {"flops": 1024}),
+        ("towers.image", "tiny-vit"),
+        ("towers.dim", 33),
+        ("towers.vocabulary", 513),
+        ("train.batch", 128),
+        ("train.bn_group", 64),
+        ("train.lr", 0.0010000001),
+        ("train.betas", [0.98, 0.9]),
+        ("train.warmup", 0.2),
+        ("train.precision", "bf16"),
+        ("train.augment", "none"),
+        ("train.eps", 1e-8),
+        ("train.weight_decay", 0.2),
+        ("methods.0.method", "sogclr"),
+        ("methods.0.config.temperature", 0.08),
+        ("methods.0.config.learnable_scale", False),
+    ],
+)
+def test_any_changed_value_changes_the_id(tmp_path: Path, path: str, value: Any) -> None:
+    suite = changed(path, value)
+    if path == "methods.0.method":
+        suite["methods"][0]["config"] = {}
+    assert id_of(tmp_path, suite) != id_of(tmp_path, BASE)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("name", "other"),
+        ("description", "words"),
+        ("train.threads", 2),
+        ("train.micro_batch", 32),
+        ("train.weight_decay", 0.1),
+        ("train.eps", 1.0e-6),
+        ("methods.0.label", "mine"),
+        ("methods.0.config", {}),
+        ("methods.0.preset", "paper"),
+        ("evaluate", {"tasks": ["retrieval"], "curve": [0.5]}),
+        ("budget.samples", 1024.0),
+    ],
+)
+def test_what_cannot_change_the_result_changes_nothing(tmp_path: Path, path: str, value: Any) -> None:
+    assert id_of(tmp_path, changed(path, value)) == id_of(tmp_path, BASE)
+
+
+@pytest.mark.parametrize("name", ["data_hash", "manifest_hash", "reference_id", "calibration_hash"])
+def test_any_changed_content_changes_the_id(tmp_path: Path, name: str) -> None:
+    assert id_of(tmp_path, BASE, **{name: "other"}) != id_of(tmp_path, BASE)
+
+
+def test_a_clean_run_is_the_same_in_suites_of_either_noise(tmp_path: Path) -> None:
+    clean = changed("noise", {"kind": "shuffled_captions", "rates": [0]})
+    resampled = changed("noise", {"kind": "resampled_positives", "rates": [0.0]})
+    assert id_of(tmp_path, clean, manifest_hash="empty") == id_of(tmp_path, resampled, manifest_hash=None)
+
+
+def test_the_training_version_and_the_tower_tables_are_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = id_of(tmp_path, BASE)
+    with monkeypatch.context() as patch:
+        patch.setattr(identity, "TRAINING_VERSION", identity.TRAINING_VERSION + 1)
+        assert id_of(tmp_path, BASE) != before
+    with monkeypatch.context() as patch:
+        from bench.tower_configs import IMAGE_TOWERS
+
+        patch.setitem(IMAGE_TOWERS, "tiny-resnet", {**IMAGE_TOWERS["tiny-resnet"], "width": 24})
+        assert id_of(tmp_path, BASE) != before
+    assert id_of(tmp_path, BASE) == before
+
+
+def test_a_byte_of_the_adapter_changes_the_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "_plugins", {})
+    file = tmp_path / "mine.py"
+    file.write_text('from methods.clip import Clip\n\nclass Mine(Clip):\n    name = "mine"\n')
+    discovery.add_plugin(file)
+    before = id_of(tmp_path, changed("methods.0.method", "mine"))
+    assert id_of(tmp_path, changed("methods.0.method", "mine")) == before
+    file.write_text(file.read_text() + "#")
+    assert id_of(tmp_path, changed("methods.0.method", "mine")) != before
+    discovery.forget()
+
+
+@given(json_values, st.data())
+def test_canonical_json_ignores_the_order_of_keys(value: Any, data: st.DataObject) -> None:
+    assert identity.canonical(shuffled(value, data.draw)) == identity.canonical(value)
+
+
+@given(json_values)
+def test_canonical_json_knows_one_spelling(value: Any) -> None:
+    assert identity.canonical(json.loads(identity.canonical(value))) == identity.canonical(value)
+
+
+@given(st.integers(-(2**53), 2**53))
+def test_a_whole_float_is_its_int(number: int) -> None:
+    assert identity.canonical({"x": [number]}) == identity.canonical({"x": (float(number),)})
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_there_is_no_spelling_for_what_is_no_number(value: float) -> None:
+    with pytest.raises(ValueError, match="JSON compliant"):
+        identity.canonical({"x": value})
+
+
+def test_true_is_not_one_and_text_is_not_a_number() -> None:
+    assert len({identity.digest(value) for value in (True, 1, "1", [1], None, False, 0)}) == 7
+
+
+@given(st.lists(st.integers(-100, 100), min_size=1, max_size=6), st.integers(0, 5))
+def test_an_arrays_hash_is_its_content(values: list[int], place: int) -> None:
+    array = np.array(values, dtype=np.int64)
+    reference = identity.array_hash({"a": array, "b": array})
+    assert identity.array_hash({"b": array.astype(">i8"), "a": np.repeat(array, 2)[::2]}) == reference
+    other = array.copy()
+    other[place % len(other)] += 1
+    assert identity.array_hash({"a": array, "b": other}) != reference
+    assert identity.array_hash({"a": array.astype(np.int32), "b": array}) != reference
+    assert identity.array_hash({"a": array[:, None], "b": array}) != reference
+    assert identity.array_hash({"c": array, "b": array}) != reference
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An adapter's own package: module -> helper -> deep, and a file nobody imports."""
+    folder = tmp_path / "ownpkg"
+    (folder / "parts").mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    (folder / "adapter.py").write_text(
+        "import json\nfrom .parts import helper\n\n\ndef late():\n    from ownpkg import lazy\n"
+    )
+    (folder / "lazy.py").write_text("import methods.base\n")
+    (folder / "parts" / "__init__.py").write_text("")
+    (folder / "parts" / "helper.py").write_text("from . import deep as d\nfrom ..adapter import late\n")
+    (folder / "parts" / "deep.py").write_text("X = 1\n")
+    (folder / "unused.py").write_text("X = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("file", "matters"),
+    [
+        ("adapter.py", True),
+        ("parts/helper.py", True),
+        ("parts/deep.py", True),
+        ("parts/__init__.py", True),
+        ("lazy.py", True),
+        ("__init__.py", True),
+        ("unused.py", False),
+    ],
+)
+def test_a_byte_of_any_imported_file_changes_the_source_hash(package: Path, file: str, matters: bool) -> None:
+    path = package / "adapter.py"
+    before = identity.source_hash("ownpkg.adapter", path)
+    assert identity.source_hash("ownpkg.adapter", path) == before
+    with (package / file).open("a") as handle:
+        handle.write("#")
+    assert (identity.source_hash("ownpkg.adapter", path) != before) == matters
+
+
+def test_an_adapter_is_hashed_with_base_and_protocol() -> None:
+    place = discovery.source("clip")
+    files = identity.source_files(place.module, place.path)
+    assert {"methods.clip", "methods.base", "methods.protocol", "methods"} <= set(files)
+    assert not any(name.startswith(("bench", "torch")) for name in files)

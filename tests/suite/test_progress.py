@@ -1,0 +1,93 @@
+"""Bars on a terminal, few lines in a pipe."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+from dataclasses import dataclass
+
+from bench import progress
+
+
+@dataclass
+class Run:
+    title: str = "clip, clean, seed 0"
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_plain_lines_come_at_stages_and_every_few_seconds() -> None:
+    stream, clock = io.StringIO(), Clock()
+    with progress.Progress(stream, clock) as shown:
+        shown.run_started(Run(), 0, 2)
+        shown.stage("train")
+        for step in range(1, 32):
+            clock.now += 0.5
+            shown.step(step, 31, 2.0 / step, 1234.5)
+        shown.stage("evaluate")
+        shown.stage("evaluate")
+        shown.run_finished(Run(), "done", "")
+        shown.run_finished(Run("ncu, clean, seed 0"), "failed", "no reference")
+    assert stream.getvalue().splitlines() == [
+        "[1/2] clip, clean, seed 0: started",
+        "[1/2] clip, clean, seed 0: train",
+        "[1/2] clip, clean, seed 0: step 10/31, loss 0.2, 1,234 samples/s, 10 s left",
+        "[1/2] clip, clean, seed 0: step 20/31, loss 0.1, 1,234 samples/s, 6 s left",
+        "[1/2] clip, clean, seed 0: step 30/31, loss 0.06667, 1,234 samples/s, 0 s left",
+        "[1/2] clip, clean, seed 0: step 31/31, loss 0.06452, 1,234 samples/s, 0 s left",
+        "[1/2] clip, clean, seed 0: evaluate",
+        "[1/2] clip, clean, seed 0: done",
+        "ncu, clean, seed 0: failed: no reference",
+    ]
+
+
+def test_a_resumed_stage_has_its_own_pace() -> None:
+    stream, clock = io.StringIO(), Clock()
+    shown = progress.Progress(stream, clock)
+    shown.run_started(Run(), 0, 1)
+    for step in (90, 91, 100):
+        clock.now += 10
+        shown.step(step, 100, 1.0, 1.0)
+    assert [line.rsplit(", ", 1)[1] for line in stream.getvalue().splitlines()[1:]] == [
+        "? left",
+        "1:30 min left",
+        "0 s left",
+    ]
+
+
+def test_a_terminal_gets_bars() -> None:
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as terminal:
+        shown = progress.on(terminal)
+        assert isinstance(shown, progress.Bars)
+        with shown:
+            shown.run_started(Run(), 0, 2)
+            shown.stage("train")
+            shown.step(3, 4, 0.5, 4096.0)
+            shown.run_finished(Run(), "done", "[50 %] of 2")
+    with os.fdopen(ours, "rb", buffering=0) as reader:
+        text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", reader.read(65536).decode())
+    assert "clip, clean, seed 0: done: [50 %] of 2" in text
+    assert "suite" in text
+    assert "1/2" in text
+
+
+def test_a_pipe_gets_lines() -> None:
+    assert type(progress.on(io.StringIO())) is progress.Progress
+
+
+def test_durations() -> None:
+    assert [progress.duration(seconds) for seconds in (0.4, 59.4, 61, 3599.6, 7260)] == [
+        "0 s",
+        "59 s",
+        "1:01 min",
+        "1:00 h",
+        "2:01 h",
+    ]

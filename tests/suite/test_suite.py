@@ -1,0 +1,155 @@
+"""A suite expands into runs: axes, selections, overrides, references."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from bench import discovery
+from bench.errors import UserError
+from bench.evaluate import tasks
+from bench.resources import suite_names
+from bench.settings import Task
+from bench.suite import load_suite, noise_label
+
+SUITE = """\
+name: axes
+noise: {rates: [0.0, 0.4]}
+seeds: [3, 1]
+budget: {samples: 1_000}
+methods:
+  - siglip
+  - {method: clip, label: cold, config: {temperature: 0.5}}
+  - clip
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "axes.yaml"
+    file.write_text(SUITE)
+    return file
+
+
+@pytest.fixture
+def starter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A method that starts from a CLIP run."""
+    file = tmp_path / "starter.py"
+    file.write_text(
+        'from methods.clip import Clip\n\nclass Starter(Clip):\n    name = "starter"\n    reference = "clip"\n'
+    )
+    monkeypatch.setattr(discovery, "_plugins", {})
+    yield discovery.add_plugin(file)
+    discovery.forget()
+
+
+def test_axes_expand_seeds_first_then_rates_then_methods(path: Path) -> None:
+    runs = load_suite(path).runs()
+    assert [(run.seed, run.rate, run.label) for run in runs] == [
+        (seed, rate, label) for seed in (3, 1) for rate in (0.0, 0.4) for label in ("siglip", "cold", "clip")
+    ]
+    assert runs[1].config == {"temperature": 0.5, "learnable_scale": True}
+    assert (runs[0].noise, runs[3].noise) == (None, "shuffled_captions")
+    assert runs[3].title == "siglip, 40 % shuffled captions, seed 3"
+    assert (runs[0].budget.kind, runs[0].budget.value) == ("samples", 1000)
+
+
+def test_selections_choose_runs_but_not_cells(path: Path) -> None:
+    suite = load_suite(path)
+    chosen = suite.select(["cold"], [1])
+    assert [(run.label, run.seed, run.rate) for run in chosen.runs()] == [("cold", 1, 0.0), ("cold", 1, 0.4)]
+    assert len(chosen.cells()) == len(suite.cells()) == 12
+    assert len(chosen.select().runs()) == 12
+    assert chosen.hash == suite.hash
+
+
+@pytest.mark.parametrize(
+    ("only", "seeds", "said"),
+    [(["clod"], [], "--only clod: .*did you mean 'cold'"), ([], [2], r"--seeds 2: suite axes has 3, 1; .*\[3, 1, 2\]")],
+)
+def test_selecting_what_is_not_there(path: Path, only: list[str], seeds: list[int], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        load_suite(path).select(only, seeds)
+
+
+def test_overrides_reach_everything(path: Path) -> None:
+    overrides = [
+        "train.lr=1e-4",
+        "train.betas=[0.8, 0.9]",
+        "seeds=[7]",
+        "budget={epochs: 3}",
+        "methods.clip.config.temperature=0.2",
+        "methods.1.label=warm",
+        "name=other",
+    ]
+    suite = load_suite(path, overrides)
+    assert (suite.name, suite.train.lr, suite.train.betas, suite.seeds) == ("other", 1e-4, (0.8, 0.9), (7,))
+    assert suite.budget.kind == "epochs"
+    assert {run.label: run.config.get("temperature") for run in suite.runs()} == {
+        "siglip": None,
+        "warm": 0.5,
+        "clip": 0.2,
+    }
+
+
+def test_yaml_words_mean_what_they_say(tmp_path: Path) -> None:
+    file = tmp_path / "w.yaml"
+    file.write_text(SUITE.replace("label: cold", "label: no").replace("1_000", "1e3"))
+    suite = load_suite(file)
+    assert suite.methods[1].label == "no"
+    assert suite.budget.value == 1000
+
+
+def test_a_small_batch_is_one_group_of_batchnorm(path: Path) -> None:
+    assert load_suite(path).train.bn_group == 128
+    assert load_suite(path, ["train.batch=48"]).train.bn_group == 48
+    assert load_suite(path, ["train.batch=48", "train.bn_group=16"]).train.bn_group == 16
+
+
+def test_a_reference_comes_first_once_and_takes_its_share(path: Path, starter: str) -> None:
+    suite = load_suite(
+        path, [f"methods=[{starter}, clip, {{method: {starter}, label: b, config: {{temperature: 1}}}}]"]
+    )
+    group = [run for run in suite.runs() if (run.seed, run.rate) == (3, 0.4)]
+    assert [(run.label, run.method, run.budget.value) for run in group] == [
+        ("clip", "clip", 500),
+        ("starter", "starter", 500),
+        ("clip", "clip", 1000),
+        ("b", "starter", 500),
+    ]
+    assert group[1].reference is not None
+    assert group[1].reference.key == group[0].key == group[3].reference.key
+    assert group[1].content()["reference"] == group[0].content()
+    assert group[0].key != group[2].key
+    assert (group[0].seed, group[0].rate, group[0].noise) == (3, 0.4, "shuffled_captions")
+
+
+def test_an_additional_reference_is_the_suites_own_run(path: Path, starter: str) -> None:
+    suite = load_suite(path, [f"methods=[{starter}, {{method: clip, label: mine}}]", "budget_rule=additional"])
+    group = [run for run in suite.runs() if (run.seed, run.rate) == (3, 0.0)]
+    assert [(run.label, run.budget.value) for run in group] == [("mine", 1000), ("starter", 1000)]
+    assert [run.label for run in suite.select(["starter"]).runs()] == ["mine", "starter"] * 4
+
+
+def test_noise_labels() -> None:
+    assert noise_label("shuffled_captions", 0.0) == "clean"
+    assert noise_label("shuffled_captions", 0.4) == "40 % shuffled captions"
+    assert noise_label("resampled_positives", 0.125) == "12.5 % resampled positives"
+
+
+@pytest.mark.parametrize("name", suite_names())
+def test_shipped_suites_load(name: str) -> None:
+    suite = load_suite(name)
+    assert suite.name == name
+    assert suite.runs()
+
+
+def test_the_big_suite_has_every_method() -> None:
+    assert {entry.method for entry in load_suite("emoji_noisy").methods} == set(discovery.names())
+
+
+def test_the_tasks_are_those_that_can_be_evaluated() -> None:
+    assert set(get_args(Task)) == set(tasks.FAMILIES)

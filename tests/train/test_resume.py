@@ -1,0 +1,159 @@
+"""Killed, stopped or failing: the same command finishes the suite, to the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bench.store import Store
+
+SUITE = """
+name: small
+data: {name: emoji, size: 32}
+noise: {kind: shuffled_captions, rates: [0.4]}
+seeds: [1]
+budget: {samples: 2560}
+towers: {image: tiny-resnet, text: tiny-transformer, dim: 32, vocabulary: 500}
+train: {batch: 32, threads: 1}
+evaluate: {tasks: [zero_shot, noise_detection], curve: [0.5]}
+methods: [sogclr]
+"""
+
+EXPLODING = '''
+from methods.clip import Clip
+
+
+class Exploding(Clip):
+    """CLIP whose loss leaves the reals at its fourth step."""
+
+    name = "exploding"
+
+    def observe(self, z, batch):
+        return {"step": batch.ids.new_tensor(batch.clock.step)}
+
+    def loss(self, z, observed, anchors):
+        terms = super().loss(z, observed, anchors)
+        return {**terms, "bang": terms["contrastive"] / (0.0 if int(observed["step"]) == 3 else 1e9)}
+'''
+
+
+def start(folder: Path, suite: Path, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "bench", "run", str(suite), "--results", str(folder), *more]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
+    output, _ = process.communicate(timeout=300)
+    return process.returncode, output
+
+
+def the_run(results: Path) -> Path | None:
+    found = sorted((results / "runs").glob("*")) if (results / "runs").is_dir() else []
+    return found[0] if found else None
+
+
+def promised(results: Path) -> dict[str, str]:
+    """Hashes of all that is promised to be the same however often a run was interrupted."""
+    run = the_run(results)
+    assert run is not None
+    names = ["weights-*.safetensors", "metrics.jsonl", "settings.json", "evaluations/*/*"]
+    files = [path for name in names for path in sorted(run.glob(name))]
+    return {str(path.relative_to(run)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline, "the moment to interrupt at never came"
+        time.sleep(0.002)
+
+
+def exists(results: Path, pattern: str) -> bool:
+    run = the_run(results)
+    return run is not None and any(run.glob(pattern))
+
+
+def logged(results: Path, lines: int) -> bool:
+    run = the_run(results)
+    return run is not None and len(Store(results).run(run.name).metrics()) >= lines
+
+
+MOMENTS: dict[str, Callable[[Path], bool]] = {
+    "in training, past a checkpoint": lambda results: logged(results, 3),
+    "between weights and ledger": lambda results: exists(results, "weights-100.safetensors"),
+    "in evaluation": lambda results: exists(results, "evaluations/*"),
+}
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("suite") / "small.yaml"
+    path.write_text(SUITE)
+    return path
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(suite: Path) -> dict[str, str]:
+    results = suite.parent / "uninterrupted"
+    code, output = finish(start(results, suite))
+    assert code == 0, output
+    found = promised(results)
+    assert {"weights-050.safetensors", "weights-100.safetensors", "metrics.jsonl"} <= found.keys()
+    return found
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_kill_and_the_same_call_again_give_the_same_bytes(
+    moment: str, suite: Path, uninterrupted: dict[str, str], tmp_path: Path
+) -> None:
+    process = start(tmp_path, suite)
+    wait_until(lambda: MOMENTS[moment](tmp_path), process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    code, output = finish(start(tmp_path, suite))
+    assert code == 0, output
+    assert promised(tmp_path) == uninterrupted
+
+
+def test_sigterm_keeps_a_checkpoint_and_says_how_to_go_on(
+    suite: Path, uninterrupted: dict[str, str], tmp_path: Path
+) -> None:
+    process = start(tmp_path, suite)
+    wait_until(lambda: logged(tmp_path, 2), process)
+    process.send_signal(signal.SIGTERM)
+    code, output = finish(process)
+    assert code == 75, output
+    assert "resume with" in output
+    assert exists(tmp_path, "checkpoint.pt")
+    run = the_run(tmp_path)
+    assert run is not None
+    assert Store(tmp_path).run(run.name).status()["state"] == "interrupted"
+    code, output = finish(start(tmp_path, suite))
+    assert code == 0, output
+    assert promised(tmp_path) == uninterrupted
+
+
+def test_a_loss_that_is_not_finite_fails_its_run_alone(tmp_path: Path) -> None:
+    plugin = tmp_path / "exploding.py"
+    plugin.write_text(EXPLODING)
+    suite = tmp_path / "small.yaml"
+    suite.write_text(SUITE.replace("[sogclr]", "[exploding, clip]").replace("2560", "256"))
+    code, output = finish(start(tmp_path / "results", suite, "--plugin", str(plugin)))
+    assert code == 1, output
+    store = Store(tmp_path / "results")
+    states = {run.settings()["method"]: run.status() for run in store.runs()}
+    assert states["clip"]["state"] == "done"
+    assert states["exploding"]["state"] == "failed"
+    assert (states["exploding"]["error"]["step"], states["exploding"]["error"]["term"]) == (3, "bang")
+    assert "Traceback" not in output
+    assert "bang" in (tmp_path / "results" / "small" / "report.html").read_text()
