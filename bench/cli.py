@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from bench.store import Store
     from bench.suite import Suite
 
-INTERRUPTED = 75  #: exit code: stopped on request, the same command resumes
+UNFINISHED = 75  #: exit code: stopped on request or busy in another process; the same command goes on
 
 app = typer.Typer(
     help="Compare noise-robust contrastive image-text learning methods: same budget, same noise, more than chance.",
@@ -59,7 +60,7 @@ def run(
     """Train and evaluate what is missing of a suite, then write its report.
 
     Runs already stored are not run again; an interrupted run goes on where it stopped.
-    Exit codes: 0 all done, 1 a run failed, 2 bad input, 75 interrupted (the same command resumes).
+    Exit codes: 0 all done, 1 a run failed, 2 bad input, 75 interrupted or busy elsewhere (the same command resumes).
     """
     _load_plugins(plugin)
     from bench.suite import load_suite
@@ -75,9 +76,12 @@ def run(
     planned = _planned(chosen, store)
     with progress.on() as shown:
         summary = run_all(planned, store, shown)
-    for path in _report(chosen.name, store):
-        typer.echo(path)
-    raise typer.Exit(_conclude(summary, suite))
+    if not summary.interrupted:
+        page = store.suite(chosen.name) / "report.html"
+        if not _is_fresh(page, chosen.name, store):
+            _report(chosen.name, store)
+        typer.echo(f"report: {page}")
+    raise typer.Exit(_conclude(summary))
 
 
 @app.command()
@@ -91,9 +95,8 @@ def report(suite: SuiteName, results: Results = RESULTS) -> None:
 @app.command()
 def status(suite: SuiteName, results: Results = RESULTS) -> None:
     """Show which runs of a suite are done, running, failed or missing."""
-    from reports.status import status as rows_of
-
     from bench.show import columns
+    from reports.status import status as rows_of
 
     store = _store(results)
     rows = rows_of(_suite_name(suite, store), store)
@@ -179,30 +182,36 @@ def _manifest(suite: Suite, rate: float | None, seed: int | None) -> tuple[Pairs
 
 def _planned(suite: Suite, store: Store) -> list[Planned]:
     """The selected runs with ids and steps; writes the plan of the whole suite."""
-    from bench import plan, steps
+    from bench import identity, plan, steps
 
     planned = steps.plan(suite.select().runs(), store)
-    store.write_plan(suite.name, plan.build(suite, planned))
+    made = plan.build(suite, planned)
+    stored = {**(store.plan(suite.name) or {}), "made": made["made"]}
+    if identity.digest(stored) != identity.digest(made):
+        store.write_plan(suite.name, made)
     chosen = {run.key for run in suite.runs()}
     return [one for one in planned if one.run.key in chosen]
 
 
-def _conclude(summary: Summary, suite: str) -> int:
+def _conclude(summary: Summary) -> int:
     """Say in one line how it went; the exit code that says the same."""
+    if not (summary.done or summary.failed or summary.busy or summary.interrupted):
+        typer.echo(f"nothing to do: all {len(summary.skipped)} runs are done")
+        return 0
     counts = {
         "done": len(summary.done),
         "done before": len(summary.skipped),
         "failed": len(summary.failed),
         "busy in another process": len(summary.busy),
     }
-    typer.echo(", ".join(f"{count} {what}" for what, count in counts.items() if count) or "nothing done")
-    if summary.interrupted:
-        typer.echo(f"interrupted; resume with: bench run {suite}", err=True)
-        return INTERRUPTED
+    said = [f"{count} {what}" for what, count in counts.items() if count]
+    typer.echo(f"runs: {', '.join(said) or 'none done'}")
     if summary.failed:
-        typer.echo(f"bench status {suite} says which runs failed, bench show RUN why", err=True)
-        return 1
-    return 0
+        typer.echo("bench status SUITE says which runs failed, bench show RUN why", err=True)
+    if summary.interrupted or summary.busy:
+        typer.echo(f"resume with: {shlex.join(['bench', *sys.argv[1:]])}", err=True)
+        return UNFINISHED
+    return 1 if summary.failed else 0
 
 
 def _dry_run(suite: Suite, store: Store) -> None:
@@ -215,6 +224,14 @@ def _dry_run(suite: Suite, store: Store) -> None:
         rows.append((one.id[:SHORT], stored, f"{one.resolved.steps:,}", one.run.title))
     for line in columns(rows):
         typer.echo(line)
+
+
+def _is_fresh(page: Path, suite: str, store: Store) -> bool:
+    """Whether a report is younger than its plan and than the last change of any run it shows."""
+    ids = {cell["run"] for cell in (store.plan(suite) or {"cells": []})["cells"]}
+    sources = [page.with_name("plan.json"), *(store.run(identity).path("status.json") for identity in ids)]
+    made = page.stat().st_mtime_ns if page.exists() else 0
+    return all(source.stat().st_mtime_ns < made for source in sources if source.exists())
 
 
 def _store(results: Path) -> Store:

@@ -45,7 +45,7 @@ def build(suite: str, store: Store) -> Built:
         files[f"figures/{picture.name}.png"] = picture.png
     folder = store.suite(suite)
     for name, content in files.items():
-        write_bytes(folder / name, content)
+        write_bytes(folder / name, content, durable=False)
     _remove_others(folder, {folder / name for name in files})
     states = {run.run: run.status["state"] for run in results.runs}
     return Built(

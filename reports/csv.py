@@ -6,12 +6,14 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from operator import attrgetter
 
 from bench.store import Record
 from reports.results import Results
 from reports.table import Table
 
 _RECORD = [field.name for field in fields(Record)]
+_values = attrgetter(*_RECORD)
 RECORD_COLUMNS = ("suite", "label", "method", "noise", "noise_kind", "noise_rate", "seed", "manifest", *_RECORD)
 
 
@@ -43,7 +45,7 @@ def records_csv(results: Results) -> str:
         method, noise = results.methods[run.method]["method"], results.noises[run.noise]
         manifest = run.manifest["hash"] if run.manifest else ""
         head = (results.suite, run.method, method, run.noise, noise["kind"], noise["rate"], run.seed, manifest)
-        lines.extend((*head, *(getattr(record, name) for name in _RECORD)) for record in run.records.values())
+        lines.extend((*head, *_values(record)) for record in run.records.values())
     return _text(lines)
 
 

@@ -36,6 +36,7 @@ STYLE: Any = {
     "grid.linewidth": 0.6,
     "legend.frameon": False,
     "axes.titlesize": 10,
+    "axes.titley": 1.0,  # said outright, a title needs no search for a free place, which takes as long as drawing
 }
 
 
@@ -97,8 +98,9 @@ class _Sheet:
         from matplotlib.figure import Figure
         from matplotlib.lines import Line2D
 
-        columns = min(len(self.methods), max(2, int(self.width * self.panels / 1.6)))
-        legend = 0.12 + 0.2 * math.ceil(len(self.methods) / columns)
+        rows = math.ceil(len(self.methods) / max(2, int(self.width * self.panels / 1.6)))
+        columns = math.ceil(len(self.methods) / rows)
+        legend = 0.12 + 0.2 * rows
         figure = Figure(figsize=(self.width * self.panels, self.height + legend))
         styles = [(method, style_of(self.results, method)) for method in self.methods]
         handles = [Line2D([], [], label=method, markersize=5, **style) for method, style in styles]
@@ -136,19 +138,13 @@ def radar(results: Results) -> Picture | None:
     methods = [method for method in results.methods if any((method, noise) in shown for noise in noises)]
     sheet = _Sheet(results, methods, len(noises), 5.0, 4.6, (1.0, 1.0, 0.6, 1.0))
     for place, noise in enumerate(noises):
-        panel = sheet.panel(place, projection="polar")
+        panel = sheet.panel(place)
         _radar_panel(panel, labels)
-        panel.set_title(noise, pad=40)
+        panel.set_title(noise, pad=36)
         for method in methods:
             if (method, noise) in shown:
                 shares = [value / top for value, top in zip(shown[method, noise], tops, strict=True)]
-                panel.plot(
-                    [*_angles(len(shares)), 0.0],
-                    [*shares, shares[0]],
-                    linewidth=1.3,
-                    markersize=2.5,
-                    **style_of(results, method),
-                )
+                panel.plot(*_web(shares), linewidth=1.3, markersize=2.5, **style_of(results, method))
     caption = (
         "Every axis is one data set and metric. It runs from 0 at the centre to this suite's best mean at the rim, "
         "in percent; the scale is the same in all panels. Larger is better. A gap is a value that is not there."
@@ -171,23 +167,28 @@ def _radar_axes(results: Results) -> list[tuple[str, Measure]]:
     return found
 
 
-def _angles(count: int) -> list[float]:
-    return [2 * math.pi * i / count for i in range(count)]
+def _web(shares: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Corners of a closed polygon, the first axis pointing up and the others following clockwise."""
+    angles = [2 * math.pi * i / len(shares) for i in range(len(shares))]
+    x = [share * math.sin(angle) for share, angle in zip(shares, angles, strict=True)]
+    y = [share * math.cos(angle) for share, angle in zip(shares, angles, strict=True)]
+    return [*x, x[0]], [*y, y[0]]
 
 
-def _radar_panel(panel: Any, labels: Sequence[str]) -> None:
-    """Spokes with their labels outside the rim, each on its own side."""
-    panel.set_theta_offset(math.pi / 2)
-    panel.set_theta_direction(-1)
-    panel.set_xticks(_angles(len(labels)), [""] * len(labels))
-    panel.set_yticks([0.25, 0.5, 0.75, 1.0], [""] * 4)
-    panel.set_ylim(0, 1.02)
-    panel.spines["polar"].set_color("#bbbbbb")
-    for angle, label in zip(_angles(len(labels)), labels, strict=True):
-        across, up = math.sin(angle), math.cos(angle)
+def _radar_panel(panel: Axes, labels: Sequence[str]) -> None:
+    """Rings at quarters and spokes, with labels outside the rim, each on its own side."""
+    panel.set(xlim=(-1.03, 1.03), ylim=(-1.03, 1.03), aspect="equal")
+    panel.set_axis_off()
+    x, y = _web([1.0] * len(labels))
+    for share in (0.25, 0.5, 0.75, 1.0):
+        panel.plot(
+            [share * a for a in x], [share * b for b in y], color="#bbbbbb" if share == 1 else "#dddddd", linewidth=0.7
+        )
+    for across, up, label in zip(x, y, labels, strict=False):  # the last corner is the first again
+        panel.plot([0, across], [0, up], color="#dddddd", linewidth=0.7)
         side = "center" if abs(across) < 0.1 else "left" if across > 0 else "right"
         height = "center" if abs(up) < 0.8 else "bottom" if up > 0 else "top"
-        panel.text(angle, 1.09, label, ha=side, va=height, fontsize=6.5)
+        panel.text(1.06 * across, 1.06 * up, label, ha=side, va=height, fontsize=6.5)
 
 
 def against_noise(results: Results) -> Picture | None:
@@ -222,7 +223,16 @@ def _rate_points(results: Results, method: str, noises: Sequence[str]) -> list[P
 def _draw_lines(panel: Axes, results: Results, lines: Mapping[str, Sequence[Point]]) -> None:
     for method, points in lines.items():
         x, y, error = zip(*points, strict=True)
-        panel.errorbar(x, y, error, markersize=4, capsize=2, linewidth=1.4, **style_of(results, method))
+        style = style_of(results, method)
+        panel.plot(x, y, markersize=4, linewidth=1.4, **style)
+        if any(error):
+            panel.vlines(
+                x,
+                [a - e for a, e in zip(y, error, strict=True)],
+                [a + e for a, e in zip(y, error, strict=True)],
+                style["color"],
+                linewidth=1,
+            )
     panel.set_ylim(bottom=0)
 
 

@@ -83,15 +83,11 @@ def average_measure(name: str, label: str, group: str, parts: Sequence[Measure])
 def lines(results: Results, measures: Sequence[Measure]) -> list[Line]:
     """A row for each method under its own score, and one for every other score these measures have of its weights."""
     names = {measure.column.name for measure in measures}
-    scores: dict[str, set[str]] = {label: set() for label in results.methods}
-    for run in results.runs:
-        for record in run.records.values():
-            if record.score and column_name(record.dataset, record.task, record.metric) in names:
-                scores[run.method].add(record.score)
     found = []
     for label, entry in results.methods.items():
         main = entry["score"]
-        others = sorted(scores[label] - {main})
+        scores = {score for *named, score in results.scores[label] if column_name(*named) in names}
+        others = sorted(scores - {main, ""})
         found.append(Line(f"{label} ({main})" if others else label, label, main, True))
         found.extend(Line(f"{label} ({score})", label, score, False) for score in others)
     return found

@@ -79,6 +79,14 @@ class Results:
         return self._cells.get((method, noise), [])
 
     @cached_property
+    def scores(self) -> dict[str, set[tuple[str, str, str, str]]]:
+        """For each method, (dataset, task, metric, score) of everything measured on final weights."""
+        found: dict[str, set[tuple[str, str, str, str]]] = {label: set() for label in self.methods}
+        for run in self.runs:
+            found[run.method].update(key[1:] for key in run.records if key[0] == 1.0)
+        return found
+
+    @cached_property
     def directions(self) -> dict[tuple[str, str, str], bool]:
         """Whether higher is better, for each (dataset, task, metric) measured on final weights."""
         final = (record for run in self.runs for record in run.records.values() if record.at == 1.0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 LEVEL = 0.05  #: of Holm's procedure over the comparisons of one column
 MINIMUM = 3  #: seeds below which nothing is compared
@@ -77,16 +78,43 @@ def blocks(values: Values) -> Blocks | None:
 
 def difference(design: Blocks, a: str, b: str) -> Difference:
     """How much higher `a` is than `b`, with a 95 % interval from the pooled residual variance."""
-    from scipy.special import stdtr, stdtrit
-
     n = len(design.seeds)
     value = design.means[a] - design.means[b]
     error = design.residual * math.sqrt(2 / n)
     if error == 0:
         return Difference(value, value, value, 1.0 if value == 0 else 0.0, n)
-    half = float(stdtrit(design.freedom, 1 - LEVEL / 2)) * error
-    p = 2 * float(stdtr(design.freedom, -abs(value) / error))
-    return Difference(value, value - half, value + half, p, n)
+    half = t_limit(LEVEL, design.freedom) * error
+    return Difference(value, value - half, value + half, t_tails(value / error, design.freedom), n)
+
+
+def t_tails(t: float, freedom: int) -> float:
+    """P(|T| > |t|) for Student's t with a whole number of degrees of freedom (Abramowitz and Stegun 26.7.3, 26.7.4).
+
+    Its absolute error is that of a float, so tails far below 1e-12 come out as 0. Importing scipy for this one function
+    would take longer than a whole report.
+    """
+    angle = math.atan2(abs(t), math.sqrt(freedom))
+    cosine = math.cos(angle)
+    odd = freedom % 2
+    term, series = (cosine, cosine) if odd else (1.0, 1.0)
+    for k in range(2 + odd, freedom, 2):
+        term *= cosine**2 * (k - 1) / k
+        series += term
+    if freedom == 1:
+        series = 0.0
+    inside = math.sin(angle) * series
+    return max(0.0, 1 - (2 / math.pi * (angle + inside) if odd else inside))
+
+
+@lru_cache(maxsize=256)
+def t_limit(level: float, freedom: int) -> float:
+    """The t that |T| exceeds with probability `level`, by bisection to the last digit."""
+    low, high = 0.0, 1.0
+    while t_tails(high, freedom) > level:
+        low, high = high, 2 * high
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if t_tails(middle, freedom) > level else (low, middle)
+    return high
 
 
 def holm(p_values: Mapping[str, float], level: float = LEVEL) -> set[str]:

@@ -96,7 +96,7 @@ def rasterise(art: bytes) -> Image.Image:
         drawn = Image.open(io.BytesIO(art)).convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", drawn.size, "white"), drawn).convert("RGB")
         image = image.resize((SIZE, SIZE), Image.Resampling.BOX)
-    if image.size != (SIZE, SIZE) or image.convert("L").getextrema()[0] > 250:
+    if image.size != (SIZE, SIZE) or min(image.convert("L").tobytes()) > 250:
         raise ValueError("the drawing came out blank or in the wrong size")
     return image
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 
 from bench.data import digits, emoji
 from bench.data.pairs import MemoryPairs, Pairs
@@ -14,26 +14,26 @@ __all__ = ["TEMPLATES", "MemoryPairs", "Pairs", "evaluation_captions", "load", "
 
 #: prompt ensembles for zero-shot by data family (the part of a set's name before "/"); "{}" is the class name
 TEMPLATES: Mapping[str, tuple[str, ...]] = {"emoji": emoji.TEMPLATES, "digits": digits.TEMPLATES}
-_FAMILIES = {"emoji": emoji, "digits": digits}
+_SETS = {"emoji": tuple(emoji.SETS), "digits": tuple(digits.SETS)}
 
 
 def names() -> tuple[str, ...]:
     """All data sets that `load` knows."""
-    return tuple(f"{family}/{split}" for family, module in _FAMILIES.items() for split in module.SETS)
+    return tuple(f"{family}/{split}" for family, splits in _SETS.items() for split in splits)
 
 
-@lru_cache(maxsize=None)
+@cache
 def load(name: str, size: int = 64) -> Pairs:
     """A data set by name at `size` px, read once a process. Raises UserError on an unknown name or size."""
     if name not in names():
         near = difflib.get_close_matches(name, names(), n=1, cutoff=0.0)
         raise UserError(f"data set {name!r} is unknown; did you mean {near[0]!r}? There are: {', '.join(names())}")
     family, split = name.split("/")
-    return _FAMILIES[family].load(split, size)
+    return emoji.load(split, size) if family == "emoji" else digits.load(split, size)
 
 
 def evaluation_captions(pairs: Pairs, k: int = 5) -> list[tuple[str, ...]]:
-    """Exactly k texts for every row: its first k captions; prompts of the first one, then repeats, where they are fewer."""
+    """Exactly k texts a row: its first k captions; where they are fewer, prompts of the first one, then repeats."""
     templates = TEMPLATES.get(pairs.name.split("/")[0], ("{}",))
     result = []
     for row in range(len(pairs)):

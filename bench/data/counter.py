@@ -1,7 +1,7 @@
-"""Counter-based randomness for whole arrays: the number drawn for (seed, purpose, row, ...) never depends on the others.
+"""Counter-based randomness for whole arrays: what is drawn for (seed, purpose, row, ...) never depends on the others.
 
-SplitMix64's finaliser (Steele, Lea & Flood, OOPSLA 2014) folded over the words of the key; integer arithmetic only, so the
-numbers are the same in every NumPy version, on every machine and for any number of processes.
+SplitMix64's finaliser (Steele, Lea & Flood, OOPSLA 2014) folded over the words of the key; integer arithmetic only, so
+the numbers are the same in every NumPy version, on every machine and for any number of processes.
 """
 
 from __future__ import annotations

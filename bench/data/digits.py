@@ -19,7 +19,7 @@ TEST_SHARE = 0.25
 
 
 def load(split: str, size: int) -> MemoryPairs:
-    """One of `SETS`, black on white, scaled bilinearly to `size` px. Which rows are in the test set hangs on keys only."""
+    """One of `SETS`, black on white, scaled bilinearly to `size` px. A keyed hash picks the test rows."""
     from sklearn.datasets import load_digits
 
     found = load_digits()

@@ -13,14 +13,19 @@ from bench.data.noise import NoiseManifest
 from bench.data.pairs import Pairs
 
 STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; margin: 0 auto; max-width: 62rem; padding: 1.5rem; color: #1c1c1e; background: #fff }
+body { font: 15px/1.45 system-ui, sans-serif; color: #1c1c1e; background: #fff }
+body { margin: 0 auto; max-width: 62rem; padding: 1.5rem }
 h1 { font-size: 1.35rem; margin: 0 0 .3rem } p { margin: 0 0 1rem; color: #555 }
-ol { list-style: none; margin: 0; padding: 0; display: grid; gap: .8rem; grid-template-columns: repeat(auto-fill, minmax(18rem, 1fr)) }
-li { border: 1px solid #ddd; border-radius: 8px; padding: .7rem; display: grid; gap: .2rem .8rem; grid-template-columns: 72px 1fr; align-items: start }
+ol { list-style: none; margin: 0; padding: 0; display: grid; gap: .8rem }
+ol { grid-template-columns: repeat(auto-fill, minmax(18rem, 1fr)) }
+li { border: 1px solid #ddd; border-radius: 8px; padding: .7rem }
+li { display: grid; gap: .2rem .8rem; grid-template-columns: 72px 1fr; align-items: start }
 img { width: 72px; height: 72px; grid-row: span 3; image-rendering: auto }
 .right { color: #777; text-decoration: line-through } .wrong { font-weight: 600 }
 .key { font: 12px ui-monospace, monospace; color: #707070; overflow-wrap: anywhere }
-@media (prefers-color-scheme: dark) { body { background: #16181c; color: #eee } p, .right { color: #aaa } li { border-color: #3a3d44 } }
+@media (prefers-color-scheme: dark) {
+  body { background: #16181c; color: #eee } p, .right, .key { color: #aaa } li { border-color: #3a3d44 }
+}
 """
 
 
@@ -58,7 +63,8 @@ def noise_page(pairs: Pairs, manifest: NoiseManifest, limit: int) -> str:
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
-        f"<p>{html.escape(summary(pairs, manifest))}. Shown: {len(places)}.</p>\n<ol>\n{items}\n</ol>\n</body>\n</html>\n"
+        f"<p>{html.escape(summary(pairs, manifest))}. Shown: {len(places)}.</p>\n"
+        f"<ol>\n{items}\n</ol>\n</body>\n</html>\n"
     )
 
 

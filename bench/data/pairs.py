@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -77,10 +78,10 @@ class MemoryPairs:
         classes: Mapping[str, Sequence[str]],
         pixels: Pixels,
     ) -> MemoryPairs:
-        """Pairs from columns in any order, all of length n. Raises UserError on a repeated key or a row without text."""
+        """Pairs from columns in any order, each of length n. UserError on a repeated key or a row without text."""
         order = sorted(range(len(keys)), key=lambda i: keys[i].encode())
         ordered = tuple(keys[i] for i in order)
-        for before, after in zip(ordered, ordered[1:], strict=False):
+        for before, after in pairwise(ordered):
             if before == after:
                 raise UserError(f"{name}: key {after!r} stands twice; keys must be unique")
         for key, captions in zip(keys, texts, strict=True):
@@ -105,7 +106,8 @@ class MemoryPairs:
         return self.texts[row]
 
     def images(self, rows: npt.NDArray[np.integer[Any]]) -> Pixels:
-        return self.pixels[rows]
+        picked: Pixels = self.pixels[rows]
+        return picked
 
     def select(self, mask: npt.NDArray[np.bool_]) -> MemoryPairs:
         """The rows where `mask` [n] is true, renumbered, with the same classes."""

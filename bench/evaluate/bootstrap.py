@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 REPLICATES = 1000
-_BLOCK = 1 << 22  # drawn examples at a time
+_BLOCK = 1 << 18  # drawn examples at a time: what is done with them stays in the cache
 
 
 def resamples(n: int, seed: int = 0, replicates: int = REPLICATES) -> Iterator[Floats]:

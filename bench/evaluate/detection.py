@@ -34,7 +34,7 @@ def detect(confidence: npt.NDArray[np.floating], noisy: npt.NDArray[np.bool_], s
     ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))  # last pair at each threshold
     positive = noisy[order].astype(np.float64)
     point = _areas(np.ones((1, len(order))), positive, ends)[:, 0]
-    drawn = np.concatenate([_areas(block[:, order], positive, ends) for block in resamples(len(order), seed)], axis=1)
+    drawn = np.concatenate([_areas(block, positive, ends) for block in resamples(len(order), seed)], axis=1)
     areas, precisions = drawn[:, ~np.isnan(drawn).any(axis=0)]  # a draw without one of the kinds says nothing
     return Detection(float(point[0]), interval(areas), float(point[1]), interval(precisions))
 

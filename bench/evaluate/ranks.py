@@ -3,7 +3,7 @@
 **Ties.** Candidates with exactly the score of the best right answer are counted apart, and a hit is the probability of
 a hit when tied candidates are put in random order. So a collapsed model, which gives every pair one score, scores
 chance: neither perfect, as when counting only what is strictly better, nor whatever order a sort happens to return.
-Right and wrong candidates are compared within one matrix product, where equal features give equal scores up to rounding.
+Right and wrong candidates are compared within one matrix product, so that equal features give equal scores.
 """
 
 from __future__ import annotations

@@ -43,17 +43,21 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_path(target: Path, writer: Callable[[Path], object]) -> None:
-    """Let `writer` write a file, then put it in the place of `target` in one step."""
+def write_path(target: Path, writer: Callable[[Path], object], durable: bool = True) -> None:
+    """Let `writer` write a file, then put it in the place of `target` in one step.
+
+    What can be made again in seconds need not be `durable`: it may be lost in a power cut, but not in a kill.
+    """
     with scratch(target) as path:
         writer(path)
-        sync(path)
+        if durable:
+            sync(path)
         path.replace(target)
 
 
-def write_bytes(target: Path, content: bytes) -> None:
+def write_bytes(target: Path, content: bytes, durable: bool = True) -> None:
     """Replace `target` by `content`: readers and survivors of a kill see the old bytes or the new ones."""
-    write_path(target, lambda path: path.write_bytes(content))
+    write_path(target, lambda path: path.write_bytes(content), durable)
 
 
 def write_json(target: Path, value: Any) -> None:

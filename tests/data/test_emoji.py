@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import webdataset
+from webdataset import tariterators
 
 import bench.data
 from bench.data import emoji
@@ -145,7 +145,9 @@ def test_a_damaged_shard_is_named(tmp_path: Path):
 
 
 def test_webdataset_reads_the_shards():
-    samples = list(webdataset.WebDataset(str(emoji.FOLDER / "fxemoji.tar.gz"), shardshuffle=False))
+    with (emoji.FOLDER / "fxemoji.tar.gz").open("rb") as file:
+        source = [{"url": "fxemoji", "stream": file}]
+        samples = list(tariterators.group_by_keys(tariterators.tar_file_expander(source)))
     ours = emoji.shard("fxemoji")
     assert [json.loads(sample["json"]) for sample in samples] == [sample.fields for sample in ours]
     assert samples[0]["webp"] == ours[0].webp

@@ -11,7 +11,7 @@ from bench.errors import UserError
 
 def build(order=(0, 1, 2), **changes) -> MemoryPairs:
     keys, texts = ["b", "a", "é"], [["two"], ["one", "1"], ["three"]]
-    pixels = np.arange(3 * 12, dtype=np.uint8).reshape(3, 2, 2, 3)
+    pixels = changes.pop("pixels", np.arange(3 * 12, dtype=np.uint8).reshape(3, 2, 2, 3))
     columns = {"keys": keys, "texts": texts, "labels": {"digit": [1, 0, 1]}, "classes": {"digit": ("odd", "even")}}
     columns |= changes
     pick = list(order)
@@ -42,6 +42,7 @@ def test_content_hash_sees_content_not_order():
     assert pairs.content_hash != build(labels={"digit": [1, 1, 1]}).content_hash
     assert pairs.content_hash != build(classes={"digit": ("odd", "uneven")}).content_hash
     assert pairs.content_hash != build(keys=["b", "a", "c"]).content_hash
+    assert pairs.content_hash != build(pixels=np.zeros((3, 2, 2, 3), np.uint8)).content_hash
 
 
 def test_select_renumbers_rows():

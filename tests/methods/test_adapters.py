@@ -120,6 +120,19 @@ def test_encoding_neither_uses_nor_moves_the_global_generator(lab, any_method):
         assert torch.equal(x, found[1][name])
 
 
+def test_encodes_in_mixed_precision(lab, any_method):
+    torch.manual_seed(0)
+    towers = lab.TinyTowers()
+    method = any_method(any_method.Config(), Facts(rows=50, batch=16, dim=16, seed=0))
+    method.prepare(towers)
+    with torch.autocast("cpu", torch.bfloat16):
+        z = method.encode(towers, lab.some_rows(towers, 16))
+    plain = method.encode(towers, lab.some_rows(towers, 16))
+    for name, x in z.items():
+        assert "logvar" not in name or x.dtype == torch.float32
+        torch.testing.assert_close(x.float(), plain[name], rtol=0.05, atol=0.1)
+
+
 def test_micro_batches_encode_as_the_whole_batch(lab, any_method):
     torch.manual_seed(0)
     towers = lab.TinyTowers()

@@ -42,6 +42,14 @@ def test_ones_are_clip_and_a_constant_on_a_row_changes_nothing(lab, oracles, cas
     lab.assert_close(given_weights(method, z, weights * rows, weights * rows), plain)
 
 
+def test_permuting_the_batch_with_its_weights_changes_nothing(lab, case):
+    method, z, order = lab.build(Bayes), case("B"), torch.tensor([3, 1, 5, 0, 2, 4])
+    weights = method.draw(z, {"step": torch.tensor(0)}, slice(0, 6))
+    moved = {name: w[order][:, order] for name, w in weights.items()}
+    permuted = method.loss({name: x[order] for name, x in z.items()}, moved, slice(0, 6))
+    lab.assert_close(permuted["weighted_contrastive"], method.loss(z, weights, slice(0, 6))["weighted_contrastive"])
+
+
 def test_large_shapes_with_equal_rates_are_clip(lab, case):
     method = lab.build(Bayes, a_positive=1e9, a_negative=1e9)
     lab.assert_close(lab.objective(method, case("B")), lab.objective(lab.build(Clip), case("B")), rtol=1e-3)

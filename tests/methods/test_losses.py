@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from methods.base import portion
 from methods.clip import Clip
 from methods.label_permutation import LabelPermutation
 from methods.label_reselection import LabelReselection
@@ -167,6 +168,20 @@ def test_additive_is_convex_after_rescaling(lab, case):
     additive = given_labels(lab, lab.build(LabelSecondary, gamma=gamma, mixture="additive"), z, labels)
     convex = given_labels(lab, lab.build(LabelSecondary, gamma=gamma / (1 + gamma)), z, labels)
     lab.assert_close(additive / (1 + gamma), convex)
+
+
+@pytest.mark.parametrize("kind", [LabelPermutation, LabelReselection, LabelSecondary])
+def test_permuting_the_batch_with_its_labels_changes_nothing(lab, case, kind):
+    z, labels, order = case("B"), torch.tensor([2, 1, 0, 3, 3, 5]), torch.tensor([3, 1, 5, 0, 2, 4])
+    moved = order.argsort()[labels][order]  # where the target of each row went
+    names, method = ("labels", "image_labels", "text_labels"), lab.build(kind, gamma=0.4)
+    loss = lab.sum_of_tiles(method, z, dict.fromkeys(names, labels))
+    permuted = lab.sum_of_tiles(method, {name: x[order] for name, x in z.items()}, dict.fromkeys(names, moved))
+    lab.assert_close(permuted, loss)
+
+
+def test_portions_are_those_of_exact_arithmetic():
+    assert [portion(0.29, 100), portion(0.1, 8), portion(0.125, 128), portion(1.0, 7)] == [29, 0, 16, 7]
 
 
 def drawn(lab, method, total, step):

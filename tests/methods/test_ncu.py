@@ -47,6 +47,14 @@ def test_learning_the_negatives_equals_the_official_loss(lab, oracles, case, ind
     lab.assert_close(method.scale.rho.grad, expected["grad_log_scale"])
 
 
+def test_confidence_is_equation_2(lab, oracles, case):
+    expected = oracles["ncu"]["confidence"]
+    two_sided = at_scale(lab, 1 / 0.07)._log_confidence(case("N")).exp() / 2
+    lab.assert_close(two_sided, expected["paper_eq2_two_sided"])
+    one_sided = at_scale(lab, 1 / 0.07, confidence="image_to_text")._log_confidence(case("N")).exp()
+    lab.assert_close(one_sided, expected["official_image_to_text_only"])
+
+
 def test_relation_of_the_paper_is_another_number(lab, oracles, case):
     expected = oracles["ncu"]["relation_loss_paper_vs_code"]
     for relation, key in (("paper", "paper_eq4"), ("code", "official_code_before_x10")):

@@ -6,8 +6,9 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-from bench.store import Record, RunStore, Store
+from bench.store import Record, RunStore, Store, files
 
 STYLES = ("openmoji", "openmoji-black", "fluent-high-contrast", "emojione-monotone", "near")
 CHANCE = 1 / 750
@@ -50,7 +51,9 @@ def draw(*key: object) -> float:
     return int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:6], "big") / 2**47 - 1
 
 
+@mock.patch.object(files, "sync")  # nobody pulls the plug on a test, and waiting for the disk takes most of its time
 def write_store(
+    _sync: mock.Mock,
     root: Path,
     suite: str = "emoji_noisy",
     methods: Sequence[tuple[str, str, float, str]] = METHODS,

@@ -119,7 +119,7 @@ def test_kill_and_the_same_call_again_give_the_same_bytes(
     process = start(tmp_path, suite)
     wait_until(lambda: MOMENTS[moment](tmp_path), process)
     process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.communicate()
     code, output = finish(start(tmp_path, suite))
     assert code == 0, output
     assert promised(tmp_path) == uninterrupted

@@ -1,0 +1,27 @@
+"""A small model on the real emoji: untrained towers are enough to measure with."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from bench import data, discovery
+from bench.towers import OpenClipTowers, SmallVocabulary, build_towers
+from methods.protocol import Facts, Method
+
+
+def build(method: str = "clip", seed: int = 0) -> tuple[Method, OpenClipTowers]:
+    """Fresh towers and method from a seed."""
+    pairs = data.load("emoji/iid", 32)
+    texts = [text for row in range(len(pairs)) for text in pairs.captions(row)]
+    vocabulary = SmallVocabulary(texts, 512, 16)
+    torch.manual_seed(seed)
+    towers = build_towers("tiny-resnet", "tiny-transformer", 32, vocabulary, 32, 128)
+    found = discovery.make(method, None, {}, Facts(len(pairs), 128, 32, seed))
+    found.prepare(towers)
+    return found, towers
+
+
+@pytest.fixture
+def model() -> tuple[Method, OpenClipTowers]:
+    return build()

@@ -1,0 +1,77 @@
+"""Noise detection and the bootstrap: the same values as scikit-learn, intervals that cover."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from bench.evaluate.bootstrap import interval, mean_interval, ratio_replicates, resamples
+from bench.evaluate.detection import detect
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=8, max_size=60))
+def test_values_equal_scikit_learns_among_ties(pairs: list[tuple[int, bool]]) -> None:
+    confidence = np.array([value for value, _ in pairs], dtype=np.float64)
+    noisy = np.array([flag for _, flag in pairs])
+    assume(noisy.any() and not noisy.all())
+    found = detect(confidence, noisy)
+    assert found.auroc == pytest.approx(roc_auc_score(noisy, -confidence))
+    assert found.average_precision == pytest.approx(average_precision_score(noisy, -confidence))
+
+
+def test_a_low_confidence_means_noisy() -> None:
+    noisy = np.arange(100) < 30
+    found = detect(np.where(noisy, -1.0, 1.0) + np.linspace(0, 0.1, 100), noisy)
+    assert found.auroc == found.average_precision == 1.0
+    assert detect(np.zeros(100), noisy).auroc == 0.5
+
+
+def test_its_interval_is_that_of_redrawn_pairs() -> None:
+    """Against the plain way: redraw pairs, ask scikit-learn."""
+    rng = np.random.default_rng(0)
+    noisy = rng.random(400) < 0.3
+    confidence = rng.normal(size=400) - noisy
+    found = detect(confidence, noisy)
+    rows = rng.integers(0, 400, size=(300, 400))
+    metrics = {roc_auc_score: found.auroc_interval, average_precision_score: found.average_precision_interval}
+    for metric, ours in metrics.items():
+        plain = interval(np.array([metric(noisy[r], -confidence[r]) for r in rows]))
+        assert ours == pytest.approx(plain, abs=0.015)
+
+
+def test_detection_refuses_what_has_no_answer() -> None:
+    for noisy in (np.zeros(4, dtype=bool), np.ones(4, dtype=bool)):
+        with pytest.raises(ValueError, match="corrupted and clean"):
+            detect(np.arange(4.0), noisy)
+    with pytest.raises(FloatingPointError):
+        detect(np.array([0.0, np.nan]), np.array([True, False]))
+
+
+def test_resamples_draw_n_of_n() -> None:
+    blocks = list(resamples(5000, seed=3))
+    drawn = np.concatenate(blocks)
+    assert len(blocks) > 1
+    assert drawn.shape == (1000, 5000)
+    assert (drawn.sum(1) == 5000).all()
+    assert drawn.var() == pytest.approx(1.0, abs=0.01)  # binomial(n, 1/n)
+    np.testing.assert_array_equal(np.concatenate(list(resamples(5000, seed=3))), drawn)
+    assert (np.concatenate(list(resamples(5000, seed=4))) != drawn).any()
+
+
+def test_the_interval_of_a_mean_is_the_textbooks() -> None:
+    values = (np.arange(2000) % 4 == 0).astype(np.float64)
+    low, high = mean_interval(values)
+    error = 1.96 * values.std() / np.sqrt(2000)
+    assert (low, high) == pytest.approx((0.25 - error, 0.25 + error), abs=0.003)
+
+
+def test_drawing_units_whole_widens_the_interval() -> None:
+    """Five captions that hit or miss together say no more than one."""
+    hits = (np.arange(400) % 2).astype(np.float64)
+    together = interval(ratio_replicates({"r": 5 * hits}, {"r": np.full(400, 5.0)})["r"])
+    assert together == mean_interval(hits)
+    apart = mean_interval(np.repeat(hits, 5))
+    assert together[1] - together[0] > 2 * (apart[1] - apart[0])

@@ -1,0 +1,42 @@
+"""Stores with made-up numbers, written once for all tests that only read them."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from bench.store import Store
+
+made_up = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("stores.py"))))
+
+
+@pytest.fixture(scope="session")
+def stores() -> SimpleNamespace:
+    """The functions and constants of stores.py."""
+    return made_up
+
+
+@pytest.fixture(scope="session")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Three seeds, everything done."""
+    return made_up.write_store(tmp_path_factory.mktemp("three"))
+
+
+@pytest.fixture(scope="session")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """One seed, everything done."""
+    return made_up.write_store(tmp_path_factory.mktemp("one"), seeds=(0,))
+
+
+@pytest.fixture(scope="session")
+def troubled(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Runs that failed, were interrupted, never started, spent too much or ran elsewhere."""
+    return made_up.write_store(
+        tmp_path_factory.mktemp("troubled"),
+        states=made_up.TROUBLED,
+        over_budget=("sogclr",),
+        other_torch=("prolip",),
+    )

@@ -1,0 +1,205 @@
+"""CSV, LaTeX, page and figures from the same tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+import subprocess
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from bench.store import Store
+from reports.csv import RECORD_COLUMNS, records_csv, table_csv
+from reports.figures import COLOURS, LINES, pictures, style_of
+from reports.html import page
+from reports.latex import document, escape, table_latex
+from reports.results import load
+from reports.tables import tables
+
+SUITE = "emoji_noisy"
+
+
+def test_records_are_tidy_and_whole(three: Store) -> None:
+    results = load(SUITE, three)
+    lines = list(csv.DictReader(io.StringIO(records_csv(results))))
+    assert tuple(lines[0]) == RECORD_COLUMNS
+    assert len(lines) == sum(len(run.records) for run in results.runs)
+    records = {
+        (r.run, r.at, r.dataset, r.task, r.metric, r.score): r for run in results.runs for r in run.records.values()
+    }
+    for line in lines[::97]:
+        record = records[line["run"], float(line["at"]), line["dataset"], line["task"], line["metric"], line["score"]]
+        assert float(line["value"]) == record.value
+        assert int(line["n"]) == record.n
+        assert line["checkpoint"] == record.checkpoint
+    assert {line["noise_rate"] for line in lines} == {"0.0", "0.4"}
+
+
+def test_a_tables_csv_has_values_words_and_run_ids(troubled: Store) -> None:
+    results = load(SUITE, troubled)
+    (table,) = [table for table in tables(results) if table.name == "zero_shot"]
+    lines = list(csv.DictReader(io.StringIO(table_csv(table))))
+    assert len(lines) == len(table.rows)
+    assert len(set(lines[0])) == len(lines[0])
+    line = next(line for line in lines if line["row"] == "clip" and line["noise"].startswith("40"))
+    assert float(line["emoji/iid concept top-1"]) == pytest.approx(table.rows[lines.index(line)].cells[0].value)
+    assert line["runs"].split() == [run.run for run in results.of("clip", "40 % shuffled captions")]
+    failed = next(line for line in lines if line["row"] == "ncu" and line["noise"].startswith("40"))
+    assert failed["emoji/iid concept top-1"] == "failed"
+    assert failed["emoji/iid concept top-1 n"] == ""
+
+
+def test_latex_escapes_and_keeps_zeros() -> None:
+    assert escape("a_b & 5 % #1 {x} $") == r"a\_b \& 5 \% \#1 \{x\} \$"
+    assert escape("I→T ± † –") == r"I$\rightarrow$T $\pm$ $^\dagger$ --"
+    assert escape("back\\slash~^") == r"back\textbackslash{}slash\textasciitilde{}\textasciicircum{}"
+
+
+@pytest.fixture(scope="module")
+def latex(troubled: Store) -> list[str]:
+    return [table_latex(table) for table in tables(load(SUITE, troubled))]
+
+
+def test_latex_rows_have_as_many_cells_as_columns(latex: list[str]) -> None:
+    for text in latex:
+        width = len(re.search(r"\\begin\{tabular\}\{(l?r+)\}", text)[1])  # type: ignore[index]
+        body = text[text.index(r"\toprule") : text.index(r"\bottomrule")]
+        for line in body.splitlines():
+            if line.endswith(r"\\"):
+                spans = sum(int(count) - 1 for count in re.findall(r"\\multicolumn\{(\d+)\}", line))
+                assert len(re.findall(r"(?<!\\)&", line)) + 1 + spans == width
+        assert not re.search(r"(?<!\\)[%#]", text.replace("{!}{%", ""))
+        assert text.count(r"\begin") == text.count(r"\end{")
+
+
+def test_latex_says_states_bold_and_zeros(latex: list[str]) -> None:
+    zero_shot, probe = latex[1], latex[3]
+    assert r"\emph{failed}" in zero_shot
+    assert r"\textbf{" in zero_shot
+    assert r"permutation\_0.1" in zero_shot
+    assert r"\emph{40 \% shuffled captions}" in zero_shot
+    assert re.search(r"& 10\.0 ", probe)  # a trailing zero stays
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no TeX here; the parsing tests above still ran")
+def test_latex_compiles(tmp_path: Path, latex: list[str]) -> None:
+    (tmp_path / "all.tex").write_text(document(latex), encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout.decode(errors="replace")[-1500:]
+    assert b"Overfull" not in done.stdout
+    assert (tmp_path / "all.pdf").stat().st_size > 10_000
+
+
+class Outline(HTMLParser):
+    """Checks that tags close in order; collects ids, links and cells."""
+
+    VOID = frozenset({"meta", "link", "img", "br"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.sources: list[str] = []
+        self.cells: list[dict[str, str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        if tag not in self.VOID:
+            self.open.append(tag)
+        if found.get("id"):
+            self.ids.append(str(found["id"]))
+        if tag == "a":
+            self.links.append(str(found["href"]))
+        if found.get("src"):
+            self.sources.append(str(found["src"]))
+        if tag == "td" and "data-m" in found:
+            self.cells.append(found)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def text(troubled: Store) -> str:
+    results = load(SUITE, troubled)
+    return page(results, tables(results), pictures(results))
+
+
+@pytest.fixture(scope="module")
+def outline(text: str) -> Outline:
+    found = Outline()
+    found.feed(text)
+    found.close()
+    return found
+
+
+def test_the_page_is_well_formed_and_its_links_lead_somewhere(outline: Outline) -> None:
+    assert outline.open == []
+    assert max(Counter(outline.ids).values()) == 1
+    assert {link[1:] for link in outline.links} <= set(outline.ids)
+
+
+def test_the_page_needs_no_network(text: str, outline: Outline) -> None:
+    assert all(source.startswith("data:") for source in outline.sources)
+    assert len(outline.sources) == 3
+    assert not re.search(r"https?://|@import|url\(", text)
+    assert 'name="viewport"' in text
+
+
+def test_every_number_leads_to_its_runs(outline: Outline, troubled: Store) -> None:
+    results = load(SUITE, troubled)
+    expected = sum(len(table.columns) for table in tables(results) for row in table.rows if row.method)
+    assert len(outline.cells) == expected
+    for cell in outline.cells[::23]:
+        assert 1 <= len(json.loads(str(cell["data-m"]))) <= 3
+
+
+def test_the_page_escapes_what_others_wrote(text: str) -> None:
+    assert "&amp; pushes others &lt;away&gt;" in text
+    assert "<away>" not in text
+
+
+def test_the_page_explains_itself(text: str) -> None:
+    for words in ("How to read this", "n = 3", "uniformly random guess", "NotFinite at step 312 (forget)", "derived"):
+        assert words in text
+    assert text.index("3 failed") < text.index("How to read this")
+
+
+def test_with_one_seed_the_page_says_what_that_means(one: Store) -> None:
+    results = load(SUITE, one)
+    assert "small gaps between methods are not evidence" in page(results, tables(results), [])
+
+
+def test_figures_are_files_of_their_kind_and_the_same_each_time(three: Store) -> None:
+    results = load(SUITE, three)
+    first, again = pictures(results), pictures(results)
+    assert [picture.name for picture in first] == ["radar", "noise", "cost"]
+    for one, two in zip(first, again, strict=True):
+        assert one.png.startswith(b"\x89PNG")
+        assert one.pdf.startswith(b"%PDF")
+        assert one.png == two.png
+        assert one.pdf == two.pdf
+
+
+def test_figures_without_their_numbers_are_left_out(tmp_path: Path, stores: object) -> None:
+    methods = stores.METHODS[:2]  # type: ignore[attr-defined]
+    store = stores.write_store(tmp_path, methods=methods, rates=(0.4,), seeds=(0,), curve=())  # type: ignore[attr-defined]
+    assert [picture.name for picture in pictures(load(SUITE, store))] == ["radar", "cost"]
+    states = {(label, 0.4, 0): "missing" for label, *_ in methods}
+    empty = stores.write_store(tmp_path / "e", methods=methods, rates=(0.4,), seeds=(0,), states=states)  # type: ignore[attr-defined]
+    assert pictures(load(SUITE, empty)) == []
+
+
+def test_methods_look_different_in_figures(three: Store) -> None:
+    results = load(SUITE, three)
+    styles = [style_of(results, method) for method in results.methods]
+    assert len({(style["color"], style["linestyle"]) for style in styles}) == len(styles)
+    assert len(set(COLOURS)) * len(LINES) >= 30

@@ -1,0 +1,211 @@
+"""Cells say what the store holds, and what it does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from bench.errors import UserError
+from bench.store import Store
+from reports.results import Results, load
+from reports.statistics import mean
+from reports.table import Cell, Row, Table, show, words
+from reports.tables import tables
+
+SUITE = "emoji_noisy"
+
+
+def by_name(store: Store) -> dict[str, Table]:
+    return {table.name: table for table in tables(load(SUITE, store))}
+
+
+def row_of(table: Table, label: str, noise: str) -> Row:
+    (found,) = [row for row in table.rows if (row.label, row.group) == (label, noise)]
+    return found
+
+
+def cell_of(table: Table, label: str, noise: str, column: int = 0) -> Cell:
+    return row_of(table, label, noise).cells[column]
+
+
+CLEAN, NOISY = "0 % shuffled captions", "40 % shuffled captions"
+
+
+def test_a_cell_is_the_mean_of_its_runs_records(three: Store) -> None:
+    results = load(SUITE, three)
+    cell = cell_of(by_name(three)["zero_shot"], "clip", NOISY)
+    values = [run.find("emoji/iid", "zero_shot/concept", "top1", "cosine").value for run in results.of("clip", NOISY)]
+    assert cell.value == pytest.approx(mean(values))
+    assert cell.n == 3
+    assert cell.runs == tuple(run.run for run in results.of("clip", NOISY))
+    assert cell.measured[0].low == pytest.approx(values[0] - 0.03)
+
+
+def test_every_family_has_its_table_and_every_column_its_own_name(three: Store) -> None:
+    found = by_name(three)
+    assert list(found) == ["overview", "zero_shot", "shift", "linear_probe", "retrieval", "noise_detection", "cost"]
+    for table in found.values():
+        names = [column.name for column in table.columns]
+        assert len(set(names)) == len(names)
+        assert all(len(row.cells) == len(names) for row in table.rows)
+        assert sum(count for _, count in table.heads()) == len(names)
+    assert [column.label for column in found["linear_probe"].columns] == ["style", "subgroup", "digit", "accuracy"]
+
+
+def test_averages_are_per_run_and_name_what_they_average(three: Store) -> None:
+    table = by_name(three)["shift"]
+    top1 = [i for i, column in enumerate(table.columns) if column.name.endswith("shift/concept top1")]
+    row = row_of(table, "sogclr", NOISY)
+    assert row.cells[-1].value == pytest.approx(mean([row.cells[i].value for i in top1]))
+    assert "emoji/openmoji-black" in table.columns[-1].description
+
+
+def test_chance_stands_in_a_row_of_its_own(three: Store, stores: SimpleNamespace) -> None:
+    chance = by_name(three)["zero_shot"].rows[-1]
+    assert chance.label == "chance"
+    assert chance.cells[0].value == pytest.approx(stores.CHANCE)
+    assert chance.cells[1].value == pytest.approx(5 * stores.CHANCE)  # top-5
+    assert words(by_name(three)["retrieval"].rows[-1].cells[0], by_name(three)["retrieval"].columns[0])[0] != "nan"
+
+
+def test_states_are_different_cells(troubled: Store) -> None:
+    found = by_name(troubled)["zero_shot"]
+    assert cell_of(found, "ncu", NOISY).state == "failed"
+    assert cell_of(found, "permutation_0.1", NOISY).state == "missing"
+    assert cell_of(found, "siglip", NOISY).state == "interrupted"
+    assert cell_of(by_name(troubled)["noise_detection"], "clip", CLEAN).state == "not applicable"
+    assert cell_of(by_name(troubled)["noise_detection"], "clip", NOISY).state == "value"
+    assert len(cell_of(found, "ncu", NOISY).runs) == 3
+
+
+def test_a_live_run_is_running(tmp_path: object, stores: SimpleNamespace) -> None:
+    methods = stores.METHODS[:2]
+    store = stores.write_store(
+        tmp_path, methods=methods, rates=(0.0,), seeds=(0,), states={("siglip", 0.0, 0): "missing"}
+    )
+    run = store.run(stores.plan_cell("siglip", 0.0, 0)["run"])
+    with run.claim():
+        run.set_status("running", step=5, steps=600, stage="train")
+        assert cell_of(by_name(store)["overview"], "siglip", CLEAN).state == "running"
+    assert cell_of(by_name(store)["overview"], "siglip", CLEAN).state == "interrupted"
+
+
+def test_a_cell_with_fewer_seeds_says_so_and_is_not_compared(troubled: Store) -> None:
+    table = by_name(troubled)["zero_shot"]
+    cell = cell_of(table, "bayes", NOISY)
+    assert cell.n == 2
+    assert not cell.bold
+    assert words(cell, table.columns[0], table.full)[1].endswith("n=2")
+    assert [state for _, state in cell.lacking] == ["interrupted"]
+    assert "n=" in table.notes
+
+
+def test_bold_is_within_a_noise_and_knows_the_best(three: Store) -> None:
+    table = by_name(three)["zero_shot"]
+    for noise in (CLEAN, NOISY):
+        bold = {row.label for row in table.rows if row.group == noise and row.cells[0].bold}
+        assert "bayes" in bold
+        assert "ncu" not in bold
+    assert not row_of(by_name(three)["cost"], "clip", CLEAN).cells[1].bold  # costs are not ranked
+
+
+def test_with_one_seed_there_is_no_spread_and_nothing_is_bold(one: Store) -> None:
+    for table in by_name(one).values():
+        cells = [cell for row in table.rows for cell in row.cells]
+        assert not any(cell.bold for cell in cells)
+        assert all(cell.std is None for cell in cells)
+        assert any("n = 1" in note and "nothing is bold" in note for note in table.footnotes)
+
+
+def test_a_second_score_gets_a_line_that_is_not_compared(three: Store) -> None:
+    table = by_name(three)["zero_shot"]
+    main, other = row_of(table, "prolip (csd)", CLEAN), row_of(table, "prolip (cosine)", CLEAN)
+    assert main.compared
+    assert not other.compared
+    assert main.cells[0].value > other.cells[0].value
+    assert not any(cell.bold for cell in other.cells)
+    assert row_of(by_name(three)["linear_probe"], "prolip", CLEAN).compared  # no score is involved there
+    assert row_of(by_name(three)["overview"], "prolip", CLEAN).cells[0].value == main.cells[0].value
+
+
+def test_footnotes_name_manifests_budget_seeds_and_mixed_environments(troubled: Store, three: Store) -> None:
+    plan = troubled.plan(SUITE)
+    digest = next(cell["manifest"]["hash"] for cell in plan["cells"] if cell["manifest"])
+    for table in by_name(troubled).values():
+        text = " ".join(table.footnotes)
+        assert digest[:12] in text
+        assert "20 epochs" in text
+        assert "n = 3 seeds (0, 1, 2)" in text
+        assert "torch 2.13.0 / 2.14.1" in text
+    assert "Mixed environments" not in " ".join(by_name(three)["overview"].footnotes)
+
+
+def test_over_budget_is_marked_wherever_the_run_counts(troubled: Store) -> None:
+    for table in by_name(troubled).values():
+        assert "†" in table.notes
+        assert all(cell.over_budget for cell in row_of_any(table, "sogclr").cells)
+        assert not any(cell.over_budget for cell in row_of_any(table, "clip").cells)
+
+
+def row_of_any(table: Table, label: str) -> Row:
+    return row_of(table, label, NOISY)
+
+
+def test_costs_include_the_reference_run(three: Store) -> None:
+    table = by_name(three)["cost"]
+    places = {column.name: place for place, column in enumerate(table.columns)}
+    clip, ncu = row_of(table, "clip", CLEAN), row_of(table, "ncu", CLEAN)
+    assert ncu.cells[places["samples"]].value == 2 * clip.cells[places["samples"]].value
+    assert ncu.cells[places["peak_memory_bytes"]].value == clip.cells[places["peak_memory_bytes"]].value
+    assert ncu.cells[places["relative cost"]].value == pytest.approx(2 * 0.9, rel=1e-6)
+
+
+def test_before_any_run_the_tables_stand_with_missing_cells(tmp_path: object, stores: SimpleNamespace) -> None:
+    states = {
+        (label, rate, seed): "missing" for label, *_ in stores.METHODS for rate in (0.0, 0.4) for seed in (0, 1, 2)
+    }
+    found = by_name(stores.write_store(tmp_path, states=states))
+    assert len(found) == 7
+    assert {cell.state for row in found["shift"].rows if row.method for cell in row.cells} == {"missing"}
+    assert "no column has two methods" in " ".join(found["shift"].footnotes)
+
+
+def test_an_unknown_task_gets_a_table_too(three: Store) -> None:
+    results = load(SUITE, three)
+    run = results.runs[0]
+    record = replace(
+        next(iter(run.records.values())), at=1.0, dataset="x", task="inclusion", metric="auc_roc", score=""
+    )
+    more = {**run.records, (1.0, "x", "inclusion", "auc_roc", ""): record}
+    changed = Results(results.plan, (replace(run, records=more), *results.runs[1:]))
+    (table,) = [table for table in tables(changed) if table.name == "inclusion"]
+    assert table.columns[0].label == "auc roc"
+    assert cell_of(table, "clip", CLEAN).n == 1
+
+
+def test_a_suite_without_a_plan_is_named(tmp_path: object) -> None:
+    with pytest.raises(UserError, match="bench run nowhere --dry-run"):
+        load("nowhere", Store(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.2464, "percent", "24.6"),
+        (0.0, "percent", "0.0"),
+        (1.0, "percent", "100.0"),
+        (0.10, "percent", "10.0"),
+        (1.8, "ratio", "1.80"),
+        (999, "count", "999"),
+        (76_800, "count", "76.8 k"),
+        (4.2e12, "flops", "4.20 T"),
+        (9.999e12, "flops", "10.0 T"),
+        (61.0, "seconds", "1.02 min"),
+        (4.13, "seconds", "4.1 s"),
+        (910 * 2**20, "bytes", "910 MiB"),
+    ],
+)
+def test_numbers_are_printed_in_their_unit(value: float, unit: str, text: str) -> None:
+    assert show(value, unit) == text

@@ -1,0 +1,125 @@
+"""What `bench report`, `bench status` and `bench compare` call."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from bench.errors import UserError
+from bench.store import Store
+from reports.build import build
+from reports.compare import compare
+from reports.status import HEAD, status
+
+SUITE = "emoji_noisy"
+BLOCKED = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "pandas", "pydantic", "open_clip"):
+            raise ImportError(f"{name} is not for reports")
+sys.meta_path.insert(0, Blocked())
+from bench.store import Store
+from reports.build import build
+from reports.compare import compare
+from reports.status import status
+store = Store(sys.argv[1])
+print(len(build("emoji_noisy", store).paths), len(status("emoji_noisy", store)))
+compare("emoji_noisy", store, "clip", "bayes").text()
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path, troubled: Store) -> Store:
+    """A copy that a test may write to."""
+    shutil.copytree(troubled.root, tmp_path / "results")
+    return Store(tmp_path / "results")
+
+
+def test_a_report_is_written_without_torch(store: Store) -> None:
+    done = subprocess.run([sys.executable, "-c", BLOCKED, str(store.root)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    files, lines = map(int, done.stdout.split())
+    assert files == 2 + 2 * 7 + 1 + 2 * 3
+    assert lines == 1 + 42 + 4
+
+
+def test_a_report_names_its_files_and_what_it_lacks(store: Store) -> None:
+    built = build(SUITE, store)
+    assert all(path.stat().st_size > 0 for path in built.paths)
+    assert built.paths[0].name == "report.html"
+    assert len(built.failed) == 3
+    assert len(built.missing) == 8
+    before = {path: path.read_bytes() for path in built.paths}
+    assert {path: path.read_bytes() for path in build(SUITE, store).paths} == before
+
+
+def test_a_report_leaves_no_table_or_figure_of_an_earlier_one(store: Store) -> None:
+    folder = store.suite(SUITE)
+    for name in ("tables/old.csv", "figures/old.png", "figures/notes.txt"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("old")
+    build(SUITE, store)
+    assert not (folder / "tables/old.csv").exists()
+    assert not (folder / "figures/old.png").exists()
+    assert (folder / "figures/notes.txt").exists()  # not ours
+    assert (folder / "plan.json").exists()
+
+
+def test_status_has_a_line_for_every_run_and_the_totals(troubled: Store) -> None:
+    head, *lines = status(SUITE, troubled)
+    assert head == HEAD
+    runs, totals = lines[:42], lines[42:]
+    assert {(line[3], int(line[2])) for line in totals} == {
+        ("done", 31), ("interrupted", 3), ("failed", 3), ("missing", 5),
+    }  # fmt: skip
+    failed = [line for line in runs if line[3] == "failed"]
+    assert len(failed) == 3
+    assert failed[0][4] == "312/600"
+    assert "the loss is nan" in failed[0][6]
+    assert {line[4] for line in runs if line[3] == "done"} == {"600/600"}
+
+
+def test_compare_says_difference_interval_p_and_cost(three: Store) -> None:
+    found = compare(SUITE, three, "sogclr", "clip")
+    (line,) = [line for line in found.lines if line.primary and line.noise.startswith("40")]
+    assert line.gap == pytest.approx(line.a.value - line.b.value)
+    assert line.test is not None
+    assert line.test.low < line.gap < line.test.high
+    assert dict(found.cost)["0 % shuffled captions"] == pytest.approx(1.15, rel=1e-6)
+    assert "sogclr is better than clip" in found.verdict
+    assert found.verdict.count("\n") == 0
+    back = compare(SUITE, three, "clip", "sogclr")
+    assert "sogclr is better than clip" in back.verdict
+    assert "clip at 0.87 times the cost of sogclr" in back.verdict
+    text = found.text()
+    assert text.endswith(found.verdict)
+    assert "noise found emoji/train AUROC" in text
+    assert text.count("noise found") == 2  # not applicable without noise: no line
+
+
+def test_compare_claims_nothing_from_too_few_seeds(one: Store, troubled: Store) -> None:
+    verdict = compare(SUITE, one, "sogclr", "clip").verdict
+    assert "one seed cannot tell" in verdict
+    assert "is better" not in verdict
+    verdict = compare(SUITE, troubled, "ncu", "prolip").verdict
+    assert "2 seeds cannot tell" in verdict
+    assert "no seed in common" in verdict
+
+
+def test_compare_sees_no_difference_where_there_is_none(tmp_path: Path, stores: SimpleNamespace) -> None:
+    methods = [("a", "A", 1.0, "cosine"), ("b", "B", 1.0, "cosine"), ("c", "C", 1.0, "cosine")]
+    store = stores.write_store(tmp_path, methods=methods, rates=(0.0,))
+    assert "no difference is shown" in compare(SUITE, store, "a", "b").verdict
+
+
+def test_compare_names_the_nearest_label(one: Store) -> None:
+    with pytest.raises(UserError, match="did you mean 'sogclr'"):
+        compare(SUITE, one, "sogclip", "clip")
+    with pytest.raises(UserError, match="name two methods"):
+        compare(SUITE, one, "clip", "clip")
