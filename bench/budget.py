@@ -131,7 +131,7 @@ def _phase_flops(method: Method, towers: OpenClipTowers, batch: int, image_size:
 
 def _example_rows(method: Method, towers: OpenClipTowers, batch: int, size: int, clock: Clock) -> Rows:
     images = torch.empty(batch, 3, size, size, device="meta", dtype=next(towers.parameters()).dtype)
-    places = torch.arange(batch, device="meta")
+    places = torch.arange(batch)
     tokens = torch.empty(batch, towers.context_length, dtype=torch.int64, device="meta")
     return Rows(images, tokens, ["a"] * batch, places, places, clock, (images,) * method.extra_views)
 

@@ -186,7 +186,9 @@ class Suite(Model):
     def _run(self, entry: MethodEntry, rate: float, seed: int) -> Run:
         start = discovery.find(entry.method).reference
         share = REFERENCE_SHARE if start and self.budget_rule == "total" else 1.0
-        reference = self._one(MethodEntry(method=start, label=start), rate, seed, share) if start else None
+        reference = (
+            self._one(MethodEntry(method=start, label=f"{start} (reference)"), rate, seed, share) if start else None
+        )
         return self._one(entry, rate, seed, share, reference)
 
     def _one(self, entry: MethodEntry, rate: float, seed: int, share: float, reference: Run | None = None) -> Run:

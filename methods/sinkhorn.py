@@ -8,12 +8,6 @@ import torch
 from torch import Tensor
 
 _FORBIDDEN = -1e6  #: log kernel of a forbidden cell; finite, so that a row with nothing allowed stays finite
-_EPSILON = 1e-10  #: added inside every logarithm, as the official code of NCU and of KPG-RL do
-
-
-def _logsumexp(x: Tensor, dim: int) -> Tensor:
-    peak = x.amax(dim, keepdim=True)
-    return ((x - peak).exp().sum(dim, keepdim=True) + _EPSILON).log() + peak
 
 
 @torch.no_grad()
@@ -32,9 +26,9 @@ def masked_sinkhorn(
         return torch.where(allowed, (f + g - cost) / reg, _FORBIDDEN)
 
     for _ in range(iterations):
-        moved = reg * (-math.log(rows) - _logsumexp(log_plan(), 1))
+        moved = reg * (-math.log(rows) - log_plan().logsumexp(1, keepdim=True))
         f = f + moved
-        g = g + reg * (-math.log(columns) - _logsumexp(log_plan(), 0))
+        g = g + reg * (-math.log(columns) - log_plan().logsumexp(0, keepdim=True))
         if float(moved.abs().sum()) < threshold:
             break
     return log_plan().exp()

@@ -209,6 +209,7 @@ def against_noise(results: Results) -> Picture | None:
     for place, kind in enumerate(panels):
         panel = sheet.panel(place, xlabel=f"{kind.replace('_', ' ')}, % of pairs", ylabel=_primary_label(results))
         _draw_lines(panel, results, {method: lines[kind, method] for method in methods if (kind, method) in lines})
+        panel.set_ylim(bottom=0)
     caption = f"{_primary_label(results)} against the share of corrupted pairs.{_bars(results)}"
     return _finish("noise", caption, sheet.figure)
 
@@ -233,11 +234,10 @@ def _draw_lines(panel: Axes, results: Results, lines: Mapping[str, Sequence[Poin
                 style["color"],
                 linewidth=1,
             )
-    panel.set_ylim(bottom=0)
 
 
 def against_cost(results: Results) -> Picture | None:
-    """The primary score after 25, 50, 75 and 100 % of the run against the training FLOPs spent by then."""
+    """The primary score at every evaluated share of a run against the training FLOPs spent by then."""
     noises = list(results.noises)
     curves = {
         (noise, method): points
@@ -247,21 +247,21 @@ def against_cost(results: Results) -> Picture | None:
     }
     if not curves:
         return None
-    size, prefix = scale(max(point[0] for points in curves.values() for point in points), "flops")
+    corners = [(x, y + bar) for points in curves.values() for x, y, bar in points]
+    right, top = (max(values) or 1.0 for values in zip(*corners, strict=True))
+    size, prefix = scale(right, "flops")
     methods = [method for method in results.methods if any((noise, method) in curves for noise in noises)]
     sheet = _Sheet(results, methods, len(noises), 4.7, 3.6, (0.6, 0.15, 0.5, 0.3))
-    first: Axes | None = None
     for place, noise in enumerate(noises):
-        panel = sheet.panel(place, sharex=first, sharey=first, title=noise)
+        panel = sheet.panel(place, title=noise)
         panel.set_xlabel(f"training, {prefix}FLOP, reference run included")
         panel.set_ylabel(_primary_label(results))
-        first = first or panel
         lines = {method: curves[noise, method] for method in methods if (noise, method) in curves}
         _draw_lines(panel, results, {m: [(x / size, y, e) for x, y, e in points] for m, points in lines.items()})
-        panel.set_xlim(left=0)
+        panel.set(xlim=(0, 1.04 * right / size), ylim=(0, 1.06 * top))
     caption = (
-        f"{_primary_label(results)} of the weights at 25, 50, 75 and 100 % of each run against what was spent by then. "
-        "The learning rate has come down only at the last point, so earlier points are not shorter runs."
+        f"{_primary_label(results)} of the weights along each run against what was spent by then. The learning rate "
+        "has come down only at the last point, so earlier points are not shorter runs."
     )
     return _finish("cost", caption + _bars(results), sheet.figure)
 

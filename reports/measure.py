@@ -9,7 +9,7 @@ from typing import Literal
 from reports.results import Results, RunResult
 from reports.statistics import mean, not_worse_than_best, std
 from reports.table import Cell, Column, Measured, Row, State
-from reports.vocabulary import chance_of, detail, family, metric_label
+from reports.vocabulary import detail, family, metric_label
 
 Found = Measured | Literal["not applicable"] | None
 Ask = Callable[[RunResult, str], Found]  #: (run, score) -> what the run has to say
@@ -58,7 +58,7 @@ def record_measure(
         group=f"{dataset} {detail(task)}".strip() if group is None else group,
         higher_is_better=results.directions.get((dataset, task, metric), True),
         description=f"{entry.get('description', dataset)} (n = {entry['n']:,})" if "n" in entry else dataset,
-        chance=chance_of(entry.get("chance", {}), task, metric),
+        chance=entry.get("chance", {}).get(f"{task}/{metric}"),
     )
     return Measure(column, ask)
 

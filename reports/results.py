@@ -10,7 +10,7 @@ from typing import Any, cast
 from bench.errors import UserError
 from bench.store import Record, Store
 from reports.table import State
-from reports.vocabulary import family, family_rank, metric_rank, planned_metrics
+from reports.vocabulary import family, family_rank, metric_rank, task_and_metric
 
 Key = tuple[float, str, str, str, str]  #: at, dataset, task, metric, score
 
@@ -97,11 +97,8 @@ class Results:
         """(dataset, task, metric) of everything measured on final weights or known to the plan, in order of reading."""
         datasets = {name: place for place, name in enumerate(self.plan["datasets"])}
         found = set(self.directions)
-        tasks = {(dataset, task) for dataset, task, _ in found}
         for name, entry in self.plan["datasets"].items():
-            for task in entry.get("chance", {}):
-                if (name, task) not in tasks:
-                    found.update((name, task, metric) for metric in planned_metrics(task))
+            found.update((name, *task_and_metric(key)) for key in entry.get("chance", {}))
 
         def place(measure: tuple[str, str, str]) -> tuple[Any, ...]:
             dataset, task, metric = measure

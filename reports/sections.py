@@ -9,7 +9,7 @@ from typing import Any
 
 from reports.results import Results, RunResult
 from reports.table import show
-from reports.vocabulary import metric_label
+from reports.vocabulary import detail, family, metric_label, task_and_metric
 
 _FIDELITY = {
     "official-checked": "its loss equals the authors' executed code in numbers",
@@ -83,7 +83,7 @@ def data_section(results: Results) -> str:
     data = results.plan["data"]
     rows = []
     for name, entry in results.plan["datasets"].items():
-        chance = ", ".join(_chance(task, value) for task, value in entry.get("chance", {}).items())
+        chance = ", ".join(_chance(key, value) for key, value in entry.get("chance", {}).items())
         count = f"{entry['n']:,}" if "n" in entry else ""
         cells = (name, count, entry.get("description", ""), chance)
         rows.append("<tr>" + "".join(f'<td class="text wrap">{html.escape(cell)}</td>' for cell in cells) + "</tr>")
@@ -95,8 +95,10 @@ def data_section(results: Results) -> str:
     )
 
 
-def _chance(task: str, value: float) -> str:
-    return f"{' '.join(map(metric_label, task.split('/')))} {show(value, 'percent')} %"
+def _chance(key: str, value: float) -> str:
+    task, metric = task_and_metric(key)
+    words = (detail(task) or family(task).replace("_", " "), metric_label(metric))
+    return f"{' '.join(words)} {show(value, 'percent')} %"
 
 
 def runs_section(results: Results) -> str:

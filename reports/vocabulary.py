@@ -97,18 +97,7 @@ def metric_rank(metric: str) -> int:
     return list(METRICS).index(metric) if metric in METRICS else len(METRICS)
 
 
-def planned_metrics(task: str) -> tuple[str, ...]:
-    """Metrics a task will have once it is measured."""
-    return FAMILIES[family(task)].metrics if family(task) in FAMILIES else ()
-
-
-def chance_of(entry: dict[str, float], task: str, metric: str) -> float | None:
-    """Expected score of a uniformly random guess, from a data set's chances by task or by task and metric."""
-    if f"{task}/{metric}" in entry:
-        return entry[f"{task}/{metric}"]
-    base = entry.get(task)
-    if base is None:
-        return None
-    if metric.startswith("top"):
-        return min(1.0, int(metric[3:]) * base)
-    return base if metric == "accuracy" else None
+def task_and_metric(key: str) -> tuple[str, str]:
+    """ "zero_shot/concept/top1", as plans name a chance, -> ("zero_shot/concept", "top1")."""
+    task, _, metric = key.rpartition("/")
+    return task, metric

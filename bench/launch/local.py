@@ -34,9 +34,13 @@ def run_all(planned: list[Planned], store: Store, progress: Progress) -> Summary
             if is_complete(one, store):
                 summary.skipped.append(one.id)
                 continue
-            if one.reference in summary.failed or one.reference in summary.busy:
+            if one.reference in summary.busy:
+                summary.busy.append(one.id)
+                progress.run_finished(one.run, "busy", "the run it starts from is busy")
+                continue
+            if one.reference in summary.failed:
                 summary.failed.append(one.id)
-                message = f"the run it starts from, {one.reference[:16]}, is not complete"
+                message = f"the run it starts from, {one.reference[:16]}, failed"
                 store.run(one.id).set_status("failed", error={"type": "Reference", "message": message})
                 progress.run_finished(one.run, "failed", message)
                 continue

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from bench import data, discovery
+from bench.tower_configs import TEXT_TOWERS
 from bench.towers import OpenClipTowers, SmallVocabulary, build_towers
 from methods.protocol import Facts, Method
 
@@ -14,7 +15,7 @@ def build(method: str = "clip", seed: int = 0) -> tuple[Method, OpenClipTowers]:
     """Fresh towers and method from a seed."""
     pairs = data.load("emoji/iid", 32)
     texts = [text for row in range(len(pairs)) for text in pairs.captions(row)]
-    vocabulary = SmallVocabulary(texts, 512, 16)
+    vocabulary = SmallVocabulary(texts, 512, TEXT_TOWERS["tiny-transformer"]["context_length"])
     torch.manual_seed(seed)
     towers = build_towers("tiny-resnet", "tiny-transformer", 32, vocabulary, 32, 128)
     found = discovery.make(method, None, {}, Facts(len(pairs), 128, 32, seed))

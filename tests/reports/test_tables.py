@@ -67,7 +67,8 @@ def test_chance_stands_in_a_row_of_its_own(three: Store, stores: SimpleNamespace
     assert chance.label == "chance"
     assert chance.cells[0].value == pytest.approx(stores.CHANCE)
     assert chance.cells[1].value == pytest.approx(5 * stores.CHANCE)  # top-5
-    assert words(by_name(three)["retrieval"].rows[-1].cells[0], by_name(three)["retrieval"].columns[0])[0] != "nan"
+    overview = by_name(three)["overview"]
+    assert words(overview.rows[-1].cells[-1], overview.columns[-1]) == ("–", "")  # of a cost there is no chance
 
 
 def test_states_are_different_cells(troubled: Store) -> None:

@@ -16,7 +16,7 @@ import torch
 from bench.store import Store
 
 WORKER = Path(__file__).with_name("worker.py")
-METHODS = ["clip", "label_permutation", "sogclr", "bayes", "prolip"]
+METHODS = ["clip", "label_permutation", "sogclr", "bayes", "ncu", "prolip"]
 
 
 def run_ranks(folder: Path, world: int, **settings: Any) -> list[dict[str, dict[str, torch.Tensor]]]:
