@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 MAX_ITERATIONS = 1000  # CLIP's (Radford et al. 2021, A.3)
-GAP = 1e-6  # nats a row: stop when the quadratic model says the optimum is no further below
+GAP = 1e-5  # nats a row: stop when the quadratic model says the optimum is no further below
 _MEMORY = 10
 
 
@@ -31,6 +31,11 @@ class Solution:
     def logits(self, features: Tensor) -> Tensor:
         """[n, P] -> [n, C]."""
         return features @ self.weight + self.bias
+
+    def towards(self, other: Solution, share: float) -> Solution:
+        """The point on the line from here (share 0) to `other` (share 1)."""
+        weight, bias = (torch.lerp(a, b, share) for a, b in ((self.weight, other.weight), (self.bias, other.bias)))
+        return Solution(weight, bias, 0)
 
 
 class Problem:
@@ -91,7 +96,7 @@ class _Descent:
         direction = self._direction()
         move = direction * self.scale
         change = self.problem.rows @ move
-        length = self._search(change, move)
+        length = self._search(change, move, float((self.gradient * direction).sum()))
         if length == 0.0:
             return False
         self.theta = self.theta + length * move
@@ -124,16 +129,15 @@ class _Descent:
             out = out + (weight - inverse * (bend * out).sum()) * taken
         return out
 
-    def _search(self, change: Tensor, move: Tensor) -> float:
+    def _search(self, change: Tensor, move: Tensor, slope: float) -> float:
         """Step length under the strong Wolfe conditions by doubling and bisection; keeps value and shares there."""
-        start, slope, _ = self._along(change, move, 0.0)
-        slack = 4 * torch.finfo(change.dtype).eps * (1 + abs(start))
+        slack = 4 * torch.finfo(change.dtype).eps * (1 + abs(self.value))
         low, high, length = 0.0, float("inf"), 1.0
         if slope >= 0:
             return 0.0
         for _ in range(30):
             value, here, shares = self._along(change, move, length)
-            if value > start + 1e-4 * length * slope + slack or here > -0.9 * slope:
+            if value > self.value + 1e-4 * length * slope + slack or here > -0.9 * slope:
                 high = length
             elif here < 0.9 * slope:
                 low = length

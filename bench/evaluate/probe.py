@@ -23,7 +23,7 @@ STRENGTHS = tuple(float(10.0 ** (step / 8 - 6)) for step in range(97))
 _COARSE, _SPANS = 16, (8, 4, 2, 1)  # every second decade first, then halving the interval around the best
 #: nats a row: how near its optimum a fit of the sweep comes; the final fit comes nearer. On ill-conditioned features
 #: this is far nearer than scikit-learn's L-BFGS is after CLIP's 1,000 iterations.
-_SWEEP_GAP = 1e-4
+_SWEEP_GAP = 3e-4
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,7 @@ def sweep_probe(train: Labelled, validation: Labelled, classes: int) -> Probe:
 
     def best_of(steps: list[int]) -> int:
         for step in sorted(set(steps) - set(fits), reverse=True):  # strong to weak: each is a short way from the last
-            nearest = min(fits, key=lambda done: (abs(done - step), -done), default=None)
-            fits[step] = problem.fit(STRENGTHS[step], None if nearest is None else fits[nearest], _SWEEP_GAP)
+            fits[step] = problem.fit(STRENGTHS[step], _start(fits, step), _SWEEP_GAP)
             accuracy[step] = float(_correct(fits[step], validation).double().mean())
         return max(steps, key=lambda step: (accuracy[step], step))
 
@@ -78,6 +77,15 @@ def sweep_probe(train: Labelled, validation: Labelled, classes: int) -> Probe:
     both = train + validation
     solution = Problem(both.features, both.labels, classes).fit(STRENGTHS[peak], fits[peak])
     return Probe(solution, STRENGTHS[peak], {STRENGTHS[step]: accuracy[step] for step in sorted(accuracy)})
+
+
+def _start(fits: dict[int, Solution], step: int) -> Solution | None:
+    """A guess at the solution of a step: the line through the two nearest, between them or beyond."""
+    nearest = sorted(fits, key=lambda done: (abs(done - step), -done))[:2]
+    if len(nearest) < 2:
+        return fits[nearest[0]] if nearest else None
+    a, b = nearest
+    return fits[a].towards(fits[b], (step - a) / (b - a))
 
 
 def _correct(solution: Solution, split: Labelled) -> Tensor:

@@ -8,9 +8,9 @@ validation, its refit on both), but for mixed precision (off) and loader process
 
 from __future__ import annotations
 
-import statistics
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +22,11 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench import data
 from bench.evaluate.probe import Labelled, sweep_probe
+from bench.tower_configs import TEXT_TOWERS
+from bench.towers import SmallVocabulary, build_towers, normalise
 
-CLASSES, WIDTH = 65, 512
+CLASSES = 65
+SPLITS = {"train": "train", "val": "validation", "test": "iid"}
 
 
 class CpuNamedCuda(str):
@@ -36,17 +39,33 @@ class CpuNamedCuda(str):
         return other == "cuda" or str.__eq__(self, other)  # type: ignore[arg-type]
 
 
-def features(split: str) -> Labelled:
-    """Unit features of the emoji's pixels (a fixed random layer, 512 wide) with their 65 subgroups."""
+Extract = Callable[[torch.Tensor], torch.Tensor]
+
+
+def pooled() -> Extract:
+    """What the harness itself probes: its small ResNet (not trained here) before the projection, 96 wide."""
+    torch.manual_seed(0)
+    vocabulary = SmallVocabulary(["a"], 300, TEXT_TOWERS["tiny-transformer"]["context_length"])
+    towers = build_towers("tiny-resnet", "tiny-transformer", 128, vocabulary, 32, 128).eval()
+    return lambda images: torch.cat([towers.pooled(part) for part in images.split(256)])
+
+
+def wide() -> Extract:
+    """A fixed random layer over small images, as wide as CLIP's ViT-B: 512."""
+    layer = torch.randn(192, 512, generator=torch.Generator().manual_seed(0)) / 192**0.5
+    return lambda images: torch.relu(F.avg_pool2d(images, 4).flatten(1) @ layer)
+
+
+@torch.no_grad()
+def labelled(extract: Extract, split: str) -> Labelled:
+    """Unit features (clip-benchmark's default) of emoji with their 65 subgroups."""
     pairs = data.load(f"emoji/{split}", 32)
-    pixels = torch.from_numpy(pairs.images(np.arange(len(pairs)))).float().permute(0, 3, 1, 2) / 255
-    small = F.avg_pool2d(pixels, 4).flatten(1) - 0.5
-    layer = torch.randn(small.shape[1], WIDTH, generator=torch.Generator().manual_seed(0)) / small.shape[1] ** 0.5
-    return Labelled(F.normalize(torch.relu(small @ layer), dim=-1), torch.from_numpy(pairs.labels["subgroup"]))
+    images = normalise(pairs.images(np.arange(len(pairs))))
+    return Labelled(F.normalize(extract(images), dim=-1), torch.from_numpy(pairs.labels["subgroup"]))
 
 
 def peers_accuracy(splits: dict[str, Labelled], folder: Path, monkeypatch: pytest.MonkeyPatch) -> float:
-    (folder / "model").mkdir()
+    (folder / "model").mkdir(parents=True)
     for name, split in splits.items():
         torch.save(split.features, folder / "model" / f"features_{name}.pt")
         torch.save(split.labels, folder / "model" / f"targets_{name}.pt")
@@ -73,21 +92,26 @@ def peers_accuracy(splits: dict[str, Labelled], folder: Path, monkeypatch: pytes
 
 
 @pytest.mark.filterwarnings("ignore")  # of clip-benchmark: pinned memory without CUDA, absent classes, array to scalar
+@pytest.mark.parametrize("make", [pooled, wide])
 def test_four_times_faster_and_not_less_accurate(
-    benchmark: BenchmarkFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    benchmark: BenchmarkFixture, make: Callable[[], Extract], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    splits = {"train": features("train"), "val": features("validation"), "test": features("iid")}
-    probe = benchmark.pedantic(lambda: sweep_probe(splits["train"], splits["val"], CLASSES), rounds=3, warmup_rounds=1)
-    own = statistics.median(benchmark.stats.stats.data)
-    ours = probe.correct(splits["test"]).mean()
-    start = time.perf_counter()
-    theirs = peers_accuracy(splits, tmp_path, monkeypatch)
-    seconds = time.perf_counter() - start
-    benchmark.extra_info.update(clip_benchmark_seconds=seconds, ratio=seconds / own, ours=ours, theirs=theirs)
+    """Best of several rounds of both, because a busy machine only ever adds."""
+    extract = make()
+    splits = {name: labelled(extract, split) for name, split in SPLITS.items()}
+    probe = benchmark.pedantic(lambda: sweep_probe(splits["train"], splits["val"], CLASSES), rounds=5, warmup_rounds=1)
+    own, ours = benchmark.stats.stats.min, probe.correct(splits["test"]).mean()
+    seconds = []
+    for number in range(2):
+        start = time.perf_counter()
+        theirs = peers_accuracy(splits, tmp_path / str(number), monkeypatch)
+        seconds.append(time.perf_counter() - start)
+    ratio = min(seconds) / own
+    benchmark.extra_info.update(clip_benchmark_seconds=seconds, ratio=ratio, ours=ours, theirs=theirs)
     print(
-        f"\nprobe: {own:.2f} s, accuracy {ours:.4f}; clip-benchmark {seconds:.1f} s, {theirs:.4f}: "
-        f"{seconds / own:.1f} times",
+        f"\nprobe on {make.__name__} features: {own:.2f} s, accuracy {ours:.4f}; "
+        f"clip-benchmark {min(seconds):.1f} s, {theirs:.4f}: {ratio:.1f} times",
         file=sys.stderr,
     )
     assert ours >= theirs
-    assert seconds > 4 * own
+    assert ratio > 4

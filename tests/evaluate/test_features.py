@@ -38,7 +38,9 @@ def test_image_features_are_the_methods_in_evaluation_mode(model: Model) -> None
     with torch.no_grad():
         images = normalise(pairs.images(torch.arange(5, 9).numpy()))
         torch.testing.assert_close(found[5:9], method.image_features(towers, images)["embedding"])
-        torch.testing.assert_close(extract_images(method, towers, pairs, "pooled")["pooled"][5:9], towers.pooled(images))
+        torch.testing.assert_close(
+            extract_images(method, towers, pairs, "pooled")["pooled"][5:9], towers.pooled(images)
+        )
         projected = extract_images(method, towers, pairs, "projected")["projected"]
     torch.testing.assert_close(torch.nn.functional.normalize(projected, dim=-1), found)
     assert projected.norm(dim=-1).std() > 1e-4  # not made unit

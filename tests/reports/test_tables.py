@@ -131,6 +131,21 @@ def test_a_second_score_gets_a_line_that_is_not_compared(three: Store) -> None:
     assert row_of(by_name(three)["overview"], "prolip", CLEAN).cells[0].value == main.cells[0].value
 
 
+def test_a_second_score_does_not_take_part_in_bold_even_where_it_is_higher(three: Store) -> None:
+    results = load(SUITE, three)
+    runs = []
+    for run in results.runs:
+        higher = {
+            key: replace(record, value=record.value + 0.3) if (run.method, key[4]) == ("prolip", "cosine") else record
+            for key, record in run.records.items()
+        }
+        runs.append(replace(run, records=higher))
+    (table,) = [table for table in tables(Results(results.plan, tuple(runs))) if table.name == "zero_shot"]
+    assert cell_of(table, "prolip (cosine)", CLEAN).value > cell_of(table, "bayes", CLEAN).value
+    assert not cell_of(table, "prolip (cosine)", CLEAN).bold
+    assert cell_of(table, "bayes", CLEAN).bold
+
+
 def test_footnotes_name_manifests_budget_seeds_and_mixed_environments(troubled: Store, three: Store) -> None:
     plan = troubled.plan(SUITE)
     digest = next(cell["manifest"]["hash"] for cell in plan["cells"] if cell["manifest"])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.store import Busy, Store
+from bench.store import Busy, Store, claim
 from bench.store.claim import holder
 from bench.store.files import publish_folder, write_bytes
 
@@ -126,6 +126,20 @@ def test_a_later_process_with_the_same_number_is_not_the_holder(tmp_path: Path) 
         held = json.loads(claim.path.read_text())
         claim.path.write_text(json.dumps({**held, "started": "1"}))
         assert holder(run.folder) is None
+
+
+def test_a_slow_process_with_an_old_number_steps_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Store(tmp_path).run("a1")
+    with run.claim():
+        pass
+    with run.claim() as second:
+        looks = [0, 0]  # it looked before the first claim was made, and links only now
+        newest = claim._newest
+        monkeypatch.setattr(claim, "_newest", lambda folder: looks.pop() if looks else newest(folder))
+        with pytest.raises(Busy, match=str(os.getpid())), run.claim():
+            pass
+        assert not second.lost
+        assert [path.name for path in run.folder.glob("claim-*")] == ["claim-2"]
 
 
 def test_a_kill_between_two_writes_leaves_whole_files(tmp_path: Path) -> None:

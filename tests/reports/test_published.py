@@ -1,0 +1,82 @@
+"""The papers' numbers as shipped: whole, and consistent with their own averages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from bench.errors import UserError
+from reports.published import Published, read
+from reports.statistics import mean
+
+FOLDER = Path(__file__).parents[2] / "results" / "published"
+COUNTS = {"bayes_weighted_cl": 113, "label_augmentation": 164, "nuclr": 110, "ncu": 348, "prolip": 542}
+AVERAGES = ("Average", "Mean", "Average (38)")
+GROUPS = ("IN dist. shifts (6)", "VTAB (13)", "Retrieval (3)")  #: averages of some, beside that of all
+
+
+def same_row(numbers: Iterable[Published], one: Published) -> list[Published]:
+    """The parts of a printed average: its row of its table, other averages and what the paper leaves out aside."""
+    key = (one.table, one.method, one.pretrain, one.backbone, one.noise_rate, one.setting)
+    return [
+        n
+        for n in numbers
+        if (n.table, n.method, n.pretrain, n.backbone, n.noise_rate, n.setting) == key
+        and n.dataset not in (*AVERAGES, *GROUPS)
+        and not (one.paper == "ncu" and one.table == "1" and n.dataset.startswith("ImageNet"))
+    ]
+
+
+def averages() -> Iterable[tuple[Published, list[float]]]:
+    for paper in COUNTS:
+        numbers = read(FOLDER, paper)
+        for one in numbers:
+            if one.metric == "average of six":
+                parts = [n for n in same_row(numbers, one) if n.dataset == one.dataset and n != one]
+            elif one.dataset in AVERAGES:
+                parts = same_row(numbers, one)
+            else:
+                continue
+            if len(parts) > 1:  # a table may print an average whose parts stand in another one
+                yield one, [part.value for part in parts]
+
+
+@pytest.mark.parametrize("paper", COUNTS)
+def test_every_record_is_there(paper: str) -> None:
+    numbers = read(FOLDER, paper)
+    assert len(numbers) == COUNTS[paper]
+    assert all(number.table and number.method and number.dataset and number.metric for number in numbers)
+
+
+def test_every_printed_average_recomputes() -> None:
+    found = list(averages())
+    assert len(found) == 63
+    assert {len(parts) for _, parts in found} == {4, 6, 14, 15, 38}
+    for one, parts in found:
+        printed_to = 0.005 if round(one.value, 1) != one.value or one.paper == "nuclr" else 0.05
+        slack = 0.05 if one.paper == "bayes_weighted_cl" else printed_to + 0.005  # its parts have one decimal
+        assert mean(parts) == pytest.approx(one.value, abs=slack), one
+
+
+def test_known_numbers_and_print_errors() -> None:
+    bayes = read(FOLDER, "bayes_weighted_cl")
+    (headline,) = [
+        n for n in bayes if (n.method, n.dataset, n.metric, n.table) == ("OURS", "ImageNet1K", "zero-shot top1", "1")
+    ]
+    assert headline.value == 20.96
+    assert headline.noise_rate == 0.1
+    assert headline.source == "bayes_weighted_cl, Table 1"
+    cars = [n.value for n in bayes if n.method == "CLIP" and n.table == "3" and n.dataset == "StanfordCars"]
+    assert cars == [17.7]  # printed under Flowers102
+    nuclr = next(n for n in read(FOLDER, "nuclr") if n.method == "NUCLR" and n.dataset == "Mean")
+    assert (nuclr.value, nuclr.std) == (40.26, 0.19)
+
+
+def test_a_paper_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there are bayes_weighted_cl, label_augmentation"):
+        read(FOLDER, "clip")
+    (tmp_path / "odd.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(UserError, match="columns should be"):
+        read(tmp_path, "odd")
