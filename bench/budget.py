@@ -131,9 +131,9 @@ def _phase_flops(method: Method, towers: OpenClipTowers, batch: int, image_size:
 
 def _example_rows(method: Method, towers: OpenClipTowers, batch: int, size: int, clock: Clock) -> Rows:
     images = torch.empty(batch, 3, size, size, device="meta", dtype=next(towers.parameters()).dtype)
-    places = torch.arange(batch)
+    ids = torch.arange(batch, device="meta")
     tokens = torch.empty(batch, towers.context_length, dtype=torch.int64, device="meta")
-    return Rows(images, tokens, ["a"] * batch, places, places, clock, (images,) * method.extra_views)
+    return Rows(images, tokens, ["a"] * batch, ids, range(batch), clock, (images,) * method.extra_views)
 
 
 def _example_leaf(x: Tensor, rows: int) -> Tensor:

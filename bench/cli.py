@@ -215,15 +215,23 @@ def _conclude(summary: Summary) -> int:
 
 
 def _dry_run(suite: Suite, store: Store) -> None:
+    from bench.estimate import estimate
     from bench.launch.local import is_complete
+    from bench.progress import duration
     from bench.show import SHORT, columns
 
     rows = [("run", "stored", "steps", "")]
-    for one in _planned(suite, store):
+    planned = _planned(suite, store)
+    for one in planned:
         stored = "complete" if is_complete(one, store) else store.run(one.id).status()["state"]
         rows.append((one.id[:SHORT], stored, f"{one.resolved.steps:,}", one.run.title))
     for line in columns(rows):
         typer.echo(line)
+    left = estimate(planned, store)
+    if left.runs:
+        evaluation = "not known yet" if left.evaluate_seconds is None else duration(left.evaluate_seconds)
+        typer.echo(f"to do: {left.runs} runs, training {duration(left.train_seconds)}, evaluation {evaluation}, ", nl=False)
+        typer.echo(f"disk {left.disk_bytes / 2**20:,.0f} MiB (seconds from {left.source}, on this machine)")
 
 
 def _is_fresh(page: Path, suite: str, store: Store) -> bool:

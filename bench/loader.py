@@ -60,7 +60,7 @@ class Loader:
                 tokens=self.towers.tokenize(captions),
                 captions=captions,
                 ids=torch.from_numpy(rows[places]).to(self.device),
-                positions=torch.from_numpy(places).to(self.device),
+                positions=range(start, int(places[-1]) + 1),
                 clock=clock,
                 views=tuple(images[1:]),
             )

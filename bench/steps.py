@@ -68,21 +68,22 @@ def _resolve(run: Run, phases: tuple[Phase, ...], flops: dict[str, int], seconds
 
 def _calibration(run: Run, store: Store) -> dict[str, float]:
     """Median seconds of a real step of each phase on this machine, measured once a store and kept: it enters the id."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     path = store.root / "calibrations" / f"{_cost_key(run)}.json"
-    found = read_json(path)
-    if found is None:
-        phases, flops = _price(run)
-        lengths = tuple((phase.name, CALIBRATION_STEPS) for phase in phases)
-        trial = Resolved(lengths, flops, run.train.batch, len(training_pairs(run)) // run.train.batch)
-        rates: list[float] = []
-        with tempfile.TemporaryDirectory() as folder:
-            job = make_job(run, trial, Store(Path(folder)).run("calibration"), None, device)
-            job.on_step = lambda *told: rates.append(told[-1])
-            train(job)
-        found = {}
-        for number, (name, length) in enumerate(lengths):
-            own = rates[number * length : (number + 1) * length]
-            found[name] = run.train.batch / statistics.median(own[length // 4 :])
-        write_json(path, found)
-    return dict(found)
+    if read_json(path) is None:
+        write_json(path, time_steps(run, CALIBRATION_STEPS))
+    return dict(read_json(path))
+
+
+def time_steps(run: Run, steps: int) -> dict[str, float]:
+    """Median seconds of a real step of each phase, from `steps` of each; the first quarter is not counted."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    phases, flops = _price(run)
+    lengths = tuple((phase.name, steps) for phase in phases)
+    trial = Resolved(lengths, flops, run.train.batch, len(training_pairs(run)) // run.train.batch)
+    rates: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        job = make_job(run, trial, Store(Path(folder)).run("calibration"), None, device)
+        job.on_step = lambda *told: rates.append(told[-1])
+        train(job)
+    own = {name: rates[number * steps : (number + 1) * steps] for number, (name, _) in enumerate(lengths)}
+    return {name: run.train.batch / statistics.median(told[steps // 4 :]) for name, told in own.items()}

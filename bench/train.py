@@ -143,7 +143,7 @@ def train(job: Job) -> Ledger:
         else:
             record_statistics(towers, False)
             for rows in kept:
-                at = slice(int(rows.positions[0]) - share.start, int(rows.positions[-1]) + 1 - share.start)
+                at = slice(rows.positions.start - share.start, rows.positions.stop - share.start)
                 _backward(_encode(job, rows), {key: grad[at] for key, grad in gradients.items()})
             record_statistics(towers, True)
         group.sum_gradients_(trained)
@@ -196,7 +196,7 @@ def _phase_of(resolved: Resolved, step: int) -> tuple[str, int, int]:
 
 def _encode(job: Job, rows: Rows) -> Tensors:
     """Encode with dropout and the like drawn from (seed, step, first row), so that a second time gives the same."""
-    key = stream(job.seed, "towers", rows.clock.step, int(rows.positions[0])).initial_seed()
+    key = stream(job.seed, "towers", rows.clock.step, rows.positions.start).initial_seed()
     kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(job.settings.precision)
     with _seeded(key, job.device), torch.autocast(job.device.type, kind, enabled=kind is not None):
         return job.method.encode(job.towers, rows)

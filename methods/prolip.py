@@ -124,7 +124,7 @@ class Prolip(RowWise):
         text, text_logvar = self.text_head(towers, rows.tokens)
         z = {"image": image, "image_logvar": image_logvar, "text": text, "text_logvar": text_logvar}
         masked = {f"masked_{name}": torch.zeros_like(x) for name, x in z.items()}
-        first, count = int(rows.positions[0]), len(rows.captions)
+        first, count = rows.positions.start, len(rows.captions)
         places = self._masked_places(self.facts.batch)
         here = [index for index, place in enumerate(places) if first <= place < first + count]
         if here:

@@ -70,7 +70,7 @@ class Rows:
     tokens: Tensor  #: [b, L] int64, the tokenised captions
     captions: list[str]  #: b drawn captions
     ids: Tensor  #: [b] int64, stable training rows 0..N-1
-    positions: Tensor  #: [b] int64, places in the global batch 0..B-1
+    positions: range  #: b consecutive places in the global batch 0..B-1
     clock: Clock
     views: tuple[Tensor, ...] = ()  #: `extra_views` further augmentations of the images, each [b, 3, H, W]
 

@@ -141,6 +141,6 @@ def some_rows(towers: Any, total: int, part: slice | None = None, when: Clock | 
     part = part or slice(0, total)
     images = torch.randn(total, 3, 32, 32, generator=torch.Generator().manual_seed(5))
     captions = [TEXTS[i % len(TEXTS)] for i in range(total)][part]
-    places = torch.arange(total)[part]
+    ids = torch.arange(total)[part]
     tokens = towers.tokenize(captions)
-    return Rows(images[part], tokens, captions, places, places, when or clock())
+    return Rows(images[part], tokens, captions, ids, range(total)[part], when or clock())
