@@ -162,7 +162,7 @@ def _radar_axes(results: Results) -> list[tuple[str, Measure]]:
             if metric == FAMILIES[name].main:
                 what = dataset.partition("/")[2] or dataset
                 of = detail(task) or FAMILIES[name].short.lower()
-                kind = f"{of} probe" if name == "linear_probe" else f"{of} {metric_label(metric)}"
+                kind = f"{of} {FAMILIES[name].short if metric == 'accuracy' else metric_label(metric)}"
                 found.append((f"{what}\n{kind}", record_measure(results, dataset, task, metric)))
     return found
 

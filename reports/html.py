@@ -97,7 +97,7 @@ def _head(table: Table) -> str:
 
 
 def _column(place: int, column: Column) -> str:
-    arrow = {True: " ↑", False: " ↓", None: ""}[column.higher_is_better]
+    arrow = {True: "&nbsp;↑", False: "&nbsp;↓", None: ""}[column.higher_is_better]
     first = "descending" if column.higher_is_better else "ascending"
     return (
         f'<th data-place="{place}" data-first="{first}" title="{html.escape(column.description)}">'

@@ -13,7 +13,7 @@ from reports.table import Cell, Column, Measured, Row, Table, Unit
 from reports.vocabulary import FAMILIES, Family, detail, family, metric_label
 
 Named = tuple[str, str, str]  #: dataset, task, metric
-AVERAGED = ("shift", "linear_probe")  #: families whose table ends with an average
+AVERAGED = ("shift", "linear_probe", "adamw_probe")  #: families whose table ends with an average
 
 
 def tables(results: Results) -> list[Table]:

@@ -38,6 +38,13 @@ FAMILIES = {
         ("accuracy",),
         "accuracy",
     ),
+    "adamw_probe": Family(
+        "Linear probe trained with AdamW",
+        "AdamW probe",
+        "One linear layer on frozen image embeddings, trained as CyCLIP's code does: another protocol, other numbers.",
+        ("accuracy",),
+        "accuracy",
+    ),
     "retrieval": Family(
         "Image-text retrieval",
         "Retrieval",
