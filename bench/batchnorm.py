@@ -6,7 +6,7 @@ al. 2017), and running statistics move once a step by the mean over all groups o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 import torch
 import torch.nn.functional as F
@@ -62,12 +62,12 @@ def group_batchnorm(module: nn.Module, group: int) -> None:
             group_batchnorm(child, group)
 
 
-def grouped_norms(module: nn.Module) -> Iterator[GroupedBatchNorm2d]:
+def grouped_norms(module: nn.Module) -> list[GroupedBatchNorm2d]:
     """All grouped norms below `module`, in a fixed order."""
-    return (child for child in module.modules() if isinstance(child, GroupedBatchNorm2d))
+    return [child for child in module.modules() if isinstance(child, GroupedBatchNorm2d)]
 
 
-def record_statistics(module: nn.Module, recording: bool) -> None:
+def record_statistics(norms: Iterable[GroupedBatchNorm2d], recording: bool) -> None:
     """Switch recording off while a micro-batch is encoded a second time for its gradient."""
-    for norm in grouped_norms(module):
+    for norm in norms:
         norm.recording = recording

@@ -126,7 +126,8 @@ def _phase_flops(method: Method, towers: OpenClipTowers, batch: int, image_size:
             observed = loss_method.observe(leaves, Batch(ids, clock))
             observed = loss_method.draw(leaves, observed, slice(0, small))
         torch.stack(list(loss_method.loss(leaves, observed, slice(0, small)).values())).sum().backward()
-    return int(towers_counter.get_total_flops()) + round(loss_counter.get_total_flops() * (batch / small) ** 2)
+    pairwise = (batch / small) ** 2
+    return int(towers_counter.get_total_flops() + round(loss_counter.get_total_flops() * pairwise))
 
 
 def _example_rows(method: Method, towers: OpenClipTowers, batch: int, size: int, clock: Clock) -> Rows:

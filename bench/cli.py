@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -230,8 +231,9 @@ def _dry_run(suite: Suite, store: Store) -> None:
     left = estimate(planned, store)
     if left.runs:
         evaluation = "not known yet" if left.evaluate_seconds is None else duration(left.evaluate_seconds)
-        typer.echo(f"to do: {left.runs} runs, training {duration(left.train_seconds)}, evaluation {evaluation}, ", nl=False)
-        typer.echo(f"disk {left.disk_bytes / 2**20:,.0f} MiB (seconds from {left.source}, on this machine)")
+        training, disk = duration(left.train_seconds), f"{left.disk_bytes / 2**20:,.0f} MiB"
+        typer.echo(f"to do: {left.runs} runs, training {training}, evaluation {evaluation}, disk {disk}")
+        typer.echo(f"seconds are those of {left.source}, on this machine")
 
 
 def _is_fresh(page: Path, suite: str, store: Store) -> bool:
@@ -292,6 +294,8 @@ def _numbers(text: str) -> list[int]:
 
 def main() -> None:
     """The `bench` command."""
+    # Idle threads that spin cost a busy machine ten times what they save on an idle one; read when torch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         app(prog_name="bench")
     except UserError as error:

@@ -54,5 +54,5 @@ def estimate(planned: Sequence[Planned], store: Store) -> Estimate:
 def _disk(one: Planned) -> int:
     """Kept weights, and a checkpoint with AdamW's two moments. Features are deleted when a run is evaluated."""
     towers, _ = build(one.run)
-    weights = sum(x.numel() * x.element_size() for x in towers.state_dict().values())
+    weights: int = sum(x.numel() * x.element_size() for x in towers.state_dict().values())
     return weights * (len(SNAPSHOTS) + 1 + 3)

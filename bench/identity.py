@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 TRAINING_VERSION = 1  #: raised whenever the runner gives other results for the same settings
 
-PERFORMANCE_KEYS = frozenset({"micro_batch", "threads", "workers"})  #: change time and memory, never results
+#: change time and memory, never results
+PERFORMANCE_KEYS = frozenset({"micro_batch", "threads", "workers", "checkpoint_seconds"})
 
 
 def canonical(value: Any) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from bench.batchnorm import grouped_norms
+from bench.batchnorm import GroupedBatchNorm2d
 
 
 @dataclass(frozen=True)
@@ -57,13 +58,16 @@ class Group:
             for grad, part in zip(grads, flat.split([grad.numel() for grad in grads]), strict=True):
                 grad.copy_(part.view_as(grad))
 
-    def commit_batchnorm(self, module: nn.Module) -> None:
+    def commit_batchnorm(self, norms: Sequence[GroupedBatchNorm2d]) -> None:
         """Move running statistics once, by the mean over the groups that all ranks saw in this step."""
-        for norm in grouped_norms(module):
+        for norm in norms:
             if not norm.seen:
                 continue
-            total = torch.stack([torch.stack(pair) for pair in norm.seen]).sum(0)
-            mean, var = self.sum_(total) / (len(norm.seen) * self.world)
+            if len(norm.seen) * self.world == 1:
+                mean, var = norm.seen[0]
+            else:
+                total = torch.stack([torch.stack(pair) for pair in norm.seen]).sum(0)
+                mean, var = self.sum_(total) / (len(norm.seen) * self.world)
             norm.running_mean.lerp_(mean, norm.momentum)
             norm.running_var.lerp_(var, norm.momentum)
             norm.seen.clear()

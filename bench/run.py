@@ -97,7 +97,7 @@ def build(run: Run) -> tuple[OpenClipTowers, Method]:
 
 
 def prepare(method: Method, towers: OpenClipTowers, run: Run, device: torch.device, reference: RunStore | None) -> None:
-    """Begin at the reference's final weights if there is one, let the method change the towers, and move to `device`."""
+    """Begin at the reference's final weights if there is one, let the method change the towers, move to `device`."""
     assert isinstance(method, nn.Module)
     if reference is not None:
         start_from(reference.path(weights_name(1.0)), method, towers)
@@ -106,6 +106,7 @@ def prepare(method: Method, towers: OpenClipTowers, run: Run, device: torch.devi
         method.prepare(towers)
     dtype = _DTYPES.get(run.train.precision, torch.float32)
     towers.to(device, dtype)
+    towers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # halves a small ResNet's step on CPUs
     method.to(device, dtype)
 
 

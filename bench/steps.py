@@ -69,9 +69,11 @@ def _resolve(run: Run, phases: tuple[Phase, ...], flops: dict[str, int], seconds
 def _calibration(run: Run, store: Store) -> dict[str, float]:
     """Median seconds of a real step of each phase on this machine, measured once a store and kept: it enters the id."""
     path = store.root / "calibrations" / f"{_cost_key(run)}.json"
-    if read_json(path) is None:
-        write_json(path, time_steps(run, CALIBRATION_STEPS))
-    return dict(read_json(path))
+    found: dict[str, float] | None = read_json(path)
+    if found is None:
+        found = time_steps(run, CALIBRATION_STEPS)
+        write_json(path, found)
+    return found
 
 
 def time_steps(run: Run, steps: int) -> dict[str, float]:

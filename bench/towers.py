@@ -54,8 +54,8 @@ class OpenClipTowers(nn.Module):
 
     def __init__(self, clip: nn.Module, tokenizer: Any, dim: int) -> None:
         super().__init__()
-        self.visual: nn.Module = clip.visual
-        self.text: nn.Module = clip.text
+        self.visual = clip.get_submodule("visual")
+        self.text = clip.get_submodule("text")
         self.dim = dim
         self.context_length = int(clip.context_length)  # type: ignore[arg-type]
         self._tokenizer = tokenizer
@@ -98,10 +98,10 @@ class OpenClipTowers(nn.Module):
 
 
 def normalise(images: np.ndarray, device: torch.device | str = "cpu") -> Tensor:
-    """uint8 [b, H, W, 3] -> float32 [b, 3, H, W], by CLIP's channel statistics."""
+    """uint8 [b, H, W, 3] -> float32 [b, 3, H, W] by CLIP's channel statistics, channels last in memory."""
     pixels = torch.from_numpy(images).to(device)
     scale = 1.0 / (255.0 * _STD.to(device))
-    return pixels.float().mul_(scale).sub_((_MEAN / _STD).to(device)).permute(0, 3, 1, 2).contiguous()
+    return pixels.float().mul_(scale).sub_((_MEAN / _STD).to(device)).permute(0, 3, 1, 2)
 
 
 def build_towers(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from bench.batchnorm import record_statistics
+from bench.batchnorm import grouped_norms, record_statistics
 from bench.budget import Ledger, Resolved, set_trainable
 from bench.checkpoint import load_checkpoint, save_checkpoint, save_weights
 from bench.loader import Loader
@@ -57,7 +57,6 @@ class Job:
     group: Group
     device: torch.device
     curve: tuple[float, ...] = ()  #: shares of the steps after which weights are kept; 1.0 is always kept
-    checkpoint_every: int = 0  #: steps; 0 = a tenth of the run
     log_every: int = 10
     on_step: Callable[[int, int, float, float], None] | None = None  #: told steps done, steps, loss, samples per second
     should_stop: Callable[[], bool] | None = None
@@ -77,7 +76,7 @@ def train(job: Job) -> Ledger:
     single = micro == share.stop - share.start
     per_epoch = job.resolved.epoch_steps
     keep_at = {math.ceil(at * steps): at for at in (*job.curve, 1.0)}
-    every = job.checkpoint_every or max(1, steps // 10)
+    norms = grouped_norms(towers)
     phases = {phase.name: phase for phase in method.phases()}
     ledger, first, optimiser, optimiser_state = Ledger(), 0, None, None
 
@@ -90,6 +89,7 @@ def train(job: Job) -> Ledger:
         method.load_state_dict(saved["method"])
     if group.rank == 0:
         job.out.truncate_metrics(first)
+    saved_at = time.monotonic()
 
     for step in range(first, steps):
         started, waited = time.perf_counter(), loader.seconds
@@ -141,23 +141,23 @@ def train(job: Job) -> Ledger:
         if single:
             _backward(local, gradients)
         else:
-            record_statistics(towers, False)
+            record_statistics(norms, False)
             for rows in kept:
                 at = slice(rows.positions.start - share.start, rows.positions.stop - share.start)
                 _backward(_encode(job, rows), {key: grad[at] for key, grad in gradients.items()})
-            record_statistics(towers, True)
+            record_statistics(norms, True)
         group.sum_gradients_(trained)
 
         # 5. Step, and let the method move its own scalars.
         if step % job.log_every == 0 or step + 1 == steps:
-            norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm([p.grad for p in trained]))).item()
+            norm = torch.nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None]).item()
             if not math.isfinite(norm):
                 raise NotFinite(step, "gradient norm", norm)
             if group.rank == 0:
                 job.out.append_metrics(_line(job, step, clock, values, optimiser, norm, z, observed))
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
-        group.commit_batchnorm(towers)
+        group.commit_batchnorm(norms)
         method.after_step(clock)
         if (step + 1) % per_epoch == 0:
             method.end_epoch(clock.epoch)
@@ -174,8 +174,9 @@ def train(job: Job) -> Ledger:
             save_weights(job.out, keep_at[step + 1], method, towers)
         stop = group.any(job.should_stop is not None and job.should_stop())
         if group.rank == 0:
-            if stop or (step + 1) % every == 0 or step + 1 == steps:
+            if stop or time.monotonic() - saved_at >= job.settings.checkpoint_seconds or step + 1 == steps:
                 save_checkpoint(job.out, step + 1, method, towers, optimiser, ledger)
+                saved_at = time.monotonic()
                 job.out.set_status("running", stage="train", step=step + 1, steps=steps)
             if job.on_step is not None:
                 job.on_step(step + 1, steps, sum(values.values()), batch / seconds)

@@ -148,9 +148,7 @@ class Ncu(WholeBatch):
 
     def encode(self, towers: Towers, rows: Rows) -> Tensors:
         step = rows.clock.step
-        edited = [
-            self.eda(caption, step, place) for caption, place in zip(rows.captions, rows.positions, strict=True)
-        ]
+        edited = [self.eda(caption, step, place) for caption, place in zip(rows.captions, rows.positions, strict=True)]
         negative = self._encode_prompted(towers, towers.tokenize(edited))
         return {**super().encode(towers, rows), "negative": F.normalize(negative, dim=-1)}
 

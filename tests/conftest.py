@@ -8,4 +8,4 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("MPLBACKEND", "agg")
 
-import bench.vision  # noqa: E402, F401  before anything imports torchvision
+import bench.vision  # noqa: F401  before anything imports torchvision

@@ -80,17 +80,21 @@ def _in_batches(features: Callable[[np.ndarray], Tensors], rows: np.ndarray, bat
     return {name: torch.cat([part[name].float() for part in parts]) for name in parts[0]}
 
 
+def _digest(*parts: str) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
 class Features:
     """The features of one checkpoint, in memory and, given a folder, on disk, where they outlive a kill."""
 
     def __init__(
         self, method: Method, towers: PooledTowers, checkpoint: str, protocol: str, folder: Path | None
     ) -> None:
-        self.method, self.towers, self.folder = method, towers, folder
+        self.method, self.towers = method, towers
+        name = _digest(checkpoint, protocol)[:16]
+        self.folder = None if folder is None else folder / name  # of its own, so that all of it can go at once
         self.device = next(towers.visual.parameters()).device
-        self._of = (checkpoint, protocol)
         self._held: dict[str, Tensors] = {}
-        self._files: list[Path] = []
 
     def images(self, pairs: Pairs, kind: Kind = "embedding") -> Tensors:
         """As `extract_images`."""
@@ -103,11 +107,11 @@ class Features:
 
     def discard(self) -> None:
         """Remove the files: all that was wanted of this checkpoint is measured."""
-        for path in self._files:
-            path.unlink(missing_ok=True)
+        if self.folder is not None:
+            files.remove(self.folder)
 
     def _cached(self, key: tuple[str, ...], extract: Callable[[], Tensors]) -> Tensors:
-        name = hashlib.sha256(repr((*self._of, *key)).encode()).hexdigest()
+        name = _digest(*key)
         if name not in self._held:
             self._held[name] = self._stored(name, extract)
         return self._held[name]
@@ -116,7 +120,6 @@ class Features:
         if self.folder is None:
             return extract()
         path = self.folder / f"{name}.safetensors"
-        self._files.append(path)
         if not path.exists():
             found = {part: values.cpu().contiguous() for part, values in extract().items()}
             files.write_bytes(path, save(found))

@@ -23,7 +23,7 @@ STRENGTHS = tuple(float(10.0 ** (step / 8 - 6)) for step in range(97))
 _COARSE, _SPANS = 16, (8, 4, 2, 1)  # every second decade first, then halving the interval around the best
 #: nats a row: how near its optimum a fit of the sweep comes; the final fit comes nearer. On ill-conditioned features
 #: this is far nearer than scikit-learn's L-BFGS is after CLIP's 1,000 iterations.
-_SWEEP_GAP = 3e-4
+_SWEEP_GAP = 1e-3
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def adamw_probe(train: Labelled, test: Labelled, classes: int, seed: int = 0, ep
         for rows in (order[start : start + batch] for start in range(0, len(order), batch)):
             loss = F.cross_entropy(F.linear(train.features[rows], weight, bias), train.labels[rows])
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
             schedule.step()
     return _correct(Solution(weight.detach().T, bias.detach(), steps), test).cpu().numpy()

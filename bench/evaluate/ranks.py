@@ -8,6 +8,7 @@ Right and wrong candidates are compared within one matrix product, so that equal
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -62,7 +63,7 @@ def offsets(features: Mapping[str, Tensor], score: str) -> Tensor:
 
 def require_finite(*values: Tensor) -> None:
     """Raise FloatingPointError unless all are finite: NaN compares as never better, which would score as perfect."""
-    if not all(bool(torch.isfinite(value).all()) for value in values):
+    if not all(math.isfinite(value.sum(dtype=torch.float64)) for value in values):  # NaN and infinity survive a sum
         raise FloatingPointError("features hold NaN or infinite values; nothing can be ranked by them")
 
 

@@ -1,9 +1,9 @@
 """The linear probe with its sweep against clip-benchmark's on the same features, on the CPU.
 
-clip-benchmark refuses to probe without CUDA. Its `evaluate` is run here unchanged, with what it asks of CUDA answered by
-the CPU: `.cuda()` leaves things where they are, `DataParallel` is the module itself, and the device compares equal to
-"cuda". Everything else is its command line's defaults (AdamW, lr 0.1, 10 epochs, batch 64, its sweep of weight decays on
-validation, its refit on both), but for mixed precision (off) and loader processes (none), which only slow it down here.
+clip-benchmark refuses to probe without CUDA. Its `evaluate` is run here unchanged, with what it asks of CUDA answered
+by the CPU: `.cuda()` leaves things where they are, `DataParallel` is the module itself, and the device compares equal
+to "cuda". Everything else is its command line's defaults (AdamW, lr 0.1, 10 epochs, batch 64, its sweep of weight
+decays on validation, its refit on both), but for mixed precision (off) and loader processes (none), which slow it down.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def peers_accuracy(splits: dict[str, Labelled], folder: Path, monkeypatch: pytes
         torch.save(split.labels, folder / "model" / f"targets_{name}.pt")
     monkeypatch.setattr(torch.nn.Module, "cuda", lambda module, *_: module)
     monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor, *_: tensor)
-    monkeypatch.setattr(torch.nn, "DataParallel", lambda module, device_ids: module)
+    monkeypatch.setattr(torch.nn, "DataParallel", lambda module, **_: module)
     torch.manual_seed(0)
     loaders = {"train_dataloader": None, "dataloader": None, "val_dataloader": "features are cached"}
     found = peer.evaluate(

@@ -68,6 +68,11 @@ def test_the_interval_of_a_mean_is_the_textbooks() -> None:
     assert (low, high) == pytest.approx((0.25 - error, 0.25 + error), abs=0.003)
 
 
+def test_units_of_different_weight_count_by_their_weight() -> None:
+    weights = np.arange(1.0, 101.0)
+    np.testing.assert_allclose(ratio_replicates({"r": 3 * weights}, {"r": weights})["r"], 3.0)
+
+
 def test_drawing_units_whole_widens_the_interval() -> None:
     """Five captions that hit or miss together say no more than one."""
     hits = (np.arange(400) % 2).astype(np.float64)

@@ -62,10 +62,15 @@ def test_every_module_gets_its_own_mode_back(model: Model) -> None:
     _, towers = model
     towers.train()
     towers.text.eval()
-    with pytest.raises(KeyError), evaluation_mode(towers):
-        assert not any(module.training for module in towers.modules())
-        assert not torch.is_grad_enabled()
-        raise KeyError
+
+    def broken() -> None:
+        with evaluation_mode(towers):
+            assert not any(module.training for module in towers.modules())
+            assert not torch.is_grad_enabled()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        broken()
     assert towers.visual.training
     assert not towers.text.training
     assert torch.is_grad_enabled()

@@ -60,9 +60,10 @@ def test_a_class_without_training_rows_is_never_predicted_and_learned_when_it_co
     train, _, test = digits()
     kept = train.select(train.labels != 3)
     few = Problem(kept.features, kept.labels, 10).fit(1.0)
+    assert few.bias[3] == -torch.inf
     assert 3 not in few.logits(test.features).argmax(1).tolist()
     full = Problem(train.features, train.labels, 10)
-    torch.testing.assert_close(full.fit(1.0, few).weight, full.fit(1.0).weight, atol=0.05, rtol=0)
+    torch.testing.assert_close(full.fit(1.0, few, 1e-6).weight, full.fit(1.0, gap=1e-6).weight, atol=0.05, rtol=0)
 
 
 def test_the_sweep_is_clips_and_its_accuracy_scikit_learns() -> None:
@@ -86,7 +87,7 @@ def test_the_sweeps_validation_numbers_are_those_of_the_strength() -> None:
     found = sweep_probe(train, validation, 10).validation
     for strength in (1e-2, 1.0, 100.0):
         theirs = LogisticRegression(C=1 / strength, max_iter=5000).fit(train.features, train.labels)
-        assert found[strength] == pytest.approx(theirs.score(validation.features, validation.labels), abs=0.01)
+        assert found[strength] == pytest.approx(theirs.score(validation.features, validation.labels), abs=0.02)
 
 
 def test_the_probe_gives_the_same_bytes_twice() -> None:

@@ -84,6 +84,19 @@ def test_one_pass_equals_ranking_each_way_even_among_ties(owner: np.ndarray, sco
         np.testing.assert_allclose(found.t2i.hits(k), t2i.hits(k), atol=1e-12)
 
 
+def test_hardly_any_image_is_ranked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def counted(queries, *rest):  # type: ignore[no-untyped-def]
+        seen.append(len(queries["embedding"]))
+        return rank(queries, *rest)
+
+    monkeypatch.setattr("bench.evaluate.retrieval.rank", counted)
+    images, texts, owner = features(300, 5)
+    retrieve({"embedding": images}, {"embedding": texts}, owner)
+    assert sum(seen) < 15
+
+
 def test_a_collapsed_model_scores_chance() -> None:
     one = F.normalize(torch.randn(1, 512, generator=torch.Generator().manual_seed(0)), dim=-1)
     owner = np.repeat(np.arange(1000), 5)

@@ -19,7 +19,7 @@ def test_one_group_is_batchnorm() -> None:
     grouped = GroupedBatchNorm2d(nn.BatchNorm2d(4).double(), 12)
     x = batch()
     torch.testing.assert_close(grouped(x), plain(x))
-    Group().commit_batchnorm(grouped)
+    Group().commit_batchnorm([grouped])
     torch.testing.assert_close(grouped.running_mean, plain.running_mean)
     torch.testing.assert_close(grouped.running_var, plain.running_var)
     torch.testing.assert_close(grouped.eval()(x), plain.eval()(x))
@@ -30,7 +30,7 @@ def test_splitting_a_batch_changes_neither_output_nor_statistics() -> None:
     x = batch()
     torch.testing.assert_close(torch.cat([split(x[:8]), split(x[8:])]), whole(x), rtol=0, atol=0)
     for norm in (whole, split):
-        Group().commit_batchnorm(norm)
+        Group().commit_batchnorm([norm])
     torch.testing.assert_close(split.running_var, whole.running_var, rtol=0, atol=0)
     expected = torch.stack([part.mean((0, 2, 3)) for part in x.split(4)]).mean(0) * 0.1
     torch.testing.assert_close(whole.running_mean, expected)
@@ -39,11 +39,11 @@ def test_splitting_a_batch_changes_neither_output_nor_statistics() -> None:
 def test_a_second_encoding_is_not_recorded() -> None:
     norm = GroupedBatchNorm2d(nn.BatchNorm2d(4).double(), 4)
     norm(batch())
-    record_statistics(norm, False)
+    record_statistics([norm], False)
     norm(batch() + 5)
-    record_statistics(norm, True)
+    record_statistics([norm], True)
     assert len(norm.seen) == 3
-    Group().commit_batchnorm(norm)
+    Group().commit_batchnorm([norm])
     assert norm.seen == []
 
 

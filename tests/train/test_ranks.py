@@ -98,4 +98,6 @@ def test_single_precision_agrees_over_one_step(layouts: Path, layout: str) -> No
     (one,) = states(layouts, "one", "single_precision")
     for other in states(layouts, layout, "single_precision"):
         assert_close(one, other, rtol=1e-5)
-    assert losses(layouts, layout, "single_precision") == pytest.approx(losses(layouts, "one", "single_precision"), 1e-5)
+    assert losses(layouts, layout, "single_precision") == pytest.approx(
+        losses(layouts, "one", "single_precision"), 1e-5
+    )
