@@ -10,6 +10,7 @@ import torch
 
 from bench.budget import Resolved, count_step_flops, resolve
 from bench.data.noise import NoiseManifest
+from bench.device import device
 from bench.identity import digest
 from bench.run import Planned, build, make_job, noise_of, prepare, training_pairs
 from bench.store import Store
@@ -71,7 +72,8 @@ def _calibration(run: Run, store: Store) -> dict[str, float]:
     path = store.root / "calibrations" / f"{_cost_key(run)}.json"
     found: dict[str, float] | None = read_json(path)
     if found is None:
-        found = time_steps(run, CALIBRATION_STEPS)
+        with device(alone=True):
+            found = time_steps(run, CALIBRATION_STEPS)
         write_json(path, found)
     return found
 

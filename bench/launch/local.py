@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import signal
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from bench.device import device
 from bench.errors import UserError
 from bench.progress import Progress
 from bench.run import Planned, execute
-from bench.store import Busy, Store
+from bench.store import Busy, Claim, Store
 from bench.train import Interrupted, NotFinite
 
 
@@ -29,7 +30,7 @@ class Summary:
 def run_all(planned: list[Planned], store: Store, progress: Progress) -> Summary:
     """Do every run that is not complete, a reference before what starts from it."""
     summary = Summary()
-    with _stop_requests() as requested:
+    with _stop_requests() as requested, device(alone=any(_is_timed(one) for one in planned)):
         for number, one in enumerate(planned):
             if is_complete(one, store):
                 summary.skipped.append(one.id)
@@ -46,12 +47,16 @@ def run_all(planned: list[Planned], store: Store, progress: Progress) -> Summary
                 continue
             progress.run_started(one.run, number, len(planned))
             try:
-                with store.run(one.id).claim():
-                    execute(one, store, progress, lambda: bool(requested))
+                with store.run(one.id).claim() as claim:
+                    execute(one, store, progress, _stop_when(requested, claim))
             except Busy as busy:
                 summary.busy.append(one.id)
                 progress.run_finished(one.run, "busy", str(busy))
             except Interrupted as stop:
+                if not requested:
+                    summary.busy.append(one.id)
+                    progress.run_finished(one.run, "busy", "this process was silent for too long; another took the run")
+                    continue
                 store.run(one.id).set_status("interrupted", step=stop.step, steps=one.resolved.steps)
                 summary.interrupted = True
                 progress.run_finished(one.run, "interrupted", str(stop))
@@ -75,6 +80,14 @@ def is_complete(planned: Planned, store: Store) -> bool:
     """Whether every number this suite asks of the run is stored."""
     out = store.run(planned.id)
     return out.status()["state"] == "done" and all(out.has_records(key) for key in planned.evaluation_keys())
+
+
+def _stop_when(requested: list[int], claim: Claim) -> Callable[[], bool]:
+    return lambda: bool(requested) or claim.lost
+
+
+def _is_timed(one: Planned) -> bool:
+    return one.run.budget.kind == "device_seconds"
 
 
 def _described(error: Exception) -> dict[str, object]:

@@ -87,7 +87,7 @@ def test_the_sweeps_validation_numbers_are_those_of_the_strength() -> None:
     found = sweep_probe(train, validation, 10).validation
     for strength in (1e-2, 1.0, 100.0):
         theirs = LogisticRegression(C=1 / strength, max_iter=5000).fit(train.features, train.labels)
-        assert found[strength] == pytest.approx(theirs.score(validation.features, validation.labels), abs=0.02)
+        assert found[strength] == pytest.approx(theirs.score(validation.features, validation.labels), abs=0.03)
 
 
 def test_the_probe_gives_the_same_bytes_twice() -> None:

@@ -143,6 +143,17 @@ def test_sigterm_keeps_a_checkpoint_and_says_how_to_go_on(
     assert promised(tmp_path) == uninterrupted
 
 
+def test_two_calls_on_one_store_share_the_work(suite: Path, uninterrupted: dict[str, str], tmp_path: Path) -> None:
+    first = start(tmp_path, suite)
+    wait_until(lambda: logged(tmp_path, 1), first)
+    code, output = finish(start(tmp_path, suite))
+    assert code == 75, output
+    assert "busy" in output
+    code, output = finish(first)
+    assert code == 0, output
+    assert promised(tmp_path) == uninterrupted
+
+
 def test_a_loss_that_is_not_finite_fails_its_run_alone(tmp_path: Path) -> None:
     plugin = tmp_path / "exploding.py"
     plugin.write_text(EXPLODING)
