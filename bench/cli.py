@@ -186,9 +186,9 @@ def _planned(suite: Suite, store: Store) -> list[Planned]:
     from bench import identity, plan, steps
 
     planned = steps.plan(suite.select().runs(), store)
-    made = plan.build(suite, planned)
-    stored = {**(store.plan(suite.name) or {}), "made": made["made"]}
-    if identity.digest(stored) != identity.digest(made):
+    last = store.plan(suite.name)
+    made = plan.build(suite, planned, last)
+    if last is None or identity.digest({**last, "made": made["made"]}) != identity.digest(made):
         store.write_plan(suite.name, made)
     chosen = {run.key for run in suite.runs()}
     return [one for one in planned if one.run.key in chosen]

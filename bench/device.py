@@ -23,8 +23,6 @@ def device(alone: bool) -> Iterator[None]:
         try:
             fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            reason = (
-                "a budget in seconds needs it alone" if alone else "a run timed in seconds has it alone"
-            )
+            reason = "a budget in seconds needs it alone" if alone else "a run timed in seconds has it alone"
             raise UserError(f"{path}: this machine's device is in use by another bench run; {reason}") from error
         yield

@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bench import discovery
+from bench import data, discovery
 from bench.settings import MethodEntry
 from bench.suite import Suite, noise_label
 
 if TYPE_CHECKING:
     from bench.data.noise import NoiseManifest
     from bench.run import Planned
+    from methods.protocol import Facts
 
 PRIMARY = {"dataset": "{family}/iid", "task": "zero_shot/concept", "metric": "top1"}
 
 
-def build(suite: Suite, planned: Sequence[Planned]) -> dict[str, Any]:
-    """The plan of a whole suite from all its runs, selections aside. Loads the data."""
-    from bench.evaluate import EvaluationPlan
+def build(suite: Suite, planned: Sequence[Planned], last: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The plan of a whole suite from all its runs, selections aside.
+
+    Evaluation sets are loaded to be described, unless the `last` plan describes the same ones.
+    """
+    from bench.evaluate import PROTOCOL, EvaluationPlan
     from bench.run import training_pairs
+    from methods.protocol import Facts
 
     pairs = training_pairs(planned[0].run)
     by_key = {item.run.key: item for item in planned}
     family = suite.data.name
+    same = last is not None and (last.get("suite_hash"), last.get("protocol")) == (suite.hash, PROTOCOL)
+    sets = (
+        last["datasets"] if last and same else EvaluationPlan(family, suite.data.size, suite.evaluate.tasks).datasets()
+    )
+    facts = Facts(len(pairs), suite.train.batch, suite.towers.dim, suite.seeds[0], data.synonyms(family))
     return {
         "suite": suite.name,
         "description": suite.description,
@@ -39,7 +49,7 @@ def build(suite: Suite, planned: Sequence[Planned]) -> dict[str, Any]:
             "hash": pairs.content_hash,
         },
         "primary": {key: value.format(family=family) for key, value in PRIMARY.items()},
-        "methods": [_method(suite, entry) for entry in suite.methods],
+        "methods": [_method(suite, entry, facts) for entry in suite.methods],
         "noises": [
             {"label": noise_label(suite.noise.kind, rate), "kind": suite.noise.kind if rate else None, "rate": rate}
             for rate in suite.noise.rates
@@ -49,7 +59,8 @@ def build(suite: Suite, planned: Sequence[Planned]) -> dict[str, Any]:
             {"method": run.label, "noise": run.noise_label, "seed": run.seed, **_cell(by_key[run.key])}
             for run in suite.cells()
         ],
-        "datasets": EvaluationPlan(family, suite.data.size, suite.evaluate.tasks).datasets(),
+        "protocol": PROTOCOL,
+        "datasets": sets,
         "settings": {
             "towers": suite.towers.model_dump(mode="json"),
             "train": suite.train.model_dump(mode="json"),
@@ -58,9 +69,9 @@ def build(suite: Suite, planned: Sequence[Planned]) -> dict[str, Any]:
     }
 
 
-def _method(suite: Suite, entry: MethodEntry) -> dict[str, Any]:
-    method = discovery.find(entry.method)
-    about = method.about
+def _method(suite: Suite, entry: MethodEntry, facts: Facts) -> dict[str, Any]:
+    method = discovery.make(entry.method, entry.preset, entry.config, facts)
+    about = method.about  # the instance's: what it lacks here, such as synonyms, stands in its note
     return {
         "label": entry.label,
         "method": entry.method,
