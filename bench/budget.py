@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from bench.data.order import steps_per_epoch
 from bench.errors import UserError
 from bench.towers import OpenClipTowers
 from methods.protocol import Batch, Clock, Method, Phase, Rows
@@ -38,10 +39,12 @@ class Resolved:
 
     @property
     def steps(self) -> int:
+        """Of all phases."""
         return sum(steps for _, steps in self.phases)
 
     @property
     def flops(self) -> int:
+        """Of all steps."""
         return sum(steps * self.step_flops[name] for name, steps in self.phases)
 
 
@@ -58,11 +61,11 @@ def resolve(
     """Turn `{kind: value}` into steps of each phase; a dearer step means fewer of them where the budget is a cost.
 
     `rows` is N, `batch` is B; `step_seconds` is the stored calibration that `device_seconds` needs.
-    Raises UserError if a phase would get no step.
+    Raises UserError if a phase would get no step, or a batch is larger than the data.
     """
-    per_epoch = rows // batch
+    per_epoch = steps_per_epoch(rows, batch)
     if kind in ("epochs", "samples"):
-        total = round(value * per_epoch) if kind == "epochs" else int(value // batch)
+        total = int(value * per_epoch + 1e-9) if kind == "epochs" else int(value // batch)
         counts = _split(total, [phase.share for phase in phases])
     else:
         if kind == "device_seconds" and step_seconds is None:
@@ -138,6 +141,8 @@ def _example_rows(method: Method, towers: OpenClipTowers, batch: int, size: int,
 
 
 def _example_leaf(x: Tensor, rows: int) -> Tensor:
+    if not x.is_floating_point():
+        return torch.zeros(rows, *x.shape[1:], dtype=x.dtype)
     draws = torch.randn(rows, *x.shape[1:], generator=torch.Generator().manual_seed(0), dtype=x.dtype)
     return torch.nn.functional.normalize(draws, dim=-1).requires_grad_(x.requires_grad)
 
@@ -155,7 +160,7 @@ class Ledger:
     train_seconds: float = 0.0
     data_seconds: float = 0.0  #: of train_seconds, waiting for data
     evaluate_seconds: float = 0.0
-    repeated_seconds: float = 0.0  #: work done again after a kill, not in train_seconds
+    repeated_seconds: float = 0.0  #: lost to kills: what the steps took that had to be done again
     peak_memory_bytes: int = 0
 
     def charge(self, method: Method, towers: nn.Module, phase: str, batch: int, step_flops: int) -> None:

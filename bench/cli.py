@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bench.device import InUse
 from bench.errors import UserError
 
 if TYPE_CHECKING:
@@ -303,3 +304,6 @@ def main() -> None:
     except UserError as error:
         typer.echo(str(error), err=True)
         sys.exit(2)
+    except InUse as error:
+        typer.echo(str(error), err=True)
+        sys.exit(UNFINISHED)

@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.errors import UserError
+
+class InUse(Exception):
+    """Another bench run has the device, and one of the two needs it alone."""
 
 
 @contextmanager
 def device(alone: bool) -> Iterator[None]:
-    """Hold this machine's device, together with others or `alone`. Raises UserError where the two meet.
+    """Hold this machine's device, together with others or `alone`. Raises InUse where the two meet.
 
     The lock is the operating system's and goes with its process, however that ends.
     """
@@ -24,5 +26,5 @@ def device(alone: bool) -> Iterator[None]:
             fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except BlockingIOError as error:
             reason = "a budget in seconds needs it alone" if alone else "a run timed in seconds has it alone"
-            raise UserError(f"{path}: this machine's device is in use by another bench run; {reason}") from error
+            raise InUse(f"this machine's device is in use by another bench run; {reason} ({path})") from error
         yield

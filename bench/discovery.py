@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
+import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -63,11 +64,6 @@ def forget() -> None:
     """Look for methods anew: the files, entry points or plugins have changed."""
     _sources.cache_clear()
     find.cache_clear()
-
-
-def plugins() -> list[Path]:
-    """Files given by `--plugin`, for processes that this one starts."""
-    return [source.path for source in _plugins.values()]
 
 
 def names() -> list[str]:
@@ -276,6 +272,24 @@ def resolve(name: str, preset: str | None, config: Mapping[str, Any]) -> dict[st
     if wrong:
         raise UserError("\n".join(f"{name}: {'.'.join(map(str, place))}: {message}" for place, message in wrong))
     return dataclasses.asdict(_config(find(name), preset, config))
+
+
+def content(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """A resolved `config` as identities see it: a field marked `metadata={"path": True}` stands for the bytes there."""
+    paths = [field.name for field in dataclasses.fields(find(name).Config) if field.metadata.get("path")]
+    return {key: _bytes_at(Path(value)) if key in paths and value else value for key, value in config.items()}
+
+
+def _bytes_at(path: Path) -> str:
+    """sha256 over a file, or over names and bytes of all files below a folder. UserError where nothing is there."""
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    total = hashlib.sha256()
+    for file in files:
+        try:
+            total.update(repr(file.relative_to(path).as_posix()).encode() + hashlib.sha256(file.read_bytes()).digest())
+        except OSError as error:
+            raise UserError(f"{file}: cannot be read: {error.strerror}") from error
+    return total.hexdigest()
 
 
 def make(name: str, preset: str | None, config: Mapping[str, Any], facts: Facts) -> Method:

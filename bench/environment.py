@@ -12,7 +12,17 @@ from typing import Any
 
 import torch
 
-PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy", "tokenizers", "robust-cl-bench")
+PACKAGES = (
+    "torch",
+    "torchvision",
+    "open_clip_torch",
+    "timm",
+    "numpy",
+    "pillow",
+    "scikit-learn",
+    "tokenizers",
+    "robust-cl-bench",
+)
 
 
 def environment(device: torch.device) -> dict[str, Any]:

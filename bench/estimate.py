@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bench.device import device
 from bench.launch.local import is_complete
 from bench.run import Planned, build
 from bench.settings import SNAPSHOTS
@@ -41,11 +42,12 @@ def estimate(planned: Sequence[Planned], store: Store) -> Estimate:
         and run.settings()["train"]["batch"] == first.train.batch
     ]
     if ledgers:
-        rate = statistics.median(one["flops"] / (one["train_seconds"] + one["repeated_seconds"]) for one in ledgers)
+        rate = statistics.median(one["flops"] / one["train_seconds"] for one in ledgers)
         evaluation = statistics.median(one["evaluate_seconds"] for one in ledgers) * len(todo)
         source = f"{len(ledgers)} finished runs of these towers"
     else:
-        seconds = time_steps(first, TIMED_STEPS)
+        with device(alone=False):
+            seconds = time_steps(first, TIMED_STEPS)
         rate = statistics.mean(todo[0].resolved.step_flops[name] / spent for name, spent in seconds.items())
         evaluation, source = None, f"{TIMED_STEPS} timed steps of {first.label}"
     return Estimate(len(todo), flops / rate, evaluation, sum(_disk(one) for one in todo), source)

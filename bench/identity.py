@@ -15,8 +15,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from bench import discovery
 
 if TYPE_CHECKING:
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 TRAINING_VERSION = 1  #: raised whenever the runner gives other results for the same settings
 
 #: change time and memory, never results
-PERFORMANCE_KEYS = frozenset({"micro_batch", "threads", "workers", "checkpoint_seconds"})
+PERFORMANCE_KEYS = frozenset({"micro_batch", "threads", "checkpoint_seconds"})
 
 
 def canonical(value: Any) -> str:
@@ -49,17 +47,6 @@ def _plain(value: Any) -> Any:
 def digest(value: Any) -> str:
     """sha256 of the canonical JSON, 64 hex digits."""
     return hashlib.sha256(canonical(value).encode()).hexdigest()
-
-
-def array_hash(arrays: Mapping[str, np.ndarray]) -> str:
-    """sha256 over sorted (name, dtype, shape, little-endian bytes)."""
-    total = hashlib.sha256()
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name]).reshape(arrays[name].shape)
-        array = array.astype(array.dtype.newbyteorder("<"), copy=False)
-        total.update(canonical([name, array.dtype.str, list(array.shape), array.nbytes]).encode())
-        total.update(array.tobytes())
-    return total.hexdigest()
 
 
 def without_performance_keys(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,8 +38,8 @@ def make_optimiser(method: Method, towers: nn.Module, phase: Phase, train: Train
     )
 
 
-def set_learning_rate(optimiser: torch.optim.Optimizer, step: int, steps: int, warmup: float) -> float:
-    """Linear warm-up, then cosine to zero, over the `steps` of one phase; the factor of step `step` is returned.
+def set_learning_rate(optimiser: torch.optim.Optimizer, step: int, steps: int, warmup: float) -> None:
+    """Linear warm-up, then cosine to zero, over the `steps` of one phase.
 
     `warmup` is a share of the steps, at most a tenth of them.
     """
@@ -48,4 +48,3 @@ def set_learning_rate(optimiser: torch.optim.Optimizer, step: int, steps: int, w
     factor = (step + 1) / warm if step < warm else cosine
     for group in optimiser.param_groups:
         group["lr"] = group["base_lr"] * factor
-    return factor

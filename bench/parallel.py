@@ -40,9 +40,9 @@ class Group:
             dist.all_reduce(x)
         return x
 
-    def any(self, flag: bool) -> bool:
+    def any(self, flag: bool, device: torch.device) -> bool:
         """True on every rank if it is true on one."""
-        return bool(self.sum_(torch.tensor(float(flag))).item())
+        return flag if self.world == 1 else bool(self.sum_(torch.tensor(float(flag), device=device)).item())
 
     def sum_gradients_(self, parameters: list[nn.Parameter]) -> None:
         """Sum every gradient over ranks, one flat message a dtype. A parameter without one gets zeros, in any world."""

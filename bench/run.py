@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -16,17 +17,17 @@ from bench.budget import Ledger, Resolved
 from bench.checkpoint import file_hash, load_weights, start_from, weights_name
 from bench.data.noise import NoiseManifest, Resampled, shuffled_captions
 from bench.data.pairs import Pairs
-from bench.environment import environment, peak_memory, reset_peak_memory
+from bench.environment import environment, reset_peak_memory
 from bench.evaluate import EvaluationPlan, evaluate
 from bench.loader import Loader
 from bench.parallel import current
 from bench.progress import Progress
 from bench.settings import SNAPSHOTS
-from bench.store import RunStore, Store
+from bench.store import Record, RunStore, Store
 from bench.suite import Run
 from bench.tower_configs import TEXT_TOWERS
 from bench.towers import OpenClipTowers, SmallVocabulary, build_towers
-from bench.train import Interrupted, Job, train
+from bench.train import Interrupted, Job, Lost, train
 from methods.base import stream
 from methods.protocol import Facts, Method
 
@@ -111,7 +112,9 @@ def prepare(method: Method, towers: OpenClipTowers, run: Run, device: torch.devi
 
 
 def make_job(run: Run, resolved: Resolved, out: RunStore, reference: RunStore | None, device: torch.device) -> Job:
-    """A training that is ready to start or to resume."""
+    """A training that is ready to start or to resume, in this process with the run's number of threads."""
+    if run.train.threads:
+        torch.set_num_threads(run.train.threads)
     towers, method = build(run)
     prepare(method, towers, run, device, reference)
     loader = Loader(
@@ -127,27 +130,36 @@ def make_job(run: Run, resolved: Resolved, out: RunStore, reference: RunStore | 
     return Job(method, towers, loader, run.train, resolved, run.seed, out, current(), device, SNAPSHOTS)
 
 
-def execute(planned: Planned, store: Store, progress: Progress, should_stop: Callable[[], bool]) -> None:
+def available_device() -> torch.device:
+    """The first GPU, or the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def execute(
+    planned: Planned,
+    store: Store,
+    progress: Progress,
+    should_stop: Callable[[], bool],
+    is_lost: Callable[[], bool],
+) -> None:
     """Do what is missing of one run: train, evaluate, close the ledger. The caller holds the claim.
 
-    Raises Interrupted after a requested stop, and whatever a broken run raises; its status is the caller's to set.
+    Raises Interrupted after a requested stop, Lost if the claim is lost, and whatever a broken run raises; the status
+    is then the caller's to set.
     """
-    run, out = planned.run, store.run(planned.id)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if run.train.threads:
-        torch.set_num_threads(run.train.threads)
+    run, out, device = planned.run, store.run(planned.id), available_device()
     out.write_settings({**run.settings(), "id": planned.id, "resolved": planned.resolved.to_json()})
-    out.write_environment(environment(device))
     out.set_status("running", **{"steps": planned.resolved.steps, "stage": "train", **_progress_of(out)})
+    if planned.manifest is not None and not out.path("noise.parquet").exists():
+        out.write_path("noise.parquet", planned.manifest.save)
     reset_peak_memory(device)
     reference = store.run(planned.reference) if planned.reference else None
     job = make_job(run, planned.resolved, out, reference, device)
-    job.should_stop, job.on_step = should_stop, progress.step
+    job.should_stop, job.is_lost, job.on_step = should_stop, is_lost, progress.step
     if not out.path(weights_name(1.0)).exists() or not out.ledger():
+        out.write_environment(environment(device))
         progress.stage("train")
-        ledger = train(job)
-        ledger.peak_memory_bytes = peak_memory(device)
-        _write_ledger(planned, store, ledger)
+        _write_ledger(planned, store, train(job))
     _evaluate(planned, store, job, progress)
     out.set_status("done", step=planned.resolved.steps, steps=planned.resolved.steps)
 
@@ -165,21 +177,27 @@ def _write_ledger(planned: Planned, store: Store, ledger: Ledger) -> None:
 
 def _evaluate(planned: Planned, store: Store, job: Job, progress: Progress) -> None:
     """Evaluate the kept weights, publishing each task when it is done and skipping those already there."""
-    out, run, started = store.run(planned.id), planned.run, time.perf_counter()
-    worked = False
+    out, run, booked = store.run(planned.id), planned.run, time.perf_counter()
 
     def done(key: str) -> bool:
+        if job.is_lost is not None and job.is_lost():
+            raise Lost
         if job.should_stop is not None and job.should_stop():
             raise Interrupted(planned.resolved.steps)
         return out.has_records(key)
 
+    def publish(key: str, records: list[Record], outcomes: dict[str, np.ndarray]) -> None:
+        nonlocal booked
+        out.write_records(key, records, outcomes)
+        now, ledger = time.perf_counter(), out.ledger()
+        out.write_ledger({**ledger, "evaluate_seconds": ledger["evaluate_seconds"] + now - booked})
+        booked = now
+
     for at in (*run.evaluate.curve, 1.0):
         path = out.path(weights_name(at))
-        if not path.exists():
-            continue  # the run was trained for a suite that kept no weights there
         load_weights(path, job.method, job.towers)
         progress.stage("evaluate" if at == 1.0 else f"evaluate at {at:.0%}")
-        worked |= evaluate(
+        evaluate(
             job.method,
             job.towers,
             planned.evaluation,
@@ -188,9 +206,6 @@ def _evaluate(planned: Planned, store: Store, job: Job, progress: Progress) -> N
             checkpoint=file_hash(path),
             manifest=planned.manifest,
             done=done,
-            publish=out.write_records,
+            publish=publish,
             features_dir=out.path("features"),
         )
-    ledger = out.ledger()
-    if worked:
-        out.write_ledger({**ledger, "evaluate_seconds": ledger["evaluate_seconds"] + time.perf_counter() - started})

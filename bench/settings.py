@@ -102,7 +102,7 @@ class TrainSettings(Model):
     betas: Annotated[tuple[Rate, Rate], Field(strict=False)] = (0.9, 0.98)
     eps: Annotated[float, Field(gt=0)] = 1e-6
     warmup: Rate = 0.1  #: share of the steps
-    precision: Literal["fp32", "bf16", "fp16", "fp64"] = "fp32"  #: of the towers
+    precision: Literal["fp32", "bf16", "fp64"] = "fp32"  #: of the towers
     augment: Literal["emoji", "none"] = "emoji"
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 30.0  #: between checkpoints; 0 = after every step
     threads: Annotated[int, Field(ge=1)] | None = None  #: CPU threads; null = torch's choice

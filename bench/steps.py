@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import statistics
 import tempfile
+import traceback
 from pathlib import Path
 
 import torch
 
+from bench import discovery
 from bench.budget import Resolved, count_step_flops, resolve
 from bench.data.noise import NoiseManifest
 from bench.device import device
-from bench.identity import digest
-from bench.run import Planned, build, make_job, noise_of, prepare, training_pairs
+from bench.environment import environment
+from bench.errors import UserError
+from bench.identity import adapter_source_hash, digest
+from bench.run import Planned, available_device, build, make_job, noise_of, prepare, training_pairs
 from bench.store import Store
 from bench.store.files import read_json, write_json
 from bench.suite import Run
@@ -51,13 +55,21 @@ def plan(runs: list[Run], store: Store) -> list[Planned]:
 
 
 def _cost_key(run: Run) -> str:
-    return digest({**run.content(), "noise": None, "seed": None, "budget": None, "reference": None})
+    """Equal for runs whose steps cost the same."""
+    kept = {**run.content(), "noise": None, "seed": None, "budget": None, "reference": None}
+    return digest({**kept, "adapter": adapter_source_hash(run.method)})
 
 
 def _price(run: Run) -> tuple[tuple[Phase, ...], dict[str, int]]:
     towers, method = build(run)
-    prepare(method, towers, run, torch.device("cpu"), None)
-    return method.phases(), count_step_flops(method, towers, run.train.batch, run.data.size)
+    try:
+        prepare(method, towers, run, torch.device("cpu"), None)
+        return method.phases(), count_step_flops(method, towers, run.train.batch, run.data.size)
+    except Exception as error:  # whatever an adapter raises is a mistake in that adapter, found before anything starts
+        frames = traceback.extract_tb(error.__traceback__)
+        path = str(discovery.source(run.method).path)
+        line = next((frame.lineno for frame in reversed(frames) if frame.filename == path), 1)
+        raise UserError(f"{path}:{line}: counting a step failed: {type(error).__name__}: {error}") from error
 
 
 def _resolve(run: Run, phases: tuple[Phase, ...], flops: dict[str, int], seconds: dict[str, float] | None) -> Resolved:
@@ -69,7 +81,9 @@ def _resolve(run: Run, phases: tuple[Phase, ...], flops: dict[str, int], seconds
 
 def _calibration(run: Run, store: Store) -> dict[str, float]:
     """Median seconds of a real step of each phase on this machine, measured once a store and kept: it enters the id."""
-    path = store.root / "calibrations" / f"{_cost_key(run)}.json"
+    machine = environment(available_device())["hardware"]
+    key = digest({"cost": _cost_key(run), "train": run.train.model_dump(), "machine": machine})
+    path = store.root / "calibrations" / f"{key}.json"
     found: dict[str, float] | None = read_json(path)
     if found is None:
         with device(alone=True):
@@ -80,13 +94,12 @@ def _calibration(run: Run, store: Store) -> dict[str, float]:
 
 def time_steps(run: Run, steps: int) -> dict[str, float]:
     """Median seconds of a real step of each phase, from `steps` of each; the first quarter is not counted."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     phases, flops = _price(run)
     lengths = tuple((phase.name, steps) for phase in phases)
     trial = Resolved(lengths, flops, run.train.batch, len(training_pairs(run)) // run.train.batch)
     rates: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
-        job = make_job(run, trial, Store(Path(folder)).run("calibration"), None, device)
+        job = make_job(run, trial, Store(Path(folder)).run("calibration"), None, available_device())
         job.on_step = lambda *told: rates.append(told[-1])
         train(job)
     own = {name: rates[number * steps : (number + 1) * steps] for number, (name, _) in enumerate(lengths)}

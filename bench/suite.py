@@ -67,7 +67,7 @@ class Run:
         """Everything of the settings that its result depends on; no labels, no performance-only keys."""
         return {
             "method": self.method,
-            "config": self.config,
+            "config": discovery.content(self.method, self.config),
             "data": self.data.model_dump(),
             "noise": {"kind": self.noise, "rate": self.rate},
             "seed": self.seed,
@@ -100,6 +100,7 @@ class Run:
         """Everything, for settings.json."""
         return {
             **self.content(),
+            "config": self.config,
             "label": self.label,
             "preset": self.preset,
             "towers": self.towers.model_dump(mode="json"),

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from bench.batchnorm import grouped_norms, record_statistics
 from bench.budget import Ledger, Resolved, set_trainable
 from bench.checkpoint import load_checkpoint, save_checkpoint, save_weights
+from bench.environment import peak_memory
 from bench.loader import Loader
 from bench.optimiser import make_optimiser, named_parameters, set_learning_rate
 from bench.parallel import Group
@@ -32,6 +33,10 @@ class Interrupted(Exception):
     def __init__(self, step: int) -> None:
         super().__init__(f"stopped after step {step}")
         self.step = step
+
+
+class Lost(Exception):
+    """Another process took the run over, having heard nothing from this one for too long. Nothing more is written."""
 
 
 class NotFinite(Exception):
@@ -60,6 +65,7 @@ class Job:
     log_every: int = 10
     on_step: Callable[[int, int, float, float], None] | None = None  #: told steps done, steps, loss, samples per second
     should_stop: Callable[[], bool] | None = None
+    is_lost: Callable[[], bool] | None = None  #: whether the claim on the run's store went to another process
 
 
 def train(job: Job) -> Ledger:
@@ -75,8 +81,10 @@ def train(job: Job) -> Ledger:
     micro = min(job.settings.micro_batch or share.stop - share.start, share.stop - share.start)
     single = micro == share.stop - share.start
     per_epoch = job.resolved.epoch_steps
-    keep_at = {math.ceil(at * steps): at for at in (*job.curve, 1.0)}
+    keep_at = {at: math.ceil(at * steps) for at in (*job.curve, 1.0)}
     norms = grouped_norms(towers)
+    if norms and micro % norms[0].group:
+        raise ValueError(f"{micro} rows a forward pass are not a multiple of bn_group {norms[0].group}")
     phases = {phase.name: phase for phase in method.phases()}
     ledger, first, optimiser, optimiser_state = Ledger(), 0, None, None
 
@@ -149,6 +157,8 @@ def train(job: Job) -> Ledger:
         group.sum_gradients_(trained)
 
         # 5. Step, and let the method move its own scalars.
+        if job.is_lost is not None and job.is_lost():
+            raise Lost
         if step % job.log_every == 0 or step + 1 == steps:
             norm = torch.nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None]).item()
             if not math.isfinite(norm):
@@ -166,15 +176,16 @@ def train(job: Job) -> Ledger:
         ledger.charge(method, towers, name, batch, job.resolved.step_flops[name])
         seconds = time.perf_counter() - started
         ledger.data_seconds += loader.seconds - waited
-        if step < done_before:
+        ledger.train_seconds += seconds
+        if step < done_before:  # the first time died with its process; this one stands for it
             ledger.repeated_seconds += seconds
-        else:
-            ledger.train_seconds += seconds
-        if step + 1 in keep_at and group.rank == 0:
-            save_weights(job.out, keep_at[step + 1], method, towers)
-        stop = group.any(job.should_stop is not None and job.should_stop())
+        for budget_share, due in keep_at.items():
+            if due == step + 1 and group.rank == 0:
+                save_weights(job.out, budget_share, method, towers)
+        stop = group.any(job.should_stop is not None and job.should_stop(), job.device)
         if group.rank == 0:
             if stop or time.monotonic() - saved_at >= job.settings.checkpoint_seconds or step + 1 == steps:
+                ledger.peak_memory_bytes = max(ledger.peak_memory_bytes, peak_memory(job.device))
                 save_checkpoint(job.out, step + 1, method, towers, optimiser, ledger)
                 saved_at = time.monotonic()
                 job.out.set_status("running", stage="train", step=step + 1, steps=steps)
@@ -218,7 +229,8 @@ def _leaf(x: Tensor) -> Tensor:
 
 def _backward(local: Tensors, gradients: Tensors) -> None:
     reached = [key for key in gradients if local[key].requires_grad]
-    torch.autograd.backward([local[key] for key in reached], [gradients[key] for key in reached])
+    if reached:
+        torch.autograd.backward([local[key] for key in reached], [gradients[key] for key in reached])
 
 
 def _tiles(whole_batch: bool, share: slice, batch: int) -> Iterator[slice]:

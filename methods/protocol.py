@@ -136,9 +136,11 @@ class Method(Protocol):
     def prepare(self, towers: Towers) -> None:
         """Change the towers (heads, tokens) before the optimiser is made. Drawn from the global RNG, seeded."""
 
-    def phases(self) -> tuple[Phase, ...]: ...
+    def phases(self) -> tuple[Phase, ...]:
+        """Parts of training in order; their shares sum to 1."""
 
-    def cost(self, phase: str) -> Cost: ...
+    def cost(self, phase: str) -> Cost:
+        """Tower forwards a pair in one step of a phase, as declared to the ledger."""
 
     def options(self, name: str) -> Mapping[str, float]:
         """{"lr": ..., "weight_decay": ...} for a parameter this method added ("method.*"); {} takes the suite's."""
@@ -158,9 +160,11 @@ class Method(Protocol):
     def monitor(self, z: Tensors, observed: Tensors) -> Mapping[str, float]:
         """Numbers to log beside the terms; no gradient."""
 
-    def after_step(self, clock: Clock) -> None: ...
+    def after_step(self, clock: Clock) -> None:
+        """Called after every optimiser step: clamps and schedules of own scalars."""
 
-    def end_epoch(self, epoch: int) -> None: ...
+    def end_epoch(self, epoch: int) -> None:
+        """Called after the last step of each pass over the training rows."""
 
     def image_features(self, towers: Towers, images: Tensor) -> Tensors:
         """Evaluation: {"embedding": [b, D] unit} and, for probabilistic methods, {"logvar": [b, D]}."""

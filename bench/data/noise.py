@@ -170,11 +170,6 @@ def draw_captions(pairs: Pairs, manifest: NoiseManifest | None, rows: Ints, epoc
     return [t[i] for t, i in zip(texts, choice.tolist(), strict=True)]
 
 
-def caption_of(pairs: Pairs, manifest: NoiseManifest | None, row: int, epoch: int, seed: int) -> str:
-    """`draw_captions` for one row."""
-    return draw_captions(pairs, manifest, np.array([row], np.int64), epoch, seed)[0]
-
-
 def _check_rate(rate: float) -> None:
     if not 0.0 <= rate <= 1.0:
         raise UserError(f"noise rate is {rate:g}; it must lie between 0 and 1")

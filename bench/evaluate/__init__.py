@@ -29,24 +29,21 @@ def evaluate(
     done: Callable[[str], bool],
     publish: Callable[[str, list[Record], dict[str, np.ndarray]], object],
     features_dir: Path | None,
-) -> bool:
+) -> None:
     """Measure one checkpoint (`checkpoint`: sha256 of its weights, taken after a share `at` of the budget).
 
     A task whose key is `done` is skipped; every other is handed to `publish(key, records, outcomes)` as soon as it is
     measured, so a killed evaluation goes on where it was. Features lie in `features_dir` until all tasks are published.
-    Returns whether anything was measured. Raises FloatingPointError for features that are not finite.
+    Raises FloatingPointError for features that are not finite.
     """
     features = Features(method, towers, checkpoint, PROTOCOL, features_dir)
     bench = Bench(plan, features, manifest)
-    worked = False
     for task in plan.tasks(at, manifest):
         if done(task.key(at)):
             continue
-        worked = True
         numbers, outcomes = MEASURES[task.family](task, bench)
         publish(task.key(at), [_record(task, number, run, at, checkpoint) for number in numbers], outcomes)
     features.discard()
-    return worked
 
 
 def _record(task: Task, number: Number, run: str, at: float, checkpoint: str) -> Record:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import signal
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Literal
 
 from bench.device import device
-from bench.errors import UserError
 from bench.progress import Progress
 from bench.run import Planned, execute
 from bench.store import Busy, Claim, Store
-from bench.train import Interrupted, NotFinite
+from bench.train import Interrupted, Lost, NotFinite
 
 
 @dataclass
@@ -24,17 +24,18 @@ class Summary:
     skipped: list[str] = field(default_factory=list)  #: were complete before
     busy: list[str] = field(default_factory=list)  #: another process works on them
     failed: list[str] = field(default_factory=list)
-    interrupted: bool = False
+    interrupted: list[str] = field(default_factory=list)
 
 
 def run_all(planned: list[Planned], store: Store, progress: Progress) -> Summary:
     """Do every run that is not complete, a reference before what starts from it."""
-    summary = Summary()
-    with _stop_requests() as requested, device(alone=any(_is_timed(one) for one in planned)):
-        for number, one in enumerate(planned):
-            if is_complete(one, store):
-                summary.skipped.append(one.id)
-                continue
+    complete = {one.id for one in planned if is_complete(one, store)}
+    summary = Summary(skipped=sorted(complete))
+    todo = [one for one in planned if one.id not in complete]
+    if not todo:
+        return summary
+    with _stop_requests() as requested, device(alone=any(_is_timed(one) for one in todo)):
+        for number, one in enumerate(todo):
             if one.reference in summary.busy:
                 summary.busy.append(one.id)
                 progress.run_finished(one.run, "busy", "the run it starts from is busy")
@@ -45,45 +46,43 @@ def run_all(planned: list[Planned], store: Store, progress: Progress) -> Summary
                 store.run(one.id).set_status("failed", error={"type": "Reference", "message": message})
                 progress.run_finished(one.run, "failed", message)
                 continue
-            progress.run_started(one.run, number, len(planned))
+            progress.run_started(one.run, len(complete) + number, len(planned))
             try:
                 with store.run(one.id).claim() as claim:
-                    execute(one, store, progress, _stop_when(requested, claim))
+                    state, message = _work(one, store, progress, requested, claim)
             except Busy as busy:
-                summary.busy.append(one.id)
-                progress.run_finished(one.run, "busy", str(busy))
-            except Interrupted as stop:
-                if not requested:
-                    summary.busy.append(one.id)
-                    progress.run_finished(one.run, "busy", "this process was silent for too long; another took the run")
-                    continue
-                store.run(one.id).set_status("interrupted", step=stop.step, steps=one.resolved.steps)
-                summary.interrupted = True
-                progress.run_finished(one.run, "interrupted", str(stop))
-                break
-            except UserError:
-                raise
-            except Exception as error:
-                summary.failed.append(one.id)
-                store.run(one.id).set_status("failed", error=_described(error))
-                progress.run_finished(one.run, "failed", f"{type(error).__name__}: {error}")
-            else:
-                summary.done.append(one.id)
-                progress.run_finished(one.run, "done", "")
+                state, message = "busy", str(busy)
+            getattr(summary, state).append(one.id)
+            progress.run_finished(one.run, state, message)
             if requested:
-                summary.interrupted = True
+                summary.interrupted += [later.id for later in todo[number + 1 :]]
                 break
     return summary
+
+
+def _work(
+    one: Planned, store: Store, progress: Progress, requested: list[int], claim: Claim
+) -> tuple[Literal["done", "busy", "interrupted", "failed"], str]:
+    """Execute a claimed run; what became of it, and a message. Its status is written while the claim is held."""
+    out = store.run(one.id)
+    try:
+        execute(one, store, progress, lambda: bool(requested), lambda: claim.lost)
+    except Lost:
+        return "busy", "this process was silent for too long; another one took the run over"
+    except Interrupted as stop:
+        out.set_status("interrupted", step=stop.step, steps=one.resolved.steps)
+        return "interrupted", str(stop)
+    except Exception as error:  # whatever a run raises fails this run alone
+        if not claim.lost:
+            out.set_status("failed", error=_described(error))
+        return "failed", f"{type(error).__name__}: {error}"
+    return "done", ""
 
 
 def is_complete(planned: Planned, store: Store) -> bool:
     """Whether every number this suite asks of the run is stored."""
     out = store.run(planned.id)
     return out.status()["state"] == "done" and all(out.has_records(key) for key in planned.evaluation_keys())
-
-
-def _stop_when(requested: list[int], claim: Claim) -> Callable[[], bool]:
-    return lambda: bool(requested) or claim.lost
 
 
 def _is_timed(one: Planned) -> bool:

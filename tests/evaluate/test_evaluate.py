@@ -30,7 +30,9 @@ def manifest() -> NoiseManifest:
     return shuffled_captions(data.load("emoji/train", 32), 0.4, 0)
 
 
-def run(model: Model, out: RunStore, families: tuple[str, ...], at: float = 1.0, **changed: object) -> bool:
+def run(model: Model, out: RunStore, families: tuple[str, ...], at: float = 1.0, **changed: object) -> int:
+    """Evaluate into `out`; how many records that added."""
+    before = len(out.records())
     arguments = {
         "at": at,
         "run": out.id,
@@ -40,7 +42,8 @@ def run(model: Model, out: RunStore, families: tuple[str, ...], at: float = 1.0,
         "publish": out.write_records,
         "features_dir": out.path("features"),
     }
-    return evaluate(*model, EvaluationPlan("emoji", 32, families), **{**arguments, **changed})  # type: ignore[arg-type]
+    evaluate(*model, EvaluationPlan("emoji", 32, families), **{**arguments, **changed})  # type: ignore[arg-type]
+    return len(out.records()) - before
 
 
 def evaluations(out: RunStore) -> dict[str, bytes]:

@@ -21,7 +21,7 @@ BLOCKED = """
 import sys
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "pandas", "pydantic", "open_clip"):
+        if name.partition(".")[0] in ("torch", "pydantic", "open_clip"):
             raise ImportError(f"{name} is not for reports")
 sys.meta_path.insert(0, Blocked())
 from bench.store import Store

@@ -77,7 +77,6 @@ def test_a_plugin_is_a_method_like_any_other(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD)
     assert discovery.add_plugin(path) == "mine"
     assert "mine" in discovery.names()
-    assert discovery.plugins() == [path]
     assert discovery.resolve("mine", "paper", {"sizes": [3]}) == {
         "temperature": 1.0,
         "learnable_scale": True,
@@ -150,7 +149,7 @@ def test_a_broken_plugin_is_named_with_its_line(tmp_path: Path, text: str, said:
 def test_what_is_no_plugin_is_refused(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
         discovery.add_plugin(write(tmp_path, text))
-    assert discovery.plugins() == []
+    assert {"mine", "other"}.isdisjoint(discovery.names())
 
 
 def test_a_missing_plugin(tmp_path: Path) -> None:

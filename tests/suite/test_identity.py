@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -202,19 +201,6 @@ def test_true_is_not_one_and_text_is_not_a_number() -> None:
     assert len({identity.digest(value) for value in (True, 1, "1", [1], None, False, 0)}) == 7
 
 
-@given(st.lists(st.integers(-100, 100), min_size=1, max_size=6), st.integers(0, 5))
-def test_an_arrays_hash_is_its_content(values: list[int], place: int) -> None:
-    array = np.array(values, dtype=np.int64)
-    reference = identity.array_hash({"a": array, "b": array})
-    assert identity.array_hash({"b": array.astype(">i8"), "a": np.repeat(array, 2)[::2]}) == reference
-    other = array.copy()
-    other[place % len(other)] += 1
-    assert identity.array_hash({"a": array, "b": other}) != reference
-    assert identity.array_hash({"a": array.astype(np.int32), "b": array}) != reference
-    assert identity.array_hash({"a": array[:, None], "b": array}) != reference
-    assert identity.array_hash({"c": array, "b": array}) != reference
-
-
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An adapter's own package: module -> helper -> deep, and a file nobody imports."""
@@ -259,3 +245,17 @@ def test_an_adapter_is_hashed_with_base_and_protocol() -> None:
     files = identity.source_files(place.module, place.path)
     assert {"methods.clip", "methods.base", "methods.protocol", "methods"} <= set(files)
     assert not any(name.startswith(("bench", "torch")) for name in files)
+
+
+def test_a_path_among_hyper_parameters_stands_for_its_bytes(tmp_path: Path) -> None:
+    def with_words(folder: str, text: str) -> str:
+        words = tmp_path / folder
+        words.mkdir(exist_ok=True)
+        (words / "data.noun").write_text(text)
+        suite = changed("methods.0", {"method": "ncu", "config": {"wordnet": str(words)}})
+        run = runs_of(tmp_path, suite)[-1]
+        assert run.settings()["config"]["wordnet"] == str(words)
+        return run.id("d", "m", "r")
+
+    assert with_words("here", "cat") == with_words("there", "cat")
+    assert with_words("here", "cat") != with_words("here", "dog")

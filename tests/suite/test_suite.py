@@ -115,7 +115,7 @@ def test_a_reference_comes_first_once_and_takes_its_share(path: Path, starter: s
     )
     group = [run for run in suite.runs() if (run.seed, run.rate) == (3, 0.4)]
     assert [(run.label, run.method, run.budget.value) for run in group] == [
-        ("clip", "clip", 500),
+        ("clip (reference)", "clip", 500),
         ("starter", "starter", 500),
         ("clip", "clip", 1000),
         ("b", "starter", 500),

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from bench.device import device
-from bench.errors import UserError
+from bench.device import InUse, device
 
 HOLD = """
 import sys
@@ -39,7 +38,7 @@ def held(how: str) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.parametrize(("theirs", "alone"), [("alone", False), ("alone", True), ("shared", True)])
 def test_timed_runs_do_not_share(theirs: str, alone: bool) -> None:
-    with held(theirs), pytest.raises(UserError, match="device"), device(alone):
+    with held(theirs), pytest.raises(InUse, match="device"), device(alone):
         pass
 
 
