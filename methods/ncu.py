@@ -52,7 +52,7 @@ class NcuConfig:
     normalise_text_targets: bool = True  #: text-side targets sum to one; the official code leaves forgotten ones short
     mean_of_directions: bool = True  #: halve the sum of the two divergences, as the code does; the paper sums
     eda_alpha: float = 0.1  #: share of a caption's words that its edit touches
-    #: folder with WordNet's data files, for synonyms beyond the data's own; a run's id hashes the files, not their place
+    #: folder with WordNet's data files, for synonyms beyond the data's own; a run's id hashes the files' content
     wordnet: str | None = dataclasses.field(default=None, metadata={"path": True})
     temperature: float = 0.07  #: the logit scale starts at 1/temperature; the reference run's takes its place
     learnable_scale: bool = True  #: learn the scale (clamped to [1, 100] in phase 2) or keep it

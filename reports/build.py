@@ -10,9 +10,6 @@ from pathlib import Path
 
 from bench.store import Store
 from bench.store.files import write_bytes
-from reports.csv import records_csv, table_csv
-from reports.figures import pictures
-from reports.html import page
 from reports.latex import document, table_latex
 from reports.results import load
 from reports.tables import tables
@@ -51,6 +48,10 @@ def _no_collector() -> Iterator[None]:
 
 
 def _build(suite: str, store: Store) -> Built:
+    from reports.csv import records_csv, table_csv  # here, where pandas and seaborn load without the collector
+    from reports.figures import pictures
+    from reports.html import page
+
     results = load(suite, store)
     made = tables(results)
     drawn = pictures(results)

@@ -1,46 +1,45 @@
 """Figures of a report: radar, score against noise rate, score against cost. PDF for papers, PNG for the page.
 
-Drawn with matplotlib's own objects rather than pyplot, which keeps the import short and leaves no global state.
+Lines are seaborn's, the radar is matplotlib's; both draw on figures of their own, so that no global state is left.
 """
 
 from __future__ import annotations
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from reports.measure import Measure, cell, record_measure
-from reports.results import Results, RunResult
-from reports.statistics import mean, std
+from reports.results import Results
 from reports.table import scale, show
 from reports.tables import by_family, primary, spent
 from reports.vocabulary import FAMILIES, detail, metric_label
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-#: Okabe and Ito (2008), told apart with any kind of colour vision; further methods repeat them with other lines
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#A6761D")
-LINES = ("-", "--", ":", "-.")
+#: told apart with most kinds of colour vision, in figures and on the page; further methods repeat them with other lines
+COLOURS: tuple[str, ...] = tuple(sns.color_palette("colorblind").as_hex())
+LINES: tuple[tuple[float, ...], ...] = ((), (4, 1.5), (1, 1), (4, 1.2, 1, 1.2))  #: on, off, ...; () is solid
+MARK: Any = {"linewidth": 1.4, "markersize": 5, "markeredgecolor": "w", "markeredgewidth": 0.4}  #: of lines
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+THEME = {"grid.color": "#dddddd", "axes.edgecolor": "#888888", "font.sans-serif": ["DejaVu Sans"]}  #: the same anywhere
 STYLE: Any = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#dddddd",
     "grid.linewidth": 0.6,
     "legend.frameon": False,
     "axes.titlesize": 10,
     "axes.titley": 1.0,  # said outright, a title needs no search for a free place, which takes as long as drawing
 }
-
-
-Point = tuple[float, float, float]  #: x, y, half a bar
 
 
 @dataclass(frozen=True)
@@ -59,16 +58,14 @@ def style_of(results: Results, method: str) -> dict[str, Any]:
     place = list(results.methods).index(method)
     return {
         "color": COLOURS[place % len(COLOURS)],
-        "linestyle": LINES[place // len(COLOURS) % len(LINES)],
+        "dashes": LINES[place // len(COLOURS) % len(LINES)],
         "marker": MARKERS[place % len(MARKERS)],
     }
 
 
 def pictures(results: Results) -> list[Picture]:
     """All figures there are numbers for."""
-    import matplotlib as mpl
-
-    with mpl.rc_context(STYLE):
+    with sns.axes_style("whitegrid", THEME), mpl.rc_context(STYLE):
         drawn = (radar(results), against_noise(results), against_cost(results))
         return [picture for picture in drawn if picture is not None]
 
@@ -95,15 +92,12 @@ class _Sheet:
 
     @cached_property
     def figure(self) -> Figure:
-        from matplotlib.figure import Figure
-        from matplotlib.lines import Line2D
-
         rows = math.ceil(len(self.methods) / max(2, int(self.width * self.panels / 1.6)))
         columns = math.ceil(len(self.methods) / rows)
         legend = 0.12 + 0.2 * rows
         figure = Figure(figsize=(self.width * self.panels, self.height + legend))
         styles = [(method, style_of(self.results, method)) for method in self.methods]
-        handles = [Line2D([], [], label=method, markersize=5, **style) for method, style in styles]
+        handles = [Line2D([], [], label=method, **MARK, **style) for method, style in styles]
         figure.legend(handles=handles, loc="lower center", ncols=columns, borderaxespad=0.3)
         return figure
 
@@ -136,7 +130,8 @@ def radar(results: Results) -> Picture | None:
     tops = [max((row[i] for row in shown.values() if row[i] > 0), default=1.0) for i in range(len(axes))]
     labels = [f"{name}\n0 to {show(top, 'percent')}" for (name, _), top in zip(axes, tops, strict=True)]
     methods = [method for method in results.methods if any((method, noise) in shown for noise in noises)]
-    sheet = _Sheet(results, methods, len(noises), 5.0, 4.6, (1.0, 1.0, 0.6, 1.0))
+    aside = 0.1 + 0.052 * max(len(line) for label in labels for line in label.splitlines())  # inches of a wide letter
+    sheet = _Sheet(results, methods, len(noises), 3.0 + 2 * aside, 4.6, (aside, aside, 0.6, 1.0))
     for place, noise in enumerate(noises):
         panel = sheet.panel(place)
         _radar_panel(panel, labels)
@@ -161,8 +156,9 @@ def _radar_axes(results: Results) -> list[tuple[str, Measure]]:
         for dataset, task, metric in measures:
             if metric == FAMILIES[name].main:
                 what = dataset.partition("/")[2] or dataset
-                of = detail(task) or FAMILIES[name].short.lower()
-                kind = f"{of} {FAMILIES[name].short if metric == 'accuracy' else metric_label(metric)}"
+                short = FAMILIES[name].short
+                short = short.lower() if short.capitalize() == short else short  # but not AdamW
+                kind = f"{detail(task) or short} {short if metric == 'accuracy' else metric_label(metric)}"
                 found.append((f"{what}\n{kind}", record_measure(results, dataset, task, metric)))
     return found
 
@@ -193,72 +189,48 @@ def _radar_panel(panel: Axes, labels: Sequence[str]) -> None:
 
 def against_noise(results: Results) -> Picture | None:
     """The primary score over the rate of each kind of noise; needs two rates."""
-    kinds = dict.fromkeys(entry["kind"] for entry in results.noises.values() if entry["kind"])
-    panels = {kind: [label for label, n in results.noises.items() if n["kind"] in (kind, None)] for kind in kinds}
-    panels = {kind: labels for kind, labels in panels.items() if len(labels) > 1}
-    lines = {
-        (kind, method): points
-        for kind, noises in panels.items()
-        for method in results.methods
-        if (points := _rate_points(results, method, noises))
-    }
-    if not lines:
+    scores = _scores(results)
+    scores = scores[scores["at"] == 1]
+    panels = {}
+    for kind in dict.fromkeys(entry["kind"] for entry in results.noises.values() if entry["kind"]):
+        noises = [label for label, entry in results.noises.items() if entry["kind"] in (kind, None)]
+        if len(noises) > 1:
+            panels[kind] = scores[scores["noise"].isin(noises)]
+    methods = [method for method in results.methods if any(method in set(panel["method"]) for panel in panels.values())]
+    if not methods:
         return None
-    methods = [method for method in results.methods if any((kind, method) in lines for kind in panels)]
     sheet = _Sheet(results, methods, len(panels), 5.2, 3.6, (0.6, 0.2, 0.5, 0.15))
-    for place, kind in enumerate(panels):
+    for place, (kind, found) in enumerate(panels.items()):
         panel = sheet.panel(place, xlabel=f"{kind.replace('_', ' ')}, % of pairs", ylabel=_primary_label(results))
-        _draw_lines(panel, results, {method: lines[kind, method] for method in methods if (kind, method) in lines})
+        _against_rate(panel, results, found)
         panel.set_ylim(bottom=0)
     caption = f"{_primary_label(results)} against the share of corrupted pairs.{_bars(results)}"
     return _finish("noise", caption, sheet.figure)
 
 
-def _rate_points(results: Results, method: str, noises: Sequence[str]) -> list[Point]:
-    measure = record_measure(results, *primary(results))
-    score = results.methods[method]["score"]
-    cells = [(results.noises[noise]["rate"], cell(results.of(method, noise), measure, score)) for noise in noises]
-    return [(100 * rate, 100 * one.value, 100 * (one.std or 0)) for rate, one in cells if one.value is not None]
-
-
-def _draw_lines(panel: Axes, results: Results, lines: Mapping[str, Sequence[Point]]) -> None:
-    for method, points in lines.items():
-        x, y, error = zip(*points, strict=True)
-        style = style_of(results, method)
-        panel.plot(x, y, markersize=4, linewidth=1.4, **style)
-        if any(error):
-            panel.vlines(
-                x,
-                [a - e for a, e in zip(y, error, strict=True)],
-                [a + e for a, e in zip(y, error, strict=True)],
-                style["color"],
-                linewidth=1,
-            )
-
-
 def against_cost(results: Results) -> Picture | None:
     """The primary score at every evaluated share of a run against the training FLOPs spent by then."""
-    noises = list(results.noises)
-    curves = {
-        (noise, method): points
-        for noise in noises
-        for method, entry in results.methods.items()
-        if (points := _curve(results, results.of(method, noise), entry["score"]))
-    }
-    if not curves:
+    scores = _scores(results).dropna(subset="flops")
+    if scores.empty:
         return None
-    corners = [(x, y + bar) for points in curves.values() for x, y, bar in points]
-    right, top = (max(values) or 1.0 for values in zip(*corners, strict=True))
+    points = scores.groupby(["noise", "method", "at"]).agg(
+        spent=("flops", "mean"), mean=("score", "mean"), std=("score", "std")
+    )
+    right, top = points["spent"].max() or 1.0, (points["mean"] + points["std"].fillna(0)).max() or 1.0
     size, prefix = scale(right, "flops")
-    methods = [method for method in results.methods if any((noise, method) in curves for noise in noises)]
-    sheet = _Sheet(results, methods, len(noises), 4.7, 3.6, (0.6, 0.15, 0.5, 0.3))
-    for place, noise in enumerate(noises):
-        panel = sheet.panel(place, title=noise)
-        panel.set_xlabel(f"training, {prefix}FLOP, reference run included")
-        panel.set_ylabel(_primary_label(results))
-        lines = {method: curves[noise, method] for method in methods if (noise, method) in curves}
-        _draw_lines(panel, results, {m: [(x / size, y, e) for x, y, e in points] for m, points in lines.items()})
+    methods = [method for method in results.methods if method in set(scores["method"])]
+    sheet = _Sheet(results, methods, len(results.noises), 4.7, 3.6, (0.6, 0.15, 0.5, 0.3))
+    panels = {noise: sheet.panel(place, title=noise) for place, noise in enumerate(results.noises)}
+    for panel in panels.values():
+        panel.set(xlabel=f"training, {prefix}FLOP, reference run included", ylabel=_primary_label(results))
         panel.set(xlim=(0, 1.04 * right / size), ylim=(0, 1.06 * top))
+    for noise, method in ((noise, method) for noise in panels for method in methods):
+        if (noise, method) in points.index:
+            line, style = points.loc[(noise, method)], style_of(results, method)
+            x, y, bar = line["spent"] / size, line["mean"], line["std"]
+            panels[noise].plot(x, y, **MARK, **style)
+            if bar.any():
+                panels[noise].vlines(x, y - bar, y + bar, style["color"], linewidth=1)
     caption = (
         f"{_primary_label(results)} of the weights along each run against what was spent by then. The learning rate "
         "has come down only at the last point, so earlier points are not shorter runs."
@@ -266,22 +238,44 @@ def against_cost(results: Results) -> Picture | None:
     return _finish("cost", caption + _bars(results), sheet.figure)
 
 
-def _curve(results: Results, runs: Sequence[RunResult], score: str) -> list[Point]:
-    """(FLOPs, mean in percent, std in percent) for each share of the budget that was evaluated."""
-    dataset, task, metric = primary(results)
-    found: dict[float, list[tuple[float, float]]] = {}
-    for run in runs:
-        if not run.ledger:
-            continue
-        own, total = run.ledger["flops"], spent(run.ledger, "flops")
+def _scores(results: Results) -> pd.DataFrame:
+    """The primary score of every run at every share `at` of its budget, rates and scores in percent, one line each."""
+    lines = []
+    for run in results.runs:
+        own, total = (run.ledger["flops"], spent(run.ledger, "flops")) if run.ledger else (math.nan, math.nan)
         for at in sorted({key[0] for key in run.records}):
-            record = run.find(dataset, task, metric, score, at)
+            record = run.find(*primary(results), results.methods[run.method]["score"], at)
             if record is not None:
-                found.setdefault(at, []).append((total - own + at * own, record.value))
-    return [
-        (mean([x for x, _ in points]), 100 * mean([y for _, y in points]), 100 * (std([y for _, y in points]) or 0))
-        for _, points in sorted(found.items())
-    ]
+                rate, flops = 100 * results.noises[run.noise]["rate"], total - own + at * own
+                lines.append((run.method, run.noise, rate, at, flops, 100 * record.value))
+    return pd.DataFrame(lines, columns=["method", "noise", "rate", "at", "flops", "score"])
+
+
+def _against_rate(panel: Axes, results: Results, scores: pd.DataFrame) -> None:
+    """Means over seeds as a line for each method, with a bar of one standard deviation where there are two.
+
+    The cost figure has a line for each method *and* noise. Seaborn takes a second longer for those of a large suite, so
+    matplotlib draws them.
+    """
+    styles = {method: style_of(results, method) for method in results.methods if method in set(scores["method"])}
+    sns.lineplot(
+        scores,
+        x="rate",
+        y="score",
+        hue="method",
+        style="method",
+        hue_order=list(styles),
+        style_order=list(styles),
+        palette={method: style["color"] for method, style in styles.items()},
+        dashes={method: style["dashes"] for method, style in styles.items()},
+        markers={method: style["marker"] for method, style in styles.items()},
+        errorbar="sd",
+        err_style="bars",
+        err_kws={"elinewidth": 1},
+        legend=False,
+        ax=panel,
+        **MARK,
+    )
 
 
 def _primary_label(results: Results) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from reports.table import Cell, Column, Table, marks, words
 
+WIDTH = 130  #: letters beside each other, scaled down to the width of a page, that can still be read
 _ESCAPES = {
     "\\": r"\textbackslash{}",
     "_": r"\_",
@@ -42,15 +45,56 @@ def escape(text: str) -> str:
 
 
 def table_latex(table: Table) -> str:
-    """A `table` environment. Needs booktabs and graphicx; a table wider than the text is scaled down to it."""
-    columns = table.columns
-    heads = table.heads()
+    """A `table` environment. Needs booktabs and graphicx.
+
+    A table wider than the text is broken between its headings into blocks below each other, and a block that is still
+    wider is scaled down.
+    """
     lines = [
         r"\begin{table}[htbp]",
         r"\centering",
         rf"\caption{{{escape(_caption(table))}}}",
         rf"\label{{tab:{table.name}}}",
         r"\smallskip",
+        "\n\\par\\medskip\n".join(_tabular(block) for block in _blocks(table)),
+        *_notes(table),
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _blocks(table: Table) -> list[Table]:
+    """The same rows under fewer headings: as few blocks as can be read, about equally wide, by counting letters."""
+    places: list[range] = []
+    widths: list[int] = []
+    for name, count in table.heads():
+        start = places[-1].stop if places else 0
+        places.append(range(start, start + count))
+        widths.append(2 + max(len(name), sum(_width(table, place) for place in places[-1])))
+    room = WIDTH - max((len(row.label) for row in table.rows), default=0)
+    total = sum(widths)
+    blocks: dict[int, list[int]] = {}
+    for i, width in enumerate(widths):
+        middle = (sum(widths[:i]) + width / 2) / total
+        blocks.setdefault(int(middle * math.ceil(total / room)), []).extend(places[i])
+    return [_only(table, block) for block in blocks.values()]
+
+
+def _width(table: Table, place: int) -> int:
+    column = table.columns[place]
+    cells = [" ".join(words(row.cells[place], column, table.full)) for row in table.rows]
+    return 2 + max(map(len, [column.label, *cells]))
+
+
+def _only(table: Table, places: Sequence[int]) -> Table:
+    rows = (replace(row, cells=tuple(row.cells[place] for place in places)) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[place] for place in places), rows=tuple(rows))
+
+
+def _tabular(table: Table) -> str:
+    columns = table.columns
+    heads = table.heads()
+    lines = [
         r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%",
         rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
         r"\toprule",
@@ -66,8 +110,7 @@ def table_latex(table: Table) -> str:
         for row in rows:
             cells = [_cell(cell, column, table.full) for cell, column in zip(row.cells, columns, strict=True)]
             lines.append(" & ".join([escape(row.label), *cells]) + r" \\")
-    lines += [r"\bottomrule", r"\end{tabular}}", *_notes(table), r"\end{table}"]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}"])
 
 
 def _caption(table: Table) -> str:

@@ -12,11 +12,17 @@ from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 
+import matplotlib
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from bench.store import Store
+from reports import figures
 from reports.csv import RECORD_COLUMNS, records_csv, table_csv
-from reports.figures import COLOURS, LINES, pictures, style_of
+from reports.figures import COLOURS, LINES, Picture, pictures, style_of
 from reports.html import page
 from reports.latex import document, escape, table_latex
 from reports.results import load
@@ -201,5 +207,62 @@ def test_figures_without_their_numbers_are_left_out(tmp_path: Path, stores: obje
 def test_methods_look_different_in_figures(three: Store) -> None:
     results = load(SUITE, three)
     styles = [style_of(results, method) for method in results.methods]
-    assert len({(style["color"], style["linestyle"]) for style in styles}) == len(styles)
+    assert len({(style["color"], style["dashes"]) for style in styles}) == len(styles)
     assert len(set(COLOURS)) * len(LINES) >= 30
+
+
+@pytest.fixture
+def sheets(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
+    """Figures as they are handed over to be written."""
+    found: dict[str, Figure] = {}
+    finish = figures._finish
+
+    def keep(name: str, caption: str, figure: Figure) -> Picture:
+        found[name] = figure
+        return finish(name, caption, figure)
+
+    monkeypatch.setattr(figures, "_finish", keep)
+    return found
+
+
+def test_no_word_of_a_figure_is_cut_off(three: Store, sheets: dict[str, Figure]) -> None:
+    pictures(load(SUITE, three))
+    assert set(sheets) == {"radar", "noise", "cost"}
+    for figure in sheets.values():
+        canvas = FigureCanvasAgg(figure)
+        beside = {tick for axes in figure.axes for tick in (*axes.get_xticklabels(), *axes.get_yticklabels())}
+        for text in set(figure.findobj(Text)) - beside:  # the last tick may lie beyond the axis, where it is not drawn
+            if text.get_text().strip():
+                box = text.get_window_extent(canvas.get_renderer())
+                assert 0 <= box.x0 < box.x1 <= figure.bbox.x1, text
+                assert 0 <= box.y0 < box.y1 <= figure.bbox.y1, text
+    assert any("subgroup linear probe" in text.get_text() for text in sheets["radar"].findobj(Text))
+
+
+def test_both_line_figures_show_means_and_look_alike(three: Store, sheets: dict[str, Figure]) -> None:
+    before = dict(matplotlib.rcParams)
+    pictures(load(SUITE, three))
+    assert dict(matplotlib.rcParams) == before
+    results = load(SUITE, three)
+    (table,) = [table for table in tables(results) if table.name == "zero_shot"]
+    for place, noise in enumerate(results.noises):
+        for method in results.methods:
+            (row, *_) = [row for row in table.rows if row.method == method and row.group == noise]
+            style = style_of(results, method)
+            for name, panel, point in (("noise", 0, place), ("cost", place, -1)):
+                axes = sheets[name].axes[panel]
+                lines = [line for line in axes.lines if line.get_marker() == style["marker"]]
+                (line,) = [line for line in lines if line.get_color() == style["color"]]
+                assert line.get_ydata()[point] == pytest.approx(100 * row.cells[0].value)
+    bars = [bar for bar in sheets["noise"].axes[0].collections if isinstance(bar, LineCollection)]
+    (row, *_) = [row for row in table.rows if row.method == "clip"]
+    low, high = bars[0].get_segments()[0][:, 1]
+    assert (high - low) / 2 == pytest.approx(100 * row.cells[0].std)
+
+
+def test_a_wide_latex_table_is_broken_between_headings(three: Store) -> None:
+    (table,) = [table for table in tables(load(SUITE, three)) if table.name == "retrieval"]
+    text = table_latex(table)
+    assert text.count(r"\begin{tabular}{lrrrrrrrr}") == 2
+    assert text.count(r"\begin{table}") == text.count(r"\caption") == 1
+    assert text.count("sogclr & ") == 2 * 2
