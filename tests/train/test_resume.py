@@ -89,7 +89,7 @@ def logged(results: Path, lines: int) -> bool:
 
 
 MOMENTS: dict[str, Callable[[Path], bool]] = {
-    "in training, past a checkpoint": lambda results: logged(results, 3),
+    "in training, past a checkpoint": lambda results: logged(results, 3) and exists(results, "checkpoint.pt"),
     "between weights and ledger": lambda results: exists(results, "weights-100.safetensors"),
     "in evaluation": lambda results: exists(results, "evaluations/*"),
 }
