@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -33,15 +34,15 @@ def _log_variance(head: nn.Linear, features: Tensor) -> Tensor:
     return out
 
 
-class ImageHead(nn.Module):
+class ImageHead(nn.Module, abc.ABC):
     """Image -> Gaussian. `cells` is the number of parts of an image that can be masked."""
 
     cells: int
     drops_patches: bool  #: a masked image costs less than a whole one
 
+    @abc.abstractmethod
     def forward(self, towers: Towers, images: Tensor, kept: Tensor | None = None) -> Gaussian:
         """`kept`: [k] cells to keep of every image, on the CPU; None keeps all."""
-        raise NotImplementedError
 
 
 class TokenImageHead(ImageHead):
