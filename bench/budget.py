@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench.data.order import steps_per_epoch
 from bench.errors import UserError
+from bench.optimiser import set_trainable
 from bench.towers import OpenClipTowers
 from methods.protocol import Batch, Clock, Method, Phase, Rows
 
@@ -87,18 +88,6 @@ def _split(total: int, shares: Sequence[float]) -> list[int]:
     for i in by_remainder[: total - sum(counts)]:
         counts[i] += 1
     return counts
-
-
-def set_trainable(method: Method, towers: nn.Module, phase: Phase) -> None:
-    """Freeze what the phase does not train. A tower with nothing to train goes to eval mode, its BatchNorm frozen."""
-    for prefix, module in (("towers", towers), ("method", method)):
-        assert isinstance(module, nn.Module)
-        for name, parameter in module.named_parameters():
-            parameter.requires_grad_(phase.trainable(f"{prefix}.{name}"))
-        module.train()
-    for tower in (towers.visual, towers.text):
-        assert isinstance(tower, nn.Module)
-        tower.train(any(parameter.requires_grad for parameter in tower.parameters()))
 
 
 def count_step_flops(method: Method, towers: OpenClipTowers, batch: int, image_size: int) -> dict[str, int]:

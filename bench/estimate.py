@@ -50,11 +50,14 @@ def estimate(planned: Sequence[Planned], store: Store) -> Estimate:
             seconds = time_steps(first, TIMED_STEPS)
         rate = statistics.mean(todo[0].resolved.step_flops[name] / spent for name, spent in seconds.items())
         evaluation, source = None, f"{TIMED_STEPS} timed steps of {first.label}"
-    return Estimate(len(todo), flops / rate, evaluation, sum(_disk(one) for one in todo), source)
+    return Estimate(len(todo), flops / rate, evaluation, _disk(todo[0]) * len(todo), source)
 
 
 def _disk(one: Planned) -> int:
-    """Kept weights, and a checkpoint with AdamW's two moments. Features are deleted when a run is evaluated."""
+    """Bytes that one run of a suite keeps: weights, and a checkpoint with AdamW's two moments.
+
+    All runs of a suite have the same towers. Features are deleted when a run is evaluated.
+    """
     towers, _ = build(one.run)
     weights: int = sum(x.numel() * x.element_size() for x in towers.state_dict().values())
     return weights * (len(SNAPSHOTS) + 1 + 3)

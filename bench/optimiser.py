@@ -20,6 +20,18 @@ def named_parameters(method: Method, towers: nn.Module) -> Iterator[tuple[str, n
             yield f"{prefix}.{name}", parameter
 
 
+def set_trainable(method: Method, towers: nn.Module, phase: Phase) -> None:
+    """Freeze what the phase does not train. A tower with nothing to train goes to eval mode, its BatchNorm frozen."""
+    assert isinstance(method, nn.Module)
+    for name, parameter in named_parameters(method, towers):
+        parameter.requires_grad_(phase.trainable(name))
+    towers.train()
+    method.train()
+    for tower in (towers.visual, towers.text):
+        assert isinstance(tower, nn.Module)
+        tower.train(any(parameter.requires_grad for parameter in tower.parameters()))
+
+
 def make_optimiser(method: Method, towers: nn.Module, phase: Phase, train: TrainSettings) -> torch.optim.AdamW:
     """AdamW over what the phase trains. Only weights with two or more dimensions decay (open_clip's rule)."""
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bench import data, discovery
+from bench import discovery
 from bench.settings import MethodEntry
 from bench.suite import Suite, noise_label
 
@@ -24,17 +24,14 @@ def build(suite: Suite, planned: Sequence[Planned], last: Mapping[str, Any] | No
     Evaluation sets are loaded to be described, unless the `last` plan describes the same ones.
     """
     from bench.evaluate import PROTOCOL, EvaluationPlan
-    from bench.run import training_pairs
-    from methods.protocol import Facts
+    from bench.run import facts_of, training_pairs
 
     pairs = training_pairs(planned[0].run)
     by_key = {item.run.key: item for item in planned}
     family = suite.data.name
-    same = last is not None and (last.get("suite_hash"), last.get("protocol")) == (suite.hash, PROTOCOL)
-    sets = (
-        last["datasets"] if last and same else EvaluationPlan(family, suite.data.size, suite.evaluate.tasks).datasets()
-    )
-    facts = Facts(len(pairs), suite.train.batch, suite.towers.dim, suite.seeds[0], data.synonyms(family))
+    sets = EvaluationPlan(family, suite.data.size, suite.evaluate.tasks)
+    known = last is not None and (last.get("suite_hash"), last.get("protocol")) == (suite.hash, PROTOCOL)
+    facts = facts_of(planned[0].run)
     return {
         "suite": suite.name,
         "description": suite.description,
@@ -60,7 +57,7 @@ def build(suite: Suite, planned: Sequence[Planned], last: Mapping[str, Any] | No
             for run in suite.cells()
         ],
         "protocol": PROTOCOL,
-        "datasets": sets,
+        "datasets": last["datasets"] if last and known else sets.datasets(),
         "settings": {
             "towers": suite.towers.model_dump(mode="json"),
             "train": suite.train.model_dump(mode="json"),

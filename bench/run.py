@@ -85,15 +85,20 @@ def _vocabulary(name: str, image_size: int, tokens: int, context_length: int) ->
     return SmallVocabulary(texts, tokens, context_length)
 
 
+def facts_of(run: Run) -> Facts:
+    """What the run's method may know of it."""
+    rows = len(training_pairs(run))
+    return Facts(rows, run.train.batch, run.towers.dim, run.seed, data.synonyms(run.data.name))
+
+
 def build(run: Run) -> tuple[OpenClipTowers, Method]:
     """Fresh towers and method, drawn from the run's seed alone."""
-    spec, pairs = run.towers, training_pairs(run)
+    spec = run.towers
     vocabulary = _vocabulary(run.data.name, run.data.size, spec.vocabulary, TEXT_TOWERS[spec.text]["context_length"])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(run.seed, "initialisation").initial_seed())
         towers = build_towers(spec.image, spec.text, spec.dim, vocabulary, run.data.size, run.train.bn_group)
-        facts = Facts(len(pairs), run.train.batch, spec.dim, run.seed, data.synonyms(run.data.name))
-        method = discovery.make(run.method, None, run.config, facts)
+        method = discovery.make(run.method, None, run.config, facts_of(run))
     return towers, method
 
 

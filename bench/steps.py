@@ -12,6 +12,7 @@ import torch
 from bench import discovery
 from bench.budget import Resolved, count_step_flops, resolve
 from bench.data.noise import NoiseManifest
+from bench.data.order import steps_per_epoch
 from bench.device import device
 from bench.environment import environment
 from bench.errors import UserError
@@ -44,10 +45,10 @@ def plan(runs: list[Run], store: Store) -> list[Planned]:
         ids[run.key] = identity
         known = store.run(identity).settings().get("resolved")
         if known is None:
-            phases, flops = prices.setdefault(_cost_key(run), ((), {}))
-            if not phases:
-                phases, flops = prices[_cost_key(run)] = _price(run)
-            resolved = _resolve(run, phases, flops, seconds)
+            key = _cost_key(run)
+            if key not in prices:
+                prices[key] = _price(run)
+            resolved = _resolve(run, *prices[key], seconds)
         else:
             resolved = Resolved.from_json(known)
         planned.append(Planned(run, identity, reference, resolved))
@@ -96,7 +97,7 @@ def time_steps(run: Run, steps: int) -> dict[str, float]:
     """Median seconds of a real step of each phase, from `steps` of each; the first quarter is not counted."""
     phases, flops = _price(run)
     lengths = tuple((phase.name, steps) for phase in phases)
-    trial = Resolved(lengths, flops, run.train.batch, len(training_pairs(run)) // run.train.batch)
+    trial = Resolved(lengths, flops, run.train.batch, steps_per_epoch(len(training_pairs(run)), run.train.batch))
     rates: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         job = make_job(run, trial, Store(Path(folder)).run("calibration"), None, available_device())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor, nn
 
 import bench.vision  # noqa: F401  before open_clip, which imports torchvision
@@ -18,20 +18,19 @@ from bench.tower_configs import IMAGE_TOWERS, TEXT_TOWERS
 _MEAN = torch.tensor([0.48145466, 0.4578275, 0.40821073])  # the statistics CLIP was trained with
 _STD = torch.tensor([0.26862954, 0.26130258, 0.27577711])
 
-PAD, UNKNOWN, START, END = "<pad>", "<unk>", "<start>", "<end>"
+PAD, UNKNOWN = "<pad>", "<unk>"
 
 
 class SmallVocabulary:
     """Byte-pair tokens learned from the training texts: a 49,408-word table would be most of a tiny model.
 
-    END has the largest id, because open_clip's text tower reads out at the arg max of the ids.
+    The end token has the largest id, because open_clip's text tower reads out at the arg max of the ids.
     """
 
     def __init__(self, texts: list[str], size: int, context_length: int) -> None:
         tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
         tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()])
-        tokenizer.decoder = decoders.Metaspace()
         trainer = trainers.BpeTrainer(vocab_size=size - 2, special_tokens=[PAD, UNKNOWN], show_progress=False)
         tokenizer.train_from_iterator(sorted(set(texts)), trainer)
         self._tokenizer = tokenizer
@@ -41,7 +40,7 @@ class SmallVocabulary:
         self._rows: dict[str, list[int]] = {}
 
     def __call__(self, texts: list[str]) -> Tensor:
-        """n strings -> [n, context_length] int64; a long text loses its tail, never its END."""
+        """n strings -> [n, context_length] int64; a long text loses its tail, never its end token."""
         new = [text for text in dict.fromkeys(texts) if text not in self._rows]
         for text, encoding in zip(new, self._tokenizer.encode_batch(new), strict=True):
             ids = [self.start, *encoding.ids[: self.context_length - 2], self.end]

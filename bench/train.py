@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from bench.batchnorm import grouped_norms, record_statistics
-from bench.budget import Ledger, Resolved, set_trainable
+from bench.budget import Ledger, Resolved
 from bench.checkpoint import load_checkpoint, save_checkpoint, save_weights
 from bench.environment import peak_memory
 from bench.loader import Loader
-from bench.optimiser import make_optimiser, named_parameters, set_learning_rate
+from bench.optimiser import make_optimiser, named_parameters, set_learning_rate, set_trainable
 from bench.parallel import Group
 from bench.settings import TrainSettings
 from bench.store import RunStore
