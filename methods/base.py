@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from methods.protocol import About, Batch, Clock, Cost, Facts, Phase, Rows, Tensors, Towers
+from methods.protocol import (
+    About,
+    Batch,
+    Clock,
+    Cost,
+    Diagnostic,
+    Facts,
+    Identity,
+    Phase,
+    Rows,
+    Tensors,
+    Towers,
+)
 
 Presets = Mapping[str, Mapping[str, Any]]
 BLOCK = 32  #: anchors that share one random stream; ranks and tiles hold whole blocks
@@ -27,6 +39,9 @@ class Adapter(nn.Module):
     reference: ClassVar[str | None] = None
     whole_batch: ClassVar[bool] = False
     score: ClassVar[str] = "cosine"
+    monitored: ClassVar[str] = "loss"
+    identities: ClassVar[tuple[Identity, ...]] = ()
+    known_failures: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, config: Any, facts: Facts) -> None:
         super().__init__()
@@ -63,6 +78,9 @@ class Adapter(nn.Module):
 
     def monitor(self, z: Tensors, observed: Tensors) -> Mapping[str, float]:
         return {}
+
+    def diagnostics(self, z: Tensors, observed: Tensors) -> tuple[Diagnostic, ...]:
+        return ()
 
     def after_step(self, clock: Clock) -> None:
         """Clamps and schedules of own scalars."""
@@ -115,6 +133,21 @@ class LogitScale(nn.Module):
             self.rho.clamp_(0.0, math.log(100.0))
 
 
+class Contrastive(RowWise):
+    """A row-wise loss on logits a <v_i, t_j>, with CLIP's scale a: read from the config, clamped after every step."""
+
+    def __init__(self, config: Any, facts: Facts) -> None:
+        super().__init__(config, facts)
+        self.scale = LogitScale(getattr(config, "temperature", 0.07), getattr(config, "learnable_scale", True))
+
+    def logits(self, z: Tensors, anchors: slice) -> Iterator[tuple[Tensor, Tensor]]:
+        """As `directions`, at this method's scale."""
+        return directions(z, self.scale(), anchors)
+
+    def after_step(self, clock: Clock) -> None:
+        self.scale.clamp_()
+
+
 def check(config: object, name: str, ok: bool, allowed: str) -> None:
     """Refuse a hyper-parameter: ValueError naming the field, its value and what is allowed."""
     if not ok:
@@ -137,6 +170,13 @@ def similarities(anchors: Tensor, candidates: Tensor) -> Tensor:
     return wide(anchors) @ wide(candidates).T
 
 
+def directions(z: Tensors, scale: Tensor, anchors: slice) -> Iterator[tuple[Tensor, Tensor]]:
+    """For these rows as image anchors, then as text anchors: logits scale * s [n, B], own partner's column [n]."""
+    own = torch.arange(anchors.start, anchors.stop, device=z["image"].device)
+    for anchor, candidate in (("image", "text"), ("text", "image")):
+        yield scale * similarities(z[anchor][anchors], z[candidate]), own
+
+
 def info_nce(
     z: Tensors, scale: Tensor, anchors: slice, image_labels: Tensor | None = None, text_labels: Tensor | None = None
 ) -> Tensor:
@@ -144,15 +184,11 @@ def info_nce(
 
     Labels are [B] positions in the global batch, one for each image and each text; default: its own partner.
     """
-    total = z["image"].shape[0]
-    own = torch.arange(anchors.start, anchors.stop, device=z["image"].device)
-    image_targets = own if image_labels is None else image_labels[anchors]
-    text_targets = own if text_labels is None else text_labels[anchors]
-    by_image = scale * similarities(z["image"][anchors], z["text"])
-    by_text = scale * similarities(z["text"][anchors], z["image"])
-    losses = F.cross_entropy(by_image, image_targets, reduction="sum")
-    losses = losses + F.cross_entropy(by_text, text_targets, reduction="sum")
-    return losses / (2 * total)
+    losses = scale.new_zeros(())
+    for (logits, own), labels in zip(directions(z, scale, anchors), (image_labels, text_labels), strict=True):
+        targets = own if labels is None else labels[anchors]
+        losses = losses + F.cross_entropy(logits, targets, reduction="sum")
+    return losses / (2 * z["image"].shape[0])
 
 
 def pair_decisions(logits: Tensor, anchors: slice) -> Tensor:

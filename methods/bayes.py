@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from methods.base import BLOCK, LogitScale, Presets, RowWise, blocks, check, check_scale, similarities, spans, stream
-from methods.protocol import About, Batch, Clock, Facts, Tensors
+from methods.base import BLOCK, Contrastive, Presets, blocks, check, check_scale, similarities, spans, stream
+from methods.protocol import About, Batch, Facts, Tensors
 
 DIRECTIONS = (("image", "text"), ("text", "image"))
 
@@ -54,7 +54,7 @@ def _log(value: float) -> float:
     return math.log(value) if value > 0 else -math.inf
 
 
-class Bayes(RowWise):
+class Bayes(Contrastive):
     """L = 1/2 mean_i [LSE_j(ln w_ij + l_ij) - ln w_ii - l_ii] in both directions, w sampled and detached."""
 
     name = "bayes"
@@ -84,7 +84,6 @@ class Bayes(RowWise):
 
     def __init__(self, config: Any, facts: Facts) -> None:
         super().__init__(config, facts)
-        self.scale = LogitScale(config.temperature, config.learnable_scale)
         if config.ema_u is not None:
             self.register_buffer("seen", torch.zeros(facts.rows, dtype=torch.bool))
             self.register_buffer("log_u_image", torch.zeros(facts.rows))
@@ -114,9 +113,6 @@ class Bayes(RowWise):
         by_image = self._direction(z["image"][anchors], z["text"], observed["image"], anchors)
         by_text = self._direction(z["text"][anchors], z["image"], observed["text"], anchors)
         return {"weighted_contrastive": (by_image + by_text) / (2 * total)}
-
-    def after_step(self, clock: Clock) -> None:
-        self.scale.clamp_()
 
     def _direction(self, anchors: Tensor, candidates: Tensor, log_w: Tensor, tile: slice) -> Tensor:
         weighted: Tensor = log_w + self.scale() * similarities(anchors, candidates)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from methods.base import LogitScale, Presets, RowWise, check_scale, info_nce
-from methods.protocol import About, Clock, Facts, Tensors
+from methods.base import Contrastive, Presets, check_scale, info_nce
+from methods.protocol import About, Tensors
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class ClipConfig:
         check_scale(self)
 
 
-class Clip(RowWise):
+class Clip(Contrastive):
     """L = 1/2 [CE(l, id) + CE(l^T, id)], l_ij = e^rho <v_i, t_j>."""
 
     name = "clip"
@@ -44,13 +44,6 @@ class Clip(RowWise):
     Config = ClipConfig
     presets: ClassVar[Presets] = {"paper": {}}
 
-    def __init__(self, config: Any, facts: Facts) -> None:
-        super().__init__(config, facts)
-        self.scale = LogitScale(config.temperature, config.learnable_scale)
-
     def loss(self, z: Tensors, observed: Tensors, anchors: slice) -> Tensors:
         # Some papers print the sum of the two directions; every official code takes their mean.
         return {"contrastive": info_nce(z, self.scale(), anchors)}
-
-    def after_step(self, clock: Clock) -> None:
-        self.scale.clamp_()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 
-from methods.base import LogitScale, Presets, RowWise, check, check_scale, info_nce, portion, stream
-from methods.protocol import About, Batch, Clock, Facts, Tensors
+from methods.base import Contrastive, Presets, check, check_scale, info_nce, portion, stream
+from methods.protocol import About, Batch, Tensors
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class LabelPermutationConfig:
         check_scale(self)
 
 
-class LabelPermutation(RowWise):
+class LabelPermutation(Contrastive):
     """CLIP on labels y: y permutes a random floor(gamma B) of the rows and is the identity elsewhere."""
 
     name = "label_permutation"
@@ -50,10 +50,6 @@ class LabelPermutation(RowWise):
     Config = LabelPermutationConfig
     presets: ClassVar[Presets] = {"paper": {"gamma": 0.1}}
 
-    def __init__(self, config: Any, facts: Facts) -> None:
-        super().__init__(config, facts)
-        self.scale = LogitScale(config.temperature, config.learnable_scale)
-
     def observe(self, z: Tensors, batch: Batch) -> Tensors:
         total, device = z["image"].shape[0], z["image"].device
         draws = stream(self.facts.seed, "label_permutation", batch.clock.step)
@@ -66,6 +62,3 @@ class LabelPermutation(RowWise):
     def loss(self, z: Tensors, observed: Tensors, anchors: slice) -> Tensors:
         labels = observed["image_labels"], observed["text_labels"]
         return {"contrastive": info_nce(z, self.scale(), anchors, *labels)}
-
-    def after_step(self, clock: Clock) -> None:
-        self.scale.clamp_()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
-from methods.base import LogitScale, Presets, RowWise, check, check_scale, info_nce, portion, stream
-from methods.protocol import About, Batch, Clock, Facts, Tensors
+from methods.base import Contrastive, Presets, check, check_scale, info_nce, portion, stream
+from methods.protocol import About, Batch, Tensors
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class LabelReselectionConfig:
         check_scale(self)
 
 
-class LabelReselection(RowWise):
+class LabelReselection(Contrastive):
     """CLIP on labels y: y_i ~ Uniform{0..B-1} on a random floor(gamma B) of the rows, the identity elsewhere."""
 
     name = "label_reselection"
@@ -46,10 +46,6 @@ class LabelReselection(RowWise):
     Config = LabelReselectionConfig
     presets: ClassVar[Presets] = {"paper": {"gamma": 0.1}}
 
-    def __init__(self, config: Any, facts: Facts) -> None:
-        super().__init__(config, facts)
-        self.scale = LogitScale(config.temperature, config.learnable_scale)
-
     def observe(self, z: Tensors, batch: Batch) -> Tensors:
         total = z["image"].shape[0]
         draws = stream(self.facts.seed, "label_reselection", batch.clock.step)
@@ -61,6 +57,3 @@ class LabelReselection(RowWise):
 
     def loss(self, z: Tensors, observed: Tensors, anchors: slice) -> Tensors:
         return {"contrastive": info_nce(z, self.scale(), anchors, observed["labels"], observed["labels"])}
-
-    def after_step(self, clock: Clock) -> None:
-        self.scale.clamp_()

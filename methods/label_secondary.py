@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 
-from methods.base import LogitScale, Presets, RowWise, check, check_scale, info_nce, stream
-from methods.protocol import About, Batch, Clock, Facts, Tensors
+from methods.base import Contrastive, Presets, check, check_scale, info_nce, stream
+from methods.protocol import About, Batch, Tensors
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class LabelSecondaryConfig:
         check_scale(self)
 
 
-class LabelSecondary(RowWise):
+class LabelSecondary(Contrastive):
     """L = (1 - gamma) CLIP(id) + gamma CLIP(y), y drawn anew at every step."""
 
     name = "label_secondary"
@@ -55,10 +55,6 @@ class LabelSecondary(RowWise):
     Config = LabelSecondaryConfig
     presets: ClassVar[Presets] = {"paper": {"gamma": 0.1}}
 
-    def __init__(self, config: Any, facts: Facts) -> None:
-        super().__init__(config, facts)
-        self.scale = LogitScale(config.temperature, config.learnable_scale)
-
     def observe(self, z: Tensors, batch: Batch) -> Tensors:
         total = z["image"].shape[0]
         draws = stream(self.facts.seed, "label_secondary", batch.clock.step)
@@ -76,6 +72,3 @@ class LabelSecondary(RowWise):
             "contrastive": kept * info_nce(z, self.scale(), anchors),
             "secondary": gamma * info_nce(z, self.scale(), anchors, labels, labels),
         }
-
-    def after_step(self, clock: Clock) -> None:
-        self.scale.clamp_()

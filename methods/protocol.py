@@ -102,6 +102,31 @@ class Phase:
     trainable: Callable[[str], bool] = lambda _: True
 
 
+@dataclass(frozen=True)
+class Identity:
+    """A claim about any batch: with `config`, the loss is `factor` times another method's. `bench check` tests it."""
+
+    claim: str  #: one line, as printed by `bench check`
+    equals: str  #: the other method's name
+    config: Mapping[str, Any]  #: hyper-parameters of this method under which it holds
+    other: Mapping[str, Any] = field(default_factory=dict)  #: hyper-parameters of the other one
+    factor: float = 1.0
+    gradient_only: bool = False  #: the gradients agree, the values need not
+    phase: str = ""  #: of this method; "" is its last
+    rtol: float = 1e-9  #: in fp64
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """What a method learned besides the towers, as sets of numbers; the report draws their distributions."""
+
+    name: str  #: an identifier, unique within the method
+    title: str  #: one line above the figure
+    axis: str  #: what the numbers are, with unit
+    series: Mapping[str, Tensor]  #: legend -> 1-D numbers
+    log: bool = False  #: the numbers are positive and span magnitudes
+
+
 class Towers(Protocol):
     """The two encoders. `visual` and `text` are modules whose parameters a method may freeze or extend."""
 
@@ -131,6 +156,9 @@ class Method(Protocol):
     reference: ClassVar[str | None]  #: the method whose run it starts from (trained once, shared, charged)
     whole_batch: ClassVar[bool]  #: its loss needs all B anchors at once
     score: ClassVar[str]  #: the main score at evaluation, "cosine" or "csd"
+    monitored: ClassVar[str]  #: "loss", or the number of `monitor` that training lowers where the loss is a surrogate
+    identities: ClassVar[tuple[Identity, ...]]  #: claims that `bench check` tests
+    known_failures: ClassVar[Mapping[str, str]]  #: check of `bench check` -> why this method cannot pass it
     extra_views: int  #: augmented views beyond the first
 
     def prepare(self, towers: Towers) -> None:
@@ -159,6 +187,9 @@ class Method(Protocol):
 
     def monitor(self, z: Tensors, observed: Tensors) -> Mapping[str, float]:
         """Numbers to log beside the terms; no gradient."""
+
+    def diagnostics(self, z: Tensors, observed: Tensors) -> tuple[Diagnostic, ...]:
+        """What there is to see at the end of training, from the last step's batch and the state; no gradient."""
 
     def after_step(self, clock: Clock) -> None:
         """Called after every optimiser step: clamps and schedules of own scalars."""

@@ -1,0 +1,53 @@
+"""Literal values of other implementations, most of them executed official code, that adapters must reproduce.
+
+`values.json` holds inputs and outputs. Beside this file there is one module for each method that has any; its
+`cases()` say how the adapter comes to each value. What no adapter offers stands in `not_offered.json` with its reason.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One value of an adapter beside the one it should have."""
+
+    what: str  #: "loss", "gradient of image"
+    found: Tensor | float
+    expected: Any  #: a number or nested lists of numbers, as in values.json
+    rtol: float = 1e-9
+    atol: float = 1e-12
+
+
+@dataclass(frozen=True)
+class Case:
+    """One entry of values.json that an adapter reproduces."""
+
+    path: str  #: keys and list positions down to it, "clip/cases/0/out/A"; all values below it are compared
+    compare: Callable[[], Iterable[Comparison]]
+
+
+@functools.cache
+def values() -> dict[str, Any]:
+    """values.json; not to be changed."""
+    found: dict[str, Any] = json.loads((FOLDER / "values.json").read_text(encoding="utf-8"))
+    return found
+
+
+def cases(method: str) -> Iterator[Case]:
+    """The cases of a method; none where it has no module here."""
+    name = f"{__name__}.{method}"
+    if importlib.util.find_spec(name) is not None:
+        yield from importlib.import_module(name).cases()
