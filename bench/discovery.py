@@ -60,6 +60,11 @@ def add_plugin(path: str | Path) -> str:
     return name
 
 
+def plugins() -> list[str]:
+    """The files given to `add_plugin`, for another process."""
+    return [str(place.path) for place in _plugins.values()]
+
+
 def forget() -> None:
     """Look for methods anew: the files, entry points or plugins have changed."""
     _sources.cache_clear()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.device import device
-from bench.launch.local import is_complete
+from bench.launch.work import is_complete
 from bench.run import Planned, build
 from bench.settings import SNAPSHOTS
 from bench.steps import time_steps

@@ -18,6 +18,7 @@ class Group:
 
     rank: int = 0
     world: int = 1
+    members: dist.ProcessGroup | None = None  #: these ranks; None: all that torch.distributed was initialised with
 
     def share(self, batch: int) -> slice:
         """The consecutive global rows this rank encodes. Raises ValueError if the ranks' shares are not equal."""
@@ -31,13 +32,13 @@ class Group:
         if self.world == 1:
             return x
         parts = [torch.empty_like(x) for _ in range(self.world)]
-        dist.all_gather(parts, x.contiguous())
+        dist.all_gather(parts, x.contiguous(), group=self.members)
         return torch.cat(parts)
 
     def sum_(self, x: Tensor) -> Tensor:
         """Sum over ranks, in place; the same bits on every rank."""
         if self.world > 1:
-            dist.all_reduce(x)
+            dist.all_reduce(x, group=self.members)
         return x
 
     def any(self, flag: bool, device: torch.device) -> bool:

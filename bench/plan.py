@@ -13,13 +13,16 @@ from bench.suite import Suite, noise_label
 if TYPE_CHECKING:
     from bench.data.noise import NoiseManifest
     from bench.run import Planned
+    from bench.tune import Choice
     from methods.protocol import Facts
 
 PRIMARY = {"dataset": "{family}/iid", "task": "zero_shot/concept", "metric": "top1"}
 
 
-def build(suite: Suite, planned: Sequence[Planned], last: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The plan of a whole suite from all its runs, selections aside.
+def build(
+    suite: Suite, planned: Sequence[Planned], choices: Mapping[str, Choice], last: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The plan of a whole suite from all its runs, selections aside, with what its trials came to by label.
 
     Evaluation sets are loaded to be described, unless the `last` plan describes the same ones.
     """
@@ -52,6 +55,7 @@ def build(suite: Suite, planned: Sequence[Planned], last: Mapping[str, Any] | No
             for rate in suite.noise.rates
         ],
         "seeds": list(suite.seeds),
+        "tuning": _tuning(suite, choices),
         "cells": [
             {"method": run.label, "noise": run.noise_label, "seed": run.seed, **_cell(by_key[run.key])}
             for run in suite.cells()
@@ -64,6 +68,14 @@ def build(suite: Suite, planned: Sequence[Planned], last: Mapping[str, Any] | No
             "evaluate": suite.evaluate.model_dump(mode="json"),
         },
     }
+
+
+def _tuning(suite: Suite, choices: Mapping[str, Choice]) -> dict[str, Any] | None:
+    """None where a suite tunes nothing."""
+    if suite.tune is None:
+        return None
+    found = {entry.label: choices[entry.label].to_json() for entry in suite.methods if entry.label in choices}
+    return {**suite.tune.model_dump(mode="json"), "methods": found}
 
 
 def _method(suite: Suite, entry: MethodEntry, facts: Facts) -> dict[str, Any]:
@@ -83,6 +95,7 @@ def _method(suite: Suite, entry: MethodEntry, facts: Facts) -> dict[str, Any]:
         "score": method.score,
         "config": discovery.resolve(entry.method, entry.preset, entry.config),
         "preset": entry.preset,
+        "lr": entry.lr or suite.train.lr,
         "reference": method.reference,
         "budget_rule": suite.budget_rule,
     }

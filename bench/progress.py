@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import time
 from collections.abc import Callable
@@ -50,6 +51,10 @@ class Progress:
     ) -> None:
         """Nothing is left open."""
 
+    def beside(self) -> Progress:
+        """For one more run at the same time, on the same stream."""
+        return Progress(self._stream, self._clock)
+
     def run_started(self, run: Titled, index: int, total: int) -> None:
         """`index` counts from 0."""
         self._prefix = f"[{index + 1}/{total}] {run.title}"
@@ -89,7 +94,11 @@ class Progress:
 
 
 class Bars(Progress):
-    """The same as bars: one for the suite, one for the run with loss, samples/s and time left."""
+    """The same as bars: one for the suite, one for every run at work with loss, samples/s and time left."""
+
+    _bars: RichProgress
+    _suite: Any
+    _run: Any
 
     def __init__(self, stream: TextIO | None = None) -> None:
         super().__init__(stream)
@@ -97,7 +106,7 @@ class Bars(Progress):
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
 
-        self._bars: RichProgress = RichProgress(
+        self._bars = RichProgress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
@@ -105,8 +114,13 @@ class Bars(Progress):
             TextColumn("{task.fields[note]}", markup=False),
             console=Console(file=self._stream),
         )
-        self._suite: Any = self._bars.add_task("suite", total=None, note="")
-        self._run: Any = self._bars.add_task("", total=None, note="", visible=False)
+        self._suite = self._bars.add_task("suite", total=None, note="")
+        self._run = self._bars.add_task("", total=None, note="", visible=False)
+
+    def beside(self) -> Progress:
+        other = copy.copy(self)
+        other._run = self._bars.add_task("", total=None, note="", visible=False)
+        return other
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -118,7 +132,8 @@ class Bars(Progress):
         self._bars.stop()
 
     def run_started(self, run: Titled, index: int, total: int) -> None:
-        self._bars.update(self._suite, total=total, completed=index)
+        if self._bars.tasks[self._suite].total is None:  # those before the first one were complete
+            self._bars.update(self._suite, total=total, completed=index)
         self._bars.reset(self._run, total=None, description=run.title, note="", visible=True)
 
     def stage(self, name: str) -> None:

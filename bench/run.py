@@ -19,6 +19,7 @@ from bench.data.noise import NoiseManifest, Resampled, shuffled_captions
 from bench.data.pairs import Pairs
 from bench.environment import environment, reset_peak_memory
 from bench.evaluate import EvaluationPlan, evaluate
+from bench.evaluate.diagnostics import diagnose
 from bench.loader import Loader
 from bench.parallel import current
 from bench.progress import Progress
@@ -161,12 +162,19 @@ def execute(
     reference = store.run(planned.reference) if planned.reference else None
     job = make_job(run, planned.resolved, out, reference, device)
     job.should_stop, job.is_lost, job.on_step = should_stop, is_lost, progress.step
-    if not out.path(weights_name(1.0)).exists() or not out.ledger():
+    needed = {*_to_measure(planned, out), 1.0}  # weights of other points may be gone (`bench gc`)
+    if not out.ledger() or not all(out.path(weights_name(at)).exists() for at in needed):
         out.write_environment(environment(device))
         progress.stage("train")
         _write_ledger(planned, store, train(job))
     _evaluate(planned, store, job, progress)
     out.set_status("done", step=planned.resolved.steps, steps=planned.resolved.steps)
+
+
+def _to_measure(planned: Planned, out: RunStore) -> list[float]:
+    """Points of the curve, and the end, of which a record is still to be made."""
+    plan, points = planned.evaluation, (*planned.run.evaluate.curve, 1.0)
+    return [at for at in points if not all(out.has_records(one.key(at)) for one in plan.tasks(at, planned.manifest))]
 
 
 def _progress_of(out: RunStore) -> dict[str, Any]:
@@ -182,7 +190,7 @@ def _write_ledger(planned: Planned, store: Store, ledger: Ledger) -> None:
 
 def _evaluate(planned: Planned, store: Store, job: Job, progress: Progress) -> None:
     """Evaluate the kept weights, publishing each task when it is done and skipping those already there."""
-    out, run, booked = store.run(planned.id), planned.run, time.perf_counter()
+    out, booked = store.run(planned.id), time.perf_counter()
 
     def done(key: str) -> bool:
         if job.is_lost is not None and job.is_lost():
@@ -198,17 +206,20 @@ def _evaluate(planned: Planned, store: Store, job: Job, progress: Progress) -> N
         out.write_ledger({**ledger, "evaluate_seconds": ledger["evaluate_seconds"] + now - booked})
         booked = now
 
-    for at in (*run.evaluate.curve, 1.0):
+    for at in _to_measure(planned, out):
         path = out.path(weights_name(at))
+        checkpoint = file_hash(path)
         load_weights(path, job.method, job.towers)
         progress.stage("evaluate" if at == 1.0 else f"evaluate at {at:.0%}")
+        if at == 1.0:  # first, because the tasks use the features it leaves behind, and then discard them
+            diagnose(job.method, job.towers, planned.evaluation, out, checkpoint, planned.manifest)
         evaluate(
             job.method,
             job.towers,
             planned.evaluation,
             at=at,
             run=planned.id,
-            checkpoint=file_hash(path),
+            checkpoint=checkpoint,
             manifest=planned.manifest,
             done=done,
             publish=publish,

@@ -10,9 +10,10 @@ from bench.located import fault, nearest, shown
 from bench.tower_configs import IMAGE_TOWERS, TEXT_TOWERS
 
 NoiseKind = Literal["shuffled_captions", "resampled_positives"]
-Task = Literal["zero_shot", "shift", "linear_probe", "adamw_probe", "retrieval", "noise_detection"]
+Task = Literal["zero_shot", "shift", "linear_probe", "adamw_probe", "retrieval", "noise_detection", "validation"]
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
+Range = Annotated[tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]], Field(strict=False)]
 Several = Field(min_length=1, strict=False)  # a YAML list is no tuple, strictly
 
 SNAPSHOTS = (0.25, 0.5, 0.75)  #: shares of the budget at which every run keeps its weights
@@ -153,6 +154,27 @@ class EvaluateSettings(Model):
         return curve
 
 
+class TuneSettings(Model):
+    """Trials that every method gets alike before it is compared; the best on the validation pairs sets its row.
+
+    The first trial is the suite's own settings. The others spread over the ranges, evenly on a logarithmic scale.
+    """
+
+    trials: Annotated[int, Field(ge=2)]  #: of every method
+    budget: Budget | None = None  #: of one trial; null = the suite's
+    rate: Rate | None = None  #: noise of the trials; null = the suite's highest
+    seed: Seed = 1000  #: of the trials; best none of the suite's
+    lr: Range = (5e-4, 8e-3)
+    temperature: Range = (0.01, 0.2)  #: of methods that keep it fixed and whose entry does not name it
+
+    @field_validator("lr", "temperature")
+    @classmethod
+    def _ordered(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if not value[0] < value[1]:
+            raise fault(f"{list(value)} should be [low, high]")
+        return value
+
+
 class MethodEntry(Model):
     """A row of the tables: a method with its hyper-parameters. A bare name means its defaults."""
 
@@ -160,6 +182,7 @@ class MethodEntry(Model):
     label: Annotated[str, Field(min_length=1)] = ""
     preset: str | None = None
     config: dict[str, Any] = {}
+    lr: Annotated[float, Field(gt=0)] | None = None  #: in place of `train.lr`
 
     @model_validator(mode="before")
     @classmethod

@@ -37,7 +37,7 @@ def describe(run: RunStore) -> str:
         if content:
             parts += ["", title, *(f"  {key}: {value}" for key, value in _flat(content))]
     records = run.records()
-    parts += ["", "records" if records else "no records yet", *_records(records)]
+    parts += ["", "records" if records else "no records yet", *(f"  {line}" for line in record_table(records))]
     return "\n".join(parts)
 
 
@@ -52,7 +52,8 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]
     return lines
 
 
-def _records(records: Sequence[Record]) -> list[str]:
+def record_table(records: Sequence[Record]) -> list[str]:
+    """One line a record under a heading; nothing where there is none."""
     rows = [("budget", "data set", "task", "metric", "score", "value", "95 % interval", "n")]
     for record in records:
         interval = "" if record.low is None or record.high is None else f"{record.low:.4f} to {record.high:.4f}"
@@ -68,7 +69,7 @@ def _records(records: Sequence[Record]) -> list[str]:
                 str(record.n),
             )
         )
-    return [f"  {line}" for line in columns(rows)] if records else []
+    return columns(rows) if records else []
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:

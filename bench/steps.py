@@ -24,6 +24,7 @@ from bench.suite import Run
 from bench.train import train
 from methods.protocol import Phase
 
+_FREE = ("lr", "weight_decay", "betas", "eps", "warmup")  #: of the recipe, without influence on a step's cost
 CALIBRATION_STEPS = 20  #: timed steps a phase, after a few that are not
 
 
@@ -56,8 +57,11 @@ def plan(runs: list[Run], store: Store) -> list[Planned]:
 
 
 def _cost_key(run: Run) -> str:
-    """Equal for runs whose steps cost the same."""
-    kept = {**run.content(), "noise": None, "seed": None, "budget": None, "reference": None}
+    """Equal for runs whose steps cost the same. A temperature is a factor; no adapter does other work for another."""
+    content = run.content()
+    train = {key: value for key, value in content["train"].items() if key not in _FREE}
+    config = {key: value for key, value in content["config"].items() if key != "temperature"}
+    kept = {**content, "noise": None, "seed": None, "budget": None, "reference": None, "train": train, "config": config}
     return digest({**kept, "adapter": adapter_source_hash(run.method)})
 
 

@@ -28,6 +28,7 @@ from bench.settings import (
     Several,
     TowerSettings,
     TrainSettings,
+    TuneSettings,
     once,
 )
 from bench.tower_configs import IMAGE_TOWERS, TEXT_TOWERS
@@ -122,7 +123,10 @@ class Suite(Model):
     towers: TowerSettings = TowerSettings()
     train: TrainSettings = TrainSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
+    tune: TuneSettings | None = None
     methods: Annotated[tuple[MethodEntry, ...], Several]
+    _written: str = PrivateAttr(default="")
+    _references: tuple[MethodEntry, ...] = PrivateAttr(default=())
     _only: tuple[str, ...] = PrivateAttr(default=())
     _seeds: tuple[int, ...] = PrivateAttr(default=())
 
@@ -149,8 +153,20 @@ class Suite(Model):
 
     @property
     def hash(self) -> str:
-        """Of everything but the description: tells a plan made from other settings."""
-        return identity.digest(self.model_dump(exclude={"description"}))
+        """Of everything but the description, as written: tells a plan made from other settings."""
+        return self._written or identity.digest(self.model_dump(exclude={"description"}))
+
+    def changed(self, **sections: Any) -> Suite:
+        """The same suite with other sections, its references and its hash as they were; no selection."""
+        copy = self.model_copy(update=sections)
+        copy._written, copy._only, copy._seeds = self.hash, (), ()
+        return copy
+
+    def with_references(self, entries: Sequence[MethodEntry]) -> Suite:
+        """The same suite, whose pretrained starts are the entries among these that have their method's name."""
+        copy = self.model_copy()
+        copy._references = tuple(entries)
+        return copy
 
     def select(self, only: Sequence[str] = (), seeds: Sequence[int] = ()) -> Suite:
         """The same suite whose `runs()` are those of some labels and seeds; UserError for one it does not have."""
@@ -187,9 +203,12 @@ class Suite(Model):
     def _run(self, entry: MethodEntry, rate: float, seed: int) -> Run:
         start = discovery.find(entry.method).reference
         share = REFERENCE_SHARE if start and self.budget_rule == "total" else 1.0
-        reference = (
-            self._one(MethodEntry(method=start, label=f"{start} (reference)"), rate, seed, share) if start else None
-        )
+        if not start:
+            return self._one(entry, rate, seed, share)
+        # The suite's own row of that name, so that what was chosen for it holds for the start as well.
+        own = [row for row in self._references or self.methods if row.label == row.method == start]
+        given = own[0] if own else MethodEntry(method=start)
+        reference = self._one(given.model_copy(update={"label": f"{start} (reference)"}), rate, seed, share)
         return self._one(entry, rate, seed, share, reference)
 
     def _one(self, entry: MethodEntry, rate: float, seed: int, share: float, reference: Run | None = None) -> Run:
@@ -204,7 +223,7 @@ class Suite(Model):
             seed=seed,
             budget=self.budget.scaled(share),
             towers=self.towers,
-            train=self.train,
+            train=self.train if entry.lr is None else self.train.model_copy(update={"lr": entry.lr}),
             evaluate=self.evaluate,
             reference=reference,
         )

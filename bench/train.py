@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from bench.batchnorm import grouped_norms, record_statistics
 from bench.budget import Ledger, Resolved
 from bench.checkpoint import load_checkpoint, save_checkpoint, save_weights
+from bench.diagnostics import store_diagnostics
 from bench.environment import peak_memory
 from bench.loader import Loader
 from bench.optimiser import make_optimiser, named_parameters, set_learning_rate, set_trainable
@@ -171,6 +172,10 @@ def train(job: Job) -> Ledger:
         method.after_step(clock)
         if (step + 1) % per_epoch == 0:
             method.end_epoch(clock.epoch)
+
+        if step + 1 == steps and group.rank == 0:  # before the last checkpoint, so that no resumed run goes without
+            with torch.no_grad():
+                store_diagnostics(job.out, "training", method.diagnostics(z, observed))
 
         # 6. Book it; keep weights and a checkpoint when due, or when asked to stop.
         ledger.charge(method, towers, name, batch, job.resolved.step_flops[name])

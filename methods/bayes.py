@@ -10,9 +10,12 @@ import torch
 from torch import Tensor
 
 from methods.base import BLOCK, Contrastive, Presets, blocks, check, check_scale, similarities, spans, stream
-from methods.protocol import About, Batch, Facts, Tensors
+from methods.gamma import log_gamma_draws
+from methods.protocol import About, Batch, Diagnostic, Facts, Identity, Tensors
 
 DIRECTIONS = (("image", "text"), ("text", "image"))
+_SHOWN = 256  #: anchors whose weights the report shows
+_MOST = 10_000  #: about as many of their negatives, evenly spaced
 
 
 @dataclass(frozen=True)
@@ -39,15 +42,6 @@ class BayesConfig:
         check(self, "sweeps", isinstance(self.sweeps, int) and self.sweeps >= 0, "a whole number >= 0")
         check(self, "ema_u", self.ema_u is None or 0 < self.ema_u < 1, "null or in (0, 1)")
         check_scale(self)
-
-
-def log_gamma_draws(shape: Tensor, generator: torch.Generator, below_one: bool) -> Tensor:
-    """ln of one Gamma(shape, 1) draw an element; where shapes may be below 1, ln Gamma(shape + 1) + ln(U) / shape."""
-    # torch.distributions draws from the global generator only, hence the private function behind it.
-    if not below_one:
-        return torch._standard_gamma(shape, generator=generator).log()
-    uniform = 1 - torch.rand(shape.shape, dtype=shape.dtype, device=shape.device, generator=generator)
-    return torch._standard_gamma(shape + 1, generator=generator).log() + uniform.log() / shape
 
 
 def _log(value: float) -> float:
@@ -77,6 +71,7 @@ class Bayes(Contrastive):
     )
     Config = BayesConfig
     presets: ClassVar[Presets] = {"paper": {"variant": "b=0"}}
+    identities = (Identity("without a sweep all weights are one: CLIP", "clip", {"sweeps": 0}),)
 
     seen: Tensor
     log_u_image: Tensor
@@ -113,6 +108,16 @@ class Bayes(Contrastive):
         by_image = self._direction(z["image"][anchors], z["text"], observed["image"], anchors)
         by_text = self._direction(z["text"][anchors], z["image"], observed["text"], anchors)
         return {"weighted_contrastive": (by_image + by_text) / (2 * total)}
+
+    def diagnostics(self, z: Tensors, observed: Tensors) -> tuple[Diagnostic, ...]:
+        """Sampled weights of the first anchors' pairs, both directions (Figure 3)."""
+        total = z["image"].shape[0]
+        drawn = torch.stack(list(self.draw(z, observed, slice(0, min(total, _SHOWN))).values())).double().exp()
+        own = torch.eye(drawn.shape[1], total, dtype=torch.bool, device=drawn.device)
+        positives, negatives = drawn[:, own].flatten(), drawn[:, ~own].flatten()
+        kept = negatives[:: max(1, len(negatives) // _MOST)]
+        series = {"positive pairs": positives, "negative pairs": kept}
+        return (Diagnostic("weights", "Sampled weights of pairs", "weight w", series, log=True),)
 
     def _direction(self, anchors: Tensor, candidates: Tensor, log_w: Tensor, tile: slice) -> Tensor:
         weighted: Tensor = log_w + self.scale() * similarities(anchors, candidates)

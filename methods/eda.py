@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from methods.base import stream_key
+from methods.protocol import Facts, Rows
 
 Synonyms = Mapping[str, tuple[str, ...]]
 
@@ -32,6 +33,16 @@ class Eda:
         with_synonyms = [self._replace, self._insert] if self.synonyms else []
         self.operations: list[Callable[[list[str], random.Random], list[str]]]
         self.operations = [*with_synonyms, self._swap, self._delete]
+
+    @classmethod
+    def of(cls, facts: Facts, method: str, alpha: float, wordnet: str | None) -> Eda:
+        """With the synonyms that a run's data knows and, given a folder, WordNet's."""
+        synonyms = dict(wordnet_synonyms(wordnet)) if wordnet else {}
+        return cls(synonyms | dict(facts.synonyms), facts.seed, f"{method}/eda", alpha)
+
+    def edited(self, rows: Rows) -> list[str]:
+        """The captions of these rows, each edited."""
+        return [self(text, rows.clock.step, place) for text, place in zip(rows.captions, rows.positions, strict=True)]
 
     def __call__(self, caption: str, step: int, position: int) -> str:
         """The edited caption of one place of one step's batch; never empty unless `caption` is."""

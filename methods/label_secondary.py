@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 
 from methods.base import Contrastive, Presets, check, check_scale, info_nce, stream
-from methods.protocol import About, Batch, Tensors
+from methods.protocol import About, Batch, Identity, Tensors
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,16 @@ class LabelSecondary(Contrastive):
     )
     Config = LabelSecondaryConfig
     presets: ClassVar[Presets] = {"paper": {"gamma": 0.1}}
+    identities = (
+        Identity("without weight on the random target it is CLIP", equals="clip", config={"gamma": 0.0}),
+        Identity(
+            "additive is convex with gamma/(1 + gamma), times 1 + gamma",
+            equals="label_secondary",
+            config={"gamma": 0.3, "mixture": "additive"},
+            other={"gamma": 0.3 / 1.3},
+            factor=1.3,
+        ),
+    )
 
     def observe(self, z: Tensors, batch: Batch) -> Tensors:
         total = z["image"].shape[0]

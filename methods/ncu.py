@@ -24,8 +24,9 @@ from methods.base import (
     similarities,
     wide,
 )
-from methods.eda import Eda, wordnet_synonyms
-from methods.protocol import About, Batch, Clock, Cost, Facts, Phase, Rows, Tensors, Towers
+from methods.eda import Eda
+from methods.forget import Confidence, forget_set, log_confidence, log_matches
+from methods.protocol import About, Batch, Clock, Cost, Diagnostic, Facts, Phase, Rows, Tensors, Towers
 from methods.sinkhorn import masked_sinkhorn
 
 
@@ -47,7 +48,7 @@ class NcuConfig:
     reg: float = 0.03  #: entropic regularisation of the transport plan
     iterations: int = 100  #: Sinkhorn iterations at most
     threshold: float = 1e-4  #: they stop when the row potentials together move less
-    confidence: Literal["two_sided", "image_to_text"] = "two_sided"  #: mean of both softmaxes, or the first only
+    confidence: Confidence = "two_sided"  #: mean of both softmaxes, or the first only
     relation: Literal["code", "paper"] = "code"  #: compare <t_i,t_j> with <n_i,n_j>, or <t_i,n_j> with <t_j,n_i>
     normalise_text_targets: bool = True  #: text-side targets sum to one; the official code leaves forgotten ones short
     mean_of_directions: bool = True  #: halve the sum of the two divergences, as the code does; the paper sums
@@ -115,8 +116,7 @@ class Ncu(WholeBatch):
     def __init__(self, config: Any, facts: Facts) -> None:
         super().__init__(config, facts)
         self.scale = LogitScale(config.temperature, config.learnable_scale)  # the reference's name
-        synonyms = dict(wordnet_synonyms(config.wordnet)) if config.wordnet else {}
-        self.eda = Eda(synonyms | dict(facts.synonyms), facts.seed, "ncu/eda", config.eda_alpha)
+        self.eda = Eda.of(facts, "ncu", config.eda_alpha, config.wordnet)
         self.frozen_blocks = 0
         if not self.eda.synonyms:
             note = f"{self.about.note} Negative captions are edited by swap and deletion only: no synonyms were given."
@@ -148,9 +148,7 @@ class Ncu(WholeBatch):
         return Cost(image=1.0, text=2.0)
 
     def encode(self, towers: Towers, rows: Rows) -> Tensors:
-        step = rows.clock.step
-        edited = [self.eda(caption, step, place) for caption, place in zip(rows.captions, rows.positions, strict=True)]
-        negative = self._encode_prompted(towers, towers.tokenize(edited))
+        negative = self._encode_prompted(towers, towers.tokenize(self.eda.edited(rows)))
         return {**super().encode(towers, rows), "negative": F.normalize(negative, dim=-1)}
 
     def _encode_prompted(self, towers: Towers, tokens: Tensor) -> Tensor:
@@ -167,28 +165,18 @@ class Ncu(WholeBatch):
         return text_tower.read_out(text, text.transformer(x, attn_mask=mask), moved)
 
     def observe(self, z: Tensors, batch: Batch) -> Tensors:
-        total = z["image"].shape[0]
-        order = self._log_confidence(z).argsort(stable=True)
-        count = portion(self.config.forget, total)
+        confidence = log_confidence(log_matches(z, self.scale()), self.config.confidence)
+        forgotten = forget_set(confidence, self.config.forget)
         if batch.clock.phase == "learn":
-            return {"kept": order[count:].sort().values}
-        forgotten = torch.zeros_like(order, dtype=torch.bool).index_fill(0, order[:count], True)
+            return {"kept": (~forgotten).nonzero().squeeze(1)}
         return dict(zip(("image_targets", "text_targets"), self._targets(z, forgotten), strict=True))
-
-    def _log_confidence(self, z: Tensors) -> Tensor:
-        """[B] log of Equation 2, in logarithms so that the order survives underflow."""
-        logits = self.scale() * similarities(z["image"], z["text"])
-        own = logits.diagonal()
-        by_image: Tensor = own - logits.logsumexp(1)
-        if self.config.confidence == "image_to_text":
-            return by_image
-        return torch.logaddexp(by_image, own - logits.logsumexp(0))
 
     def _targets(self, z: Tensors, forgotten: Tensor) -> tuple[Tensor, Tensor]:
         """[B, B+1] and [B+1, B]: transport plans mixed with "forgotten rows belong to their negatives"."""
         config = self.config
         cost = 1 - self._affinities(z)
-        cost = cost / cost.max()  # over all cells, the forbidden ones included
+        # Over all cells, the forbidden ones included; where all embeddings are one the largest cost is 0.
+        cost = cost / cost.max().clamp_min(torch.finfo(cost.dtype).eps)
         hard = torch.cat([torch.diag(~forgotten), forgotten[:, None]], dim=1).to(cost.dtype)
         allowed = torch.cat([~torch.diag(forgotten), forgotten[:, None]], dim=1)
         solver = (config.reg, config.iterations, config.threshold)
@@ -237,6 +225,15 @@ class Ncu(WholeBatch):
         own = (wide(text) * wide(negative)).sum(1)
         low, high = torch.relu(self.config.low - own), torch.relu(own - self.config.high)
         return (low + high).mean()
+
+    def diagnostics(self, z: Tensors, observed: Tensors) -> tuple[Diagnostic, ...]:
+        image, text, negative = (wide(z[name]) for name in ("image", "text", "negative"))
+        series = {
+            "image and caption": (image * text).sum(1),
+            "image and hardest negative": (image * negative).sum(1),
+            "caption and hardest negative": (text * negative).sum(1),
+        }
+        return (Diagnostic("negatives", "Where the learned negatives stand", "cosine similarity", series),)
 
     def after_step(self, clock: Clock) -> None:
         if clock.phase == "unlearn":  # the official code leaves phase 1 unclamped

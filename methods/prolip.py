@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -11,9 +10,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from methods import prolip_towers
-from methods.base import LogitScale, Presets, RowWise, check, pair_decisions, portion, similarities, stream, wide
-from methods.protocol import About, Batch, Clock, Cost, Facts, Rows, Tensors, Towers
+from methods.base import LogitScale, Presets, check, pair_decisions, portion, similarities, stream, wide
+from methods.gaussian_towers import (
+    ImageHead,
+    PooledImageHead,
+    Probabilistic,
+    TextHead,
+    TokenImageHead,
+    has_tokens,
+    uncertainty,
+    uncertainty_diagnostic,
+)
+from methods.protocol import About, Batch, Clock, Cost, Diagnostic, Facts, Rows, Tensors, Towers
 
 
 @dataclass(frozen=True)
@@ -23,6 +31,7 @@ class ProlipConfig:
     inclusion: float = 1e-7  #: weight of "an image lies within its text" (alpha_1)
     masked_inclusion: float = 1e-3  #: weight of "an input lies within its masked version" (alpha_2)
     vib: float = 1e-4  #: weight of the variational information bottleneck (beta)
+    vib_form: Literal["code", "textbook"] = "code"  #: lambda/2 in the KL's place of lambda = ln sigma^2, or the KL
     inclusion_scale: float = 10.0  #: c in -ln sigma(c H)
     inclusion_eps: float = -100.0  #: added to the exponent of 1/sigma^2; damps the part of H that moves the means
     inclusion_exact: bool = False  #: the normaliser that the integral has, instead of the paper's and the code's
@@ -39,7 +48,10 @@ class ProlipConfig:
             check(self, name, 0 <= getattr(self, name) < math.inf, "a finite number >= 0")
         for name in ("scale", "inclusion_scale"):
             check(self, name, 0 < getattr(self, name) < math.inf, "a finite number > 0")
+        check(self, "vib_form", self.vib_form in ("code", "textbook"), '"code" or "textbook"')
         check(self, "inclusion_eps", -math.inf < self.inclusion_eps <= 0, "a finite number <= 0")
+        for name in ("inclusion_exact", "keep_patches"):
+            check(self, name, isinstance(getattr(self, name), bool), "true or false")
         check(self, "masked_share", 0 <= self.masked_share <= 1, "in [0, 1]")
         check(self, "mask_ratio", 0 < self.mask_ratio < 1, "in (0, 1)")
         check(self, "text_unc", self.text_unc in ("official", "paper"), '"official" or "paper"')
@@ -47,25 +59,34 @@ class ProlipConfig:
             check(self, name, math.isfinite(getattr(self, name)), "a finite number")
 
 
+def log_overlap(
+    mean_1: Tensor, logvar_1: Tensor, mean_2: Tensor, logvar_2: Tensor, eps: float = 0.0, exact: bool = False
+) -> Tensor:
+    """I(1, 2) of each dimension: log of the integral of p_1^2 p_2, large where Gaussian 1 lies within Gaussian 2.
+
+    Equation 3 in a stable form: e^eps / sigma^2 is never formed; at eps = -100 it is 0 in single precision and the
+    quotient NaN. `exact` has the normaliser of that integral; the paper and its code double the log-variances in it and
+    leave out the constant.
+    """
+    log_a = eps + torch.logaddexp(-logvar_1, -logvar_2 - math.log(2))
+    distance = (mean_1 - mean_2).square() * (eps - torch.logaddexp(logvar_1, logvar_2 + math.log(2))).exp()
+    if exact:
+        # The Gaussian integral over x contributes sqrt(pi / A), the three densities (2 pi)^(-3/2).
+        normaliser = -logvar_1 - logvar_2 / 2 - 1.5 * math.log(2 * math.pi) + math.log(math.pi) / 2
+    else:
+        normaliser = -2 * logvar_1 - logvar_2
+    return normaliser - log_a / 2 - distance
+
+
 def inclusion(
     mean_1: Tensor, logvar_1: Tensor, mean_2: Tensor, logvar_2: Tensor, eps: float = 0.0, exact: bool = False
 ) -> Tensor:
-    """H(1, 2) of each dimension, > 0 where Gaussian 1 lies within Gaussian 2 (Equation 3, in a stable form).
-
-    The exponent e^eps / sigma^2 is never formed: at eps = -100 it is 0 in single precision and the quotient NaN.
-    `exact` has the log normaliser -ln s_1^2 - 1/2 ln s_2^2 that the integral of p_1^2 p_2 has; the paper and its code
-    double it.
-    """
-    narrow = torch.logaddexp(-logvar_1, -logvar_2 - math.log(2))
-    wider = torch.logaddexp(-logvar_2, -logvar_1 - math.log(2))
-    # 1 / (s_1^2 + 2 s_2^2) - 1 / (s_2^2 + 2 s_1^2)
-    spread = (-torch.logaddexp(logvar_1, logvar_2 + math.log(2))).exp()
-    spread = spread - (-torch.logaddexp(logvar_2, logvar_1 + math.log(2))).exp()
-    h = (logvar_2 - logvar_1) - (narrow - wider) / 2 - math.exp(eps) * (mean_1 - mean_2).square() * spread
-    return h - (logvar_2 - logvar_1) / 2 if exact else h
+    """H(1, 2) = I(1, 2) - I(2, 1) of each dimension, > 0 where Gaussian 1 lies within Gaussian 2 (Equation 4)."""
+    forth = log_overlap(mean_1, logvar_1, mean_2, logvar_2, eps, exact)
+    return forth - log_overlap(mean_2, logvar_2, mean_1, logvar_1, eps, exact)
 
 
-class Prolip(RowWise):
+class Prolip(Probabilistic):
     """L = PPCL + alpha_2 [inc(v in v^m) + inc(t in t^m)] + alpha_1 inc(v in t) + beta VIB."""
 
     name = "prolip"
@@ -88,21 +109,21 @@ class Prolip(RowWise):
     )
     Config = ProlipConfig
     presets: ClassVar[Presets] = {
-        "paper": {"text_unc": "paper"},
+        "paper": {"text_unc": "paper", "vib_form": "textbook"},
         "official": {"text_unc": "official", "keep_patches": True, "inclusion_scale": 1000.0, "inclusion_eps": -20.0},
     }
-    score = "csd"
+
+    image_head: ImageHead
 
     def __init__(self, config: Any, facts: Facts) -> None:
         super().__init__(config, facts)
         self.scale = LogitScale(1.0 / config.scale)
         self.bias = nn.Parameter(torch.tensor(float(config.bias)))
-        self.image_head: prolip_towers.ImageHead
-        self.text_head: prolip_towers.TextHead
 
     def prepare(self, towers: Towers) -> None:
-        self.image_head = prolip_towers.image_head(towers, self.config.logvar)
-        self.text_head = prolip_towers.TextHead(towers, self.config.logvar, own_token=self.config.text_unc == "paper")
+        kind = TokenImageHead if has_tokens(towers, "prolip") else PooledImageHead
+        self.image_head = kind(towers, self.config.logvar)
+        self.text_head = TextHead(towers, self.config.logvar, own_token=self.config.text_unc == "paper")
 
     def cost(self, phase: str) -> Cost:
         share = portion(self.config.masked_share, self.facts.batch) / self.facts.batch
@@ -153,12 +174,10 @@ class Prolip(RowWise):
 
     def loss(self, z: Tensors, observed: Tensors, anchors: slice) -> Tensors:
         total = z["image"].shape[0]
-        image_variance = wide(z["image_logvar"][anchors]).exp().sum(1)
-        text_variance = wide(z["text_logvar"]).exp().sum(1)
+        variances = uncertainty(z["image_logvar"][anchors])[:, None] + uncertainty(z["text_logvar"])
         # -1/2 of the closed-form sampled distance, up to a constant. The paper's Equation 2 has the bias' sign wrong.
-        closeness = similarities(z["image"][anchors], z["text"]) - (image_variance[:, None] + text_variance) / 2
-        pairs = pair_decisions(self.scale() * closeness + self.bias, anchors) / total
-        terms = {"ppcl": pairs}
+        closeness = similarities(z["image"][anchors], z["text"]) - variances / 2
+        terms = {"ppcl": pair_decisions(self.scale() * closeness + self.bias, anchors) / total}
         for name, value in self._regularisers(z, anchors).items():
             terms[name] = getattr(self.config, name) * value.masked_fill(observed[name], 0.0)
         return terms
@@ -186,22 +205,35 @@ class Prolip(RowWise):
         ).sum()
 
     def _vib(self, z: Tensors, name: str) -> Tensor:
-        """The code's bottleneck: lambda / 2 stands where the KL of Appendix A.7 has the log-variance lambda."""
-        half = z[f"{name}_logvar"] / 2
-        return -0.5 * (1 + half - z[name].square() - half.exp()).sum()
+        """KL to the standard normal (Appendix A.7); the code has lambda / 2 in the log-variance's place."""
+        logvar = z[f"{name}_logvar"] / (2 if self.config.vib_form == "code" else 1)
+        return -0.5 * (1 + logvar - z[name].square() - logvar.exp()).sum()
+
+    def monitor(self, z: Tensors, observed: Tensors) -> dict[str, float]:
+        """Share of masked rows whose original lies within the masked version, sum of H over dimensions > 0."""
+        return {f"{name}s_within_masked": float((h > 0).float().mean()) for name, h in self._within_masked(z).items()}
+
+    def _within_masked(self, z: Tensors) -> Tensors:
+        """H(original in masked) of the masked rows, [m] images and [m] texts, measured with eps = 0."""
+        rows = {name: wide(x[self._masked_places(len(x))]) for name, x in z.items()}
+        found = {}
+        for name in ("image", "text") if rows["image"].shape[0] else ():
+            masked = (rows[f"masked_{name}"], rows[f"masked_{name}_logvar"])
+            h = inclusion(rows[name], rows[f"{name}_logvar"], *masked, exact=self.config.inclusion_exact)
+            found[name] = h.sum(1)
+        return found
+
+    def diagnostics(self, z: Tensors, observed: Tensors) -> tuple[Diagnostic, ...]:
+        places = self._masked_places(z["image"].shape[0])
+        series = {f"{name}s": uncertainty(z[f"{name}_logvar"]) for name in ("image", "text")}
+        within = self._within_masked(z)
+        series |= {f"masked {name}s": uncertainty(z[f"masked_{name}_logvar"][places]) for name in within}
+        shown = (uncertainty_diagnostic(series),)
+        if not within:
+            return shown
+        title = "Does an input lie within its masked version? (paper, Figure 8)"
+        included = {f"{name}s": h for name, h in within.items()}
+        return (*shown, Diagnostic("inclusion", title, "H(original in masked), sum over dimensions", included))
 
     def after_step(self, clock: Clock) -> None:
         self.scale.clamp_()
-
-    def image_features(self, towers: Towers, images: Tensor) -> Tensors:
-        mean, logvar = self.image_head(towers, images)
-        return {"embedding": F.normalize(mean.float(), dim=-1), "logvar": logvar.float()}
-
-    def text_features(self, towers: Towers, tokens: Tensor) -> Tensors:
-        mean, logvar = self.text_head(towers, tokens)
-        return {"embedding": F.normalize(mean.float(), dim=-1), "logvar": logvar.float()}
-
-    def confidence(self, image: Mapping[str, Tensor], text: Mapping[str, Tensor]) -> Tensor:
-        """Minus half the closed-form sampled distance, up to a constant."""
-        variance = image["logvar"].exp().sum(-1) + text["logvar"].exp().sum(-1)
-        return (image["embedding"] * text["embedding"]).sum(-1) - variance / 2

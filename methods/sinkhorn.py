@@ -20,15 +20,12 @@ def masked_sinkhorn(
     than `threshold`. Ends on a column update, so columns sum to 1/m and rows to about 1/n.
     """
     rows, columns = cost.shape
-    f, g = cost.new_zeros(rows, 1), cost.new_zeros(1, columns)
-
-    def log_plan() -> Tensor:
-        return torch.where(allowed, (f + g - cost) / reg, _FORBIDDEN)
-
+    kernel, forbidden = -cost / reg, ~allowed
+    f, g = cost.new_zeros(rows, 1), cost.new_zeros(1, columns)  # potentials, in units of `reg`
     for _ in range(iterations):
-        moved = reg * (-math.log(rows) - log_plan().logsumexp(1, keepdim=True))
-        f = f + moved
-        g = g + reg * (-math.log(columns) - log_plan().logsumexp(0, keepdim=True))
-        if float(moved.abs().sum()) < threshold:
+        before = f
+        f = -math.log(rows) - (kernel + g).masked_fill_(forbidden, _FORBIDDEN).logsumexp(1, keepdim=True)
+        g = -math.log(columns) - (kernel + f).masked_fill_(forbidden, _FORBIDDEN).logsumexp(0, keepdim=True)
+        if reg * float((f - before).abs().sum()) < threshold:
             break
-    return log_plan().exp()
+    return (kernel + f + g).masked_fill_(forbidden, -math.inf).exp()

@@ -21,15 +21,20 @@ def parts(towers: Towers, method: str) -> Any:
     return text
 
 
-def read_out(text: Any, x: Tensor, tokens: Tensor) -> Tensor:
-    """Last layer [b, L, width] -> [b, D] as the tower itself pools and projects."""
+def pooled(text: Any, x: Tensor, tokens: Tensor) -> Tensor:
+    """Last layer [b, L, width] -> [b, width] as the tower itself pools."""
     from open_clip.transformer import text_global_pool
 
-    pooled = text_global_pool(text.ln_final(x), tokens, pool_type=text.pool_type, eos_token_id=text.eos_id)
-    projection = text.text_projection
+    pool = text_global_pool(text.ln_final(x), tokens, pool_type=text.pool_type, eos_token_id=text.eos_id)
+    return torch.as_tensor(pool)
+
+
+def read_out(text: Any, x: Tensor, tokens: Tensor) -> Tensor:
+    """Last layer [b, L, width] -> [b, D] as the tower itself pools and projects."""
+    pool, projection = pooled(text, x, tokens), text.text_projection
     if projection is None:
-        return torch.as_tensor(pooled)
-    out: Tensor = projection(pooled) if isinstance(projection, torch.nn.Linear) else pooled @ projection
+        return pool
+    out: Tensor = projection(pool) if isinstance(projection, torch.nn.Linear) else pool @ projection
     return out
 
 

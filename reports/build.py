@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bench.store import Store
 from bench.store.files import write_bytes
 from reports.latex import document, table_latex
-from reports.results import load
+from reports.results import Results, load
 from reports.tables import tables
+
+if TYPE_CHECKING:
+    from reports.drawing import Picture
+
+MANY = 100  #: runs from which on the report is worth a second process, which takes a second to start
 
 
 @dataclass(frozen=True)
@@ -48,22 +56,9 @@ def _no_collector() -> Iterator[None]:
 
 
 def _build(suite: str, store: Store) -> Built:
-    from reports.csv import records_csv, table_csv  # here, where pandas and seaborn load without the collector
-    from reports.figures import pictures
-    from reports.html import page
-
     results = load(suite, store)
-    made = tables(results)
-    drawn = pictures(results)
-    files = {"report.html": page(results, made, drawn).encode(), "records.csv": records_csv(results).encode()}
-    for table in made:
-        files[f"tables/{table.name}.csv"] = table_csv(table).encode()
-        files[f"tables/{table.name}.tex"] = table_latex(table).encode()
-    inputs = [rf"\input{{{table.name}}}" for table in made]
-    files["tables/all.tex"] = document(inputs).encode()
-    for picture in drawn:
-        files[f"figures/{picture.name}.pdf"] = picture.pdf
-        files[f"figures/{picture.name}.png"] = picture.png
+    with _scores(results, suite, store) as drawn:
+        files = _files(results, drawn)
     folder = store.suite(suite)
     for name, content in files.items():
         write_bytes(folder / name, content, durable=False)
@@ -74,6 +69,49 @@ def _build(suite: str, store: Store) -> Built:
         failed=tuple(run for run, state in states.items() if state == "failed"),
         missing=tuple(run for run, state in states.items() if state not in ("failed", "done")),
     )
+
+
+@contextmanager
+def _scores(results: Results, suite: str, store: Store) -> Iterator[Callable[[], list[Picture]]]:
+    """The figures of scores, in a large suite drawn by a process of their own while this one does the rest."""
+    if len(results.runs) < MANY:
+        yield lambda: _pictures(results)
+    else:
+        with ProcessPoolExecutor(1, get_context("spawn")) as beside:  # a fork would copy torch's threads half
+            yield beside.submit(_draw, suite, store).result
+
+
+def _draw(suite: str, store: Store) -> list[Picture]:
+    with _no_collector():
+        return _pictures(load(suite, store))
+
+
+def _pictures(results: Results) -> list[Picture]:
+    from reports.figures import pictures
+
+    return pictures(results)
+
+
+def _files(results: Results, drawn: Callable[[], list[Picture]]) -> dict[str, bytes]:
+    from reports.csv import records_csv, table_csv  # here, where pandas and seaborn load without the collector
+    from reports.diagnostics import learned
+    from reports.html import page
+    from reports.win_map import wins_picture
+
+    made = tables(results)
+    similarities, own = learned(results)
+    records, maps = records_csv(results), [wins_picture(results, table) for table in made if table.name == "wins"]
+    scores = [*drawn(), *(picture for picture in maps if picture)]
+    files = {"report.html": page(results, made, scores, similarities, own).encode(), "records.csv": records.encode()}
+    for table in made:
+        files[f"tables/{table.name}.csv"] = table_csv(table).encode()
+        files[f"tables/{table.name}.tex"] = table_latex(table).encode()
+    inputs = [rf"\input{{{table.name}}}" for table in made]
+    files["tables/all.tex"] = document(inputs).encode()
+    for picture in (*scores, *([similarities] if similarities else []), *own.values()):
+        files[f"figures/{picture.name}.pdf"] = picture.pdf
+        files[f"figures/{picture.name}.png"] = picture.png
+    return files
 
 
 def _remove_others(folder: Path, written: set[Path]) -> None:

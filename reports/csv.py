@@ -14,37 +14,53 @@ from reports.table import Row, Table
 
 _RECORD = [field.name for field in fields(Record)]
 _values = attrgetter(*_RECORD)
-RECORD_COLUMNS = ("suite", "label", "method", "noise", "noise_kind", "noise_rate", "seed", "manifest", *_RECORD)
+RECORD_COLUMNS = (
+    "suite",
+    "label",
+    "method",
+    "fidelity",
+    "noise",
+    "noise_kind",
+    "noise_rate",
+    "seed",
+    "manifest",
+    *_RECORD,
+)
 
 
 def table_csv(table: Table) -> str:
     """One line a row: the mean of every column (in the unit of the store, shares in [0, 1]) with its std and n.
 
-    A column without a value holds the word for why; `runs` lists the ids of all runs of the line.
+    A column without a value holds the word for why; `runs` lists the ids of all runs of the line. `fidelity` says how
+    the method's adapter was checked, and that it was not where the printed tables have a mark.
     """
     names = [" ".join(filter(None, (column.group, column.label))) for column in table.columns]
     return _text(pd.DataFrame([_line(row, names) for row in table.rows]))
 
 
 def _line(row: Row, names: Sequence[str]) -> dict[str, object]:
-    line: dict[str, object] = {"noise": row.group, "row": row.label, "method": row.method}
+    line: dict[str, object] = {"noise": row.group, "row": row.label, "method": row.method, "fidelity": _fidelity(row)}
     for name, cell in zip(names, row.cells, strict=True):
         line[name] = cell.state if cell.state != "value" else cell.text if cell.value is None else cell.value
-        line[f"{name} std"] = cell.std
-        line[f"{name} n"] = cell.n or ""
-        line[f"{name} bold"] = "bold" if cell.bold else ""
+        of_mean = {"std": cell.std, "n": cell.n or "", "bold": "bold" if cell.bold else ""}
+        line.update({f"{name} {what}": value for what, value in (cell.also or of_mean).items()})
     line["over budget"] = "yes" if any(cell.over_budget for cell in row.cells) else ""
     line["runs"] = " ".join(dict.fromkeys(run for cell in row.cells for run in cell.runs))
     return line
+
+
+def _fidelity(row: Row) -> str:
+    return f"{row.fidelity} (not verified)" if row.mark else row.fidelity
 
 
 def records_csv(results: Results) -> str:
     """Tidy: one line a record of every run of the suite, checkpoints along the way included (`at` < 1)."""
     lines: list[tuple[object, ...]] = []
     for run in results.runs:
-        method, noise = results.methods[run.method]["method"], results.noises[run.noise]
+        entry, noise = results.methods[run.method], results.noises[run.noise]
         manifest = run.manifest["hash"] if run.manifest else ""
-        head = (results.suite, run.method, method, run.noise, noise["kind"], noise["rate"], run.seed, manifest)
+        names = (results.suite, run.method, entry["method"], entry["fidelity"])
+        head = (*names, run.noise, noise["kind"], noise["rate"], run.seed, manifest)
         lines.extend((*head, *_values(record)) for record in run.records.values())
     return _text(pd.DataFrame(lines, columns=RECORD_COLUMNS, dtype=object))  # as they are: no guessing of types
 

@@ -1,118 +1,42 @@
-"""Figures of a report: radar, score against noise rate, score against cost. PDF for papers, PNG for the page.
+"""Figures of a report: radar, score against noise rate, score against cost, wins. PDF for papers, PNG for the page.
 
-Lines are seaborn's, the radar is matplotlib's; both draw on figures of their own, so that no global state is left.
+Lines over rates are seaborn's, all else is matplotlib's; both draw on figures of their own, so that no global state is
+left.
 """
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
-import matplotlib as mpl
+import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
+from reports.drawing import (
+    MARK,
+    Picture,
+    Sheet,
+    finish,
+    handles,
+    look,
+    name_ends,
+    room_for_names,
+    style_of,
+)
 from reports.measure import Measure, cell, record_measure
 from reports.results import Results
 from reports.table import scale, show
 from reports.tables import by_family, primary, spent
 from reports.vocabulary import FAMILIES, detail, metric_label
 
-#: told apart with most kinds of colour vision, in figures and on the page; further methods repeat them with other lines
-COLOURS: tuple[str, ...] = tuple(sns.color_palette("colorblind").as_hex())
-LINES: tuple[tuple[float, ...], ...] = ((), (4, 1.5), (1, 1), (4, 1.2, 1, 1.2))  #: on, off, ...; () is solid
-MARK: Any = {"linewidth": 1.4, "markersize": 5, "markeredgecolor": "w", "markeredgewidth": 0.4}  #: of lines
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-THEME = {"grid.color": "#dddddd", "axes.edgecolor": "#888888", "font.sans-serif": ["DejaVu Sans"]}  #: the same anywhere
-STYLE: Any = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "axes.titlesize": 10,
-    "axes.titley": 1.0,  # said outright, a title needs no search for a free place, which takes as long as drawing
-}
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A drawn figure, with the sentence that stands under it."""
-
-    name: str
-    caption: str
-    png: bytes
-    pdf: bytes
-    least: int  #: pixels of width below which its words cannot be read
-
-
-def style_of(results: Results, method: str) -> dict[str, Any]:
-    """Colour, line and marker of a method: by its place in the suite, the same in every figure."""
-    place = list(results.methods).index(method)
-    return {
-        "color": COLOURS[place % len(COLOURS)],
-        "dashes": LINES[place // len(COLOURS) % len(LINES)],
-        "marker": MARKERS[place % len(MARKERS)],
-    }
-
 
 def pictures(results: Results) -> list[Picture]:
-    """All figures there are numbers for."""
-    with sns.axes_style("whitegrid", THEME), mpl.rc_context(STYLE):
+    """All figures of scores that there are numbers for."""
+    with look():
         drawn = (radar(results), against_noise(results), against_cost(results))
         return [picture for picture in drawn if picture is not None]
-
-
-def _finish(name: str, caption: str, figure: Figure) -> Picture:
-    files = {}
-    for kind, metadata in (("png", {"Software": None}), ("pdf", {"CreationDate": None, "Producer": None})):
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format=kind, dpi=160, metadata=metadata)
-        files[kind] = buffer.getvalue()
-    return Picture(name, caption, files["png"], files["pdf"], round(figure.get_figwidth() * 75))
-
-
-@dataclass(frozen=True)
-class _Sheet:
-    """Panels side by side over one legend, placed by hand in inches: a layout engine would take as long as the rest."""
-
-    results: Results
-    methods: Sequence[str]  #: in the legend
-    panels: int
-    width: float  #: of a panel with its labels
-    height: float
-    margins: tuple[float, float, float, float]  #: around a panel, in inches: left, right, bottom, top
-
-    @cached_property
-    def figure(self) -> Figure:
-        rows = math.ceil(len(self.methods) / max(2, int(self.width * self.panels / 1.6)))
-        columns = math.ceil(len(self.methods) / rows)
-        legend = 0.12 + 0.2 * rows
-        figure = Figure(figsize=(self.width * self.panels, self.height + legend))
-        styles = [(method, style_of(self.results, method)) for method in self.methods]
-        handles = [Line2D([], [], label=method, **MARK, **style) for method, style in styles]
-        figure.legend(handles=handles, loc="lower center", ncols=columns, borderaxespad=0.3)
-        return figure
-
-    def panel(self, place: int, **options: Any) -> Axes:
-        """The panel at this place from the left."""
-        full_width, full_height = self.figure.get_size_inches()
-        left, right, bottom, top = self.margins
-        bottom += full_height - self.height
-        box = (
-            (place * self.width + left) / full_width,
-            bottom / full_height,
-            (self.width - left - right) / full_width,
-            (full_height - bottom - top) / full_height,
-        )
-        return self.figure.add_axes(box, **options)
 
 
 def radar(results: Results) -> Picture | None:
@@ -131,7 +55,7 @@ def radar(results: Results) -> Picture | None:
     labels = [f"{name}\n0 to {show(top, 'percent')}" for (name, _), top in zip(axes, tops, strict=True)]
     methods = [method for method in results.methods if any((method, noise) in shown for noise in noises)]
     aside = 0.1 + 0.052 * max(len(line) for label in labels for line in label.splitlines())  # inches of a wide letter
-    sheet = _Sheet(results, methods, len(noises), 3.0 + 2 * aside, 4.6, (aside, aside, 0.6, 1.0))
+    sheet = Sheet(handles(results, methods), len(noises), 3.0 + 2 * aside, 4.6, (aside, aside, 0.6, 1.0))
     for place, noise in enumerate(noises):
         panel = sheet.panel(place)
         _radar_panel(panel, labels)
@@ -144,7 +68,7 @@ def radar(results: Results) -> Picture | None:
         "Every axis is one data set and metric. It runs from 0 at the centre to this suite's best mean at the rim, "
         "in percent; the scale is the same in all panels. Larger is better. A gap is a value that is not there."
     )
-    return _finish("radar", caption, sheet.figure)
+    return finish("radar", caption, sheet.figure)
 
 
 def _radar_axes(results: Results) -> list[tuple[str, Measure]]:
@@ -199,13 +123,25 @@ def against_noise(results: Results) -> Picture | None:
     methods = [method for method in results.methods if any(method in set(panel["method"]) for panel in panels.values())]
     if not methods:
         return None
-    sheet = _Sheet(results, methods, len(panels), 5.2, 3.6, (0.6, 0.2, 0.5, 0.15))
+    room = room_for_names(methods)
+    sheet = Sheet((), len(panels), 5.0 + room, 3.6, (0.7, room, 0.5, 0.15))
     for place, (kind, found) in enumerate(panels.items()):
         panel = sheet.panel(place, xlabel=f"{kind.replace('_', ' ')}, % of pairs", ylabel=_primary_label(results))
         _against_rate(panel, results, found)
-        panel.set_ylim(bottom=0)
-    caption = f"{_primary_label(results)} against the share of corrupted pairs.{_bars(results)}"
-    return _finish("noise", caption, sheet.figure)
+        means = found.groupby(["method", "rate"])["score"].agg(["mean", "std"])
+        panel.set_ylim(_around(means))
+        last = means["mean"].groupby("method").tail(1)
+        name_ends(panel, results, {method: (rate, score) for (method, rate), score in last.items()})
+    caption = f"{_primary_label(results)} against the share of corrupted pairs; the axis need not begin at 0."
+    return finish("noise", caption + _bars(results), sheet.figure)
+
+
+def _around(means: pd.DataFrame) -> tuple[float, float]:
+    """Limits of an axis around means and bars, with a little room."""
+    bars = means["std"].fillna(0)
+    low, high = float((means["mean"] - bars).min()), float((means["mean"] + bars).max())
+    room = 0.05 * (high - low or abs(high) or 1.0)
+    return low - room, high + room
 
 
 def against_cost(results: Results) -> Picture | None:
@@ -216,26 +152,30 @@ def against_cost(results: Results) -> Picture | None:
     points = scores.groupby(["noise", "method", "at"]).agg(
         spent=("flops", "mean"), mean=("score", "mean"), std=("score", "std")
     )
-    right, top = points["spent"].max() or 1.0, (points["mean"] + points["std"].fillna(0)).max() or 1.0
+    right = points["spent"].max() or 1.0
     size, prefix = scale(right, "flops")
     methods = [method for method in results.methods if method in set(scores["method"])]
-    sheet = _Sheet(results, methods, len(results.noises), 4.7, 3.6, (0.6, 0.15, 0.5, 0.3))
-    panels = {noise: sheet.panel(place, title=noise) for place, noise in enumerate(results.noises)}
-    for panel in panels.values():
+    room = room_for_names(methods)
+    sheet = Sheet((), len(results.noises), 4.3 + room, 4.0, (0.7, room, 0.5, 0.3))
+    for place, noise in enumerate(results.noises):
+        panel = sheet.panel(place, title=noise)
         panel.set(xlabel=f"training, {prefix}FLOP, reference run included", ylabel=_primary_label(results))
-        panel.set(xlim=(0, 1.04 * right / size), ylim=(0, 1.06 * top))
-    for noise, method in ((noise, method) for noise in panels for method in methods):
-        if (noise, method) in points.index:
-            line, style = points.loc[(noise, method)], style_of(results, method)
-            x, y, bar = line["spent"] / size, line["mean"], line["std"]
-            panels[noise].plot(x, y, **MARK, **style)
-            if bar.any():
-                panels[noise].vlines(x, y - bar, y + bar, style["color"], linewidth=1)
+        panel.set(xlim=(0, 1.04 * right / size), ylim=_around(points))
+        ends = {}
+        for method in methods:
+            if (noise, method) in points.index:
+                line, style = points.loc[(noise, method)], style_of(results, method)
+                x, y, bar = (line[name].to_numpy() for name in ("spent", "mean", "std"))
+                panel.plot(x / size, y, **MARK, **style)
+                if not np.isnan(bar).all():
+                    panel.vlines(x / size, y - bar, y + bar, style["color"], linewidth=1)
+                ends[method] = (x[-1] / size, y[-1])
+        name_ends(panel, results, ends)
     caption = (
-        f"{_primary_label(results)} of the weights along each run against what was spent by then. The learning rate "
-        "has come down only at the last point, so earlier points are not shorter runs."
+        f"{_primary_label(results)} of the weights along each run against what was spent by then; the axis need not "
+        "begin at 0. The learning rate has come down only at the last point, so earlier points are not shorter runs."
     )
-    return _finish("cost", caption + _bars(results), sheet.figure)
+    return finish("cost", caption + _bars(results), sheet.figure)
 
 
 def _scores(results: Results) -> pd.DataFrame:

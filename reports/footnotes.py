@@ -8,7 +8,7 @@ from typing import Any
 
 from reports.results import Results, RunResult
 from reports.statistics import MINIMUM
-from reports.table import OVER_BUDGET, Row
+from reports.table import OVER_BUDGET, UNVERIFIED, Row
 
 HASH = 12  #: characters of a hash that are printed
 BOLD = (
@@ -25,6 +25,8 @@ def notes_for(rows: Sequence[Row]) -> dict[str, str]:
     notes = {}
     if any(cell.over_budget for cell in cells):
         notes[OVER_BUDGET] = "at least one of its runs spent more than the budget allows"
+    if any(row.mark for row in rows):
+        notes[UNVERIFIED] = "not verified: the paper leaves parts of this method open, and our adapter filled them in"
     if any(cell.measured and cell.lacking for cell in cells):
         notes["n="] = "fewer seeds than planned; the list of runs says what the others lack"
     if any(cell.state == "not applicable" for cell in cells):
@@ -33,13 +35,13 @@ def notes_for(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def footnotes(results: Results, rows: Sequence[Row]) -> tuple[str, ...]:
-    """Seeds, bold, budget, noise manifests, and whether the environment was one."""
-    return (
-        *_seeds(results, rows),
-        _budget(results.plan["budget"]),
-        *_manifests(results),
-        *_environments(results.runs),
-    )
+    """Seeds, bold, and the context."""
+    return *_seeds(results, rows), *context(results)
+
+
+def context(results: Results) -> tuple[str, ...]:
+    """Budget, noise manifests, and whether the environment was one."""
+    return _budget(results.plan["budget"]), *_manifests(results), *_environments(results.runs)
 
 
 def _seeds(results: Results, rows: Sequence[Row]) -> Iterable[str]:

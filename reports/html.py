@@ -7,9 +7,10 @@ import html
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from reports.figures import Picture, style_of
+from reports.drawing import Picture, style_of
 from reports.results import Results
 from reports.sections import data_section, how_to_read, methods_section, runs_section, settings_section
 from reports.table import Cell, Column, Row, Table, marks, show, words
@@ -21,19 +22,26 @@ _DIALOG = (
 )
 
 
-def page(results: Results, tables: Sequence[Table], pictures: Sequence[Picture]) -> str:
-    """The whole document."""
+def page(
+    results: Results,
+    tables: Sequence[Table],
+    pictures: Sequence[Picture],
+    similarities: Picture | None = None,
+    own: Mapping[str, Picture] = MappingProxyType({}),
+) -> str:
+    """The whole document. `similarities` and `own` (by method): what `reports.diagnostics.learned` gives."""
     runs = list({run.run: run for run in results.runs}.values())
     places = {run.run: place for place, run in enumerate(runs)}
     data = json.dumps([{"id": run.run, "seed": run.seed} for run in runs]).replace("<", "\\u003c")
     title = html.escape(results.suite)
     body = [
         f"<h1>{title}</h1><p>{html.escape(results.plan['description'])}</p>{_counts(results)}",
-        _nav(tables),
+        _nav(tables, bool(similarities or own)),
         _section(results, tables[0], places),
         how_to_read(results),
         *(_figure(picture) for picture in pictures),
         *(_section(results, table, places) for table in tables[1:]),
+        _diagnostics(similarities, own),
         methods_section(results),
         data_section(results),
         runs_section(results),
@@ -60,9 +68,10 @@ def _counts(results: Results) -> str:
     return f'<p class="counts">{parts or "<span>no runs</span>"} of {len(results.runs)} runs</p>'
 
 
-def _nav(tables: Sequence[Table]) -> str:
+def _nav(tables: Sequence[Table], diagnostics: bool) -> str:
     links = [(table.name, table.title) for table in tables]
     links.insert(1, ("reading", "How to read this"))
+    links += [("diagnostics", "Diagnostics")] if diagnostics else []
     links += [("methods", "Methods"), ("data", "Data"), ("runs", "Runs"), ("settings", "Settings")]
     return "<nav>" + "".join(f'<a href="#{name}">{html.escape(title)}</a>' for name, title in links) + "</nav>"
 
@@ -76,13 +85,24 @@ def _figure(picture: Picture) -> str:
     )
 
 
+def _diagnostics(similarities: Picture | None, own: Mapping[str, Picture]) -> str:
+    if not similarities and not own:
+        return ""
+    parts = [f"<h3>{html.escape(method)}</h3>{_figure(picture)}" for method, picture in own.items()]
+    return (
+        '<section id="diagnostics"><h2>Diagnostics</h2><p>What the runs learned beside their scores. Nothing here is '
+        f"ranked.</p>{_figure(similarities) if similarities else ''}{''.join(parts)}</section>"
+    )
+
+
 def _section(results: Results, table: Table, places: Mapping[str, int]) -> str:
     percent = " Scores in percent." if any(column.unit == "percent" for column in table.columns) else ""
+    turned = ' class="turned"' if table.turned else ""
     notes = [f"{mark} {meaning}." for mark, meaning in table.notes.items()]
     items = "".join(f"<li>{html.escape(note)}</li>" for note in (*notes, *table.footnotes))
     return (
         f'<section id="{table.name}"><h2>{html.escape(table.title)}</h2>'
-        f"<p>{html.escape(table.description)}{percent}</p><div class=scroll><table>{_head(table)}"
+        f"<p>{html.escape(table.description)}{percent}</p><div class=scroll><table{turned}>{_head(table)}"
         f'{"".join(_bodies(results, table, places))}</table></div><ol class="notes">{items}</ol></section>'
     )
 
@@ -120,7 +140,7 @@ def _row(results: Results, table: Table, row: Row, places: Mapping[str, int]) ->
     dot = f'<span class="dot" style="--c: {style_of(results, row.method)["color"]}"></span>' if row.method else ""
     cells = (_cell(cell, column, row, table, places) for cell, column in zip(row.cells, table.columns, strict=True))
     label = html.escape(row.label)
-    return f'<tr><th title="{label}">{dot}{label}</th>{"".join(cells)}</tr>'
+    return f'<tr><th title="{label}">{dot}{label}{row.mark}</th>{"".join(cells)}</tr>'
 
 
 def _cell(cell: Cell, column: Column, row: Row, table: Table, places: Mapping[str, int]) -> str:
@@ -138,6 +158,7 @@ def _cell(cell: Cell, column: Column, row: Row, table: Table, places: Mapping[st
         for part in cell.measured
     ]
     parts += [(places[run], state, "", "") for run, state in cell.lacking]
+    parts += [(places[run], "", "", "") for run in cell.sources]
     parts.sort(key=lambda part: part[0])  # by place in the plan, that is by seed
     data = html.escape(json.dumps(parts, separators=(",", ":"), ensure_ascii=False))
     return (

@@ -6,9 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from reports.table import Cell, Column, Table, marks, words
+from reports.table import Cell, Column, Row, Table, marks, words
 
 WIDTH = 130  #: letters beside each other, scaled down to the width of a page, that can still be read
+FULL = 95  #: letters beside each other that need no scaling
+LINES = 45  #: of a page that a table may fill, beside its caption and notes
+HEAD = 4  #: lines that headings and rules take
 _ESCAPES = {
     "\\": r"\textbackslash{}",
     "_": r"\_",
@@ -26,6 +29,7 @@ _ESCAPES = {
     "×": r"$\times$",
     "→": r"$\rightarrow$",
     "†": r"$^\dagger$",
+    "‡": r"$^\ddagger$",
     "–": "--",
     "τ": r"$\tau$",
     "γ": r"$\gamma$",
@@ -45,22 +49,67 @@ def escape(text: str) -> str:
 
 
 def table_latex(table: Table) -> str:
-    """A `table` environment. Needs booktabs and graphicx.
+    """One `table` environment, or several where the lines are too many for a page. Needs booktabs and graphicx.
 
     A table wider than the text is broken between its headings into blocks below each other, and a block that is still
-    wider is scaled down.
+    wider is scaled down. The notes stand under the last part.
     """
-    lines = [
-        r"\begin{table}[htbp]",
-        r"\centering",
-        rf"\caption{{{escape(_caption(table))}}}",
-        rf"\label{{tab:{table.name}}}",
-        r"\smallskip",
-        "\n\\par\\medskip\n".join(_tabular(block) for block in _blocks(table)),
-        *_notes(table),
-        r"\end{table}",
-    ]
+    parts = _parts(table)
+    lines = []
+    for place, part in enumerate(parts):
+        lines += [
+            r"\begin{table}[htbp]",
+            *([r"\addtocounter{table}{-1}"] if place else []),
+            r"\centering",
+            rf"\caption{{{escape(_caption(table) if place == 0 else f'{table.title}, continued.')}}}",
+            *([rf"\label{{tab:{table.name}}}"] if place == 0 else []),
+            r"\smallskip",
+            "\n\\par\\medskip\n".join(map(_tabular, part)),
+            *(_notes(table) if place == len(parts) - 1 else []),
+            r"\end{table}",
+        ]
     return "\n".join(lines) + "\n"
+
+
+def _parts(table: Table) -> list[list[Table]]:
+    """Tabulars for each page: all blocks of as many groups of rows as fit, or else the blocks of one group in turn."""
+    blocks = [[replace(block, rows=rows) for rows in _groups(block)] for block in _blocks(table)]
+    parts: list[list[Table]] = []
+    left = 0.0
+    for pieces in zip(*blocks, strict=True):
+        heights = [_height(piece) for piece in pieces]
+        more = sum(heights) - HEAD * len(pieces)
+        if parts and len(parts[-1]) == len(pieces) and more <= left:
+            parts[-1] = [replace(a, rows=(*a.rows, *b.rows)) for a, b in zip(parts[-1], pieces, strict=True)]
+            left -= more
+            continue
+        for place, (piece, height) in enumerate(zip(pieces, heights, strict=True)):
+            if place and height <= left:
+                parts[-1].append(piece)
+                left -= height
+            else:
+                parts.append([piece])
+                left = LINES - height
+    return parts
+
+
+def _groups(table: Table) -> list[tuple[Row, ...]]:
+    """Rows under their heading; what has none, such as chance, stays with those before it."""
+    found: list[tuple[Row, ...]] = []
+    for name, rows in table.groups():
+        if name or not found:
+            found.append(tuple(rows))
+        else:
+            found[-1] += tuple(rows)
+    return found
+
+
+def _height(table: Table) -> float:
+    """Of one block, in lines of the text."""
+    letters = max(len(row.label) for row in table.rows) + sum(
+        _width(table, place) for place in range(len(table.columns))
+    )
+    return min(1.0, FULL / letters) * (len(table.rows) + len(table.groups()) + HEAD)
 
 
 def _blocks(table: Table) -> list[Table]:
@@ -83,7 +132,7 @@ def _blocks(table: Table) -> list[Table]:
 def _width(table: Table, place: int) -> int:
     column = table.columns[place]
     cells = [" ".join(words(row.cells[place], column, table.full)) for row in table.rows]
-    return 2 + max(map(len, [column.label, *cells]))
+    return 2 + max(map(len, ["" if table.turned else column.label, *cells]))
 
 
 def _only(table: Table, places: Sequence[int]) -> Table:
@@ -102,14 +151,15 @@ def _tabular(table: Table) -> str:
     if any(name for name, _ in heads):
         lines.append(" & ".join(["", *(rf"\multicolumn{{{n}}}{{c}}{{{escape(name)}}}" for name, n in heads)]) + r" \\")
         lines.append("".join(_rules(heads)))
-    lines.append(" & ".join(["", *(escape(column.label) + _arrow(column) for column in columns)]) + r" \\")
+    turn = r"\rotatebox{90}{%s}" if table.turned else "%s"
+    lines.append(" & ".join(["", *(turn % (escape(column.label) + _arrow(column)) for column in columns)]) + r" \\")
     for group, rows in table.groups():
         lines.append(r"\midrule")
         if group:
             lines.append(rf"\multicolumn{{{len(columns) + 1}}}{{l}}{{\emph{{{escape(group)}}}}} \\")
         for row in rows:
             cells = [_cell(cell, column, table.full) for cell, column in zip(row.cells, columns, strict=True)]
-            lines.append(" & ".join([escape(row.label), *cells]) + r" \\")
+            lines.append(" & ".join([escape(row.label + row.mark), *cells]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}"])
 
 

@@ -105,12 +105,12 @@ def cell(runs: Sequence[RunResult], measure: Measure, score: str) -> Cell:
             lacking.append((run.run, found or run.lacking))
     over = any(run.over_budget for run in runs)
     if not measured:
-        return Cell(_worst([state for _, state in lacking]), lacking=tuple(lacking))
+        return Cell(worst([state for _, state in lacking]), lacking=tuple(lacking))
     values = [part.value for part in measured]
     return Cell("value", mean(values), std(values), tuple(measured), tuple(lacking), over_budget=over)
 
 
-def _worst(states: Sequence[State]) -> State:
+def worst(states: Sequence[State]) -> State:
     """The state that most asks for attention."""
     order: tuple[State, ...] = ("failed", "running", "interrupted", "missing", "not applicable")
     return next((state for state in order if state in states), "missing")
@@ -125,7 +125,8 @@ def rows(results: Results, measures: Sequence[Measure], all_lines: Sequence[Line
             runs = results.of(line.method, noise)
             if runs:
                 cells = tuple(cell(runs, measure, line.score) for measure in measures)
-                group.append(Row(line.label, cells, noise, line.method, line.compared))
+                fidelity = results.methods[line.method]["fidelity"]
+                group.append(Row(line.label, cells, noise, line.method, line.compared, fidelity))
         found.extend(_bold(group, [measure.column for measure in measures]))
     return found
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, cast
 
 from bench.errors import UserError
-from bench.store import Record, Store
+from bench.store import Record, RunStore, Store
 from reports.table import State
 from reports.vocabulary import family, family_rank, metric_rank, task_and_metric
 
@@ -29,6 +29,7 @@ class RunResult:
     records: Mapping[Key, Record]
     ledger: Mapping[str, Any]
     environment: Mapping[str, Any]
+    stored: RunStore  #: for what a report reads of few runs only
     reference: str | None = None  #: the run it starts from
 
     @property
@@ -134,6 +135,7 @@ def load(suite: str, store: Store) -> Results:
                 run=identity,
                 steps=cell["steps"],
                 manifest=cell["manifest"],
+                stored=store.run(identity),
                 reference=cell["reference_run"],
                 **stored[identity],
             )

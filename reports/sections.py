@@ -45,6 +45,7 @@ Compare within a block: each block is one noise.</p>
 bold numbers in a column are a tie as far as this can tell.</li>
 <li><i>chance</i> is what a uniformly random guess would score on average.</li>
 <li>† spent more than its budget. Scores bought with more are not comparable.</li>
+<li>‡ not verified: the paper leaves parts of the method open. Its entry under Methods says which.</li>
 <li>A click on a number shows the runs behind it; a click on a heading sorts.</li>{states}</ul></section>"""
 
 

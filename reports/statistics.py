@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import combinations
 
 LEVEL = 0.05  #: of Holm's procedure over the comparisons of one column
 MINIMUM = 3  #: seeds below which nothing is compared
@@ -138,3 +139,22 @@ def not_worse_than_best(values: Values, higher_is_better: bool) -> set[str]:
     others = [method for method in design.means if method != best]
     worse = holm({method: difference(design, best, method).p for method in others})
     return set(design.means) - worse
+
+
+def apart(design: Blocks) -> set[tuple[str, str]]:
+    """(higher, lower) for every pair of methods that differ by more than chance: Holm over all pairs of the column.
+
+    All differences of a design have the same standard error, so the widest gap has the smallest p, and the search ends
+    at the first that is not rejected. What passes Bonferroni's limit passes Holm's, without a look at its p.
+    """
+    ordered = sorted(design.means, key=lambda method: design.means[method], reverse=True)
+    pairs = list(combinations(ordered, 2))
+    pairs.sort(key=lambda pair: design.means[pair[1]] - design.means[pair[0]])
+    wide = t_limit(LEVEL / len(pairs), design.freedom) * design.residual * math.sqrt(2 / len(design.seeds))
+    found: set[tuple[str, str]] = set()
+    for place, (high, low) in enumerate(pairs):
+        gap = design.means[high] - design.means[low]
+        if gap <= wide and difference(design, high, low).p > LEVEL / (len(pairs) - place):
+            break
+        found.add((high, low))
+    return found

@@ -62,6 +62,9 @@ class Cell:
     bold: bool = False
     over_budget: bool = False
     text: str = ""  #: in place of a number
+    small: str = ""  #: printed behind the number
+    also: Mapping[str, int] = field(default_factory=dict)  #: further counts, each a column of the CSV
+    sources: tuple[str, ...] = ()  #: runs that were counted rather than averaged
     source: str = ""  #: of a number that is not ours
 
     @property
@@ -72,7 +75,7 @@ class Cell:
     @property
     def runs(self) -> tuple[str, ...]:
         """Ids of all runs of this cell."""
-        return tuple(part.run for part in self.measured) + tuple(run for run, _ in self.lacking)
+        return (*(part.run for part in self.measured), *(run for run, _ in self.lacking), *self.sources)
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,12 @@ class Row:
     group: str = ""  #: a heading over neighbouring rows; cells are compared within it
     method: str = ""  #: the plan's label of the method; "" for lines that are no method's
     compared: bool = True  #: whether it takes part in the comparison of its column
+    fidelity: str = ""  #: how the method's adapter was checked
+
+    @property
+    def mark(self) -> str:
+        """The footnote mark of its label."""
+        return unverified(self.fidelity)
 
 
 @dataclass(frozen=True)
@@ -111,6 +120,7 @@ class Table:
     footnotes: tuple[str, ...] = ()
     full: int = 1  #: seeds a complete cell has; cells with another n say so
     notes: Mapping[str, str] = field(default_factory=dict)  #: mark -> what it means, for marks that occur
+    turned: bool = False  #: headings stand on end, for many narrow columns
 
     def groups(self) -> list[tuple[str, list[Row]]]:
         """Neighbouring rows under their heading, in order."""
@@ -133,6 +143,12 @@ class Table:
 
 
 OVER_BUDGET = "†"  #: the mark of a cell
+UNVERIFIED = "‡"  #: the mark of a method
+
+
+def unverified(fidelity: str) -> str:
+    """The mark of a method whose adapter could not be checked against its paper or code; "" for every other."""
+    return UNVERIFIED if fidelity == "reconstructed" else ""
 
 
 def marks(cell: Cell) -> str:
@@ -149,4 +165,6 @@ def words(cell: Cell, column: Column, full: int = 1) -> tuple[str, str]:
     behind = [] if cell.std is None or column.unit != "percent" else [f"± {show(cell.std, column.unit)}"]
     if cell.measured and cell.n != full:
         behind.append(f"n={cell.n}")
+    if cell.small:
+        behind.append(cell.small)
     return show(cell.value, column.unit), ", ".join(behind)

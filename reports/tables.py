@@ -11,15 +11,21 @@ from reports.results import Results, RunResult
 from reports.statistics import mean
 from reports.table import Cell, Column, Measured, Row, Table, Unit
 from reports.vocabulary import FAMILIES, Family, detail, family, metric_label
+from reports.wins import wins_table
 
 Named = tuple[str, str, str]  #: dataset, task, metric
 AVERAGED = ("shift", "linear_probe", "adamw_probe")  #: families whose table ends with an average
 
 
 def tables(results: Results) -> list[Table]:
-    """Overview, one table for each task family that is planned or measured, costs."""
+    """Overview, wins, one table for each task family that is planned or measured, costs."""
     families = by_family(results)
-    return [overview(results), *(family_table(results, name, found) for name, found in families.items()), cost(results)]
+    return [
+        overview(results),
+        *([wins_table(results)] if len(results.methods) > 1 else []),
+        *(family_table(results, name, found) for name, found in families.items()),
+        cost(results),
+    ]
 
 
 def by_family(results: Results) -> dict[str, list[Named]]:

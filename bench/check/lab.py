@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import bench.vision  # noqa: F401  before open_clip, which imports torchvision; the order matters
 from bench.batchnorm import group_batchnorm
 from bench.check.oracles import Comparison, values
+from bench.towers import OpenClipTowers
 from methods.base import Adapter
 from methods.protocol import Batch, Clock, Facts, Rows, Tensors
 
@@ -65,9 +67,18 @@ def sum_of_tiles(method: Any, z: Tensors, observed: Tensors, cuts: tuple[int, ..
 def gradients(loss: Tensor, z: Tensors, expected: Mapping[str, Any], rtol: float = 1e-9) -> Iterator[Comparison]:
     """Gradients of the loss in every leaf whose "grad_<name>" is among the expected values."""
     names = [name for name in z if f"grad_{name}" in expected]
+    if not names:
+        return
     found = torch.autograd.grad(loss, [z[name] for name in names], retain_graph=True)
     for name, gradient in zip(names, found, strict=True):
         yield Comparison(f"gradient of {name}", gradient, expected[f"grad_{name}"], rtol)
+
+
+def gradient_norms(loss: Tensor, z: Tensors, expected: Mapping[str, float], rtol: float = 1e-9) -> Iterator[Comparison]:
+    """Frobenius norms of the loss's gradients in the named leaves; 0 where it does not depend on one."""
+    found = torch.autograd.grad(loss, [z[name] for name in expected], retain_graph=True, materialize_grads=True)
+    for (name, norm), gradient in zip(expected.items(), found, strict=True):
+        yield Comparison(f"norm of the gradient of {name}", gradient.norm(), norm, rtol)
 
 
 def assert_close(found: Any, expected: Any, rtol: float = 1e-9, atol: float = 1e-12) -> None:
@@ -77,41 +88,37 @@ def assert_close(found: Any, expected: Any, rtol: float = 1e-9, atol: float = 1e
     )
 
 
-class TinyTowers(nn.Module):
+class TinyTowers(OpenClipTowers):
     """Real open_clip towers, small enough for a test, and a tokenizer of whole words."""
 
-    def __init__(self, visual: str = "vit", causal: bool = True) -> None:
-        super().__init__()
+    def __init__(self, visual: str = "vit", causal: bool = True, patch: int = 8, context: int = 16) -> None:
         import open_clip
 
         vision = {
-            "vit": {"layers": 2, "width": 32, "head_width": 16, "patch_size": 8, "image_size": 32},
+            "vit": {"layers": 2, "width": 32, "head_width": 16, "patch_size": patch, "image_size": 32},
             "resnet": {"layers": (1, 1, 1, 1), "width": 8, "head_width": 16, "image_size": 32},
             "timm": {"timm_model_name": "test_resnet", "timm_pool": "avg", "timm_proj": "linear", "image_size": 32},
         }[visual]
-        text = {"context_length": 16, "vocab_size": 64, "width": 32, "heads": 2, "layers": 3}
+        text = {"context_length": context, "vocab_size": 64, "width": 32, "heads": 2, "layers": 3}
         with torch.random.fork_rng():
             torch.manual_seed(0)
             clip = open_clip.model.CustomTextCLIP(16, vision, {**text, "no_causal_mask": not causal})
-        self.visual, self.text, self.dim, self.context_length = clip.visual, clip.text, 16, 16
+        super().__init__(clip, partial(whole_words, context=context), 16)
         group_batchnorm(self.visual, 8)
 
-    def encode_image(self, images: Tensor) -> Tensor:
-        return torch.as_tensor(self.visual(images))
 
-    def encode_text(self, tokens: Tensor) -> Tensor:
-        return torch.as_tensor(self.text(tokens))
-
-    def tokenize(self, captions: list[str]) -> Tensor:
-        words = [[3 + sum(word.encode()) % 57 for word in caption.split()][:14] for caption in captions]
-        return torch.tensor([[60, *row, 63] + [0] * (14 - len(row)) for row in words])
+def whole_words(captions: list[str], context: int) -> Tensor:
+    """b strings -> [b, context] int64: one of 57 ids a word between a start and an end token, then zeros."""
+    words = [[3 + sum(word.encode()) % 57 for word in caption.split()][: context - 2] for caption in captions]
+    return torch.tensor([[60, *row, 63] + [0] * (context - 2 - len(row)) for row in words])
 
 
-def some_rows(towers: Any, total: int, part: slice | None = None, when: Clock | None = None) -> Rows:
-    """Rows `part` of a batch of `total` fixed random images and captions."""
+def some_rows(towers: Any, total: int, part: slice | None = None, when: Clock | None = None, views: int = 0) -> Rows:
+    """Rows `part` of a batch of `total` fixed random images, each with `views` more, and captions."""
     part = part or slice(0, total)
-    images = torch.randn(total, 3, 32, 32, generator=torch.Generator().manual_seed(5))
+    draws = torch.Generator().manual_seed(5)
+    images, *more = (torch.randn(total, 3, 32, 32, generator=draws)[part] for _ in range(1 + views))
     captions = [TEXTS[i % len(TEXTS)] for i in range(total)][part]
     ids = torch.arange(total)[part]
     tokens = towers.tokenize(captions)
-    return Rows(images[part], tokens, captions, ids, range(total)[part], when or clock())
+    return Rows(images, tokens, captions, ids, range(total)[part], when or clock(), tuple(more))

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from bench.cli import methods, noise, reporting, runs
+from bench.cli import gaussian, methods, noise, reporting, runs, store
 from bench.device import InUse
 from bench.errors import UNFINISHED, UserError
 
@@ -24,12 +24,20 @@ for verb in (
     runs.status,
     runs.show,
     reporting.compare,
+    gaussian.hierarchy,
     methods.methods,
+    methods.cite,
+    methods.check,
+    methods.new_method,
 ):
     app.command()(verb)
+app.command("eval")(store.evaluate)
+app.command("import")(store.merge)
+app.command("gc")(store.collect)
 noises = typer.Typer(help="Look at the noise of a suite.", no_args_is_help=True)
 noises.command("show")(noise.show)
 app.add_typer(noises, name="noise")
+app.add_typer(gaussian.app, name="gaussian")
 
 
 def main() -> None:

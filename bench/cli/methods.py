@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 from bench.cli.options import Plugins, load_plugins
@@ -13,3 +16,49 @@ def methods(plugin: Plugins = None) -> None:
     from bench.catalogue import catalogue
 
     typer.echo(catalogue())
+
+
+def cite(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[METHOD]...", help="All methods by default.")] = None,
+    suite: Annotated[str | None, typer.Option("--suite", metavar="SUITE", help="The methods of a suite.")] = None,
+    plugin: Plugins = None,
+) -> None:
+    """Print the BibTeX of methods, entries that several share once."""
+    load_plugins(plugin)
+    from bench import discovery
+    from bench.suite import load_suite
+
+    wanted = list(names or ())
+    if suite is not None:
+        wanted += [entry.method for entry in load_suite(suite).methods]
+    found = {name: discovery.find(name).about.bibtex.strip() for name in wanted or discovery.names()}
+    typer.echo("\n\n".join(dict.fromkeys(filter(None, found.values()))))
+    for name in (name for name, entry in found.items() if not entry):
+        typer.echo(f"note: {name} gives no BibTeX", err=True)
+
+
+def new_method(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the method and its file, as in my_loss.")],
+    folder: Annotated[Path, typer.Option("--folder", metavar="DIR", help="Where the two files go.")] = Path(),
+) -> None:
+    """Write a method to start from, a complete loss in 40 lines, and its test; docs/new_method.md goes on from it."""
+    from bench.new_method import new_method as write
+
+    for path in write(name, folder):
+        typer.echo(path)
+
+
+def check(
+    method: Annotated[str | None, typer.Argument(metavar="NAME|FILE", help="A method, or a file with one.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All methods, then a matrix.")] = False,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write the table there too: .md, .html or .json.")
+    ] = None,
+    plugin: Plugins = None,
+) -> None:
+    """Check that a method is what it says: known values, gradients, ranks, resuming, cost and more."""
+    load_plugins(plugin)
+    from bench.check.verb import check as run
+
+    if not run(method, everything, report, typer.echo):
+        raise typer.Exit(1)

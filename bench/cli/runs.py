@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,10 +24,11 @@ from bench.cli.options import (
 from bench.errors import UNFINISHED, UserError
 
 if TYPE_CHECKING:
-    from bench.launch.local import Summary
+    from bench.launch.work import Summary
     from bench.run import Planned
     from bench.store import Store
     from bench.suite import Suite
+    from bench.tune import Choice
 
 
 def run(
@@ -38,6 +40,7 @@ def run(
     seeds: Annotated[str, typer.Option("--seeds", metavar="0,1", help="Only these of the suite's seeds.")] = "",
     overrides: Overrides = None,
     plugin: Plugins = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs at a time, sharing this machine's cores.")] = 1,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be run and what it would take; run nothing.")
     ] = False,
@@ -50,17 +53,24 @@ def run(
     load_plugins(plugin)
     from bench.suite import load_suite
 
-    chosen = load_suite(suite, overrides or ()).select(only or (), _numbers(seeds))
+    asked = load_suite(suite, overrides or ())
+    labels, numbers = tuple(only or ()), _numbers(seeds)
+    asked.select(labels, numbers)  # names what it does not have before anything starts
     store = store_at(results)
     if dry_run:
-        _dry_run(chosen, store)
+        _dry_run(asked, labels, numbers, store)
         return
-    from bench import progress
+    from bench import progress, tune
     from bench.launch.local import run_all
 
-    planned = _planned(chosen, store)
+    choices: dict[str, tune.Choice] = {}
     with progress.on() as shown:
-        summary = run_all(planned, store, shown)
+        if asked.tune:
+            choices, trials = tune.search(asked, store, labels, lambda todo: run_all(todo, store, shown, jobs))
+            if trials.busy or trials.interrupted or trials.failed:
+                raise typer.Exit(_conclude(trials))
+        chosen = tune.tuned(asked, choices).select(labels, numbers)
+        summary = run_all(_planned(chosen, choices, store), store, shown, jobs)
     if not summary.interrupted:
         page = store.suite(chosen.name) / "report.html"
         if not _is_fresh(page, chosen.name, store):
@@ -90,13 +100,13 @@ def show(
     typer.echo(describe(find_run(store_at(results), run)))
 
 
-def _planned(suite: Suite, store: Store) -> list[Planned]:
+def _planned(suite: Suite, choices: Mapping[str, Choice], store: Store) -> list[Planned]:
     """The selected runs with ids and steps; writes the plan of the whole suite."""
     from bench import identity, plan, steps
 
     planned = steps.plan(suite.select().runs(), store)
     last = store.plan(suite.name)
-    made = plan.build(suite, planned, last)
+    made = plan.build(suite, planned, choices, last)
     if last is None or identity.digest({**last, "made": made["made"]}) != identity.digest(made):
         store.write_plan(suite.name, made)
     chosen = {run.key for run in suite.runs()}
@@ -124,20 +134,25 @@ def _conclude(summary: Summary) -> int:
     return 1 if summary.failed else 0
 
 
-def _dry_run(suite: Suite, store: Store) -> None:
+def _dry_run(suite: Suite, only: Sequence[str], seeds: Sequence[int], store: Store) -> None:
+    from bench import tune
     from bench.estimate import estimate
-    from bench.launch.local import is_complete
+    from bench.launch.work import is_complete
     from bench.progress import duration
     from bench.show import SHORT, columns
 
     rows = [("run", "stored", "steps", "")]
-    planned = _planned(suite, store)
-    for one in planned:
+    choices = tune.known(suite, store) if suite.tune else {}
+    planned = _planned(tune.tuned(suite, choices).select(only, seeds), choices, store)
+    trials = tune.missing(suite, store, only, choices) if suite.tune else []
+    for one in [*trials, *planned]:
         stored = "complete" if is_complete(one, store) else store.run(one.id).status()["state"]
         rows.append((one.id[:SHORT], stored, f"{one.resolved.steps:,}", one.run.title))
     for line in columns(rows):
         typer.echo(line)
-    left = estimate(planned, store)
+    if trials:
+        typer.echo("rows whose trials are still to be made are shown at the suite's settings")
+    left = estimate([*trials, *planned], store)
     if left.runs:
         evaluation = "not known yet" if left.evaluate_seconds is None else duration(left.evaluate_seconds)
         training, disk = duration(left.train_seconds), f"{left.disk_bytes / 2**20:,.0f} MiB"

@@ -170,5 +170,6 @@ MEASURES: Mapping[str, Callable[[Task, Bench], Measured]] = {
     "linear_probe": linear_probe,
     "adamw_probe": adamw,
     "retrieval": retrieval,
+    "validation": retrieval,
     "noise_detection": noise_detection,
 }

@@ -66,6 +66,7 @@ _EMOJI = (
     Task("retrieval", "emoji/iid"),
     Task("retrieval", "emoji/openmoji"),
     Task("noise_detection", "emoji/train"),
+    Task("validation", "emoji/validation"),
 )
 _TASKS: Mapping[str, tuple[Task, ...]] = {"emoji": _EMOJI}
 FAMILIES = tuple(dict.fromkeys(task.family for task in _EMOJI))
@@ -124,7 +125,7 @@ class EvaluationPlan:
             return {f"top{k}": min(1.0, k / classes) for k in TOPS}
         if task.train:
             return {"accuracy": 1 / len(np.unique(self.load(task.train).labels[task.label]))}
-        if task.family == "retrieval":
+        if task.family in ("retrieval", "validation"):
             return _retrieval_chance(len(pairs))
         return {"auroc": 0.5}  # average precision: the share of corrupted pairs, which differs from run to run
 

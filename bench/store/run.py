@@ -135,6 +135,14 @@ class RunStore:
         """What was written, {} where nothing was."""
         return self._read("environment.json")
 
+    def write_diagnostics(self, entries: list[dict[str, Any]]) -> None:
+        """Histograms of what the method learned (bench/diagnostics.py); no times."""
+        self.write_json("diagnostics.json", {"diagnostics": entries})
+
+    def diagnostics(self) -> list[dict[str, Any]]:
+        """What was written, [] where nothing was, as by runs that are older than diagnostics."""
+        return cast("list[dict[str, Any]]", self._read("diagnostics.json").get("diagnostics", []))
+
     def _evaluation(self, key: str) -> Path:
         if not key or key.startswith(".") or "/" in key:
             raise ValueError(f"an evaluation's key must be a plain file name, not {key!r}")

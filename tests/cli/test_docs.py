@@ -1,4 +1,4 @@
-"""The page on new methods works as printed."""
+"""The page on new methods works as printed: its file, its suite, its commands."""
 
 from __future__ import annotations
 
@@ -8,22 +8,44 @@ import subprocess
 import sys
 from pathlib import Path
 
+from bench.new_method import method_source
+
 PAGE = Path(__file__).parents[2] / "docs" / "new_method.md"
+SHORTER = ["budget={samples: 128}", "train.batch=64", "seeds=[0]", "noise.rates=[0.4]", "evaluate.tasks=[zero_shot]"]
 
 
-def test_the_example_method_runs_beside_clip(tmp_path: Path) -> None:
-    python, yaml = (re.search(rf"```{kind}\n(.*?)```", PAGE.read_text(), re.S) for kind in ("python", "yaml"))
-    assert python is not None
-    assert yaml is not None
-    (tmp_path / "smoothed_clip.py").write_text(python[1])
-    (tmp_path / "mine.yaml").write_text(yaml[1])
-    shorter = ["budget={samples: 128}", "train.batch=64", "seeds=[0]", "noise.rates=[0.4]"]
-    shorter.append("evaluate.tasks=[retrieval]")
-    command = [sys.executable, "-m", "bench", "run", "mine.yaml", "--plugin", "smoothed_clip.py", "--results", "out"]
-    done = subprocess.run(
-        [*command, *(part for one in shorter for part in ("--set", one))], cwd=tmp_path, capture_output=True, text=True
-    )
+def block(kind: str) -> str:
+    """The page's one code block of a kind."""
+    (found,) = re.findall(rf"^```{kind}\n(.*?)^```", PAGE.read_text(), re.S | re.M)
+    return str(found)
+
+
+def bench(folder: Path, *arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-m", "bench", *arguments], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    plan = json.loads((tmp_path / "out" / "mine" / "plan.json").read_text())
-    assert [entry["label"] for entry in plan["methods"]] == ["clip", "smoothed_clip", "smoothed_clip 0.3"]
-    assert "CLIP, label smoothing" in (tmp_path / "out" / "mine" / "report.html").read_text()
+    return done.stdout
+
+
+def test_the_example_is_what_new_method_writes() -> None:
+    assert block("python") == method_source("my_loss")
+    assert len(block("python").splitlines()) <= 40
+
+
+def test_from_a_formula_to_a_comparison_and_on(tmp_path: Path) -> None:
+    bench(tmp_path, "new-method", "my_loss")
+    (tmp_path / "mine.yaml").write_text(block("yaml"))
+    shorter = [part for one in SHORTER for part in ("--set", one)]
+    run = ["run", "mine.yaml", "--plugin", "my_loss.py", *shorter]
+    bench(tmp_path, *run)
+    plan = json.loads((tmp_path / "results" / "mine" / "plan.json").read_text())
+    assert [entry["label"] for entry in plan["methods"]] == ["clip", "my_loss", "my_loss 0.3"]
+    assert "My loss" in (tmp_path / "results" / "mine" / "report.html").read_text()
+    assert "my_loss" in bench(tmp_path, "compare", "mine", "clip", "my_loss")
+
+    file = tmp_path / "my_loss.py"
+    file.write_text(file.read_text().replace("epsilon: float = 0.1", "epsilon: float = 0.2"))
+    lines = bench(tmp_path, *run, "--dry-run").splitlines()
+    stored = {line.split(maxsplit=3)[3]: line.split()[1] for line in lines if "seed 0" in line}
+    noise = "40 % shuffled captions, seed 0"
+    assert stored == {f"clip, {noise}": "complete", f"my_loss, {noise}": "missing", f"my_loss 0.3, {noise}": "missing"}
+    assert any(line.startswith("to do: 2 runs,") for line in lines)

@@ -1,9 +1,11 @@
-"""NCU: both phases and the masked Sinkhorn against the official code; prompts and phases on real towers."""
+"""NCU: its transport against POT, identities, prompts and phases on real towers; values: bench/check/oracles/ncu.py."""
 
 from __future__ import annotations
 
 import math
 
+import numpy
+import ot
 import pytest
 import torch
 import torch.nn.functional as F
@@ -27,96 +29,25 @@ def step(method, lab, z, phase):
     return observed, method.loss(z, observed, slice(0, len(z["image"])))
 
 
-@pytest.mark.parametrize("index", [0, 1, 2])
-@pytest.mark.parametrize("confidence", ["two_sided", "image_to_text"])
-def test_learning_the_negatives_equals_the_official_loss(lab, oracles, case, index, confidence):
-    expected = oracles["ncu"]["phase1"]["cases"][index]
-    method = at_scale(lab, expected["logit_scale"], forget=expected["NC_ratio"], confidence=confidence)
-    z = case("N")
-    observed, terms = step(method, lab, z, "learn")
-    assert sorted(observed["kept"].tolist()) == sorted(expected["retain_ids"])
-    names = {"relation": "cyclic_x10", "margin": "opposite_x10", "yes": "sigmoid_yes", "no": "sigmoid_no"}
-    for name, key in names.items():
-        lab.assert_close(terms[name], expected[key], atol=1e-9)
-    loss = torch.stack(list(terms.values())).sum()
-    lab.assert_close(loss, expected["loss"])
-    loss.backward()
-    lab.assert_close(z["negative"].grad, expected["grad_text_neg"])
-    for name, key in (("image", "image"), ("text", "text"), ("negative", "text_neg")):
-        lab.assert_close(z[name].grad.norm(), expected["grad_norms"][key])
-    lab.assert_close(method.scale.rho.grad, expected["grad_log_scale"])
-
-
-def test_confidence_is_equation_2(lab, oracles, case):
-    expected = oracles["ncu"]["confidence"]
-    two_sided = at_scale(lab, 1 / 0.07)._log_confidence(case("N")).exp() / 2
-    lab.assert_close(two_sided, expected["paper_eq2_two_sided"])
-    one_sided = at_scale(lab, 1 / 0.07, confidence="image_to_text")._log_confidence(case("N")).exp()
-    lab.assert_close(one_sided, expected["official_image_to_text_only"])
-
-
-def test_relation_of_the_paper_is_another_number(lab, oracles, case):
-    expected = oracles["ncu"]["relation_loss_paper_vs_code"]
-    for relation, key in (("paper", "paper_eq4"), ("code", "official_code_before_x10")):
-        method = at_scale(lab, 1 / 0.07, forget=0.25, relation=relation, negative_weight=1.0)
-        lab.assert_close(step(method, lab, case("N"), "learn")[1]["relation"], expected[key])
-
-
-@pytest.mark.parametrize("index", [0, 2, 3, 4])
-def test_unlearning_equals_the_official_loss(lab, oracles, case, index):
-    expected = oracles["ncu"]["phase2"]["cases"][index]
-    config = {"forget": expected["NC_ratio"], "gamma": expected["gamma"], **Ncu.presets["official"]}
-    method, z = at_scale(lab, expected["logit_scale"], **config), case("N")
-    _, terms = step(method, lab, z, "unlearn")
-    lab.assert_close(terms["transport"], expected["loss_ul"])
-    lab.assert_close(terms["margin"], expected["opposite"])
-    loss = torch.stack(list(terms.values())).sum()
-    lab.assert_close(loss, expected["loss"])
-    loss.backward()
-    lab.assert_close(z["image"].grad, expected["grad_image"])
-    for name, key in (("image", "image"), ("text", "text"), ("negative", "text_neg")):
-        lab.assert_close(z[name].grad.norm(), expected["grad_norms"][key])
-    lab.assert_close(method.scale.rho.grad, expected["grad_log_scale"])
-
-
-def test_plans_equal_the_official_ones(lab, oracles, case):
-    expected = oracles["ncu"]["phase2"]["cases"][0]
-    z = case("N")
-    affinities = torch.cat([z["image"] @ z["text"].T, (z["image"] * z["negative"]).sum(1, keepdim=True)], 1).detach()
-    cost = (1 - affinities) / (1 - affinities).max()
-    allowed = torch.tensor(expected["mask_v"]).bool()
-    lab.assert_close(masked_sinkhorn(cost, allowed), expected["plan_v"])
-    lab.assert_close(masked_sinkhorn(cost.T, allowed.T), expected["plan_t"])
-
-
-@pytest.mark.parametrize("row", [0, 1, 2])
-def test_variants(lab, oracles, case, row):
-    expected = oracles["ncu"]["phase2_variants"]["rows"][row]
-    config = {
-        "forget": expected["NC_ratio"],
-        "normalise_text_targets": expected["normalise_text_targets"],
-        "confidence": "two_sided" if expected["two_sided_confidence"] else "image_to_text",
-    }
-    z = case("N")
-    _, terms = step(at_scale(lab, expected["logit_scale"], **config), lab, z, "unlearn")
-    lab.assert_close(terms["transport"], expected["loss_ul"])
-    terms["transport"].backward()
-    for name, norm in zip(("image", "text", "negative"), expected["grad_norms"], strict=True):
-        lab.assert_close(z[name].grad.norm(), norm)
-    _, summed = step(at_scale(lab, expected["logit_scale"], **config, mean_of_directions=False), lab, z, "unlearn")
-    lab.assert_close(summed["transport"], expected["loss_img"] + expected["loss_txt"])
-
-
-def test_empty_forget_set_is_finite_where_the_official_code_is_nan(lab, oracles, case):
-    assert oracles["ncu"]["phase2"]["cases"][1]["loss"] == "nan"
+def test_an_empty_forget_set_leaves_nothing_to_normalise(lab, case):
+    found = []
     for normalise in (True, False):
         z = case("N")
         method = at_scale(lab, 1 / 0.07, forget=0.1, normalise_text_targets=normalise)
         _, terms = step(method, lab, z, "unlearn")
-        lab.assert_close(terms["transport"], 0.540967054, rtol=1e-8)
         terms["transport"].backward()
         assert all(bool(x.grad.isfinite().all()) for x in z.values())
         assert bool(method.scale.rho.grad.isfinite())
+        found.append(terms["transport"])
+    lab.assert_close(found[0], found[1])
+
+
+def test_embeddings_that_are_all_one_get_targets_that_are_numbers(lab):
+    one = torch.zeros(8, 4, dtype=torch.float64)
+    one[:, 0] = 1.0
+    observed, terms = step(at_scale(lab, 1.0), lab, dict.fromkeys(("image", "text", "negative"), one), "unlearn")
+    lab.assert_close(observed["image_targets"].sum(1), torch.ones(8))
+    assert all(bool(term.isfinite()) for term in terms.values())
 
 
 def test_single_precision(lab, oracles, case):
@@ -127,21 +58,32 @@ def test_single_precision(lab, oracles, case):
     lab.assert_close(terms["transport"], oracles["ncu"]["phase2"]["cases"][0]["loss_ul"], rtol=1e-4)
 
 
-def test_masked_sinkhorn_equals_the_official_solver(lab, oracles):
-    given = oracles["ncu"]["masked_sinkhorn"]
-    cost, allowed = torch.tensor(given["cost"], dtype=torch.float64), torch.tensor(given["mask"]).bool()
-    plan = masked_sinkhorn(cost, allowed)
-    lab.assert_close(plan, given["plan_100_iters_thresh1e_4"])
-    lab.assert_close(
-        masked_sinkhorn(cost, allowed, iterations=5000, threshold=1e-12), given["plan_converged"], rtol=1e-6
-    )
-    assert bool((plan[~allowed] == 0).all())
-    lab.assert_close(plan.sum(0), torch.full((5,), 0.2), rtol=1e-6)
-    nothing = torch.ones_like(allowed)
-    nothing[:, 4] = False
-    empty = masked_sinkhorn(cost, nothing)
-    lab.assert_close(empty.sum(1), given["no_forget_rows"]["row_sums"])
-    lab.assert_close(empty.sum(0), given["no_forget_rows"]["col_sums"])
+def test_sinkhorn_keeps_its_mask_and_ends_on_its_columns():
+    cost, allowed = problem(8, forgotten=(1, 4))
+    for plan in (masked_sinkhorn(cost, allowed), masked_sinkhorn(cost, allowed, iterations=1)):
+        assert bool((plan[~allowed] == 0).all())
+        torch.testing.assert_close(plan.sum(0), torch.full((9,), 1 / 9, dtype=torch.float64), rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("forgotten", [None, (1, 4), (0, 3, 7)])
+def test_a_converged_plan_is_that_of_pot(forgotten):
+    """POT knows no forbidden cells; a cost of 10^3 at a regularisation of 0.03 is e^-33333, which is 0."""
+    cost, allowed = problem(8, forgotten or ())
+    if forgotten is None:
+        allowed = torch.ones_like(allowed)
+    rows, columns = (numpy.full(n, 1 / n) for n in cost.shape)
+    dear = torch.where(allowed, cost, 1e3).numpy()
+    options = {"method": "sinkhorn_log", "stopThr": 1e-13, "numItermax": 100_000}
+    expected = torch.from_numpy(ot.sinkhorn(rows, columns, dear, 0.03, **options))
+    found = masked_sinkhorn(cost, allowed, iterations=100_000, threshold=1e-14)
+    torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-15)
+
+
+def problem(total, forgotten):
+    """Random costs of `total` rows against as many columns and one more, and the cells that NCU allows."""
+    cost = torch.rand(total, total + 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    marked = torch.zeros(total, dtype=torch.bool).index_fill(0, torch.tensor(forgotten, dtype=torch.int64), True)
+    return cost, torch.cat([~torch.diag(marked), marked[:, None]], dim=1)
 
 
 def test_hard_targets_without_forgetting_are_cross_entropies(lab, case):
@@ -179,6 +121,13 @@ def test_permuting_the_batch_changes_nothing(lab, case):
             for way in (torch.arange(8), order)
         ]
         lab.assert_close(losses[0], losses[1])
+
+
+def test_the_report_sees_where_the_negatives_stand(lab, case):
+    z = {name: x.detach() for name, x in case("N").items()}
+    (shown,) = at_scale(lab, 1.0).diagnostics(z, {})
+    lab.assert_close(shown.series["caption and hardest negative"], (z["text"] * z["negative"]).sum(1))
+    assert len(shown.series) == 3
 
 
 # --- on real towers -------------------------------------------------------------------------------------------------

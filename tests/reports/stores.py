@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import torch
+
+from bench.diagnostics import store_diagnostics
 from bench.store import Record, RunStore, Store, files
+from methods.protocol import Diagnostic
 
 STYLES = ("openmoji", "openmoji-black", "fluent-high-contrast", "emojione-monotone", "near")
 CHANCE = 1 / 750
@@ -66,6 +70,7 @@ def _write_store(
     states: Mapping[tuple[str, float, int], str] | None = None,
     over_budget: Sequence[str] = (),
     other_torch: Sequence[str] = (),
+    diagnostics: bool = True,
 ) -> Store:
     """A suite's plan and its runs; `states` names runs that are not done, by (label, rate, seed)."""
     store = Store(root)
@@ -86,6 +91,8 @@ def _write_store(
                     environment = {**ENVIRONMENT, "packages": {"torch": "2.14.1" if label in other_torch else "2.13.0"}}
                     run.write_environment(environment)
                     run.write_ledger(ledger(quality, seed, reference, label in over_budget))
+                    if diagnostics:
+                        write_diagnostics(run, label, rate, seed)
     store.write_plan(suite, plan(suite, methods, rates, seeds, cells))
     return store
 
@@ -138,6 +145,29 @@ def write_evaluations(run: RunStore, quality: float, score: str, rate: float, se
                     )
                 )  # fmt: skip
         run.write_records(f"{task}@{dataset}@{at:g}".replace("/", "."), records, {})
+
+
+def write_diagnostics(run: RunStore, label: str, rate: float, seed: int) -> None:
+    """What every run shows, and what only some methods do."""
+    draws = torch.Generator().manual_seed(int(1e6 * (1 + draw(label, rate, seed))))
+
+    def normal(centre: float, width: float, n: int = 400) -> torch.Tensor:
+        return centre + width * torch.randn(n, generator=draws)
+
+    pairs = {"positive": normal(0.55 - 0.3 * rate, 0.12), "negative": normal(0.05, 0.1, 4000)}
+    found = [Diagnostic("similarity", "cosine similarity on emoji/iid", "cosine similarity", pairs)]
+    if rate:
+        pairs = {"clean": normal(0.7, 0.1), "corrupted": normal(0.2, 0.15)}
+        found.append(Diagnostic("training_similarity", "cosine similarity on emoji/train", "cosine similarity", pairs))
+    if label.startswith("prolip"):
+        sides = {"images": normal(-6, 0.3).exp(), "texts": normal(-5, 0.5).exp()}
+        found.append(Diagnostic("uncertainty", "uncertainty", "uncertainty, sum of σ²", sides, log=True))
+    if label.startswith(("bayes", "sogclr")):
+        weights = {"positive pairs": normal(0.2 - rate, 0.4).exp(), "negative pairs": normal(0, 0.3, 4000).exp()}
+        weights["negative pairs"][:7] = torch.nan
+        learned = [Diagnostic("weights", "Sampled weights of pairs", "weight w", weights, log=True)]
+        store_diagnostics(run, "training", learned)
+    store_diagnostics(run, "evaluation", found)
 
 
 def ledger(quality: float, seed: int, reference: bool, over: bool) -> dict[str, Any]:

@@ -10,7 +10,9 @@ import shutil
 import subprocess
 from collections import Counter
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import matplotlib
 import pytest
@@ -22,10 +24,11 @@ from matplotlib.text import Text
 from bench.store import Store
 from reports import figures
 from reports.csv import RECORD_COLUMNS, records_csv, table_csv
-from reports.figures import COLOURS, LINES, Picture, pictures, style_of
+from reports.drawing import COLOURS, LINES, Picture, room_for_names, spread, style_of
+from reports.figures import pictures
 from reports.html import page
 from reports.latex import document, escape, table_latex
-from reports.results import load
+from reports.results import Results, load
 from reports.tables import tables
 
 SUITE = "emoji_noisy"
@@ -85,7 +88,7 @@ def test_latex_rows_have_as_many_cells_as_columns(latex: list[str]) -> None:
 
 
 def test_latex_says_states_bold_and_zeros(latex: list[str]) -> None:
-    zero_shot, probe = latex[1], latex[3]
+    zero_shot, probe = latex[2], latex[4]
     assert r"\emph{failed}" in zero_shot
     assert r"\textbf{" in zero_shot
     assert r"permutation\_0.1" in zero_shot
@@ -215,13 +218,13 @@ def test_methods_look_different_in_figures(three: Store) -> None:
 def sheets(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
     """Figures as they are handed over to be written."""
     found: dict[str, Figure] = {}
-    finish = figures._finish
+    finish = figures.finish
 
     def keep(name: str, caption: str, figure: Figure) -> Picture:
         found[name] = figure
         return finish(name, caption, figure)
 
-    monkeypatch.setattr(figures, "_finish", keep)
+    monkeypatch.setattr(figures, "finish", keep)
     return found
 
 
@@ -266,3 +269,58 @@ def test_a_wide_latex_table_is_broken_between_headings(three: Store) -> None:
     assert text.count(r"\begin{tabular}{lrrrrrrrr}") == 2
     assert text.count(r"\begin{table}") == text.count(r"\caption") == 1
     assert text.count("sogclr & ") == 2 * 2
+
+
+@pytest.mark.parametrize(("wanted", "gap", "found"), [
+    ([0.1, 0.5, 0.9], 0.1, [0.1, 0.5, 0.9]),
+    ([0.5, 0.5, 0.5], 0.1, [0.4, 0.5, 0.6]),
+    ([0.0, 0.0, 1.0], 0.2, [0.0, 0.2, 1.0]),
+    ([1.0, 1.0, 1.0], 0.25, [0.5, 0.75, 1.0]),
+    ([], 0.1, []),
+])  # fmt: skip
+def test_names_are_spread_as_little_as_needed(wanted: list[float], gap: float, found: list[float]) -> None:
+    assert spread(wanted, gap) == pytest.approx(found)
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory, stores: SimpleNamespace) -> Results:
+    """Twenty methods under three noises."""
+    kinds = stores.METHODS
+    methods = [
+        (f"{label}_{i}", title, quality + i / 50, score) for i in range(3) for label, title, quality, score in kinds
+    ]
+    store = stores.write_store(
+        tmp_path_factory.mktemp("crowded"), methods=methods[:20], rates=(0.0, 0.2, 0.4), curve=(0.5,)
+    )
+    return load(SUITE, store)
+
+
+def test_twenty_names_beside_lines_do_not_touch(crowded: Results, sheets: dict[str, Figure]) -> None:
+    pictures(crowded)
+    for name in ("noise", "cost"):
+        canvas = FigureCanvasAgg(sheets[name])
+        for panel in sheets[name].axes:
+            boxes = sorted((text.get_window_extent(canvas.get_renderer()).y0, text.get_text()) for text in panel.texts)
+            assert {text for _, text in boxes} == set(crowded.methods)
+            tops = [box.y1 for box in (text.get_window_extent(canvas.get_renderer()) for text in panel.texts)]
+            gaps = [after - before for (before, _), (after, _) in pairwise(boxes)]
+            assert min(gaps) >= 6.5 / 72 * sheets[name].dpi  # the size of the letters
+            assert max(tops) <= sheets[name].bbox.y1
+    assert room_for_names(["a" * 20]) > room_for_names(["a"])
+
+
+def test_tables_of_twenty_methods_fill_pages_and_lose_nothing(crowded: Results, tmp_path: Path) -> None:
+    texts = {table.name: table_latex(table) for table in tables(crowded)}
+    overview = texts["overview"]
+    assert overview.count(r"\begin{table}") == overview.count(r"\caption") > 1
+    assert overview.count(r"\label{") == 1
+    assert overview.count(r"\addtocounter{table}{-1}") == overview.count(r"\begin{table}") - 1
+    assert overview.count("clip\\_0 & ") == 3 * 2  # three noises, two blocks of columns
+    assert overview.count("chance & ") == 2
+    if shutil.which("pdflatex"):
+        (tmp_path / "all.tex").write_text(document(list(texts.values())), encoding="utf-8")
+        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+        assert done.returncode == 0, done.stdout.decode(errors="replace")[-1500:]
+        assert b"Overfull" not in done.stdout
+        assert b"Float too large" not in done.stdout

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -9,6 +12,9 @@ import pytest
 
 from bench.errors import UserError
 from bench.store import Store
+from reports.csv import records_csv, table_csv
+from reports.html import page
+from reports.latex import table_latex
 from reports.results import Results, load
 from reports.statistics import mean
 from reports.table import Cell, Row, Table, show, words
@@ -45,7 +51,16 @@ def test_a_cell_is_the_mean_of_its_runs_records(three: Store) -> None:
 
 def test_every_family_has_its_table_and_every_column_its_own_name(three: Store) -> None:
     found = by_name(three)
-    assert list(found) == ["overview", "zero_shot", "shift", "linear_probe", "retrieval", "noise_detection", "cost"]
+    assert list(found) == [
+        "overview",
+        "wins",
+        "zero_shot",
+        "shift",
+        "linear_probe",
+        "retrieval",
+        "noise_detection",
+        "cost",
+    ]
     for table in found.values():
         names = [column.name for column in table.columns]
         assert len(set(names)) == len(names)
@@ -117,7 +132,8 @@ def test_with_one_seed_there_is_no_spread_and_nothing_is_bold(one: Store) -> Non
         cells = [cell for row in table.rows for cell in row.cells]
         assert not any(cell.bold for cell in cells)
         assert all(cell.std is None for cell in cells)
-        assert any("n = 1" in note and "nothing is bold" in note for note in table.footnotes)
+        assert any("n = 1" in note for note in table.footnotes)
+        assert any("nothing is bold" in note for note in table.footnotes) or table.name == "wins"
 
 
 def test_a_second_score_gets_a_line_that_is_not_compared(three: Store) -> None:
@@ -165,6 +181,28 @@ def test_over_budget_is_marked_wherever_the_run_counts(troubled: Store) -> None:
         assert not any(cell.over_budget for cell in row_of_any(table, "clip").cells)
 
 
+def test_an_unverified_method_is_marked_in_every_table_and_kind_of_file(three: Store) -> None:
+    results = load(SUITE, three)
+    entries = [
+        {**e, "fidelity": "reconstructed" if e["label"] == "ncu" else "derived"} for e in results.plan["methods"]
+    ]
+    results = Results({**results.plan, "methods": entries}, results.runs)
+    for table in tables(results):
+        assert {row.method for row in table.rows if row.mark} == {"ncu"}
+        assert "not verified" in table.notes["‡"]
+        latex = table_latex(table)
+        assert r"ncu$^\ddagger$ &" in latex
+        assert r"$^\ddagger$ not verified" in latex
+        for line in csv.DictReader(io.StringIO(table_csv(table))):
+            wanted = "" if line["row"] == "chance" else "derived"
+            assert line["fidelity"] == ("reconstructed (not verified)" if line["row"] == "ncu" else wanted)
+    text = page(results, tables(results), [])
+    assert len(re.findall(r"</span>ncu‡</th>", text)) == 2 * len(tables(results))
+    assert "‡ not verified" in text
+    records = csv.DictReader(io.StringIO(records_csv(results)))
+    assert {line["fidelity"] for line in records if line["label"] == "ncu"} == {"reconstructed"}
+
+
 def row_of_any(table: Table, label: str) -> Row:
     return row_of(table, label, NOISY)
 
@@ -183,7 +221,7 @@ def test_before_any_run_the_tables_stand_with_missing_cells(tmp_path: object, st
         (label, rate, seed): "missing" for label, *_ in stores.METHODS for rate in (0.0, 0.4) for seed in (0, 1, 2)
     }
     found = by_name(stores.write_store(tmp_path, states=states))
-    assert len(found) == 7
+    assert len(found) == 8
     assert {cell.state for row in found["shift"].rows if row.method for cell in row.cells} == {"missing"}
     assert "no column has two methods" in " ".join(found["shift"].footnotes)
 

@@ -45,7 +45,7 @@ def test_a_report_is_written_without_torch(store: Store) -> None:
     done = subprocess.run([sys.executable, "-c", BLOCKED, str(store.root)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     files, lines = map(int, done.stdout.split())
-    assert files == 2 + 2 * 7 + 1 + 2 * 3
+    assert files == 2 + 2 * 8 + 1 + 2 * (4 + 1 + 3)
     assert lines == 1 + 42 + 4
 
 
@@ -56,6 +56,15 @@ def test_a_report_names_its_files_and_what_it_lacks(store: Store) -> None:
     assert len(built.failed) == 3
     assert len(built.missing) == 8
     before = {path: path.read_bytes() for path in built.paths}
+    assert {path: path.read_bytes() for path in build(SUITE, store).paths} == before
+
+
+def test_a_large_suites_figures_come_from_a_second_process_and_are_the_same(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {path: path.read_bytes() for path in build(SUITE, store).paths}
+    monkeypatch.setattr("reports.build.MANY", 1)
+    monkeypatch.setattr("reports.build._pictures", lambda _: pytest.fail("drawn in this process"))
     assert {path: path.read_bytes() for path in build(SUITE, store).paths} == before
 
 

@@ -65,7 +65,7 @@ def promised(results: Path) -> dict[str, str]:
     """Hashes of all that is promised to be the same however often a run was interrupted."""
     run = the_run(results)
     assert run is not None
-    names = ["weights-*.safetensors", "metrics.jsonl", "settings.json", "evaluations/*/*"]
+    names = ["weights-*.safetensors", "metrics.jsonl", "settings.json", "diagnostics.json", "evaluations/*/*"]
     files = [path for name in names for path in sorted(run.glob(name))]
     return {str(path.relative_to(run)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 

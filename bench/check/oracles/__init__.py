@@ -51,3 +51,14 @@ def cases(method: str) -> Iterator[Case]:
     name = f"{__name__}.{method}"
     if importlib.util.find_spec(name) is not None:
         yield from importlib.import_module(name).cases()
+
+
+def modules() -> list[str]:
+    """Names that `cases` knows: methods, and parts of the evaluation."""
+    return sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__init__")
+
+
+def not_offered() -> dict[str, str]:
+    """Place in values.json -> why no adapter reproduces what stands below it."""
+    found: dict[str, str] = json.loads((FOLDER / "not_offered.json").read_text(encoding="utf-8"))
+    return found

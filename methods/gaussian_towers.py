@@ -1,9 +1,10 @@
-"""How ProLIP's adapter reads a mean and a log-variance out of open_clip's towers, also from masked inputs."""
+"""How ProLIP and PCME++ read a mean and a log-variance out of open_clip's towers, also from masked inputs."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,21 +13,58 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from methods import text_tower
-from methods.base import wide
-from methods.protocol import Towers
+from methods.base import RowWise, wide
+from methods.protocol import Diagnostic, Tensors, Towers
 
 Gaussian = tuple[Tensor, Tensor]  #: unit mean [b, D], log-variance [b, D]
 GRID = 8  #: cells a side of a masked image, where the tower has no patches
 
 
-def _variance_head(width: int, dim: int, logvar: float) -> nn.Linear:
+def uncertainty(logvar: Tensor) -> Tensor:
+    """[n, D] log-variances -> [n] sums of variances."""
+    return wide(logvar).exp().sum(-1)
+
+
+def uncertainty_diagnostic(series: Mapping[str, Tensor]) -> Diagnostic:
+    """Distributions of `uncertainty`, legend -> [n]."""
+    return Diagnostic("uncertainty", "How uncertain are images and texts?", "sum of variances", series, log=True)
+
+
+class Probabilistic(RowWise):
+    """A method whose images and texts are Gaussians; `prepare` sets the heads, (towers, inputs) -> Gaussian."""
+
+    score = "csd"
+    image_head: nn.Module
+    text_head: nn.Module
+
+    def image_features(self, towers: Towers, images: Tensor) -> Tensors:
+        mean, logvar = self.image_head(towers, images)
+        return {"embedding": F.normalize(mean.float(), dim=-1), "logvar": logvar.float()}
+
+    def text_features(self, towers: Towers, tokens: Tensor) -> Tensors:
+        mean, logvar = self.text_head(towers, tokens)
+        return {"embedding": F.normalize(mean.float(), dim=-1), "logvar": logvar.float()}
+
+    def confidence(self, image: Tensors, text: Tensors) -> Tensor:
+        """Minus half the closed-form sampled distance, up to a constant."""
+        variance = uncertainty(image["logvar"]) + uncertainty(text["logvar"])
+        return (image["embedding"] * text["embedding"]).sum(-1) - variance / 2
+
+
+def _variance_head(width: int, dim: int, logvar: float, norm: float | None = None) -> nn.Module:
+    """Linear map to a log-variance near `logvar`; with `norm` a LayerNorm of this weight behind it."""
     head = nn.Linear(width, dim)
     nn.init.normal_(head.weight, std=width**-0.5)
-    nn.init.constant_(head.bias, logvar)
-    return head
+    nn.init.constant_(head.bias, logvar if norm is None else 0.0)
+    if norm is None:
+        return head
+    last = nn.LayerNorm(dim)
+    nn.init.constant_(last.weight, norm)
+    nn.init.constant_(last.bias, logvar)
+    return nn.Sequential(head, last)
 
 
-def _log_variance(head: nn.Linear, features: Tensor) -> Tensor:
+def _log_variance(head: nn.Module, features: Tensor) -> Tensor:
     """The head in single precision: around -10, bfloat16 has steps of 1/16."""
     device = "cpu" if features.is_meta else features.device.type  # meta tensors, which costs are counted on, have none
     with torch.autocast(device, enabled=False):
@@ -77,12 +115,12 @@ class PooledImageHead(ImageHead):
     drops_patches = False
     cells = GRID * GRID
 
-    def __init__(self, towers: Towers, logvar: float) -> None:
+    def __init__(self, towers: Towers, logvar: float, norm: float | None = None) -> None:
         super().__init__()
         visual: Any = towers.visual
         modified = hasattr(visual, "attnpool")
         width = visual.attnpool.q_proj.in_features if modified else visual.trunk.num_features
-        self.head = _variance_head(width, towers.dim, logvar)
+        self.head = _variance_head(width, towers.dim, logvar, norm)
 
     def forward(self, towers: Towers, images: Tensor, kept: Tensor | None = None) -> Gaussian:
         visual: Any = towers.visual
@@ -105,18 +143,73 @@ class PooledImageHead(ImageHead):
         return visual.attnpool(x), x.mean((2, 3))
 
 
-def image_head(towers: Towers, logvar: float) -> ImageHead:
-    """The head that fits `towers.visual`; TypeError where none does."""
+def has_tokens(towers: Towers, method: str) -> bool:
+    """Whether `towers.visual` is a vision transformer; False for a ResNet, TypeError for what `method` cannot read."""
     from open_clip.modified_resnet import ModifiedResNet
     from open_clip.timm_model import TimmModel
     from open_clip.transformer import VisionTransformer
 
     visual = towers.visual
     if isinstance(visual, VisionTransformer) and visual.attn_pool is None and not visual.output_tokens:
-        return TokenImageHead(towers, logvar)
+        return True
     if isinstance(visual, ModifiedResNet | TimmModel):
-        return PooledImageHead(towers, logvar)
-    raise TypeError(f"prolip cannot read a variance out of the image tower {type(visual).__name__}")
+        return False
+    raise TypeError(f"{method} cannot read a variance out of the image tower {type(visual).__name__}")
+
+
+class ForkedImageHead(nn.Module):
+    """Vision transformer whose last blocks exist twice; the copies' output, pooled alike, gives the log-variance."""
+
+    def __init__(self, towers: Towers, copies: int, logvar: float, norm: float | None) -> None:
+        super().__init__()
+        visual: Any = towers.visual
+        self.blocks = _last_blocks(visual.transformer, copies, "image")
+        self.head = _variance_head(visual.conv1.out_channels, towers.dim, logvar, norm)
+
+    def forward(self, towers: Towers, images: Tensor) -> Gaussian:
+        visual: Any = towers.visual
+        x, forked = _fork(visual.transformer, self.blocks, visual._embeds(images))
+        pooled, _ = visual._pool(x)
+        mean = pooled if visual.proj is None else pooled @ visual.proj
+        return F.normalize(mean, dim=-1), _log_variance(self.head, visual._pool(forked)[0])
+
+
+class ForkedTextHead(nn.Module):
+    """The same for open_clip's text transformer."""
+
+    def __init__(self, towers: Towers, method: str, copies: int, logvar: float, norm: float | None) -> None:
+        super().__init__()
+        text = text_tower.parts(towers, method)
+        self.method = method
+        self.blocks = _last_blocks(text.transformer, copies, "text")
+        self.head = _variance_head(text.width, towers.dim, logvar, norm)
+
+    def forward(self, towers: Towers, tokens: Tensor) -> Gaussian:
+        text = text_tower.parts(towers, self.method)
+        x, mask = text._embeds(tokens)
+        x, forked = _fork(text.transformer, self.blocks, x, mask)
+        mean = text_tower.read_out(text, x, tokens)
+        return F.normalize(mean, dim=-1), _log_variance(self.head, text_tower.pooled(text, forked, tokens))
+
+
+def _last_blocks(transformer: Any, copies: int, side: str) -> nn.ModuleList:
+    blocks: nn.ModuleList = transformer.resblocks
+    if copies > len(blocks):
+        raise ValueError(f"n_unc_layers = {copies}, but the {side} tower has {len(blocks)} blocks")
+    return nn.ModuleList(copy.deepcopy(block) for block in blocks[-copies:])
+
+
+def _fork(transformer: Any, copies: nn.ModuleList, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Tokens [b, L, width] -> the transformer's output, and that with `copies` in place of its last blocks."""
+    shared = len(transformer.resblocks) - len(copies)
+    for block in transformer.resblocks[:shared]:
+        x = block(x, attn_mask=mask)
+    forked = x
+    for block in transformer.resblocks[shared:]:
+        x = block(x, attn_mask=mask)
+    for block in copies:
+        forked = block(forked, attn_mask=mask)
+    return x, forked
 
 
 class TextHead(nn.Module):

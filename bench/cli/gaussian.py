@@ -1,0 +1,202 @@
+"""`bench gaussian` and `bench hierarchy`: look closer at the model of a stored run."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bench.cli.options import RESULTS, Plugins, Results, load_plugins, store_at
+from bench.errors import UserError
+
+if TYPE_CHECKING:
+    from bench.data import Pairs
+    from bench.evaluate.prompt_filter import Filter, Line
+    from bench.stored import Stored
+
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or enough of its beginning.")]
+Dataset = Annotated[str, typer.Option("--dataset", metavar="NAME", help="Pairs to measure on.")]
+Label = Annotated[str, typer.Option("--label", help="What to classify, as in zero_shot/LABEL.")]
+Templates = Annotated[
+    Path | None,
+    typer.Option("--templates", metavar="FILE", help='Prompts, one a line with "{}"; default: the data set\'s.'),
+]
+CsvFile = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the table as well.")]
+IID = "emoji/iid"
+
+app = typer.Typer(help="What variances are good for (methods with Gaussian embeddings).", no_args_is_help=True)
+
+
+@app.command()
+def prompts(
+    run: RunId,
+    results: Results = RESULTS,
+    dataset: Dataset = IID,
+    label: Label = "concept",
+    templates: Templates = None,
+    filters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filter",
+            metavar="RULE=VALUE",
+            help="by_ranking=K, std_per_class=C, std_all=N or abs=U; may be repeated. Default: one of each.",
+        ),
+    ] = None,
+    csv_file: CsvFile = None,
+    plugin: Plugins = None,
+) -> None:
+    """Zero-shot accuracy with the most uncertain prompts of each class left out."""
+    stored, pairs = _with_variances(run, results, dataset, plugin)
+    from bench.evaluate.prompt_filter import prompt_filtering
+
+    chosen, texts = [_filter(text) for text in filters or ()], _templates(pairs, label, templates)
+    _show(stored, pairs, prompt_filtering(stored.features, pairs, label, texts, chosen), csv_file)
+
+
+@app.command()
+def bprw(
+    run: RunId,
+    results: Results = RESULTS,
+    dataset: Dataset = IID,
+    label: Label = "concept",
+    templates: Templates = None,
+    shots: Annotated[
+        list[int] | None,
+        typer.Option("--shots", help="Labelled images a class, 0 for none; may be repeated. Default: 0 and 5."),
+    ] = None,
+    leak: Annotated[
+        bool, typer.Option("--leak", help="Take images from the scored set, as paper and official code do.")
+    ] = False,
+    csv_file: CsvFile = None,
+    plugin: Plugins = None,
+) -> None:
+    """Zero-shot accuracy with prompts weighted by how well they explain images (Bayesian prompt re-weighting)."""
+    stored, pairs = _with_variances(run, results, dataset, plugin)
+    from bench import data
+    from bench.evaluate.bprw import reweighting
+
+    source = pairs if leak else data.load(f"{pairs.name.split('/')[0]}/train", stored.run.data.size)
+    if source.name == pairs.name and not leak:
+        raise UserError(f"--dataset {dataset}: weights would be fitted to the images they are scored on; add --leak")
+    texts = _templates(pairs, label, templates)
+    lines = reweighting(stored.features, pairs, source, label, texts, shots or (0, 5))
+    note = f"weights were fitted to images of {source.name}{', the scored set: LEAK' if leak else ''}"
+    _show(stored, pairs, lines, csv_file, [note])
+
+
+@app.command()
+def uncertainty(
+    run: RunId, results: Results = RESULTS, dataset: Dataset = IID, csv_file: CsvFile = None, plugin: Plugins = None
+) -> None:
+    """Mean sum of variances of captions by length and level, and of images by style."""
+    stored, pairs = _with_variances(run, results, dataset, plugin)
+    from bench.evaluate.uncertainty import uncertainties
+
+    _show(stored, pairs, uncertainties(stored.features, pairs), csv_file)
+
+
+@app.command("inclusion")
+def included(
+    run: RunId, results: Results = RESULTS, dataset: Dataset = IID, csv_file: CsvFile = None, plugin: Plugins = None
+) -> None:
+    """Share of images within their captions, and of inputs within themselves masked (H > 0)."""
+    stored, pairs = _with_variances(run, results, dataset, plugin)
+    from bench.evaluate.uncertainty import inclusions
+
+    lines, notes = inclusions(stored.features, pairs, stored.run.train.batch)
+    _show(stored, pairs, lines, csv_file, notes)
+
+
+def hierarchy(
+    run: RunId,
+    results: Results = RESULTS,
+    dataset: Dataset = IID,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Points between an image's caption and the root.")] = 50,
+    csv_file: CsvFile = None,
+    plugin: Plugins = None,
+) -> None:
+    """Walk from images to a root and see which of their captions, from group to tags, are met. For any method."""
+    stored, pairs = _opened(run, results, dataset, plugin)
+    from bench.evaluate.hierarchy import traversals
+
+    _show(stored, pairs, traversals(stored.features, pairs, steps), csv_file)
+
+
+def _opened(run: str, results: Path, dataset: str, plugin: list[str] | None) -> tuple[Stored, Pairs]:
+    load_plugins(plugin)
+    from bench import data, stored
+
+    found = stored.load(store_at(results), run)
+    return found, data.load(dataset, found.run.data.size)
+
+
+def _with_variances(run: str, results: Path, dataset: str, plugin: list[str] | None) -> tuple[Stored, Pairs]:
+    stored, pairs = _opened(run, results, dataset, plugin)
+    if "logvar" not in stored.features.texts([""]):
+        from bench import discovery
+
+        able = ", ".join(name for name, method in discovery.all_methods().items() if method.score == "csd")
+        raise UserError(f"run {stored.title}: {stored.run.method} gives no variances; methods that do: {able}")
+    return stored, pairs
+
+
+def _templates(pairs: Pairs, label: str, file: Path | None) -> Sequence[str]:
+    from bench.data import TEMPLATES
+    from bench.located import nearest
+
+    if label not in pairs.classes:
+        raise UserError(f"--label {label}: no label of {pairs.name}{nearest(label, pairs.classes)}")
+    if file is None:
+        return TEMPLATES[pairs.name.split("/")[0]]
+    try:
+        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+    except OSError as error:
+        raise UserError(f"--templates {file}: cannot be read: {error.strerror}") from error
+    found = list(dict.fromkeys(filter(None, lines)))
+    wrong = [line for line in found if "{}" not in line]
+    if wrong or len(found) < 2:
+        said = f"{wrong[0]!r} lacks {{}} for the class name" if wrong else f"{len(found)} prompts; give at least two"
+        raise UserError(f"--templates {file}: {said}")
+    return found
+
+
+def _filter(text: str) -> Filter:
+    from bench.evaluate.prompt_filter import STRATEGIES, Filter
+
+    strategy, _, value = text.partition("=")
+    try:
+        if strategy in STRATEGIES:
+            return Filter(strategy, float(value))
+    except ValueError:
+        pass
+    raise UserError(f"--filter {text}: should be one of {', '.join(STRATEGIES)} with a number, as in by_ranking=3")
+
+
+def _show(stored: Stored, pairs: Pairs, lines: Sequence[Line], file: Path | None, notes: Sequence[str] = ()) -> None:
+    """Print the table and the notes; write the table to `file` as CSV."""
+    from bench.show import columns
+
+    header = ("", "metric", "score", "value", "95 % interval", "n")
+    rows = []
+    for what, one in lines:
+        value, low, high = (f"{x:{'.4g' if one.metric == 'variance' else '.4f'}}" for x in (one.value, *one.interval))
+        rows.append((what, one.metric, one.score, value, f"{low} to {high}", str(one.n)))
+    typer.echo(f"run {stored.title}, on {pairs.name}")
+    for line in [*columns([header, *rows]), *notes]:
+        typer.echo(line)
+    if file is not None:
+        _write_csv(file, lines)
+        typer.echo(file)
+
+
+def _write_csv(file: Path, lines: Sequence[Line]) -> None:
+    header = ("what", "metric", "score", "value", "low", "high", "n")
+    rows = [(what, one.metric, one.score, one.value, *one.interval, one.n) for what, one in lines]
+    try:
+        with file.open("w", encoding="utf-8", newline="") as out:
+            csv.writer(out, lineterminator="\n").writerows([header, *rows])
+    except OSError as error:
+        raise UserError(f"--csv {file}: cannot be written: {error.strerror}") from error

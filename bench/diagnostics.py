@@ -1,0 +1,87 @@
+"""What a method learned, stored beside its run as histograms: small, without times, the same bytes after a resume."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bench.store import RunStore
+    from methods.protocol import Diagnostic
+
+BINS = 40
+QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+Source = Literal["training", "evaluation"]  #: the last step's batch and the state; features of the final weights
+Floats = npt.NDArray[np.float64]
+
+
+def store_diagnostics(out: RunStore, source: Source, found: Iterable[Diagnostic]) -> None:
+    """Put these into the run's diagnostics.json, in the place of what the same source stored before.
+
+    Raises ValueError for a diagnostic that is not what `methods.protocol.Diagnostic` says.
+    """
+    entries = [{"source": source, **histogram(diagnostic)} for diagnostic in found]
+    names = [entry["name"] for entry in entries]
+    if len(set(names)) < len(names):
+        raise ValueError(f"diagnostics should have names of their own, not {', '.join(names)}")
+    others = [entry for entry in out.diagnostics() if entry["source"] != source]
+    if entries or others:
+        out.write_diagnostics([*others, *entries])
+
+
+def histogram(diagnostic: Diagnostic) -> dict[str, Any]:
+    """A diagnostic as JSON: common bin edges, and for each series counts, n, dropped, mean and quantiles.
+
+    Bins are equally wide, or equally wide in the logarithm where `log`. Numbers that are NaN or infinite, or not
+    positive where `log`, are dropped and counted.
+    """
+    series, dropped = {}, {}
+    for legend, values in diagnostic.series.items():
+        if values.ndim != 1:
+            raise ValueError(
+                f"diagnostic {diagnostic.name!r}: {legend!r} should be 1-D, not of shape {[*values.shape]}"
+            )
+        series[legend], dropped[legend] = _kept(values, diagnostic.log)
+    edges = _edges(np.concatenate([*series.values(), np.empty(0)]), diagnostic.log)
+    return {
+        "name": diagnostic.name,
+        "title": diagnostic.title,
+        "axis": diagnostic.axis,
+        "log": diagnostic.log,
+        "edges": edges.tolist(),
+        "series": {legend: _summary(values, dropped[legend], edges) for legend, values in series.items()},
+    }
+
+
+def _kept(values: Tensor, log: bool) -> tuple[Floats, int]:
+    numbers = values.detach().double().cpu().numpy()
+    good = np.isfinite(numbers) & ((numbers > 0) | (not log))
+    return numbers[good], int((~good).sum())
+
+
+def _edges(values: Floats, log: bool) -> Floats:
+    """BINS + 1 rising numbers from the smallest to the largest value; one bin around equal ones, empty without any."""
+    if not len(values):
+        return np.empty(0)
+    low, high = float(values.min()), float(values.max())
+    edges = np.geomspace(low, high, BINS + 1) if log else np.linspace(low, high, BINS + 1)
+    if not (np.diff(edges) > 0).all():  # equal values, or too near each other for a float to stand between them
+        room = max(0.5, abs(high) / 2)
+        return np.array([low / 2, high * 2]) if log else np.array([low - room, high + room])
+    return edges
+
+
+def _summary(values: Floats, dropped: int, edges: Floats) -> dict[str, Any]:
+    some = len(values) > 0
+    return {
+        "n": len(values),
+        "dropped": dropped,
+        "mean": float(values.mean()) if some else None,
+        "quantiles": {f"{q:g}": float(np.quantile(values, q)) for q in QUANTILES} if some else {},
+        "counts": np.histogram(values, edges)[0].tolist() if some else [],
+    }

@@ -1,0 +1,264 @@
+"""`bench eval`: measure a checkpoint that is there already, trained by a suite of this store or anywhere else."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from bench import discovery
+from bench.checkpoint import CHECKPOINT, file_hash
+from bench.data.noise import NoiseManifest
+from bench.device import device
+from bench.environment import environment
+from bench.errors import UserError
+from bench.evaluate import PROTOCOL, EvaluationPlan, evaluate
+from bench.identity import adapter_source_hash, digest
+from bench.located import nearest
+from bench.run import available_device, build, noise_of, prepare
+from bench.settings import Budget, DataSettings, EvaluateSettings, MethodEntry, TowerSettings, TrainSettings
+from bench.store import Record, RunStore, Store
+from bench.suite import Run, Suite
+from bench.towers import OpenClipTowers
+from methods.protocol import Method
+
+#: open_clip's CLIP keeps the parts of its text tower at the top level
+_TEXT_PARTS = ("token_embedding", "positional_embedding", "transformer", "ln_final", "text_projection")
+#: what a CLIP state dict has besides the two towers; no score looks at it
+_UNUSED = re.compile(r"(^|\.)(logit_scale|logit_bias|attn_mask|num_batches_tracked)$")
+_SHOWN = 3  #: wrong tensors that an error names
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A file of weights and what is known of it."""
+
+    path: Path
+    hash: str  #: sha256 of its bytes
+    run: Run  #: the settings its towers, tokenizer and adapter are built from
+    origin: str  #: id of the run of this store that it belongs to, "" for any other
+    at: float  #: share of the budget it was taken after; 1.0 where nothing is known
+
+    def content(self) -> dict[str, Any]:
+        """Everything but the weights that a score depends on."""
+        kept = ("method", "config", "data", "towers", "noise", "seed")
+        return {
+            **{key: value for key, value in self.run.content().items() if key in kept},
+            "precision": self.run.train.precision,
+            "adapter": adapter_source_hash(self.run.method),
+        }
+
+    def provenance(self) -> dict[str, Any]:
+        """For settings.json beside its records."""
+        said = {"file": str(self.path.resolve()), "checkpoint": self.hash, "run": self.origin, "at": self.at}
+        return {**said, "label": self.run.label, **self.content()}
+
+    @property
+    def manifest(self) -> NoiseManifest | None:
+        """The noise it was trained on, where that is known and fixed."""
+        noise = noise_of(self.run)
+        return noise if isinstance(noise, NoiseManifest) else None
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Where the records of a checkpoint lie, and those that the suite asks for."""
+
+    out: RunStore
+    records: list[Record]
+    measured: int  #: tasks measured now
+    known: int  #: tasks that were stored before
+
+
+def evaluate_checkpoint(path: Path, suite: Suite, store: Store, label: str | None = None) -> Evaluated:
+    """Measure what a suite measures on the weights in a file, and store it below the suite; what is stored is kept.
+
+    Of a run's file, settings.json beside it says what it is; any other is read by the suite's row `label`, or by the
+    method of that name with its defaults (None: "clip"), with the suite's towers. Noise detection needs the manifest
+    of a run. Raises UserError for what cannot be read or does not fit, and Busy while another process measures it.
+    """
+    checkpoint = describe(path, suite, label)
+    plan = EvaluationPlan(suite.data.name, suite.data.size, suite.evaluate.tasks)
+    folder = store.suite(suite.name) / "evaluated" / f"{checkpoint.hash[:16]}-{digest(checkpoint.content())[:8]}"
+    out, tasks = RunStore(folder), plan.tasks(1.0, checkpoint.manifest)
+    todo = [task for task in tasks if not out.has_records(task.key(1.0))]
+    if todo:
+        towers, method = _load(checkpoint)
+        with out.claim(), device(alone=False):
+            out.write_settings(checkpoint.provenance())
+            out.write_environment(environment(available_device()))
+            _measure(checkpoint, method, towers, plan, out)
+    wanted = {(task.dataset, task.name) for task in tasks}
+    records = [one for one in out.records() if (one.dataset, one.task) in wanted and one.protocol == PROTOCOL]
+    return Evaluated(out, records, len(todo), len(tasks) - len(todo))
+
+
+def _measure(
+    checkpoint: Checkpoint, method: Method, towers: OpenClipTowers, plan: EvaluationPlan, out: RunStore
+) -> None:
+    def publish(key: str, records: list[Record], outcomes: dict[str, np.ndarray]) -> None:
+        out.write_records(key, [dataclasses.replace(one, at=checkpoint.at) for one in records], outcomes)
+
+    try:
+        evaluate(
+            method,
+            towers,
+            plan,
+            at=1.0,  # all that is measured at the end, however far these weights are
+            run=checkpoint.origin,
+            checkpoint=checkpoint.hash,
+            manifest=checkpoint.manifest,
+            done=out.has_records,
+            publish=publish,
+            features_dir=out.path("features"),
+        )
+    except FloatingPointError as error:
+        raise UserError(f"{checkpoint.path}: {error}") from error
+
+
+def _load(checkpoint: Checkpoint) -> tuple[OpenClipTowers, Method]:
+    run = checkpoint.run
+    if run.train.threads:
+        torch.set_num_threads(run.train.threads)
+    towers, method = build(run)
+    prepare(method, towers, run, available_device(), None)
+    fit(checkpoint.path, {"towers": towers, "method": method})
+    return towers, method
+
+
+def describe(path: Path, suite: Suite, label: str | None) -> Checkpoint:
+    """What a file of weights is: read from settings.json beside it, or given by the suite and a method."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
+    of_run = re.fullmatch(rf"{re.escape(CHECKPOINT)}|weights-(\d{{3}})\.safetensors", path.name)
+    home = RunStore(path.resolve().parent)
+    settings = home.settings() if of_run else {}
+    if of_run is None or not settings:
+        return Checkpoint(path, file_hash(path), _run_of_suite(suite, label or "clip"), "", 1.0)
+    if label is not None:
+        raise UserError(f"--method {label}: {home.path('settings.json')} says what {path.name} is; leave it away")
+    run = run_of_settings(settings, home.path("settings.json"))
+    if run.data != suite.data:
+        own, others = (f"{data.name} at {data.size} px" for data in (run.data, suite.data))
+        raise UserError(f"{path}: was trained on {own}, but suite {suite.name} measures on {others}")
+    steps = sum(count for _, count in settings["resolved"]["phases"])
+    at = int(of_run[1]) / 100 if of_run[1] else _read(path)["step"] / steps
+    return Checkpoint(path, file_hash(path), run, home.id, at)
+
+
+def _run_of_suite(suite: Suite, label: str) -> Run:
+    """The settings of a suite's row, or of a method by its name; nothing is known of noise."""
+    labels = {entry.label: entry for entry in suite.methods}
+    if label not in labels and label not in discovery.names():
+        choices = [*labels, *discovery.names()]
+        raise UserError(
+            f"--method {label}: neither a label of suite {suite.name} nor a method{nearest(label, choices)}"
+        )
+    entry = labels.get(label) or MethodEntry(method=label, label=label)
+    run = suite.model_copy(update={"methods": (entry,)}).cells()[0]
+    return dataclasses.replace(run, noise=None, rate=0.0, reference=None)
+
+
+def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
+    """A run as its settings.json describes it, without the run it started from."""
+    try:
+        return Run(
+            label=settings["label"],
+            method=settings["method"],
+            preset=settings["preset"],
+            config=settings["config"],
+            data=DataSettings.model_validate(settings["data"]),
+            noise=settings["noise"]["kind"],
+            rate=settings["noise"]["rate"],
+            seed=settings["seed"],
+            budget=Budget.model_validate({settings["budget"]["kind"]: settings["budget"]["value"]}),
+            towers=TowerSettings.model_validate(settings["towers"]),
+            train=TrainSettings.model_validate(settings["train"]),
+            evaluate=EvaluateSettings.model_validate(settings["evaluate"]),
+        )
+    except (KeyError, TypeError, ValidationError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path}: is not a run's settings of this version: {type(error).__name__}: {reason}") from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What a file holds; nothing of it is executed. UserError where it is neither safetensors nor a state dict."""
+    try:
+        if path.suffix == ".safetensors":
+            return dict(load_file(path))
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError, OSError) as error:
+        reason = str(error).split("\n")[0]
+        raise UserError(f"{path}: neither safetensors nor a state dict of tensors: {reason}") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: holds a {type(found).__name__}, not a state dict")
+    return found
+
+
+def tensors_of(path: Path) -> dict[str, tuple[str, Tensor]]:
+    """The tensors of a file by their names in the store, "towers.*" and "method.*", each with its name in the file.
+
+    Names of open_clip's CLIP and CustomTextCLIP are translated, with or without "module." before them.
+    """
+    state = _read(path)
+    if {"towers", "method", "step"} <= state.keys():  # a checkpoint of ours
+        state = {f"{part}.{name}": value for part in ("towers", "method") for name, value in state[part].items()}
+    elif isinstance(state.get("state_dict"), dict):  # a checkpoint of open_clip's trainer
+        state = state["state_dict"]
+    found: dict[str, tuple[str, Tensor]] = {}
+    for given, value in state.items():
+        if not isinstance(given, str) or not isinstance(value, Tensor):
+            raise UserError(f"{path}: {given!r} is of type {type(value).__name__}; a state dict holds only tensors")
+        name = given.removeprefix("module.")
+        top = name.split(".")[0]
+        if _UNUSED.search(name):
+            continue
+        if top in ("visual", "text"):
+            name = f"towers.{name}"
+        elif top in _TEXT_PARTS:
+            name = f"towers.text.{name}"
+        found[name] = (given, value)
+    return found
+
+
+def fit(path: Path, modules: dict[str, Any]) -> None:
+    """Put the tensors of a file into `modules` ("towers", "method"); every name and shape must fit.
+
+    A file without any tensor of the method leaves it fresh: scores look at the towers. Raises UserError naming tensors.
+    """
+    found = tensors_of(path)
+    states = {part: module.state_dict() for part, module in modules.items()}
+    if not any(name.startswith("method.") for name in found):
+        del states["method"]
+    wanted = {f"{part}.{name}": value for part, state in states.items() for name, value in state.items()}
+    wrong = [f"lacks {name} {_shape(value)}" for name, value in wanted.items() if name not in found]
+    for name, (given, value) in found.items():
+        if name not in wanted:
+            wrong.append(f"has {given} {_shape(value)}, which the towers and the method do not")
+        elif value.shape != wanted[name].shape:
+            wrong.append(
+                f"{given} is {_shape(value)} in the file, but {_shape(wanted[name])} in the {name.split('.')[0]}"
+            )
+    if wrong:
+        more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+        raise UserError(f"{path}: does not fit: {'; '.join(wrong[:_SHOWN])}{more}")
+    for part in states:
+        module = modules[part]
+        assert isinstance(module, nn.Module)
+        own = len(part) + 1
+        module.load_state_dict({name[own:]: value for name, (_, value) in found.items() if name.startswith(f"{part}.")})
+
+
+def _shape(value: Tensor) -> str:
+    return json.dumps(list(value.shape))

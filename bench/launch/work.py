@@ -1,0 +1,89 @@
+"""One claimed run in this process, whatever becomes of it."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from bench.progress import Progress
+from bench.run import Planned, execute
+from bench.store import Busy, Claim, Store
+from bench.train import Interrupted, Lost, NotFinite
+
+State = Literal["done", "busy", "interrupted", "failed"]
+
+
+@dataclass
+class Summary:
+    """What became of a suite's runs, by id."""
+
+    done: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)  #: were complete before
+    busy: list[str] = field(default_factory=list)  #: another process works on them
+    failed: list[str] = field(default_factory=list)
+    interrupted: list[str] = field(default_factory=list)
+
+    def add(self, state: State, identity: str) -> None:
+        """Note what became of one run."""
+        getattr(self, state).append(identity)
+
+
+def work(one: Planned, store: Store, progress: Progress, should_stop: Callable[[], bool]) -> tuple[State, str]:
+    """Claim a run and execute it; what became of it, and a message. Its status is written while the claim is held."""
+    try:
+        with store.run(one.id).claim() as claim:
+            return _execute(one, store, progress, should_stop, claim)
+    except Busy as busy:
+        return "busy", str(busy)
+
+
+def _execute(
+    one: Planned, store: Store, progress: Progress, should_stop: Callable[[], bool], claim: Claim
+) -> tuple[State, str]:
+    out = store.run(one.id)
+    try:
+        execute(one, store, progress, should_stop, lambda: claim.lost)
+    except Lost:
+        return "busy", "this process was silent for too long; another one took the run over"
+    except Interrupted as stop:
+        out.set_status("interrupted", step=stop.step, steps=one.resolved.steps)
+        return "interrupted", str(stop)
+    except Exception as error:  # whatever a run raises fails this run alone
+        if not claim.lost:
+            out.set_status("failed", error=_described(error))
+        return "failed", f"{type(error).__name__}: {error}"
+    return "done", ""
+
+
+def _described(error: Exception) -> dict[str, object]:
+    found: dict[str, object] = {
+        "type": type(error).__name__,
+        "message": str(error),
+        "traceback": "".join(traceback.format_exception(error)),
+    }
+    if isinstance(error, NotFinite):
+        found.update(step=error.step, term=error.term)
+    return found
+
+
+def is_complete(planned: Planned, store: Store) -> bool:
+    """Whether every number this suite asks of the run is stored."""
+    out = store.run(planned.id)
+    return out.status()["state"] == "done" and all(out.has_records(key) for key in planned.evaluation_keys())
+
+
+def cannot_start(one: Planned, summary: Summary, store: Store, progress: Progress) -> bool:
+    """Whether the run it starts from will not be there; the run is then booked as that one is."""
+    if one.reference in summary.busy:
+        summary.add("busy", one.id)
+        progress.run_finished(one.run, "busy", "the run it starts from is busy")
+        return True
+    if one.reference in summary.failed:
+        summary.add("failed", one.id)
+        message = f"the run it starts from, {one.reference[:16]}, failed"
+        store.run(one.id).set_status("failed", error={"type": "Reference", "message": message})
+        progress.run_finished(one.run, "failed", message)
+        return True
+    return False

@@ -1,0 +1,1 @@
+"""What `bench new-method` writes, as files that are linted and typed like all others."""

@@ -1,0 +1,160 @@
+"""Figures of what methods learned: similarities of all methods, and each method's own distributions.
+
+Histograms are drawn as strips above each other over one axis, a strip a noise or a method, each curve scaled to its own
+peak: shapes and places are to be compared, and a report of many methods is to be made in seconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.patches import Patch
+from matplotlib.ticker import LogLocator, StrMethodFormatter
+
+from reports.drawing import COLOURS, LETTER, NAME_SIZE, Picture, Sheet, finish, look
+from reports.results import Results
+
+Entry = Mapping[str, Any]  #: a diagnostic as bench/diagnostics.py stores it
+Found = Mapping[tuple[str, str], Mapping[str, Entry]]  #: (method, noise) -> diagnostics by name
+#: of all methods, in one figure: diagnostic -> its series, each upwards (1) or downwards with a colour and a legend
+SIMILARITIES: Mapping[str, tuple[tuple[str, int, str, str], ...]] = {
+    "similarity": (
+        ("positive", 1, COLOURS[0], "held-out pairs"),
+        ("negative", 1, COLOURS[7], "held-out images with texts of others"),
+    ),
+    "training_similarity": (
+        ("clean", -1, COLOURS[2], "clean training pairs"),
+        ("corrupted", -1, COLOURS[3], "corrupted training pairs"),
+    ),
+}
+FILL = 0.45  #: opacity
+
+
+def learned(results: Results) -> tuple[Picture | None, dict[str, Picture]]:
+    """The figure of all methods' similarities, and for each method with diagnostics of its own a figure of those.
+
+    Of each method and noise one run is read, the first seed that has diagnostics: their files are small but many.
+    """
+    found = {(method, noise): _first(results, method, noise) for method in results.methods for noise in results.noises}
+    with look():
+        own = {method: _own(results, method, found) for method in results.methods}
+        return _similarities(results, found), {method: picture for method, picture in own.items() if picture}
+
+
+def _first(results: Results, method: str, noise: str) -> dict[str, Entry]:
+    """Diagnostics by name, without those that have no numbers; {} where no run has any, as runs of older versions."""
+    for run in results.of(method, noise):
+        entries = run.stored.diagnostics() if run.status["state"] != "missing" else []
+        if entries:
+            return {entry["name"]: {**entry, "seed": run.seed} for entry in entries if entry["edges"]}
+    return {}
+
+
+def _similarities(results: Results, found: Found) -> Picture | None:
+    methods = [m for m in results.methods if any(SIMILARITIES.keys() & found[m, noise] for noise in results.noises)]
+    used = [found[m, noise][name] for m in methods for noise in results.noises for name in _both(found[m, noise])]
+    if not used:
+        return None
+    known = {entry["name"] for entry in used}
+    styles = [(name, *style) for name, three in SIMILARITIES.items() if name in known for style in three]
+    names = 0.2 + LETTER * max(map(len, methods))
+    legend = [_key(colour, words) for _, _, _, colour, words in styles]
+    height = 0.75 + 0.36 * len(methods)
+    sheet = Sheet(legend, len(results.noises), 2.9, height, (0.15, 0.15, 0.45, 0.3), names - 0.15)
+    for place, noise in enumerate(results.noises):
+        panel = sheet.panel(place, title=noise, xlabel=used[0]["axis"], xlim=_ends(used))
+        _strips(panel, methods, (len(methods) - 0.5, -0.5))
+        panel.tick_params(labelleft=place == 0)
+        for name, series, way, colour, _ in styles:
+            _fill(panel, [found[method, noise].get(name) for method in methods], series, colour, 0.46 * way)
+    caption = (
+        "Distribution of the cosine similarity of pairs under the final weights, a line a method. Upwards: held-out "
+        "pairs. Downwards, where pairs were corrupted on purpose: training pairs; a corrupted one that lies among the "
+        f"clean ones was learned by heart. Each curve is scaled to its own peak.{_remarks(used)}"
+    )
+    return finish("similarities", caption, sheet.figure)
+
+
+def _both(entries: Mapping[str, Entry]) -> list[str]:
+    return [name for name in SIMILARITIES if name in entries]
+
+
+def _own(results: Results, method: str, found: Found) -> Picture | None:
+    """One panel a diagnostic, in it one strip a noise, series in colours."""
+    noises = [noise for noise in results.noises if found[method, noise].keys() - SIMILARITIES]
+    names = dict.fromkeys(name for noise in noises for name in found[method, noise] if name not in SIMILARITIES)
+    if not names:
+        return None
+    entries = {name: [found[method, noise].get(name) for noise in noises] for name in names}
+    series = {name: list(dict.fromkeys(key for e in entries[name] if e for key in e["series"])) for name in names}
+    left, above = 0.2 + LETTER * max(map(len, noises)), 0.16 * max(map(len, series.values()))
+    height = 0.85 + above + 0.55 * len(noises)
+    sheet = Sheet((), len(names), left + 3.1, height, (left, 0.3, 0.45, 0.35 + above))
+    for place, name in enumerate(names):
+        here = [entry for entry in entries[name] if entry]
+        panel = sheet.panel(place, xlabel=here[0]["axis"])
+        _scale(panel, here)
+        panel.set_title(here[0]["title"], pad=72 * above + 4, loc="left")
+        _strips(panel, noises, (len(noises) - 0.9, -0.98))
+        colours = dict(zip(series[name], cycle(COLOURS), strict=False))
+        for key, colour in colours.items():
+            _fill(panel, entries[name], key, colour, 0.9)
+        keys = [_key(colour, key) for key, colour in colours.items()]
+        panel.legend(handles=keys, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0, fontsize=7, handlelength=1)
+    number, slug = list(results.methods).index(method) + 1, re.sub("[^A-Za-z0-9]+", "-", method).strip("-")
+    used = [entry for row in entries.values() for entry in row if entry]
+    caption = f"{method}: a strip a noise, each curve scaled to its own peak.{_remarks(used)}"
+    return finish(f"diagnostics-{number:02}-{slug}", caption, sheet.figure)
+
+
+def _remarks(entries: Sequence[Entry]) -> str:
+    """Which seeds are shown, and how many numbers could not be."""
+    seeds = sorted({entry["seed"] for entry in entries})
+    shown = f" Seed {seeds[0]} alone." if len(seeds) == 1 else f" One seed each, of {', '.join(map(str, seeds))}."
+    dropped = sum(series["dropped"] for entry in entries for series in entry["series"].values())
+    return shown + (f" {dropped:,} numbers are left out: not finite, or without a logarithm." if dropped else "")
+
+
+def _key(colour: str, words: str) -> Patch:
+    return Patch(color=colour, alpha=FILL, label=words)
+
+
+def _ends(entries: Sequence[Entry]) -> tuple[float, float]:
+    return min(entry["edges"][0] for entry in entries), max(entry["edges"][-1] for entry in entries)
+
+
+def _scale(panel: Axes, entries: Sequence[Entry]) -> None:
+    low, high = _ends(entries)
+    if entries[0]["log"]:
+        panel.set_xscale("log")
+        if high < 100 * low:  # powers of ten alone would leave the axis almost without numbers
+            panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            panel.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        panel.minorticks_off()
+    panel.set_xlim(low, high)
+
+
+def _strips(panel: Axes, names: Sequence[str], limits: tuple[float, float]) -> None:
+    """A line for each name, from above."""
+    panel.set_ylim(limits)
+    panel.set_yticks(range(len(names)), names, fontsize=NAME_SIZE)
+    panel.tick_params(axis="x", labelsize=7)
+    panel.spines["left"].set_visible(False)
+
+
+def _fill(panel: Axes, entries: Sequence[Entry | None], series: str, colour: str, height: float) -> None:
+    """This series of every entry, as a filled histogram on the line of its place."""
+    shapes = []
+    for place, entry in enumerate(entries):
+        counts = entry["series"].get(series, {}).get("counts") if entry else None
+        if entry and counts:
+            heights = np.repeat(np.array([0, *counts, 0]) / max(counts), 2)[1:-1]
+            shapes.append(np.column_stack((np.repeat(entry["edges"], 2), place - height * heights)))
+    filled = PolyCollection(shapes, facecolors=[(colour, FILL)], edgecolors=[colour], linewidths=0.6)
+    panel.add_collection(filled, autolim=False)

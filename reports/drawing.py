@@ -1,0 +1,169 @@
+"""What all figures of a report share: colours, sheets of panels over one legend, labels at lines' ends, files."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import matplotlib as mpl
+import seaborn as sns
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from reports.results import Results
+
+#: told apart with most kinds of colour vision, in figures and on the page; further methods repeat them with other lines
+COLOURS: tuple[str, ...] = tuple(sns.color_palette("colorblind").as_hex())
+LINES: tuple[tuple[float, ...], ...] = ((), (4, 1.5), (1, 1), (4, 1.2, 1, 1.2))  #: on, off, ...; () is solid
+MARK: Any = {"linewidth": 1.4, "markersize": 5, "markeredgecolor": "w", "markeredgewidth": 0.4}  #: of lines
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+THEME = {"grid.color": "#dddddd", "axes.edgecolor": "#888888", "font.sans-serif": ["DejaVu Sans"]}  #: the same anywhere
+STYLE: Any = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "axes.titlesize": 10,
+    "axes.titley": 1.0,  # said outright, a title needs no search for a free place, which takes as long as drawing
+}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawn figure, with the sentence that stands under it."""
+
+    name: str
+    caption: str
+    png: bytes
+    pdf: bytes
+    least: int  #: pixels of width below which its words cannot be read
+
+
+def style_of(results: Results, method: str) -> dict[str, Any]:
+    """Colour, line and marker of a method: by its place in the suite, the same in every figure."""
+    place = list(results.methods).index(method)
+    return {
+        "color": COLOURS[place % len(COLOURS)],
+        "dashes": LINES[place // len(COLOURS) % len(LINES)],
+        "marker": MARKERS[place % len(MARKERS)],
+    }
+
+
+@contextmanager
+def look() -> Iterator[None]:
+    """All figures are drawn within this; nothing of it stays behind."""
+    with sns.axes_style("whitegrid", THEME), mpl.rc_context(STYLE):
+        yield
+
+
+def finish(name: str, caption: str, figure: Figure) -> Picture:
+    """The figure as files, the same bytes each time."""
+    files = {}
+    for kind, more in (
+        # Flat areas pack well however little the packer tries; trying hard takes as long as drawing.
+        ("png", {"metadata": {"Software": None}, "pil_kwargs": {"compress_level": 1}}),
+        ("pdf", {"metadata": {"CreationDate": None, "Producer": None}}),
+    ):
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=kind, dpi=160, **more)
+        files[kind] = buffer.getvalue()
+    return Picture(name, caption, files["png"], files["pdf"], round(figure.get_figwidth() * 75))
+
+
+def handles(results: Results, methods: Sequence[str]) -> list[Artist]:
+    """Entries of a legend, one a method."""
+    return [Line2D([], [], label=method, **MARK, **style_of(results, method)) for method in methods]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Panels side by side over one legend, placed by hand in inches: a layout engine would take as long as the rest."""
+
+    legend: Sequence[Artist]  #: its entries, if any
+    panels: int
+    width: float  #: of a panel with its labels
+    height: float
+    margins: tuple[float, float, float, float]  #: around a panel, in inches: left, right, bottom, top
+    before: float = 0.0  #: inches to the left of the first panel, for names that all panels share
+
+    @cached_property
+    def figure(self) -> Figure:
+        rows = math.ceil(len(self.legend) / max(2, int(self.width * self.panels / 1.6)))
+        room = 0.12 + 0.2 * rows if rows else 0.0
+        figure = Figure(figsize=(self.before + self.width * self.panels, self.height + room))
+        if rows:
+            columns = math.ceil(len(self.legend) / rows)
+            figure.legend(handles=list(self.legend), loc="lower center", ncols=columns, borderaxespad=0.3)
+        return figure
+
+    def panel(self, place: int, **options: Any) -> Axes:
+        """The panel at this place from the left."""
+        full_width, full_height = self.figure.get_size_inches()
+        left, right, bottom, top = self.margins
+        bottom += full_height - self.height
+        box = (
+            (self.before + place * self.width + left) / full_width,
+            bottom / full_height,
+            (self.width - left - right) / full_width,
+            (full_height - bottom - top) / full_height,
+        )
+        return self.figure.add_axes(box, **options)
+
+
+NAME_SIZE = 6.5  #: points
+LETTER, LINE = 0.053, 0.115  #: inches that a letter and a line of this size take
+
+
+def room_for_names(names: Sequence[str]) -> float:
+    """Inches to the right of a panel for `name_ends`."""
+    return 0.35 + LETTER * max(map(len, names))
+
+
+def name_ends(panel: Axes, results: Results, ends: Mapping[str, tuple[float, float]]) -> None:
+    """Write every method's name to the right of the panel, as near as others allow to its line's end (x, y).
+
+    The panel's limits must be set before.
+    """
+    methods = sorted(ends, key=lambda method: ends[method][1])
+    (left, right), (low, high) = panel.get_xlim(), panel.get_ylim()
+    starts = [((ends[m][0] - left) / (right - left), (ends[m][1] - low) / (high - low)) for m in methods]
+    inches = panel.bbox.height / panel.figure.dpi
+    heights = spread([up for _, up in starts], LINE / inches)
+    styles = [style_of(results, method) for method in methods]
+    leaders = LineCollection(
+        [[start, (1.02, height), (1.05, height)] for start, height in zip(starts, heights, strict=True)],
+        colors=[style["color"] for style in styles],
+        linestyles=[(0, style["dashes"]) if style["dashes"] else "solid" for style in styles],
+        linewidths=0.6,
+        transform=panel.transAxes,
+        clip_on=False,
+    )
+    panel.add_collection(leaders, autolim=False)
+    for method, height in zip(methods, heights, strict=True):
+        panel.text(1.06, height, method, transform=panel.transAxes, va="center", fontsize=NAME_SIZE)
+
+
+def spread(wanted: Sequence[float], gap: float) -> list[float]:
+    """Places at least `gap` apart, within [0, 1] if there is room, as near as possible to the wanted, rising ones.
+
+    Least squares by pooling neighbours that would come too close.
+    """
+    pools: list[tuple[float, int]] = []  # (mean of wanted - i * gap, members)
+    for place, value in enumerate(wanted):
+        mean, count = value - place * gap, 1
+        while pools and pools[-1][0] > mean:
+            other, more = pools.pop()
+            mean, count = (mean * count + other * more) / (count + more), count + more
+        pools.append((mean, count))
+    most = max(0.0, 1 - (len(wanted) - 1) * gap)
+    firsts = [min(max(mean, 0.0), most) for mean, count in pools for _ in range(count)]
+    return [first + place * gap for place, first in enumerate(firsts)]

@@ -1,0 +1,18 @@
+"""Every shipped method passes every check."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench import discovery
+from bench.check.pool import Ranks
+from bench.check.suite import CHECKS, examine, subject_of
+
+
+@pytest.mark.parametrize("name", [name for name in discovery.names() if not discovery.source(name).plugin])
+def test_passes_every_check(name: str, pool: Ranks) -> None:
+    results = list(examine(subject_of(name), pool))
+    assert [result.check for result in results] == [check.name for check in CHECKS]
+    assert [f"{result.check}: {result.reason}" for result in results if result.outcome == "failed"] == []
+    applied = [result.check for result in results if result.outcome == "passed"]
+    assert {"card", "gradient", "permutation", "ranks", "resume", "noise_mask", "cost", "learns"} <= set(applied)

@@ -1,0 +1,86 @@
+"""Every number of values.json is compared with an adapter's, or is listed as not offered, with the reason."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+
+from bench import discovery
+from bench.check import oracles
+
+#: Inputs and settings of cases, as regular expressions over paths; what a case gives stands beside them.
+GIVEN = (
+    r"inputs/.*",
+    r"clip/cases/\d+/(logit_scale|temperature)",
+    r"siglip/cases/\d+/(log_t|t|bias)",
+    r"dcl/cases/\d+/(tau_plus|temperature)",
+    r"cyclip/cases/\d+/(lambda1|lambda2|temperature)",
+    r"decl/cases/./logit_scale",
+    r"rince/(bimodal|official_\w+)/\d+/(q|lam|temperature)",
+    r"rince/unbounded_with_learnable_scale/(lam|rows/\d+/logit_scale)",
+    r"sogclr/traces/\d+/(gamma|temperature)",
+    r"pcmepp/cases/\d+/(vib_beta|smoothness_alpha|shift|negative_scale)",
+    r"pcmepp/mixed_targets_A/(lam|label_smoothing|vib_beta|smoothness_alpha)",
+    r"prolip/loss/(scale|bias|cases/\d+/cfg/\w+)",
+)
+
+
+def leaves(value: Any, path: str = "") -> list[str]:
+    """Paths of all numbers; a list of numbers is one leaf."""
+    if isinstance(value, dict):
+        return [leaf for key, inner in value.items() for leaf in leaves(inner, f"{path}/{key}" if path else key)]
+    if isinstance(value, list) and any(isinstance(inner, dict | list) for inner in value):
+        return [leaf for place, inner in enumerate(value) for leaf in leaves(inner, f"{path}/{place}")]
+    number = isinstance(value, int | float | list) and not isinstance(value, bool)
+    return [path] if number and value != [] else []
+
+
+def below(path: str, prefix: str) -> bool:
+    return path == prefix or path.startswith(f"{prefix}/")
+
+
+@pytest.fixture(scope="module")
+def compared() -> list[str]:
+    return [case.path for name in oracles.modules() for case in oracles.cases(name)]
+
+
+@pytest.fixture(scope="module")
+def results() -> list[str]:
+    return [path for path in leaves(oracles.values()) if not any(re.fullmatch(given, path) for given in GIVEN)]
+
+
+def test_every_pattern_of_what_is_given_is_used() -> None:
+    everything = leaves(oracles.values())
+    assert [given for given in GIVEN if not any(re.fullmatch(given, path) for path in everything)] == []
+
+
+def test_every_number_is_compared_or_listed(compared: list[str], results: list[str]) -> None:
+    covered = [*compared, *oracles.not_offered()]
+    assert [path for path in results if not any(below(path, prefix) for prefix in covered)] == []
+
+
+def test_every_case_stands_for_something(compared: list[str]) -> None:
+    for path in compared:
+        value: Any = oracles.values()
+        for part in path.split("/"):
+            value = value[int(part) if isinstance(value, list) else part]
+    assert sorted(set(compared)) == sorted(compared), "a place is compared once"
+
+
+def test_what_is_not_offered_is_nowhere_compared(compared: list[str], results: list[str]) -> None:
+    for prefix, reason in oracles.not_offered().items():
+        assert reason
+        assert any(below(path, prefix) for path in results), f"{prefix}: there is no such number"
+        assert not [path for path in compared if below(path, prefix) or below(prefix, path)], prefix
+
+
+@pytest.mark.parametrize("name", sorted({*oracles.modules()} - {*discovery.names()}))
+def test_values_of_no_one_method_are_reproduced(name: str) -> None:
+    for case in oracles.cases(name):
+        for one in case.compare():
+            found = torch.as_tensor(one.found).detach()
+            expected = torch.as_tensor(one.expected, dtype=found.dtype)
+            torch.testing.assert_close(found, expected, rtol=one.rtol, atol=one.atol, msg=lambda m, c=case: f"{c}: {m}")

@@ -1,0 +1,94 @@
+"""`bench check`: a table, an exit code, a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from bench import discovery
+from bench.check import shown, verb
+from bench.check.suite import CHECKS, Check
+from bench.cli import app
+from bench.errors import UserError
+
+MINE = """
+from methods.clip import Clip
+
+class Mine(Clip):
+    name = "mine"
+"""
+
+
+@pytest.fixture(autouse=True)
+def few_checks(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Check, ...]]:
+    """Only the checks that take no time; that the whole list runs is tested where every method passes it."""
+    monkeypatch.setattr(discovery, "_plugins", {})
+    discovery.forget()
+    few = tuple(check for check in CHECKS if check.name in ("card", "tiles", "scalars", "identities"))
+    examine = verb.examine
+    monkeypatch.setattr(verb, "examine", lambda subject, pool: examine(subject, pool, few))
+    yield few
+    monkeypatch.undo()
+    discovery.forget()
+
+
+def test_a_users_file_is_checked_and_reported(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    result = CliRunner().invoke(app, ["check", str(tmp_path / "mine.py"), "--report", str(tmp_path / "a.json")])
+    assert result.exit_code == 0, result.output
+    rows = {line.split()[0]: line.split()[1] for line in result.stdout.splitlines()[1:-1]}
+    assert rows == {"card": "passed", "identities": "skipped", "tiles": "passed", "scalars": "passed"}
+    assert "declares none" in result.stdout
+    written = json.loads((tmp_path / "a.json").read_text())
+    assert {row["check"]: row["outcome"] for row in written} == rows
+
+
+def test_a_failed_check_is_exit_code_1_and_says_why(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MINE + "    def after_step(self, clock):\n        pass\n")
+    for suffix in (".md", ".html"):
+        report = tmp_path / f"report{suffix}"
+        result = CliRunner().invoke(app, ["check", str(tmp_path / "mine.py"), "--report", str(report)])
+        assert result.exit_code == 1
+        for text in (result.stdout, report.read_text()):
+            assert "failed" in text
+            assert "the logit scale goes to" in text
+        assert all(check in report.read_text() for check in ("card", "tiles", "scalars"))
+
+
+def test_all_ends_with_a_matrix(few_checks: tuple[Check, ...]) -> None:
+    result = CliRunner().invoke(app, ["check", "--all"])
+    assert result.exit_code == 0, result.output
+    for name in discovery.names():
+        (row,) = [line for line in result.stdout.splitlines() if line.startswith(f"{name} ")]
+        assert len(row.split()) == 1 + len(few_checks) + 2
+
+
+@pytest.mark.parametrize(
+    ("target", "everything", "report", "said"),
+    [
+        ("clpi", False, None, "'clpi' is not a method; did you mean 'clip'?"),
+        ("nowhere.py", False, None, "nowhere.py: no such file"),
+        ("clip", False, "r.pdf", "--report r.pdf: should end in .md, .html or .json"),
+        (None, False, None, "say either a method"),
+        ("clip", True, None, "say either a method"),
+    ],
+)
+def test_bad_input_is_named(target: str | None, everything: bool, report: str | None, said: str) -> None:
+    with pytest.raises(UserError, match="^.*" + said.replace(".", r"\.").replace("?", r"\?")):
+        verb.check(target, everything, Path(report) if report else None, lambda _: None)
+
+
+def test_a_file_that_cannot_be_imported_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text("import nowhere_to_be_found\n\nclass A(object):\n    name = 'broken'\n")
+    with pytest.raises(UserError, match=r"broken\.py:1: cannot be imported: ModuleNotFoundError"):
+        verb.check(str(path), False, None, lambda _: None)
+
+
+def test_every_check_has_a_line_about_it() -> None:
+    assert all(check.about for check in CHECKS)
+    assert set(shown.SIGNS) == {"passed", "failed", "skipped", "expected"}

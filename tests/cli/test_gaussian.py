@@ -1,0 +1,159 @@
+"""`bench gaussian` and `bench hierarchy` on two tiny real runs."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from bench import progress, steps
+from bench.cli import app
+from bench.errors import UserError
+from bench.launch.local import run_all
+from bench.store import Store
+from bench.suite import load_suite
+
+SUITE = """\
+name: tiny
+budget: {samples: 32}
+towers: {dim: 8, vocabulary: 300}
+train: {batch: 16, threads: 1}
+evaluate: {tasks: [zero_shot]}
+methods: [clip, prolip]
+"""
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gaussian")
+    (folder / "tiny.yaml").write_text(SUITE)
+    store = Store(folder / "out")
+    with progress.on() as shown:  # without the report that `bench run` writes
+        summary = run_all(steps.plan(load_suite(folder / "tiny.yaml").runs(), store), store, shown)
+    assert len(summary.done) == 2
+    return folder
+
+
+def bench(folder: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(app, [*arguments, "--results", str(folder / "out")], catch_exceptions=False)
+
+
+def run_of(folder: Path, label: str) -> str:
+    (found,) = (run.id for run in Store(folder / "out").runs() if run.settings()["label"] == label)
+    return found[:12]
+
+
+def table(folder: Path, verb: tuple[str, ...], label: str, *arguments: str) -> tuple[list[dict[str, str]], str]:
+    """The rows that a verb writes, and what it prints."""
+    file = folder / "table.csv"
+    result = bench(folder, *verb, run_of(folder, label), "--csv", str(file), *arguments)
+    assert result.exit_code == 0
+    with file.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    for row in rows:
+        assert float(row["low"]) <= float(row["value"]) <= float(row["high"])
+    assert len(result.stdout.splitlines()) >= len(rows) + 3
+    return rows, result.stdout
+
+
+def test_prompts(done: Path) -> None:
+    rows, text = table(done, ("gaussian", "prompts"), "prolip", "--label", "subgroup")
+    stored = {record.score: record.value for record in Store(done / "out").run(_id(done)).records() if _iid(record)}
+    assert {row["score"]: float(row["value"]) for row in rows if row["what"] == "all prompts"} == stored
+    assert {row["what"].split("=")[0] for row in rows[2:]} == {"by_ranking", "std_per_class", "std_all", "abs"}
+    assert "prolip, clean, seed 0, on emoji/iid" in text
+    prompts = done / "prompts.txt"
+    prompts.write_text("{}\n\na {}\nan icon of {}\nthe {}\n")
+    rows, _ = table(done, ("gaussian", "prompts"), "prolip", "--templates", str(prompts), "--filter", "by_ranking=1")
+    assert [row["value"] for row in rows if row["metric"] == "kept"] == ["0.25"]
+
+
+def _id(folder: Path) -> str:
+    return next(run.id for run in Store(folder / "out").runs() if run.settings()["label"] == "prolip")
+
+
+def _iid(record: object) -> bool:
+    wanted = {"dataset": "emoji/iid", "task": "zero_shot/subgroup", "metric": "top1", "at": 1.0}
+    return all(getattr(record, key) == value for key, value in wanted.items())
+
+
+def test_bprw_says_where_its_images_are_from(done: Path) -> None:
+    own, text = table(done, ("gaussian", "bprw"), "prolip", "--label", "group")
+    assert [row["what"] for row in own] == [
+        "all prompts alike",
+        *["10 nearest images, no labels"] * 2,
+        *["5 labelled images"] * 2,
+    ]
+    assert text.splitlines()[-2] == "weights were fitted to images of emoji/train"
+    leaked, text = table(done, ("gaussian", "bprw"), "prolip", "--label", "group", "--leak", "--shots", "9")
+    assert [row["what"] for row in leaked[1:]] == ["9 labelled images (LEAK)"] * 2
+    assert text.splitlines()[-2].endswith("emoji/iid, the scored set: LEAK")
+    with pytest.raises(UserError, match=r"--dataset emoji/train: .* the images they are scored on; add --leak"):
+        bench(done, "gaussian", "bprw", run_of(done, "prolip"), "--dataset", "emoji/train")
+
+
+def test_uncertainty_and_inclusion(done: Path) -> None:
+    rows, _ = table(done, ("gaussian", "uncertainty"), "prolip")
+    assert {"level name and tags", "images of noto", "captions of 1 word"} <= {row["what"] for row in rows}
+    assert all(float(row["value"]) > 0 for row in rows)
+    rows, _ = table(done, ("gaussian", "inclusion"), "prolip")
+    assert [row["n"] for row in rows if "training" in row["what"]] == ["466", "466"]
+
+
+def test_the_hierarchy_is_for_any_method_and_has_prolips_root_where_there_are_variances(done: Path) -> None:
+    metrics = ["precision", "recall", "any", "r1_root"]
+    rows, _ = table(done, ("hierarchy",), "clip")
+    assert [(row["what"], row["metric"]) for row in rows] == [("empty text", name) for name in metrics]
+    rows, _ = table(done, ("hierarchy",), "prolip", "--steps", "5")
+    assert [row["what"] for row in rows] == ["empty text"] * 4 + ["empty and most inclusive text"] * 4
+
+
+@pytest.mark.parametrize("verb", ["prompts", "bprw", "uncertainty", "inclusion"])
+def test_a_method_without_variances_is_refused(done: Path, verb: str) -> None:
+    with pytest.raises(UserError, match=r"clip, clean, seed 0: clip gives no variances; methods that do: .*prolip"):
+        bench(done, "gaussian", verb, run_of(done, "clip"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["prompts", "--filter", "by_rank=1"], "--filter by_rank=1: should be one of by_ranking"),
+        (["prompts", "--filter", "abs=low"], "--filter abs=low: should be one of .* with a number"),
+        (["prompts", "--label", "concpt"], "--label concpt: no label of emoji/iid; did you mean 'concept'"),
+        (["prompts", "--dataset", "emoji/idd"], "data set 'emoji/idd' is unknown; did you mean 'emoji/iid'"),
+        (["prompts", "--templates", "none.txt"], "--templates none.txt: cannot be read"),
+        (["bprw", "--shots", "-1"], "--shots -1: should be from 0 to 100"),
+        (["uncertainty", "--csv", "/nowhere/x.csv"], "--csv /nowhere/x.csv: cannot be written"),
+    ],
+)
+def test_mistakes_are_named(done: Path, arguments: list[str], said: str) -> None:
+    verb, *rest = arguments
+    with pytest.raises(UserError, match=said):
+        bench(done, "gaussian", verb, run_of(done, "prolip"), *rest)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("{}\na cat\n", "'a cat' lacks {} for the class name"), ("{}\n", "1 prompts")]
+)
+def test_prompts_of_a_file_need_a_place_for_the_name(done: Path, text: str, said: str) -> None:
+    file = done / "wrong.txt"
+    file.write_text(text)
+    with pytest.raises(UserError, match=said):
+        bench(done, "gaussian", "prompts", run_of(done, "prolip"), "--templates", str(file))
+
+
+def test_a_run_without_weights_says_how_to_train_it(done: Path) -> None:
+    suite = done / "longer.yaml"
+    suite.write_text(SUITE.replace("name: tiny", "name: longer").replace("samples: 32", "samples: 48"))
+    assert bench(done, "run", str(suite), "--dry-run").exit_code == 0
+    store = Store(done / "out")
+    plan = store.plan("longer")
+    assert plan is not None
+    cell = plan["cells"][1]
+    store.run(cell["run"]).write_settings({"label": "prolip"})
+    command = f"bench run longer.yaml --only prolip --seeds 0 --results {done / 'out'}"
+    with pytest.raises(UserError, match=rf"has no final weights \(missing\); train it with: {command}"):
+        bench(done, "hierarchy", cell["run"])

@@ -1,0 +1,84 @@
+"""`bench new-method` writes a method and a test that pass as they stand, and nothing else."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import discovery
+from bench.errors import UserError
+from bench.new_method import method_source, new_method
+
+
+def test_what_it_writes_passes_its_own_test_and_with_it_bench_check(tmp_path: Path) -> None:
+    files = new_method("two_words", tmp_path / "new")
+    assert [path.name for path in files] == ["two_words.py", "test_two_words.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", files[1].name]
+    done = subprocess.run(command, cwd=tmp_path / "new", capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
+
+
+def test_its_test_fails_where_the_method_is_wrong(tmp_path: Path) -> None:
+    method, test = new_method("my_loss", tmp_path)
+    method.write_text(method.read_text().replace("total / (2 *", "total / (3 *"))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test.name, "-k", "without_smoothing"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1, done.stdout + done.stderr
+
+
+def test_the_name_is_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    method, test = new_method("soft_focal2", tmp_path)
+    text = method.read_text() + test.read_text()
+    assert "my_loss" not in text
+    assert "MyLoss" not in text
+    assert "class SoftFocal2(" in text
+    monkeypatch.setattr(discovery, "_plugins", {})
+    assert discovery.add_plugin(method) == "soft_focal2"
+    assert discovery.find("soft_focal2").about.title == "Soft focal2"
+    monkeypatch.undo()
+    discovery.forget()
+
+
+def test_it_is_short_and_parses() -> None:
+    source = method_source("my_loss")
+    ast.parse(source)
+    assert len(source.splitlines()) <= 40
+    assert max(map(len, source.splitlines())) <= 120
+
+
+@pytest.mark.parametrize("taken", ["my_loss.py", "test_my_loss.py"])
+def test_nothing_is_overwritten(tmp_path: Path, taken: str) -> None:
+    (tmp_path / taken).write_text("mine")
+    with pytest.raises(UserError, match=f"{taken}: is there already"):
+        new_method("my_loss", tmp_path)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("clip", "there is a method of this name, .*clip.py"),
+        ("class", "is a word of Python"),
+        ("MyLoss", "lower-case words with underscores"),
+        ("my-loss", "lower-case words with underscores"),
+        ("../loss", "lower-case words with underscores"),
+        ("", "lower-case words with underscores"),
+        ("random", "a Python module has this name"),
+        ("base", "a Python module has this name"),
+    ],
+)
+def test_a_name_that_cannot_be_is_refused(tmp_path: Path, name: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        new_method(name, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_that_is_a_file_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be written"):
+        new_method("my_loss", tmp_path / "file")

@@ -1,0 +1,91 @@
+"""What holds for SogCLR, iSogCLR and NUCLR alike: official values, state of rows, tiles, single precision."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+
+import pytest
+import torch
+
+from bench.check.oracles import cases
+from methods.base import spans
+from methods.isogclr import Isogclr
+from methods.nuclr import Nuclr
+from methods.protocol import Batch
+from methods.sogclr import Sogclr
+
+KINDS = [Sogclr, Isogclr, Nuclr]
+KNOWN = [known for kind in KINDS for known in cases(kind.name)]
+
+
+def late(lab, step=0):
+    """A moment at which everything moves that a method ever moves."""
+    return dataclasses.replace(lab.clock(step, epoch=3), progress=0.5)
+
+
+def rolled(z, by):
+    return {name: x.detach().roll(by, 0).requires_grad_() for name, x in z.items()}
+
+
+@pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.path)
+def test_known_values(lab, known):
+    for one in known.compare():
+        lab.assert_close(one.found, one.expected, one.rtol, one.atol)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tiles_of_observe_change_nothing(lab, case, kind, monkeypatch):
+    warm = {"temperature_init" if kind is Isogclr else "temperature": 0.05}
+    z, whole, cut = case("C"), lab.build(kind, **warm), lab.build(kind, **warm)
+    losses = []
+    for method, size in ((whole, 1024), (cut, 3)):
+        monkeypatch.setattr(f"methods.{kind.name}.spans", lambda total, size=size: spans(total, size))
+        losses.append([lab.objective(method, rolled(z, by), when=late(lab, by)).detach() for by in (0, 1, 2)])
+    lab.assert_close(torch.stack(losses[0]), torch.stack(losses[1]))
+    for name, x in whole.state_dict().items():
+        lab.assert_close(cut.state_dict()[name], x)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_outside_the_batch_keep_their_state(lab, case, kind):
+    method, z = lab.build(kind, rows=20), case("B")
+    lab.objective(method, z, torch.arange(0, 6), late(lab))
+    before = {name: x.clone() for name, x in method.state_dict().items()}
+    lab.objective(method, z, torch.arange(10, 16), late(lab, 1))
+    for name, x in method.state_dict().items():
+        if x.ndim == 0:  # NUCLR's largest popularities move at the end of an epoch
+            continue
+        assert torch.equal(x[:10], before[name][:10])
+        assert torch.equal(x[16:], before[name][16:])
+        assert not torch.equal(x[10:16], before[name][10:16])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_single_precision_where_exponentials_leave_its_range(lab, kind, preset):
+    settings = {} if preset == "default" else kind.presets[preset]
+    draws = torch.Generator().manual_seed(0)
+    image = torch.nn.functional.normalize(torch.randn(8, 16, generator=draws, dtype=torch.float64), dim=1)
+    exact = lab.build(kind, **settings)
+    single = copy.deepcopy(exact).float()
+    for step, text in enumerate((-image, image, image.roll(1, 0))):  # d / tau is near 100, then near -100
+        found = []
+        for method, dtype in ((exact, torch.float64), (single, torch.float32)):
+            z = {"image": image.to(dtype).requires_grad_(), "text": text.to(dtype).requires_grad_()}
+            loss = lab.objective(method, z, when=late(lab, step))
+            found.append([loss, *torch.autograd.grad(loss, list(z.values()))])
+        for a, b in itertools.zip_longest(*found):
+            torch.testing.assert_close(b.double(), a, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_leave_out_the_partner(lab, case, kind):
+    method, z = lab.build(kind), case("B")
+    with torch.no_grad():
+        observed = method.observe(z, Batch(torch.arange(6), lab.clock()))
+        weights = method.draw(z, observed, slice(2, 5))
+    for direction in ("image", "text"):
+        assert torch.equal(weights[direction][torch.arange(3), torch.arange(2, 5)], torch.zeros(3).double())
+        assert int((weights[direction] > 0).sum()) == 3 * 5

@@ -1,0 +1,70 @@
+"""SoftCLIP (fallback guides): its targets, and when its divergences vanish."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from methods.protocol import Batch
+from methods.softclip_fallback import SoftclipFallback
+
+
+def targets(lab, method, z, anchors):
+    observed = method.observe(z, Batch(torch.arange(len(z["image"])), lab.clock()))
+    return method.draw(z, observed, anchors)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.3, 1.0])
+def test_targets_are_distributions_and_constants(lab, case, beta):
+    z = case("B")
+    with torch.no_grad():
+        found = targets(lab, lab.build(SoftclipFallback, beta=beta), z, slice(2, 5))
+    own = torch.eye(6, dtype=torch.float64)[2:5].bool()
+    for modality in ("image", "text"):
+        soft, negatives = found[modality], found[f"{modality}_negatives"]
+        for x in (soft, negatives):
+            assert bool((x >= 0).all())
+            lab.assert_close(x.sum(1), torch.ones(3))
+            assert not x.requires_grad
+        assert bool((negatives[own] == 0).all())
+        assert bool((soft[own] >= 1 - beta).all())
+        lab.assert_close(soft[~own].sum(), beta * (3 - (z[modality][2:5] @ z[modality].T / 0.07).softmax(1)[own].sum()))
+
+
+@given(st.floats(0, 1), st.floats(0, 2), st.sampled_from(["A", "B", "C"]), st.sampled_from([None, 0.01, 1.0]))
+def test_never_negative(lab, beta, lam, name, temperature):
+    method = lab.build(SoftclipFallback, beta=beta, lam=lam, target_temperature=temperature)
+    assert lab.objective(method, lab.inputs(name)) >= -1e-12
+
+
+def test_zero_where_the_modalities_agree_with_their_guides(lab, case):
+    image = case("B")["image"]
+    z = {"image": image, "text": image}
+    agreeing = lab.build(SoftclipFallback, beta=1.0, lam=1.0)
+    lab.assert_close(lab.objective(agreeing, z), 0.0)
+    other = lab.build(SoftclipFallback, beta=1.0, lam=1.0, target_temperature=0.2)
+    assert lab.objective(other, z) > 0.1
+
+
+def test_the_models_own_temperature_is_the_default_of_the_guides(lab, case):
+    z = case("A")
+    losses = [lab.objective(lab.build(SoftclipFallback, temperature=0.2, target_temperature=t), z) for t in (None, 0.2)]
+    lab.assert_close(*losses)
+
+
+def test_without_softening_the_negatives_have_their_limit(lab, case):
+    z = case("A")
+    limit, near = (lab.objective(lab.build(SoftclipFallback, beta=beta, lam=1.0), z) for beta in (0.0, 1e-9))
+    lab.assert_close(near, limit, rtol=1e-6)
+    assert limit > lab.objective(lab.build(SoftclipFallback, beta=0.0, lam=0.0), z) + 1
+
+
+def test_guides_get_no_gradient(lab, case):
+    """The gradient is that of the loss with the guides given as other tensors of the same value."""
+    method, z = lab.build(SoftclipFallback), case("A")
+    guides = {f"{name}_guide": x.detach().clone() for name, x in z.items()}
+    losses = lab.objective(method, z), lab.sum_of_tiles(method, z, guides)
+    for one, other in zip(*(torch.autograd.grad(loss, list(z.values())) for loss in losses), strict=True):
+        lab.assert_close(one, other)

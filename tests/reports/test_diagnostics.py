@@ -1,0 +1,104 @@
+"""What methods learned, as the report draws it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from bench.store import RunStore, Store
+from reports import diagnostics
+from reports.diagnostics import learned
+from reports.drawing import Picture
+from reports.html import page
+from reports.results import load
+from reports.tables import tables
+
+SUITE = "emoji_noisy"
+
+
+@pytest.fixture
+def sheets(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
+    """Figures as they are handed over to be written."""
+    found: dict[str, Figure] = {}
+    finish = diagnostics.finish
+
+    def keep(name: str, caption: str, figure: Figure) -> Picture:
+        found[name] = figure
+        return finish(name, caption, figure)
+
+    monkeypatch.setattr(diagnostics, "finish", keep)
+    return found
+
+
+def test_every_method_with_diagnostics_has_its_figure(three: Store, sheets: dict[str, Figure]) -> None:
+    similarities, own = learned(load(SUITE, three))
+    assert similarities is not None
+    assert list(own) == ["sogclr", "bayes", "prolip"]
+    names = ["similarities", "diagnostics-04-sogclr", "diagnostics-05-bayes", "diagnostics-07-prolip"]
+    assert sorted(sheets) == sorted(names)
+    assert "Seed 0 alone." in similarities.caption
+    assert "14 numbers are left out" in own["bayes"].caption  # seven under each noise
+    assert "left out" not in own["prolip"].caption
+    for figure in sheets.values():
+        canvas = FigureCanvasAgg(figure)
+        ticks = {tick for axes in figure.axes for tick in axes.get_xticklabels()}  # the last may lie beyond the axis
+        for text in set(figure.findobj(Text)) - ticks:
+            if text.get_text().strip() and text.get_visible():
+                box = text.get_window_extent(canvas.get_renderer())
+                assert 0 <= box.x0 < box.x1 <= figure.bbox.x1, text
+                assert 0 <= box.y0 < box.y1 <= figure.bbox.y1, text
+
+
+def test_curves_are_the_stored_counts(three: Store, sheets: dict[str, Figure]) -> None:
+    results = load(SUITE, three)
+    learned(results)
+    panel = sheets["diagnostics-05-bayes"].axes[0]
+    assert panel.get_xscale() == "log"
+    for series, drawn in zip(("positive pairs", "negative pairs"), panel.collections, strict=True):
+        assert isinstance(drawn, PolyCollection)
+        assert len(drawn.get_paths()) == len(results.noises)
+        for place, noise in enumerate(results.noises):
+            (entry,) = [e for e in results.of("bayes", noise)[0].stored.diagnostics() if e["name"] == "weights"]
+            counts = np.array(entry["series"][series]["counts"])
+            corners = drawn.get_paths()[place].vertices
+            heights = (place - corners[1 : 1 + 2 * len(counts) : 2, 1]) / 0.9
+            assert heights == pytest.approx(counts / counts.max())
+            assert corners[0, 0] == entry["edges"][0]
+    upwards, _, downwards, _ = sheets["similarities"].axes[1].collections
+    assert upwards.get_paths()[0].vertices[:, 1].min() == pytest.approx(-0.46)
+    assert downwards.get_paths()[0].vertices[:, 1].max() == pytest.approx(0.46)
+    assert len(sheets["similarities"].axes[0].collections[2].get_paths()) == 0  # no noise, no corrupted pairs
+
+
+def test_one_run_of_a_cell_is_read_and_it_is_the_first_that_has_any(
+    three: Store, troubled: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    whole = RunStore.diagnostics
+    monkeypatch.setattr(RunStore, "diagnostics", lambda run: [read.append(run.id), whole(run)][1])
+    results = load(SUITE, three)
+    learned(results)
+    assert read == [results.of(method, noise)[0].run for method in results.methods for noise in results.noises]
+    similarities, own = learned(load(SUITE, troubled))  # failed, missing and interrupted runs have none
+    assert similarities is not None
+    assert list(own) == ["sogclr", "bayes", "prolip"]
+
+
+def test_runs_without_diagnostics_leave_no_section(tmp_path: Path, stores: SimpleNamespace, three: Store) -> None:
+    results = load(SUITE, stores.write_store(tmp_path, methods=stores.METHODS[:2], diagnostics=False))
+    assert learned(results) == (None, {})
+    assert "iagnostics" not in page(results, tables(results), [], *learned(results))
+    results = load(SUITE, three)
+    text = page(results, tables(results), [], *learned(results))
+    section = text[text.index('<section id="diagnostics">') : text.index('<section id="methods">')]
+    assert re.findall("<h3>([^<]*)</h3>", section) == ["sogclr", "bayes", "prolip"]
+    assert section.count("<img ") == 4
+    assert '<a href="#diagnostics">' in text

@@ -1,0 +1,80 @@
+"""A store with real tiny runs, made once, and copied for every test that changes one."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from bench import steps
+from bench.cli import app
+from bench.launch.work import work
+from bench.progress import Progress
+from bench.run import Planned
+from bench.store import Store
+from bench.suite import load_suite
+
+SUITE = """\
+name: tiny
+noise: {rates: [0.4]}
+budget: {samples: 128}
+towers: {dim: 8, vocabulary: 300}
+train: {batch: 16, threads: 1}
+evaluate: {tasks: [zero_shot], curve: [0.5]}
+methods: [clip, ncu]
+"""
+
+
+def bench(store: Path, *arguments: str) -> Result:
+    """A verb on a store; "SUITE" stands for the suite's file."""
+    suite = store.with_name("tiny.yaml")
+    suite.write_text(SUITE)
+    given = [str(suite) if one == "SUITE" else one for one in arguments]
+    return CliRunner().invoke(app, [*given, "--results", str(store)], catch_exceptions=False)
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """sha256 of every file but claims, by path."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.name.startswith("claim-")
+    }
+
+
+def planned(store: Path) -> list[Planned]:
+    """The suite's runs: clip, the clip that ncu starts from, ncu."""
+    store.with_name("tiny.yaml").write_text(SUITE)
+    return steps.plan(load_suite(store.with_name("tiny.yaml")).runs(), Store(store))
+
+
+def interrupted(one: Planned, store: Path, after: int) -> None:
+    """Train some steps of a run and stop with a checkpoint."""
+    asked = iter(range(10**6))
+    state, message = work(one, Store(store), Progress(), lambda: next(asked) + 1 >= after)
+    assert state == "interrupted", message
+
+
+@pytest.fixture(scope="session")
+def tiny() -> SimpleNamespace:
+    """What the tests of merging and collecting share."""
+    return SimpleNamespace(bench=bench, contents=contents, planned=planned, interrupted=interrupted)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with all runs of the suite; not to be changed."""
+    store = tmp_path_factory.mktemp("finished") / "results"
+    assert bench(store, "run", "SUITE").exit_code == 0
+    return store
+
+
+@pytest.fixture
+def store(finished: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(finished, tmp_path / "results"))

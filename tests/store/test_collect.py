@@ -1,0 +1,165 @@
+"""`bench gc` on real runs: what goes, what stays, and that runs are complete or can be made so afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from bench.errors import UserError
+from bench.store import Store
+from bench.store.claim import STALE_AFTER
+from bench.store.collect import CHECKPOINT, FEATURES, LEFTOVER, RUN, WEIGHTS, collect
+
+KEPT = {"weights-100.safetensors", "ledger.json", "settings.json", "status.json", "metrics.jsonl"}
+
+
+def ids(store: Path) -> set[str]:
+    return {run.id for run in Store(store).runs()}
+
+
+def aged(path: Path) -> None:
+    old = path.stat().st_mtime - STALE_AFTER - 60
+    os.utime(path, (old, old))
+
+
+def test_it_shows_by_default_and_changes_nothing(store: Path, tiny: SimpleNamespace) -> None:
+    before = tiny.contents(store)
+    result = tiny.bench(store, "gc")
+    sizes = {
+        kind: sum(item.bytes for item in collect(Store(store)) if item.kind == kind) for kind in (CHECKPOINT, WEIGHTS)
+    }
+    assert result.exit_code == 0
+    assert f"3  {sizes[CHECKPOINT] / 2**20:.1f} MiB  checkpoints of complete runs" in result.stdout
+    assert f"would free {sum(sizes.values()) / 2**20:.1f} MiB; --yes does it" in result.stdout
+    assert tiny.contents(store) == before
+    assert sizes[CHECKPOINT] == sum(path.stat().st_size for path in store.rglob("checkpoint.pt"))
+
+
+def test_afterwards_every_run_is_complete(store: Path, tiny: SimpleNamespace) -> None:
+    before = tiny.contents(store)
+    assert tiny.bench(store, "gc", "--yes").exit_code == 0
+    after = tiny.contents(store)
+    gone = {Path(name).name for name in before.keys() - after.keys()}
+    assert gone == {"checkpoint.pt", "weights-025.safetensors", "weights-050.safetensors", "weights-075.safetensors"}
+    assert all(before[name] == digest for name, digest in after.items())
+    for run in Store(store).runs():  # the one that ncu starts from among them
+        assert {path.name for path in run.folder.iterdir()} >= KEPT
+        assert run.records()
+    assert "nothing to do: all 3 runs are done" in tiny.bench(store, "run", "SUITE").stdout
+    assert tiny.bench(store, "report", "SUITE").exit_code == 0
+    assert "would free 0.0 MiB\n" in tiny.bench(store, "gc").stdout
+
+
+def test_what_is_asked_for_later_is_made_again(store: Path, tiny: SimpleNamespace) -> None:
+    tiny.bench(store, "gc", "--yes")
+    before = tiny.contents(store)
+    task = tiny.bench(store, "run", "SUITE", "--only", "clip", "--set", "evaluate.tasks=[zero_shot, retrieval]")
+    assert "runs: 1 done" in task.stdout
+    assert not list(store.rglob("checkpoint.pt"))  # measured on the final weights, not trained again
+    point = tiny.bench(store, "run", "SUITE", "--only", "clip", "--set", "evaluate.curve=[0.25, 0.5]")
+    assert "runs: 1 done" in point.stdout
+    (run,) = [path.parent for path in store.rglob("checkpoint.pt")]
+    assert {record.at for record in Store(store).run(run.name).records()} == {0.25, 0.5, 1.0}
+    weights = f"runs/{run.name}/weights-100.safetensors"
+    assert tiny.contents(store)[weights] == before[weights]
+
+
+def test_weights_that_a_suite_has_still_to_measure_are_kept(store: Path, tiny: SimpleNamespace) -> None:
+    tiny.bench(store, "run", "SUITE", "--dry-run", "--set", "evaluate.curve=[0.25]")
+    assert WEIGHTS not in {item.kind for item in collect(Store(store))}
+    plan = json.loads((store / "tiny" / "plan.json").read_text())
+    for run in {cell["run"] for cell in plan["cells"]}:
+        assert (store / "runs" / run / "weights-025.safetensors").exists()
+
+
+def test_runs_that_no_suite_names_go_whole(store: Path, tiny: SimpleNamespace) -> None:
+    old = ids(store)
+    (own,) = [one.id for one in tiny.planned(store) if one.run.method == "clip" and one.run.budget.value == 128]
+    tiny.bench(store, "run", "SUITE", "--dry-run", "--set", "methods=[clip]")
+    assert {item.path.name for item in collect(Store(store)) if item.kind == RUN} == old - {own}
+    result = tiny.bench(store, "gc", "--yes")
+    for identity in old - {own}:
+        assert f"{identity[:16]}  " in result.stdout
+    assert os.listdir(store / "runs") == [own]
+    assert "nothing to do" in tiny.bench(store, "run", "SUITE", "--set", "methods=[clip]").stdout
+
+
+def test_what_a_named_run_starts_from_is_kept_though_no_plan_names_it(store: Path) -> None:
+    """Trials of `tune` are named in the plan, the runs they start from are not."""
+    path = store / "tiny" / "plan.json"
+    plan = json.loads(path.read_text())
+    for cell in plan["cells"]:
+        cell["reference_run"] = None
+    path.write_text(json.dumps(plan))
+    assert RUN not in {item.kind for item in collect(Store(store))}
+
+
+def test_a_run_that_a_process_works_on_is_left_alone(store: Path, tiny: SimpleNamespace) -> None:
+    tiny.bench(store, "run", "SUITE", "--dry-run", "--set", "methods=[clip]")
+    unnamed = next(item.path for item in collect(Store(store)) if item.kind == RUN)
+    with Store(store).run(unnamed.name).claim() as claim:
+        for delete in (False, True):
+            assert unnamed not in {item.path for item in collect(Store(store), delete=delete)}
+        assert not claim.lost
+    assert unnamed.exists()
+    collect(Store(store), delete=True)
+    assert not unnamed.exists()
+
+
+def test_an_unfinished_run_keeps_its_checkpoint(tmp_path: Path, tiny: SimpleNamespace) -> None:
+    store = tmp_path / "results"
+    one = tiny.planned(store)[0]
+    tiny.bench(store, "run", "SUITE", "--dry-run")
+    tiny.interrupted(one, store, after=5)
+    assert collect(Store(store), delete=True) == []
+    assert Store(store).run(one.id).path("checkpoint.pt").exists()
+
+
+def test_leftovers_go_when_they_are_old(store: Path) -> None:
+    run = next(Store(store).runs())
+    run.path("features/abc").mkdir(parents=True)
+    run.path("features/abc/x.safetensors").write_bytes(b"xyz")
+    places = [run.folder, store, store / "runs", store / "tiny"]
+    for place in places:
+        for name in (".tmp-old", ".tmp-new"):
+            (place / name).mkdir()
+            (place / name / "file").write_bytes(b"1234")
+        for path in (place / ".tmp-old" / "file", place / ".tmp-old"):
+            aged(path)
+    shutil.copy(run.path("claim-1"), run.path("claim-3"))
+    aged(run.path("claim-1"))
+    found = [item for item in collect(Store(store)) if item.kind in (LEFTOVER, FEATURES)]
+    old = {place / ".tmp-old" for place in places}
+    assert {(item.path, item.bytes) for item in found if item.path in old} == {(path, 4) for path in old}
+    assert {item.path for item in found} == old | {run.path("features"), run.path("claim-1")}
+    collect(Store(store), delete=True)
+    assert not any(item.path.exists() for item in found)
+    assert list(run.folder.glob("claim-*"))  # numbers only rise
+    assert all((place / ".tmp-new").exists() for place in places if place != run.folder)
+
+
+def test_one_suite_alone(store: Path, tiny: SimpleNamespace) -> None:
+    tiny.bench(store, "run", "SUITE", "--dry-run", "--set", "methods=[clip]", "--set", "name=other")
+    tiny.bench(store, "gc", "--suite", "other", "--yes")
+    assert len(list(store.rglob("checkpoint.pt"))) == 2
+    with pytest.raises(UserError, match=r"--suite othre: has no plan in .*did you mean 'other'"):
+        tiny.bench(store, "gc", "--suite", "othre")
+
+
+def test_where_nothing_says_what_is_needed_nothing_goes(store: Path, tiny: SimpleNamespace) -> None:
+    before = tiny.contents(store / "runs")
+    path = store / "tiny" / "plan.json"
+    path.write_text(path.read_text()[:-50])
+    with pytest.raises(UserError, match=r"plan.json: cannot be read, so nothing says what it needs"):
+        tiny.bench(store, "gc", "--yes")
+    path.unlink()
+    with pytest.raises(UserError, match="no suite has a plan here"):
+        tiny.bench(store, "gc", "--yes")
+    with pytest.raises(UserError, match="say one of them"):
+        tiny.bench(store, "gc", "--yes", "--dry-run")
+    assert tiny.contents(store / "runs") == before

@@ -1,0 +1,238 @@
+"""`bench import`: real runs of one store arrive in another, whole, once, and never over what is complete."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import tarfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from bench.errors import UserError
+from bench.store import Store
+from bench.store.merge import merge
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """A store that is not there yet."""
+    (tmp_path / "here").mkdir()
+    return tmp_path / "here" / "results"
+
+
+def ids(store: Path) -> list[str]:
+    return [run.id for run in Store(store).runs()]
+
+
+def without_reports(contents: dict[str, str]) -> dict[str, str]:
+    return {name: digest for name, digest in contents.items() if name.startswith("runs/") or name.endswith("plan.json")}
+
+
+def archived(store: Path, to: Path) -> Path:
+    with tarfile.open(to, "w:gz") as tar:
+        tar.add(store, arcname="results")
+    return to
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_everything_arrives_and_is_complete(finished: Path, here: Path, packed: bool, tiny: SimpleNamespace) -> None:
+    source = archived(finished, here.with_name("a.tar.gz")) if packed else finished
+    result = tiny.bench(here, "import", str(source))
+    assert "runs: 3 new\n" in result.stdout
+    assert "1 plans" in result.stdout
+    assert without_reports(tiny.contents(here)) == without_reports(tiny.contents(finished))
+    assert not list(here.rglob("claim-*"))
+    assert not list(here.rglob(".tmp-*"))
+    assert "nothing to do: all 3 runs are done" in tiny.bench(here, "run", "SUITE").stdout
+    before = tiny.contents(here)
+    assert "runs: 3 here already\n" in tiny.bench(here, "import", str(source)).stdout
+    assert tiny.contents(here) == before
+
+
+def test_a_dry_run_says_the_same_and_changes_nothing(finished: Path, here: Path, tiny: SimpleNamespace) -> None:
+    packed = archived(finished, here.with_name("a.tar.gz"))
+    for source in (finished, packed):
+        result = tiny.bench(here, "import", str(source), "--dry-run")
+        assert "runs: 3 new\n" in result.stdout
+        assert "nothing was changed" in result.stdout
+        assert not here.exists()
+
+
+def test_an_interrupted_run_goes_on_here_to_the_same_weights(
+    finished: Path, here: Path, tmp_path: Path, tiny: SimpleNamespace
+) -> None:
+    there = tmp_path / "there" / "results"
+    there.parent.mkdir()
+    one = tiny.planned(there)[0]
+    tiny.interrupted(one, there, after=5)
+    assert merge(there, Store(here)).new == [one.id]
+    assert Store(here).run(one.id).status()["step"] == 5
+    assert "runs: 1 done" in tiny.bench(here, "run", "SUITE", "--only", "clip").stdout
+    name = f"runs/{one.id}/weights-100.safetensors"
+    assert tiny.contents(here)[name] == tiny.contents(finished)[name]
+    assert len(Store(here).run(one.id).metrics()) == len(Store(finished).run(one.id).metrics())
+
+
+def test_the_run_that_is_further_wins(finished: Path, here: Path, tmp_path: Path, tiny: SimpleNamespace) -> None:
+    one = tiny.planned(here)[0]
+    tiny.interrupted(one, here, after=3)
+    behind = Path(shutil.copytree(here, tmp_path / "behind"))
+    tiny.interrupted(one, here, after=2)  # two steps more
+    assert merge(behind, Store(here)).known == [one.id]
+    assert Store(here).run(one.id).status()["step"] == 5
+    found = merge(finished, Store(here))
+    assert found.advanced == [one.id]
+    assert len(found.new) == 2
+    assert without_reports(tiny.contents(here)) == without_reports(tiny.contents(finished))
+    before = tiny.contents(here)
+    assert merge(behind, Store(here)).known == [one.id]
+    assert tiny.contents(here) == before
+    assert not list(here.rglob(".tmp-*"))
+
+
+def test_other_numbers_are_reported_and_ours_stay(finished: Path, store: Path, tiny: SimpleNamespace) -> None:
+    for path in sorted(store.glob("runs/*/evaluations/*/records.json"))[:2]:
+        path.write_text(path.read_text().replace('"value": 0.', '"value": 0.9'))
+    (run, key) = (path.parents[2].name, path.parent.name)
+    before = tiny.contents(store)
+    result = tiny.bench(store, "import", str(finished))
+    assert result.exit_code == 0
+    assert f"run {run}: evaluation {key} has other records there; ours is kept" in result.stderr
+    assert "left out: 2, see above" in result.stdout
+    assert tiny.contents(store) == before
+
+
+def test_an_unfinished_run_that_contradicts_is_kept_too(finished: Path, store: Path, tiny: SimpleNamespace) -> None:
+    path = min(store.glob("runs/*/evaluations/*/records.json"))
+    path.write_text(path.read_text().replace('"value": 0.', '"value": 0.9'))
+    run = Store(store).run(path.parents[2].name)
+    run.set_status("interrupted", step=1)
+    before = tiny.contents(store)
+    assert len(merge(finished, Store(store)).problems) == 1
+    assert tiny.contents(store) == before
+
+
+def test_evaluations_that_are_missing_here_are_added(finished: Path, store: Path, tiny: SimpleNamespace) -> None:
+    first, second, *_ = sorted(store.glob("runs/*/evaluations/*"))
+    shutil.rmtree(first)
+    result = tiny.bench(store, "import", str(finished))
+    assert "1 evaluations of runs that were here" in result.stdout
+    assert without_reports(tiny.contents(store)) == without_reports(tiny.contents(finished))
+    # of weights that were trained to other bytes they are not: then the numbers are not of this checkpoint
+    shutil.rmtree(first)
+    for path in first.parent.glob("*/records.json"):
+        records = json.loads(path.read_text())
+        path.write_text(json.dumps([{**one, "checkpoint": "0" * 64} for one in records]))
+    found = merge(finished, Store(store))
+    assert found.evaluations == 0
+    assert any(f"evaluation {first.name} was measured on other weights there" in line for line in found.problems)
+    assert not first.exists()
+    assert second.exists()
+
+
+def test_an_unfinished_run_keeps_the_evaluations_that_only_it_has(
+    finished: Path, store: Path, tmp_path: Path, tiny: SimpleNamespace
+) -> None:
+    there = Path(shutil.copytree(finished, tmp_path / "there"))
+    removed = min(there.glob("runs/*/evaluations/*"))
+    run = removed.parents[1].name
+    shutil.rmtree(removed)
+    Store(store).run(run).set_status("interrupted", step=1)
+    assert merge(there, Store(store)).advanced == [run]
+    expected = tiny.contents(finished / "runs" / run)
+    assert tiny.contents(store / "runs" / run) == expected
+
+
+def test_what_somebody_works_on_is_left_out(finished: Path, store: Path, here: Path) -> None:
+    run = ids(store)[0]
+    with Store(store).run(run).claim():
+        assert merge(store, Store(here)).busy == [run]
+        assert ids(here) == ids(store)[1:]
+        shutil.rmtree(next(Store(store).run(run).folder.glob("evaluations/*")))
+        assert merge(finished, Store(store)).busy == [run]
+
+
+def test_calibrations_and_plans_come_along_but_ours_stay(finished: Path, store: Path, tmp_path: Path) -> None:
+    there = Path(shutil.copytree(finished, tmp_path / "there"))
+    for folder, names in ((there, ("a", "b")), (store, ("b",))):
+        (folder / "calibrations").mkdir()
+        for name in names:
+            (folder / "calibrations" / f"{name}.json").write_text(json.dumps({"train": len(folder.name)}))
+    (there / "other").mkdir()
+    (there / "other" / "plan.json").write_text('{"suite": "other"}')
+    plan = (store / "tiny" / "plan.json").read_bytes()
+    (there / "tiny" / "plan.json").write_text('{"suite": "changed"}')
+    found = merge(there, Store(store))
+    assert (found.calibrations, found.plans) == (1, ["other"])
+    assert found.problems == ["calibration b: has other numbers there; ours are kept"]
+    assert (store / "calibrations" / "a.json").read_bytes() == (there / "calibrations" / "a.json").read_bytes()
+    assert (store / "tiny" / "plan.json").read_bytes() == plan
+
+
+def test_evaluated_checkpoints_come_along(store: Path, here: Path, tiny: SimpleNamespace) -> None:
+    weights = next(store.glob("runs/*/weights-025.safetensors"))
+    assert tiny.bench(store, "eval", str(weights), "--suite", str(store.with_name("tiny.yaml"))).exit_code == 0
+    assert merge(store, Store(here)).evaluated == 1
+    assert tiny.contents(here / "tiny" / "evaluated") == tiny.contents(store / "tiny" / "evaluated")
+
+
+def test_a_run_that_is_not_what_its_name_says_is_left_out(store: Path, here: Path) -> None:
+    one, two, three = ids(store)
+    (store / "runs" / one).rename(store / "runs" / ("0" * 64))
+    (store / "runs" / two / "status.json").write_text('{"state": "do')
+    (store / "runs" / "note").mkdir()
+    found = merge(store, Store(here))
+    assert found.new == [three]
+    assert len(found.problems) == 3
+    assert ids(here) == [three]
+
+
+def entry(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    return info
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        entry("../evil"),
+        entry("runs/../../evil"),
+        entry("/tmp/evil"),
+        entry("runs/link", tarfile.SYMTYPE, "/etc/passwd"),
+        entry("runs/link", tarfile.LNKTYPE, "../../evil"),
+        entry("runs/device", tarfile.CHRTYPE),
+    ],
+    ids=lambda info: info.name,
+)
+def test_an_archive_that_reaches_out_is_refused(store: Path, here: Path, member: tarfile.TarInfo) -> None:
+    path = here.with_name("evil.tar")
+    with tarfile.open(path, "w") as tar:
+        tar.add(store / "runs", arcname="runs")
+        tar.addfile(member, io.BytesIO())
+    with pytest.raises(UserError, match="only files and folders below it belong into a store"):
+        merge(path, Store(here))
+    assert sorted(file.name for file in here.parent.iterdir()) == ["evil.tar"]
+
+
+def test_what_is_no_store_is_said(finished: Path, here: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.tar.gz").write_text("no archive")
+    cut = archived(finished, tmp_path / "cut.tar.gz")
+    cut.write_bytes(cut.read_bytes()[:20_000])
+    with tarfile.open(tmp_path / "empty.tar", "w"):
+        pass
+    for source, said in (
+        (tmp_path / "none", "no such folder or archive"),
+        (finished / "runs", "is no store: it has no folder runs/"),
+        (tmp_path / "text.tar.gz", "cannot be unpacked as a tar archive"),
+        (cut, "cannot be unpacked as a tar archive"),
+        (tmp_path / "empty.tar", "holds no store"),
+    ):
+        with pytest.raises(UserError, match=said):
+            merge(source, Store(here))
+    with pytest.raises(UserError, match="is this store itself"):
+        merge(finished, Store(finished))
+    assert not here.exists()

@@ -1,0 +1,111 @@
+"""Runs side by side: the bytes of runs in turn, and each process fails or stops alone."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bench.store import Store
+
+SUITE = """
+name: many
+noise: {rates: [0.0, 0.4]}
+budget: {samples: %d}
+towers: {dim: 32, vocabulary: 500}
+train: {batch: 32, threads: 1, checkpoint_seconds: 0.2}
+evaluate: {tasks: [zero_shot]}
+methods: [clip, ncu]
+"""
+
+
+def start(folder: Path, samples: int, *more: str) -> subprocess.Popen[str]:
+    suite = folder / "many.yaml"
+    suite.write_text(SUITE % samples)
+    command = [sys.executable, "-m", "bench", "run", str(suite), "--results", str(folder / "out"), *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
+    output, _ = process.communicate(timeout=300)
+    return process.returncode, output
+
+
+def weights(folder: Path) -> dict[str, str]:
+    runs = folder / "out" / "runs"
+    return {
+        path.parent.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in runs.glob("*/weights-100.safetensors")
+    }
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    """The processes that run beside each other."""
+    text = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    commands = {int(pid): Path(f"/proc/{pid}/cmdline").read_text() for pid in text.split()}
+    return [pid for pid, command in commands.items() if "spawn_main" in command]
+
+
+def wait_for_checkpoints(process: subprocess.Popen[str], folder: Path, count: int) -> None:
+    runs, end = folder / "out" / "runs", time.monotonic() + 120
+    while len(list(runs.glob("*/checkpoint.pt")) if runs.is_dir() else []) < count:
+        assert process.poll() is None, finish(process)
+        assert time.monotonic() < end, "no checkpoints"
+        time.sleep(0.05)
+
+
+def test_side_by_side_gives_the_bytes_of_in_turn(tmp_path: Path) -> None:
+    for name, more in (("turn", ()), ("side", ("--jobs", "2"))):
+        (tmp_path / name).mkdir()
+        code, output = finish(start(tmp_path / name, 320, *more))
+        assert code == 0, output
+        assert "runs: 6 done" in output  # NCU starts from a CLIP run of its own share of the budget
+    assert weights(tmp_path / "turn") == weights(tmp_path / "side")
+    assert len(weights(tmp_path / "side")) == 6
+    lines = [re.match(r"\[(\d)/6\] .*: (started|done)$", line) for line in output.splitlines()]
+    order = [found.group(2) for found in lines if found]
+    assert order[:2] == ["started", "started"], "nothing ran beside the first run"
+
+
+def test_a_process_that_dies_fails_its_run_alone(tmp_path: Path) -> None:
+    process = start(tmp_path, 6400, "--jobs", "2", "--only", "clip")
+    wait_for_checkpoints(process, tmp_path, 2)
+    os.kill(workers_of(process)[0], signal.SIGKILL)
+    code, output = finish(process)
+    assert code == 1, output
+    assert "its process ended with exit code -9" in output
+    assert "runs: 1 done, 1 failed" in output
+    states = sorted(run.status()["state"] for run in Store(tmp_path / "out").runs())
+    assert states == ["done", "failed"]
+    code, output = finish(start(tmp_path, 6400, "--jobs", "2", "--only", "clip"))
+    assert code == 0, output
+    assert "runs: 1 done, 1 done before" in output
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_request_reaches_every_process(tmp_path: Path, number: signal.Signals) -> None:
+    process = start(tmp_path, 32000, "--jobs", "2", "--only", "clip")
+    wait_for_checkpoints(process, tmp_path, 2)
+    workers = workers_of(process)
+    process.send_signal(number)
+    code, output = finish(process)
+    assert code == 75, output
+    assert "resume with: bench run" in output
+    assert {run.status()["state"] for run in Store(tmp_path / "out").runs()} == {"interrupted"}
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+
+
+def test_runs_timed_in_seconds_are_never_beside_another(tmp_path: Path) -> None:
+    suite = tmp_path / "timed.yaml"
+    suite.write_text((SUITE % 320).replace("{samples: 320}", "{device_seconds: 60}"))
+    command = [sys.executable, "-m", "bench", "run", str(suite), "--results", str(tmp_path / "out"), "--jobs", "2"]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert found.returncode == 2
+    assert "--jobs 2: runs with a budget in device seconds need the device alone; use --jobs 1" in found.stderr
