@@ -67,21 +67,6 @@ def load_weights(path: Path, method: Method, towers: nn.Module) -> None:
         module.load_state_dict(own)
 
 
-def start_from(path: Path, method: Method, towers: nn.Module) -> None:
-    """Begin at a reference run's final weights: its towers, and the method's tensors of the same name and shape.
-
-    Called before `prepare`, so that whatever the method adds to the towers starts fresh.
-    """
-    assert isinstance(method, nn.Module)
-    tensors = load_file(path)
-    towers.load_state_dict({name[7:]: x for name, x in tensors.items() if name.startswith("towers.")})
-    own = method.state_dict()
-    for name, tensor in tensors.items():
-        short = name.removeprefix("method.")
-        if short != name and short in own and own[short].shape == tensor.shape:
-            own[short].copy_(tensor)
-
-
 def file_hash(path: Path) -> str:
     """sha256 of a weights file: the checkpoint's name in records."""
     with path.open("rb") as file:

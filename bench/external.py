@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import pickle
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import ValidationError
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor, nn
 
 from bench import discovery
 from bench.checkpoint import CHECKPOINT, file_hash
@@ -31,13 +26,8 @@ from bench.settings import Budget, DataSettings, EvaluateSettings, MethodEntry, 
 from bench.store import Record, RunStore, Store
 from bench.suite import Run, Suite
 from bench.towers import OpenClipTowers
+from bench.weights import fit, read
 from methods.protocol import Method
-
-#: open_clip's CLIP keeps the parts of its text tower at the top level
-_TEXT_PARTS = ("token_embedding", "positional_embedding", "transformer", "ln_final", "text_projection")
-#: what a CLIP state dict has besides the two towers; no score looks at it
-_UNUSED = re.compile(r"(^|\.)(logit_scale|logit_bias|attn_mask|num_batches_tracked)$")
-_SHOWN = 3  #: wrong tensors that an error names
 
 
 @dataclass(frozen=True)
@@ -153,7 +143,7 @@ def describe(path: Path, suite: Suite, label: str | None) -> Checkpoint:
         own, others = (f"{data.name} at {data.size} px" for data in (run.data, suite.data))
         raise UserError(f"{path}: was trained on {own}, but suite {suite.name} measures on {others}")
     steps = sum(count for _, count in settings["resolved"]["phases"])
-    at = int(of_run[1]) / 100 if of_run[1] else _read(path)["step"] / steps
+    at = int(of_run[1]) / 100 if of_run[1] else read(path)["step"] / steps
     return Checkpoint(path, file_hash(path), run, home.id, at)
 
 
@@ -190,75 +180,3 @@ def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
     except (KeyError, TypeError, ValidationError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{path}: is not a run's settings of this version: {type(error).__name__}: {reason}") from error
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """What a file holds; nothing of it is executed. UserError where it is neither safetensors nor a state dict."""
-    try:
-        if path.suffix == ".safetensors":
-            return dict(load_file(path))
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError, OSError) as error:
-        reason = str(error).split("\n")[0]
-        raise UserError(f"{path}: neither safetensors nor a state dict of tensors: {reason}") from error
-    if not isinstance(found, dict):
-        raise UserError(f"{path}: holds a {type(found).__name__}, not a state dict")
-    return found
-
-
-def tensors_of(path: Path) -> dict[str, tuple[str, Tensor]]:
-    """The tensors of a file by their names in the store, "towers.*" and "method.*", each with its name in the file.
-
-    Names of open_clip's CLIP and CustomTextCLIP are translated, with or without "module." before them.
-    """
-    state = _read(path)
-    if {"towers", "method", "step"} <= state.keys():  # a checkpoint of ours
-        state = {f"{part}.{name}": value for part in ("towers", "method") for name, value in state[part].items()}
-    elif isinstance(state.get("state_dict"), dict):  # a checkpoint of open_clip's trainer
-        state = state["state_dict"]
-    found: dict[str, tuple[str, Tensor]] = {}
-    for given, value in state.items():
-        if not isinstance(given, str) or not isinstance(value, Tensor):
-            raise UserError(f"{path}: {given!r} is of type {type(value).__name__}; a state dict holds only tensors")
-        name = given.removeprefix("module.")
-        top = name.split(".")[0]
-        if _UNUSED.search(name):
-            continue
-        if top in ("visual", "text"):
-            name = f"towers.{name}"
-        elif top in _TEXT_PARTS:
-            name = f"towers.text.{name}"
-        found[name] = (given, value)
-    return found
-
-
-def fit(path: Path, modules: dict[str, Any]) -> None:
-    """Put the tensors of a file into `modules` ("towers", "method"); every name and shape must fit.
-
-    A file without any tensor of the method leaves it fresh: scores look at the towers. Raises UserError naming tensors.
-    """
-    found = tensors_of(path)
-    states = {part: module.state_dict() for part, module in modules.items()}
-    if not any(name.startswith("method.") for name in found):
-        del states["method"]
-    wanted = {f"{part}.{name}": value for part, state in states.items() for name, value in state.items()}
-    wrong = [f"lacks {name} {_shape(value)}" for name, value in wanted.items() if name not in found]
-    for name, (given, value) in found.items():
-        if name not in wanted:
-            wrong.append(f"has {given} {_shape(value)}, which the towers and the method do not")
-        elif value.shape != wanted[name].shape:
-            wrong.append(
-                f"{given} is {_shape(value)} in the file, but {_shape(wanted[name])} in the {name.split('.')[0]}"
-            )
-    if wrong:
-        more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
-        raise UserError(f"{path}: does not fit: {'; '.join(wrong[:_SHOWN])}{more}")
-    for part in states:
-        module = modules[part]
-        assert isinstance(module, nn.Module)
-        own = len(part) + 1
-        module.load_state_dict({name[own:]: value for name, (_, value) in found.items() if name.startswith(f"{part}.")})
-
-
-def _shape(value: Tensor) -> str:
-    return json.dumps(list(value.shape))

@@ -7,6 +7,7 @@ recorded beside the run, not hashed.
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import importlib.util
 import json
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench import discovery
+from bench.errors import UserError
 
 if TYPE_CHECKING:
     from bench.suite import Run
@@ -77,6 +79,18 @@ def run_id(
             "calibration": calibration_hash,
         }
     )
+
+
+@functools.cache
+def weights(start: str) -> str:
+    """What `start` is, as identities see it: sha256 of a file's bytes; a pretrained tag is its name."""
+    if start.startswith("open_clip:"):
+        return start
+    try:
+        with open(start, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"start: {start}: cannot be read: {error.strerror}; a path, or open_clip:MODEL/TAG") from error
 
 
 def adapter_source_hash(method: str) -> str:

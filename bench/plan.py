@@ -96,7 +96,8 @@ def _method(suite: Suite, entry: MethodEntry, facts: Facts) -> dict[str, Any]:
         "config": discovery.resolve(entry.method, entry.preset, entry.config),
         "preset": entry.preset,
         "lr": entry.lr or suite.train.lr,
-        "reference": method.reference,
+        "reference": None if entry.start else method.reference,
+        "start": entry.start,
         "budget_rule": suite.budget_rule,
     }
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from bench import data, discovery
 from bench.budget import Ledger, Resolved
-from bench.checkpoint import file_hash, load_weights, start_from, weights_name
+from bench.checkpoint import file_hash, load_weights, weights_name
 from bench.data.noise import NoiseManifest, Resampled, shuffled_captions
 from bench.data.pairs import Pairs
 from bench.environment import environment, reset_peak_memory
@@ -29,6 +29,7 @@ from bench.suite import Run
 from bench.tower_configs import TEXT_TOWERS
 from bench.towers import OpenClipTowers, SmallVocabulary, build_towers
 from bench.train import Interrupted, Job, Lost, train
+from bench.weights import located, start_from
 from methods.base import stream
 from methods.protocol import Facts, Method
 
@@ -104,9 +105,11 @@ def build(run: Run) -> tuple[OpenClipTowers, Method]:
 
 
 def prepare(method: Method, towers: OpenClipTowers, run: Run, device: torch.device, reference: RunStore | None) -> None:
-    """Begin at the reference's final weights if there is one, let the method change the towers, move to `device`."""
+    """Begin at the run's start or its reference's final weights, let the method change the towers, move to `device`."""
     assert isinstance(method, nn.Module)
-    if reference is not None:
+    if run.start is not None:
+        start_from(located(run.start), method, towers)
+    elif reference is not None:
         start_from(reference.path(weights_name(1.0)), method, towers)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(run.seed, "preparation").initial_seed())

@@ -183,6 +183,9 @@ class MethodEntry(Model):
     preset: str | None = None
     config: dict[str, Any] = {}
     lr: Annotated[float, Field(gt=0)] | None = None  #: in place of `train.lr`
+    #: weights to begin at, in place of fresh towers or of a reference run: a file of this store or of open_clip's
+    #: format, or "open_clip:MODEL/TAG". What they cost is not known and not charged.
+    start: Annotated[str, Field(min_length=1)] | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -70,6 +70,8 @@ def _price(run: Run) -> tuple[tuple[Phase, ...], dict[str, int]]:
     try:
         prepare(method, towers, run, torch.device("cpu"), None)
         return method.phases(), count_step_flops(method, towers, run.train.batch, run.data.size)
+    except UserError:
+        raise
     except Exception as error:  # whatever an adapter raises is a mistake in that adapter, found before anything starts
         frames = traceback.extract_tb(error.__traceback__)
         path = str(discovery.source(run.method).path)

@@ -12,11 +12,12 @@ from bench.checkpoint import file_hash, weights_name
 from bench.errors import UserError
 from bench.evaluate import PROTOCOL
 from bench.evaluate.features import Features
-from bench.external import fit, run_of_settings
+from bench.external import run_of_settings
 from bench.run import available_device, build, prepare
 from bench.show import SHORT, find_run
 from bench.store import RunStore, Store
 from bench.suite import Run
+from bench.weights import fit
 
 
 @dataclass(frozen=True)

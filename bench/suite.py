@@ -54,6 +54,7 @@ class Run:
     train: TrainSettings
     evaluate: EvaluateSettings
     reference: Run | None = None  #: the run it starts from
+    start: str | None = None  #: the weights it starts from instead
 
     @property
     def noise_label(self) -> str:
@@ -67,6 +68,7 @@ class Run:
     def content(self) -> dict[str, Any]:
         """Everything of the settings that its result depends on; no labels, no performance-only keys."""
         return {
+            **({"start": identity.weights(self.start)} if self.start else {}),
             "method": self.method,
             "config": discovery.content(self.method, self.config),
             "data": self.data.model_dump(),
@@ -102,6 +104,7 @@ class Run:
         return {
             **self.content(),
             "config": self.config,
+            "start": self.start,
             "label": self.label,
             "preset": self.preset,
             "towers": self.towers.model_dump(mode="json"),
@@ -201,7 +204,7 @@ class Suite(Model):
         return list(ordered.values())
 
     def _run(self, entry: MethodEntry, rate: float, seed: int) -> Run:
-        start = discovery.find(entry.method).reference
+        start = None if entry.start else discovery.find(entry.method).reference
         share = REFERENCE_SHARE if start and self.budget_rule == "total" else 1.0
         if not start:
             return self._one(entry, rate, seed, share)
@@ -226,6 +229,7 @@ class Suite(Model):
             train=self.train if entry.lr is None else self.train.model_copy(update={"lr": entry.lr}),
             evaluate=self.evaluate,
             reference=reference,
+            start=entry.start,
         )
 
 

@@ -56,8 +56,8 @@ def _no_collector() -> Iterator[None]:
 
 
 def _build(suite: str, store: Store) -> Built:
-    results = load(suite, store)
-    with _scores(results, suite, store) as drawn:
+    with _scores(suite, store) as drawn:
+        results = load(suite, store)
         files = _files(results, drawn)
     folder = store.suite(suite)
     for name, content in files.items():
@@ -72,13 +72,15 @@ def _build(suite: str, store: Store) -> Built:
 
 
 @contextmanager
-def _scores(results: Results, suite: str, store: Store) -> Iterator[Callable[[], list[Picture]]]:
-    """The figures of scores, in a large suite drawn by a process of their own while this one does the rest."""
-    if len(results.runs) < MANY:
-        yield lambda: _pictures(results)
+def _scores(suite: str, store: Store) -> Iterator[Callable[[Results], list[Picture]]]:
+    """What gives the figures of scores: in a large suite another process, which draws while this one does the rest."""
+    plan = store.plan(suite)
+    if plan is None or len(plan["cells"]) < MANY:
+        yield _pictures
     else:
         with ProcessPoolExecutor(1, get_context("spawn")) as beside:  # a fork would copy torch's threads half
-            yield beside.submit(_draw, suite, store).result
+            drawing = beside.submit(_draw, suite, store)
+            yield lambda _: drawing.result()
 
 
 def _draw(suite: str, store: Store) -> list[Picture]:
@@ -92,7 +94,7 @@ def _pictures(results: Results) -> list[Picture]:
     return pictures(results)
 
 
-def _files(results: Results, drawn: Callable[[], list[Picture]]) -> dict[str, bytes]:
+def _files(results: Results, drawn: Callable[[Results], list[Picture]]) -> dict[str, bytes]:
     from reports.csv import records_csv, table_csv  # here, where pandas and seaborn load without the collector
     from reports.diagnostics import learned
     from reports.html import page
@@ -101,7 +103,7 @@ def _files(results: Results, drawn: Callable[[], list[Picture]]) -> dict[str, by
     made = tables(results)
     similarities, own = learned(results)
     records, maps = records_csv(results), [wins_picture(results, table) for table in made if table.name == "wins"]
-    scores = [*drawn(), *(picture for picture in maps if picture)]
+    scores = [*drawn(results), *(picture for picture in maps if picture)]
     files = {"report.html": page(results, made, scores, similarities, own).encode(), "records.csv": records.encode()}
     for table in made:
         files[f"tables/{table.name}.csv"] = table_csv(table).encode()

@@ -11,7 +11,7 @@ from bench.store import Store
 from reports.measure import cell, record_measure
 from reports.results import Results, load
 from reports.statistics import MINIMUM, Difference, blocks, difference, holm, mean
-from reports.table import Cell
+from reports.table import Cell, unverified
 from reports.tables import Named, primary, relative_cost
 from reports.vocabulary import FAMILIES, family
 
@@ -40,6 +40,7 @@ class Comparison:
     lines: tuple[Line, ...]
     cost: tuple[tuple[str, float | None], ...]  #: noise -> training FLOPs of a in multiples of b's
     verdict: str
+    unverified: tuple[str, ...] = ()  #: of the two, whose adapter could not be checked
 
     def text(self) -> str:
         """Plain text: a block for each noise, the verdict at the end."""
@@ -51,7 +52,8 @@ class Comparison:
             rows += [_row(line) for line in self.lines if line.noise == noise]
             widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
             parts += ["  " + "  ".join(_aligned(row, widths)).rstrip() for row in rows]
-        return "\n".join([*parts, "", self.verdict])
+        notes = [f"note: {label} is not verified (reconstructed)" for label in self.unverified]
+        return "\n".join([*parts, "", *notes, self.verdict])
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
@@ -81,7 +83,9 @@ def compare(suite: str, store: Store, a: str, b: str) -> Comparison:
     lines = [_line(results, noise, named, a, b) for noise in results.noises for named in results.measures]
     costs = tuple((noise, _cost(results, noise, a, b)) for noise in results.noises)
     kept = tuple(line for line in lines if {line.a.state, line.b.state} != {"not applicable"})
-    return Comparison(a, b, kept, costs, verdict(a, b, [line for line in lines if line.primary], dict(costs)))
+    said = verdict(a, b, [line for line in lines if line.primary], dict(costs))
+    doubtful = tuple(label for label in (a, b) if unverified(results.methods[label]["fidelity"]))
+    return Comparison(a, b, kept, costs, said, doubtful)
 
 
 def _family(task: str) -> str:

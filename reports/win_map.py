@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import seaborn as sns
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.lines import Line2D
 
 from reports.drawing import LETTER, NAME_SIZE, Picture, Sheet, finish, look
@@ -21,7 +21,10 @@ def wins_picture(results: Results, table: Table) -> Picture | None:
     shares = {noise: _shares(labels, rows) for noise, rows in table.groups()}
     if all(np.isnan(won).all() for won, _ in shares.values()):
         return None
-    colours, side = sns.color_palette("vlag_r", as_cmap=True), max(1.6, 0.16 * len(labels))
+    colours, side = (
+        LinearSegmentedColormap.from_list("wins", ("#d98880", "#f7f7f7", "#7fb3d5")),
+        max(1.6, 0.16 * len(labels)),
+    )
     names = 0.2 + LETTER * max(map(len, labels))
     tested = any(beyond.any() for _, beyond in shares.values())
     legend = [_key("s", colours(share), words) for share, words in ((0.0, "on none"), (0.5, "half"), (1.0, "on all"))]

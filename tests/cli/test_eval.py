@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from bench.cli import app
 from bench.errors import UserError
-from bench.external import fit
+from bench.weights import fit
 from bench.store import Record, RunStore, Store
 from bench.tower_configs import IMAGE_TOWERS, TEXT_TOWERS
 from bench.towers import SmallVocabulary, build_towers

@@ -112,6 +112,17 @@ def test_compare_says_difference_interval_p_and_cost(three: Store) -> None:
     assert text.count("noise found") == 2  # not applicable without noise: no line
 
 
+def test_compare_says_which_of_the_two_is_not_verified(store: Store) -> None:
+    plan = store.plan(SUITE)
+    assert plan is not None
+    plan["methods"] = [
+        {**e, "fidelity": "reconstructed" if e["label"] == "clip" else "derived"} for e in plan["methods"]
+    ]
+    store.write_plan(SUITE, plan)
+    assert "note: clip is not verified" in compare(SUITE, store, "sogclr", "clip").text()
+    assert "not verified" not in compare(SUITE, store, "sogclr", "bayes").text()
+
+
 def test_compare_claims_nothing_from_too_few_seeds(one: Store, troubled: Store) -> None:
     verdict = compare(SUITE, one, "sogclr", "clip").verdict
     assert "one seed cannot tell" in verdict

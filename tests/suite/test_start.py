@@ -1,0 +1,122 @@
+"""Given weights as the start of a run, in place of fresh towers or of a reference run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from bench import identity
+from bench.errors import UserError
+from bench.run import build, prepare
+from bench.store import Store
+from bench.suite import Run, load_suite
+from bench.weights import located
+
+SUITE = """\
+name: started
+budget: {samples: 64}
+towers: {dim: 8, vocabulary: 300}
+train: {batch: 16, threads: 1}
+evaluate: {tasks: [zero_shot]}
+methods:
+  - clip
+"""
+STARTED = "  - {method: gradient_ascent, label: started, start: %s}\n"
+
+
+def run_of(folder: Path, start: Path | str) -> Run:
+    (folder / "started.yaml").write_text(SUITE + STARTED % start)
+    return load_suite(folder / "started.yaml").cells()[1]
+
+
+def bench(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "bench",
+        "run",
+        str(folder / "started.yaml"),
+        "--results",
+        str(folder / "out"),
+        *more,
+    ]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Final weights of a CLIP run."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "started.yaml").write_text(SUITE)
+    found = bench(folder)
+    assert found.returncode == 0, found.stderr
+    return next((folder / "out" / "runs").glob("*/weights-100.safetensors"))
+
+
+def begun(run: Run) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """Towers and logit scale as training would find them."""
+    towers, method = build(run)
+    prepare(method, towers, run, torch.device("cpu"), None)
+    return towers.state_dict(), method.scale.rho.detach()  # type: ignore[attr-defined]
+
+
+def test_a_weights_file_takes_the_place_of_the_reference_run(tmp_path: Path, trained: Path) -> None:
+    run = run_of(tmp_path, trained)
+    assert run.reference is None
+    assert run.budget.value == 64, "nothing of the budget goes to a reference"
+    towers, scale = begun(run)
+    given = load_file(trained)
+    assert all(torch.equal(x, given[f"towers.{name}"]) for name, x in towers.items())
+    assert torch.equal(scale, given["method.scale.rho"])
+    found = bench(tmp_path)
+    assert found.returncode == 0, found.stderr
+    assert "runs: 2 done" in found.stdout
+    cell = Store(tmp_path / "out").plan("started")["cells"][1]
+    assert cell["reference_run"] is None
+
+
+def test_names_of_open_clip_are_understood(tmp_path: Path, trained: Path) -> None:
+    given = load_file(trained)
+    theirs = {name.removeprefix("towers.").removeprefix("text."): x for name, x in given.items() if "towers." in name}
+    save_file({**theirs, "logit_scale": torch.tensor(3.5)}, tmp_path / "clip.safetensors")
+    towers, scale = begun(run_of(tmp_path, tmp_path / "clip.safetensors"))
+    assert all(torch.equal(x, given[f"towers.{name}"]) for name, x in towers.items())
+    assert scale.item() == 3.5
+
+
+def test_the_id_is_of_the_bytes_not_of_the_path(tmp_path: Path, trained: Path) -> None:
+    one, same, other = (tmp_path / f"{name}.safetensors" for name in ("one", "same", "other"))
+    for path in (one, same):
+        path.write_bytes(trained.read_bytes())
+    save_file({name: x + 1 for name, x in load_file(trained).items()}, other)
+    keys = [run_of(tmp_path, path).key for path in (one, same, other)]
+    assert keys[0] == keys[1] != keys[2]
+    assert run_of(tmp_path, "open_clip:ViT-B-32/openai").content()["start"] == "open_clip:ViT-B-32/openai"
+
+
+def test_weights_that_are_not_there_or_do_not_fit_are_named(tmp_path: Path, trained: Path) -> None:
+    run_of(tmp_path, tmp_path / "nowhere.pt")
+    found = bench(tmp_path)
+    assert found.returncode == 2
+    assert f"start: {tmp_path / 'nowhere.pt'}: cannot be read: No such file or directory" in found.stderr
+    with pytest.raises(UserError, match=r"open_clip knows no such weights.*ViT-B-32/laion2b_s34b_b79k"):
+        located("open_clip:ViT-B-32/laion2b_s34b_b79")
+    save_file({"visual.conv1.weight": torch.zeros(3, 3)}, tmp_path / "small.safetensors")
+    with pytest.raises(UserError, match=r"small\.safetensors: does not fit"):
+        begun(run_of(tmp_path, tmp_path / "small.safetensors"))
+    assert identity.weights(str(trained)) == identity.weights(str(trained.resolve()))
+
+
+def test_a_tag_that_cannot_be_fetched_says_what_to_do(tmp_path: Path) -> None:
+    run_of(tmp_path, "open_clip:ViT-B-32/laion2b_s34b_b79k")
+    found = bench(tmp_path)
+    assert found.returncode == 2, found.stderr
+    assert found.stderr.startswith("start: open_clip:ViT-B-32/laion2b_s34b_b79k: cannot be fetched")
+    assert "fetch it elsewhere and give its path" in found.stderr
