@@ -150,7 +150,7 @@ def _cell(cell: Cell, column: Column, row: Row, table: Table, places: Mapping[st
     small = f" <small>{html.escape(behind)}</small>" if behind else ""
     value = "" if cell.value is None else f' data-v="{cell.value:.8g}"'
     kind = "" if cell.state == "value" else f' class="{cell.state}"'
-    if not cell.runs:
+    if not any(run in places for run in cell.runs):  # trials are no runs of the page; the CSV has their ids
         return f"<td{kind}{value}>{text}</td>"
     title = " · ".join(filter(None, (row.label, row.group, column.group, column.label)))
     parts: list[Sequence[Any]] = [

@@ -10,6 +10,7 @@ from reports.measure import Line, Measure, average_measure, lines, record_measur
 from reports.results import Results, RunResult
 from reports.statistics import mean
 from reports.table import Cell, Column, Measured, Row, Table, Unit
+from reports.tuning import tuning_table
 from reports.vocabulary import FAMILIES, Family, detail, family, metric_label
 from reports.wins import wins_table
 
@@ -18,13 +19,14 @@ AVERAGED = ("shift", "linear_probe", "adamw_probe")  #: families whose table end
 
 
 def tables(results: Results) -> list[Table]:
-    """Overview, wins, one table for each task family that is planned or measured, costs."""
-    families = by_family(results)
+    """Overview, wins, one table for each task family that is planned or measured, costs, tuning."""
+    families, tuning = by_family(results), tuning_table(results)
     return [
         overview(results),
         *([wins_table(results)] if len(results.methods) > 1 else []),
         *(family_table(results, name, found) for name, found in families.items()),
         cost(results),
+        *([tuning] if tuning else []),
     ]
 
 

@@ -36,9 +36,8 @@ def wins_picture(results: Results, table: Table) -> Picture | None:
         panel.pcolormesh(edges, edges, won, cmap=colours, vmin=0, vmax=1)
         across, down = np.meshgrid(places, places)
         some = beyond > 0
-        panel.scatter(
-            across[some], down[some], 30 * beyond[some], "#222222", linewidths=0
-        )  # square points; a cell: 130
+        areas = 30 * beyond[some]  # in square points, of which a cell has 130
+        panel.scatter(across[some], down[some], areas, "#222222", linewidths=0)
         panel.set(xlim=(-0.5, len(labels) - 0.5), ylim=(len(labels) - 0.5, -0.5), aspect="equal")
         panel.set_xticks(places, labels, rotation=90, fontsize=NAME_SIZE)
         panel.set_yticks(places, labels, fontsize=NAME_SIZE)

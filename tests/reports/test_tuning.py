@@ -1,0 +1,66 @@
+"""What trials came to, as a table of its own."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bench.store import Store
+from reports.build import build
+
+SUITE = "emoji_noisy"
+
+
+def trials(*scores: float | None) -> dict[str, Any]:
+    found = [{"changes": {"lr": 0.001 * n} if n else {}, "run": f"{n}" * 64, "score": s} for n, s in enumerate(scores)]
+    best = max(found, key=lambda trial: -1 if trial["score"] is None else trial["score"])
+    ledger = {"samples": 1.0, "flops": 3.6e12, "train_seconds": 93.0, "evaluate_seconds": 4.0}
+    return {"chosen": best["changes"], "score": best["score"], "trials": found, "ledger": ledger}
+
+
+@pytest.fixture(scope="module")
+def folder(stores: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A suite of which two methods were tuned and the others not yet."""
+    store: Store = stores.write_store(tmp_path_factory.mktemp("tuned"), seeds=(0,))
+    plan = store.plan(SUITE)
+    assert plan is not None
+    tuned = {"clip": trials(0.05, 0.07, 0.06), "sogclr": trials(None, None, 0.02)}
+    tuned["sogclr"]["chosen"]["temperature"] = 0.16
+    settings = {"trials": 3, "budget": {"flops": 1.2e12}, "rate": None, "seed": 1000, "lr": [5e-4, 8e-3]}
+    plan["tuning"] = {**settings, "temperature": [0.02, 0.32], "methods": tuned}
+    for entry in plan["methods"]:
+        entry["lr"] = tuned.get(entry["label"], {"chosen": {}})["chosen"].get("lr", 0.002)
+    store.write_plan(SUITE, plan)
+    build(SUITE, store)
+    return store.suite(SUITE)
+
+
+def test_trials_choices_and_their_cost(folder: Path) -> None:
+    lines = {
+        line["method"]: line for line in csv.DictReader(io.StringIO((folder / "tables" / "tuning.csv").read_text()))
+    }
+    clip, sogclr, ncu = (lines[name] for name in ("clip", "sogclr", "ncu"))
+    score = "Validation, mean recall"
+    assert [float(clip[f"{score} suite's own"]), float(clip[f"{score} best"])] == [0.05, 0.07]
+    assert (clip["Chosen learning rate"], clip["Chosen temperature"]) == ("0.001", "as given")
+    assert float(clip["Spent on trials FLOPs"]) == 3.6e12
+    assert clip["runs"].split() == ["0" * 64, "1" * 64, "2" * 64]
+    assert (sogclr[f"{score} suite's own"], sogclr["Chosen temperature"]) == ("failed", "0.16")
+    assert ncu["Chosen learning rate"] == "missing"
+
+
+def test_the_page_says_how_it_was_tuned(folder: Path) -> None:
+    page = (folder / "report.html").read_text()
+    assert '<section id="tuning">' in page
+    assert "learning rates 0.0005 to 0.008" in page
+    assert "A trial has seed 1000, 40 % noise and a budget of 1.2e+12 flops." in page
+
+
+def test_a_suite_without_trials_has_no_such_table(three: Store) -> None:
+    build(SUITE, three)
+    assert not (three.suite(SUITE) / "tables" / "tuning.csv").exists()
