@@ -1,4 +1,4 @@
-"""The page on new methods works as printed: its file, its suite, its commands."""
+"""The pages on new methods and on suites work as printed: their files, their commands."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+from bench import tune
 from bench.new_method import method_source
+from bench.suite import load_suite
 
 PAGE = Path(__file__).parents[2] / "docs" / "new_method.md"
 SHORTER = ["budget={samples: 128}", "train.batch=64", "seeds=[0]", "noise.rates=[0.4]", "evaluate.tasks=[zero_shot]"]
 
 
-def block(kind: str) -> str:
+def block(kind: str, page: Path = PAGE) -> str:
     """The page's one code block of a kind."""
-    (found,) = re.findall(rf"^```{kind}\n(.*?)^```", PAGE.read_text(), re.S | re.M)
+    (found,) = re.findall(rf"^```{kind}\n(.*?)^```", page.read_text(), re.S | re.M)
     return str(found)
 
 
@@ -49,3 +51,16 @@ def test_from_a_formula_to_a_comparison_and_on(tmp_path: Path) -> None:
     noise = "40 % shuffled captions, seed 0"
     assert stored == {f"clip, {noise}": "complete", f"my_loss, {noise}": "missing", f"my_loss 0.3, {noise}": "missing"}
     assert any(line.startswith("to do: 2 runs,") for line in lines)
+
+
+def test_the_suite_that_shows_every_key_is_one(tmp_path: Path) -> None:
+    (tmp_path / "clip.safetensors").touch()
+    written = block("yaml", PAGE.with_name("suites.md")).replace("clip.safetensors", str(tmp_path / "clip.safetensors"))
+    (tmp_path / "mine.yaml").write_text(written)
+    suite = load_suite(tmp_path / "mine.yaml")
+    assert suite.tune is not None
+    shown = {key for key, value in suite.model_dump().items() if value is not None}
+    assert set(type(suite).model_fields) == shown, "the page shows every section"
+    assert len(suite.runs()) == 3 * 3 * 4, "the start takes the place of a reference run"
+    trials = tune.settings_of(suite.tune, suite.methods[1])
+    assert [sorted(trial) for trial in trials] == [[], ["lr", "temperature"], ["lr", "temperature"]]
