@@ -86,7 +86,7 @@ def _moved_away(run: RunStore) -> Path:
 
 
 def _needs(store: Store, suites: Sequence[str]) -> Needs:
-    """Every run that the plans name, those that trials and their like start from included."""
+    """Every run that the plans name, trials and reference runs included, and the points of its curve."""
     plans = {path.parent.name: _plan(path) for path in sorted(store.root.glob("[!.]*/plan.json"))}
     if not plans:
         raise UserError(f"{store.root}: no suite has a plan here, so nothing says what is needed")
@@ -102,11 +102,6 @@ def _needs(store: Store, suites: Sequence[str]) -> Needs:
         for cell in plan["cells"]:
             for identity in filter(None, (cell["run"], cell["reference_run"])):
                 needs.setdefault(identity, set()).update(plan["settings"]["evaluate"]["curve"])
-    settings = {run.id: run.settings() for run in store.runs()}
-    starts = [own["reference"] for run, own in settings.items() if run in needs and own.get("reference")]
-    for identity, own in settings.items():
-        if any(_is_start(own, start) for start in starts):
-            needs.setdefault(identity, set())
     return needs
 
 
@@ -116,11 +111,6 @@ def _plan(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(f"{path}: cannot be read, so nothing says what it needs: {error}") from error
     return plan
-
-
-def _is_start(settings: Mapping[str, Any], start: Mapping[str, Any]) -> bool:
-    """Whether a run may be the one that another says it starts from (plans do not name those of tuning trials)."""
-    return all(settings.get(key) == start[key] for key in ("method", "data", "noise", "seed", "budget"))
 
 
 def _of_run(run: RunStore, needs: Needs) -> Iterator[Item]:

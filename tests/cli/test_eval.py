@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 
 from bench.cli import app
 from bench.errors import UserError
-from bench.weights import fit
 from bench.store import Record, RunStore, Store
 from bench.tower_configs import IMAGE_TOWERS, TEXT_TOWERS
 from bench.towers import SmallVocabulary, build_towers
+from bench.weights import fit
 from methods.protocol import Facts
 
 SUITE = """\

@@ -44,7 +44,8 @@ def test_the_slope_is_rho_less_the_divergence_from_uniform_weights(lab, case):
 def test_a_temperature_rests_where_the_divergence_is_rho(lab, case):
     z = case("A")
     rho = float(divergences(z, 0.05)["image"][2])
-    method = lab.build(Isogclr, rows=4, gamma=1.0, floor=0.0, temperature_init=0.05, temperature_max=1.0, rho=rho, eta=0.01)
+    settings = {"gamma": 1.0, "floor": 0.0, "temperature_init": 0.05, "temperature_max": 1.0}
+    method = lab.build(Isogclr, rows=4, rho=rho, eta=0.01, **settings)
     for step in range(3):
         lab.objective(method, z, when=lab.clock(step))
     lab.assert_close(method.tau_image[2], 0.05)

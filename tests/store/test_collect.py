@@ -89,13 +89,16 @@ def test_runs_that_no_suite_names_go_whole(store: Path, tiny: SimpleNamespace) -
     assert "nothing to do" in tiny.bench(store, "run", "SUITE", "--set", "methods=[clip]").stdout
 
 
-def test_what_a_named_run_starts_from_is_kept_though_no_plan_names_it(store: Path) -> None:
-    """Trials of `tune` are named in the plan, the runs they start from are not."""
-    path = store / "tiny" / "plan.json"
-    plan = json.loads(path.read_text())
-    for cell in plan["cells"]:
-        cell["reference_run"] = None
-    path.write_text(json.dumps(plan))
+def test_what_a_trial_starts_from_is_kept(store: Path) -> None:
+    """No cell names it, the trial does."""
+    for path in store.glob("*/plan.json"):
+        plan = json.loads(path.read_text())
+        starts = [cell["reference_run"] for cell in plan["cells"] if cell["reference_run"]]
+        for cell in plan["cells"]:
+            cell["reference_run"] = None
+        trials = [{"changes": {}, "run": "0" * 64, "reference_run": start, "score": 0.1} for start in starts]
+        plan["tuning"] = {"methods": {"ncu": {"trials": trials}}}
+        path.write_text(json.dumps(plan))
     assert RUN not in {item.kind for item in collect(Store(store))}
 
 
