@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
+from bench.batchnorm import grouped_norms
 from bench.settings import TrainSettings
 from methods.protocol import Method, Phase
 
@@ -21,7 +22,10 @@ def named_parameters(method: Method, towers: nn.Module) -> Iterator[tuple[str, n
 
 
 def set_trainable(method: Method, towers: nn.Module, phase: Phase) -> None:
-    """Freeze what the phase does not train. A tower with nothing to train goes to eval mode, its BatchNorm frozen."""
+    """Freeze what the phase does not train. A tower with nothing to train goes to eval mode.
+
+    A BatchNorm whose weights are frozen keeps its running statistics and uses them, wherever it stands.
+    """
     assert isinstance(method, nn.Module)
     for name, parameter in named_parameters(method, towers):
         parameter.requires_grad_(phase.trainable(name))
@@ -30,6 +34,9 @@ def set_trainable(method: Method, towers: nn.Module, phase: Phase) -> None:
     for tower in (towers.visual, towers.text):
         assert isinstance(tower, nn.Module)
         tower.train(any(parameter.requires_grad for parameter in tower.parameters()))
+        for norm in grouped_norms(tower):
+            if not norm.weight.requires_grad:
+                norm.eval()
 
 
 def make_optimiser(method: Method, towers: nn.Module, phase: Phase, train: TrainSettings) -> torch.optim.AdamW:

@@ -55,7 +55,7 @@ class Bayes(Contrastive):
     about = About(
         title="Bayesian weighted CL",
         summary="Weighs every positive and negative by a draw from its posterior under a Gamma prior, sampled by "
-        "Gibbs sweeps at every step. Unlikely positives and likely negatives thereby count for less.",
+        "Gibbs sweeps at every step. Likely negatives thereby count a little less, unlikely positives a little more.",
         paper="When Contrastive Learning Meets Bayesian Modeling (anonymous submission)",
         equations="Equations 3-7, Algorithm 1",
         fidelity="derived",

@@ -36,8 +36,8 @@ class Dcl(RowWise):
     name = "dcl"
     about = About(
         title="DCL (debiased)",
-        summary="Takes the expected share of false negatives out of the contrastive loss's denominator. Captions that "
-        "also fit the image are then not pushed away as if they were wrong.",
+        summary="Takes the expected share of false negatives out of the contrastive loss's denominator. Negatives "
+        "then repel, in expectation, as if none of them were a positive.",
         paper="Chuang et al., NeurIPS 2020",
         equations="Equation 8 with M = 1",
         fidelity="official-checked",

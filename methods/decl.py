@@ -40,7 +40,7 @@ class Decl(Contrastive):
     about = About(
         title="DeCL (reconstructed)",
         summary="Writes one over the softmax's normaliser as an integral over an auxiliary rate of each anchor, and "
-        "samples the rate. Given the rates the loss is a sum over pairs, so that small batches do not bias it.",
+        "samples the rate. Given the rates the loss is a sum over pairs, which no batch size biases.",
         paper="Chen et al., NeurIPS 2022",
         equations="as in When Contrastive Learning Meets Bayesian Modeling, Equations 4-5, with all weights 1",
         fidelity="reconstructed",
@@ -54,7 +54,8 @@ class Decl(Contrastive):
 }""",
         state="logit scale, log auxiliary rate of every row in both directions",
         note="Unverified: no code exists and the paper could not be obtained. The moving average's weight, the "
-        "temperature and whether rates are sampled are guesses. Not DECL of Qin et al., a noisy-correspondence method.",
+        "temperature and whether rates are sampled are guesses; an old rate under a scale that has grown since can let "
+        "the loss spike (alpha = 0 cannot). Not DECL of Qin et al., a noisy-correspondence method.",
     )
     Config = DeclConfig
     presets: ClassVar[Presets] = {"paper": {}}
@@ -125,4 +126,4 @@ class Decl(Contrastive):
         return {"decoupled_contrastive": losses / (2 * z["image"].shape[0])}
 
     def monitor(self, z: Tensors, observed: Tensors) -> dict[str, float]:
-        return {"marginal": float(observed["marginal"])}  # with u integrated out: CLIP's loss
+        return {"marginal": float(observed["marginal"])}  # with u integrated out: CLIP's loss for a_u = 1, b_u = 0

@@ -79,6 +79,9 @@ class GradientAscent(Contrastive):
     def _limit(self, total: int) -> float:
         return math.inf if self.config.limit is None else self.config.limit * math.log(total)
 
+    def monitor(self, z: Tensors, observed: Tensors) -> dict[str, float]:
+        return {"stopped": float(observed["stopped"])}
+
     def loss(self, z: Tensors, observed: Tensors, anchors: slice) -> Tensors:
         config, total = self.config, z["image"].shape[0]
         forget = retain = self.scale().new_zeros(())

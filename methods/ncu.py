@@ -26,6 +26,7 @@ from methods.base import (
 )
 from methods.eda import Eda
 from methods.forget import Confidence, forget_set, log_confidence, log_matches
+from methods.freezing import besides_image_backbone
 from methods.protocol import About, Batch, Clock, Cost, Diagnostic, Facts, Phase, Rows, Tensors, Towers
 from methods.sinkhorn import masked_sinkhorn
 
@@ -103,12 +104,13 @@ class Ncu(WholeBatch):
   year = {2025}
 }""",
         state="logit scale, prompt vectors",
-        note="Relation term as in the code, not Equation 4. The schedule is the suite's: the official scheduler never "
-        "warms up and rises again at the end.",
+        note="Relation term as in the code, not Equation 4 (preset paper). Confidence of both directions, text targets "
+        "that sum to one and the end token of cut captions are not the code's (preset official). The schedule is "
+        "the suite's: the official one never warms up and rises again at the end.",
     )
     Config = NcuConfig
     presets: ClassVar[Presets] = {
-        "paper": {"mean_of_directions": False},
+        "paper": {"relation": "paper", "mean_of_directions": False},
         "official": {"confidence": "image_to_text", "normalise_text_targets": False},
     }
     reference = "clip"
@@ -132,12 +134,12 @@ class Ncu(WholeBatch):
     def phases(self) -> tuple[Phase, ...]:
         share = self.config.learn_share
         return (
-            Phase("learn", share, self.config.learn_lr_scale, lambda name: not name.startswith("towers.visual.")),
+            Phase("learn", share, self.config.learn_lr_scale, besides_image_backbone),
             Phase("unlearn", 1 - share, self.config.unlearn_lr_scale, self._unlearned),
         )
 
     def _unlearned(self, name: str) -> bool:
-        # The paper also lists the token embeddings as frozen; in the official code that line has no effect.
+        # The official code lists the token embeddings as frozen too, in a line without effect.
         frozen = tuple(f"towers.text.transformer.resblocks.{i}." for i in range(self.frozen_blocks))
         return name != "method.prompts" and not name.startswith(frozen)
 

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from methods.base import Presets, check, similarities, spans, stream, wide
+from methods.freezing import besides_image_backbone
 from methods.gaussian_towers import (
     ForkedImageHead,
     ForkedTextHead,
@@ -28,7 +29,7 @@ DIRECTIONS = (("image", "text"), ("text", "image"))
 
 @dataclass(frozen=True)
 class PcmeppConfig:
-    """Hyper-parameters of PCME++; defaults are those of the official configuration file."""
+    """Hyper-parameters of PCME++; defaults are those of the official configuration file, but for `logvar`."""
 
     alpha: float = 0.1  #: weight of the pseudo-positive terms; the official constructor's default is 0
     beta: float = 1e-4  #: weight of the variational information bottleneck; the official constructor's default is 0
@@ -44,7 +45,7 @@ class PcmeppConfig:
     mix_beta: float = 2.0  #: an image keeps a share lambda ~ Beta(mix_beta, mix_beta) of itself
     cutmix_share: float = 0.5  #: of the mixed images, mixed by a pasted box (CutMix); the others are blended (mixup)
     n_unc_layers: int = 1  #: last transformer blocks that exist a second time for the variance
-    logvar: float = -10.0  #: initial log-variance
+    logvar: float = -10.0  #: initial log-variance; ProLIP's, where the official configuration starts at 0
     logvar_norm: float | None = None  #: initial weight of a LayerNorm behind the log-variance heads; null: none
 
     def __post_init__(self) -> None:
@@ -72,7 +73,7 @@ def pseudo_labels(logits: Tensor, labels: Tensor) -> Tensor:
     best, match = labels.max(1, keepdim=True)
     least = logits.gather(1, match)
     # Equal captions tie with the match. Rounding, which differs between tiles and ranks, must not decide such ties.
-    slack = 64 * torch.finfo(logits.dtype).eps * (1 + least.abs())
+    slack = 8 * torch.finfo(logits.dtype).eps * (1 + least.abs())
     return torch.where(logits >= least - slack, best, labels)
 
 
@@ -95,7 +96,8 @@ class Pcmepp(Probabilistic):
   year = {2024}
 }""",
         state="a_0, b_0, log-variance heads and their transformer blocks",
-        note="The loss equals the official one on a single process; towers and training are the suite's. Means and "
+        note="The loss equals the official one on a single process; towers and training are the suite's. Variances "
+        "start small, as in ProLIP; the official configuration leaves them around one (preset official). Means and "
         "variances are pooled and projected as the tower does it, not by GPO; a tower without tokens has a head on "
         "pooled features. Weights are not averaged (SWA) and one learning-rate scale stands for the authors' per-tower "
         "and per-layer ones. Images mix with their neighbour in the shuffled batch, the same in law as the authors' "
@@ -122,7 +124,7 @@ class Pcmepp(Probabilistic):
     def phases(self) -> tuple[Phase, ...]:
         share, lr_scale = self.config.frozen_share, self.config.lr_scale
         everything = Phase("all", 1 - share, lr_scale)
-        return (Phase("frozen_image", share, lr_scale, _besides_backbone), everything) if share else (everything,)
+        return (Phase("frozen_image", share, lr_scale, besides_image_backbone), everything) if share else (everything,)
 
     def options(self, name: str) -> Mapping[str, float]:
         if name in ("method.negative_scale", "method.shift"):
@@ -147,7 +149,8 @@ class Pcmepp(Probabilistic):
                 "even batches and micro-batches, or mixed_share = 0"
             )
         own = slice(here.start, here.stop)
-        kept, boxes, is_box = (x[own] for x in self._mixture(rows.clock, self.facts.batch))
+        kept, boxes, is_box = (x[own].to(images.device) for x in self._mixture(rows.clock, self.facts.batch))
+        boxes = boxes.to(images.dtype)
         inside = _coverage(boxes[:, 0], images.shape[2])[:, :, None] * _coverage(boxes[:, 1], images.shape[3])[:, None]
         given = torch.where(is_box[:, None, None], inside, (1 - kept)[:, None, None])[:, None].to(images)
         partners = images.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)
@@ -236,14 +239,8 @@ class Pcmepp(Probabilistic):
         return (uncertainty_diagnostic({legend: x for legend, x in series.items() if len(x)}),)
 
 
-def _besides_backbone(name: str) -> bool:
-    """Everything but the image backbone: the image tower's projection and attention pooling train."""
-    heads = ("towers.visual.proj", "towers.visual.head.", "towers.visual.attnpool.")
-    return not name.startswith("towers.visual.") or name.startswith(heads)
-
-
 def _coverage(edges: Tensor, pixels: int) -> Tensor:
     """[b, 2] low and high in [0, 1] -> [b, pixels] share of each pixel between them; their mean is high - low."""
-    places = torch.arange(pixels, dtype=edges.dtype)
+    places = torch.arange(pixels, dtype=edges.dtype, device=edges.device)
     low, high = (edges * pixels)[:, :1], (edges * pixels)[:, 1:]
     return (torch.minimum(high, places + 1) - torch.maximum(low, places)).clamp(min=0)

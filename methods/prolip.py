@@ -105,7 +105,8 @@ class Prolip(Probabilistic):
 }""",
         state="logit scale, bias, log-variance heads and tokens, mask embedding",
         note="The suite's towers instead of the authors': an uncertainty token on a vision transformer, a head on "
-        "pooled features elsewhere. The class token passes the last norm once; the official code applies it twice.",
+        "pooled features elsewhere. The class token passes the last norm once; the official code applies it twice. "
+        "Masking spares the token that a text is read out at.",
     )
     Config = ProlipConfig
     presets: ClassVar[Presets] = {

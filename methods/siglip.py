@@ -34,7 +34,7 @@ class Siglip(RowWise):
     about = About(
         title="SigLIP",
         summary="Decides for every image-text combination of the batch whether it is a pair, by logistic regression. "
-        "A wrong positive costs one of B squared decisions instead of distorting a whole softmax.",
+        "No softmax couples the candidates, so that no decision depends on which others are in the batch.",
         paper="Zhai et al., ICCV 2023",
         equations="Section 3.2",
         fidelity="official-checked",

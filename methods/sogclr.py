@@ -53,7 +53,9 @@ class Sogclr(Normalised):
   year = {2022}
 }""",
         state="log normaliser and largest exponent of every row, in both directions",
-        note="The value of the loss is a surrogate whose gradient counts; tau * mean log u is logged beside it.",
+        note="The default floor is the official code's, not the formula's (0, preset paper): at small temperatures it "
+        "silences easy anchors. The value of the loss is a surrogate whose gradient counts; tau * mean log u is logged "
+        "beside it.",
     )
     Config = SogclrConfig
     presets: ClassVar[Presets] = {"paper": {"floor": 0.0}, "official": {"floor": 1e-10, "start": "epoch"}}

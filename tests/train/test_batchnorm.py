@@ -6,8 +6,11 @@ import torch
 from timm.layers import BatchNormAct2d
 from torch import nn
 
-from bench.batchnorm import GroupedBatchNorm2d, group_batchnorm, record_statistics
+from bench.batchnorm import GroupedBatchNorm2d, group_batchnorm, grouped_norms, record_statistics
+from bench.check import lab
+from bench.optimiser import set_trainable
 from bench.parallel import Group
+from methods.ncu import Ncu
 
 
 def batch(rows: int = 12) -> torch.Tensor:
@@ -55,3 +58,19 @@ def test_timm_norms_keep_their_activation() -> None:
     assert isinstance(norm, GroupedBatchNorm2d)
     norm.double()
     torch.testing.assert_close(norm(batch(4)), reference(batch(4)))
+
+
+def test_a_frozen_backbone_keeps_its_statistics_though_its_projection_trains() -> None:
+    towers = lab.TinyTowers("timm")
+    method = lab.build(Ncu).float()
+    method.prepare(towers)
+    for phase, moves in zip(method.phases(), (False, True), strict=True):
+        set_trainable(method, towers, phase)
+        norms = grouped_norms(towers)
+        before = [norm.running_mean.clone() for norm in norms]
+        towers.encode_image(lab.some_rows(towers, 16).images)
+        Group().commit_batchnorm(norms)
+        assert [not torch.equal(norm.running_mean, old) for norm, old in zip(norms, before, strict=True)] == [
+            moves
+        ] * len(norms)
+        assert any(p.requires_grad for p in towers.visual.parameters()), "the projection trains in both phases"
