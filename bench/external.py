@@ -133,7 +133,10 @@ def describe(path: Path, suite: Suite, label: str | None) -> Checkpoint:
         raise UserError(f"{path}: no such file")
     of_run = re.fullmatch(rf"{re.escape(CHECKPOINT)}|weights-(\d{{3}})\.safetensors", path.name)
     home = RunStore(path.resolve().parent)
-    settings = home.settings() if of_run else {}
+    try:
+        settings = home.settings() if of_run else {}
+    except ValueError as error:
+        raise UserError(f"{home.path('settings.json')}: cannot be read: {error}") from error
     if of_run is None or not settings:
         return Checkpoint(path, file_hash(path), _run_of_suite(suite, label or "clip"), "", 1.0)
     if label is not None:

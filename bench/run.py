@@ -158,7 +158,7 @@ def execute(
     """
     run, out, device = planned.run, store.run(planned.id), available_device()
     out.write_settings({**run.settings(), "id": planned.id, "resolved": planned.resolved.to_json()})
-    out.set_status("running", **{"steps": planned.resolved.steps, "stage": "train", **_progress_of(out)})
+    out.set_status("running", **{"steps": planned.resolved.steps, "stage": "train", **progress_of(out)})
     if planned.manifest is not None and not out.path("noise.parquet").exists():
         out.write_path("noise.parquet", planned.manifest.save)
     reset_peak_memory(device)
@@ -180,7 +180,8 @@ def _to_measure(planned: Planned, out: RunStore) -> list[float]:
     return [at for at in points if not all(out.has_records(one.key(at)) for one in plan.tasks(at, planned.manifest))]
 
 
-def _progress_of(out: RunStore) -> dict[str, Any]:
+def progress_of(out: RunStore) -> dict[str, Any]:
+    """The step a run has reached, for its next status."""
     return {key: value for key, value in out.status().items() if key == "step"}
 
 

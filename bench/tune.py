@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bench.suite import Suite
 
 METRIC = "mean_recall"
+DIVERGED = ("NotFinite", "FloatingPointError")  #: errors of runs that ended alike if they were made again
 SPENT = ("samples", "flops", "train_seconds", "evaluate_seconds")
 
 
@@ -32,7 +33,7 @@ class Trial:
     changes: dict[str, float]
     run: str
     reference_run: str | None  #: what that run started from
-    score: float | None  #: None where the run failed
+    score: float | None  #: None where its loss, or that of what it started from, left the reals
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Choice:
 
     @property
     def best(self) -> Trial:
-        """The highest score, the earliest of equals; the suite's own settings where every trial failed."""
+        """The highest score, the earliest of equals; the suite's own settings where no trial has one."""
         return max(self.trials, key=lambda trial: -1.0 if trial.score is None else trial.score)
 
     def to_json(self) -> dict[str, Any]:
@@ -148,11 +149,13 @@ def search(
     choices, total = known(suite, store), Summary()
     for stage in stages(suite):
         trials = _plan(suite, _wanted(suite, stage, labels, choices), choices, store)
+        store.name_trials(suite.name, [one.id for one in trials.runs])
         summary = work(trials.todo(store))
         total.done += summary.done
         total.busy += summary.busy
         total.interrupted += summary.interrupted
-        total.failed += [identity for identity in summary.failed if not _diverged(identity, store)]
+        diverged = {one.id for one in trials.runs if _diverged(one, store)}
+        total.failed += [identity for identity in summary.failed if identity not in diverged]
         choices |= trials.choices(store)
         if total.busy or total.interrupted:
             break
@@ -176,13 +179,16 @@ class _Trials:
     of: dict[str, list[tuple[dict[str, float], Planned]]]  #: label -> (what it changes, its run)
 
     def todo(self, store: Store) -> list[Planned]:
-        return [one for one in self.runs if not _diverged(one.id, store)]
+        """Those to make, or to skip because they are complete."""
+        return [one for one in self.runs if not _diverged(one, store)]
 
     def choices(self, store: Store) -> dict[str, Choice]:
-        """Of the rows whose trials have all ended."""
+        """Of the rows whose trials are all measured or diverged; one that failed otherwise is made again first."""
+        from bench.launch.work import is_complete
+
         found = {}
         for label, own in self.of.items():
-            if all(store.run(one.id).status()["state"] in ("done", "failed") for _, one in own):
+            if all(is_complete(one, store) or _diverged(one, store) for _, one in own):
                 trials = tuple(Trial(changes, one.id, one.reference, _score(one, store)) for changes, one in own)
                 found[label] = Choice(trials, _spent([one for _, one in own], store))
         return found
@@ -208,21 +214,35 @@ def _plan(suite: Suite, rows: Sequence[MethodEntry], choices: Mapping[str, Choic
     return _Trials(planned, of)
 
 
-def _diverged(identity: str, store: Store) -> bool:
-    status = store.run(identity).status()
-    return bool(status["state"] == "failed" and status["error"]["type"] == "NotFinite")
+def _diverged(one: Planned, store: Store) -> bool:
+    """Whether its loss or features, or those of the run it starts from, left the reals: they would again."""
+    statuses = [store.run(identity).status() for identity in (one.id, one.reference) if identity]
+    return any(status["state"] == "failed" and status["error"]["type"] in DIVERGED for status in statuses)
 
 
 def _score(one: Planned, store: Store) -> float | None:
-    wanted = ("validation", METRIC, discovery.find(one.run.method).score)
-    scores = [r.value for r in store.run(one.id).records() if (r.task, r.metric, r.score) == wanted]
+    from bench.evaluate import PROTOCOL
+
+    wanted = ("validation", METRIC, discovery.find(one.run.method).score, PROTOCOL)
+    scores = [r.value for r in store.run(one.id).records() if (r.task, r.metric, r.score, r.protocol) == wanted]
     return scores[0] if scores else None
 
 
 def _spent(ones: Sequence[Planned], store: Store) -> dict[str, float]:
     identities = {one.id for one in ones} | {one.reference for one in ones if one.reference}
-    ledgers = [store.run(identity).ledger() for identity in identities]
+    ledgers = [store.run(identity).ledger() or _spent_until(store, identity) for identity in identities]
     return {key: sum(ledger.get(key, 0) for ledger in ledgers) for key in SPENT}
+
+
+def _spent_until(store: Store, identity: str) -> dict[str, float]:
+    """What a run without a ledger did before it stopped, in counts; its seconds are not known."""
+    resolved = store.run(identity).settings().get("resolved", {"phases": [], "batch": 0})
+    left, flops = store.run(identity).status().get("error", {}).get("step", 0), 0.0
+    samples = left * resolved["batch"]
+    for name, steps in resolved["phases"]:
+        flops += min(left, steps) * resolved["step_flops"][name]
+        left = max(0, left - steps)
+    return {"samples": samples, "flops": flops}
 
 
 def tuned(suite: Suite, choices: Mapping[str, Choice]) -> Suite:

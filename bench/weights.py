@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import pickle
 import re
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -31,7 +29,7 @@ def read(path: Path) -> dict[str, Any]:
         if path.suffix == ".safetensors":
             return dict(load_file(path))
         found = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError, OSError) as error:
+    except Exception as error:  # the unpickler raises whatever the bytes lead it to: KeyError for the text "hi"
         reason = str(error).split("\n")[0]
         raise UserError(f"{path}: neither safetensors nor a state dict of tensors: {reason}") from error
     if not isinstance(found, dict):
@@ -44,15 +42,8 @@ def tensors_of(path: Path) -> dict[str, tuple[str, Tensor]]:
 
     Names of open_clip's CLIP and CustomTextCLIP are translated, with or without "module." before them.
     """
-    state = read(path)
-    if {"towers", "method", "step"} <= state.keys():  # a checkpoint of ours
-        state = {f"{part}.{name}": value for part in ("towers", "method") for name, value in state[part].items()}
-    elif isinstance(state.get("state_dict"), dict):  # a checkpoint of open_clip's trainer
-        state = state["state_dict"]
     found: dict[str, tuple[str, Tensor]] = {}
-    for given, value in state.items():
-        if not isinstance(given, str) or not isinstance(value, Tensor):
-            raise UserError(f"{path}: {given!r} is of type {type(value).__name__}; a state dict holds only tensors")
+    for given, value in _entries(path).items():
         name = given.removeprefix("module.")
         top = name.split(".")[0]
         if _UNUSED.search(name):
@@ -63,6 +54,19 @@ def tensors_of(path: Path) -> dict[str, tuple[str, Tensor]]:
             name = f"towers.text.{name}"
         found[name] = (given, value)
     return found
+
+
+def _entries(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file by its own names, without what is wrapped around them."""
+    state = read(path)
+    if {"towers", "method", "step"} <= state.keys():  # a checkpoint of ours
+        state = {f"{part}.{name}": value for part in ("towers", "method") for name, value in state[part].items()}
+    elif isinstance(state.get("state_dict"), dict):  # a checkpoint of open_clip's trainer
+        state = state["state_dict"]
+    for given, value in state.items():
+        if not isinstance(given, str) or not isinstance(value, Tensor):
+            raise UserError(f"{path}: {given!r} is of type {type(value).__name__}; a state dict holds only tensors")
+    return state
 
 
 def fit(path: Path, modules: dict[str, Any]) -> None:
@@ -98,20 +102,21 @@ def _shape(value: Tensor) -> str:
 
 
 def start_from(path: Path, method: Method, towers: nn.Module) -> None:
-    """Begin at the weights in a file: all of the towers, and the method's tensors of the same name and shape.
+    """Begin at the weights in a file: all of the towers, and the method's parameters of the same name and shape.
 
-    Called before `prepare`, so that whatever the method adds to the towers starts fresh. UserError where towers differ.
+    Called before `prepare`, so that whatever the method adds to the towers starts fresh; what it keeps fixed stays as
+    configured. UserError where towers differ.
     """
     assert isinstance(method, nn.Module)
     fit(path, {"towers": towers})
     given = {name[7:]: value for name, (_, value) in tensors_of(path).items() if name.startswith("method.")}
-    scale = read(path).get("logit_scale")  # open_clip's name for ours
-    if isinstance(scale, Tensor):
-        given["scale.rho"] = scale
-    own = method.state_dict()
-    for name, value in given.items():
-        if name in own and own[name].shape == value.shape:
-            own[name].copy_(value)
+    for name, value in _entries(path).items():
+        if name.removeprefix("module.") == "logit_scale":  # open_clip's name for ours
+            given["scale.rho"] = value
+    with torch.no_grad():
+        for name, own in method.named_parameters():
+            if name in given and own.shape == given[name].shape:
+                own.copy_(given[name])
 
 
 def located(start: str) -> Path:

@@ -83,7 +83,8 @@ def compare(suite: str, store: Store, a: str, b: str) -> Comparison:
     lines = [_line(results, noise, named, a, b) for noise in results.noises for named in results.measures]
     costs = tuple((noise, _cost(results, noise, a, b)) for noise in results.noises)
     kept = tuple(line for line in lines if {line.a.state, line.b.state} != {"not applicable"})
-    said = verdict(a, b, [line for line in lines if line.primary], dict(costs))
+    main = [line for line in lines if line.primary]
+    said = verdict(a, b, main, dict(costs)) if main else _no_verdict(primary(results))
     doubtful = tuple(label for label in (a, b) if unverified(results.methods[label]["fidelity"]))
     return Comparison(a, b, kept, costs, said, doubtful)
 
@@ -126,6 +127,12 @@ def verdict(a: str, b: str, lines: Sequence[Line], costs: Mapping[str, float | N
     shown = holm({line.noise: line.test.p for line in lines if line.test})
     parts = [_part(a, b, line, line.noise in shown, costs[line.noise]) for line in lines]
     return f"Verdict on {lines[0].what}: " + "; ".join(parts) + "."
+
+
+def _no_verdict(named: Named) -> str:
+    dataset, task, metric = named
+    lacking = f"{task} {metric} on {dataset}, the suite's primary number, is not among what it measures"
+    return f"No verdict: {lacking} (evaluate.tasks without {family(task)})."
 
 
 def _part(a: str, b: str, line: Line, shown: bool, cost: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -153,8 +154,8 @@ def _templates(pairs: Pairs, label: str, file: Path | None) -> Sequence[str]:
         return TEMPLATES[pairs.name.split("/")[0]]
     try:
         lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
-    except OSError as error:
-        raise UserError(f"--templates {file}: cannot be read: {error.strerror}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--templates {file}: cannot be read: {error}") from error
     found = list(dict.fromkeys(filter(None, lines)))
     wrong = [line for line in found if "{}" not in line]
     if wrong or len(found) < 2:
@@ -168,7 +169,7 @@ def _filter(text: str) -> Filter:
 
     strategy, _, value = text.partition("=")
     try:
-        if strategy in STRATEGIES:
+        if strategy in STRATEGIES and math.isfinite(float(value)):
             return Filter(strategy, float(value))
     except ValueError:
         pass

@@ -35,7 +35,10 @@ def show(
     pairs, manifest = _manifest(load_suite(suite, overrides or (), check_methods=False), rate, seed)
     typer.echo(noise_text(pairs, manifest, count), nl=False)
     if html is not None:
-        html.write_text(noise_page(pairs, manifest, count), encoding="utf-8")
+        try:
+            html.write_text(noise_page(pairs, manifest, count), encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"--html {html}: cannot be written: {error.strerror}") from error
         typer.echo(html)
 
 

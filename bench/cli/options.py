@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bench.errors import UserError
+
 if TYPE_CHECKING:
     from bench.store import Store
 
@@ -23,9 +25,11 @@ RESULTS = Path("results")
 
 
 def store_at(results: Path) -> Store:
-    """The store below a folder."""
+    """The store below a folder; UserError where something else has its name."""
     from bench.store import Store
 
+    if results.exists() and not results.is_dir():
+        raise UserError(f"--results {results}: is no folder")
     return Store(results)
 
 

@@ -56,6 +56,8 @@ def run(
     asked = load_suite(suite, overrides or ())
     labels, numbers = tuple(only or ()), _numbers(seeds)
     asked.select(labels, numbers)  # names what it does not have before anything starts
+    if jobs > 1 and asked.budget.kind == "device_seconds":
+        raise UserError(f"--jobs {jobs}: runs with a budget in device seconds need the device alone; use --jobs 1")
     store = store_at(results)
     if dry_run:
         _dry_run(asked, labels, numbers, store)
@@ -109,6 +111,8 @@ def _planned(suite: Suite, choices: Mapping[str, Choice], store: Store) -> list[
     made = plan.build(suite, planned, choices, last)
     if last is None or identity.digest({**last, "made": made["made"]}) != identity.digest(made):
         store.write_plan(suite.name, made)
+    if len(choices) == len(suite.methods):
+        store.forget_trials(suite.name)  # the plan names them now
     chosen = {run.key for run in suite.runs()}
     return [one for one in planned if one.run.key in chosen]
 
@@ -127,7 +131,7 @@ def _conclude(summary: Summary) -> int:
     said = [f"{count} {what}" for what, count in counts.items() if count]
     typer.echo(f"runs: {', '.join(said) or 'none done'}")
     if summary.failed:
-        typer.echo("bench status SUITE says which runs failed, bench show RUN why", err=True)
+        typer.echo(f"failed: {', '.join(run[:16] for run in summary.failed)}; bench show RUN says why", err=True)
     if summary.interrupted or summary.busy:
         typer.echo(f"resume with: {shlex.join(['bench', *sys.argv[1:]])}", err=True)
         return UNFINISHED

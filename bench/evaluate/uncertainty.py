@@ -136,10 +136,10 @@ def masked_in_training(
             for start in range(0, len(pairs), batch):
                 rows = (start + shift + np.arange(batch)) % len(pairs)
                 z = method.encode(towers, _rows(method, towers, pairs, rows, captions, shift))
-                if "masked_image" not in z:
+                if "masked_image" not in z or not z["masked_image"].any():  # no masks, or none of these settings
                     return {}
                 places = z["masked_image"].abs().sum(1).nonzero().flatten()
-                shifts = batch // max(1, len(places))
+                shifts = batch // len(places)
                 places = places[places < len(pairs) - start - shift]  # later ones began again at the first pair
                 for side in ("image", "text"):
                     whole, part = _gaussian(z, side, places), _gaussian(z, f"masked_{side}", places)

@@ -17,7 +17,7 @@ from typing import Any
 from bench import discovery
 from bench.launch.work import Summary, cannot_start, work
 from bench.progress import Progress
-from bench.run import Planned
+from bench.run import Planned, progress_of
 from bench.store import Store
 
 PATIENCE = 0.5  #: seconds between messages on the steps of one run
@@ -39,9 +39,10 @@ def run_side_by_side(
         while True:
             if requested:
                 stop.set()
+            stopping = stop.is_set()  # a process that was asked itself has told the others, but not `requested`
             for worker in workers:
                 running = {other.one.id for other in workers if other.one}
-                one = None if worker.one or requested else _next(waiting, running, summary, store, progress)
+                one = None if worker.one or stopping else _next(waiting, running, summary, store, progress)
                 if one:
                     worker.begin(one, started, total)
                     started += 1
@@ -102,10 +103,11 @@ class _Worker:
         assert self.one is not None
         try:
             kind, *said = self.connection.recv()
-        except (EOFError, ConnectionResetError):
+        except (EOFError, OSError):
             self.process.join()
             message = f"its process ended with exit code {self.process.exitcode}"
-            self.store.run(self.one.id).set_status("failed", error={"type": "Process", "message": message})
+            out = self.store.run(self.one.id)
+            out.set_status("failed", **progress_of(out), error={"type": "Process", "message": message})
             kind, said = "end", ["failed", message]
         if kind == "end":
             summary.add(said[0], self.one.id)
@@ -160,7 +162,7 @@ def _serve(connection: Connection, root: Any, plugins: list[str], threads: int, 
     while True:
         try:
             one = connection.recv()
-        except EOFError:
+        except (EOFError, OSError):
             return
         state, message = work(one, store, remote, lambda: remote.orphaned or stop.is_set())
         remote.send("end", state, message)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from bench.progress import Progress
-from bench.run import Planned, execute
+from bench.run import Planned, execute, progress_of
 from bench.store import Busy, Claim, Store
 from bench.train import Interrupted, Lost, NotFinite
 
@@ -52,12 +52,12 @@ def _execute(
         return "interrupted", str(stop)
     except Exception as error:  # whatever a run raises fails this run alone
         if not claim.lost:
-            out.set_status("failed", error=_described(error))
+            out.set_status("failed", **progress_of(out), **_described(error))
         return "failed", f"{type(error).__name__}: {error}"
     return "done", ""
 
 
-def _described(error: Exception) -> dict[str, object]:
+def _described(error: Exception) -> dict[str, Any]:
     found: dict[str, object] = {
         "type": type(error).__name__,
         "message": str(error),
@@ -65,7 +65,7 @@ def _described(error: Exception) -> dict[str, object]:
     }
     if isinstance(error, NotFinite):
         found.update(step=error.step, term=error.term)
-    return found
+    return {"error": found}
 
 
 def is_complete(planned: Planned, store: Store) -> bool:

@@ -14,7 +14,7 @@ from bench.errors import UserError
 from bench.located import nearest
 from bench.store import files
 from bench.store.claim import STALE_AFTER, Busy, holder
-from bench.store.run import RunStore, Store
+from bench.store.run import TRIALS, RunStore, Store
 
 RUN = "runs that no suite names"
 CHECKPOINT = "checkpoints of complete runs"
@@ -86,31 +86,36 @@ def _moved_away(run: RunStore) -> Path:
 
 
 def _needs(store: Store, suites: Sequence[str]) -> Needs:
-    """Every run that the plans name, trials and reference runs included, and the points of its curve."""
-    plans = {path.parent.name: _plan(path) for path in sorted(store.root.glob("[!.]*/plan.json"))}
+    """Every run that the plans of `suites` name (none: all), trials and reference runs included.
+
+    With each the points of its curve, of whatever suite: one run may be of several.
+    """
+    plans = {path.parent.name: _read(path) for path in sorted(store.root.glob("[!.]*/plan.json"))}
     if not plans:
         raise UserError(f"{store.root}: no suite has a plan here, so nothing says what is needed")
     for suite in suites:
         if suite not in plans:
             raise UserError(f"--suite {suite}: has no plan in {store.root}{nearest(suite, plans)}")
     needs: dict[str, set[float]] = {}
+    searched = [path for path in store.root.glob(f"[!.]*/{TRIALS}") if not suites or path.parent.name in suites]
+    wanted = {identity for path in searched for identity in _read(path)}
+    needs |= {identity: set() for identity in wanted}
     for suite, plan in plans.items():
-        if suites and suite not in suites:
-            continue
-        for identity in re.findall(r'"([0-9a-f]{64})"', json.dumps(plan)):
+        named = re.findall(r'"([0-9a-f]{64})"', json.dumps(plan))
+        wanted.update(named if not suites or suite in suites else ())
+        for identity in named:
             needs.setdefault(identity, set())
         for cell in plan["cells"]:
             for identity in filter(None, (cell["run"], cell["reference_run"])):
                 needs.setdefault(identity, set()).update(plan["settings"]["evaluate"]["curve"])
-    return needs
+    return {identity: points for identity, points in needs.items() if identity in wanted}
 
 
-def _plan(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Any:
     try:
-        plan: dict[str, Any] = json.loads(path.read_bytes())
+        return json.loads(path.read_bytes())
     except ValueError as error:
         raise UserError(f"{path}: cannot be read, so nothing says what it needs: {error}") from error
-    return plan
 
 
 def _of_run(run: RunStore, needs: Needs) -> Iterator[Item]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import re
 import shutil
 import tarfile
@@ -206,8 +207,9 @@ def _unpack(archive: Path, folder: Path) -> Path:
                 if place.is_absolute() or ".." in place.parts or not (member.isfile() or member.isdir()):
                     raise UserError(f"{archive}: {member.name}: only files and folders below it belong into a store")
             tar.extractall(folder, filter="data")
-    except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
-        raise UserError(f"{archive}: cannot be unpacked as a tar archive: {error}") from error
+    except (tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{archive}: cannot be unpacked as a tar archive: {reason}") from error
     roots = [path.parent for path in [folder / "runs", *sorted(folder.glob("*/runs"))] if path.is_dir()]
     if not roots:
         raise UserError(f"{archive}: holds no store: there is no folder runs/ in it")

@@ -6,7 +6,7 @@ import io
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -18,6 +18,7 @@ from bench.store.claim import HEARTBEAT, STALE_AFTER, Claim, holder
 if TYPE_CHECKING:
     import numpy as np
 
+TRIALS = "trials.json"  #: beside a suite's plan: runs it needs that the plan does not name yet
 STATES = ("running", "interrupted", "failed", "done")
 
 
@@ -228,6 +229,16 @@ class Store:
     def write_plan(self, suite: str, plan: Mapping[str, Any]) -> None:
         """What the suite compares and which runs that takes."""
         files.write_json(self.suite(suite) / "plan.json", plan)
+
+    def name_trials(self, suite: str, identities: Sequence[str]) -> None:
+        """Note that a suite needs these runs, before its plan can name them."""
+        path = self.suite(suite) / TRIALS
+        known = cast("list[str] | None", files.read_json(path)) or []
+        files.write_json(path, sorted({*known, *identities}))
+
+    def forget_trials(self, suite: str) -> None:
+        """The plan names all of them."""
+        (self.suite(suite) / TRIALS).unlink(missing_ok=True)
 
     def plan(self, suite: str) -> dict[str, Any] | None:
         """The suite's plan, or None where it was never run nor planned in this store."""

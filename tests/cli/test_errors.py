@@ -48,6 +48,8 @@ def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         (SUITE, ["run", "s.yaml", "--only", "clpi"], "--only clpi: no method of suite small; did you mean 'clip'?"),
         (SUITE, ["run", "s.yaml", "--seeds", "1"], "--seeds 1: suite small has 0; more with --set 'seeds=[0, 1]'"),
         (SUITE, ["run", "s.yaml", "--seeds", "x"], "--seeds x: should be whole numbers"),
+        (SUITE, ["run", "s.yaml", "--results", "s.yaml", "--dry-run"], "--results s.yaml: is no folder"),
+        (SUITE, ["status", "s.yaml", "--results", "s.yaml"], "--results s.yaml: is no folder"),
         (SUITE, ["run", "s.yaml", "--plugin", "p.py"], "--plugin p.py: no such file"),
         ("1 = 2", ["methods", "--plugin", "s.yaml"], "s.yaml:1: SyntaxError: cannot assign to literal"),
         (SUITE, ["show", "abc"], "'abc': no run in results has an id that starts like this (0 are stored)"),

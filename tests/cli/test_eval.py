@@ -176,11 +176,13 @@ def test_weights_that_do_not_fit_are_named(folder: Path, change: Callable[[Any],
 def test_other_bad_input_is_said(folder: Path) -> None:
     run = run_of(folder, "clip")
     (folder / "text.pt").write_text("no weights")
+    (folder / "hi.pt").write_text("hi\n")
     torch.save([1], folder / "list.pt")
     torch.save({"epoch": 3}, folder / "epoch.pt")
     cases: list[tuple[Path, list[str], str]] = [
         (folder / "none.pt", [], "none.pt: no such file"),
         (folder / "text.pt", [], "text.pt: neither safetensors nor a state dict"),
+        (folder / "hi.pt", [], "hi.pt: neither safetensors nor a state dict"),
         (folder / "list.pt", [], "list.pt: holds a list, not a state dict"),
         (folder / "epoch.pt", [], "'epoch' is of type int; a state dict"),
         (folder / "epoch.pt", ["--method", "clpi"], "--method clpi: neither a label .* did you mean 'clip'"),

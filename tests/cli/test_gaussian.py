@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,8 @@ def test_a_method_without_variances_is_refused(done: Path, verb: str) -> None:
     [
         (["prompts", "--filter", "by_rank=1"], "--filter by_rank=1: should be one of by_ranking"),
         (["prompts", "--filter", "abs=low"], "--filter abs=low: should be one of .* with a number"),
+        (["prompts", "--filter", "by_ranking=nan"], "--filter by_ranking=nan: should be one of .* with a number"),
+        (["prompts", "--templates", sys.executable], "--templates .*: cannot be read: .* can't decode"),
         (["prompts", "--label", "concpt"], "--label concpt: no label of emoji/iid; did you mean 'concept'"),
         (["prompts", "--dataset", "emoji/idd"], "data set 'emoji/idd' is unknown; did you mean 'emoji/iid'"),
         (["prompts", "--templates", "none.txt"], "--templates none.txt: cannot be read"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,6 +121,16 @@ def test_what_a_method_does_not_mask_is_said(features: Features) -> None:
     assert all(0 <= number.interval[0] <= number.value <= number.interval[1] <= 1 for _, number in lines)
     plain = build("clip")[0]
     assert masked_in_training(plain, features.towers, some, longest_captions(some), BATCH) == {}
+
+
+def test_a_method_that_is_set_to_mask_nothing_has_no_masked_versions(
+    features: Features, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method: Any = features.method
+    monkeypatch.setattr(method, "config", dataclasses.replace(method.config, masked_share=0.0))
+    lines, notes = inclusions(features, pairs(40), BATCH)
+    assert len(lines) == 3
+    assert notes == ["masked as in training: n/a, prolip encodes no masked versions"]
 
 
 def test_captions_of_one_word_cannot_lose_any(features: Features) -> None:

@@ -132,6 +132,16 @@ def test_compare_claims_nothing_from_too_few_seeds(one: Store, troubled: Store) 
     assert "no seed in common" in verdict
 
 
+def test_compare_has_no_verdict_where_the_primary_number_is_not_measured(store: Store) -> None:
+    plan = store.plan(SUITE)
+    assert plan is not None
+    store.write_plan(SUITE, {**plan, "primary": {**plan["primary"], "dataset": "emoji/unseen"}})
+    found = compare(SUITE, store, "sogclr", "clip")
+    assert found.verdict.startswith("No verdict: zero_shot/concept top1 on emoji/unseen, the suite's primary number")
+    assert found.lines
+    assert found.text().endswith("(evaluate.tasks without zero_shot).")
+
+
 def test_compare_sees_no_difference_where_there_is_none(tmp_path: Path, stores: SimpleNamespace) -> None:
     methods = [("a", "A", 1.0, "cosine"), ("b", "B", 1.0, "cosine"), ("c", "C", 1.0, "cosine")]
     store = stores.write_store(tmp_path, methods=methods, rates=(0.0,))

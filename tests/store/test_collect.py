@@ -89,6 +89,21 @@ def test_runs_that_no_suite_names_go_whole(store: Path, tiny: SimpleNamespace) -
     assert "nothing to do" in tiny.bench(store, "run", "SUITE", "--set", "methods=[clip]").stdout
 
 
+def test_trials_of_a_search_that_goes_on_are_kept(store: Path) -> None:
+    """No plan names them until every row is chosen."""
+    path = store / "tiny" / "plan.json"
+    plan = json.loads(path.read_text())
+    trials = [cell["run"] for cell in plan["cells"]]
+    path.write_text(json.dumps({**plan, "cells": []}))
+    assert {item.kind for item in collect(Store(store))} >= {RUN}
+    Store(store).name_trials(
+        "tiny", [*trials, *(cell["reference_run"] for cell in plan["cells"] if cell["reference_run"])]
+    )
+    assert RUN not in {item.kind for item in collect(Store(store))}
+    Store(store).forget_trials("tiny")
+    assert {item.kind for item in collect(Store(store))} >= {RUN}
+
+
 def test_what_a_trial_starts_from_is_kept(store: Path) -> None:
     """No cell names it, the trial does."""
     for path in store.glob("*/plan.json"):
@@ -152,6 +167,17 @@ def test_one_suite_alone(store: Path, tiny: SimpleNamespace) -> None:
     assert len(list(store.rglob("checkpoint.pt"))) == 2
     with pytest.raises(UserError, match=r"--suite othre: has no plan in .*did you mean 'other'"):
         tiny.bench(store, "gc", "--suite", "othre")
+
+
+def test_one_suite_does_not_take_what_another_has_still_to_measure(store: Path) -> None:
+    for name, curve in (("with", [0.25]), ("without", [])):
+        plan = json.loads((store / "tiny" / "plan.json").read_text())
+        plan["settings"]["evaluate"]["curve"] = curve
+        (store / name).mkdir()
+        (store / name / "plan.json").write_text(json.dumps(plan))
+    assert WEIGHTS not in {item.kind for item in collect(Store(store), ["without"])}
+    (store / "with" / "plan.json").unlink()
+    assert WEIGHTS in {item.kind for item in collect(Store(store), ["without"])}
 
 
 def test_where_nothing_says_what_is_needed_nothing_goes(store: Path, tiny: SimpleNamespace) -> None:

@@ -222,6 +222,11 @@ def test_what_is_no_store_is_said(finished: Path, here: Path, tmp_path: Path) ->
     (tmp_path / "text.tar.gz").write_text("no archive")
     cut = archived(finished, tmp_path / "cut.tar.gz")
     cut.write_bytes(cut.read_bytes()[:20_000])
+    with tarfile.open(tmp_path / "spoiled.tar.xz", "w:xz") as tar:
+        tar.add(finished, arcname="results")
+    spoiled = bytearray((tmp_path / "spoiled.tar.xz").read_bytes())
+    spoiled[len(spoiled) // 2] ^= 255
+    (tmp_path / "spoiled.tar.xz").write_bytes(spoiled)
     with tarfile.open(tmp_path / "empty.tar", "w"):
         pass
     for source, said in (
@@ -229,6 +234,7 @@ def test_what_is_no_store_is_said(finished: Path, here: Path, tmp_path: Path) ->
         (finished / "runs", "is no store: it has no folder runs/"),
         (tmp_path / "text.tar.gz", "cannot be unpacked as a tar archive"),
         (cut, "cannot be unpacked as a tar archive"),
+        (tmp_path / "spoiled.tar.xz", "cannot be unpacked as a tar archive"),
         (tmp_path / "empty.tar", "holds no store"),
     ):
         with pytest.raises(UserError, match=said):

@@ -120,3 +120,14 @@ def test_a_tag_that_cannot_be_fetched_says_what_to_do(tmp_path: Path) -> None:
     assert found.returncode == 2, found.stderr
     assert found.stderr.startswith("start: open_clip:ViT-B-32/laion2b_s34b_b79k: cannot be fetched")
     assert "fetch it elsewhere and give its path" in found.stderr
+
+
+def test_the_scale_of_a_trainers_checkpoint_is_taken_and_a_fixed_one_is_kept(tmp_path: Path, trained: Path) -> None:
+    given = load_file(trained)
+    theirs = {f"module.{name.removeprefix('towers.')}": x for name, x in given.items() if "towers." in name}
+    torch.save({"state_dict": {**theirs, "module.logit_scale": torch.tensor(3.5)}}, tmp_path / "trainer.pt")
+    assert begun(run_of(tmp_path, tmp_path / "trainer.pt"))[1].item() == 3.5
+    row = "  - {method: clip, label: fixed, start: %s, config: {temperature: 0.2, learnable_scale: false}}\n"
+    (tmp_path / "started.yaml").write_text(SUITE + row % trained)
+    fixed = load_suite(tmp_path / "started.yaml").cells()[1]
+    assert begun(fixed)[1].exp().item() == pytest.approx(5.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 from bench import tune
 from bench.cli import app
 from bench.errors import UserError
+from bench.launch.work import Summary
 from bench.store import Store
 from bench.suite import load_suite
 
@@ -102,6 +104,31 @@ def test_trials_are_booked_apart(done: Path) -> None:
     assert all(store.run(run).ledger()["samples"] == 192 for run in cells)
 
 
+def test_trials_are_named_until_the_plan_does(tmp_path: Path) -> None:
+    """A search that is interrupted leaves the list for `bench gc`."""
+    (tmp_path / "tuned.yaml").write_text(SUITE.replace("  - ncu\n", ""))
+    suite, store = load_suite(tmp_path / "tuned.yaml"), Store(tmp_path / "out")
+    choices, summary = tune.search(suite, store, ["clip"], lambda todo: Summary(interrupted=[one.id for one in todo]))
+    assert choices == {}
+    named = json.loads((tmp_path / "out" / "tuned" / "trials.json").read_text())
+    assert named == sorted(summary.interrupted)
+    assert len(named) == 2, "one of the three trials is the suite's own settings twice"
+
+
+def test_none_is_named_twice(done: Path) -> None:
+    assert not (done / "out" / "tuned" / "trials.json").exists()
+
+
+def test_what_diverged_is_booked_in_counts(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    run = store.run("a" * 64)
+    run.write_settings(
+        {"resolved": {"phases": [["one", 3], ["two", 5]], "step_flops": {"one": 10, "two": 100}, "batch": 4}}
+    )
+    run.set_status("failed", step=2, error={"type": "NotFinite", "step": 5})
+    assert tune._spent_until(store, run.id) == {"samples": 20, "flops": 230}
+
+
 def test_a_second_call_does_nothing_and_a_dry_run_knows_it(done: Path) -> None:
     result = bench(done, "run", str(done / "tuned.yaml"))
     assert result.exit_code == 0
@@ -109,6 +136,35 @@ def test_a_second_call_does_nothing_and_a_dry_run_knows_it(done: Path) -> None:
     dry = bench(done, "run", str(done / "tuned.yaml"), "--dry-run").stdout
     assert "missing" not in dry
     assert "trial" not in dry
+
+
+def test_a_trial_that_failed_is_made_again_and_one_that_diverged_is_not(done: Path, tmp_path: Path) -> None:
+    store = Store(shutil.copytree(done / "out", tmp_path / "out"))
+    suite = load_suite(done / "tuned.yaml")
+    trials = tune.known(suite, store)["sogclr"].trials
+    run = store.run(trials[1].run)
+    run.set_status("failed", error={"type": "Process", "message": "its process ended with exit code -9"})
+    assert "sogclr" not in tune.known(suite, store)
+    assert run.id in {one.id for one in tune.missing(suite, store, (), tune.known(suite, store))}
+    run.set_status("failed", error={"type": "NotFinite", "message": "contrastive is nan at step 1"})
+    assert "sogclr" in tune.known(suite, store)
+    assert not tune.missing(suite, store, (), tune.known(suite, store))
+    late = tune.known(suite, store)["ncu"].trials[2]
+    for identity, kind in ((late.reference_run, "NotFinite"), (late.run, "Reference")):
+        assert identity is not None
+        store.run(identity).set_status("failed", error={"type": kind, "message": ""})
+    assert "ncu" in tune.known(suite, store), "what starts from a run that diverged cannot be made"
+
+
+def test_a_trial_that_was_measured_otherwise_is_measured_on_validation_first(done: Path, tmp_path: Path) -> None:
+    """A run of a suite without trials can be a trial of the next."""
+    store = Store(shutil.copytree(done / "out", tmp_path / "out"))
+    suite = load_suite(done / "tuned.yaml")
+    run = store.run(tune.known(suite, store)["clip"].trials[0].run)
+    for path in run.path("evaluations").glob("*validation*"):
+        shutil.rmtree(path)
+    assert run.status()["state"] == "done"
+    assert "clip" not in tune.known(suite, store)
 
 
 def test_a_dry_run_before_shows_the_trials(tmp_path: Path) -> None:

@@ -102,6 +102,15 @@ def test_a_stop_request_reaches_every_process(tmp_path: Path, number: signal.Sig
     assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
 
 
+def test_a_stop_request_to_one_process_stops_all_and_starts_nothing_more(tmp_path: Path) -> None:
+    process = start(tmp_path, 32000, "--jobs", "2")
+    wait_for_checkpoints(process, tmp_path, 2)
+    os.kill(workers_of(process)[0], signal.SIGTERM)
+    code, output = finish(process)
+    assert code == 75, output
+    assert len(re.findall(r": started$", output, re.MULTILINE)) == 2, output
+
+
 def test_runs_timed_in_seconds_are_never_beside_another(tmp_path: Path) -> None:
     suite = tmp_path / "timed.yaml"
     suite.write_text((SUITE % 320).replace("{samples: 320}", "{device_seconds: 60}"))
