@@ -45,8 +45,7 @@ class Ranks:
         """Start work on these trainings in all layouts; `answer(name)` waits for it. Asking twice is asking once."""
         if name in self._asked:
             return
-        if self._process is None:
-            self._start()
+        self.start()
         assert self._process is not None
         assert self._process.stdin is not None
         task = f"task{next(self._numbers)}"
@@ -83,7 +82,10 @@ class Ranks:
                 return lines[-1]
         return f"no answer in {PATIENCE:g} s"
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Start the ranks, unless they are there; they import what they need while the caller does."""
+        if self._process is not None:
+            return
         self._folder = Path(tempfile.mkdtemp(prefix="bench-check-"))
         with (self._folder / "stderr.txt").open("w") as errors:
             self._process = subprocess.Popen(
@@ -114,11 +116,10 @@ class Ranks:
         process, self._process, self._asked = self._process, None, {}
         assert process.stdin is not None
         assert process.stdout is not None
-        with contextlib.suppress(subprocess.TimeoutExpired, BrokenPipeError):
-            process.stdin.close()
-            process.wait(timeout=5)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # whoever of this session is left
+            os.killpg(process.pid, signal.SIGKILL)  # they hold nothing; saying goodbye to each other takes them seconds
         process.wait()
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
         process.stdout.close()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from bench.check import lab
 from bench.check.trainings import Training, make, recorded_gradients
 from bench.parallel import Group
 from bench.store import RunStore
@@ -62,6 +63,7 @@ def work(folder: Path, task: dict[str, Any], rank: int, two: dist.ProcessGroup |
 
 
 def main() -> None:
+    lab.TinyTowers("timm")  # imports what towers are made of
     folder, rank = Path(sys.argv[1]), 0
     for number in range(1, WORLD):  # after the imports, before any thread: they are paid once
         if os.fork() == 0:

@@ -24,10 +24,11 @@ def check(target: str | None, everything: bool, report: Path | None, say: Callab
         raise UserError("bench check: say either a method (a name or a file) or --all")
     if report is not None:
         shown.check_format(report)
-    subjects = [subject_of(target)] if target else [_named(name) for name in discovery.names()]
     torch.set_num_threads(1)  # the ranks work beside this process, and bits should not depend on the machine
     results: list[Result] = []
     with Ranks() as pool:
+        pool.start()
+        subjects = [subject_of(target)] if target else [_named(name) for name in discovery.names()]
         for subject in subjects:
             say(f"{subject.name}: {subject.kind.about.title}")
             for result in examine(subject, pool):
