@@ -157,7 +157,7 @@ def test_a_failed_run_is_exit_code_1(done: Path, monkeypatch: pytest.MonkeyPatch
     discovery.forget()
     assert result.exit_code == 1
     assert "runs: 1 done before, 1 failed" in result.stdout
-    assert "bench show RUN why" in result.stderr
+    assert "bench show RUN says why" in result.stderr
     assert "failed" in bench(done, "status", str(suite)).stdout
 
 
