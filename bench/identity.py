@@ -22,6 +22,7 @@ from bench.errors import UserError
 if TYPE_CHECKING:
     from bench.suite import Run
 
+OPEN_CLIP = "open_clip:"  #: before the name of pretrained weights, in place of a path
 TRAINING_VERSION = 1  #: raised whenever the runner gives other results for the same settings
 
 #: change time and memory, never results
@@ -84,13 +85,13 @@ def run_id(
 @functools.cache
 def weights(start: str) -> str:
     """What `start` is, as identities see it: sha256 of a file's bytes; a pretrained tag is its name."""
-    if start.startswith("open_clip:"):
+    if start.startswith(OPEN_CLIP):
         return start
     try:
         with open(start, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise UserError(f"start: {start}: cannot be read: {error.strerror}; a path, or open_clip:MODEL/TAG") from error
+        raise UserError(f"start: {start}: cannot be read: {error.strerror}; a path, or {OPEN_CLIP}MODEL/TAG") from error
 
 
 def adapter_source_hash(method: str) -> str:

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from bench.errors import UserError
+from bench.identity import OPEN_CLIP
 from bench.located import nearest
 from methods.protocol import Method
 
@@ -19,7 +20,6 @@ from methods.protocol import Method
 _TEXT_PARTS = ("token_embedding", "positional_embedding", "transformer", "ln_final", "text_projection")
 #: what a CLIP state dict has besides the two towers; no score looks at it
 _UNUSED = re.compile(r"(^|\.)(logit_scale|logit_bias|attn_mask|num_batches_tracked)$")
-OPEN_CLIP = "open_clip:"
 _SHOWN = 3  #: wrong tensors that an error names
 
 

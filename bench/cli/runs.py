@@ -56,15 +56,14 @@ def run(
     asked = load_suite(suite, overrides or ())
     labels, numbers = tuple(only or ()), _numbers(seeds)
     asked.select(labels, numbers)  # names what it does not have before anything starts
-    if jobs > 1 and asked.budget.kind == "device_seconds":
-        raise UserError(f"--jobs {jobs}: runs with a budget in device seconds need the device alone; use --jobs 1")
     store = store_at(results)
     if dry_run:
         _dry_run(asked, labels, numbers, store)
         return
     from bench import progress, tune
-    from bench.launch.local import run_all
+    from bench.launch.local import refuse_sharing, run_all
 
+    refuse_sharing(asked.budget.kind == "device_seconds", jobs)  # before steps are timed, which planning such runs does
     choices: dict[str, tune.Choice] = {}
     with progress.on() as shown:
         if asked.tune:

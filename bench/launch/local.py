@@ -14,7 +14,11 @@ from bench.progress import Progress
 from bench.run import Planned
 from bench.store import Store
 
-__all__ = ["Summary", "is_complete", "run_all"]
+
+def refuse_sharing(timed: bool, jobs: int) -> None:
+    """UserError where runs timed in device seconds would share the device."""
+    if timed and jobs > 1:
+        raise UserError(f"--jobs {jobs}: runs with a budget in device seconds need the device alone; use --jobs 1")
 
 
 def run_all(planned: list[Planned], store: Store, progress: Progress, jobs: int = 1) -> Summary:
@@ -28,8 +32,7 @@ def run_all(planned: list[Planned], store: Store, progress: Progress, jobs: int 
     if not waiting:
         return summary
     timed = any(one.run.budget.kind == "device_seconds" for one in waiting)
-    if timed and jobs > 1:
-        raise UserError(f"--jobs {jobs}: runs with a budget in device seconds need the device alone; use --jobs 1")
+    refuse_sharing(timed, jobs)
     with _stop_requests() as requested, device(alone=timed):
         if jobs > 1:
             run_side_by_side(waiting, summary, store, progress, requested, jobs)
