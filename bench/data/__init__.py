@@ -6,11 +6,13 @@ import difflib
 from collections.abc import Mapping
 from functools import cache
 
-from bench.data import digits, emoji
+from bench import evaluation_sets
+from bench.data import digits, emoji, synthetic
 from bench.data.pairs import MemoryPairs, Pairs
 from bench.errors import UserError
+from bench.settings import DataSettings
 
-__all__ = ["TEMPLATES", "MemoryPairs", "Pairs", "evaluation_captions", "load", "names", "synonyms"]
+__all__ = ["TEMPLATES", "MemoryPairs", "Pairs", "evaluation_captions", "load", "names", "synonyms", "training"]
 
 #: prompt ensembles for zero-shot by data family (the part of a set's name before "/"); "{}" is the class name
 TEMPLATES: Mapping[str, tuple[str, ...]] = {"emoji": emoji.TEMPLATES, "digits": digits.TEMPLATES}
@@ -24,12 +26,37 @@ def names() -> tuple[str, ...]:
 
 @cache
 def load(name: str, size: int = 64) -> Pairs:
-    """A data set by name at `size` px, read once a process. Raises UserError on an unknown name or size."""
+    """A data set by name at `size` px, read once a process: of the package, or of the catalogue of evaluation data.
+
+    Raises UserError on an unknown name or size, and for data that is not there.
+    """
+    if not evaluation_sets.unknown(name.split("/")[0]):
+        from bench.data import evaluation
+
+        return evaluation.load(name, size)
     if name not in names():
         near = difflib.get_close_matches(name, names(), n=1, cutoff=0.0)
         raise UserError(f"data set {name!r} is unknown; did you mean {near[0]!r}? There are: {', '.join(names())}")
     family, split = name.split("/")
     return emoji.load(split, size) if family == "emoji" else digits.load(split, size)
+
+
+def training(settings: DataSettings) -> Pairs:
+    """The pairs a run trains on. UserError where they are not there, with what is missing and how to get it."""
+    if settings.embedded:
+        return load(f"{settings.name}/train", settings.size)
+    if isinstance(settings.shards, str) and settings.shards.startswith(synthetic.SCHEME):
+        return synthetic.load(settings.name, settings.shards, settings.size)
+    from bench.data import shards
+
+    return shards.load(settings)
+
+
+def templates(pairs: Pairs) -> tuple[str, ...]:
+    """Prompts for zero-shot on a data set, with "{}" for the class name."""
+    from bench.data.evaluation import EvaluationPairs
+
+    return pairs.templates if isinstance(pairs, EvaluationPairs) else TEMPLATES[pairs.name.split("/")[0]]
 
 
 def evaluation_captions(pairs: Pairs, k: int = 5) -> list[tuple[str, ...]]:

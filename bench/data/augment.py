@@ -5,15 +5,17 @@ from __future__ import annotations
 import difflib
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
-import torch.nn.functional as F
 
 from bench.data import counter
-from bench.data.pairs import Ints, Pixels
+from bench.data.arrays import Ints, Pixels
 from bench.errors import UserError
+
+if TYPE_CHECKING:  # it takes seconds, and what only reads data (the index's processes) does without
+    import torch
 
 Floats = npt.NDArray[np.float64]
 
@@ -48,6 +50,9 @@ def augment(images: Pixels, rows: Ints, epoch: int, seed: int, view: int = 0, re
     ranges = RECIPES[recipe]
     if ranges is None or not len(images):
         return images
+    import torch
+    import torch.nn.functional as F
+
     draws = counter.uniforms(counter.word(seed, "augment", epoch, view), rows, 9).astype(np.float64)
     span = 2 * draws - 1  # [-1, 1)
     ink = torch.from_numpy(255 - images).permute(0, 3, 1, 2).float().contiguous()
@@ -60,6 +65,8 @@ def augment(images: Pixels, rows: Ints, epoch: int, seed: int, view: int = 0, re
 
 def _affine(span: Floats, draws: Floats, ranges: Recipe) -> torch.Tensor:
     """[6, b, 1, 1]: coefficients xx, xy, x, yx, yy, y from output to input coordinates, both in [-1, 1]."""
+    import torch
+
     zoom = 1 + ranges.zoom * span[:, 0]
     angle = math.radians(ranges.turn) * span[:, 1]
     mirror = np.where(draws[:, 2] < 0.5, -1.0, 1.0) if ranges.flip else 1.0
@@ -71,6 +78,8 @@ def _affine(span: Floats, draws: Floats, ranges: Recipe) -> torch.Tensor:
 
 def _grid(affine: torch.Tensor, height: int, width: int) -> torch.Tensor:
     """[b, H, W, 2] sampling points. Element by element: a matrix product may round differently in another batch."""
+    import torch
+
     xx, xy, x, yx, yy, y = affine
     across = ((torch.arange(width) * 2 + 1) / width - 1)[None, None, :]
     down = ((torch.arange(height) * 2 + 1) / height - 1)[None, :, None]

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from bench.data.pairs import MemoryPairs, Pixels
+from bench.data.arrays import Pixels
+from bench.data.pairs import MemoryPairs
 from bench.errors import UserError
 
 FOLDER = Path(__file__).parent / "emoji"

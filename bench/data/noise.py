@@ -18,7 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.data import counter
-from bench.data.pairs import Ints, Pairs
+from bench.data.arrays import Ints
+from bench.data.pairs import Pairs
+from bench.data.strings import Strings
+from bench.data.text_sets import TextSets
 from bench.errors import UserError
 
 SHUFFLED, RESAMPLED, IMPORTED = "shuffled_captions", "resampled_positives", "imported"
@@ -34,8 +37,8 @@ class NoiseManifest:
     n: int  #: number of training rows
     rows: Ints  #: [m], rising
     donors: Ints  #: [m]
-    keys: tuple[str, ...]
-    donor_keys: tuple[str, ...]
+    keys: Sequence[str]
+    donor_keys: Sequence[str]
     realised_rate: float  #: share of the n rows that have no correct caption left
 
     @cached_property
@@ -43,7 +46,8 @@ class NoiseManifest:
         """sha256 over what the manifest does: number of rows, keys and donor keys."""
         digest = hashlib.sha256(repr((self.n, len(self.keys))).encode())
         for keys in (self.keys, self.donor_keys):
-            digest.update("\0".join(keys).encode())
+            for piece in Strings.of(keys).joined("\0"):
+                digest.update(piece)
             digest.update(b"\0\0")
         return digest.hexdigest()
 
@@ -57,9 +61,8 @@ class NoiseManifest:
     def check(self, pairs: Pairs) -> None:
         """Raise UserError unless the manifest was made for these pairs."""
         right = len(pairs) == self.n and all(
-            pairs.keys[row] == key
+            Strings.of(pairs.keys).take(rows) == Strings.of(keys)
             for rows, keys in ((self.rows, self.keys), (self.donors, self.donor_keys))
-            for row, key in zip(rows.tolist(), keys, strict=True)
         )
         if not right:
             raise UserError(f"noise manifest ({self.n} rows) was not made for {pairs.name} ({len(pairs)} rows)")
@@ -72,7 +75,7 @@ class NoiseManifest:
         about = {"kind": self.kind, "rate": self.rate, "seed": self.seed, "n": self.n}
         about["realised_rate"] = self.realised_rate
         columns = {"key": self.keys, "donor_key": self.donor_keys}
-        arrays = {name: pa.array(values, pa.string()) for name, values in columns.items()}
+        arrays = {name: Strings.of(values).array.cast(pa.string()) for name, values in columns.items()}
         table = pa.table({**arrays, "row": self.rows, "donor_row": self.donors})
         pq.write_table(table.replace_schema_metadata({"noise": json.dumps(about)}), path)
 
@@ -86,7 +89,7 @@ class NoiseManifest:
             table = pq.read_table(path)
             about = json.loads((table.schema.metadata or {})[b"noise"])
             rows, donors = (table[name].to_numpy().astype(np.int64) for name in ("row", "donor_row"))
-            keys, donor_keys = (tuple(table[name].to_pylist()) for name in ("key", "donor_key"))
+            keys, donor_keys = (Strings(table[name].cast(pa.large_string())) for name in ("key", "donor_key"))
             return cls(rows=rows, donors=donors, keys=keys, donor_keys=donor_keys, **about)
         except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{path}: not a noise manifest ({error}); `bench run` writes them as Parquet") from error
@@ -102,17 +105,19 @@ def shuffled_captions(pairs: Pairs, rate: float, seed: int) -> NoiseManifest:
     n = len(pairs)
     count = round(rate * n)
     order = _hash_order(pairs.keys, seed)[:count]
-    cycle = _cycle(order.tolist(), _caption_sets(pairs, order).tolist(), f"{pairs.name} at rate {rate:g}")
+    texts = TextSets.of(pairs, order)
+    cycle = _cycle(order.tolist(), texts.kinds(order).tolist(), f"{pairs.name} at rate {rate:g}")
     rows, donors = cycle, np.roll(cycle, -1)
-    return _manifest(pairs, SHUFFLED, rate, seed, rows, donors)
+    return _manifest(pairs, texts, SHUFFLED, rate, seed, rows, donors)
 
 
-def import_ncr(path: Path, pairs: Pairs) -> NoiseManifest:
+def import_ncr(path: Path, pairs: Pairs, rate: float | None = None) -> NoiseManifest:
     """Read an index file as NCR (Huang et al., NeurIPS 2021) and DECL (Qin et al., ACM MM 2022) publish them.
 
     A NumPy array over captions in the data set's order; entry i is the image that caption i is trained with, images
     counted 0..n/c - 1 and caption i belonging to image i // c. `pairs` must have one row a caption, keys in the same
-    order. A row keeps its image: it takes the caption that the file gives to that image.
+    order (`bench data index --each-caption` where images have several). A row keeps its image: it takes the caption
+    that the file gives to that image. UserError where the file does not fit the pairs, or `rate` where that is given.
     """
     try:
         index = np.load(path, allow_pickle=False).astype(np.int64)
@@ -120,13 +125,16 @@ def import_ncr(path: Path, pairs: Pairs) -> NoiseManifest:
         raise UserError(f"{path}: not a NumPy index file ({error})") from error
     n = len(pairs)
     if index.shape != (n,) or not n or index.min() < 0 or index.max() >= n:
-        raise UserError(f"{path}: shape {index.shape} with {n} pairs in {pairs.name}; need one image index a pair")
+        fix = "one image a caption is needed, and one row a caption: `bench data index --each-caption` makes these"
+        raise UserError(f"{path}: shape {index.shape} with {n} pairs in {pairs.name}; {fix}")
     own = np.arange(n) // max(1, round(n / (int(index.max()) + 1)))
     wrong = np.flatnonzero(index != own)
     donors = wrong[np.argsort(index[wrong], kind="stable")]
     if not np.array_equal(own[wrong], index[donors]):
         raise UserError(f"{path}: images are not permuted among captions; this is no index file of {pairs.name}")
-    return _manifest(pairs, IMPORTED, len(wrong) / n, -1, wrong, donors)
+    _check_realised(path, rate, len(wrong) / n, n)
+    stated = len(wrong) / n if rate is None else rate
+    return _manifest(pairs, TextSets.of(pairs, wrong), IMPORTED, stated, -1, wrong, donors)
 
 
 def noisy_mask(manifest: NoiseManifest, n: int) -> npt.NDArray[np.bool_]:
@@ -175,19 +183,21 @@ def _check_rate(rate: float) -> None:
         raise UserError(f"noise rate is {rate:g}; it must lie between 0 and 1")
 
 
+def _check_realised(path: Path, rate: float | None, realised: float, n: int) -> None:
+    """A shuffle leaves some captions where they are, and no more than some."""
+    if rate is not None and abs(realised - rate) > 0.02 + 5 / n:
+        raise UserError(
+            f"{path}: {realised:.1%} of its captions are at another image, noise.rates says {rate:.1%}; "
+            "give each rate its own file, in the same order"
+        )
+
+
 def _hash_order(keys: Sequence[str], seed: int) -> Ints:
     """Rows by the keyed hash of their key; equal hashes by key."""
     salt = hashlib.blake2b(str(seed).encode(), digest_size=16).digest()
     hashes = (hashlib.blake2b(key.encode(), digest_size=8, key=salt).digest() for key in keys)
     drawn = np.fromiter((int.from_bytes(h, "big") for h in hashes), np.uint64, len(keys))
     return np.argsort(drawn, kind="stable").astype(np.int64)
-
-
-def _caption_sets(pairs: Pairs, rows: Ints) -> npt.NDArray[np.uint64]:
-    """[m] numbers that are equal where rows have the same set of captions."""
-    sets = (repr(sorted(set(pairs.captions(row)))).encode() for row in rows.tolist())
-    digests = (hashlib.blake2b(s, digest_size=8).digest() for s in sets)
-    return np.fromiter((int.from_bytes(d, "big") for d in digests), np.uint64, len(rows))
 
 
 def _cycle(rows: list[int], kinds: list[int], what: str) -> Ints:
@@ -223,13 +233,12 @@ def _cycle(rows: list[int], kinds: list[int], what: str) -> Ints:
     return np.array([rows[i] for i in placed], dtype=np.int64)
 
 
-def _manifest(pairs: Pairs, kind: str, rate: float, seed: int, rows: Ints, donors: Ints) -> NoiseManifest:
+def _manifest(
+    pairs: Pairs, texts: TextSets, kind: str, rate: float, seed: int, rows: Ints, donors: Ints
+) -> NoiseManifest:
     order = np.argsort(rows, kind="stable")
     rows, donors = rows[order], donors[order]
-    lost = sum(
-        set(pairs.captions(row)).isdisjoint(pairs.captions(donor))
-        for row, donor in zip(rows.tolist(), donors.tolist(), strict=True)
-    )
+    keys = Strings.of(pairs.keys)
     return NoiseManifest(
         kind=kind,
         rate=rate,
@@ -237,7 +246,7 @@ def _manifest(pairs: Pairs, kind: str, rate: float, seed: int, rows: Ints, donor
         n=len(pairs),
         rows=rows,
         donors=donors,
-        keys=tuple(pairs.keys[row] for row in rows.tolist()),
-        donor_keys=tuple(pairs.keys[row] for row in donors.tolist()),
-        realised_rate=lost / max(1, len(pairs)),
+        keys=keys.take(rows),
+        donor_keys=keys.take(donors),
+        realised_rate=texts.disjoint(rows, donors) / max(1, len(pairs)),
     )

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bench.data import counter
-from bench.data.pairs import Ints
+from bench.data.arrays import Ints
 from bench.errors import UserError
+
+if TYPE_CHECKING:
+    from bench.data.pairs import Pairs
 
 
 def epoch_order(n: int, epoch: int, seed: int) -> Ints:
@@ -17,9 +21,22 @@ def epoch_order(n: int, epoch: int, seed: int) -> Ints:
     return np.argsort(drawn, kind="stable").astype(np.int64)
 
 
+def block_order(shards: Ints, block: int, epoch: int, seed: int) -> Ints:
+    """int64 [n]: shards in a drawn order, `block` of them at a time, the rows of each block shuffled.
+
+    shards: int64 [n], each row's, numbered from 0. Whatever reads rows so has `block` shards in hand at a time.
+    """
+    drawn = counter.words(counter.word(seed, "shards", epoch), np.arange(shards.max(initial=-1) + 1))[:, 0]
+    place = np.empty(len(drawn), np.int64)
+    place[np.argsort(drawn, kind="stable")] = np.arange(len(drawn))
+    blocks = (place // block).astype(np.uint16 if len(drawn) < 1 << 16 else np.uint32)  # 16 bits are sorted by radix
+    shuffled = epoch_order(len(shards), epoch, seed)
+    return shuffled[np.argsort(blocks[shards[shuffled]], kind="stable")]
+
+
 @lru_cache(maxsize=2)
-def _held_order(n: int, epoch: int, seed: int) -> Ints:
-    order = epoch_order(n, epoch, seed)
+def _held_order(pairs: Pairs, epoch: int, seed: int) -> Ints:
+    order = pairs.order(epoch, seed)
     order.flags.writeable = False
     return order
 
@@ -31,7 +48,7 @@ def steps_per_epoch(n: int, batch: int) -> int:
     return n // batch
 
 
-def batch_rows(n: int, batch: int, step: int, seed: int) -> tuple[Ints, int]:
+def batch_rows(pairs: Pairs, batch: int, step: int, seed: int) -> tuple[Ints, int]:
     """The rows of a global step, int64 [batch], and the epoch it belongs to; both follow from the step alone."""
-    epoch, place = divmod(step, steps_per_epoch(n, batch))
-    return _held_order(n, epoch, seed)[place * batch : (place + 1) * batch], epoch
+    epoch, place = divmod(step, steps_per_epoch(len(pairs), batch))
+    return _held_order(pairs, epoch, seed)[place * batch : (place + 1) * batch], epoch

@@ -12,10 +12,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from bench.data.arrays import Ints, Pixels
+from bench.data.augment import augment
+from bench.data.order import epoch_order
 from bench.errors import UserError
-
-Ints = npt.NDArray[np.int64]
-Pixels = npt.NDArray[np.uint8]
 
 
 @runtime_checkable
@@ -44,11 +44,20 @@ class Pairs(Protocol):
 
     def __len__(self) -> int: ...
 
+    def __hash__(self) -> int:
+        """Of the object, so that what was worked out for it can be kept."""
+
     def captions(self, row: int) -> tuple[str, ...]:
         """All texts of a row, at least one, in a fixed order; the first is the plainest."""
 
     def images(self, rows: npt.NDArray[np.integer[Any]]) -> Pixels:
-        """[b] rows -> uint8 [b, H, W, 3]."""
+        """[b] rows -> uint8 [b, H, W, 3], as evaluation sees them."""
+
+    def sampled(self, rows: Ints, epoch: int, seed: int, view: int, recipe: str) -> Pixels:
+        """[b] rows -> uint8 [b, H, W, 3], as training sees them: augmented, keyed by (seed, row, epoch, view)."""
+
+    def order(self, epoch: int, seed: int) -> Ints:
+        """int64 [n]: the permutation of rows that one pass over the data follows."""
 
     @property
     def content_hash(self) -> str:
@@ -108,6 +117,12 @@ class MemoryPairs:
     def images(self, rows: npt.NDArray[np.integer[Any]]) -> Pixels:
         picked: Pixels = self.pixels[rows]
         return picked
+
+    def sampled(self, rows: Ints, epoch: int, seed: int, view: int, recipe: str) -> Pixels:
+        return augment(self.images(rows), rows, epoch, seed, view=view, recipe=recipe)
+
+    def order(self, epoch: int, seed: int) -> Ints:
+        return epoch_order(len(self), epoch, seed)
 
     def select(self, mask: npt.NDArray[np.bool_]) -> MemoryPairs:
         """The rows where `mask` [n] is true, renumbered, with the same classes."""

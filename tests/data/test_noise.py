@@ -1,5 +1,6 @@
 """Noise manifests: exact, reproducible, a single cycle; resampling; import; caption draws."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 import bench.data
 from bench.data import MemoryPairs, noise
+from bench.data.text_sets import TextSets
 from bench.errors import UserError
 
 WORDS = ["ant", "bee", "cat", "dog", "eel", "fox"]
@@ -112,6 +114,59 @@ def test_emoji_noise_is_real():
     assert (concept[manifest.rows] != concept[manifest.donors]).all()
 
 
+#: rate and seed -> the start of the manifest's hash, and the realised rate, on all training emoji
+PINNED = {
+    (0.0, 0): ("e56c7c2382bc2048", 0.0),
+    (0.2, 1): ("1b9082cac9cb1467", 0.19974779319041613),
+    (0.4, 0): ("341616b6355616d1", 0.39949558638083227),
+    (1.0, 1): ("31f8acffdefd9a4e", 0.9989911727616646),
+}
+#: rows, different texts, rate -> the same of rows with one to three captions each
+PINNED_TOY = {
+    (2000, 3, 0.9): ("4820ee261221ace0", 0.305),
+    (2000, 40, 0.3): ("af75e61362b7d399", 0.269),
+    (5000, 100_000, 0.9): ("0170a9716c26fa3a", 0.8998),
+}
+
+
+@pytest.mark.parametrize(("rate", "seed"), PINNED)
+def test_manifests_are_pinned(rate, seed):
+    """Another manifest gives other ids to all noisy runs."""
+    manifest = noise.shuffled_captions(bench.data.load("emoji/train", 32), rate, seed)
+    assert (manifest.content_hash[:16], manifest.realised_rate) == PINNED[rate, seed]
+
+
+@pytest.mark.parametrize(("n", "texts", "rate"), PINNED_TOY)
+def test_manifests_of_many_equal_captions_are_pinned(n, texts, rate):
+    drawn = np.random.default_rng(0)
+    captions = [[f"t{drawn.integers(texts)}" for _ in range(drawn.integers(1, 4))] for _ in range(n)]
+    manifest = noise.shuffled_captions(pairs_of(captions, [f"k{i:05d}é" for i in range(n)]), rate, 5)
+    assert (manifest.content_hash[:16], manifest.realised_rate) == PINNED_TOY[n, texts, rate]
+
+
+def test_caption_draws_are_pinned():
+    pairs = bench.data.load("emoji/train", 32)
+    manifest = noise.shuffled_captions(pairs, 0.4, 0)
+    drawn = [noise.draw_captions(pairs, manifest, np.arange(len(pairs)), epoch, 0) for epoch in (0, 3)]
+    assert hashlib.sha256(repr(drawn).encode()).hexdigest()[:16] == "adf8de6917238c36"
+
+
+@settings(deadline=None, max_examples=100)
+@given(texts=caption_lists, order=st.randoms(use_true_random=False))
+def test_sets_of_captions_compare_as_sets(texts, order):
+    """Against Python's own, of any rows in any order."""
+    pairs = pairs_of(texts)
+    rows = np.array(order.sample(range(len(texts)), order.randint(1, len(texts))))
+    others = np.array(order.sample(rows.tolist(), len(rows)))
+    sets = TextSets.of(pairs, rows)
+    kinds = sets.kinds(rows).tolist()
+    for i, row in enumerate(rows.tolist()):
+        for j, other in enumerate(rows.tolist()):
+            assert (kinds[i] == kinds[j]) == (set(texts[row]) == set(texts[other]))
+    expected = sum(set(texts[a]).isdisjoint(texts[b]) for a, b in zip(rows.tolist(), others.tolist(), strict=True))
+    assert sets.disjoint(rows, others) == expected
+
+
 def test_a_majority_of_equal_captions_is_refused():
     with pytest.raises(UserError, match="more than half of them have the same"):
         noise.shuffled_captions(pairs_of([["same"]] * 3 + [["other"]]), 1.0, 0)
@@ -185,6 +240,28 @@ def test_ncr_index_files(tmp_path):
         noise.import_ncr(tmp_path / "twice.npy", pairs)
     with pytest.raises(UserError, match=r"no\.npy: not a NumPy index file"):
         noise.import_ncr(tmp_path / "no.npy", pairs)
+    np.save(tmp_path / "five.npy", np.arange(100) // 5)
+    with pytest.raises(UserError, match=r"one row a caption: `bench data index --each-caption`"):
+        noise.import_ncr(tmp_path / "five.npy", pairs)
+
+
+def test_an_index_file_has_the_rate_it_is_said_to_have(tmp_path):
+    """Written as NCR's data.py does: a share of the captions is shuffled among themselves."""
+    n, drawn = 1000, np.random.default_rng(0)
+    index = np.arange(n) // 5
+    moved = drawn.permutation(n)[: int(0.4 * n)]
+    index[moved] = drawn.permutation(index[moved])
+    np.save(tmp_path / "0.4.npy", index)
+    pairs = pairs_of([[f"caption {i}"] for i in range(n)])
+    manifest = noise.import_ncr(tmp_path / "0.4.npy", pairs, 0.4)
+    assert (manifest.rate, manifest.kind, manifest.seed) == (0.4, "imported", -1)
+    assert 0.39 < manifest.realised_rate < 0.4
+    with pytest.raises(
+        UserError, match=r"0\.4\.npy: 39\.\d% of its captions are at another image, noise\.rates says 20\.0%"
+    ):
+        noise.import_ncr(tmp_path / "0.4.npy", pairs, 0.2)
+    np.save(tmp_path / "copy.npy", index)
+    assert noise.import_ncr(tmp_path / "copy.npy", pairs, 0.4).content_hash == manifest.content_hash
 
 
 def test_captions_are_drawn_by_seed_row_and_epoch():

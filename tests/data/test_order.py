@@ -5,9 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.data import counter
-from bench.data.order import batch_rows, epoch_order, steps_per_epoch
+from bench.data import MemoryPairs, counter
+from bench.data.order import batch_rows, block_order, epoch_order, steps_per_epoch
 from bench.errors import UserError
+
+
+def pairs_of(n):
+    keys = [f"k{i:05d}" for i in range(n)]
+    return MemoryPairs.build("toy/train", "toy", keys, [["a"]] * n, {}, {}, np.zeros((n, 1, 1, 3), np.uint8))
 
 
 @settings(deadline=None, max_examples=60)
@@ -18,7 +23,8 @@ def test_an_epoch_shows_every_row_at_most_once(n, epoch, seed, data):
     assert sorted(order.tolist()) == list(range(n))
     steps = steps_per_epoch(n, batch)
     assert steps == n // batch
-    got = [batch_rows(n, batch, epoch * steps + i, seed) for i in range(steps)]
+    pairs = pairs_of(n)
+    got = [batch_rows(pairs, batch, epoch * steps + i, seed) for i in range(steps)]
     assert {e for _, e in got} == {epoch}
     np.testing.assert_array_equal(np.concatenate([rows for rows, _ in got]), order[: steps * batch])
 
@@ -35,15 +41,43 @@ def test_order_is_pinned():
     assert epoch_order(10, 0, 0).tolist() == [6, 7, 4, 2, 8, 9, 5, 3, 1, 0]
 
 
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=200), st.integers(1, 12), st.integers(0, 3), st.integers(0, 3))
+def test_blocks_hold_whole_shards_and_every_row_once(shards, block, epoch, seed):
+    """Shards may be of any size, empty ones too, and their rows need not be neighbours."""
+    shards = np.array(shards)
+    order = block_order(shards, block, epoch, seed)
+    assert sorted(order.tolist()) == list(range(len(shards)))
+    seen = shards[order].tolist()
+    places = {shard: [i for i, one in enumerate(seen) if one == shard] for shard in set(seen)}
+    at_hand = [sum(where[0] <= i <= where[-1] for where in places.values()) for i in range(len(seen))]
+    assert max(at_hand) <= block
+
+
+def test_blocks_are_drawn_anew_and_shuffled_inside():
+    shards = np.repeat(np.arange(40), 25)
+    first, second, other = (block_order(shards, 8, epoch, seed) for epoch, seed in ((0, 0), (1, 0), (0, 1)))
+    assert (shards[first] != shards[second]).mean() > 0.8
+    assert (shards[first] != shards[other]).mean() > 0.8
+    assert len(set(shards[first[:200]].tolist())) == 8
+    assert abs(np.corrcoef(np.arange(200), shards[first[:200]])[0, 1]) < 0.25
+    assert np.abs(np.diff(shards[first[:200]])).mean() > 1
+
+
+def test_the_order_of_blocks_is_pinned():
+    shards = np.array([0, 0, 1, 1, 2, 2, 3, 3, 4, 4])
+    assert block_order(shards, 2, 0, 0).tolist() == [4, 8, 9, 5, 2, 3, 1, 0, 6, 7]
+
+
 def test_impossible_batches_are_named():
     with pytest.raises(UserError, match="batch is 11, but there are 10 training pairs"):
-        batch_rows(10, 11, 0, 0)
+        batch_rows(pairs_of(10), 11, 0, 0)
     with pytest.raises(UserError, match="batch is 0"):
-        batch_rows(10, 0, 0, 0)
+        batch_rows(pairs_of(10), 0, 0, 0)
 
 
 def test_held_order_cannot_be_overwritten():
-    rows, _ = batch_rows(10, 5, 0, 0)
+    rows, _ = batch_rows(pairs_of(10), 5, 0, 0)
     with pytest.raises(ValueError, match="read-only"):
         rows[0] = 3
 

@@ -1,0 +1,106 @@
+"""`bench data`: index shards of training pairs, compare an index with a published one, say which data is there."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench.cli.options import DataFolder, Overrides, use_data
+
+app = typer.Typer(help="Training and evaluation data on disk.", no_args_is_help=True)
+
+
+class Decode(StrEnum):
+    """How images are verified."""
+
+    full = "full"
+    header = "header"
+
+
+@app.command()
+def index(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE...",
+            help="Shards: a folder, a brace pattern such as 'cc3m/{00000..00331}.tar', a URL of either; several of "
+            "these in a fixed order; or the name of a set, whose shards lie in the data folder.",
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="The index; default: index.parquet beside the first shard."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Processes; default: one a core.", show_default=False)
+    ] = None,
+    limit: Annotated[
+        float, typer.Option("--limit", min=0, max=1, help="Share of samples that may be faulty before it is an error.")
+    ] = 0.01,
+    decode: Annotated[
+        Decode, typer.Option("--decode", help="Decode images in full, or read their headers only.")
+    ] = Decode.full,
+    each_caption: Annotated[
+        bool,
+        typer.Option("--each-caption", help="One row a caption, not one an image: for index files of NCR and DECL."),
+    ] = False,
+    data: DataFolder = None,
+) -> None:
+    """Scan shards once and write their index: what training reads them by. A stopped index goes on where it was."""
+    from bench.data.shards import indexing
+    from bench.data.shards import sources as shards
+
+    use_data(data)
+    found = shards.expand(shards.named(sources))
+    path = out or indexing.default_out(found)
+    report = indexing.build(
+        found, path, workers=workers, limit=limit, decode=decode.value, each_caption=each_caption, progress=True
+    )
+    for line in report.lines():
+        typer.echo(line)
+
+
+@app.command()
+def verify(
+    index: Annotated[str, typer.Argument(metavar="INDEX", help="An index, or the name of a set in the data folder.")],
+    manifest: Annotated[
+        Path, typer.Option("--manifest", metavar="PARQUET", help="What it should hold: another index, as published.")
+    ],
+    data: DataFolder = None,
+) -> None:
+    """Compare an index with a published one: rows missing, rows too many, other captions, other images."""
+    from bench.data.shards import named_index
+    from bench.data.shards.compare import compare
+
+    use_data(data)
+    found = compare(named_index(index), manifest)
+    for line in found.lines():
+        typer.echo(line)
+    if not found.equal:
+        raise typer.Exit(1)
+
+
+@app.command()
+def where(
+    suite: Annotated[
+        str | None,
+        typer.Argument(metavar="[SUITE]", help="A YAML file, or the name of a shipped suite.", show_default=False),
+    ] = None,
+    overrides: Overrides = None,
+    data: DataFolder = None,
+) -> None:
+    """Show which data is there, and what a suite lacks: where it was looked for, how to get it, how much disk."""
+    from bench import where as places
+
+    use_data(data)
+    if suite is None:
+        lines = places.of_catalogue()
+    else:
+        from bench.suite import load_suite
+
+        lines = places.of_suite(load_suite(suite, overrides or ()))
+    for line in lines:
+        typer.echo(line)

@@ -1,0 +1,9 @@
+"""Names of the arrays that data comes in."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Pixels = npt.NDArray[np.uint8]

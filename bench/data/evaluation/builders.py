@@ -1,0 +1,190 @@
+"""Folders as the builders of clip-benchmark read them, and a few that it has no builder for."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from bench.data import counter
+from bench.data.evaluation.index import Rows
+from bench.data.evaluation.layouts import Found
+from bench.errors import UserError
+from bench.evaluation_sets import Entry
+
+V2_IMAGES = 10_000  #: of ImageNet-V2; its builder would download the whole of it where there are fewer
+Transform = Callable[[Image.Image], Any]
+
+
+@dataclass(frozen=True)
+class Built:
+    """One split of a data set in this layout. Nothing is ever downloaded."""
+
+    found: Found
+
+    @property
+    def files(self) -> list[Path]:
+        """The folder and what lies directly in it: deeper changes go unnoticed, for the sake of a million files."""
+        return [self.found.path, *sorted(self.found.path.iterdir())]
+
+    def scan(self) -> Rows:
+        """All images with their digests: builders tell labels only together with a decoded image."""
+        parts = self._parts(_digest)
+        at = [(part, number) for part, data in enumerate(parts) for number in range(len(data))]
+        with ThreadPoolExecutor() as threads:
+            items = list(threads.map(lambda place: parts[place[0]][place[1]], at))
+        keys = tuple(f"s{number:07d}" for number in range(len(at)))
+        places = np.array(at, np.int64).reshape(-1, 2)
+        rows = Rows(
+            keys,
+            places={"part": places[:, 0], "number": places[:, 1]},
+            digests=tuple(digest for digest, _ in items),
+        )
+        if self.found.entry.classes:
+            rows = replace(rows, labels=np.array([int(label) for _, label in items], np.int64))
+        else:
+            rows = replace(rows, captions=tuple(tuple(texts) for _, texts in items))
+        return self._own_share(rows)
+
+    def image(self, place: Mapping[str, int]) -> Image.Image:
+        """RGB."""
+        found: Image.Image = self._pictures[place["part"]][place["number"]][0]
+        return found
+
+    def digest(self, place: Mapping[str, int]) -> str:
+        """sha256 of decoded pixels: builders hide the files."""
+        return _digest(self.image(place))
+
+    def lines(self, name: str) -> tuple[str, ...]:
+        """Class names; prompts are clip-benchmark's."""
+        classes = getattr(self._pictures[0], "classes", None) if name == "classnames.txt" else None
+        return tuple(classes or ())
+
+    @cached_property
+    def _pictures(self) -> Sequence[Any]:
+        return self._parts(_rgb)
+
+    def _parts(self, transform: Transform) -> list[Any]:
+        entry, split = self.found.entry, self.found.split
+        names = ("test",) if entry.train_share else (entry.splits or {}).get(split, (split,))
+        return [_build(_Wanted(entry, self.found.path, name, transform)) for name in names]
+
+    def _own_share(self, rows: Rows) -> Rows:
+        """Where there is no official split, the rows of the smallest hashes are for training, the others for tests."""
+        share = self.found.entry.train_share
+        if not share:
+            return rows
+        hashed = counter.words(counter.word(0, "evaluation split", self.found.entry.name), np.arange(len(rows)))[:, 0]
+        order = np.argsort(hashed, kind="stable")
+        count = round(share * len(rows))
+        return rows.select(np.sort(order[:count] if self.found.split == "train" else order[count:]))
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    return image.convert("RGB")
+
+
+def _digest(image: Image.Image) -> str:
+    image = _rgb(image)
+    return hashlib.sha256(repr(image.size).encode() + image.tobytes()).hexdigest()
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What a builder is asked for: items of (transformed image, label or captions)."""
+
+    entry: Entry
+    root: Path
+    split: str
+    transform: Transform
+
+
+def _build(wanted: _Wanted) -> Any:
+    """A sequence of what is wanted. UserError where the folder does not hold it."""
+    import bench.vision  # noqa: F401  before torchvision
+
+    entry = wanted.entry
+    if not wanted.root.is_dir():
+        raise UserError(f"{wanted.root}: is not there any more")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of splits that a builder does not have
+            return _OWN.get(entry.builder, _clip_benchmark)(wanted)
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:  # each builder has its own way to say that files are missing
+        reason = " ".join(str(error).split()) or type(error).__name__
+        said = f"{wanted.root}: is not {entry.title} as the builder {entry.builder!r} reads it: {reason}"
+        raise UserError(f"{said}. It needs the files of {entry.source}") from error
+
+
+def _clip_benchmark(wanted: _Wanted) -> Any:
+    from clip_benchmark.datasets.builder import build_dataset
+
+    return build_dataset(
+        wanted.entry.builder,
+        root=str(wanted.root),
+        transform=wanted.transform,
+        split=wanted.split,
+        download=False,
+        task="zeroshot_classification" if wanted.entry.classes else "zeroshot_retrieval",
+    )
+
+
+def _imagenet_v2(wanted: _Wanted) -> Any:
+    images = sum(1 for _ in wanted.root.glob("ImageNetV2-matched-frequency/**/*.jpeg"))
+    if images != V2_IMAGES:
+        said = f"{wanted.root}: has {images} images of {V2_IMAGES} of {wanted.entry.title}"
+        raise UserError(f"{said}; get them from {wanted.entry.source}")
+    data = _clip_benchmark(wanted)
+    data.fnames.sort()  # they come as the file system lists them
+    return data
+
+
+def _svhn(wanted: _Wanted) -> Any:
+    from torchvision.datasets import SVHN
+
+    return SVHN(str(wanted.root), wanted.split, transform=wanted.transform)
+
+
+def _folders(wanted: _Wanted) -> Any:
+    from torchvision.datasets import ImageFolder
+
+    data = ImageFolder(str(wanted.root), transform=wanted.transform)
+    data.classes = [name.replace("_", " ") for name in data.classes]
+    return data
+
+
+class _HierarCaps:
+    """Its CSV: id, captions from general to special with "=>" between, URL of the image."""
+
+    def __init__(self, wanted: _Wanted) -> None:
+        with (wanted.root / "hierarcaps_test.csv").open(encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file))[1:]
+        self.root, self.transform = wanted.root, wanted.transform
+        self.rows = [(url.rsplit("/", 1)[-1], captions.split("=>")) for _, captions, url in rows]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, number: int) -> tuple[Any, list[str]]:
+        name, captions = self.rows[number]
+        with Image.open(self.root / name) as image:
+            return self.transform(image), [text.strip() for text in captions]
+
+
+_OWN: Mapping[str, Callable[[_Wanted], Any]] = {
+    "imagenetv2": _imagenet_v2,
+    "svhn": _svhn,
+    "resisc45": _folders,
+    "hierarcaps": _HierarCaps,
+}

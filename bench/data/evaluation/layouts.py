@@ -1,0 +1,141 @@
+"""Where the files of a data set are looked for below the data folder, and how to get them where they are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from bench.data import place
+from bench.errors import UserError
+from bench.evaluation_sets import Entry, Split
+
+Layout: TypeAlias = Literal["webdataset", "builder", "hub"]
+_FOLDERS: dict[Split, tuple[str, ...]] = {"test": ("test",), "train": ("train",), "validation": ("validation", "val")}
+
+
+@dataclass(frozen=True)
+class Found:
+    """One split of a data set on the disk."""
+
+    entry: Entry
+    split: Split
+    layout: Layout
+    path: Path  #: the split's folder of tars, the builder's folder, or the file
+
+
+def folder() -> Path:
+    """Where evaluation data lies."""
+    return place.root() / "evaluation"
+
+
+def find(entry: Entry, split: Split) -> Found | None:
+    """The first layout that has the split: webdataset, clip-benchmark's builder, hub cache; None where none has it."""
+    for path in _webdatasets(entry, split):
+        if path.is_dir() and not _lacking(path) and any(path.glob("*.tar")):
+            return Found(entry, split, "webdataset", path)
+    if _builder_has(entry, split):
+        return Found(entry, split, "builder", folder() / entry.name)
+    for path in _cached(entry, split):
+        return Found(entry, split, "hub", path)
+    return None
+
+
+def require(entry: Entry, split: Split) -> Found:
+    """As `find`. UserError where it is not there: what, where it was looked for, how to get it, how much disk."""
+    found = find(entry, split)
+    if found is None:
+        one = missing(entry, split)
+        size = f" (about {one.bytes / 1e9:.2g} GB)" if one.bytes else ""
+        raise UserError(f"{one.what} is missing; looked in {', '.join(one.looked)}. Get it with: {one.get}{size}")
+    return found
+
+
+def missing(entry: Entry, split: Split, purpose: str = "") -> place.Missing:
+    """What to say of a split that is not there; `purpose` is what it is wanted for."""
+    said = f"{entry.title} ({entry.written(split)})" + (f", {purpose}" if purpose else "")
+    for path in _webdatasets(entry, split):
+        lacking = _lacking(path)
+        if lacking:
+            said += f": incomplete, {path} lacks {', '.join(lacking[:3])}{' ...' if len(lacking) > 3 else ''}"
+            break
+    looked = [*_webdatasets(entry, split)]
+    if _built(entry, split):
+        looked += [folder() / entry.name / need for need in _needs(entry, split)] or [folder() / entry.name]
+    if entry.hub and split == "test":
+        looked.append(_cache(entry))
+    return place.Missing(said, tuple(map(str, looked)), _command(entry, split), entry.bytes(split) or None)
+
+
+def shards(path: Path) -> list[Path]:
+    """The tars of a split's folder by number: as many as nshards.txt counts, or all."""
+    count = _counted(path)
+    if count is not None:
+        return [path / f"{number}.tar" for number in range(count)]
+    return sorted(path.glob("*.tar"), key=lambda tar: (len(tar.stem), tar.stem))
+
+
+def _webdatasets(entry: Entry, split: Split) -> list[Path]:
+    stems = dict.fromkeys((entry.webdataset or entry.name, entry.name))
+    return [
+        folder() / f"wds_{stem}{tail}" / name for stem in stems for tail in ("", "_test") for name in _FOLDERS[split]
+    ]
+
+
+def _counted(path: Path) -> int | None:
+    """What nshards.txt says; None where there is none."""
+    file = path / "nshards.txt"
+    if not file.is_file():
+        return None
+    try:
+        return int(file.read_text())
+    except ValueError as error:
+        raise UserError(f"{file}: should hold the number of shards") from error
+
+
+def _lacking(path: Path) -> list[str]:
+    """Shards that nshards.txt counts and that are not there."""
+    tars = (path / f"{number}.tar" for number in range(_counted(path) or 0))
+    return [tar.name for tar in tars if not tar.is_file()]
+
+
+def _built(entry: Entry, split: Split) -> bool:
+    """Whether the builder knows the split."""
+    return bool(entry.builder) and (split == "test" or bool(entry.count(split)))
+
+
+def _needs(entry: Entry, split: Split) -> tuple[str, ...]:
+    return (entry.needs or {}).get(split, ())
+
+
+def _builder_has(entry: Entry, split: Split) -> bool:
+    home = folder() / entry.name
+    if not _built(entry, split) or not home.is_dir() or not any(home.iterdir()):
+        return False
+    return all((home / need).exists() for need in _needs(entry, split))
+
+
+def _cache(entry: Entry) -> Path:
+    return folder() / "hf_cache" / f"nlphuji___{entry.hub}"
+
+
+def _cached(entry: Entry, split: Split) -> Iterator[Path]:
+    """What DataComp's script leaves of sets that the hub keeps in another format."""
+    if entry.hub and split == "test":
+        yield from sorted(_cache(entry).rglob("*-test.arrow"))
+
+
+def _command(entry: Entry, split: Split) -> str:
+    ways = []
+    if entry.publisher:
+        name = f"wds_{entry.webdataset or entry.name}" + ("_test" if entry.publisher == "djghosh" else "")
+        some = f"--include '{split}/*' --include '*.txt'"
+        to = folder() / name
+        ways.append(f"hf download {entry.publisher}/{name} --repo-type dataset {some} --local-dir {to}")
+    if _built(entry, split):
+        ways.append(f"put there the files of {entry.source}: {folder() / entry.name}")
+    if entry.hub and split == "test":
+        script = "download_evalsets.py of github.com/mlfoundations/datacomp"
+        ways.append(f"python download_evalsets.py {folder()} ({script})")
+    return "; or ".join(ways)

@@ -1,0 +1,157 @@
+"""One split of an evaluation data set as pairs: decoded when it is asked for, never held."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from bench.data import photo
+from bench.data.arrays import Ints, Pixels
+from bench.data.evaluation import index, words
+from bench.data.evaluation.hub import HubCache, Puzzle
+from bench.data.evaluation.index import Rows
+from bench.data.evaluation.layouts import Found
+from bench.data.evaluation.webdataset import WebDataset
+from bench.data.order import epoch_order
+from bench.errors import UserError
+
+Resize: TypeAlias = Literal["crop", "squash"]
+CLASS = "class"  #: the label that is classified
+
+
+class Source(Protocol):
+    """A layout: what is in a split, and its images."""
+
+    @property
+    def found(self) -> Found: ...
+
+    @property
+    def files(self) -> list[Path]:
+        """Whose names, sizes and times tell whether an index is still true."""
+
+    def scan(self) -> Rows:
+        """All rows in byte order of their keys. UserError for what cannot be read."""
+
+    def image(self, place: Mapping[str, int]) -> Image.Image:
+        """RGB, by the `places` of a row."""
+
+    def digest(self, place: Mapping[str, int]) -> str:
+        """sha256 of an image."""
+
+    def lines(self, name: str) -> Sequence[str]:
+        """Of a text file that comes with the data set; empty where there is none."""
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationPairs:
+    """Conforms to `bench.data.Pairs`. Captions of a row of classes are the name of its class."""
+
+    name: str  #: "pets", "pets/train"
+    description: str
+    source: Source
+    rows: Rows
+    classes: Mapping[str, tuple[str, ...]]
+    templates: tuple[str, ...]  #: prompts with "{}" for the class name; () where there are no classes
+    size: int  #: pixels a side
+    resize: Resize
+
+    @classmethod
+    def read(cls, source: Source, size: int, resize: Resize) -> EvaluationPairs:
+        """What a layout holds. UserError where its class names do not fit its labels."""
+        found, rows = source.found, index.indexed(source.found, source.files, source.scan)
+        entry = found.entry
+        names, templates = _words(source, rows) if entry.classes else ((), ())
+        classes = {CLASS: names} if names else {}
+        for group, values in rows.groups.items():
+            classes[group] = tuple(f"{group} {value}" for value in range(int(values.max(initial=-1)) + 1))
+        own = f"; {entry.train_share:.0%} of the images, by hash, are for training"
+        said = entry.description + (own if found.layout == "builder" and entry.train_share else "")
+        return cls(entry.written(found.split), said, source, rows, classes, templates, size, resize)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.rows.keys
+
+    @property
+    def labels(self) -> Mapping[str, Ints]:
+        return {**({} if self.rows.labels is None else {CLASS: self.rows.labels}), **self.rows.groups}
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def captions(self, row: int) -> tuple[str, ...]:
+        if self.rows.labels is None:
+            return self.rows.captions[row]
+        return (self.classes[CLASS][self.rows.labels[row]],)
+
+    def images(self, rows: npt.NDArray[np.integer[Any]]) -> Pixels:
+        pictures = [photo.evaluation(self._image(row), self.size, self.resize) for row in rows.tolist()]
+        return np.stack(pictures) if pictures else np.empty((0, self.size, self.size, 3), np.uint8)
+
+    def sampled(self, rows: Ints, epoch: int, seed: int, view: int, recipe: str) -> Pixels:
+        return np.stack(
+            [photo.sampled(self._image(row), row, epoch, seed, view, recipe, self.size) for row in rows.tolist()]
+        )
+
+    def order(self, epoch: int, seed: int) -> Ints:
+        return epoch_order(len(self), epoch, seed)
+
+    @property
+    def puzzles(self) -> tuple[Puzzle, ...]:
+        """The cues of a data set of associations; () of any other."""
+        return self.source.puzzles(self.rows) if isinstance(self.source, HubCache) else ()
+
+    @cached_property
+    def content_hash(self) -> str:
+        """sha256 over keys, captions, labels, digests of the images, and how these are brought to their size."""
+        digest = hashlib.sha256(repr((self.size, self.resize, self.templates)).encode())
+        labels = {name: values.tolist() for name, values in self.labels.items()}
+        for row, (key, image) in enumerate(zip(self.keys, self._digests(), strict=True)):
+            own = [labels[name][row] for name in sorted(labels)]
+            digest.update(repr((key, self.captions(row), own, image)).encode())
+        return digest.hexdigest()
+
+    def _digests(self) -> Sequence[str]:
+        if self.rows.digests or not len(self):
+            return self.rows.digests
+        with ThreadPoolExecutor() as threads:
+            found = list(threads.map(lambda row: self.source.digest(self._place(row)), range(len(self))))
+        index.with_digests(self.source.found, self.source.files, self.rows, found)
+        return found
+
+    def _image(self, row: int) -> Image.Image:
+        return self.source.image(self._place(row))
+
+    def _place(self, row: int) -> dict[str, int]:
+        return {name: int(values[row]) for name, values in self.rows.places.items()}
+
+
+def source_of(found: Found) -> Source:
+    """The reader of a layout."""
+    if found.layout == "builder":
+        from bench.data.evaluation.builders import Built
+
+        return Built(found)
+    return WebDataset(found) if found.layout == "webdataset" else HubCache(found)
+
+
+def _words(source: Source, rows: Rows) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Class names and prompts: the folder's own, or clip-benchmark's."""
+    entry, path = source.found.entry, source.found.path
+    names = tuple(source.lines("classnames.txt")) or words.class_names(entry)
+    assert rows.labels is not None
+    most = int(rows.labels.max(initial=-1)) + 1
+    if most > len(names) or rows.labels.min(initial=0) < 0:
+        said = f"labels go to {most - 1}, but there are {len(names)} class names"
+        raise UserError(f"{path}: {said}; {path.parent / 'classnames.txt'} should have one a line")
+    own = tuple(source.lines("zeroshot_classification_templates.txt"))
+    return names, words.braces(own) if own else words.templates(entry)

@@ -1,0 +1,29 @@
+"""Where data that does not come with the package lies: one folder, given by `--data DIR` or $BENCH_DATA."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+VARIABLE = "BENCH_DATA"
+
+
+def root() -> Path:
+    """The data folder: $BENCH_DATA, or `data` in the working directory. It need not exist."""
+    return Path(os.environ.get(VARIABLE) or "data")
+
+
+def use(folder: Path) -> None:
+    """Make `folder` the data folder of this process and of those it starts."""
+    os.environ[VARIABLE] = str(folder.resolve())
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Something a suite needs that is not there."""
+
+    what: str  #: "cc3m, training pairs"; "imagenet-a, shift"
+    looked: tuple[str, ...]  #: where it was looked for
+    get: str  #: the command or the place that gets it
+    bytes: int | None  #: disk that it takes; None where that is not known

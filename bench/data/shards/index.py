@@ -1,0 +1,152 @@
+"""The index file: one Parquet row a pair in key order, and in its metadata what the whole is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.data.arrays import Ints
+from bench.data.strings import Strings
+from bench.errors import UserError
+
+VERSION = 1
+NAME = "index.parquet"
+FIELDS: dict[str, Any] = {
+    "key": pa.large_string(),
+    "offset": pa.int64(),  #: of the image file in the shard, in bytes
+    "size": pa.int64(),
+    "captions": pa.list_(pa.large_string()),
+    "digest": pa.binary(16),  #: of the image file's bytes
+    "hash": pa.binary(16),  #: of key, captions and digest
+}
+SCHEMA = pa.schema(FIELDS)
+INDEX_SCHEMA = pa.schema([("row", pa.int64()), *FIELDS.items(), ("shard", pa.int32())])
+
+Hashes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A shard as it was when it was indexed."""
+
+    name: str
+    path: str  #: relative to the index's folder where it lies below it; else a whole path or a URL
+    bytes: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class About:
+    """An index's metadata."""
+
+    version: int
+    rows: int
+    content_hash: str  #: of all rows; see `content_hash`
+    ids: str  #: sha256 of the keys in order, a newline after each
+    decode: str  #: "full" or "header": how images were verified
+    each_caption: bool  #: a row a caption in place of one an image
+    faults: Mapping[str, int]  #: reason -> samples left out
+    shards: tuple[Entry, ...]
+
+    def to_json(self) -> str:
+        """For the Parquet schema's metadata."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> About:
+        """What `to_json` wrote. ValueError, TypeError or KeyError otherwise."""
+        fields = json.loads(text)
+        return cls(**{**fields, "shards": tuple(Entry(**one) for one in fields["shards"])})
+
+
+@dataclass(frozen=True)
+class Index:
+    """An index that was read. Columns have one entry a row."""
+
+    path: Path
+    about: About
+    table: Any  #: pyarrow Table
+
+    @classmethod
+    def read(cls, path: Path, columns: tuple[str, ...] = (*FIELDS, "shard")) -> Index:
+        """UserError where the file is no index, or of a version that this code does not know."""
+        about = read_about(path)
+        try:
+            return cls(path, about, pq.read_table(path, columns=list(columns)))
+        except (OSError, pa.ArrowInvalid) as error:
+            raise UserError(f"{path}: cannot be read ({error}); run `bench data index` again") from error
+
+    @property
+    def keys(self) -> Strings:
+        """In byte order."""
+        return Strings(self.table["key"])
+
+    @property
+    def captions(self) -> Any:
+        """pyarrow Array of lists of strings, in one piece."""
+        return self.table["captions"].combine_chunks()
+
+    def ints(self, column: str) -> Ints:
+        """int64 [n]: "offset", "size" or "shard"."""
+        values: Ints = self.table[column].to_numpy().astype(np.int64, copy=False)
+        return values
+
+    def hashes(self, column: str) -> Hashes:
+        """uint8 [n, 16]: "digest" or "hash"."""
+        return fixed(self.table[column])
+
+
+def read_about(path: Path) -> About:
+    """The metadata alone. UserError where the file is no index, or of a version that this code does not know."""
+    try:
+        about = About.from_json((pq.read_schema(path).metadata or {})[b"index"])
+    except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path}: not an index of shards ({error}); `bench data index` writes them") from error
+    if about.version != VERSION:
+        raise UserError(f"{path}: is of version {about.version}, this is {VERSION}; run `bench data index` again")
+    return about
+
+
+def fixed(column: Any) -> Hashes:
+    """uint8 [n, 16] of a pyarrow ChunkedArray of 16 bytes each."""
+    parts = [np.frombuffer(c.buffers()[1], np.uint8, 16 * len(c), 16 * c.offset) for c in column.chunks if len(c)]
+    joined: Hashes = np.concatenate(parts) if parts else np.empty(0, np.uint8)
+    return joined.reshape(-1, 16)
+
+
+def groups(shard: Ints) -> Ints:
+    """[n] shard numbers -> the same numbered by their lowest row, whatever the shards were called."""
+    _, first, inverse = np.unique(shard, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[inverse]
+
+
+def content_hash(hashes: Hashes, shard: Ints) -> str:
+    """sha256 over what training sees of rows: keys, captions, image files, and which of them share a shard.
+
+    The last because the order of training follows from it. Names, sizes and bytes of shards are not in it.
+    hashes: uint8 [n, 16], the rows' own; shard: int64 [n].
+    """
+    digest = hashlib.sha256(f"shards {len(hashes)}".encode())
+    digest.update(np.ascontiguousarray(hashes).data)
+    digest.update(groups(shard).astype("<i4").data)
+    return digest.hexdigest()
+
+
+def ids_hash(keys: Strings) -> str:
+    """sha256 of the keys in order, a newline after each."""
+    digest = hashlib.sha256()
+    for piece in keys.joined("\n"):
+        digest.update(piece)
+    digest.update(b"\n" if len(keys) else b"")
+    return digest.hexdigest()

@@ -1,0 +1,134 @@
+"""Make an index: scan every shard once in several processes, keep what is done, put it together."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+
+from bench.data.shards import assemble
+from bench.data.shards.assemble import Report
+from bench.data.shards.index import NAME
+from bench.data.shards.part import Job, job_of, make_part
+from bench.data.shards.sources import Shard, remote
+from bench.errors import UserError
+from bench.progress import PATIENCE, duration
+
+
+def default_out(shards: Sequence[Shard]) -> Path:
+    """index.parquet beside the first shard. UserError where that is remote."""
+    if remote(shards[0].path):
+        where = "suites look for index.parquet in the data folder's folder of that name"
+        raise UserError(f"--out: say where the index of {shards[0].path} goes; {where}")
+    return Path(shards[0].path).parent / NAME
+
+
+def build(
+    shards: Sequence[Shard],
+    out: Path,
+    *,
+    workers: int | None = None,
+    limit: float = 0.01,
+    decode: str = "full",
+    each_caption: bool = False,
+    progress: bool = False,
+) -> Report:
+    """Index `shards` into the Parquet file `out`, and list what it leaves out in a CSV beside it.
+
+    What is scanned is kept in a folder beside `out` until the index is written, so that a stopped index goes on.
+    UserError where more than the share `limit` of samples is faulty (no index is written then), where no row is left,
+    or where another process writes the same index.
+    """
+    began = time.monotonic()
+    work = out.with_name(f"{out.name}.work")
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out}: cannot be written: {error.strerror}") from error
+    with _alone(work):
+        jobs = [job_of(i, shard, work, decode, each_caption) for i, shard in enumerate(shards)]
+        todo = [job for job in jobs if not job.part.exists()]
+        _scan(todo, len(jobs), workers or len(os.sched_getaffinity(0)), _Lines(progress))
+        report = assemble.write(jobs, out, limit, decode, each_caption)
+    shutil.rmtree(work)
+    return report.timed(time.monotonic() - began)
+
+
+def _scan(jobs: Sequence[Job], total: int, workers: int, lines: _Lines) -> None:
+    lines.start(total - len(jobs), total)
+    if workers == 1 or len(jobs) < 2:
+        for job in jobs:
+            lines.done(make_part(job))
+        return
+    pool = ProcessPoolExecutor(
+        min(workers, len(jobs)), get_context("spawn"), initializer=_end_with, initargs=(os.getpid(),)
+    )
+    with pool:
+        try:
+            for future in as_completed([pool.submit(make_part, job) for job in jobs]):
+                lines.done(future.result())
+        except BrokenProcessPool as error:
+            raise UserError(
+                "a worker died, perhaps for want of memory; the same command with fewer --workers goes on"
+            ) from error
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _end_with(parent: int) -> None:
+    """A worker whose parent was killed would wait for work for ever."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@contextmanager
+def _alone(work: Path) -> Iterator[None]:
+    with open(work / "lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"{work}: another process makes this index; wait for it") from None
+        yield
+
+
+class _Lines:
+    """Progress on stderr, a line every few seconds."""
+
+    def __init__(self, shown: bool) -> None:
+        self._shown = shown
+        self._began = self._spoken = time.monotonic()
+        self._total = self._before = self._done = self._rows = 0
+
+    def start(self, before: int, total: int) -> None:
+        """`before` of `total` shards were scanned by an earlier command."""
+        self._total, self._before = total, before
+        if before:
+            self._say(f"{before} of {total} shards were scanned before")
+
+    def done(self, rows: int) -> None:
+        """One more shard, with so many rows."""
+        self._done, self._rows = self._done + 1, self._rows + rows
+        now, ready = time.monotonic(), self._before + self._done
+        if now - self._spoken >= PATIENCE or ready == self._total:
+            self._spoken, spent = now, max(now - self._began, 1e-9)
+            left = duration(spent / self._done * (self._total - ready))
+            rate = f"{self._rows / spent:,.0f} rows/s"
+            self._say(f"{ready} of {self._total} shards, {self._rows:,} rows, {rate}, {left} left")
+
+    def _say(self, text: str) -> None:
+        if self._shown:
+            print(text, file=sys.stderr, flush=True)

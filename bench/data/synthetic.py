@@ -1,0 +1,94 @@
+"""Pairs that mean nothing, as many as asked for: to count and time steps where the real data is not at hand."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.data.arrays import Ints, Pixels
+from bench.data.order import epoch_order
+from bench.errors import UserError
+
+SCHEME = "synthetic:"  #: before a number of pairs, in place of shards
+_PICTURES = 64  #: different ones; the rest repeat them
+
+
+class _Keys(Sequence[str]):
+    """Row numbers as text, made when asked for."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __len__(self) -> int:
+        return self.n
+
+    @overload
+    def __getitem__(self, row: int) -> str: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[str]: ...
+    def __getitem__(self, row: int | slice) -> str | list[str]:
+        if isinstance(row, slice):
+            return [self[one] for one in range(*row.indices(self.n))]
+        return f"{range(self.n)[row]:010d}"
+
+
+@dataclass(frozen=True, eq=False)
+class SyntheticPairs:
+    """`n` pairs of noise and numbered captions, `size` px a side."""
+
+    name: str
+    n: int
+    size: int
+    description: str = "Noise and numbered captions: for counting and timing only."
+
+    @property
+    def keys(self) -> Sequence[str]:
+        return _Keys(self.n)
+
+    @property
+    def labels(self) -> Mapping[str, Ints]:
+        return {}
+
+    @property
+    def classes(self) -> Mapping[str, tuple[str, ...]]:
+        return {}
+
+    def __len__(self) -> int:
+        return self.n
+
+    def captions(self, row: int) -> tuple[str, ...]:
+        return (f"a picture of something that has the number {row}",)
+
+    def images(self, rows: npt.NDArray[np.integer[Any]]) -> Pixels:
+        picked: Pixels = self._pictures[rows % _PICTURES]
+        return picked
+
+    def sampled(self, rows: Ints, epoch: int, seed: int, view: int, recipe: str) -> Pixels:
+        return self.images(rows)
+
+    def order(self, epoch: int, seed: int) -> Ints:
+        return epoch_order(self.n, epoch, seed)
+
+    @cached_property
+    def _pictures(self) -> Pixels:
+        draws = np.random.default_rng(0).integers(0, 256, (_PICTURES, self.size, self.size, 3), np.uint8)
+        draws.flags.writeable = False
+        return draws
+
+    @property
+    def content_hash(self) -> str:
+        return hashlib.sha256(f"{SCHEME}{self.n}:{self.size}".encode()).hexdigest()
+
+
+def load(name: str, shards: str, size: int) -> SyntheticPairs:
+    """The pairs of "synthetic:N". UserError where N is no number of at least two."""
+    number = shards.removeprefix(SCHEME)
+    if not number.isdecimal() or int(number) < 2:
+        raise UserError(f"data.shards: {shards!r} should be {SCHEME}N with the number of pairs, at least 2")
+    return SyntheticPairs(name, int(number), size)

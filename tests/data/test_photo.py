@@ -1,0 +1,205 @@
+"""Photographs: decoded and cropped as open_clip does, and drawn by (seed, row, epoch, view) alone."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sklearn.datasets
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from open_clip.transform import image_transform
+from PIL import Image
+from torchvision.transforms import AutoAugment, RandomResizedCrop
+
+from bench.data import photo, recolour
+from bench.errors import UserError
+
+PHOTOGRAPHS = sorted((Path(sklearn.datasets.__file__).parent / "images").glob("*.jpg"))
+SHAPES = [(640, 427), (400, 300), (300, 400), (97, 211), (31, 40), (224, 224), (1200, 90)]
+keys = st.tuples(*[st.integers(0, 2**31 - 1), st.integers(0, 10**7), st.integers(0, 100), st.integers(0, 2)])
+
+
+def picture(shape: tuple[int, int] = (160, 120), which: int = 0) -> Image.Image:
+    return photo.decode(PHOTOGRAPHS[which].read_bytes()).resize(shape, Image.Resampling.BICUBIC)
+
+
+def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def drawn(seed: int, row: int, epoch: int, view: int, recipe: str, size: int = 32) -> photo.Pixels:
+    return photo.sampled(picture(), row, epoch, seed, view, recipe, size)
+
+
+@pytest.mark.parametrize("resize", ["crop", "squash"])
+@pytest.mark.parametrize("size", [32, 224])
+def test_evaluation_is_open_clips_to_the_last_bit(resize: str, size: int) -> None:
+    mode = {"crop": "shortest", "squash": "squash"}[resize]
+    theirs = image_transform(size, False, mean=(0, 0, 0), std=(1, 1, 1), resize_mode=mode)
+    for which, shape in enumerate(SHAPES):
+        image = picture(shape, which % 2)
+        expected = (theirs(image) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+        np.testing.assert_array_equal(photo.evaluation(image, size, resize), expected)
+
+
+def test_a_thread_of_pixels_needs_no_gigabytes() -> None:
+    strip = picture((60_000, 1))
+    middle = strip.crop((30_000 - 32, 0, 30_000 + 32, 1))
+    np.testing.assert_array_equal(photo.evaluation(strip, 64), photo.evaluation(middle, 64))
+
+
+KINDS = "JPEG/L JPEG/CMYK PNG/L PNG/P PNG/RGBA PNG/LA PNG/1 PNG/I;16 WEBP/RGB WEBP/RGBA"
+
+
+@pytest.mark.parametrize(("kind", "mode"), [kind.split("/") for kind in KINDS.split()])
+def test_every_kind_becomes_rgb(kind: str, mode: str) -> None:
+    plain = picture()
+    grey = mode in ("L", "LA", "1", "I;16")
+    if mode == "I;16":
+        image = Image.fromarray(np.asarray(plain.convert("L")).astype(np.uint16) * 257)
+    else:
+        image = plain.convert(mode)
+    data = encoded(image, kind, lossless=True) if kind == "WEBP" else encoded(image, kind, quality=95)
+    found = photo.decode(data)
+    assert (found.mode, found.size) == ("RGB", plain.size)
+    off = np.abs(np.asarray(found).astype(int) - np.asarray(plain.convert("L" if grey else "RGB").convert("RGB")))
+    assert off.mean() < {"P": 25, "1": 130}.get(mode, 3)
+
+
+def test_alpha_is_dropped_and_not_blended() -> None:
+    image = picture()
+    image.putalpha(Image.linear_gradient("L").resize(image.size))
+    np.testing.assert_array_equal(np.asarray(photo.decode(encoded(image, "PNG"))), np.asarray(image)[..., :3])
+    palette = Image.new("P", (2, 1))
+    palette.putpalette([200, 10, 10, 10, 200, 10])
+    palette.putdata([0, 1])
+    data = encoded(palette, "PNG", transparency=bytes([0, 128]))
+    assert np.asarray(photo.decode(data)).tolist() == [[[200, 10, 10], [10, 200, 10]]]
+
+
+def test_orientation_is_ignored_as_by_webdataset() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    assert photo.decode(encoded(picture(), "JPEG", exif=exif)).size == picture().size
+
+
+def test_what_is_no_whole_image_is_named() -> None:
+    whole = encoded(picture(), "JPEG")
+    bitmap, broken = encoded(picture(), "BMP"), bytearray(encoded(picture(), "PNG"))
+    broken[60:400] = bytes(340)
+    for data in (b"", b"<html>not found</html>", whole[: len(whole) // 2], bitmap, bytes(broken)):
+        with pytest.raises(photo.Undecodable, match=r"^\w+: \w+"):
+            photo.decode(data)
+    with pytest.raises(photo.Undecodable, match="DecompressionBomb"):
+        photo.decode(encoded(Image.new("1", (10_000, 9_000)), "PNG"))
+
+
+@settings(max_examples=20, deadline=None)
+@given(keys, keys, st.sampled_from(sorted(photo.RECIPES)))
+def test_pixels_follow_from_the_key_alone(key: tuple[int, ...], other: tuple[int, ...], recipe: str) -> None:
+    before = torch.random.get_rng_state()
+    first = drawn(*key, recipe)
+    drawn(*other, recipe)
+    torch.rand(3)
+    np.testing.assert_array_equal(drawn(*key, recipe), first)
+    torch.random.set_rng_state(before)
+    drawn(*other, recipe)
+    assert torch.equal(torch.random.get_rng_state(), before), "torch's own generator was drawn from"
+
+
+@pytest.mark.parametrize("recipe", sorted(photo.RECIPES.keys() - {"none"}))
+@pytest.mark.parametrize("part", range(4))
+def test_every_part_of_the_key_counts(recipe: str, part: int) -> None:
+    """On most rows; AutoAugment leaves some pictures as they are."""
+    different = 0
+    for row in range(20):
+        key = [7, row, 3, 1]
+        one = drawn(*key, recipe)
+        key[part] += 100
+        different += not np.array_equal(drawn(*key, recipe), one)
+    assert different > 12
+
+
+def test_the_crop_is_torchvisions_in_law() -> None:
+    """Area, ratio and place of 3,000 boxes of either kind have the same quartiles; no box fits a strip of 60 to 1."""
+    crop = RandomResizedCrop(224, scale=(0.5, 1.0))
+    image = Image.new("RGB", (400, 300))
+    tops_lefts_sizes = [crop.get_params(image, crop.scale, crop.ratio) for _ in range(3000)]
+    theirs = np.array([(left, top, left + w, top + h) for top, left, h, w in tops_lefts_sizes])
+    draws = np.random.default_rng(0).random((3000, 22)).tolist()
+    ours = np.array([photo._crop_box(image.size, (0.5, 1.0), one) for one in draws])
+    for of in (
+        lambda b: (b[:, 2] - b[:, 0]) * (b[:, 3] - b[:, 1]) / 120_000,
+        lambda b: b[:, 0] / 400,
+        lambda b: b[:, 3] / 300,
+    ):
+        np.testing.assert_allclose(
+            np.quantile(of(ours), [0.25, 0.5, 0.75]), np.quantile(of(theirs), [0.25, 0.5, 0.75]), atol=0.03
+        )
+    strip = Image.new("RGB", (6000, 100))
+    top, left, h, w = crop.get_params(strip, crop.scale, crop.ratio)
+    assert photo._crop_box(strip.size, (0.5, 1.0), draws[0]) == (left, top, left + w, top + h)
+
+
+def test_recipes_are_what_their_papers_say() -> None:
+    image = picture((300, 200))
+    plain = photo.evaluation(image, 64)
+    np.testing.assert_array_equal(photo.sampled(image, 5, 0, 0, 0, "none", 64), plain)
+    np.testing.assert_array_equal(photo.sampled(image, 5, 0, 0, 1, "none", 64), plain)
+    np.testing.assert_array_equal(photo.sampled(image, 5, 0, 0, 0, "cyclip", 64), plain)
+    grey = [(np.ptp(photo.sampled(image, row, 0, 0, 0, "prolip", 16), axis=2) == 0).all() for row in range(200)]
+    assert 20 <= sum(grey) <= 60
+    left = Image.fromarray(np.repeat(np.arange(256, dtype=np.uint8)[None, :, None], 3, 2).repeat(256, 0))
+    rising = [
+        np.diff(photo.sampled(left, row, 0, 0, 0, "ncu", 16)[8, :, 0].astype(int)).mean() > 0 for row in range(40)
+    ]
+    assert all(rising), "NCU's recipe has no flip"
+    rising = [
+        np.diff(photo.sampled(left, row, 0, 0, 0, "nuclr", 16)[8, :, 0].astype(int)).mean() > 0 for row in range(200)
+    ]
+    assert 60 <= sum(rising) <= 140
+
+
+def test_auto_augment_is_torchvisions() -> None:
+    draws = [0.25, 0.75]
+    changed = recolour.auto_augment(picture(), draws)
+    torch.manual_seed((2**22 << 24) | 3 * 2**22)
+    np.testing.assert_array_equal(np.asarray(changed), np.asarray(AutoAugment()(picture())))
+
+
+def test_rand_augment_does_each_operation_at_its_level() -> None:
+    image = picture()
+    count = len(recolour._OPERATIONS)
+    results = []
+    for which in range(count):
+        draws = [(which + 0.5) / count, 0.0, 0.9, 0.0, 0.9, 0.0]  # the second one is not done
+        results.append(np.asarray(recolour.rand_augment(image, draws)))
+    np.testing.assert_array_equal(results[0], np.asarray(image))
+    assert len({one.tobytes() for one in results}) == count
+    np.testing.assert_array_equal(results[7][:, :-7], np.asarray(image)[:, 7:])
+    assert (results[7][:, -7:] == 128).all()
+    np.testing.assert_array_equal(results[8][:-7], np.asarray(image)[7:])
+    assert np.asarray(recolour.rand_augment(image, [0.75, 0.9] * 3)).tobytes() == image.tobytes()
+
+
+def test_the_jitter_is_torchvisions() -> None:
+    from torchvision.transforms import functional
+
+    image, draws = picture(), [0.5, 0.9, 0.2, 0.7, 0.95, 0.4, 0.3, 0.2, 0.1, 0.5]
+    found = recolour.jitter_or_grey(image, draws)
+    expected = functional.adjust_hue(image, 0.08 * 0.9)
+    expected = functional.adjust_saturation(expected, 1 + 0.32 * 0.4)
+    expected = functional.adjust_contrast(expected, 1 - 0.32 * 0.6)
+    expected = functional.adjust_brightness(expected, 1 + 0.32 * 0.8)
+    np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
+
+
+def test_another_kinds_recipe_is_named() -> None:
+    with pytest.raises(UserError, match=r"'emoji', which is no recipe of photographs.*cyclip, ncu, none"):
+        drawn(0, 0, 0, 0, "emoji")

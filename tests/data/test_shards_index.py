@@ -1,0 +1,319 @@
+"""The index of shards: what it holds, what it leaves out and says so, how it goes on after a kill."""
+
+import csv
+import hashlib
+import io
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import bench
+from bench.data.shards.index import Index
+from bench.data.shards.indexing import build
+from bench.data.shards.sources import expand
+from bench.data.shards.tar import Broken, members
+from bench.errors import UserError
+
+
+def made(folder, limit=1.0, **options):
+    return build(expand([str(folder)]), folder / "index.parquet", limit=limit, workers=1, **options)
+
+
+def reasons(report) -> dict[str, str]:
+    """Key -> reason of what was left out."""
+    with open(report.faults, newline="") as file:
+        return {line["key"]: line["reason"] for line in csv.DictReader(file)}
+
+
+def test_rows_are_what_the_tars_hold(tmp_path, tars):
+    report = made(tars.write_set(tmp_path, shards=3, rows=5))
+    index = Index.read(report.out)
+    assert list(index.keys) == [f"{shard:05d}{i:04d}" for shard in range(3) for i in range(5)]
+    assert index.captions.to_pylist() == [[f"caption of {key}"] for key in index.keys]
+    assert index.ints("shard").tolist() == [0] * 5 + [1] * 5 + [2] * 5
+    data = (tmp_path / "00001.tar").read_bytes()
+    start, size = int(index.ints("offset")[7]), int(index.ints("size")[7])
+    assert data[start : start + size] == tars.encoded(12 - 5)
+    assert report.about.ids == hashlib.sha256("".join(f"{key}\n" for key in index.keys).encode()).hexdigest()
+    assert [(e.name, e.path, e.rows) for e in report.about.shards] == [
+        (f"0000{i}.tar", f"0000{i}.tar", 5) for i in range(3)
+    ]
+    assert report.about.shards[1].bytes == len(data)
+    assert reasons(report) == {}
+    assert not list(tmp_path.glob("*.work"))
+
+
+@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_members_are_those_of_tarfile(tmp_path, tars, form):
+    names = ["a.jpg", "folder/b.txt", "x" * 60 + "/" + "y" * 80 + ".jpg", "é.txt"]
+    if form != tarfile.USTAR_FORMAT:
+        names.append("z" * 200 + ".json")
+    path = tars.write(tmp_path / "t.tar", [(name, bytes(37 * i)) for i, name in enumerate(names)], form)
+    with tarfile.open(path) as tar, open(path, "rb") as file:
+        expected = [(m.name, "file", m.offset_data, m.size) for m in tar]
+        found = [(m.name.decode(), m.kind, m.offset, m.size) for m in members(file, path.stat().st_size)]
+    assert found == expected
+    assert [name for name, *_ in found] == names
+
+
+def test_members_that_gnu_tar_writes(tmp_path):
+    """Folders with ./ before every name, as `tar cf x.tar .` gives them."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("text")
+    (tmp_path / "in" / ("l" * 120 + ".txt")).write_text("long")
+    subprocess.run(["tar", "cf", tmp_path / "t.tar", "-C", tmp_path / "in", "."], check=True)
+    with open(tmp_path / "t.tar", "rb") as file:
+        found = sorted(m.name for m in members(file, (tmp_path / "t.tar").stat().st_size))
+    assert found == [b"./a.txt", b"./" + b"l" * 120 + b".txt"]
+
+
+@pytest.mark.parametrize("keep", [100, 512 * 3 + 5, 512 * 7])
+def test_a_cut_tar_is_broken(tmp_path, tars, keep):
+    path = tars.write(tmp_path / "t.tar", [("a.jpg", bytes(700)), ("b.jpg", bytes(700)), ("c.jpg", bytes(700))])
+    path.write_bytes(path.read_bytes()[:keep])
+    with open(path, "rb") as file, pytest.raises(Broken):
+        list(members(file, keep))
+
+
+def grey(width: int, height: int) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("L", (width, height)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def faulty(tars) -> list[tuple[str, bytes]]:
+    """One sample of each fault, with its key for its reason."""
+    image, gif = tars.encoded(1), tars.encoded(1, "GIF")
+    latin = "naïve".encode("latin-1")
+    samples = {
+        "cut image": [("jpg", tars.encoded(1, size=100)[:-2000])],
+        "zero-byte image": [("jpg", b"")],
+        "text as image": [("jpg", b"<html>404</html>")],
+        "a gif called jpg": [("jpg", gif)],
+        "a bomb": [("png", grey(10_000, 9_000))],
+        "wrong extension": [("gif", gif)],
+        "two images": [("jpg", image), ("png", tars.encoded(1, "PNG"))],
+    }
+    captions = {"empty": b" \n", "latin": latin}
+    found = [(f"{key}.{suffix}", data) for key, all in samples.items() for suffix, data in [*all, ("txt", b"text")]]
+    found += [
+        (f"{key}.{suffix}", data) for key, text in captions.items() for suffix, data in (("jpg", image), ("txt", text))
+    ]
+    found += [("silent.jpg", image), ("json.jpg", image), ("json.json", b'{"captions": "one"}')]
+    found += [("../up.jpg", image), ("../up.txt", b"text"), ("/etc/root.jpg", image), ("/etc/root.txt", b"text")]
+    return found
+
+
+REASONS = {
+    "cut image": "undecodable image",
+    "zero-byte image": "undecodable image",
+    "text as image": "undecodable image",
+    "a gif called jpg": "undecodable image",
+    "a bomb": "too many pixels",
+    "wrong extension": "no image",
+    "two images": "several images",
+    "empty": "empty caption",
+    "latin": "caption is not UTF-8",
+    "silent": "no caption",
+    "json": "json cannot be read",
+    "../up": "unsafe name",
+    "/etc/root": "unsafe name",
+    "link": "not a file",
+    "b'\\xff.jpg'": "unsafe name",
+    "000000001": "duplicate key",
+    "000010002": "duplicate key",
+}
+
+
+@pytest.fixture
+def broken_set(tmp_path, tars) -> Path:
+    """Two good shards, one with every fault, and one that repeats a sample of the second."""
+    tars.write_set(tmp_path, shards=2)
+    members = [*faulty(tars), *tars.sample("000000001", 77), *tars.sample("fine", 78)]
+    with tarfile.open(tmp_path / "00002.tar", "w", format=tarfile.GNU_FORMAT) as tar:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+        link = tarfile.TarInfo("link.jpg")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(link)
+    data = (tmp_path / "00002.tar").read_bytes()
+    strange = tarfile.TarInfo("?.jpg").tobuf().replace(b"?", b"\xff", 1)
+    total = sum(strange[:148]) + sum(strange[156:]) + 8 * 32
+    strange = strange[:148] + b"%06o\0 " % total + strange[156:]
+    (tmp_path / "00002.tar").write_bytes(strange + data)
+    tars.write(tmp_path / "00003.tar", tars.sample("000010002", 12))
+    return tmp_path
+
+
+def test_every_fault_is_counted_with_its_reason_and_left_out(broken_set):
+    report = made(broken_set)
+    assert reasons(report) == REASONS
+    assert report.about.faults == dict(Counter(REASONS.values()))
+    index = Index.read(report.out)
+    assert set(index.keys) == {f"{s:05d}{i:04d}" for s in range(2) for i in range(10)} | {"fine"}
+    assert index.ints("shard")[list(index.keys).index("000000001")] == 0, "the first of equal keys stands"
+    assert any("17 samples" in line for line in report.lines())
+
+
+def test_headers_alone_find_less(broken_set):
+    found = reasons(made(broken_set, decode="header"))
+    assert set(REASONS) - set(found) == {"cut image"}
+
+
+def test_over_the_limit_there_is_no_index(broken_set):
+    with pytest.raises(UserError, match=r"17 of 38 samples are faulty, more than --limit 0\.4") as error:
+        made(broken_set, limit=0.4)
+    assert "00002.tar cut image: OSError: " in str(error.value)
+    assert not (broken_set / "index.parquet").exists()
+    assert (broken_set / "index.faults.csv").exists()
+    assert made(broken_set, limit=0.45).about.rows == 21, "what was scanned serves again"
+
+
+def test_a_broken_tar_counts_for_what_it_lacks(tmp_path, tars):
+    tars.write_set(tmp_path, shards=3, rows=10)
+    cut = tmp_path / "00001.tar"
+    cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
+    report = made(tmp_path)
+    rows = report.about.shards[1].rows
+    assert 2 <= rows <= 6
+    assert report.about.faults["broken tar"] == 10 - rows
+    with pytest.raises(UserError, match=r"broken tar, such as 00001\.tar : ends without the end mark at byte"):
+        made(tmp_path, limit=0.05)
+
+
+def test_a_tar_of_rubbish_and_a_set_of_nothing(tmp_path, tars):
+    (tmp_path / "00000.tar").write_bytes(np.random.default_rng(0).bytes(5000))
+    with pytest.raises(UserError, match="there is no sample to train on"):
+        made(tmp_path)
+    tars.write_set(tmp_path / "more", 1)
+    (tmp_path / "more" / "00001.tar").write_bytes(b"")
+    assert made(tmp_path / "more").about.faults == {"broken tar": 10}
+
+
+def test_large_pictures_and_other_formats_are_fine(tmp_path, tars):
+    buffer = io.BytesIO()
+    Image.new("RGB", (10_000, 5_000)).save(buffer, "JPEG")
+    images = {"huge": buffer.getvalue(), "png": tars.encoded(0, "PNG"), "webp": tars.encoded(0, "WEBP")}
+    members = [(f"{key}.{suffix}", data) for key, data in images.items() for suffix in ("jpg",)]
+    members += [(f"{key}.txt", key.encode()) for key in images]
+    members += [("._hidden.jpg", b"macOS"), ("UPPER.JPEG", tars.encoded(3)), ("UPPER.TXT", b"upper")]
+    tars.write(tmp_path / "00000.tar", members)
+    report = made(tmp_path)
+    assert (list(Index.read(report.out).keys), report.about.faults) == (["UPPER", "huge", "png", "webp"], {})
+
+
+def test_captions_of_json_and_rows_by_caption(tmp_path, tars):
+    image = tars.encoded(0)
+    five = b'{"captions": ["one", " two ", "", "three"]}'
+    tars.write(
+        tmp_path / "0.tar", [("a.jpg", image), ("a.txt", b"\xef\xbb\xbf single\n"), ("b.jpg", image), ("b.json", five)]
+    )
+    assert Index.read(made(tmp_path).out).captions.to_pylist() == [["single"], ["one", "two", "three"]]
+    index = Index.read(made(tmp_path, each_caption=True).out)
+    assert list(index.keys) == ["a#0", "b#0", "b#1", "b#2"]
+    assert index.captions.to_pylist() == [["single"], ["one"], ["two"], ["three"]]
+    assert len(set(index.ints("offset")[1:].tolist())) == 1
+
+
+def test_several_processes_give_the_same_file(tmp_path, tars):
+    tars.write_set(tmp_path, shards=5)
+    shards = expand([str(tmp_path)])
+    one, two = (build(shards, tmp_path / f"{n}.parquet", workers=n) for n in (1, 2))
+    assert one.out.read_bytes() == two.out.read_bytes()
+
+
+CODE = """
+import sys, time
+from bench.data.shards import part
+from bench.data.shards.indexing import build
+from bench.data.shards.sources import expand
+slow = part.scan
+def scan(file, shard, *rest):
+    if shard > "00002.tar":
+        time.sleep(60)
+    return slow(file, shard, *rest)
+part.scan = scan
+build(expand([sys.argv[1]]), __import__("pathlib").Path(sys.argv[1]) / "index.parquet", workers=1)
+"""
+
+
+def test_a_killed_index_goes_on(tmp_path, tars, capfd):
+    tars.write_set(tmp_path, shards=5)
+    work = tmp_path / "index.parquet.work"
+    process = subprocess.Popen([sys.executable, "-c", CODE, tmp_path], cwd=Path(bench.__file__).parents[1])
+    try:
+        deadline = time.monotonic() + 300
+        while len(list(work.glob("00000[012]-*.parquet"))) < 3 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        with pytest.raises(UserError, match="another process makes this index"):
+            made(tmp_path)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    parts = {path.name: path.stat().st_mtime_ns for path in work.glob("*.parquet")}
+    assert len(parts) == 3
+    shards = expand([str(tmp_path)])
+    tars.write(tmp_path / "00001.tar", tars.sample("new", 5))  # changed since: not taken from before
+    os.utime(tmp_path / "00001.tar", ns=(1, 1))
+    report = build(shards, tmp_path / "index.parquet", workers=1, progress=True)
+    assert "2 of 5 shards were scanned before" in capfd.readouterr().err
+    assert report.about.rows == 41
+    clean = build(shards, tmp_path / "again.parquet", workers=1)
+    assert clean.out.read_bytes() == report.out.read_bytes()
+
+
+STUCK = """
+import sys
+from pathlib import Path
+from bench.data.shards.indexing import build
+from bench.data.shards.sources import Shard
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    build([Shard(path.name, str(path)) for path in folder.glob("*.tar")], folder / "index.parquet", workers=2)
+"""
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def blocked(pid: int) -> bool:
+    """Whether a process waits for somebody to write to a pipe that it opens."""
+    return (
+        "fifo" in Path(f"/proc/{pid}/wchan").read_text() or "wait_for_partner" in Path(f"/proc/{pid}/wchan").read_text()
+    )
+
+
+def test_workers_end_with_a_killed_command(tmp_path):
+    """The shards are named pipes that nobody writes to: workers wait in them."""
+    for name in ("0.tar", "1.tar", "2.tar"):
+        os.mkfifo(tmp_path / name)
+    (tmp_path / "main.py").write_text(STUCK)
+    environment = {**os.environ, "PYTHONPATH": str(Path(bench.__file__).parents[1])}
+    process = subprocess.Popen([sys.executable, tmp_path / "main.py", tmp_path], env=environment)
+    started: list[int] = []
+    deadline = time.monotonic() + 300
+    while sum(map(blocked, started)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+        started = children(process.pid)
+    assert sum(map(blocked, started)) == 2
+    process.kill()
+    process.wait()
+    while any(map(alive, started)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(map(alive, started))
+
+
+def alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()

@@ -1,0 +1,162 @@
+"""Where shards are looked for: patterns, folders, lists, URLs; the cache of remote ones; comparing indices."""
+
+import os
+import time
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.data import place, training
+from bench.data.shards import cache
+from bench.data.shards.compare import compare
+from bench.data.shards.indexing import build, default_out
+from bench.data.shards.sources import braces, expand, named
+from bench.errors import UserError
+from bench.settings import DataSettings
+
+
+@pytest.fixture(autouse=True)
+def data_folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv(place.VARIABLE, str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+def test_braces():
+    assert list(braces("a{08..11}.tar")) == ["a08.tar", "a09.tar", "a10.tar", "a11.tar"]
+    assert list(braces("{x,y}/{0..1}")) == ["x/0", "x/1", "y/0", "y/1"]
+    assert list(braces("s3://b/{000..001}.tar")) == ["s3://b/000.tar", "s3://b/001.tar"]
+    for bad, said in (("a{1", "do not match"), ("a{5..1}", "runs backwards"), ("a{b}", "should be a range")):
+        with pytest.raises(UserError, match=said):
+            list(braces(bad))
+
+
+def test_folders_patterns_and_lists(tmp_path, tars, monkeypatch):
+    one, two = tars.write_set(tmp_path / "one", 3, 1), tars.write_set(tmp_path / "two", 2, 1)
+    names = ["00000.tar", "00001.tar", "00002.tar"]
+    for sources in ([f"{one}"], [f"{one}/{{00000..00002}}.tar"], [f"{one}/00002.tar", f"{one}/{{00000,00001}}.tar"]):
+        shards = expand(sources)
+        assert [(s.name, s.path, s.prefix) for s in shards] == [(name, str(one / name), "") for name in names]
+    both = expand([str(two), f"file://{one}/00001.tar"])
+    assert [(s.name, s.path, s.prefix) for s in both] == [
+        ("0/00000.tar", str(two / "00000.tar"), "0/"),
+        ("0/00001.tar", str(two / "00001.tar"), "0/"),
+        ("1/00001.tar", str(one / "00001.tar"), "1/"),
+    ]
+    assert expand([f"{tmp_path}/{{two,one}}"])[0].path == str(two / "00000.tar")
+    monkeypatch.chdir(tmp_path)
+    assert expand(["one"])[0].path == str(one / "00000.tar")
+    assert named(["cc3m"]) == (str(place.root() / "cc3m"),)
+    assert named(["one"]) == ("one",)
+
+
+def test_equal_keys_of_several_folders_stay_apart(tmp_path, tars):
+    one, two = (tars.write(tmp_path / name / "0.tar", tars.sample("key", i)).parent for i, name in enumerate("ab"))
+    build(expand([str(one), str(two)]), tmp_path / "index.parquet", workers=1)
+    pairs = training(DataSettings(name="both", shards=(str(one), str(two)), index=str(tmp_path / "index.parquet")))
+    assert list(pairs.keys) == ["0/key", "1/key"]
+    assert pairs.encoded(np.arange(2)) == [tars.encoded(0), tars.encoded(1)]
+
+
+def test_wrong_sources_are_named(tmp_path, tars):
+    folder = tars.write_set(tmp_path / "s", 2, 1)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "packed").mkdir()
+    (tmp_path / "packed" / "a.tar.gz").write_bytes(b"")
+    for source, said in (
+        (str(tmp_path / "nowhere"), "no such folder"),
+        (str(tmp_path / "empty"), r"holds no \.tar files$"),
+        (str(tmp_path / "packed"), r"\.tar\.gz cannot be read at an offset"),
+        (f"{folder}/{{00000..00004}}.tar", r"3 of 5 are not there, the first is .*00002\.tar"),
+        ("nosuch://bucket/set", "nosuch"),
+    ):
+        with pytest.raises(UserError, match=said):
+            expand([source])
+    with pytest.raises(UserError, match="stands twice"):
+        expand([str(folder), f"{folder}/00001.tar"])
+    with pytest.raises(UserError, match=r"--out: say where the index of local:///x/0\.tar goes"):
+        default_out(expand(["local:///x/0.tar"]))
+
+
+def url(folder: Path) -> str:
+    """fsspec's other name of local files: read through it like any remote store."""
+    return f"local://{folder}"
+
+
+def test_remote_shards_are_fetched_once(tmp_path, tars, data_folder):
+    source = tars.write_set(tmp_path / "there", 3, 5)
+    out = data_folder / "far" / "index.parquet"
+    build(expand([url(source)]), out, workers=1)
+    pairs = training(DataSettings(name="far", shards=url(source)))
+    for path in source.glob("*.tar"):
+        path.rename(path.with_suffix(".moved"))
+    assert pairs.encoded(np.arange(15)) == [tars.encoded(i) for i in range(15)]
+    assert len(list(cache.folder().glob("*.tar"))) == 3
+    assert not list(cache.folder().glob("*.part"))
+    plain = training(DataSettings(name="far", index=str(out)))
+    assert plain.encoded(np.array([7])) == [tars.encoded(7)]
+
+
+def test_memory_stores_work_too(tars, tmp_path, data_folder):
+    import fsspec
+
+    path = tars.write(tmp_path / "0.tar", tars.sample("a", 4))
+    store = fsspec.filesystem("memory")
+    store.pipe("/set/0.tar", path.read_bytes())
+    build(expand(["memory://set"]), data_folder / "m" / "index.parquet", workers=1)
+    pairs = training(DataSettings(name="m", shards="memory://set"))
+    assert pairs.encoded(np.array([0])) == [tars.encoded(4)]
+    with pytest.raises(UserError, match=r"shards: memory://set/9\.tar: cannot be reached"):
+        build(expand(["memory://set/9.tar"]), data_folder / "n.parquet", workers=1)
+
+
+def test_the_least_recently_used_shard_is_given_up(tmp_path, tars, monkeypatch):
+    source = tars.write_set(tmp_path / "there", 4, 5)
+    size = (source / "00000.tar").stat().st_size
+    monkeypatch.setenv(cache.VARIABLE, str(2.5 * size / 1e9))
+    for name in ("00000", "00001", "00000", "00002", "00003"):
+        cache.fetched(f"{url(source)}/{name}.tar")
+        time.sleep(0.02)
+    held = sorted(path.name.split("-")[1] for path in cache.folder().glob("*.tar"))
+    assert held == ["00002.tar", "00003.tar"]
+    cache.fetched(f"{url(source)}/00002.tar")
+    time.sleep(0.02)
+    cache.fetched(f"{url(source)}/00000.tar")
+    held = sorted(path.name.split("-")[1] for path in cache.folder().glob("*.tar"))
+    assert held == ["00000.tar", "00002.tar"]
+    monkeypatch.setenv(cache.VARIABLE, "much")
+    with pytest.raises(UserError, match="BENCH_CACHE_GB=much: should be a size in GB"):
+        cache.capacity()
+
+
+def test_processes_fetch_a_shard_once(tmp_path, tars):
+    path = tars.write_set(tmp_path / "there", 1, 5) / "00000.tar"
+    with get_context("fork").Pool(4) as pool:
+        local = set(pool.map(fetch, [f"local://{path}"] * 8))
+    assert len(local) == 1
+    assert Path(local.pop()[0]).read_bytes() == path.read_bytes()
+
+
+def fetch(url: str) -> tuple[str, int]:
+    """The path, and the file that it is: another download would be another."""
+    path = cache.fetched(url)
+    return str(path), os.stat(path).st_ino
+
+
+def test_an_index_is_compared_with_a_published_one(tmp_path, tars):
+    kept = [tars.sample(f"k{i}", i) for i in range(4)]
+    other = [*kept[:1], tars.sample("k1", 1, "new words"), tars.sample("k2", 99), tars.sample("new", 7)]
+    found = []
+    for name, samples in (("published", kept), ("ours", other)):
+        tars.write(tmp_path / name / "0.tar", [member for one in samples for member in one])
+        found.append(build(expand([str(tmp_path / name)]), tmp_path / f"{name}.parquet", workers=1).out)
+    same = compare(found[0], found[0])
+    assert (same.equal, same.lines()) == (True, ["equal: 4 rows with the same keys, captions and images"])
+    result = compare(found[1], found[0])
+    assert not result.equal
+    assert (result.missing, result.extra, result.captions, result.images) == (["k3"], ["new"], ["k1"], ["k2"])
+    assert result.lines()[0] == "4 rows, 4 in the manifest"
+    assert "  1 with other captions: k1" in result.lines()
+    with pytest.raises(UserError, match=r"no\.parquet: not an index"):
+        compare(found[0], tmp_path / "no.parquet")

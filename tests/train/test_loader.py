@@ -1,0 +1,315 @@
+"""Encoded images to batches: the same for any workers, ranks and starts; errors come out, processes end."""
+
+from __future__ import annotations
+
+import io
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sklearn.datasets
+import torch
+from PIL import Image
+
+from bench import discovery
+from bench.budget import Resolved
+from bench.check.lab import TinyTowers
+from bench.checkpoint import weights_name
+from bench.data import shards
+from bench.data.noise import Resampled
+from bench.data.shards import indexing
+from bench.data.shards.sources import expand
+from bench.errors import UserError
+from bench.loader import HostRows, Loader
+from bench.run import make_job
+from bench.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
+from bench.store import Store
+from bench.suite import Run
+from bench.train import Interrupted, Job, train
+from methods.protocol import Clock, Rows
+
+#: torch's word on more workers than cores; they may be as many as one likes
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
+SHARDS, IN_EACH, BATCH = 3, 18, 16  #: three steps an epoch and six rows over
+WHOLE = slice(0, BATCH)
+
+
+def write_shards(folder: Path, spoiled: str = "") -> None:
+    """Crops of scikit-learn's two photographs, as img2dataset leaves them; the image of a key may lack its end."""
+    images = sorted((Path(sklearn.datasets.__file__).parent / "images").glob("*.jpg"))
+    pictures = [Image.open(path) for path in images]
+    draws = np.random.default_rng(0)
+    folder.mkdir(parents=True)
+    for shard in range(SHARDS):
+        with tarfile.open(folder / f"{shard:05d}.tar", "w") as archive:
+            for number in range(IN_EACH):
+                key, (left, top, w, h) = (
+                    f"{shard:05d}{number:04d}",
+                    draws.integers((0, 0, 60, 60), (400, 250, 200, 160)),
+                )
+                file = io.BytesIO()
+                pictures[number % 2].crop((left, top, left + w, top + h)).save(file, "JPEG")
+                image = file.getvalue()[: 900 if key == spoiled else None]
+                for name, data in ((f"{key}.jpg", image), (f"{key}.txt", f"picture {number} of {w}".encode())):
+                    member = tarfile.TarInfo(name)
+                    member.size = len(data)
+                    archive.addfile(member, io.BytesIO(data))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "photographs"
+    write_shards(folder)
+    indexing.build(expand([str(folder)]), folder / "index.parquet", workers=1)
+    return folder
+
+
+def settings(folder: Path, workers: int | None = None) -> DataSettings:
+    return DataSettings(name="photographs", size=32, shards=str(folder), block=2, workers=workers)
+
+
+def loader(folder: Path, workers: int = 0, recipe: str = "prolip") -> Loader:
+    return Loader(
+        shards.load(settings(folder)),
+        Resampled(rate=0.25, seed=1),
+        TinyTowers(),
+        batch=BATCH,
+        seed=1,
+        recipe=recipe,
+        dtype=torch.float64,
+        device=torch.device("cpu"),
+        workers=workers,
+    )
+
+
+@dataclass
+class Taken:
+    """What a stretch of steps gave, all its micro-batches put together."""
+
+    pixels: torch.Tensor  #: [views, rows, 32, 32, 3]
+    tokens: torch.Tensor
+    captions: list[str]
+    ids: torch.Tensor
+
+    def same(self, other: Taken) -> None:
+        assert self.captions == other.captions
+        for one, two in ((self.pixels, other.pixels), (self.tokens, other.tokens), (self.ids, other.ids)):
+            assert torch.equal(one, two)
+
+
+def held(loader: Loader, step: int, share: slice = WHOLE, size: int = BATCH, views: int = 1) -> list[HostRows]:
+    return list(loader.micro_batches(Clock(step, "train", 0.0, 0), share, size, views))
+
+
+def taken(loader: Loader, steps: range, shares: tuple[slice, ...] = (WHOLE,), size: int = BATCH) -> Taken:
+    """One share after the other of each step; a share is a rank's, so each has a loader of its own in earnest."""
+    parts = [part for step in steps for share in shares for part in held(loader, step, share, size)]
+    pixels = torch.stack([torch.cat([part.pixels[view] for part in parts]) for view in range(2)])
+    tokens, ids = torch.cat([part.tokens for part in parts]), torch.cat([part.ids for part in parts])
+    return Taken(pixels, tokens, [caption for part in parts for caption in part.captions], ids)
+
+
+@pytest.fixture(scope="module")
+def expected(folder: Path) -> Taken:
+    """Seven steps, over two ends of epochs, made in this process."""
+    made = taken(loader(folder), range(7))
+    assert made.pixels.dtype == torch.uint8
+    assert len(set(made.ids[: 3 * BATCH].tolist())) == 3 * BATCH
+    assert not torch.equal(made.pixels[0], made.pixels[1]), "views differ"
+    return made
+
+
+@pytest.mark.parametrize(("workers", "size"), [(0, 5), (1, BATCH), (2, 5), (3, 1)])
+def test_workers_and_micro_batches_are_nothing(folder: Path, expected: Taken, workers: int, size: int) -> None:
+    with closing(loader(folder, workers)) as one:
+        taken(one, range(7), size=size).same(expected)
+        assert len(multiprocessing.active_children()) == workers
+    assert not multiprocessing.active_children()
+
+
+def test_ranks_take_their_shares_of_the_same_batches(folder: Path, expected: Taken) -> None:
+    for share in (slice(0, 8), slice(8, 16)):
+        with closing(loader(folder, 2)) as rank:
+            found = taken(rank, range(7), (share,), size=4)
+        chosen = torch.arange(7 * BATCH).reshape(7, BATCH)[:, share].flatten()
+        assert torch.equal(found.pixels, expected.pixels[:, chosen])
+        assert torch.equal(found.ids, expected.ids[chosen])
+        assert found.captions == [expected.captions[i] for i in chosen.tolist()]
+
+
+@pytest.mark.parametrize("first", [1, 4])
+def test_any_step_can_be_the_first_and_any_the_next(folder: Path, expected: Taken, first: int) -> None:
+    with closing(loader(folder, 2)) as one:
+        for steps in (range(first, 6), range(first - 1, first + 1)):
+            here = slice(steps.start * BATCH, steps.stop * BATCH)
+            found = taken(one, steps)
+            assert torch.equal(found.pixels, expected.pixels[:, here])
+            assert torch.equal(found.ids, expected.ids[here])
+
+
+def test_a_step_given_up_half_way_does_not_shift_the_next(folder: Path, expected: Taken) -> None:
+    with closing(loader(folder, 2)) as one:
+        next(one.micro_batches(Clock(0, "train", 0.0, 0), WHOLE, 4, 1))
+        assert torch.equal(taken(one, range(1, 2)).pixels, expected.pixels[:, BATCH : 2 * BATCH])
+
+
+def test_workers_leave_torchs_generator_alone(folder: Path) -> None:
+    before = torch.random.get_rng_state()
+    with closing(loader(folder, 1)) as one:
+        held(one, 0)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_image_that_cannot_be_read_is_named(tmp_path: Path, workers: int) -> None:
+    at = tmp_path / "spoiled"
+    write_shards(at, spoiled="000010007")
+    indexing.build(expand([str(at)]), at / "index.parquet", workers=1, decode="header")
+    with closing(loader(at, workers)) as one, pytest.raises(UserError) as caught:
+        taken(one, range(3))
+    assert "00001.tar" in str(caught.value)
+    assert "'000010007'" in str(caught.value)
+    assert "Traceback" not in str(caught.value)
+    assert not multiprocessing.active_children()
+
+
+def test_a_process_that_dies_is_an_error_and_no_wait(folder: Path) -> None:
+    with closing(loader(folder, 2)) as one:
+        held(one, 0)
+        os.kill(multiprocessing.active_children()[0].pid or 0, signal.SIGKILL)
+        with pytest.raises(RuntimeError, match=r"killed by signal|exited unexpectedly"):
+            taken(one, range(1, 200))
+    assert not multiprocessing.active_children()
+
+
+def test_a_signal_to_all_processes_ends_no_worker(folder: Path, expected: Taken) -> None:
+    with closing(loader(folder, 2)) as one:
+        held(one, 0)
+        for child in multiprocessing.active_children():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                subprocess.run(["kill", f"-{number}", str(child.pid)], check=True)  # not from its parent
+        assert torch.equal(taken(one, range(1, 7)).pixels, expected.pixels[:, BATCH:])
+        assert len(multiprocessing.active_children()) == 2
+
+
+def a_run(folder: Path, workers: int, **train: Any) -> Run:
+    return Run(
+        label="photographs",
+        method="latent",
+        preset=None,
+        config=discovery.resolve("latent", None, {}),
+        data=settings(folder, workers),
+        noise="shuffled_captions",
+        rate=0.3,
+        noise_file=None,
+        seed=0,
+        budget=Budget(samples=5 * BATCH),
+        towers=TowerSettings(dim=16, vocabulary=200),
+        train=TrainSettings(batch=BATCH, bn_group=4, threads=1, augment="nuclr", **train),
+        evaluate=EvaluateSettings(),
+    )
+
+
+def a_job(run: Run, results: Path, name: str) -> Job:
+    store = Store(results)
+    resolved = Resolved((("train", 5),), {"train": 0}, BATCH, SHARDS * IN_EACH // BATCH)
+    job = make_job(run, resolved, store.run(name), None, torch.device("cpu"))
+    job.log_every = 1
+    return job
+
+
+def test_a_training_stopped_in_mid_epoch_goes_on_to_the_same_weights(folder: Path, tmp_path: Path) -> None:
+    whole = a_job(a_run(folder, 0), tmp_path, "whole")
+    ledger = train(whole)
+    stopped = a_job(a_run(folder, 2), tmp_path, "parts")
+    stopped.should_stop = iter([False, True]).__next__
+    with pytest.raises(Interrupted):
+        train(stopped)
+    assert not multiprocessing.active_children()
+    resumed = a_job(a_run(folder, 1), tmp_path, "parts")
+    train(resumed)
+    store = Store(tmp_path)
+    assert list(store.run("whole").metrics()) == list(store.run("parts").metrics())
+    weights = [store.run(name).path(weights_name(1.0)) for name in ("whole", "parts")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+    assert 0 < ledger.data_seconds < ledger.train_seconds
+
+
+def test_only_one_micro_batch_is_the_towers_input_at_a_time(folder: Path, tmp_path: Path) -> None:
+    """The others of the global batch wait as bytes."""
+    made: list[weakref.ref[torch.Tensor]] = []
+    most = 0
+
+    class Watched(Loader):
+        def on_device(self, held: HostRows) -> Rows:
+            nonlocal most
+            assert {view.dtype for view in held.pixels} == {torch.uint8}
+            rows = super().on_device(held)
+            made.append(weakref.ref(rows.images))
+            most = max(most, sum(one() is not None for one in made))
+            return rows
+
+    job = a_job(a_run(folder, 0, micro_batch=4), tmp_path, "micro")
+    job.loader.__class__ = Watched
+    train(job)
+    assert len(made) == 2 * 5 * BATCH / 4
+    assert most == 1
+
+
+SUITE = """
+name: photographs
+data: {{name: photographs, size: 32, shards: {shards}, workers: 2}}
+budget: {{samples: {samples}}}
+towers: {{dim: 16, vocabulary: 200}}
+train: {{batch: 16, bn_group: 4, threads: 1, augment: openclip, checkpoint_seconds: 0.2}}
+evaluate: {{tasks: [noise_detection]}}
+noise: {{rates: [0.4]}}
+methods: [clip]
+"""
+
+
+def alive(group: int) -> Iterator[int]:
+    """Processes of a process group, without those that only wait to be reaped."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, of = stat.read_text().rsplit(")", 1)[1].split()[:3]
+        except OSError:
+            continue
+        if int(of) == group and state != "Z":
+            yield int(stat.parent.name)
+
+
+def test_an_interrupted_command_leaves_no_process(folder: Path, tmp_path: Path) -> None:
+    """The signal goes to every process, as terminals and schedulers send it."""
+    suite = tmp_path / "photographs.yaml"
+    suite.write_text(SUITE.format(shards=folder, samples=16_000_000))
+    command = [sys.executable, "-m", "bench", "run", str(suite), "--results", str(tmp_path / "out")]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 120
+    while not any(path.stat().st_size for path in tmp_path.glob("out/runs/*/metrics.jsonl")):
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert len(list(alive(process.pid))) == 3
+    os.killpg(process.pid, signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 75, output
+    (status,) = tmp_path.glob("out/runs/*/status.json")
+    assert json.loads(status.read_text())["state"] == "interrupted", output
+    assert not list(alive(process.pid))

@@ -1,0 +1,220 @@
+"""Makes a data set of CC3M's shape from drawings that Debian packages carry, to run the bench on at a small scale.
+
+A developer's tool. It writes webdataset shards as img2dataset leaves them, with captions as noisy as alt texts are
+(titles, file names, keywords), and evaluation sets as DataComp's download script leaves them:
+
+    apt install openclipart-png openclipart-svg papirus-icon-theme breeze-icon-theme oxygen-icon-theme \
+        tuxpaint-stamps-default && pip install resvg-py
+    python tools/build_drawings.py data
+
+    data/drawings/00000.tar ... 00039.tar         training pairs: key.jpg, key.txt, key.json
+    data/evaluation/wds_drawings/{train,test}     openclipart's folders as classes, none of the test images in training
+    data/evaluation/wds_drawings_captions/test    the same test images, up to five captions each
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import io
+import json
+import re
+import tarfile
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image
+
+SIZE = 256  #: pixels of the longer side, as img2dataset resizes with keep_ratio
+QUALITY = 95
+HELD_OUT = 0.1  #: of openclipart's drawings
+LARGEST = 50_000_000  #: pixels of a picture
+SMALLEST_CLASS = 60  #: drawings; smaller folders make no class
+
+_SYSTEM = Path("/usr/share")
+CLIPART, STAMPS = _SYSTEM / "openclipart", _SYSTEM / "tuxpaint" / "stamps"
+THEMES = (
+    _SYSTEM / "icons" / "Papirus" / "64x64",
+    _SYSTEM / "icons" / "Papirus" / "48x48",
+    _SYSTEM / "icons" / "Papirus" / "16x16",
+    _SYSTEM / "icons" / "breeze",
+    _SYSTEM / "icons" / "oxygen" / "base" / "256x256",
+)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One picture file and its texts, the noisiest as people leave them."""
+
+    path: Path
+    captions: tuple[str, ...]
+    label: str = ""  #: openclipart's folder
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.path.read_bytes()).hexdigest()
+
+
+def words(name: str) -> str:
+    """ "grass_hopper_02" -> "grass hopper 02"."""
+    return re.sub(r"[\s_.-]+", " ", name).strip()
+
+
+def clipart() -> Iterator[Drawing]:
+    """Openclipart: title and keywords out of the SVG, the picture from the PNG beside it."""
+    for path in sorted((CLIPART / "png").rglob("*.png")):
+        inner = path.relative_to(CLIPART / "png")
+        source = (CLIPART / "svg" / inner).with_suffix(".svg")
+        text = source.read_text("utf-8", "replace") if source.is_file() else ""
+        found = re.search(r"<dc:title>([^<]+)</dc:title>", text)
+        title = words(found[1]) if found else words(path.stem)
+        keywords = [words(one) for one in re.findall(r"<rdf:li>([^<]+)</rdf:li>", text) if words(one)]
+        texts = [title, words(path.stem), ", ".join(keywords), f"{title}, {words(inner.parts[0])}", *keywords]
+        yield Drawing(path, tuple(dict.fromkeys(one for one in texts if one))[:5], inner.parts[0])
+
+
+def stamps() -> Iterator[Drawing]:
+    """Tux Paint's stamps: drawings and photographs with an English sentence."""
+    for path in sorted(file for kind in ("*.png", "*.svg") for file in STAMPS.rglob(kind)):
+        text = path.with_suffix(".txt")
+        first = text.read_text("utf-8", "replace").splitlines()[:1] if text.is_file() else []
+        if first and first[0].strip():
+            yield Drawing(path, (first[0].strip(),))
+
+
+def icons() -> Iterator[Drawing]:
+    """Icon themes: the file's name and its folder."""
+    for theme in THEMES:
+        for path in sorted(file for kind in ("*.svg", "*.png") for file in theme.rglob(kind) if not file.is_symlink()):
+            yield Drawing(path, (f"{words(path.stem)} {words(path.parent.name)} icon",))
+
+
+def distinct(drawings: Iterable[Drawing]) -> Iterator[Drawing]:
+    """Each picture once, under its first texts."""
+    seen: set[str] = set()
+    for drawing in drawings:
+        if drawing.digest not in seen:
+            seen.add(drawing.digest)
+            yield drawing
+
+
+def jpeg(path: Path) -> bytes | None:
+    """The picture on white, its longer side SIZE; None where it cannot be drawn or shows nothing."""
+    try:
+        opened = Image.open(io.BytesIO(_svg(path) if path.suffix == ".svg" else path.read_bytes()))
+        if opened.width * opened.height > LARGEST:
+            return None
+        picture = opened.convert("RGBA")
+    except (OSError, ValueError):
+        return None
+    scale = SIZE / max(picture.size)
+    size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
+    page = Image.new("RGB", size, "white")
+    drawn = picture.resize(size, Image.Resampling.LANCZOS)
+    page.paste(drawn, mask=drawn.getchannel("A"))
+    if page.convert("L").getextrema() == (255, 255):
+        return None
+    file = io.BytesIO()
+    page.save(file, "JPEG", quality=QUALITY)
+    return file.getvalue()
+
+
+def _svg(path: Path) -> bytes:
+    import resvg_py
+
+    return bytes(resvg_py.svg_to_bytes(svg_path=str(path), width=SIZE))
+
+
+def write_shard(path: Path, number: int, drawings: Sequence[Drawing]) -> int:
+    """One training shard; how many pairs it holds. Keys are img2dataset's: five digits of shard, four of sample."""
+    count = 0
+    with tarfile.open(path, "w") as archive:
+        for place, drawing in enumerate(drawings):
+            picture = jpeg(drawing.path)
+            if picture is None:
+                continue
+            key, caption = f"{number:05d}{place:04d}", drawing.captions[0]
+            about = {"key": key, "caption": caption, "url": drawing.path.as_uri(), "status": "success"}
+            add(archive, f"{key}.jpg", picture)
+            add(archive, f"{key}.txt", caption.encode())
+            add(archive, f"{key}.json", json.dumps(about).encode())
+            count += 1
+    return count
+
+
+def write_labelled(folder: Path, drawings: Sequence[Drawing], classes: Sequence[str]) -> None:
+    """A split for classification: s0000000.jpg with s0000000.cls."""
+    folder.mkdir(parents=True)
+    with tarfile.open(folder / "0.tar", "w") as archive:
+        for place, drawing in enumerate(drawings):
+            picture = jpeg(drawing.path)
+            if picture is not None:
+                add(archive, f"s{place:07d}.cls", str(classes.index(drawing.label)).encode())
+                add(archive, f"s{place:07d}.jpg", picture)
+    (folder / "nshards.txt").write_text("1")
+
+
+def write_captioned(folder: Path, drawings: Sequence[Drawing]) -> None:
+    """A split for retrieval: s0000000.jpg with s0000000.txt, a caption a line."""
+    folder.mkdir(parents=True)
+    with tarfile.open(folder / "0.tar", "w") as archive:
+        for place, drawing in enumerate(drawings):
+            picture = jpeg(drawing.path)
+            if picture is not None:
+                add(archive, f"s{place:07d}.jpg", picture)
+                add(archive, f"s{place:07d}.txt", "\n".join(drawing.captions).encode())
+    (folder / "nshards.txt").write_text("1")
+
+
+def add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
+    """A member without times or owners, so that the same pictures give the same bytes."""
+    member = tarfile.TarInfo(name)
+    member.size = len(data)
+    archive.addfile(member, io.BytesIO(data))
+
+
+def held_out(drawing: Drawing) -> bool:
+    """Whether a drawing of openclipart is kept for evaluation, by its hash."""
+    return int(drawing.digest[:8], 16) < HELD_OUT * 2**32
+
+
+def main() -> None:
+    """Read the packages, hold out the test images, write the shards."""
+    Image.MAX_IMAGE_PIXELS = None  # `jpeg` leaves out what is too large
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("out", type=Path, help="the data folder; its drawings/ and evaluation/ must not exist")
+    parser.add_argument("--shards", type=int, default=40)
+    options = parser.parse_args()
+    drawings = list(distinct([*clipart(), *stamps(), *icons()]))
+    labels = [drawing.label for drawing in drawings]
+    classes = sorted({label for label in labels if label and labels.count(label) >= SMALLEST_CLASS} - {"unsorted"})
+    test = [drawing for drawing in drawings if drawing.label in classes and held_out(drawing)]
+    training = [drawing for drawing in drawings if drawing not in set(test)]
+    labelled = [drawing for drawing in training if drawing.label in classes]
+
+    folder = options.out / "drawings"
+    folder.mkdir(parents=True)
+    training.sort(key=lambda drawing: drawing.digest)  # shards of a crawl are in no order of content either
+    parts = [training[number :: options.shards] for number in range(options.shards)]
+    with ProcessPoolExecutor() as pool:
+        paths = [folder / f"{number:05d}.tar" for number in range(options.shards)]
+        counts = list(pool.map(write_shard, paths, range(options.shards), parts))
+    home = options.out / "evaluation" / "wds_drawings"
+    write_labelled(home / "train", labelled, classes)
+    write_labelled(home / "test", test, classes)
+    (home / "classnames.txt").write_text("".join(f"{words(label)}\n" for label in classes))
+    templates = ("a drawing of {c}.", "clip art of {c}.", "{c}")
+    (home / "zeroshot_classification_templates.txt").write_text("".join(f"{one}\n" for one in templates))
+    (home / "dataset_type.txt").write_text("classification")
+    home = options.out / "evaluation" / "wds_drawings_captions"
+    write_captioned(home / "test", test)
+    (home / "dataset_type.txt").write_text("retrieval")
+    print(
+        f"{sum(counts):,} training pairs in {len(counts)} shards; {len(test):,} test images of {len(classes)} classes"
+    )
+
+
+if __name__ == "__main__":
+    main()
