@@ -36,7 +36,7 @@ def evaluate(
     measured, so a killed evaluation goes on where it was. Features lie in `features_dir` until all tasks are published.
     Raises FloatingPointError for features that are not finite.
     """
-    features = Features(method, towers, checkpoint, PROTOCOL, features_dir)
+    features = Features(method, towers, checkpoint, plan.protocol.label, features_dir, plan.channels)
     bench = Bench(plan, features, manifest)
     for task in plan.tasks(at, manifest):
         if done(task.key(at)):
@@ -60,6 +60,6 @@ def _record(task: Task, number: Number, run: str, at: float, checkpoint: str) ->
         low=low,
         high=high,
         higher_is_better=True,
-        protocol=PROTOCOL,
+        protocol=task.protocol,
         checkpoint=checkpoint,
     )

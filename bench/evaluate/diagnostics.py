@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bench.data import Pairs, evaluation_captions
+from bench.data import Pairs
 from bench.data.noise import NoiseManifest, noisy_mask
 from bench.diagnostics import store_diagnostics
 from bench.evaluate.features import Features, PooledTowers
-from bench.evaluate.tasks import CAPTIONS, PROTOCOL, EvaluationPlan
+from bench.evaluate.measures import agreement
+from bench.evaluate.tasks import EvaluationPlan
 from bench.store import RunStore
 from methods.protocol import Diagnostic, Method
 
@@ -36,26 +37,26 @@ def diagnose(
     if any(entry["source"] == "evaluation" for entry in out.diagnostics()):
         return
     tasks = plan.tasks(1.0, manifest)
-    features = Features(method, towers, checkpoint, PROTOCOL, out.path("features"))
+    features = Features(method, towers, checkpoint, plan.protocol.label, out.path("features"), plan.channels)
     found: list[Diagnostic] = []
-    held_out = f"{plan.data}/iid"
-    if held_out in {task.dataset for task in tasks}:
-        found += _held_out(plan.load(held_out), features)
+    if plan.held_out in {task.dataset for task in tasks}:
+        found += _held_out(plan.load(plan.held_out), features, plan)
     for task in tasks:
         if task.family == "noise_detection" and manifest is not None:
             found.append(_training(plan.load(task.dataset), features, manifest))
     store_diagnostics(out, "evaluation", found)
 
 
-def _held_out(pairs: Pairs, features: Features) -> Iterator[Diagnostic]:
-    captions = [text for texts in evaluation_captions(pairs, CAPTIONS) for text in texts]
+def _held_out(pairs: Pairs, features: Features, plan: EvaluationPlan) -> Iterator[Diagnostic]:
+    of_row = plan.captions(pairs)
+    captions = [text for texts in of_row for text in texts]
     images, texts = features.images(pairs), features.texts(captions)
-    first = slice(None, None, CAPTIONS)
+    first = np.cumsum([0, *map(len, of_row[:-1])])
     yield Diagnostic(
         name="similarity",
         title=f"cosine similarity on {pairs.name}",
         axis="cosine similarity",
-        series=similarities(images["embedding"], texts["embedding"][first], captions[first]),
+        series=similarities(images["embedding"], texts["embedding"][first], [texts[0] for texts in of_row]),
     )
     if "logvar" in images and "logvar" in texts:
         yield from _uncertainties(pairs, images["logvar"], texts["logvar"], captions, features)
@@ -72,9 +73,7 @@ def similarities(images: Tensor, texts: Tensor, captions: list[str]) -> Mapping[
 
 def _training(pairs: Pairs, features: Features, manifest: NoiseManifest) -> Diagnostic:
     """The training pairs as training saw them, first text of each."""
-    source = manifest.donors_of(np.arange(len(pairs)))
-    texts = features.texts([pairs.captions(row)[0] for row in source.tolist()])["embedding"]
-    cosine = (features.images(pairs)["embedding"] * texts).sum(1).cpu()
+    cosine = agreement(features, pairs, manifest)["cosine"]
     noisy = torch.from_numpy(noisy_mask(manifest, len(pairs)))
     return Diagnostic(
         name="training_similarity",

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bench.data import Pairs
+from bench.data.evaluation import EvaluationPairs
 from bench.errors import UserError
 from bench.evaluate.bootstrap import mean_interval
 from bench.evaluate.features import Features
@@ -29,12 +30,16 @@ _ROWS = 16  #: images at a time
 
 
 def levels(pairs: Pairs) -> list[tuple[str, ...]]:
-    """For each row of an emoji set its captions from general to special, as in `LEVELS`.
+    """For each row of an emoji set its captions from general to special, as in `LEVELS`; of HierarCaps its four.
 
     A name can be its heading's, too ("sleepy face"). The last one is the longest caption that begins with the name.
     """
+    if isinstance(pairs, EvaluationPairs) and pairs.source.found.entry.kind == "hierarchy":
+        return [pairs.captions(row) for row in range(len(pairs))]
     if not {"group", "subgroup", "concept"} <= pairs.labels.keys():
-        raise UserError(f"data set {pairs.name}: no hierarchy of captions is known; the emoji sets have one")
+        raise UserError(
+            f"data set {pairs.name}: no hierarchy of captions is known; the emoji sets and hierarcaps have one"
+        )
     found: list[tuple[str, ...]] = []
     for row in range(len(pairs)):
         group, subgroup, name = (pairs.classes[of][pairs.labels[of][row]] for of in ("group", "subgroup", "concept"))

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bench.data import TEMPLATES, Pairs, evaluation_captions
+from bench import data
+from bench.data import Pairs
+from bench.data.evaluation import CLASS, EvaluationPairs
 from bench.data.noise import NoiseManifest, noisy_mask
+from bench.evaluate import grouped
 from bench.evaluate.bootstrap import Floats, interval, mean_interval, ratio_replicates
+from bench.evaluate.chance import tops, with_means
 from bench.evaluate.detection import detect
-from bench.evaluate.features import Features, Kind, evaluation_mode
+from bench.evaluate.features import Features, Kind, evaluation_mode, extract_images, extract_texts
 from bench.evaluate.probe import Labelled, adamw_probe, sweep_probe
+from bench.evaluate.puzzles import SIZES, prompt, solve
+from bench.evaluate.ranks import Ranks
 from bench.evaluate.retrieval import Retrieval, retrieve
-from bench.evaluate.tasks import CAPTIONS, TOPS, EvaluationPlan, Task, with_means
-from bench.evaluate.zero_shot import class_vectors, classify, prompts
+from bench.evaluate.tasks import EvaluationPlan, Task
+from bench.evaluate.zero_shot import class_vectors, classify, predictions, prompts
+from methods.protocol import Tensors
 
+CHUNK = 1 << 16  #: training pairs whose features are held at a time
 VALIDATION_SHARE = 0.2  #: of a probe's training pairs, where no validation set is named
 
 
@@ -52,26 +61,65 @@ def scores_of(*sides: Mapping[str, Tensor]) -> list[str]:
 
 
 def zero_shot(task: Task, bench: Bench) -> Measured:
-    """Top-1 and top-5 accuracy among all classes of the data set's label, by a prompt ensemble."""
+    """Top-1 and top-5 accuracy among all classes of the data set's label, by a prompt ensemble.
+
+    Where the protocol has main metrics: the data set's own as well, and again as "main".
+    """
     pairs = bench.plan.load(task.dataset)
-    templates = TEMPLATES[task.dataset.split("/")[0]]
+    templates, names = data.templates(pairs), pairs.classes[task.label]
     images = bench.features.images(pairs)
-    classes = class_vectors(bench.features.texts(prompts(pairs.classes[task.label], templates)), len(templates))
+    classes = class_vectors(bench.features.texts(prompts(names, templates)), len(templates))
     labels = torch.from_numpy(pairs.labels[task.label])
     numbers, outcomes = [], {"label": pairs.labels[task.label]}
     for score in scores_of(images, classes):
         ranks = classify(images, classes, labels, score)
         outcomes |= ranks.outcomes(f"{score}_")
-        for k in TOPS:
+        for k in tops(len(names)):
             hits = ranks.hits(k)
             numbers.append(Number(f"top{k}", score, float(hits.mean()), len(hits), mean_interval(hits)))
+        if bench.plan.protocol.main:
+            metric = bench.plan.metric(task.dataset)
+            scored = _Scored(pairs, ranks, partial(predictions, images, classes, score))
+            numbers += _with_main(numbers, metric, score, len(pairs), scored)
     return numbers, outcomes
 
 
+@dataclass(frozen=True)
+class _Scored:
+    """What a main metric is computed from."""
+
+    pairs: Pairs
+    ranks: Ranks
+    predicted: Callable[[], np.ndarray]  #: int64 [n] classes
+
+    @property
+    def labels(self) -> np.ndarray:
+        return self.pairs.labels[CLASS]
+
+
+_MAIN: Mapping[str, Callable[[_Scored], tuple[float, tuple[float, float]]]] = {
+    "mean_per_class_recall": lambda of: grouped.mean_per_class(of.ranks.hits(1), of.labels),
+    "f1_macro": lambda of: grouped.macro_f1(of.labels, of.predicted()),
+    "worst_region": lambda of: grouped.worst_group(of.ranks.hits(1), of.pairs.labels["region"]),
+    "top5_worst_income": lambda of: grouped.worst_group(of.ranks.hits(5), of.pairs.labels["income"]),
+}
+
+
+def _with_main(numbers: Sequence[Number], metric: str, score: str, n: int, scored: _Scored) -> list[Number]:
+    """The data set's main metric under its own name, where it is not there already, and as "main"."""
+    known = [one for one in numbers if (one.metric, one.score) == (metric, score)]
+    if known:
+        return [replace(known[0], metric="main")]
+    value, around = _MAIN[metric](scored)
+    return [Number(name, score, value, n, around) for name in (metric, "main")]
+
+
 def retrieval(task: Task, bench: Bench) -> Measured:
-    """Recall at 1, 5 and 10 both ways with five captions per image."""
+    """Recall at 1, 5 and 10 both ways; of puzzles, how well they are solved."""
     pairs = bench.plan.load(task.dataset)
-    captions = evaluation_captions(pairs, CAPTIONS)
+    if isinstance(pairs, EvaluationPairs) and pairs.puzzles:
+        return _puzzles(pairs, bench)
+    captions = bench.plan.captions(pairs)
     owner = np.repeat(np.arange(len(pairs)), [len(texts) for texts in captions])
     images = bench.features.images(pairs)
     texts = bench.features.texts([text for texts in captions for text in texts])
@@ -84,6 +132,28 @@ def retrieval(task: Task, bench: Bench) -> Measured:
         for metric, value in found.metrics().items():
             n = len(owner) if metric.startswith("t2i") else len(pairs)
             numbers.append(Number(metric, score, value, n, interval(replicates[metric])))
+        if bench.plan.protocol.main:
+            numbers += [replace(one, metric="main") for one in numbers if (one.metric, one.score) == ("mean_r1", score)]
+    return numbers, outcomes
+
+
+def _puzzles(pairs: EvaluationPairs, bench: Bench) -> Measured:
+    """Mean Jaccard index over the puzzles of 10 to 12 candidates, of 5 or 6, and over all."""
+    puzzles = pairs.puzzles
+    images, cues = bench.features.images(pairs), bench.features.texts([prompt(one.cue) for one in puzzles])
+    sizes = np.array([len(one.candidates) for one in puzzles])
+    numbers: list[Number] = []
+    outcomes: dict[str, np.ndarray] = {"candidates": sizes}
+    for score in scores_of(images, cues):
+        found = outcomes[f"{score}_jaccard"] = solve(images, cues, puzzles, score)
+        for metric, among in {**SIZES, "jaccard": range(sizes.max() + 1)}.items():
+            some = found[np.isin(sizes, among)]
+            if len(some):
+                numbers.append(Number(metric, score, float(some.mean()), len(some), mean_interval(some)))
+        if bench.plan.protocol.main:
+            numbers += [
+                replace(one, metric="main") for one in numbers if one.metric == "jaccard_10_12" and one.score == score
+            ]
     return numbers, outcomes
 
 
@@ -150,11 +220,7 @@ def noise_detection(task: Task, bench: Bench) -> Measured:
     assert bench.manifest is not None
     pairs = bench.plan.load(task.dataset)
     bench.manifest.check(pairs)
-    source = bench.manifest.donors_of(np.arange(len(pairs)))
-    texts = bench.features.texts([pairs.captions(row)[0] for row in source.tolist()])
-    images, method = bench.features.images(pairs), bench.features.method
-    with evaluation_mode(method):
-        confidence = method.confidence(images, texts).double().cpu().numpy()
+    confidence = agreement(bench.features, pairs, bench.manifest)["confidence"].double().numpy()
     noisy = noisy_mask(bench.manifest, len(pairs))
     found = detect(confidence, noisy)
     numbers = [
@@ -162,6 +228,29 @@ def noise_detection(task: Task, bench: Bench) -> Measured:
         Number("average_precision", "", found.average_precision, len(pairs), found.average_precision_interval),
     ]
     return numbers, {"confidence": confidence.astype(np.float32), "noisy": noisy}
+
+
+def agreement(features: Features, pairs: Pairs, manifest: NoiseManifest) -> Tensors:
+    """The method's "confidence" and the "cosine" [n], on the CPU, of training pairs as training saw them.
+
+    In chunks, so that the features of millions of pairs are never held; what is done outlives a kill.
+    """
+    source, parts = manifest.donors_of(np.arange(len(pairs))), []
+    for start in range(0, len(pairs), CHUNK):
+        rows = np.arange(start, min(start + CHUNK, len(pairs)))
+        key = ("agreement", pairs.content_hash, manifest.content_hash, str(start))
+        found = features.kept(key, partial(_agreement, features, pairs, rows, source[rows]))
+        parts.append({name: values.cpu() for name, values in found.items()})
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def _agreement(features: Features, pairs: Pairs, rows: np.ndarray, source: np.ndarray) -> Tensors:
+    method, towers = features.method, features.towers
+    texts = extract_texts(method, towers, [pairs.captions(row)[0] for row in source.tolist()])
+    images = extract_images(method, towers, pairs, rows=rows)
+    with evaluation_mode(method):
+        confidence = method.confidence(images, texts)
+    return {"confidence": confidence, "cosine": (images["embedding"] * texts["embedding"]).sum(1)}
 
 
 MEASURES: Mapping[str, Callable[[Task, Bench], Measured]] = {

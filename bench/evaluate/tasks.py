@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from math import comb
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from bench import data
-from bench.data import Pairs
+from bench.data import Pairs, evaluation
 from bench.data.noise import NoiseManifest
+from bench.data.place import Missing
 from bench.errors import UserError
+from bench.evaluate.chance import CAPTIONS, Facts, chance, facts_of
+from bench.evaluate.protocols import PROTOCOLS, Channels, Protocol
+from bench.evaluation_sets import parse, unfit
+from bench.settings import DataSettings, EvaluateSettings
 
-#: Of everything this package and the evaluation sets decide. Raise it when any stored number would change.
-PROTOCOL = "1"
-CAPTIONS = 5  #: per image, in retrieval
-RECALLS = (1, 5, 10)
-TOPS = (1, 5)
+#: Of everything this package and the evaluation sets decide, under the common protocol. Raise it when any stored number
+#: would change.
+PROTOCOL = PROTOCOLS["common"].label
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Task:
     dataset: str  #: the pairs that are scored
     train: str = ""  #: the pairs a probe learns from
     validation: str = ""  #: the pairs its penalty is chosen on; "" keeps a part of `train` back
+    protocol: str = PROTOCOL  #: name and version
 
     @property
     def family(self) -> str:
@@ -40,7 +43,7 @@ class Task:
 
     def key(self, at: float) -> str:
         """Under which its records are stored: a file name, unique within a run."""
-        return f"v{PROTOCOL}.{round(100 * at):03d}.{self.name.replace('/', '-')}.{self.dataset.replace('/', '-')}"
+        return f"v{self.protocol}.{round(100 * at):03d}.{self.name.replace('/', '-')}.{self.dataset.replace('/', '-')}"
 
 
 def _probes(family: str) -> tuple[Task, ...]:
@@ -68,79 +71,161 @@ _EMOJI = (
     Task("noise_detection", "emoji/train"),
     Task("validation", "emoji/validation"),
 )
-_TASKS: Mapping[str, tuple[Task, ...]] = {"emoji": _EMOJI}
+_EMBEDDED: Mapping[str, tuple[Task, ...]] = {"emoji": _EMOJI}
 FAMILIES = tuple(dict.fromkeys(task.family for task in _EMOJI))
 
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """Which families of tasks measure a run. `data` is the family of its pairs ("emoji"), `size` their pixels."""
+    """What measures a run that trained on `data`, as the suite asks."""
 
-    data: str
-    size: int
-    families: tuple[str, ...]
+    data: DataSettings
+    asked: EvaluateSettings
 
-    def __post_init__(self) -> None:
-        if self.data not in _TASKS:
-            raise UserError(f"data.name: no evaluation is known for {self.data!r}; there is: {', '.join(_TASKS)}")
-        unknown = sorted(set(self.families) - set(FAMILIES))
-        if unknown:
-            raise UserError(f"evaluate.tasks: {unknown[0]!r} is not one of {', '.join(FAMILIES)}")
+    @property
+    def protocol(self) -> Protocol:
+        """How it is done."""
+        return PROTOCOLS[self.asked.protocol]
 
     def tasks(self, at: float, manifest: NoiseManifest | None) -> tuple[Task, ...]:
-        """Tasks after a share `at` of the budget: all at the end, before it only zero-shot on the held-out pairs.
+        """Tasks after a share `at` of the budget: all at the end, before it only the first data set's zero-shot.
 
         Where not both corrupted and clean rows are known there is no noise to detect.
         """
         noisy = manifest is not None and 0 < len(manifest.rows) < manifest.n
-        chosen = self._chosen()
+        chosen = self.chosen()
         if at < 1.0:
-            chosen = [task for task in chosen if task.family == "zero_shot" and task.dataset == f"{self.data}/iid"]
+            zero_shot = [task for task in chosen if task.family == "zero_shot"]
+            chosen = [task for task in zero_shot if task.dataset == zero_shot[0].dataset]
         return tuple(task for task in chosen if noisy or task.family != "noise_detection")
 
-    def _chosen(self) -> list[Task]:
-        return [task for task in _TASKS[self.data] if task.family in self.families]
+    def chosen(self) -> list[Task]:
+        """All tasks, whether there is noise or not."""
+        found: list[Task] = []
+        for family in FAMILIES:
+            if family in self.asked.tasks:
+                found += [replace(task, protocol=self.protocol.label) for task in self._of_family(family)]
+        return found
+
+    def _of_family(self, family: str) -> list[Task]:
+        if family not in self.asked.datasets and self.data.embedded:
+            return [task for task in _EMBEDDED[self.data.name] if task.family == family]
+        if family == "noise_detection":
+            return [Task(family, self.training)]
+        names = self.asked.datasets.get(family, self.protocol.datasets.get(family, ()))  # type: ignore[call-overload]
+        return [_task(family, name) for name in names]
+
+    @property
+    def training(self) -> str:
+        """The name of the training pairs."""
+        return f"{self.data.name}/train"
+
+    @property
+    def held_out(self) -> str:
+        """The pairs of images and captions that diagnostics look at; "" where no task scores any."""
+        if self.data.embedded:
+            return f"{self.data.name}/iid"
+        found = [task.dataset for task in self.chosen() if task.family == "retrieval"]
+        return next((name for name in found if evaluation.parse(name)[0].kind == "retrieval"), "")
+
+    def primary(self) -> dict[str, str]:
+        """What a suite is read by first: data set, task and metric."""
+        zero_shot = [task for task in self.chosen() if task.family == "zero_shot"]
+        if zero_shot:
+            return {"dataset": zero_shot[0].dataset, "task": zero_shot[0].name, "metric": "top1"}
+        return {"dataset": f"{self.data.name}/iid", "task": "zero_shot/concept", "metric": "top1"}
 
     def keys(self, curve: Iterable[float], manifest: NoiseManifest | None) -> tuple[str, ...]:
         """Under which a run's records are stored once it is evaluated at all points of the curve and at the end."""
         return tuple(task.key(at) for at in (*curve, 1.0) for task in self.tasks(at, manifest))
 
     def load(self, dataset: str) -> Pairs:
-        """A data set of a task."""
-        return data.load(dataset, self.size)
+        """A data set of a task. UserError where it is not there, with how to get it."""
+        if dataset == self.training:
+            return data.training(self.data)
+        if dataset in data.names():
+            return data.load(dataset, self.data.size)
+        return evaluation.load(dataset, self.data.size, self._resize(dataset))
 
-    def datasets(self) -> dict[str, dict[str, Any]]:
-        """Data set -> description, n and chance ("task/metric" -> expected score of a uniformly random guess)."""
-        found: dict[str, dict[str, Any]] = {}
-        for task in self._chosen():
-            pairs = self.load(task.dataset)
-            entry = found.setdefault(task.dataset, {"description": pairs.description, "n": len(pairs), "chance": {}})
-            entry["chance"].update({f"{task.name}/{metric}": value for metric, value in self._chance(task).items()})
+    def channels(self, dataset: str) -> Channels | None:
+        """Channel statistics that the pixels of a data set are normalised with; None = those of the towers."""
+        if dataset == self.training or dataset in data.names():
+            return None
+        entry, _ = evaluation.parse(dataset)
+        return self.protocol.channels(entry.name, entry.classes > 0)
+
+    def _resize(self, dataset: str) -> evaluation.Resize:
+        entry, _ = evaluation.parse(dataset)
+        return "crop" if entry.classes else self.protocol.retrieval_resize
+
+    def metric(self, dataset: str) -> str:
+        """The main metric of a data set: the catalogue's, or top-1 accuracy."""
+        return "top1" if dataset in data.names() else evaluation.parse(dataset)[0].metric
+
+    def captions(self, pairs: Pairs) -> list[tuple[str, ...]]:
+        """The texts of each row that retrieval looks for; of embedded data exactly `CAPTIONS`."""
+        if pairs.name in data.names():
+            return data.evaluation_captions(pairs, CAPTIONS)
+        return [pairs.captions(row)[: self.protocol.captions] for row in range(len(pairs))]
+
+    def wanted(self) -> dict[str, tuple[str, ...]]:
+        """Data sets of the catalogue that tasks need, each split once -> the families of these tasks."""
+        found: dict[str, tuple[str, ...]] = {}
+        for task in self.chosen():
+            for dataset in filter(None, (task.dataset, task.train, task.validation)):
+                if dataset != self.training and dataset not in data.names():
+                    found[dataset] = tuple(dict.fromkeys((*found.get(dataset, ()), task.family)))
         return found
 
-    def _chance(self, task: Task) -> dict[str, float]:
-        pairs = self.load(task.dataset)
-        if task.family in ("zero_shot", "shift"):
-            classes = len(pairs.classes[task.label])
-            return {f"top{k}": min(1.0, k / classes) for k in TOPS}
-        if task.train:
+    def missing(self) -> list[Missing]:
+        """Those of the wanted data sets that are not there."""
+        found = (evaluation.missing(name, ", ".join(families)) for name, families in self.wanted().items())
+        return [one for one in found if one is not None]
+
+    def datasets(self) -> dict[str, dict[str, Any]]:
+        """Data set -> description, n and chance ("task/metric" -> expected score of a uniformly random guess).
+
+        Of evaluation data that is not there, as its publishers describe it.
+        """
+        found: dict[str, dict[str, Any]] = {}
+        for task in self.chosen():
+            facts = self._facts(task.dataset)
+            entry = found.setdefault(task.dataset, {"description": facts.description, "n": facts.images, "chance": {}})
+            chance = self._chance(task, facts)
+            entry["chance"].update({f"{task.name}/{metric}": value for metric, value in chance.items()})
+        return found
+
+    def _facts(self, dataset: str) -> Facts:
+        if dataset == self.training:
+            return self._training_facts()
+        if dataset in data.names():
+            return facts_of(self.load(dataset))
+        entry, _ = evaluation.parse(dataset)
+        images, classes = evaluation.counts(dataset)
+        return Facts(entry.description, images, {evaluation.CLASS: classes} if classes else {}, entry.metric)
+
+    def _training_facts(self) -> Facts:
+        if not self.data.embedded:
+            from bench.data import shards
+
+            if shards.missing(self.data):
+                return Facts("the training pairs", self.data.rows or 0)
+        return facts_of(data.training(self.data))
+
+    def _chance(self, task: Task, facts: Facts) -> dict[str, float]:
+        if task.train in data.names():  # a class may be in one of the sets alone
             return {"accuracy": 1 / len(np.unique(self.load(task.train).labels[task.label]))}
-        if task.family in ("retrieval", "validation"):
-            return _retrieval_chance(len(pairs))
-        return {"auroc": 0.5}  # average precision: the share of corrupted pairs, which differs from run to run
+        return chance(task.family, task.label, facts, main=self.protocol.main)
 
 
-def _retrieval_chance(images: int) -> dict[str, float]:
-    texts = images * CAPTIONS
-    recalls = {f"i2t_r{k}": 1 - comb(texts - CAPTIONS, k) / comb(texts, k) for k in RECALLS}
-    recalls |= {f"t2i_r{k}": min(1.0, k / images) for k in RECALLS}
-    return with_means(recalls)
-
-
-def with_means(recalls: Mapping[str, Any]) -> dict[str, Any]:
-    """The six recalls (numbers or arrays), their mean as papers print it, and the mean of the two R@1."""
-    return {
-        **recalls,
-        "mean_recall": sum(recalls.values()) / len(recalls),
-        "mean_r1": (recalls["i2t_r1"] + recalls["t2i_r1"]) / 2,
-    }
+def _task(family: str, name: str) -> Task:
+    """The task of a family on a data set of the catalogue. UserError where it cannot be."""
+    if message := unfit(family, name):
+        raise UserError(f"evaluate.datasets.{family}: {message}")
+    entry, _ = parse(name)
+    if family == "validation":
+        return Task(family, entry.written("validation"))
+    if family == "retrieval":
+        return Task(family, name)
+    train = entry.written("train") if family.endswith("probe") else ""
+    return Task(f"{family}/{evaluation.CLASS}", name, train)

@@ -153,7 +153,7 @@ def _rows(
 ) -> Rows:
     """Pairs as a batch of training, without augmentation."""
     parameter = next(towers.visual.parameters())
-    images = normalise(pairs.images(rows), parameter.device).to(parameter.dtype)
+    images = normalise(pairs.images(rows), parameter.device, towers.channels).to(parameter.dtype)
     texts = [captions[row] for row in rows.tolist()]
     clock = Clock(step, method.phases()[-1].name, 0.0, 0)
     ids, views = torch.from_numpy(rows).to(images.device), (images,) * method.extra_views

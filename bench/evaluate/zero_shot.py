@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.evaluate.ranks import Ranks, rank
+from bench.evaluate.ranks import Ranks, offsets, rank, require_finite, tile_rows
 
 
 def prompts(names: Sequence[str], templates: Sequence[str]) -> list[str]:
@@ -37,3 +38,14 @@ def classify(images: Mapping[str, Tensor], classes: Mapping[str, Tensor], labels
     images [n], classes [C] features; labels [n] int64.
     """
     return rank(images, classes, labels[:, None], score)
+
+
+@torch.inference_mode()
+def predictions(images: Mapping[str, Tensor], classes: Mapping[str, Tensor], score: str) -> np.ndarray:
+    """int64 [n]: the class of the highest score of each image."""
+    a, b = images["embedding"], classes["embedding"]
+    shift = offsets(classes, score)
+    require_finite(a, b, shift)
+    size = tile_rows(len(b), a.element_size())
+    found = [(a[start : start + size] @ b.T + shift).argmax(1) for start in range(0, len(a), size)]
+    return torch.cat(found).cpu().numpy()

@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from bench import data, discovery
+from bench.settings import TowerSettings
 from bench.tower_configs import TEXT_TOWERS
-from bench.towers import OpenClipTowers, SmallVocabulary, build_towers
+from bench.tokenizers import SmallVocabulary
+from bench.towers import OpenClipTowers, build_towers
 from methods.protocol import Facts, Method
 
 
@@ -17,7 +19,7 @@ def build(method: str = "clip", seed: int = 0) -> tuple[Method, OpenClipTowers]:
     texts = [text for row in range(len(pairs)) for text in pairs.captions(row)]
     vocabulary = SmallVocabulary(texts, 512, TEXT_TOWERS["tiny-transformer"]["context_length"])
     torch.manual_seed(seed)
-    towers = build_towers("tiny-resnet", "tiny-transformer", 32, vocabulary, 32, 128)
+    towers = build_towers(TowerSettings(dim=32), vocabulary, 32, 128)
     found = discovery.make(method, None, {}, Facts(len(pairs), 128, 32, seed))
     found.prepare(towers)
     return found, towers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
@@ -12,6 +12,7 @@ from bench.evaluate.bootstrap import interval, mean_interval, ratio_replicates, 
 from bench.evaluate.detection import detect
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=8, max_size=60))
 def test_values_equal_scikit_learns_among_ties(pairs: list[tuple[int, bool]]) -> None:
     confidence = np.array([value for value, _ in pairs], dtype=np.float64)

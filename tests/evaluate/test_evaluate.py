@@ -12,10 +12,10 @@ import torch.nn.functional as F
 
 from bench import data
 from bench.data.noise import NoiseManifest, shuffled_captions
-from bench.errors import UserError
 from bench.evaluate import PROTOCOL, EvaluationPlan, evaluate
 from bench.evaluate.features import IMAGE_BATCH, extract_images, extract_texts
 from bench.evaluate.measures import held_back
+from bench.settings import DataSettings, EvaluateSettings
 from bench.store import Record, RunStore
 from bench.towers import OpenClipTowers
 from methods.protocol import Method
@@ -30,6 +30,10 @@ def manifest() -> NoiseManifest:
     return shuffled_captions(data.load("emoji/train", 32), 0.4, 0)
 
 
+def plan_of(*families: str) -> EvaluationPlan:
+    return EvaluationPlan(DataSettings(), EvaluateSettings.model_validate({"tasks": families}))
+
+
 def run(model: Model, out: RunStore, families: tuple[str, ...], at: float = 1.0, **changed: object) -> int:
     """Evaluate into `out`; how many records that added."""
     before = len(out.records())
@@ -42,7 +46,7 @@ def run(model: Model, out: RunStore, families: tuple[str, ...], at: float = 1.0,
         "publish": out.write_records,
         "features_dir": out.path("features"),
     }
-    evaluate(*model, EvaluationPlan("emoji", 32, families), **{**arguments, **changed})  # type: ignore[arg-type]
+    evaluate(*model, plan_of(*families), **{**arguments, **changed})  # type: ignore[arg-type]
     return len(out.records()) - before
 
 
@@ -74,7 +78,7 @@ def test_a_killed_evaluation_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     assert evaluations(broken) == evaluations(whole)
     assert not any("features" in name for name in evaluations(whole))  # cleared away in the end
     assert not run(build(), broken, FAST)  # nothing is left to do
-    plan = EvaluationPlan("emoji", 32, FAST)
+    plan = plan_of(*FAST)
     assert all(whole.has_records(key) for key in plan.keys((), manifest()))
     assert len(plan.keys((), manifest())) == len(set(plan.keys((0.25, 0.5), manifest()))) - 4
 
@@ -106,7 +110,7 @@ def test_detection_scores_the_pairs_as_training_saw_them(model: Model, tmp_path:
     method, towers = model
     out = RunStore(tmp_path / "run")
     run(model, out, ("noise_detection",))
-    (key,) = EvaluationPlan("emoji", 32, ("noise_detection",)).keys((), manifest())
+    (key,) = plan_of("noise_detection").keys((), manifest())
     kept, noise, pairs = out.outcomes(key), manifest(), data.load("emoji/train", 32)
     np.testing.assert_array_equal(np.flatnonzero(kept["noisy"]), noise.rows)
     images = extract_images(method, towers, pairs)["embedding"]
@@ -121,7 +125,7 @@ def test_detection_scores_the_pairs_as_training_saw_them(model: Model, tmp_path:
 
 
 def test_detection_is_left_out_where_nothing_can_be_told_apart() -> None:
-    plan, noise = EvaluationPlan("emoji", 32, FAST), manifest()
+    plan, noise = plan_of(*FAST), manifest()
     clean = shuffled_captions(data.load("emoji/train", 32), 0.0, 0)
     everything = replace(noise, rows=np.arange(noise.n), donors=np.roll(np.arange(noise.n), 1))
     for none in (None, clean, everything):
@@ -151,7 +155,7 @@ def test_a_probabilistic_method_is_scored_both_ways(tmp_path: Path) -> None:
 def test_probes_learn_something_even_from_untrained_towers(model: Model, tmp_path: Path) -> None:
     out = RunStore(tmp_path / "run")
     run(model, out, ("linear_probe",), done=lambda key: "subgroup" in key)
-    chance = EvaluationPlan("emoji", 32, ("linear_probe",)).datasets()
+    chance = plan_of("linear_probe").datasets()
     found = {record.task: record for record in out.records()}
     assert {task: record.dataset for task, record in found.items()} == {
         "linear_probe/style": "emoji/iid",
@@ -162,7 +166,7 @@ def test_probes_learn_something_even_from_untrained_towers(model: Model, tmp_pat
 
 
 def test_chance_is_what_a_random_guess_scores() -> None:
-    facts = EvaluationPlan("emoji", 32, ("shift", "retrieval")).datasets()["emoji/openmoji"]
+    facts = plan_of("shift", "retrieval").datasets()["emoji/openmoji"]
     assert facts["n"] == 877
     assert facts["chance"]["shift/concept/top5"] == pytest.approx(5 / 877)
     own = np.random.default_rng(0).hypergeometric(5, 876 * 5, 10, size=1_000_000)  # own captions among ten drawn texts
@@ -181,10 +185,3 @@ def test_held_back_rows_hang_on_keys_alone() -> None:
     mask = held_back(keys, 0.2)
     assert mask.sum() == 20
     np.testing.assert_array_equal(held_back(keys[::-1], 0.2), mask[::-1])
-
-
-def test_unknown_names_are_the_users_mistake() -> None:
-    with pytest.raises(UserError, match=r"evaluate\.tasks: 'zeroshot'"):
-        EvaluationPlan("emoji", 32, ("zeroshot",))
-    with pytest.raises(UserError, match=r"data\.name: no evaluation is known for 'cc3m'"):
-        EvaluationPlan("cc3m", 32, ("zero_shot",))

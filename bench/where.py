@@ -1,0 +1,53 @@
+"""Which data is on this machine, for a suite or at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bench import data
+from bench.data import evaluation, place
+from bench.data.place import Missing
+from bench.evaluate.tasks import EvaluationPlan
+from bench.evaluation_sets import SPLITS, entries
+from bench.missing import listing, missing, training
+from bench.show import columns
+
+if TYPE_CHECKING:
+    from bench.suite import Suite
+
+_HEAD = ("data set", "layout", "images", "where")
+
+
+def of_suite(suite: Suite) -> list[str]:
+    """Lines for a person: what of a suite's data is there, and what is missing with how to get it."""
+    plan, rows = EvaluationPlan(suite.data, suite.evaluate), []
+    if not suite.data.embedded and not training(suite):
+        pairs = data.training(suite.data)
+        rows.append((pairs.name, "training pairs", f"{len(pairs):,}", pairs.description))
+    return _lines(rows + _present(list(plan.wanted())), missing(suite))
+
+
+def of_catalogue() -> list[str]:
+    """Lines for a person: every evaluation data set that is there, and those that are not."""
+    every = [entry.written(split) for entry in entries().values() for split in SPLITS if entry.count(split)]
+    tests = [entry for entry in entries().values() if not evaluation.find(entry.name)]
+    lines = _lines(_present(every), [])
+    if tests:
+        size = sum(entry.gb for entry in tests)
+        lines.append(f"missing, about {size:,.0f} GB: {', '.join(entry.name for entry in tests)}")
+        lines.append("`bench data where SUITE` says where a suite's data is looked for, and how to get it")
+    return lines
+
+
+def _present(names: list[str]) -> list[tuple[str, str, str, str]]:
+    rows: list[tuple[str, str, str, str]] = []
+    for name in names:
+        found = evaluation.find(name)
+        if found is not None:
+            rows.append((name, found.layout, f"{evaluation.counts(name)[0]:,}", str(found.path)))
+    return rows
+
+
+def _lines(rows: list[tuple[str, str, str, str]], gone: list[Missing]) -> list[str]:
+    there = columns([_HEAD, *rows]) if rows else [f"no data below {place.root()}"]
+    return [*there, *listing(gone)]

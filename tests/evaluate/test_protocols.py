@@ -1,0 +1,352 @@
+"""Evaluation on data sets of the catalogue: the protocols, what they measure on, and peers' numbers on real files."""
+
+from __future__ import annotations
+
+import gc
+import io
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from sklearn.metrics import balanced_accuracy_score, f1_score
+
+from bench import data
+from bench.data import evaluation
+from bench.data.noise import shuffled_captions
+from bench.errors import UserError
+from bench.evaluate import EvaluationPlan, evaluate, features, measures, pixels
+from bench.evaluate.diagnostics import diagnose
+from bench.evaluate.features import Features, extract_images, extract_texts
+from bench.evaluate.protocols import CIFAR_CHANNELS, IMAGENET_CHANNELS, PROTOCOLS
+from bench.settings import DataSettings, EvaluateSettings
+from bench.store import Record, RunStore
+from bench.suite import load_suite
+from bench.towers import OpenClipTowers, normalise
+from methods.protocol import Method
+
+from .conftest import build
+
+Model = tuple[Method, OpenClipTowers]
+Folder = Callable[..., Path]
+CLASSES = ("cat", "tree", "ship", "full moon", "red heart", "birthday cake", "clock")
+TEMPLATES = ("a photo of a {c}.", "{c}")
+
+
+def encoded(seed: int, size: tuple[int, int] = (40, 30)) -> bytes:
+    drawn = np.random.default_rng(seed).integers(0, 255, (4, 4, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(drawn).resize(size, Image.Resampling.BICUBIC).save(file, "PNG")
+    return file.getvalue()
+
+
+def classified(count: int = 40, groups: int = 0) -> list[dict[str, object]]:
+    samples: list[dict[str, object]] = [{"png": encoded(n), "cls": n * n % 7} for n in range(count)]
+    for number, sample in enumerate(samples if groups else ()):
+        sample["npy"] = np.array([number % groups, number], np.int64)
+    return samples
+
+
+def captioned(count: int = 12) -> list[dict[str, object]]:
+    return [{"png": encoded(n), "txt": "\n".join(f"text {n} {k}" for k in range(5 + n % 2))} for n in range(count)]
+
+
+def plan_of(protocol: str = "common", name: str = "cc3m", **datasets: tuple[str, ...]) -> EvaluationPlan:
+    asked = {"tasks": tuple(datasets) or ("zero_shot",), "protocol": protocol, "datasets": datasets}
+    return EvaluationPlan(DataSettings(name=name, rows=1000), EvaluateSettings.model_validate(asked))
+
+
+def run(model: Model, plan: EvaluationPlan, out: RunStore, at: float = 1.0) -> dict[tuple[str, str, str], Record]:
+    evaluate(
+        *model,
+        plan,
+        at=at,
+        run="run",
+        checkpoint="c" * 64,
+        manifest=None,
+        done=out.has_records,
+        publish=out.write_records,
+        features_dir=out.path("features"),
+    )
+    return {(r.dataset, r.metric, r.score): r for r in out.records()}
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> RunStore:
+    return RunStore(tmp_path / "run")
+
+
+def read_by_clip_benchmark(home: Path, transform: Callable[..., torch.Tensor]) -> tuple[Any, ...]:
+    """Images [n, 3, H, W], labels [n], class names and prompts; webdataset warns, and leaves the tars open."""
+    from clip_benchmark.datasets.builder import build_dataset
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = build_dataset("wds/cars", root=str(home), transform=transform, split="test", download=False)
+        images, labels = zip(*found, strict=True)
+        names, templates = found.classes, found.templates
+        del found
+        gc.collect()
+    return torch.stack(images), torch.tensor(labels), names, templates
+
+
+@pytest.mark.filterwarnings("ignore:Conversion of an array with ndim:DeprecationWarning")  # in clip-benchmark
+def test_values_are_clip_benchmarks_on_the_same_folder(
+    model: Model, evaluation_folder: Path, webdataset_folder: Folder, out: RunStore
+) -> None:
+    """The same tars through clip-benchmark's own reader, transform, prompts and metric."""
+    from clip_benchmark.metrics import zeroshot_classification as peer
+    from open_clip.transform import image_transform
+
+    home = evaluation_folder / "wds_cars_test"
+    webdataset_folder(home, classified(), shards=2, classes=CLASSES, templates=TEMPLATES)
+    found = run(model, plan_of(zero_shot=("cars",)), out)
+    towers = model[1].eval()
+    transform = image_transform(32, is_train=False, mean=towers.channels[0], std=towers.channels[1])
+    images, labels, names, templates = read_by_clip_benchmark(home, transform)
+    with torch.no_grad():
+        encoded_images = F.normalize(towers.encode_image(images), dim=-1)
+        classifier = peer.zero_shot_classifier(towers, towers.tokenize, names, templates, "cpu", amp=False)
+    expected = peer.accuracy(encoded_images @ classifier, labels, topk=(1, 5))
+    values = [found["cars", f"top{k}", "cosine"].value for k in (1, 5)]
+    assert values == pytest.approx(expected)
+    assert 0 < values[0] < values[1] < 1
+
+
+def test_the_suites_own_metrics_are_measured_under_prolip(
+    evaluation_folder: Path, webdataset_folder: Folder, out: RunStore
+) -> None:
+    samples, model = classified(60, groups=3), build("prolip")
+    sets = {"pets": "mean_per_class_recall", "iwildcam": "f1_macro", "geode": "worst_region", "cifar10": "top1"}
+    for name in sets:
+        webdataset_folder(evaluation_folder / f"wds_{name}", samples, classes=CLASSES, templates=TEMPLATES)
+    plan = plan_of("prolip", zero_shot=tuple(sets))
+    found = run(model, plan, out)
+    for name, metric in sets.items():
+        assert found[name, "main", "csd"].value == found[name, metric, "csd"].value
+    assert {record.protocol for record in found.values()} == {"prolip-1"}
+    assert plan.tasks(1.0, None)[0].key(1.0) == "vprolip-1.100.zero_shot-class.pets"
+    pairs = plan.load("pets")
+    images = extract_images(*model, pairs)["embedding"]
+    prompts = [extract_texts(*model, [t.replace("{}", n) for t in pairs.templates])["embedding"] for n in CLASSES]
+    classes = F.normalize(torch.stack([F.normalize(p, dim=-1).mean(0) for p in prompts]), dim=-1)
+    labels, predicted = pairs.labels["class"], (images @ classes.T).argmax(1).numpy()
+    right = labels == predicted
+    value = {name: found[name, metric, "cosine"].value for name, metric in sets.items()}
+    assert value["pets"] == pytest.approx(balanced_accuracy_score(labels, predicted))
+    assert value["iwildcam"] == pytest.approx(f1_score(labels, predicted, average="macro", labels=np.unique(labels)))
+    assert value["geode"] == pytest.approx(min(right[np.arange(60) % 3 == group].mean() for group in range(3)))
+    assert value["cifar10"] == pytest.approx(right.mean())
+
+
+def test_other_protocols_have_no_main_metric(
+    model: Model, evaluation_folder: Path, webdataset_folder: Folder, out: RunStore
+) -> None:
+    webdataset_folder(evaluation_folder / "wds_pets", classified(), classes=CLASSES, templates=TEMPLATES)
+    assert {metric for _, metric, _ in run(model, plan_of("ncu", zero_shot=("pets",)), out)} == {"top1", "top5"}
+
+
+def test_pixels_are_as_each_paper_has_them(model: Model, evaluation_folder: Path, webdataset_folder: Folder) -> None:
+    for name in ("cifar100", "cars"):
+        webdataset_folder(evaluation_folder / f"wds_{name}", classified(8), classes=CLASSES, templates=TEMPLATES)
+    webdataset_folder(evaluation_folder / "wds_flickr30k", captioned(8), kind="retrieval")
+    cropped, squashed = (evaluation.load("flickr30k", 32, how).images(np.arange(8)) for how in ("crop", "squash"))
+    classes = {name: evaluation.load(name, 32).images(np.arange(8)) for name in ("cifar100", "cars")}
+    expected = {
+        "common": {"flickr30k": (cropped, None), "cifar100": (classes["cifar100"], None)},
+        "nuclr": {
+            "flickr30k": (squashed, None),
+            "cifar100": (classes["cifar100"], CIFAR_CHANNELS),
+            "cars": (classes["cars"], IMAGENET_CHANNELS),
+        },
+        "ncu": {"flickr30k": (cropped, IMAGENET_CHANNELS), "cars": (classes["cars"], IMAGENET_CHANNELS)},
+        "prolip": {"flickr30k": (cropped, None), "cars": (classes["cars"], None)},
+    }
+    method, towers = model
+    towers.eval()
+    for protocol, sets in expected.items():
+        plan = plan_of(protocol)
+        held = Features(method, towers, "c", plan.protocol.label, None, plan.channels)
+        for name, (shown, channels) in sets.items():
+            with torch.no_grad():
+                images = normalise(shown, "cpu", channels or towers.channels)
+                wanted = method.image_features(towers, images)["embedding"]
+            found = held.images(plan.load(name))["embedding"]
+            assert torch.allclose(found, wanted, atol=1e-5), f"{protocol} {name}"
+
+
+def test_captions_are_five_or_all(evaluation_folder: Path, webdataset_folder: Folder) -> None:
+    webdataset_folder(evaluation_folder / "wds_flickr30k", captioned(), kind="retrieval")
+    counts = {}
+    for protocol in ("common", "prolip"):
+        plan = plan_of(protocol, retrieval=("flickr30k",))
+        counts[protocol] = {len(texts) for texts in plan.captions(plan.load("flickr30k"))}
+    assert counts == {"common": {5}, "prolip": {5, 6}}
+
+
+def test_retrieval_and_puzzles(model: Model, evaluation_folder: Path, webdataset_folder: Folder, out: RunStore) -> None:
+    webdataset_folder(evaluation_folder / "wds_flickr30k", captioned(), kind="retrieval")
+    names = [[f"{n} {slot}" for slot in range(10 if n % 2 else 5)] for n in range(6)]
+    held = [[{"bytes": encoded(n * 10 + slot), "path": None} for slot in range(len(names[n]))] for n in range(6)]
+    table = pa.table(
+        {
+            "candidates": names,
+            "candidate_images": held,
+            "cue": ["apple", "moon", "sea", "work", "ice", "ant"],
+            "associations": [some[1:3] for some in names],
+        }
+    )
+    cached = evaluation_folder / "hf_cache" / "nlphuji___winogavil"
+    cached.mkdir(parents=True)
+    with pa.ipc.new_stream(str(cached / "winogavil-test.arrow"), table.schema) as file:
+        file.write_table(table)
+    plan = plan_of("prolip", retrieval=("flickr30k", "winogavil"))
+    found = run(model, plan, out)
+    assert found["flickr30k", "main", "cosine"].value == found["flickr30k", "mean_r1", "cosine"].value
+    assert found["winogavil", "main", "cosine"].value == found["winogavil", "jaccard_10_12", "cosine"].value
+    ns = [found["winogavil", metric, "cosine"].n for metric in ("jaccard_10_12", "jaccard_5_6", "jaccard")]
+    assert ns == [3, 3, 6]
+
+
+def test_probes_learn_from_the_training_split(
+    model: Model, evaluation_folder: Path, webdataset_folder: Folder, out: RunStore
+) -> None:
+    home = evaluation_folder / "wds_vtab-dtd"
+    same = [{"png": encoded(n % 7), "cls": n % 7} for n in range(35)]
+    for split in ("train", "test"):
+        webdataset_folder(home, same, split=split, classes=CLASSES, templates=TEMPLATES)
+    found = run(model, plan_of(linear_probe=("dtd",), adamw_probe=("dtd",)), out)
+    assert {record.task for record in out.records()} == {"linear_probe/class", "adamw_probe/class"}
+    assert found["dtd", "accuracy", ""].value == 1.0
+
+
+def test_a_point_of_the_curve_is_the_first_data_sets_zero_shot(evaluation_folder: Path) -> None:
+    plan = plan_of(zero_shot=("cars", "pets"), retrieval=("flickr30k",))
+    assert [task.key(0.25) for task in plan.tasks(0.25, None)] == ["v1.025.zero_shot-class.cars"]
+    assert plan.primary() == {"dataset": "cars", "task": "zero_shot/class", "metric": "top1"}
+    assert plan.held_out == "flickr30k"
+    assert not evaluation_folder.exists()
+
+
+def test_a_plan_without_data_describes_what_is_published(evaluation_folder: Path, webdataset_folder: Folder) -> None:
+    plan = plan_of("prolip", zero_shot=("pets",), linear_probe=("dtd",), retrieval=("mscoco_captions",))
+    facts = plan.datasets()
+    assert facts["pets"]["n"] == 3669
+    assert facts["pets"]["chance"]["zero_shot/class/main"] == pytest.approx(1 / 37)
+    assert facts["dtd"]["chance"] == {"linear_probe/class/accuracy": pytest.approx(1 / 47)}
+    assert facts["mscoco_captions"]["chance"]["retrieval/t2i_r1"] == pytest.approx(1 / 5000)
+    assert [one.what for one in plan.missing()] == [
+        "Oxford Pets (pets), zero_shot",
+        "DTD (dtd), linear_probe",
+        "DTD (dtd/train), linear_probe",
+        "MSCOCO (mscoco_captions), retrieval",
+    ]
+    webdataset_folder(evaluation_folder / "wds_pets", classified(12), classes=CLASSES, templates=TEMPLATES)
+    facts = plan.datasets()
+    assert facts["pets"]["n"] == 12
+    assert facts["pets"]["chance"]["zero_shot/class/top1"] == pytest.approx(1 / 7)
+    assert len(plan.missing()) == 3
+
+
+def test_defaults_cover_the_papers_tables() -> None:
+    sets = PROTOCOLS["prolip"].datasets
+    suite = [name for family in ("zero_shot", "shift", "retrieval") for name in sets[family]]
+    assert len(suite) == len(set(suite)) == 38
+    assert len(PROTOCOLS["common"].datasets["linear_probe"]) == 14
+    assert len(PROTOCOLS["ncu"].datasets["zero_shot"]) == 16
+    for protocol in PROTOCOLS:  # every data set fits its family
+        plan = EvaluationPlan(DataSettings(name="cc3m"), EvaluateSettings(protocol=protocol))  # type: ignore[arg-type]
+        assert plan.chosen()
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "message"),
+    [
+        ("zero_shot", "imagenet_a", "'imagenet_a' is no evaluation data set; did you mean 'imagenet-a'"),
+        ("zero_shot", "flickr30k", "'flickr30k' has no classes to be scored by"),
+        ("retrieval", "cars", "'cars' has no captions to be scored by"),
+        ("linear_probe", "imagenet-a", "'imagenet-a' has no training split for a probe to learn from"),
+        ("validation", "winogavil", "'winogavil' has no validation split"),
+    ],
+)
+def test_a_wrong_name_is_said_when_the_suite_is_read(tmp_path: Path, family: str, name: str, message: str) -> None:
+    suite = tmp_path / "suite.yaml"
+    datasets = f"{{{family}: [{name}]}}"
+    suite.write_text(f"name: mine\nbudget: {{epochs: 1}}\nmethods: [clip]\nevaluate: {{datasets: {datasets}}}\n")
+    with pytest.raises(UserError, match=message) as error:
+        load_suite(str(suite))
+    assert f"evaluate.datasets.{family}" in str(error.value)
+
+
+def test_embedded_data_keeps_its_own_sets_unless_others_are_named() -> None:
+    own = EvaluationPlan(DataSettings(), EvaluateSettings())
+    assert own.tasks(1.0, None)[0].key(1.0) == "v1.100.zero_shot-concept.emoji-iid"
+    assert own.missing() == []
+    mixed = plan_of(name="cc3m", zero_shot=("cars",)).asked
+    plan = EvaluationPlan(DataSettings(), mixed.model_copy(update={"tasks": ("zero_shot", "retrieval")}))
+    assert [task.dataset for task in plan.chosen()] == ["cars", "emoji/iid", "emoji/openmoji"]
+
+
+def test_training_pairs_pass_in_chunks_without_changing_a_number(
+    model: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pairs = data.load("emoji/iid", 32)
+    manifest = shuffled_captions(pairs, 0.4, 0)
+    held = Features(*model, "c", "1", tmp_path)
+    whole = measures.agreement(held, pairs, manifest)
+    seen: list[int] = []
+    model[1].visual.register_forward_hook(lambda _module, inputs, _output: seen.append(len(inputs[0])))
+    again = measures.agreement(Features(*model, "c", "1", tmp_path), pairs, manifest)
+    assert seen == []  # kept through a kill
+    assert torch.equal(again["confidence"], whole["confidence"])
+    monkeypatch.setattr(measures, "CHUNK", 100)
+    parts = measures.agreement(Features(*model, "c", "1", None), pairs, manifest)
+    assert max(seen) == 100
+    torch.testing.assert_close(parts["confidence"], whole["confidence"])
+    torch.testing.assert_close(parts["cosine"], whole["cosine"])
+
+
+def test_features_in_memory_have_a_limit(model: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(features, "HELD", 2 * 4 * 32)
+    held = Features(*model, "c", "1", tmp_path)
+    seen: list[int] = []
+    model[1].text.register_forward_hook(lambda _module, inputs, _output: seen.append(len(inputs[0])))
+    for text in ("a", "b", "c"):
+        held.texts([text])
+    assert len(held._held) == 2
+    held.texts(["a"])
+    assert len(seen) == 3  # from the disk
+
+
+def test_processes_keep_the_order_and_hand_on_mistakes(
+    evaluation_folder: Path, webdataset_folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pixels, "FEW", 20)
+    monkeypatch.setattr(pixels, "processes", lambda *_: 2)
+    webdataset_folder(evaluation_folder / "wds_pets", classified(40), classes=CLASSES, templates=TEMPLATES)
+    pairs = evaluation.load("pets", 16)
+    rows = np.random.default_rng(0).permutation(40)
+    found = list(pixels.batches(pairs, rows, 17))
+    assert [len(part) for part in found] == [17, 17, 6]
+    np.testing.assert_array_equal(np.concatenate(found), pairs.images(rows))
+    (evaluation_folder / "wds_pets" / "test" / "0.tar").write_bytes(b"overwritten")
+    with pytest.raises(UserError, match=r"0\.tar: the image at byte \d+ cannot be read"):
+        list(pixels.batches(pairs, rows, 17))
+
+
+def test_diagnostics_look_at_the_first_set_of_captions(
+    evaluation_folder: Path, webdataset_folder: Folder, out: RunStore
+) -> None:
+    webdataset_folder(evaluation_folder / "wds_flickr30k", captioned(), kind="retrieval")
+    plan = plan_of(retrieval=("flickr30k",))
+    diagnose(*build("prolip"), plan, out, "c" * 64, None)
+    found = {entry["name"]: entry for entry in out.diagnostics()}
+    assert found["similarity"]["title"] == "cosine similarity on flickr30k"
+    assert found["similarity"]["series"]["positive"]["n"] == 12
+    assert found["uncertainty"]["series"]["texts"]["n"] == 60
