@@ -6,14 +6,81 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
 from bench.device import device
+from bench.gpus import UTILISATION, Gpu, gpu_hours
 from bench.launch.work import is_complete
 from bench.run import Planned, build
 from bench.settings import SNAPSHOTS
-from bench.steps import time_steps
+from bench.steps import CALIBRATION_STEPS, synthetic_of, time_steps
 from bench.store import Store
 
 TIMED_STEPS = 8
+
+
+@dataclass(frozen=True)
+class Training:
+    """What runs come to, whether their data is here or not."""
+
+    runs: int
+    steps: int
+    samples: int  #: pairs seen
+    flops: int
+    hours: float  #: of one device
+    disk_bytes: int  #: weights and checkpoints that are kept
+    source: str  #: where the hours come from
+
+    @property
+    def text(self) -> str:
+        """One line for a person."""
+        return (
+            f"{self.runs} runs, {self.steps:,} steps, {self.samples / 1e6:,.0f} M samples, {self.flops:.2e} FLOPs, "
+            f"{self.hours:,.1f} hours, {self.disk_bytes / 2**30:,.1f} GiB; hours are of {self.source}"
+        )
+
+
+def on_gpu(planned: Sequence[Planned], gpu: Gpu, utilisation: float = UTILISATION) -> Training:
+    """Training on a named card at a share of its peak. Evaluation and waiting for data are not in it.
+
+    Raises UserError for a share outside (0, 1].
+    """
+    hours = gpu_hours(sum(one.resolved.flops for one in planned), gpu, utilisation)
+    source = f"one {gpu.name} at {utilisation:.0%} of {gpu.peak / 1e12:,.0f} TFLOP/s {gpu.precision} ({gpu.datasheet})"
+    return _training(planned, hours, source)
+
+
+def calibrated(planned: Sequence[Planned], steps: int = CALIBRATION_STEPS) -> Training:
+    """Training on this machine's device, from `steps` real steps of the first run of every pair of towers."""
+    hours = 0.0
+    firsts: list[str] = []
+    with device(alone=False):
+        for group in _by_towers(planned):
+            first = group[0]
+            seconds = time_steps(synthetic_of(first.run) if first.expected else first.run, steps)
+            rate = statistics.mean(first.resolved.step_flops[name] / spent for name, spent in seconds.items())
+            hours += sum(one.resolved.flops for one in group) / rate / 3600
+            firsts.append(first.run.title)
+    return _training(planned, hours, f"this machine, {steps} timed steps of {'; '.join(firsts)}")
+
+
+def _training(planned: Sequence[Planned], hours: float, source: str) -> Training:
+    return Training(
+        runs=len(planned),
+        steps=sum(one.resolved.steps for one in planned),
+        samples=sum(one.resolved.steps * one.resolved.batch for one in planned),
+        flops=sum(one.resolved.flops for one in planned),
+        hours=hours,
+        disk_bytes=_disk(planned),
+        source=source,
+    )
+
+
+def _by_towers(planned: Sequence[Planned]) -> list[list[Planned]]:
+    groups: dict[str, list[Planned]] = {}
+    for one in planned:
+        groups.setdefault(one.run.towers.model_dump_json(), []).append(one)
+    return list(groups.values())
 
 
 @dataclass(frozen=True)
@@ -50,14 +117,20 @@ def estimate(planned: Sequence[Planned], store: Store) -> Estimate:
             seconds = time_steps(first, TIMED_STEPS)
         rate = statistics.mean(todo[0].resolved.step_flops[name] / spent for name, spent in seconds.items())
         evaluation, source = None, f"{TIMED_STEPS} timed steps of {first.label}"
-    return Estimate(len(todo), flops / rate, evaluation, _disk(todo[0]) * len(todo), source)
+    return Estimate(len(todo), flops / rate, evaluation, _disk(todo), source)
 
 
-def _disk(one: Planned) -> int:
-    """Bytes that one run of a suite keeps: weights, and a checkpoint with AdamW's two moments.
+def _disk(planned: Sequence[Planned]) -> int:
+    """Bytes that runs keep: weights, and a checkpoint with AdamW's two moments.
 
-    All runs of a suite have the same towers. Features are deleted when a run is evaluated.
+    Counted on meta tensors, by towers; what a method adds to them is little. Features are deleted when a run is
+    evaluated.
     """
-    towers, _ = build(one.run)
-    weights: int = sum(x.numel() * x.element_size() for x in towers.state_dict().values())
-    return weights * (len(SNAPSHOTS) + 1 + 3)
+    total = 0
+    for group in _by_towers(planned):
+        run = synthetic_of(group[0].run) if group[0].expected else group[0].run
+        with torch.device("meta"):
+            towers, _ = build(run)
+        weights: int = sum(x.numel() * x.element_size() for x in towers.state_dict().values())
+        total += weights * (len(SNAPSHOTS) + 1 + 3) * len(group)
+    return total

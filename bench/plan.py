@@ -6,17 +6,32 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bench import discovery
+from bench import discovery, identity
 from bench.settings import MethodEntry
-from bench.suite import Suite, noise_label
+from bench.suite import Suite
 
 if TYPE_CHECKING:
     from bench.data.noise import NoiseManifest
     from bench.run import Planned
+    from bench.store import Store
     from bench.tune import Choice
     from methods.protocol import Facts
 
-PRIMARY = {"dataset": "{family}/iid", "task": "zero_shot/concept", "metric": "top1"}
+
+def write(suite: Suite, choices: Mapping[str, Choice], store: Store, here: bool = True) -> list[Planned]:
+    """Write the plan of the whole suite; its selected runs with steps, and with ids where its data is `here`."""
+    from bench import steps
+
+    runs = suite.select().runs()
+    planned = steps.plan(runs, store) if here else steps.forecast(runs, store)
+    last = store.plan(suite.name)
+    made = build(suite, planned, choices, last)
+    if last is None or identity.digest({**last, "made": made["made"]}) != identity.digest(made):
+        store.write_plan(suite.name, made)
+    if len(choices) == len(suite.methods):
+        store.forget_trials(suite.name)  # the plan names them now
+    chosen = {run.key for run in suite.runs()}
+    return [one for one in planned if one.run.key in chosen]
 
 
 def build(
@@ -26,48 +41,86 @@ def build(
 
     Evaluation sets are loaded to be described, unless the `last` plan describes the same ones.
     """
-    from bench.evaluate import PROTOCOL, EvaluationPlan
-    from bench.run import facts_of, training_pairs
+    from bench.evaluate import EvaluationPlan
+    from bench.run import facts_of
+    from bench.steps import synthetic_of
 
-    pairs = training_pairs(planned[0].run)
+    first = synthetic_of(planned[0].run) if planned[0].expected else planned[0].run
     by_key = {item.run.key: item for item in planned}
-    family = suite.data.name
-    sets = EvaluationPlan(family, suite.data.size, suite.evaluate.tasks)
-    known = last is not None and (last.get("suite_hash"), last.get("protocol")) == (suite.hash, PROTOCOL)
-    facts = facts_of(planned[0].run)
+    sets = EvaluationPlan(suite.data, suite.evaluate)
+    known = last is not None and (last.get("suite_hash"), last.get("protocol")) == (suite.hash, sets.protocol.label)
+    facts = facts_of(first)
     return {
         "suite": suite.name,
         "description": suite.description,
         "suite_hash": suite.hash,
         "made": time.time(),
         "budget": {"kind": suite.budget.kind, "value": suite.budget.value, "rule": suite.budget_rule},
-        "data": {
-            "name": pairs.name,
-            "description": pairs.description,
-            "size": suite.data.size,
-            "rows": len(pairs),
-            "hash": pairs.content_hash,
-        },
-        "primary": {key: value.format(family=family) for key, value in PRIMARY.items()},
+        "data": _data(planned[0]),
+        "primary": sets.primary(),
         "methods": [_method(suite, entry, facts) for entry in suite.methods],
-        "noises": [
-            {"label": noise_label(suite.noise.kind, rate), "kind": suite.noise.kind if rate else None, "rate": rate}
-            for rate in suite.noise.rates
-        ],
+        "noises": _blocks(suite),
         "seeds": list(suite.seeds),
         "tuning": _tuning(suite, choices),
         "cells": [
-            {"method": run.label, "noise": run.noise_label, "seed": run.seed, **_cell(by_key[run.key])}
+            {"method": run.label, "noise": run.block, "seed": run.seed, **_cell(by_key[run.key])}
             for run in suite.cells()
         ],
-        "protocol": PROTOCOL,
+        "protocol": sets.protocol.label,
         "datasets": last["datasets"] if last and known else sets.datasets(),
         "settings": {
-            "towers": suite.towers.model_dump(mode="json"),
+            "towers": [towers.model_dump(mode="json") for towers in suite.towers],
             "train": suite.train.model_dump(mode="json"),
             "evaluate": suite.evaluate.model_dump(mode="json"),
         },
+        "tables": _tables(suite),
     }
+
+
+def outline(suite: Suite) -> dict[str, Any]:
+    """What a report of a suite without a plan can say: what the suite declares, and no runs. Needs no torch."""
+    return {
+        "suite": suite.name,
+        "description": suite.description,
+        "budget": {"kind": suite.budget.kind, "value": suite.budget.value, "rule": suite.budget_rule},
+        "data": {"name": suite.data.name, "rows": suite.data.rows or 0},
+        "methods": [],
+        "noises": _blocks(suite),
+        "seeds": list(suite.seeds),
+        "cells": [],
+        "datasets": {},
+        "settings": {"train": suite.train.model_dump(mode="json")},
+        "tables": _tables(suite),
+    }
+
+
+def _tables(suite: Suite) -> dict[str, Any] | None:
+    """Which printed tables the report lays out, and what stands beside their rows."""
+    return suite.tables.model_dump(mode="json") if suite.tables else None
+
+
+def _data(planned: Planned) -> dict[str, Any]:
+    """The training pairs; of those that are not there what the suite states."""
+    from bench.run import training_pairs
+    from bench.steps import synthetic_of
+
+    settings = planned.run.data
+    if planned.expected:
+        rows = len(training_pairs(synthetic_of(planned.run)))
+        said = "not here when this was planned; the number of pairs is the stated one"
+        return {"name": settings.name, "description": said, "size": settings.size, "rows": rows, "hash": ""}
+    pairs = training_pairs(planned.run)
+    about = {"name": pairs.name, "description": pairs.description, "size": settings.size}
+    return {**about, "rows": len(pairs), "hash": pairs.content_hash}
+
+
+def _blocks(suite: Suite) -> list[dict[str, Any]]:
+    """What is compared within itself: the noises, under each of the suite's towers."""
+    found = {
+        run.block: {"label": run.block, "kind": run.noise, "rate": run.rate, "towers": run.towers.label}
+        for run in suite.cells()
+    }
+    return list(found.values())
 
 
 def _tuning(suite: Suite, choices: Mapping[str, Choice]) -> dict[str, Any] | None:

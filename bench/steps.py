@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 import tempfile
 import traceback
@@ -13,6 +14,7 @@ from bench import discovery
 from bench.budget import Resolved, count_step_flops, resolve
 from bench.data.noise import NoiseManifest
 from bench.data.order import steps_per_epoch
+from bench.data.synthetic import SCHEME
 from bench.device import device
 from bench.environment import environment
 from bench.errors import UserError
@@ -56,6 +58,37 @@ def plan(runs: list[Run], store: Store) -> list[Planned]:
     return planned
 
 
+def forecast(runs: list[Run], store: Store) -> list[Planned]:
+    """As `plan`, where the training data is not there: steps and FLOPs for the stated number of rows, no ids.
+
+    Raises UserError where the suite does not state `data.rows`.
+    """
+    names = {run.key: f"unknown-{digest(run.key)[:16]}" for run in runs}
+    prices: dict[str, tuple[tuple[Phase, ...], dict[str, int]]] = {}
+    planned = []
+    for run in runs:
+        stand_in = synthetic_of(run)
+        key = _cost_key(stand_in)
+        if key not in prices:
+            prices[key] = _price(stand_in)
+        seconds = _calibration(stand_in, store) if run.budget.kind == "device_seconds" else None
+        reference = names[run.reference.key] if run.reference else None
+        planned.append(
+            Planned(run, names[run.key], reference, _resolve(stand_in, *prices[key], seconds), expected=True)
+        )
+    return planned
+
+
+def synthetic_of(run: Run) -> Run:
+    """The same run on as many synthetic pairs as its data should have; its steps cost the same."""
+    settings = run.data
+    if settings.rows is None:
+        raise UserError(f"data.rows: {settings.name} is not there and its number of rows is not stated; add data.rows")
+    rows = round(settings.rows * settings.share)
+    found = settings.model_copy(update={"shards": f"{SCHEME}{rows}", "index": None})
+    return dataclasses.replace(run, data=found, noise=None, noise_file=None)
+
+
 def _cost_key(run: Run) -> str:
     """Equal for runs whose steps cost the same. A temperature is a factor; no adapter does other work for another."""
     content = run.content()
@@ -68,7 +101,7 @@ def _cost_key(run: Run) -> str:
 def _price(run: Run) -> tuple[tuple[Phase, ...], dict[str, int]]:
     towers, method = build(run)
     try:
-        prepare(method, towers, run, torch.device("cpu"), None)
+        prepare(method, towers, run, torch.device("cpu"), None, starts="files")
         return method.phases(), count_step_flops(method, towers, run.train.batch, run.data.size)
     except UserError:
         raise

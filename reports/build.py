@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from bench import resources
 from bench.store import Store
 from bench.store.files import write_bytes
 from reports.latex import document, table_latex
+from reports.own import paper_tables
 from reports.results import Results, load
+from reports.table import Table
 from reports.tables import tables
 
 if TYPE_CHECKING:
@@ -32,15 +35,24 @@ class Built:
     missing: tuple[str, ...]  #: ids of runs that are neither done nor failed
 
 
-def build(suite: str, store: Store) -> Built:
+def build(suite: str, store: Store, outline: Mapping[str, Any] | None = None) -> Built:
     """Write `report.html`, `records.csv`, `tables/` and `figures/` beside the suite's plan; the page comes first.
+
+    Where there is no plan, the `outline` of a suite that declares a paper's tables stands in: no cell of ours has a
+    run.
 
     Works at any time: what is not there yet says so in its cell. Files of an earlier report are replaced one by one,
     and its tables and figures that no longer exist are removed.
-    Raises UserError where the suite has no plan in this store.
+    Raises UserError where the suite has neither a plan in this store nor a paper's tables.
     """
     with _no_collector():
-        return _build(suite, store)
+        if outline is not None and outline["tables"] and store.plan(suite) is None:
+            results = Results(outline, ())
+            return _write(store.suite(suite), results, _printed_files(results))
+        with _scores(suite, store) as drawn:
+            results = load(suite, store)
+            files = _files(results, drawn)
+        return _write(store.suite(suite), results, files)
 
 
 @contextmanager
@@ -55,11 +67,7 @@ def _no_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _build(suite: str, store: Store) -> Built:
-    with _scores(suite, store) as drawn:
-        results = load(suite, store)
-        files = _files(results, drawn)
-    folder = store.suite(suite)
+def _write(folder: Path, results: Results, files: Mapping[str, bytes]) -> Built:
     for name, content in files.items():
         write_bytes(folder / name, content, durable=False)
     _remove_others(folder, {folder / name for name in files})
@@ -95,25 +103,40 @@ def _pictures(results: Results) -> list[Picture]:
 
 
 def _files(results: Results, drawn: Callable[[Results], list[Picture]]) -> dict[str, bytes]:
-    from reports.csv import records_csv, table_csv  # here, where pandas and seaborn load without the collector
+    from reports.csv import records_csv  # here, where pandas and seaborn load without the collector
     from reports.diagnostics import learned
     from reports.html import page
     from reports.win_map import wins_picture
 
-    made = tables(results)
+    made = [*tables(results), *paper_tables(results, resources.published())]
     similarities, own = learned(results)
     records, maps = records_csv(results), [wins_picture(results, table) for table in made if table.name == "wins"]
     scores = [*drawn(results), *(picture for picture in maps if picture)]
     files = {"report.html": page(results, made, scores, similarities, own).encode(), "records.csv": records.encode()}
-    for table in made:
-        files[f"tables/{table.name}.csv"] = table_csv(table).encode()
-        files[f"tables/{table.name}.tex"] = table_latex(table).encode()
-    inputs = [rf"\input{{{table.name}}}" for table in made]
-    files["tables/all.tex"] = document(inputs).encode()
+    files.update(_table_files(made))
     for picture in (*scores, *([similarities] if similarities else []), *own.values()):
         files[f"figures/{picture.name}.pdf"] = picture.pdf
         files[f"figures/{picture.name}.png"] = picture.png
     return files
+
+
+def _printed_files(results: Results) -> dict[str, bytes]:
+    """A report without a plan: the papers' tables, every cell of ours missing."""
+    from reports.html import printed_page
+
+    made = paper_tables(results, resources.published())
+    return {"report.html": printed_page(results, made).encode(), **_table_files(made)}
+
+
+def _table_files(made: Sequence[Table]) -> dict[str, bytes]:
+    from reports.csv import table_csv
+
+    files: dict[str, bytes] = {}
+    for table in made:
+        files[f"tables/{table.name}.csv"] = table_csv(table).encode()
+        files[f"tables/{table.name}.tex"] = table_latex(table).encode()
+    inputs = [rf"\input{{{table.name}}}" for table in made]
+    return {**files, "tables/all.tex": document(inputs).encode()}
 
 
 def _remove_others(folder: Path, written: set[Path]) -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from bench.store import Record
 from reports.results import Results
-from reports.table import Row, Table
+from reports.table import Cell, Row, Table
 
 _RECORD = [field.name for field in fields(Record)]
 _values = attrgetter(*_RECORD)
@@ -33,20 +33,36 @@ def table_csv(table: Table) -> str:
 
     A column without a value holds the word for why; `runs` lists the ids of all runs of the line. `fidelity` says how
     the method's adapter was checked, and that it was not where the printed tables have a mark.
+
+    In a paper's table numbers are in the paper's unit, mostly percent: its own with their source, ours with the
+    difference to them.
     """
-    names = [" ".join(filter(None, (column.group, column.label))) for column in table.columns]
+    names = [
+        column.name if column.unit == "printed" else " ".join(filter(None, (column.group, column.label)))
+        for column in table.columns
+    ]
     return _text(pd.DataFrame([_line(row, names) for row in table.rows]))
 
 
 def _line(row: Row, names: Sequence[str]) -> dict[str, object]:
-    line: dict[str, object] = {"noise": row.group, "row": row.label, "method": row.method, "fidelity": _fidelity(row)}
+    group = "group" if any(cell.source for cell in row.cells) else "noise"
+    line: dict[str, object] = {group: row.group, "row": row.label, "method": row.method, "fidelity": _fidelity(row)}
     for name, cell in zip(names, row.cells, strict=True):
         line[name] = cell.state if cell.state != "value" else cell.text if cell.value is None else cell.value
+        if group == "group":
+            line.update({f"{name} {what}": value for what, value in _beside(cell, name).items()})
+            continue
         of_mean = {"std": cell.std, "n": cell.n or "", "bold": "bold" if cell.bold else ""}
         line.update({f"{name} {what}": value for what, value in (cell.also or of_mean).items()})
     line["over budget"] = "yes" if any(cell.over_budget for cell in row.cells) else ""
     line["runs"] = " ".join(dict.fromkeys(run for cell in row.cells for run in cell.runs))
     return line
+
+
+def _beside(cell: Cell, name: str) -> dict[str, object]:
+    if name.endswith(" paper"):
+        return {"std": cell.std, "source": cell.source}
+    return {"std": cell.std, "n": cell.n or "", "difference": cell.difference}
 
 
 def _fidelity(row: Row) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from reports.drawing import Picture, style_of
 from reports.results import Results
 from reports.sections import data_section, how_to_read, methods_section, runs_section, settings_section
-from reports.table import Cell, Column, Row, Table, marks, show, words
+from reports.table import Cell, Column, Measured, Row, Table, Unit, marks, show, words
 
 _ASSETS = Path(__file__).parent / "assets"
 _DIALOG = (
@@ -50,6 +50,23 @@ def page(
         f'<script type="application/json" id="runs-data">{data}</script>',
         f"<script>{_asset('report.js')}</script>",
     ]
+    return _document(title, body)
+
+
+def printed_page(results: Results, tables: Sequence[Table]) -> str:
+    """The document of a suite that was not planned yet: the papers' tables that it declares."""
+    title = html.escape(results.suite)
+    links = "".join(f'<a href="#{table.name}">{html.escape(table.title)}</a>' for table in tables)
+    body = [
+        f"<h1>{title}</h1><p>{html.escape(results.plan['description'])}</p><p>Nothing was planned here yet, so no cell "
+        f"of ours has a number: <code>bench run {title} --dry-run</code> plans.</p><nav>{links}</nav>",
+        *(_section(results, table, {}) for table in tables),
+        f'<script type="application/json" id="runs-data">[]</script>{_DIALOG}<script>{_asset("report.js")}</script>',
+    ]
+    return _document(title, body)
+
+
+def _document(title: str, body: Sequence[str]) -> str:
     head = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -127,7 +144,7 @@ def _column(place: int, column: Column) -> str:
 
 def _bodies(results: Results, table: Table, places: Mapping[str, int]) -> Iterable[str]:
     for group, rows in table.groups():
-        kind = "" if rows[0].method else ' class="chance"'
+        kind = "" if rows[0].method or any(cell.source for cell in rows[0].cells) else ' class="chance"'
         heading = (
             f'<tr class="group"><th>{html.escape(group)}</th><td colspan="{len(table.columns)}"></td></tr>'
             if group
@@ -149,12 +166,14 @@ def _cell(cell: Cell, column: Column, row: Row, table: Table, places: Mapping[st
     text = f"<b>{text}</b>" if cell.bold else text
     small = f" <small>{html.escape(behind)}</small>" if behind else ""
     value = "" if cell.value is None else f' data-v="{cell.value:.8g}"'
-    kind = "" if cell.state == "value" else f' class="{cell.state}"'
+    kind = (
+        f' class="{cell.state if cell.state != "value" else "theirs"}"' if cell.state != "value" or cell.source else ""
+    )
     if not any(run in places for run in cell.runs):  # trials are no runs of the page; the CSV has their ids
-        return f"<td{kind}{value}>{text}</td>"
+        return f"<td{kind}{value}>{text}{small if cell.source else ''}</td>"
     title = " · ".join(filter(None, (row.label, row.group, column.group, column.label)))
     parts: list[Sequence[Any]] = [
-        (places[part.run], show(part.value, column.unit), _interval(part.low, part.high), part.n or "")
+        (places[part.run], show(part.value, column.unit, cell.digits), _interval(part, column), part.n or "")
         for part in cell.measured
     ]
     parts += [(places[run], state, "", "") for run, state in cell.lacking]
@@ -167,5 +186,6 @@ def _cell(cell: Cell, column: Column, row: Row, table: Table, places: Mapping[st
     )
 
 
-def _interval(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f"{show(low, 'percent')} to {show(high, 'percent')}"
+def _interval(part: Measured, column: Column) -> str:
+    unit: Unit = "printed" if column.unit == "printed" else "percent"
+    return "" if part.low is None or part.high is None else f"{show(part.low, unit)} to {show(part.high, unit)}"

@@ -21,6 +21,7 @@ _ESCAPES = {
     "$": r"\$",
     "{": r"\{",
     "}": r"\}",
+    "[": "{[}",  # at the start of a row it would be read as a length
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "<": r"\textless{}",
@@ -38,6 +39,7 @@ _ESCAPES = {
     "λ": r"$\lambda$",
     "σ": r"$\sigma$",
     "ε": r"$\varepsilon$",
+    "ζ": r"$\zeta$",
     "μ": r"$\mu$",
     "π": r"$\pi$",
 }

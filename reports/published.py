@@ -25,6 +25,7 @@ class Published:
     noise_rate: float | None  #: share of pairs corrupted on purpose, None = none was
     setting: str
     note: str
+    heading: str  #: the data set as printed
 
     @property
     def source(self) -> str:
@@ -32,7 +33,7 @@ class Published:
         return f"{self.paper}, {self.table if self.table.startswith('text') else f'Table {self.table}'}"
 
 
-_COLUMNS = {field.name for field in fields(Published)} - {"paper"} | {"dataset_probably_meant"}
+_COLUMNS = {field.name for field in fields(Published)} - {"paper", "heading"} | {"dataset_probably_meant"}
 
 
 def read(folder: Path, paper: str) -> list[Published]:
@@ -63,4 +64,5 @@ def _number(paper: str, line: dict[str, str]) -> Published:
         noise_rate=float(line["noise_rate"]) if line["noise_rate"] else None,
         setting=line["setting"],
         note=line["note"],
+        heading=line["dataset"],
     )

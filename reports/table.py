@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 State = Literal["value", "missing", "running", "interrupted", "failed", "not applicable"]
-Unit = Literal["percent", "count", "flops", "seconds", "bytes", "ratio", "text"]
+#: "printed": a number in the unit that its paper prints it in, mostly percent
+Unit = Literal["percent", "printed", "count", "flops", "seconds", "bytes", "ratio", "text"]
 
 _STEPS: Mapping[str, tuple[tuple[float, str], ...]] = {
     "count": ((1e9, "G"), (1e6, "M"), (1e3, "k")),
@@ -17,10 +18,10 @@ _STEPS: Mapping[str, tuple[tuple[float, str], ...]] = {
 }
 
 
-def show(value: float, unit: Unit) -> str:
-    """A number as printed: percent with one decimal, costs with three digits and their unit's prefix."""
-    if unit == "percent":
-        return f"{100 * value:.1f}"
+def show(value: float, unit: Unit, digits: int = 1) -> str:
+    """A number as printed: percent with `digits` decimals, costs with three digits and their unit's prefix."""
+    if unit in ("percent", "printed"):
+        return f"{100 * value if unit == 'percent' else value:.{digits}f}"
     if unit == "ratio":
         return f"{value:.2f}"
     size, name = scale(value, unit)
@@ -66,6 +67,8 @@ class Cell:
     also: Mapping[str, int] = field(default_factory=dict)  #: further counts, each a column of the CSV
     sources: tuple[str, ...] = ()  #: runs that were counted rather than averaged
     source: str = ""  #: of a number that is not ours
+    difference: float | None = None  #: to the printed number that stands beside it, in the column's unit
+    digits: int = 1  #: decimals of percent and of what others printed
 
     @property
     def n(self) -> int:
@@ -162,9 +165,12 @@ def words(cell: Cell, column: Column, full: int = 1) -> tuple[str, str]:
         return ("n/a" if cell.state == "not applicable" else cell.state), ""
     if cell.value is None:
         return cell.text, ""
-    behind = [] if cell.std is None or column.unit != "percent" else [f"± {show(cell.std, column.unit)}"]
+    spread = cell.std is not None and column.unit in ("percent", "printed")
+    behind = [f"± {show(cell.std, column.unit, cell.digits)}"] if spread and cell.std is not None else []
+    if cell.difference is not None:
+        behind.append(f"{cell.difference:+.{cell.digits}f}")
     if cell.measured and cell.n != full:
         behind.append(f"n={cell.n}")
     if cell.small:
         behind.append(cell.small)
-    return show(cell.value, column.unit), ", ".join(behind)
+    return show(cell.value, column.unit, cell.digits), ", ".join(behind)

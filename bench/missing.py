@@ -1,0 +1,79 @@
+"""What a suite needs and this machine does not have, said before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench import tower_files
+from bench.data import synthetic
+from bench.data.place import Missing, root
+from bench.errors import UserError
+from bench.identity import OPEN_CLIP
+
+if TYPE_CHECKING:
+    from bench.suite import Suite
+
+
+def missing(suite: Suite) -> list[Missing]:
+    """Training pairs, evaluation data, noise files and weights that are not there, each once."""
+    return list(dict.fromkeys([*training(suite), *_evaluation(suite), *starts(suite), *_files(suite)]))
+
+
+def training(suite: Suite) -> list[Missing]:
+    """What is missing of the training pairs alone."""
+    shards = suite.data.shards
+    if suite.data.embedded or (isinstance(shards, str) and shards.startswith(synthetic.SCHEME)):
+        return []
+    from bench.data import shards as on_disk
+
+    return on_disk.missing(suite.data)
+
+
+def starts(suite: Suite) -> list[Missing]:
+    """Files of weights to begin at that are not there; without them no run has an id."""
+    labels: dict[str, list[str]] = {}
+    for run in suite.cells():
+        if run.start and not run.start.startswith(OPEN_CLIP) and not Path(run.start).is_file():
+            labels.setdefault(run.start, []).append(run.label)
+    return [
+        Missing(f"weights to start {', '.join(dict.fromkeys(own))} from", (file,), "see the suite's comments", None)
+        for file, own in labels.items()
+    ]
+
+
+def _evaluation(suite: Suite) -> list[Missing]:
+    from bench.evaluate.tasks import EvaluationPlan
+
+    return EvaluationPlan(suite.data, suite.evaluate).missing()
+
+
+def _files(suite: Suite) -> Iterator[Missing]:
+    """Vocabularies and weights of towers, and index files of noise."""
+    for towers in suite.towers:
+        yield from tower_files.missing(towers)
+    for file in suite.noise.files:
+        if not Path(file).is_file():
+            yield Missing("index file of the noise", (file,), "as NCR and DECL publish them", None)
+
+
+def refuse(suite: Suite) -> None:
+    """UserError that lists all that is missing, where anything is."""
+    found = missing(suite)
+    if found:
+        raise UserError("\n".join([f"suite {suite.name} needs what is not here:", *listing(found)]))
+
+
+def listing(found: list[Missing]) -> list[str]:
+    """Lines for a person: what, where it was looked for, how to get it, how much disk it takes."""
+    lines = []
+    for one in found:
+        size = f", about {one.bytes / 1e9:,.0f} GB" if one.bytes is not None and one.bytes >= 1e9 else ""
+        lines.append(f"missing: {one.what}{size}")
+        lines.extend(f"    looked for {place}" for place in one.looked)
+        lines.append(f"    get it: {one.get}")
+    total = sum(one.bytes or 0 for one in found)
+    if total >= 1e9:
+        lines.append(f"in all about {total / 1e9:,.0f} GB, below {root()} (--data DIR or $BENCH_DATA says where)")
+    return lines

@@ -1,0 +1,47 @@
+"""The section of a suite's YAML that names printed tables, as a typed model."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator
+
+from bench.settings import Model, Several, once
+
+
+class PrintedRow(Model):
+    """Which printed rows a row of ours stands beside: those that have all of these."""
+
+    method: Annotated[str, Field(min_length=1)]
+    setting: str | None = None  #: as in `results/published`, such as "gamma=0.1"
+    pretrain: str | None = None  #: the same, where a table has several
+    backbone: str | None = None
+
+
+class PaperTables(Model):
+    """Tables of a paper that the report lays out as printed, this suite's numbers beside the printed ones."""
+
+    paper: Annotated[str, Field(min_length=1)]  #: a file of `results/published`
+    numbers: Annotated[tuple[str, ...], Several]  #: of its tables, as printed
+    pretrain: str | None = None  #: of the printed rows that this suite is about; null = all
+    backbone: str | None = None  #: the same; null = all, or as `towers` says
+    towers: dict[str, str] = Field(default_factory=dict)  #: label of towers -> printed backbone
+    #: label of a method -> the printed rows it stands beside
+    rows: dict[str, Annotated[tuple[PrintedRow, ...], Several]] = Field(default_factory=dict)
+
+    @field_validator("numbers")
+    @classmethod
+    def _once(cls, numbers: tuple[str, ...]) -> tuple[str, ...]:
+        return once(numbers)
+
+    @field_validator("rows", mode="before")
+    @classmethod
+    def _one_or_several(cls, rows: Any) -> Any:
+        """A bare name is a row's method."""
+        if not isinstance(rows, dict):
+            return rows
+        several = {label: row if isinstance(row, list) else [row] for label, row in rows.items()}
+        return {
+            label: [{"method": one} if isinstance(one, str) else one for one in found]
+            for label, found in several.items()
+        }

@@ -1,0 +1,60 @@
+"""How a paper prints a table: which fields of its numbers tell rows and columns apart, and what we call them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from reports.published import Published
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One table. Rows and columns stand in the order in which `results/published` has them, which is the printed one.
+
+    Fields are those of `Published`; `heading` is the data set as printed; any other word is one of a number's settings.
+    """
+
+    number: str  #: as printed, or "text" and the section
+    title: str
+    rows: tuple[str, ...]  #: fields that tell rows apart
+    columns: tuple[str, ...]  #: fields that tell columns apart
+    groups: tuple[str, ...] = ()  #: fields of a heading over neighbouring rows
+    heads: tuple[str, ...] = ()  #: fields of a heading over neighbouring columns
+    notes: tuple[str, ...] = ()  #: what a reader must know beside what the numbers' own notes say
+
+
+@dataclass(frozen=True)
+class Own:
+    """Our number for a printed one: a metric of the first of these task families that measured the data set."""
+
+    families: tuple[str, ...]
+    metric: str  #: "" = the main one of the data set in the DataComp suite
+
+
+@dataclass(frozen=True)
+class Paper:
+    """All tables of one paper with what its words mean here."""
+
+    name: str  #: file of `results/published`
+    title: str
+    layouts: tuple[Layout, ...]
+    words: Mapping[str, str] = field(default_factory=dict)  #: a field's text -> shorter, for rows and columns
+    datasets: Mapping[str, str] = field(default_factory=dict)  #: as meant -> our name
+    metrics: Mapping[str, Own] = field(default_factory=dict)  #: as printed -> ours
+    #: heading of an average over a row -> data sets of the row that it leaves out
+    averages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: heading of an average over data sets that need no columns of their own -> their group in the catalogue
+    means: Mapping[str, str] = field(default_factory=dict)
+
+    def text(self, number: Published, names: Sequence[str], join: str = " ") -> str:
+        """What a number's fields say, in the words of the table; empty ones are left out."""
+        found = [value(number, name) for name in names]
+        return join.join(filter(None, (self.words.get(one, one) for one in found)))
+
+
+def value(number: Published, name: str) -> str:
+    """A field of a number, or one of its settings as "name=value"; "" where it has none."""
+    if hasattr(number, name):
+        return str(getattr(number, name))
+    return next((one for one in number.setting.split("; ") if one.startswith(f"{name}=")), "")

@@ -1,0 +1,150 @@
+"""A suite's numbers beside those of a paper: which run, which record, and how far from the printed one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from reports.layout import Own
+from reports.measure import Ask, Found, Measure, cell
+from reports.paper_tables import NOT_OURS, Beside, Printed, asked, beside
+from reports.published import Published
+from reports.results import Results, RunResult
+from reports.statistics import mean
+from reports.table import Cell, Column, Measured, Table
+from reports.vocabulary import family
+
+
+def paper_tables(results: Results, folder: Path) -> list[Table]:
+    """The tables of papers that a suite declares, its own numbers beside the printed ones.
+
+    `folder` holds the published numbers. UserError where it lacks a table of the plan.
+    """
+    return [beside(table, _beside(table, results), [_about(results)]) for table in asked(results.plan, folder)]
+
+
+def _beside(table: Printed, results: Results) -> Beside:
+    declared: Mapping[str, Any] = results.plan["tables"]
+
+    def own(number: Published, row: Sequence[Published]) -> tuple[Cell, str]:
+        label, block = _label(declared, number), _block(table, results, number)
+        ask = _ask(table, number, row)
+        if label is None or block is None or ask is None:
+            return NOT_OURS, ""
+        entry = results.methods.get(label)
+        measure = Measure(Column("", "", unit="printed"), ask)
+        found = cell(results.of(label, block), measure, entry["score"] if entry else "")
+        return _in_its_unit(found, number), label if entry else ""
+
+    return own
+
+
+def _label(declared: Mapping[str, Any], number: Published) -> str | None:
+    """The row of the suite that stands beside a printed number."""
+
+    def fits(asked: Mapping[str, Any]) -> bool:
+        fields = ("method", "setting", "pretrain", "backbone")
+        return all(asked.get(field) in (None, getattr(number, field)) for field in fields)
+
+    if not fits(declared):
+        return None
+    return next((str(label) for label, rows in declared["rows"].items() if any(map(fits, rows))), None)
+
+
+def _block(table: Printed, results: Results, number: Published) -> str | None:
+    """The suite's towers and noise that a printed number was measured under."""
+    towers = results.plan["tables"]["towers"]
+    printed = (number.backbone, table.paper.words.get(number.backbone))
+    blocks = [noise for noise in results.noises.values() if not towers or towers.get(noise["towers"]) in printed]
+    same = [block for block in blocks if block["rate"] == (number.noise_rate or 0.0)]
+    chosen = same or (blocks if len(blocks) == 1 else [])
+    return str(chosen[0]["label"]) if chosen else None
+
+
+def _ask(table: Printed, number: Published, row: Sequence[Published]) -> Ask | None:
+    """How a run says its own value of a printed number; None where we do not measure it."""
+    paper = table.paper
+    if number.heading in paper.averages:
+        left_out = {*paper.averages, *paper.averages[number.heading]}
+        return _average([_ask(table, one, row) for one in row if one.heading not in left_out])
+    own = paper.metrics.get(number.metric)
+    if own is not None and number.heading in paper.means:
+        return _average([_record(name, own) for name in _members(paper.means[number.heading])])
+    dataset = paper.datasets.get(number.dataset)
+    return None if own is None or dataset is None else _record(dataset, own)
+
+
+def _average(parts: Sequence[Ask | None]) -> Ask | None:
+    if not parts or None in parts:
+        return None
+
+    def ask(run: RunResult, score: str) -> Found:
+        found = [part(run, score) for part in parts if part is not None]
+        values = [one.value for one in found if isinstance(one, Measured)]
+        return Measured(run.run, run.seed, mean(values)) if len(values) == len(parts) else None
+
+    return ask
+
+
+def _record(dataset: str, own: Own) -> Ask:
+    metric = own.metric or _main_metric(dataset)
+
+    def ask(run: RunResult, score: str) -> Found:
+        for kind in own.families:
+            for (at, name, task, what, under), record in run.records.items():
+                if (at, name, family(task), what) == (1.0, dataset, kind, metric) and under in (score, ""):
+                    return Measured(run.run, run.seed, record.value, record.n, record.low, record.high)
+        return None
+
+    return ask
+
+
+def _main_metric(dataset: str) -> str:
+    from bench.evaluation_sets import entries
+
+    return entries()[dataset].metric
+
+
+def _members(group: str) -> list[str]:
+    """Data sets of the DataComp suite; all of them, or those of one of its groups."""
+    from bench.evaluation_sets import entries
+
+    return [name for name, entry in entries().items() if entry.datacomp and group in ("datacomp", entry.group)]
+
+
+def _in_its_unit(found: Cell, number: Published) -> Cell:
+    """Shares as percent, with the distance to the printed number."""
+    if found.value is None:
+        return found
+    measured = tuple(
+        replace(
+            part,
+            value=100 * part.value,
+            low=None if part.low is None else 100 * part.low,
+            high=None if part.high is None else 100 * part.high,
+        )
+        for part in found.measured
+    )
+    spread = None if found.std is None else 100 * found.std
+    value = 100 * found.value
+    return replace(found, value=value, std=spread, measured=measured, difference=value - number.value)
+
+
+def _spent(budget: Mapping[str, Any]) -> str:
+    value = budget["value"]
+    return f"{value:.3g} FLOPs" if budget["kind"] == "flops" else f"{value:,.0f} {budget['kind'].replace('_', ' ')}"
+
+
+def _about(results: Results) -> str:
+    """What our column was made with."""
+    plan = results.plan
+    budget, train = plan["budget"], plan["settings"]["train"]
+    rows = plan["data"]["rows"]
+    pairs = f" ({rows:,} pairs)" if rows else ""
+    return (
+        f"Ours: suite {plan['suite']}, {plan['data']['name']}{pairs}, {_spent(budget)}, batch {train['batch']:,}, "
+        f"n = {len(plan['seeds'])}; behind it, ours less the paper's. – : no row of the suite stands beside it, or we "
+        "do not measure it. missing: planned, not there yet."
+    )

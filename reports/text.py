@@ -1,0 +1,92 @@
+"""Tables as plain text, for a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from reports.table import Column, Table, words
+
+GAP = "  "
+
+
+def table_text(table: Table, width: int = 100) -> str:
+    """Title, description, the table broken between its headings into blocks of at most `width` letters, notes.
+
+    A block has one heading at least, however wide.
+    """
+    wrapped = textwrap.wrap(table.description, width)
+    blocks = ["\n".join(_block(table, places)) for places in _blocks(table, width)]
+    notes = [
+        "\n".join(textwrap.wrap(note, width, initial_indent="- ", subsequent_indent="  ")) for note in _said(table)
+    ]
+    return "\n".join([table.title, *wrapped, "", "\n\n".join(blocks), *(["", *notes] if notes else [])])
+
+
+def _said(table: Table) -> list[str]:
+    return [*(f"{mark} {meaning}." for mark, meaning in table.notes.items()), *table.footnotes]
+
+
+def _blocks(table: Table, width: int) -> list[list[int]]:
+    """Places of columns that stand beside each other; columns under one heading stay together."""
+    blocks: list[list[int]] = []
+    room, start = 0, 0
+    for head, count in table.heads():
+        places = range(start, start + count)
+        start += count
+        for part in [list(places)] if head else [[place] for place in places]:
+            needed = sum(len(GAP) + one for one in _widths(table, part))
+            if not blocks or needed > room:
+                blocks.append([])
+                room = width - _label_width(table)
+            blocks[-1].extend(part)
+            room -= needed
+    return blocks
+
+
+def _label_width(table: Table) -> int:
+    return max(len(text) for text in (*(row.label + row.mark for row in table.rows), *dict(table.groups())))
+
+
+def _texts(table: Table, place: int) -> list[str]:
+    column = table.columns[place]
+    return [" ".join(filter(None, words(row.cells[place], column, table.full))) for row in table.rows]
+
+
+def _widths(table: Table, places: Sequence[int]) -> list[int]:
+    """Of neighbouring columns; the last one under a heading makes room for it."""
+    widths = [max(map(len, [table.columns[place].label, *_texts(table, place)])) for place in places]
+    for start, end in _spans([table.columns[place] for place in places]):
+        taken = sum(widths[start:end]) + len(GAP) * (end - start - 1)
+        widths[end - 1] += max(0, len(table.columns[places[start]].group) - taken)
+    return widths
+
+
+def _spans(columns: Sequence[Column]) -> list[tuple[int, int]]:
+    """First column and end of every heading."""
+    starts = [i for i, column in enumerate(columns) if i == 0 or column.group != columns[i - 1].group]
+    return list(zip(starts, [*starts[1:], len(columns)], strict=True))
+
+
+def _block(table: Table, places: Sequence[int]) -> Iterator[str]:
+    label, widths = _label_width(table), _widths(table, places)
+    columns = [table.columns[place] for place in places]
+    if any(column.group for column in columns):
+        rooms = [sum(widths[a:b]) + len(GAP) * (b - a - 1) for a, b in _spans(columns)]
+        heads = [columns[start].group for start, _ in _spans(columns)]
+        over = "".join(GAP + head.center(room) for head, room in zip(heads, rooms, strict=True))
+        yield (" " * label + over).rstrip()
+    yield _line("", label, [column.label for column in columns], widths)
+    texts = [_texts(table, place) for place in places]
+    number = 0
+    for group, rows in table.groups():
+        if group:
+            yield group
+        for row in rows:
+            yield _line(row.label + row.mark, label, [column[number] for column in texts], widths)
+            number += 1
+
+
+def _line(label: str, room: int, cells: Sequence[str], widths: Sequence[int]) -> str:
+    parts = (GAP + cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
+    return (label.ljust(room) + "".join(parts)).rstrip()

@@ -1,0 +1,244 @@
+"""Papers' tables as printed, alone and with a suite's numbers beside them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.errors import UserError
+from bench.plan import outline
+from bench.resources import published
+from bench.store import Record, Store
+from bench.suite import load_suite
+from reports.build import build
+from reports.csv import table_csv
+from reports.latex import document, escape, table_latex
+from reports.own import paper_tables
+from reports.paper_tables import alone, find, papers, printed
+from reports.published import read
+from reports.results import Results, load
+from reports.table import Cell, Table
+from reports.text import table_text
+
+PAPERS = ("bayes_weighted_cl", "label_augmentation", "nuclr", "ncu", "prolip")
+_WORDS = (
+    "caltech101 cifar10 cifar100 dtd fgvc_aircraft renderedsst2 flowers food101 gtsrb pets resisc45 sun397 eurosat cars"
+)
+FIFTEEN = (*_WORDS.split(), "stl10")
+
+
+def cell_of(table: Table, row: str, column: str, group: str = "") -> Cell:
+    (line,) = [one for one in table.rows if one.label == row and one.group == group]
+    return line.cells[[one.name for one in table.columns].index(column)]
+
+
+def test_every_published_number_stands_in_one_table() -> None:
+    shown = [cell for table in papers(published()) for row in alone(table).rows for cell in row.cells if cell.source]
+    assert len(shown) == sum(len(read(published(), paper)) for paper in PAPERS) == 1277
+    values = sorted(number.value for paper in PAPERS for number in read(published(), paper))
+    assert sorted(cell.value for cell in shown if cell.value is not None) == values
+
+
+def test_a_table_has_numbers_of_one_paper_only() -> None:
+    for table in papers(published()):
+        assert {cell.source for row in alone(table).rows for cell in row.cells if cell.source} == {table.source}
+
+
+def test_rows_columns_and_headings_stand_as_printed() -> None:
+    table = alone(printed(published(), "label_augmentation", "1"))
+    assert table.heads() == [("ResNet-50", 2), ("ViT-B/16", 2), ("ViT-B/32", 2)]
+    assert [column.label for column in table.columns] == ["Top1", "Top5"] * 3
+    assert [row.label for row in table.rows][:3] == ["CLIP", "Re-selection γ = 0.1", "Re-selection γ = 0.3"]
+    assert "likely a copy error" in table.footnotes[0]
+    assert table.footnotes[0].startswith("Secondary γ = 0.3; ViT-B/32 Top1, ViT-B/32 Top5: ")
+    ncu = alone(printed(published(), "ncu", "1"))
+    assert [name for name, _ in ncu.groups()][-1] == "ViT-B/32, YFCC15M-R"
+    assert [column.label for column in ncu.columns][-2:] == ["Average", "ImageNet1K"]
+
+
+def test_print_errors_are_said() -> None:
+    def notes(paper: str, number: str) -> str:
+        return " ".join(alone(printed(published(), paper, number)).footnotes)
+
+    assert "StanfordCars, Flowers102: StanfordCars and Flowers102 column values are swapped" in notes(PAPERS[0], "3")
+    assert "CyCLIP: copied from Jiang et al. 2023" in notes(PAPERS[0], "1")
+    assert "(-10, 10) in Table C.5" in notes("prolip", "1")
+    assert "shares, not percent" in notes("prolip", "C.7")
+    assert "SoftCLIP was trained from scratch" in notes("ncu", "4")
+
+
+def test_text_keeps_zeros_and_breaks_wide_tables() -> None:
+    text = table_text(alone(printed(published(), "bayes_weighted_cl", "1")), 80)
+    assert "CyCLIP  17.77  36.20" in text
+    wide = table_text(alone(printed(published(), "prolip", "C.1")), 90)
+    assert max(map(len, wide.splitlines())) <= 90
+    assert wide.count("\nSigLIP ") > 4  # a line of every block
+    assert "29.55 ± 0.26" in table_text(alone(printed(published(), "nuclr", "1")), 100)
+
+
+@pytest.mark.parametrize(("words", "found"), [
+    ("ncu/1", ("ncu", "1")),
+    ("ncu, Table 1", ("ncu", "1")),
+    ("prolip table c.3", ("prolip", "C.3")),
+    ("prolip/text 4.2", ("prolip", "text 4.2")),
+    ("bayes 4", ("bayes_weighted_cl", "4")),
+    ("nuclr", ("nuclr", "")),
+    ("", ("", "")),
+])  # fmt: skip
+def test_a_table_is_found_by_its_words(words: str, found: tuple[str, str]) -> None:
+    assert find(words) == found
+
+
+def test_what_there_is_not_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UserError, match="no paper 'nclr'; did you mean 'nuclr'"):
+        find("nclr/1")
+    with pytest.raises(UserError, match="ncu has no table '9'; valid: 1, 2, 3, 4, 5"):
+        find("ncu Table 9")
+    with pytest.raises(UserError, match=r"tables.paper: no paper 'proclip'; did you mean 'prolip'"):
+        printed(published(), "proclip", "1")
+    with pytest.raises(UserError, match=r"tables.numbers: prolip has no table 'C.11'"):
+        printed(published(), "prolip", "C.11")
+
+
+def test_the_verb_prints_and_lists() -> None:
+    def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-m", "bench", *arguments], capture_output=True, text=True, check=False)
+
+    listed = bench("published").stdout
+    assert all(f"{paper}/" in listed for paper in PAPERS)
+    shown = bench("published", "ncu", "Table", "5").stdout
+    assert "V4 only False Positives Unlearning      19.2      14.3" in shown
+    wrong = bench("published", "ncu/9")
+    assert wrong.returncode == 2
+    assert "ncu has no table '9'" in wrong.stderr
+
+
+def measured(store: Store, run: str, records: Sequence[tuple[str, str, str, float]]) -> None:
+    out = store.run(run)
+    found = [
+        Record(run, 1.0, dataset, task, metric, "", value, 100, None, None, True, "1", checkpoint="c")
+        for dataset, task, metric, value in records
+    ]
+    out.write_records("all", found, {})
+    out.set_status("done", step=1, steps=1, stage="evaluate")
+
+
+def planned(name: str, labels: Sequence[str]) -> dict[str, Any]:
+    """The plan of a suite as it stands, with these rows under all of its noises."""
+    plan = outline(load_suite(name, check_methods=False))
+    blocks = [noise["label"] for noise in plan["noises"]]
+    return {
+        **plan,
+        "methods": [{"label": label, "score": "cosine", "fidelity": "derived"} for label in labels],
+        "cells": [
+            {
+                "method": label,
+                "noise": block,
+                "seed": 0,
+                "run": f"{label} {block}".encode().hex().ljust(64, "0")[:64],
+                "steps": 1,
+                "manifest": None,
+                "reference_run": None,
+            }
+            for label in labels
+            for block in blocks
+        ],
+    }
+
+
+@pytest.fixture
+def ncu(tmp_path: Path) -> Results:
+    """NCU with B/16 towers is done, with B/32 towers not."""
+    store, plan = Store(tmp_path), planned("ncu_cc3m", ["ncu", "gradient_ascent"])
+    (run,) = [cell["run"] for cell in plan["cells"] if cell["method"] == "ncu" and "ViT-B-16" in cell["noise"]]
+    records = [(name, "zero_shot/class", "top1", 0.25) for name in FIFTEEN[:-1]]
+    records += [("stl10", "zero_shot/class", "top1", 0.40), ("imagenet1k", "zero_shot/class", "top1", 0.21)]
+    records += [("imagenet1k", "linear_probe/class", "accuracy", 0.51), ("flickr30k", "retrieval", "mean_recall", 0.5)]
+    measured(store, run, records)
+    store.write_plan("ncu_cc3m", plan)
+    return load("ncu_cc3m", store)
+
+
+def test_ours_stands_beside_theirs_with_the_difference(ncu: Results) -> None:
+    tables = {table.name: table for table in paper_tables(ncu, published())}
+    assert list(tables) == [f"paper_ncu_{number}" for number in (1, 2, 3, 4, 5)]
+    zero_shot, group = tables["paper_ncu_1"], "ViT-B/16, CC3M"
+    theirs, ours = (cell_of(zero_shot, "NCU", f"Caltech101 {who}", group) for who in ("paper", "ours"))
+    assert (theirs.value, theirs.source) == (59.1, "ncu, Table 1")
+    assert (ours.value, ours.n) == (25.0, 1)
+    assert ours.difference == pytest.approx(25.0 - 59.1)
+    average = cell_of(zero_shot, "NCU", "Average ours", group)
+    assert average.value == pytest.approx((14 * 25 + 40) / 15)  # ImageNet is not in it
+    assert cell_of(tables["paper_ncu_2"], "NCU", "Flickr30K 1K test Average ours", "CC3M, ViT-B/16").value == 50.0
+    assert cell_of(tables["paper_ncu_3"], "NCU", "ImageNet ours", "CC3M, ViT-B/16").value == pytest.approx(51.0)
+    assert cell_of(tables["paper_ncu_5"], "NCU", "ViT-B/16 ours").value == pytest.approx(21.0)
+
+
+def test_what_is_missing_differs_from_what_is_not_ours(ncu: Results) -> None:
+    tables = {table.name: table for table in paper_tables(ncu, published())}
+    states = [
+        cell_of(tables["paper_ncu_1"], method, "DTD ours", group)
+        for method, group in (("NCU", "ViT-B/32, CC3M"), ("NCU", "ViT-B/16, CC12M"), ("CLIP", "ViT-B/16, CC3M"))
+    ]
+    assert [(cell.state, cell.text) for cell in states] == [("missing", ""), ("value", "–"), ("value", "–")]
+    assert not any(cell.bold for table in tables.values() for row in table.rows for cell in row.cells)
+
+
+def test_a_column_printed_under_the_wrong_heading_is_compared_with_what_it_means(tmp_path: Path) -> None:
+    store, plan = Store(tmp_path), planned("bayes_cc3m", ["clip"])
+    measured(store, plan["cells"][0]["run"], [("cars", "adamw_probe/class", "accuracy", 0.20)])
+    store.write_plan("bayes_cc3m", plan)
+    table = paper_tables(load("bayes_cc3m", store), published())[2]
+    ours = cell_of(table, "CLIP", "Flowers102 ours")
+    assert (ours.value, ours.difference) == (pytest.approx(20.0), pytest.approx(2.3))  # 17.7 is printed there
+    assert cell_of(table, "CLIP", "StanfordCars ours").state == "missing"
+
+
+def test_csv_has_both_numbers_the_source_and_the_difference(ncu: Results) -> None:
+    lines = list(csv.DictReader(io.StringIO(table_csv(paper_tables(ncu, published())[4]))))
+    line = lines[0]
+    assert (line["row"], line["ViT-B/16 paper"], line["ViT-B/16 paper source"]) == ("NCU", "20.0", "ncu, Table 5")
+    assert float(line["ViT-B/16 ours difference"]) == pytest.approx(1.0)
+    assert line["ViT-B/32 ours"] == "missing"
+
+
+@pytest.mark.parametrize("name", ["bayes_cc3m", "label_augmentation_cc3m", "nuclr_cc3m", "ncu_cc3m", "prolip_datacomp"])
+def test_a_suite_without_a_plan_reports_its_papers_tables(tmp_path: Path, name: str) -> None:
+    suite = load_suite(name, check_methods=False)
+    assert suite.tables is not None
+    built = build(name, Store(tmp_path), outline(suite))
+    page = (tmp_path / name / "report.html").read_text()
+    assert page.count("<table>") == len(suite.tables.numbers) + 1  # and the dialogue's
+    assert 'class="missing"' in page
+    assert f"<code>bench run {name} --dry-run</code>" in page
+    assert {path.suffix for path in built.paths} == {".html", ".csv", ".tex"}
+
+
+def test_a_suite_with_neither_plan_nor_tables_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no plan"):
+        build("smoke", Store(tmp_path), outline(load_suite("smoke", check_methods=False)))
+
+
+def test_a_row_that_begins_with_a_bracket_is_no_length() -> None:
+    assert escape("[UNC]") == "{[}UNC]"
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no TeX here")
+def test_every_papers_latex_compiles_and_fits(tmp_path: Path) -> None:
+    names = ["bayes_cc3m", "label_augmentation_cc3m", "nuclr_cc3m", "ncu_cc3m", "prolip_ablation", "prolip_datacomp"]
+    plans = [outline(load_suite(name, check_methods=False)) for name in names]
+    texts = [table_latex(table) for plan in plans for table in paper_tables(Results(plan, ()), published())]
+    (tmp_path / "all.tex").write_text(document(texts), encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout.decode(errors="replace")[-1500:]
+    assert b"Overfull \\hbox" not in done.stdout
+    assert b"Float too large" not in done.stdout

@@ -1,0 +1,124 @@
+"""The papers' suites say what the papers say, and name data sets, methods and printed rows that there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.errors import UserError
+from bench.evaluation_sets import unknown
+from bench.resources import published
+from bench.suite import Suite, load_suite
+from reports.own import _label
+from reports.paper_tables import printed
+
+#: name -> batch, D, budget, pairs, methods, towers, runs
+FACTS = {
+    "cc3m_noisy": (1024, 1024, ("flops", 7.35e18), 3_000_000, 23, 1, 207),
+    "bayes_cc3m": (1024, 1024, ("epochs", 32), 3_000_000, 8, 1, 8),
+    "label_augmentation_cc3m": (1024, 1024, ("epochs", 32), 3_000_000, 16, 3, 48),
+    "nuclr_cc3m": (512, 256, ("epochs", 30), 2_798_889, 8, 1, 24),
+    "nuclr_cc12m": (512, 256, ("epochs", 30), 9_200_000, 8, 1, 24),
+    "ncu_cc3m": (2048, 512, ("epochs", 10), 2_800_000, 6, 2, 12),
+    "ncu_cc12m": (2048, 512, ("epochs", 10), 10_900_000, 2, 2, 4),
+    "ncu_yfcc15m": (2048, 512, ("epochs", 10), 15_000_000, 1, 1, 1),
+    "prolip_ablation": (4096, 768, ("samples", 96e6), 27_752_828, 11, 1, 11),
+    "prolip_datacomp": (16384, 768, ("samples", 1.28e9), 1_120_000_000, 12, 1, 12),
+}
+DECLARED = [name for name in FACTS if name != "cc3m_noisy"]
+
+
+@pytest.fixture(scope="module")
+def suites() -> dict[str, Suite]:
+    return {name: load_suite(name) for name in FACTS}
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_suite_states_its_papers_facts(suites: dict[str, Suite], name: str) -> None:
+    suite = suites[name]
+    found = (
+        suite.train.batch,
+        suite.towers[0].dim,
+        (suite.budget.kind, suite.budget.value),
+        suite.data.rows,
+        len(suite.methods),
+        len(suite.towers),
+        len(suite.cells()),
+    )
+    assert found == FACTS[name]
+    assert suite.train.precision == "bf16"
+    assert suite.data.size == (256 if name.startswith("nuclr") else 224)
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_suites_evaluation_data_is_in_the_catalogue(suites: dict[str, Suite], name: str) -> None:
+    asked = suites[name].evaluate
+    named = [one for sets in asked.datasets.values() for one in sets]
+    assert named
+    assert [unknown(one) for one in named if unknown(one)] == []
+    assert set(asked.datasets) == set(asked.tasks) - {"noise_detection"}
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_every_declared_row_stands_beside_a_printed_one(suites: dict[str, Suite], name: str) -> None:
+    tables = suites[name].tables
+    assert tables is not None
+    declared = tables.model_dump(mode="json")
+    numbers = [
+        number for table in tables.numbers for number in printed(published(), tables.paper, table).numbers.values()
+    ]
+    assert {_label(declared, number) for number in numbers} - {None} == set(tables.rows)
+
+
+def test_noise_is_read_as_the_suites_say(suites: dict[str, Suite]) -> None:
+    assert (suites["cc3m_noisy"].noise.kind, suites["cc3m_noisy"].noise.rates) == ("shuffled_captions", (0.0, 0.2, 0.4))
+    assert (suites["bayes_cc3m"].noise.kind, suites["bayes_cc3m"].noise.rates) == ("resampled_positives", (0.1,))
+    for name in set(FACTS) - {"cc3m_noisy", "bayes_cc3m"}:
+        assert suites[name].noise.rates == (0.0,)
+
+
+def test_grids_are_rows(suites: dict[str, Suite]) -> None:
+    rates = {entry.config["gamma"] for entry in suites["label_augmentation_cc3m"].methods if "gamma" in entry.config}
+    assert rates == {0.1, 0.3, 0.5, 0.7, 0.9}
+    grid = {
+        (entry.config["inclusion_eps"], entry.config["inclusion_scale"])
+        for entry in suites["prolip_datacomp"].methods
+        if "inclusion_eps" in entry.config
+    }
+    assert len(grid) == 7  # Table C.5's rows
+    zetas = [
+        [entry.config["zeta_init"] for entry in suites[name].methods if entry.method == "nuclr"]
+        for name in ("nuclr_cc3m", "nuclr_cc12m")
+    ]
+    assert zetas == [[-0.05, 0.0], [0.0, -0.05]]  # the better one is the paper's Table 1
+
+
+def test_starts_lie_in_the_data_folder_by_towers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("BENCH_DATA", str(tmp_path))
+    suite = load_suite("ncu_cc3m")
+    starts = {run.start for run in suite.cells()}
+    assert starts == {f"{tmp_path}/checkpoints/cc3m-ViT-B-{patch}.pt" for patch in (16, 32)}
+
+
+def test_the_datacomp_suite_has_all_38_tasks(suites: dict[str, Suite]) -> None:
+    sets = suites["prolip_datacomp"].evaluate.datasets
+    assert sum(map(len, sets.values())) == 38
+
+
+def test_tables_of_labels_that_there_are_not_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "odd.yaml"
+    text = "name: odd\nbudget: {epochs: 1}\nmethods: [clip]\ntables: {paper: ncu, numbers: ['1'], rows: {clp: CLIP}}\n"
+    file.write_text(text)
+    with pytest.raises(UserError, match=r"odd.yaml:4: tables.rows.clp: 'clp' is no label.*did you mean 'clip'"):
+        load_suite(file)
+    file.write_text(text.replace("clp", "clip"))
+    assert load_suite(file).tables is not None
+
+
+def test_tables_are_no_part_of_a_runs_identity(tmp_path: Path) -> None:
+    file = tmp_path / "one.yaml"
+    file.write_text("name: one\nbudget: {epochs: 1}\nmethods: [clip]\n")
+    before = load_suite(file).cells()[0].key
+    file.write_text(file.read_text() + "tables: {paper: ncu, numbers: ['1'], rows: {clip: CLIP}}\n")
+    assert load_suite(file).cells()[0].key == before
