@@ -54,10 +54,15 @@ class GroupedBatchNorm2d(nn.Module):
 
 
 def group_batchnorm(module: nn.Module, group: int) -> None:
-    """Replace every BatchNorm2d below `module` by a grouped one."""
+    """Replace every BatchNorm2d below `module` by a grouped one.
+
+    Raises ValueError for another kind of batch norm: its statistics would depend on ranks and micro-batches.
+    """
     for name, child in list(module.named_children()):
         if isinstance(child, nn.BatchNorm2d):
             setattr(module, name, GroupedBatchNorm2d(child, group))
+        elif isinstance(child, nn.modules.batchnorm._BatchNorm):
+            raise ValueError(f"{name} is a {type(child).__name__}; only BatchNorm2d can be grouped")
         else:
             group_batchnorm(child, group)
 

@@ -17,6 +17,7 @@ from bench.optimiser import set_trainable
 from bench.towers import OpenClipTowers
 from methods.protocol import Batch, Clock, Method, Phase, Rows
 
+TOWER_ROWS = 128  #: of a batch that are counted through the towers; each row costs the same
 TOLERANCE = {"epochs": 0.01, "samples": 0.01, "flops": 0.01, "device_seconds": 0.05}
 
 
@@ -93,8 +94,8 @@ def _split(total: int, shares: Sequence[float]) -> list[int]:
 def count_step_flops(method: Method, towers: OpenClipTowers, batch: int, image_size: int) -> dict[str, int]:
     """Algorithmic FLOPs (matmul and convolution) of one unrecomputed step of each phase, forward and backward.
 
-    Towers are counted on meta tensors with the whole batch. Pairwise losses are counted on real tensors with at most 64
-    rows, because they may look at values, and scaled by (B / rows)^2.
+    Towers are counted on meta tensors with at most TOWER_ROWS rows, and scaled by B / rows. Pairwise losses are counted
+    on real tensors with at most 64 rows, because they may look at values, and scaled by (B / rows)^2.
     """
     return {phase.name: _phase_flops(method, towers, batch, image_size, phase) for phase in method.phases()}
 
@@ -105,8 +106,9 @@ def _phase_flops(method: Method, towers: OpenClipTowers, batch: int, image_size:
     meta_method.to("meta")
     set_trainable(meta_method, meta_towers, phase)
     clock = Clock(step=0, phase=phase.name, progress=0.0, epoch=0)
+    rows = min(batch, TOWER_ROWS)
     with FlopCounterMode(display=False) as towers_counter:
-        z = meta_method.encode(meta_towers, _example_rows(meta_method, meta_towers, batch, image_size, clock))
+        z = meta_method.encode(meta_towers, _example_rows(meta_method, meta_towers, rows, image_size, clock))
         outputs = [x for x in z.values() if x.requires_grad]
         torch.autograd.backward(outputs, [torch.empty_like(x) for x in outputs])
     small = min(batch, 64)
@@ -119,7 +121,8 @@ def _phase_flops(method: Method, towers: OpenClipTowers, batch: int, image_size:
             observed = loss_method.draw(leaves, observed, slice(0, small))
         torch.stack(list(loss_method.loss(leaves, observed, slice(0, small)).values())).sum().backward()
     pairwise = (batch / small) ** 2
-    return int(towers_counter.get_total_flops() + round(loss_counter.get_total_flops() * pairwise))
+    towers_flops = round(towers_counter.get_total_flops() * batch / rows)
+    return int(towers_flops + round(loss_counter.get_total_flops() * pairwise))
 
 
 def _example_rows(method: Method, towers: OpenClipTowers, batch: int, size: int, clock: Clock) -> Rows:
@@ -138,7 +141,12 @@ def _example_leaf(x: Tensor, rows: int) -> Tensor:
 
 @dataclass
 class Ledger:
-    """What a run spent. Counts are algorithmic: micro-batches encoded twice count once; seconds are measured."""
+    """What a run spent. Counts are algorithmic: micro-batches encoded twice count once; seconds are measured.
+
+    Of a run on several ranks, counts are of the global batch, seconds of training are summed over ranks (device
+    seconds), and memory is that of the rank that needed most. Only the first rank evaluates, so `evaluate_seconds`
+    are one device's.
+    """
 
     samples: int = 0
     image_forwards: float = 0.0
@@ -147,7 +155,7 @@ class Ledger:
     text_backwards: float = 0.0
     flops: int = 0
     train_seconds: float = 0.0
-    data_seconds: float = 0.0  #: of train_seconds, waiting for data
+    data_seconds: float = 0.0  #: of train_seconds, waiting for data, on every rank
     evaluate_seconds: float = 0.0
     repeated_seconds: float = 0.0  #: lost to kills: what the steps took that had to be done again
     peak_memory_bytes: int = 0

@@ -25,8 +25,8 @@ PACKAGES = (
 )
 
 
-def environment(device: torch.device) -> dict[str, Any]:
-    """Versions of what can change a number, the commit of the code, and the hardware."""
+def environment(device: torch.device, ranks: int = 1) -> dict[str, Any]:
+    """Versions of what can change a number, the commit of the code, the hardware, and how many ranks shared a run."""
     return {
         "packages": {name: _version(name) for name in PACKAGES},
         "python": platform.python_version(),
@@ -36,7 +36,16 @@ def environment(device: torch.device) -> dict[str, Any]:
             "cores": os.cpu_count(),
             "threads": torch.get_num_threads(),
         },
+        "ranks": {"world": ranks, "devices": _devices(device, ranks)},
     }
+
+
+def _devices(device: torch.device, ranks: int) -> list[str]:
+    """Of each rank: ranks of one run have GPUs that follow each other, this process's first."""
+    if device.type != "cuda":
+        return [_cpu_name()] * ranks
+    first, count = torch.cuda.current_device(), torch.cuda.device_count()
+    return [torch.cuda.get_device_name((first + rank) % count) for rank in range(ranks)]
 
 
 def _version(package: str) -> str | None:

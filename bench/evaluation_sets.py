@@ -90,9 +90,9 @@ def _own(name: str, folder: Path) -> Entry:
     """What a folder says of itself. Its images are counted when it is read; until then a split is there or not."""
     names = folder / "classnames.txt"
     classes = len(names.read_text("utf-8").splitlines()) if names.is_file() else 0
-    present = {split: int((folder / split).is_dir()) for split in SPLITS}
+    test, train, validation = (int((folder / split).is_dir()) for split in SPLITS)
     kind: Kind = "classification" if classes else "retrieval"
-    return Entry(name=name, title=name, classes=classes, kind=kind, publisher="", **present)
+    return Entry(name, name, test, classes, train, validation, kind, publisher="")
 
 
 def _frozen(value: Any) -> Any:

@@ -12,13 +12,14 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
-from bench import discovery
+from bench import discovery, foreign
 from bench.checkpoint import CHECKPOINT, file_hash
 from bench.data.noise import NoiseManifest
 from bench.device import device
 from bench.environment import environment
 from bench.errors import UserError
-from bench.evaluate import PROTOCOL, EvaluationPlan, evaluate
+from bench.evaluate import EvaluationPlan, evaluate
+from bench.foreign import Foreign
 from bench.identity import adapter_source_hash, digest
 from bench.located import nearest
 from bench.run import available_device, build, noise_of, prepare
@@ -27,7 +28,7 @@ from bench.store import Record, RunStore, Store
 from bench.suite import Run, Suite
 from bench.towers import OpenClipTowers
 from bench.weights import fit, read
-from methods.protocol import Method
+from methods.protocol import Facts, Method
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,15 @@ class Checkpoint:
     run: Run  #: the settings its towers, tokenizer and adapter are built from
     origin: str  #: id of the run of this store that it belongs to, "" for any other
     at: float  #: share of the budget it was taken after; 1.0 where nothing is known
+    foreign: Foreign | None = None  #: the model that open_clip builds, in place of the run's towers
 
     def content(self) -> dict[str, Any]:
         """Everything but the weights that a score depends on."""
         kept = ("method", "config", "data", "towers", "noise", "seed")
+        own = {key: value for key, value in self.run.content().items() if key in kept}
         return {
-            **{key: value for key, value in self.run.content().items() if key in kept},
+            **own,
+            **({"towers": {"open_clip": self.foreign.described()}} if self.foreign else {}),
             "precision": self.run.train.precision,
             "adapter": adapter_source_hash(self.run.method),
         }
@@ -71,15 +75,19 @@ class Evaluated:
     known: int  #: tasks that were stored before
 
 
-def evaluate_checkpoint(path: Path, suite: Suite, store: Store, label: str | None = None) -> Evaluated:
+def evaluate_checkpoint(
+    given: str, suite: Suite, store: Store, label: str | None = None, architecture: str | None = None
+) -> Evaluated:
     """Measure what a suite measures on the weights in a file, and store it below the suite; what is stored is kept.
 
     Of a run's file, settings.json beside it says what it is; any other is read by the suite's row `label`, or by the
-    method of that name with its defaults (None: "clip"), with the suite's towers. Noise detection needs the manifest
-    of a run. Raises UserError for what cannot be read or does not fit, and Busy while another process measures it.
+    method of that name with its defaults (None: "clip"), with the suite's towers. open_clip's models are given by
+    MODEL/TAG, by a folder of `bench export`, or by a file and the `architecture` it is of. Noise detection needs the
+    manifest of a run. Raises UserError for what cannot be read or does not fit, Busy while another process measures it.
     """
-    checkpoint = describe(path, suite, label)
-    plan = EvaluationPlan(suite.data.name, suite.data.size, suite.evaluate.tasks)
+    model = foreign.find(given, architecture)
+    checkpoint = describe(Path(given), suite, label) if model is None else _described(model, suite, label)
+    plan = EvaluationPlan(suite.data, suite.evaluate)
     folder = store.suite(suite.name) / "evaluated" / f"{checkpoint.hash[:16]}-{digest(checkpoint.content())[:8]}"
     out, tasks = RunStore(folder), plan.tasks(1.0, checkpoint.manifest)
     todo = [task for task in tasks if not out.has_records(task.key(1.0))]
@@ -90,7 +98,8 @@ def evaluate_checkpoint(path: Path, suite: Suite, store: Store, label: str | Non
             out.write_environment(environment(available_device()))
             _measure(checkpoint, method, towers, plan, out)
     wanted = {(task.dataset, task.name) for task in tasks}
-    records = [one for one in out.records() if (one.dataset, one.task) in wanted and one.protocol == PROTOCOL]
+    done = (one for one in out.records() if one.protocol == plan.protocol.label)
+    records = [one for one in done if (one.dataset, one.task) in wanted]
     return Evaluated(out, records, len(todo), len(tasks) - len(todo))
 
 
@@ -121,8 +130,12 @@ def _load(checkpoint: Checkpoint) -> tuple[OpenClipTowers, Method]:
     run = checkpoint.run
     if run.train.threads:
         torch.set_num_threads(run.train.threads)
+    if checkpoint.foreign is not None:
+        facts = Facts(2, run.train.batch, run.towers.dim, run.seed)  # of the training pairs it takes nothing
+        method = discovery.make(run.method, None, run.config, facts)
+        return foreign.load(checkpoint.foreign, run.data.size).to(available_device()), method
     towers, method = build(run)
-    prepare(method, towers, run, available_device(), None)
+    prepare(method, towers, run, available_device(), None, starts="none")
     fit(checkpoint.path, {"towers": towers, "method": method})
     return towers, method
 
@@ -150,6 +163,13 @@ def describe(path: Path, suite: Suite, label: str | None) -> Checkpoint:
     return Checkpoint(path, file_hash(path), run, home.id, at)
 
 
+def _described(model: Foreign, suite: Suite, label: str | None) -> Checkpoint:
+    run = _run_of_suite(suite, label or "clip")
+    if discovery.find(run.method).score != "cosine":
+        raise UserError(f"--method {label}: adds to the towers what {model.name} does not have; leave it away")
+    return Checkpoint(model.weights, file_hash(model.weights), run, "", 1.0, model)
+
+
 def _run_of_suite(suite: Suite, label: str) -> Run:
     """The settings of a suite's row, or of a method by its name; nothing is known of noise."""
     labels = {entry.label: entry for entry in suite.methods}
@@ -174,6 +194,7 @@ def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
             data=DataSettings.model_validate(settings["data"]),
             noise=settings["noise"]["kind"],
             rate=settings["noise"]["rate"],
+            noise_file=settings["noise"].get("file"),
             seed=settings["seed"],
             budget=Budget.model_validate({settings["budget"]["kind"]: settings["budget"]["value"]}),
             towers=TowerSettings.model_validate(settings["towers"]),

@@ -22,11 +22,9 @@ from bench.errors import UserError
 if TYPE_CHECKING:
     from bench.suite import Run
 
+MISSING = "missing: "  #: before what is said of weights that are not there
 OPEN_CLIP = "open_clip:"  #: before the name of pretrained weights, in place of a path
 TRAINING_VERSION = 1  #: raised whenever the runner gives other results for the same settings
-
-#: change time and memory, never results
-PERFORMANCE_KEYS = frozenset({"micro_batch", "threads", "checkpoint_seconds"})
 
 
 def canonical(value: Any) -> str:
@@ -52,11 +50,6 @@ def digest(value: Any) -> str:
     return hashlib.sha256(canonical(value).encode()).hexdigest()
 
 
-def without_performance_keys(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """`settings` without the keys that cannot change a result."""
-    return {key: value for key, value in settings.items() if key not in PERFORMANCE_KEYS}
-
-
 def run_id(
     run: Run,
     data_hash: str,
@@ -68,10 +61,14 @@ def run_id(
 
     data_hash, manifest_hash: `content_hash` of the training pairs and of the noise manifest (None without one).
     reference_id: of the run it starts from. calibration_hash: of what turned device seconds into steps.
+    Raises UserError where the weights it begins at are not there.
     """
+    content = run.content()
+    if str(content.get("start", "")).startswith(MISSING):
+        raise UserError(f"start: {content['start'].removeprefix(MISSING)}; a path, or {OPEN_CLIP}MODEL/TAG")
     return digest(
         {
-            **run.content(),
+            **content,
             "training_version": TRAINING_VERSION,
             "adapter": adapter_source_hash(run.method),
             "pairs": data_hash,
@@ -84,14 +81,17 @@ def run_id(
 
 @functools.cache
 def weights(start: str) -> str:
-    """What `start` is, as identities see it: sha256 of a file's bytes; a pretrained tag is its name."""
+    """What `start` is, as identities see it: sha256 of a file's bytes; a pretrained tag is its name.
+
+    A file that is not there is named as `MISSING`: a run that begins at it has settings, but no id.
+    """
     if start.startswith(OPEN_CLIP):
         return start
     try:
         with open(start, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise UserError(f"start: {start}: cannot be read: {error.strerror}; a path, or {OPEN_CLIP}MODEL/TAG") from error
+        return f"{MISSING}{start}: cannot be read: {error.strerror}"
 
 
 def adapter_source_hash(method: str) -> str:

@@ -139,8 +139,23 @@ class Located:
 
     def fail(self, faults: Sequence[Fault]) -> UserError:
         """One line a fault, in the order of the file."""
-        lines = [f"{self.where(place)}: {dotted(place)}: {message}" for place, message in faults]
+        found = [(self._written(place), message) for place, message in faults]
+        lines = [f"{self.where(place)}: {dotted(place)}: {message}" for place, message in found]
         return UserError("\n".join(sorted(dict.fromkeys(lines), key=_by_line)))
+
+    def _written(self, place: Place) -> Place:
+        """A place as the file has it: one thing may stand there without a list around it, where several could be."""
+        target: Any = self.data
+        found: Place = ()
+        for part in place:
+            if isinstance(part, int) and isinstance(target, dict):
+                continue
+            found += (part,)
+            try:
+                target = target[part]
+            except (KeyError, IndexError, TypeError):
+                target = None
+        return found
 
 
 def _by_line(text: str) -> tuple[int, str]:

@@ -38,7 +38,12 @@ def starts(suite: Suite) -> list[Missing]:
         if run.start and not run.start.startswith(OPEN_CLIP) and not Path(run.start).is_file():
             labels.setdefault(run.start, []).append(run.label)
     return [
-        Missing(f"weights to start {', '.join(dict.fromkeys(own))} from", (file,), "see the suite's comments", None)
+        Missing(
+            f"weights to start {', '.join(dict.fromkeys(own))} from",
+            (file,),
+            f"the suite's comments say where from; or start: {OPEN_CLIP}MODEL/TAG",
+            None,
+        )
         for file, own in labels.items()
     ]
 
@@ -59,10 +64,24 @@ def _files(suite: Suite) -> Iterator[Missing]:
 
 
 def refuse(suite: Suite) -> None:
-    """UserError that lists all that is missing, where anything is."""
+    """UserError that lists all that is missing, where anything is; weights that are only a name are fetched."""
     found = missing(suite)
     if found:
         raise UserError("\n".join([f"suite {suite.name} needs what is not here:", *listing(found)]))
+    _fetch(suite)
+
+
+def _fetch(suite: Suite) -> None:
+    """Weights that are only a name, so that no run fails for them later."""
+    starts = {run.start for run in suite.cells() if run.start and run.start.startswith(OPEN_CLIP)}
+    named = [towers for towers in suite.towers if towers.image_start == "imagenet" or towers.text_start == "hub"]
+    if starts or named:
+        from bench import tower_starts, weights
+
+        for start in sorted(starts):
+            weights.located(start)
+        for towers in named:
+            tower_starts.fetch(towers)
 
 
 def listing(found: list[Missing]) -> list[str]:

@@ -57,13 +57,15 @@ def make_optimiser(method: Method, towers: nn.Module, phase: Phase, train: Train
     )
 
 
-def set_learning_rate(optimiser: torch.optim.Optimizer, step: int, steps: int, warmup: float) -> None:
-    """Linear warm-up, then cosine to zero, over the `steps` of one phase.
+def set_learning_rate(optimiser: torch.optim.Optimizer, step: int, steps: int, train: TrainSettings) -> None:
+    """Linear warm-up, then a cosine to `final_lr`, over the `steps` of one phase.
 
-    `warmup` is a share of the steps, at most a tenth of them.
+    The warm-up is at most a tenth of the steps. A learning rate of its own keeps its ratio to the suite's.
     """
-    warm = int(min(warmup, 0.1) * steps)
+    asked = train.warmup * steps if train.warmup_steps is None else train.warmup_steps
+    warm = int(min(asked, 0.1 * steps))
     cosine = 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
-    factor = (step + 1) / warm if step < warm else cosine
+    last = train.final_lr / train.lr
+    factor = (step + 1) / warm if step < warm else last + (1 - last) * cosine
     for group in optimiser.param_groups:
         group["lr"] = group["base_lr"] * factor

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from bench.batchnorm import GroupedBatchNorm2d
+
+#: how long a rank waits for the others in one message: for a checkpoint on a slow disk, or code being compiled
+PATIENCE = timedelta(minutes=30)
 
 
 @dataclass(frozen=True)
@@ -41,9 +48,12 @@ class Group:
             dist.all_reduce(x, group=self.members)
         return x
 
-    def any(self, flag: bool, device: torch.device) -> bool:
-        """True on every rank if it is true on one."""
-        return flag if self.world == 1 else bool(self.sum_(torch.tensor(float(flag), device=device)).item())
+    def rows(self, *values: float) -> list[list[float]]:
+        """A few numbers of every rank, on every rank, in rank order: [world][len(values)]. Leaves a GPU alone."""
+        if self.world == 1:
+            return [list(values)]
+        found: list[list[float]] = self.gather(torch.tensor([values], dtype=torch.float64)).tolist()
+        return found
 
     def sum_gradients_(self, parameters: list[nn.Parameter]) -> None:
         """Sum every gradient over ranks, one flat message a dtype. A parameter without one gets zeros, in any world."""
@@ -72,6 +82,25 @@ class Group:
             norm.running_mean.lerp_(mean, norm.momentum)
             norm.running_var.lerp_(var, norm.momentum)
             norm.seen.clear()
+
+
+def join(rank: int, world: int, meeting: Path) -> None:
+    """Make this process one of `world` on this machine, which meet at the file `meeting`; `current()` then says so.
+
+    Tensors on GPUs travel by NCCL, the others by gloo.
+    """
+    if sys.platform == "linux":
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # a host's own name may lead nowhere
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(
+        backend, init_method=f"file://{meeting.resolve()}", rank=rank, world_size=world, timeout=PATIENCE
+    )
+
+
+def leave() -> None:
+    """Undo `join`."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def current() -> Group:

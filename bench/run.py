@@ -5,34 +5,40 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import nn
 
-from bench import data, discovery
+from bench import data, discovery, tower_starts
+from bench.acceleration import compile_blocks, recompute
 from bench.budget import Ledger, Resolved
 from bench.checkpoint import file_hash, load_weights, weights_name
-from bench.data.noise import NoiseManifest, Resampled, shuffled_captions
+from bench.data.noise import NoiseManifest, Resampled, import_ncr, shuffled_captions
 from bench.data.pairs import Pairs
+from bench.data.workers import processes
 from bench.environment import environment, reset_peak_memory
 from bench.evaluate import EvaluationPlan, evaluate
 from bench.evaluate.diagnostics import diagnose
+from bench.identity import OPEN_CLIP
 from bench.loader import Loader
 from bench.parallel import current
 from bench.progress import Progress
-from bench.settings import SNAPSHOTS
+from bench.settings import SNAPSHOTS, DataSettings
 from bench.store import Record, RunStore, Store
 from bench.suite import Run
-from bench.tower_configs import TEXT_TOWERS
-from bench.towers import OpenClipTowers, SmallVocabulary, build_towers
+from bench.tokenizers import SmallVocabulary
+from bench.towers import OpenClipTowers, build_towers, tokenizer_of
+from bench.trackers import tracked
 from bench.train import Interrupted, Job, Lost, train
-from bench.weights import located, start_from
+from bench.weights import located, same_activation, start_from
 from methods.base import stream
 from methods.protocol import Facts, Method
 
+Starts = Literal["all", "files", "none"]
 _DTYPES = {"fp64": torch.float64}  # parameters are fp32 otherwise; bf16 and fp16 are autocast types
 
 
@@ -44,17 +50,18 @@ class Planned:
     id: str
     reference: str | None  #: id of the run it starts from
     resolved: Resolved
+    expected: bool = False  #: its data is not there: the id is a placeholder
 
     @property
     def manifest(self) -> NoiseManifest | None:
-        """Which rows are corrupted; None without such noise."""
-        noise = noise_of(self.run)
+        """Which rows are corrupted; None without such noise, or where that cannot be known yet."""
+        noise = None if self.expected else noise_of(self.run)
         return noise if isinstance(noise, NoiseManifest) else None
 
     @property
     def evaluation(self) -> EvaluationPlan:
         """What is measured of this run."""
-        return EvaluationPlan(self.run.data.name, self.run.data.size, self.run.evaluate.tasks)
+        return EvaluationPlan(self.run.data, self.run.evaluate)
 
     def evaluation_keys(self) -> tuple[str, ...]:
         """Under which its records are stored when it is complete."""
@@ -63,7 +70,7 @@ class Planned:
 
 def training_pairs(run: Run) -> Pairs:
     """The rows the run trains on."""
-    return data.load(f"{run.data.name}/train", run.data.size)
+    return data.training(run.data)
 
 
 def noise_of(run: Run) -> NoiseManifest | Resampled | None:
@@ -72,17 +79,18 @@ def noise_of(run: Run) -> NoiseManifest | Resampled | None:
         return None
     if run.noise == "resampled_positives":
         return Resampled(rate=run.rate, seed=run.seed)
-    return _manifest(run.data.name, run.data.size, run.rate, run.seed)
+    return _manifest(run.data, run.noise_file, run.rate, run.seed)
 
 
 @lru_cache(maxsize=64)
-def _manifest(name: str, size: int, rate: float, seed: int) -> NoiseManifest:
-    return shuffled_captions(data.load(f"{name}/train", size), rate, seed)
+def _manifest(settings: DataSettings, file: str | None, rate: float, seed: int) -> NoiseManifest:
+    pairs = data.training(settings)
+    return shuffled_captions(pairs, rate, seed) if file is None else import_ncr(Path(file), pairs, rate)
 
 
 @lru_cache(maxsize=8)
-def _vocabulary(name: str, image_size: int, tokens: int, context_length: int) -> SmallVocabulary:
-    pairs = data.load(f"{name}/train", image_size)
+def _vocabulary(settings: DataSettings, tokens: int, context_length: int) -> SmallVocabulary:
+    pairs = data.training(settings)
     texts = [text for row in range(len(pairs)) for text in pairs.captions(row)]
     return SmallVocabulary(texts, tokens, context_length)
 
@@ -96,21 +104,29 @@ def facts_of(run: Run) -> Facts:
 def build(run: Run) -> tuple[OpenClipTowers, Method]:
     """Fresh towers and method, drawn from the run's seed alone."""
     spec = run.towers
-    vocabulary = _vocabulary(run.data.name, run.data.size, spec.vocabulary, TEXT_TOWERS[spec.text]["context_length"])
+    tokenizer = tokenizer_of(spec, partial(_vocabulary, run.data))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(run.seed, "initialisation").initial_seed())
-        towers = build_towers(spec.image, spec.text, spec.dim, vocabulary, run.data.size, run.train.bn_group)
+        towers = build_towers(spec, tokenizer, run.data.size, run.train.bn_group)
         method = discovery.make(run.method, None, run.config, facts_of(run))
     return towers, method
 
 
-def prepare(method: Method, towers: OpenClipTowers, run: Run, device: torch.device, reference: RunStore | None) -> None:
-    """Begin at the run's start or its reference's final weights, let the method change the towers, move to `device`."""
+def prepare(
+    method: Method,
+    towers: OpenClipTowers,
+    run: Run,
+    device: torch.device,
+    reference: RunStore | None,
+    starts: Starts = "all",
+) -> None:
+    """Begin at the run's start or its reference's final weights, let the method change the towers, move to `device`.
+
+    `starts`: "files" leaves out weights that are not there yet, as costs do not depend on them; "none" leaves out all.
+    """
     assert isinstance(method, nn.Module)
-    if run.start is not None:
-        start_from(located(run.start), method, towers)
-    elif reference is not None:
-        start_from(reference.path(weights_name(1.0)), method, towers)
+    if starts != "none":
+        _begin(method, towers, run, reference, fetch=starts == "all")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(run.seed, "preparation").initial_seed())
         method.prepare(towers)
@@ -120,12 +136,29 @@ def prepare(method: Method, towers: OpenClipTowers, run: Run, device: torch.devi
     method.to(device, dtype)
 
 
+def _begin(method: Method, towers: OpenClipTowers, run: Run, reference: RunStore | None, fetch: bool) -> None:
+    if run.start is not None:
+        if run.start.startswith(OPEN_CLIP):
+            same_activation(run.start, run.towers)
+        if not fetch and not Path(run.start).is_file():
+            return
+        start_from(located(run.start), method, towers)
+    elif reference is not None:
+        start_from(reference.path(weights_name(1.0)), method, towers)
+    else:
+        tower_starts.begin(towers, run.towers, fetch)
+
+
 def make_job(run: Run, resolved: Resolved, out: RunStore, reference: RunStore | None, device: torch.device) -> Job:
     """A training that is ready to start or to resume, in this process with the run's number of threads."""
     if run.train.threads:
         torch.set_num_threads(run.train.threads)
     towers, method = build(run)
     prepare(method, towers, run, device, reference)
+    if run.train.recompute:
+        recompute(towers)
+    if run.train.compile:
+        compile_blocks(towers, device)
     loader = Loader(
         training_pairs(run),
         noise_of(run),
@@ -135,6 +168,7 @@ def make_job(run: Run, resolved: Resolved, out: RunStore, reference: RunStore | 
         recipe=run.train.augment,
         dtype=_DTYPES.get(run.train.precision, torch.float32),
         device=device,
+        workers=0 if run.data.embedded else processes(run.data.workers, current().world),
     )
     return Job(method, towers, loader, run.train, resolved, run.seed, out, current(), device, SNAPSHOTS)
 
@@ -150,28 +184,48 @@ def execute(
     progress: Progress,
     should_stop: Callable[[], bool],
     is_lost: Callable[[], bool],
+    track: str | None = None,
+    summon: Callable[[], None] | None = None,
 ) -> None:
     """Do what is missing of one run: train, evaluate, close the ledger. The caller holds the claim.
 
-    Raises Interrupted after a requested stop, Lost if the claim is lost, and whatever a broken run raises; the status
-    is then the caller's to set.
+    `summon` calls the other ranks to `train_along`; `track` names a tracker. Raises Interrupted after a requested stop,
+    Lost if the claim is lost, and whatever a broken run raises; the status is then the caller's to set.
     """
-    run, out, device = planned.run, store.run(planned.id), available_device()
-    out.write_settings({**run.settings(), "id": planned.id, "resolved": planned.resolved.to_json()})
+    with tracked(store.run(planned.id), track, planned.run.title, planned.resolved.steps) as out:
+        _prepare_store(planned, out)
+        job = _job(planned, store, out)
+        job.should_stop, job.is_lost, job.on_step = should_stop, is_lost, progress.step
+        needed = {*_to_measure(planned, out), 1.0}  # weights of other points may be gone (`bench gc`)
+        if not out.ledger() or not all(out.path(weights_name(at)).exists() for at in needed):
+            out.write_environment(environment(job.device, job.group.world))
+            progress.stage("train")
+            if summon is not None:
+                summon()
+            _write_ledger(planned, store, train(job))
+        _evaluate(planned, out, job, progress)
+        out.set_status("done", step=planned.resolved.steps, steps=planned.resolved.steps)
+
+
+def train_along(planned: Planned, store: Store, should_stop: Callable[[], bool]) -> None:
+    """Another rank's part of `execute`: train with the first one, and write nothing. Raises as `train` does."""
+    job = _job(planned, store, store.run(planned.id))
+    job.should_stop = should_stop
+    train(job)
+
+
+def _prepare_store(planned: Planned, out: RunStore) -> None:
+    out.write_settings({**planned.run.settings(), "id": planned.id, "resolved": planned.resolved.to_json()})
     out.set_status("running", **{"steps": planned.resolved.steps, "stage": "train", **progress_of(out)})
     if planned.manifest is not None and not out.path("noise.parquet").exists():
         out.write_path("noise.parquet", planned.manifest.save)
+
+
+def _job(planned: Planned, store: Store, out: RunStore) -> Job:
+    device = available_device()
     reset_peak_memory(device)
     reference = store.run(planned.reference) if planned.reference else None
-    job = make_job(run, planned.resolved, out, reference, device)
-    job.should_stop, job.is_lost, job.on_step = should_stop, is_lost, progress.step
-    needed = {*_to_measure(planned, out), 1.0}  # weights of other points may be gone (`bench gc`)
-    if not out.ledger() or not all(out.path(weights_name(at)).exists() for at in needed):
-        out.write_environment(environment(device))
-        progress.stage("train")
-        _write_ledger(planned, store, train(job))
-    _evaluate(planned, store, job, progress)
-    out.set_status("done", step=planned.resolved.steps, steps=planned.resolved.steps)
+    return make_job(planned.run, planned.resolved, out, reference, device)
 
 
 def _to_measure(planned: Planned, out: RunStore) -> list[float]:
@@ -192,9 +246,9 @@ def _write_ledger(planned: Planned, store: Store, ledger: Ledger) -> None:
     store.run(planned.id).write_ledger(statement)
 
 
-def _evaluate(planned: Planned, store: Store, job: Job, progress: Progress) -> None:
+def _evaluate(planned: Planned, out: RunStore, job: Job, progress: Progress) -> None:
     """Evaluate the kept weights, publishing each task when it is done and skipping those already there."""
-    out, booked = store.run(planned.id), time.perf_counter()
+    booked = time.perf_counter()
 
     def done(key: str) -> bool:
         if job.is_lost is not None and job.is_lost():

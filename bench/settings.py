@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+import difflib
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from bench.located import fault, nearest, shown
-from bench.tower_configs import IMAGE_TOWERS, TEXT_TOWERS
+from bench import evaluation_sets, tower_configs
+from bench.located import fault, shown
 
-NoiseKind = Literal["shuffled_captions", "resampled_positives"]
+NoiseKind = Literal["shuffled_captions", "resampled_positives", "imported"]
 Task = Literal["zero_shot", "shift", "linear_probe", "adamw_probe", "retrieval", "noise_detection", "validation"]
+#: of training images; "emoji" is drawn art's, the others are photographs' (`bench.data.photo` says what they do)
+Augment = Literal["emoji", "none", "openclip", "nuclr", "ncu", "cyclip", "prolip"]
+Protocol = Literal["common", "bayes", "nuclr", "ncu", "prolip"]
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Range = Annotated[tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]], Field(strict=False)]
+Strings = Annotated[tuple[str, ...], Field(strict=False)]
 Several = Field(min_length=1, strict=False)  # a YAML list is no tuple, strictly
 
+EMBEDDED = {"emoji": (32, 64)}  #: data that comes with the package, and its sizes
+#: of augmentation: those of embedded data, and those of all other data
+RECIPES = {"drawn art": ("emoji", "none"), "photographs": ("none", "openclip", "nuclr", "ncu", "cyclip", "prolip")}
 SNAPSHOTS = (0.25, 0.5, 0.75)  #: shares of the budget at which every run keeps its weights
 
 
@@ -24,12 +32,61 @@ class Model(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
+    later: ClassVar[frozenset[str]] = frozenset()  #: fields that came after ids were given out
+    outside: ClassVar[frozenset[str]] = frozenset()  #: fields that cannot change a result, such as paths
+
+    def content(self) -> dict[str, Any]:
+        """What identities see: nothing from `outside`, and of `later` only what differs from its default."""
+        fields = type(self).model_fields
+        return {
+            name: value
+            for name, value in self.model_dump().items()
+            if name not in self.outside and not (name in self.later and value == fields[name].get_default())
+        }
+
 
 class DataSettings(Model):
-    """Which pairs to train on; the sets to evaluate on belong to the same family."""
+    """Which pairs to train on: the embedded emoji, or webdataset shards under a name of their own.
 
-    name: Literal["emoji"] = "emoji"
-    size: Literal[32, 64] = 32  #: pixels a side
+    Where files lie is no part of a run's identity; what they hold is.
+    """
+
+    later: ClassVar[frozenset[str]] = frozenset({"share", "block"})
+    outside: ClassVar[frozenset[str]] = frozenset({"shards", "index", "rows", "workers"})
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")] = "emoji"
+    size: Annotated[int, Field(ge=8)] = 32  #: pixels a side
+    #: brace pattern, folder or list of them, local or of any fsspec URL; null = the data folder's `name`
+    shards: str | Strings | None = None
+    index: str | None = None  #: null = index.parquet beside the first shard, or in the data folder where that is remote
+    rows: Annotated[int, Field(ge=2)] | None = None  #: as stated by the paper; stands in while the data is not there
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0  #: of the rows, those with the smallest keyed hash
+    block: Annotated[int, Field(ge=1)] = 16  #: shards whose rows are shuffled together
+    workers: Annotated[int, Field(ge=0)] | None = None  #: decoding processes a rank; null = from the machine's cores
+
+    @property
+    def embedded(self) -> bool:
+        """Whether it comes with the package."""
+        return self.name in EMBEDDED
+
+    @field_validator("name")
+    @classmethod
+    def _no_slip(cls, name: str) -> str:
+        near = difflib.get_close_matches(name, EMBEDDED, n=1, cutoff=0.8)
+        if near and name not in EMBEDDED:
+            raise fault(f"{name!r} is too near to {near[0]!r}, which comes with the package; did you mean {near[0]!r}?")
+        return name
+
+    @model_validator(mode="after")
+    def _fits_the_embedded(self) -> Self:
+        if self.embedded:
+            if self.size not in EMBEDDED[self.name]:
+                sizes = " or ".join(map(str, EMBEDDED[self.name]))
+                raise fault(f"{self.size} should be {sizes}: {self.name} has no other sizes", "size")
+            for field in ("shards", "index", "rows"):
+                if getattr(self, field) is not None:
+                    raise fault(f"{self.name} comes with the package and has none; leave it away", field)
+        return self
 
 
 class NoiseSettings(Model):
@@ -37,11 +94,27 @@ class NoiseSettings(Model):
 
     kind: NoiseKind = "shuffled_captions"
     rates: Annotated[tuple[Rate, ...], Several] = (0.0,)
+    #: index files as NCR and DECL publish them, one for each rate above 0, in that order; only of kind "imported"
+    files: Strings = ()
 
     @field_validator("rates")
     @classmethod
     def _once(cls, rates: tuple[float, ...]) -> tuple[float, ...]:
         return once(rates)
+
+    @model_validator(mode="after")
+    def _a_file_for_each_rate(self) -> Self:
+        noisy = [rate for rate in self.rates if rate]
+        if self.kind == "imported" and len(self.files) != len(noisy):
+            raise fault(f"{len(self.files)} files for {len(noisy)} rates above 0; give one for each", "files")
+        if self.kind != "imported" and self.files:
+            raise fault(f"only noise of kind 'imported' has files, this is {self.kind!r}", "files")
+        return self
+
+    def file(self, rate: float) -> str | None:
+        """The index file of a rate; None where the noise is drawn."""
+        noisy = [one for one in self.rates if one]
+        return self.files[noisy.index(rate)] if rate and self.files else None
 
 
 class Budget(Model):
@@ -76,24 +149,39 @@ class Budget(Model):
 
 
 class TowerSettings(Model):
-    """The two encoders: names in `bench.tower_configs`."""
+    """The two encoders; `bench.tower_configs` says which names there are."""
 
-    image: str = "tiny-resnet"
+    later: ClassVar[frozenset[str]] = frozenset({"context", "image_start", "text_start"})
+    outside: ClassVar[frozenset[str]] = frozenset({"label"})
+
+    label: str = ""  #: in tables, where a suite compares several
+    image: str = "tiny-resnet"  #: a small tower of ours, or an open_clip architecture such as "RN50", "ViT-B-16"
+    #: a small tower of ours, an open_clip architecture (its text tower), "bert-base-uncased" and the like, or a folder
+    #: of a transformers model
     text: str = "tiny-transformer"
     dim: Annotated[int, Field(ge=1)] = 128  #: width of the shared embedding
-    vocabulary: Annotated[int, Field(ge=2)] = 4096  #: tokens
+    vocabulary: Annotated[int, Field(ge=2)] = 4096  #: tokens, of a small tower; others bring their own
+    context: Annotated[int, Field(ge=3)] | None = None  #: tokens a caption; null = the text tower's own
+    #: pretrained weights to begin at: a file or folder, or "imagenet" (timm's), "hub" (transformers'); null = fresh
+    image_start: Annotated[str, Field(min_length=1)] | None = None
+    text_start: Annotated[str, Field(min_length=1)] | None = None
 
     @field_validator("image", "text")
     @classmethod
     def _known(cls, name: str, info: ValidationInfo) -> str:
-        towers = IMAGE_TOWERS if info.field_name == "image" else TEXT_TOWERS
-        if name not in towers:
-            raise fault(f"{name!r} is no {info.field_name} tower{nearest(name, towers)}")
+        assert info.field_name is not None
+        message = tower_configs.unknown(info.field_name, name)
+        if message:
+            raise fault(message)
         return name
 
 
 class TrainSettings(Model):
     """The recipe every method of a suite shares."""
+
+    later: ClassVar[frozenset[str]] = frozenset({"warmup_steps", "final_lr", "compile"})
+    #: change time and memory, never results
+    outside: ClassVar[frozenset[str]] = frozenset({"micro_batch", "threads", "checkpoint_seconds", "recompute"})
 
     batch: Annotated[int, Field(ge=2)] = 128  #: pairs a step, over all devices
     micro_batch: Annotated[int, Field(ge=1)] | None = None  #: pairs a forward pass; changes memory, not results
@@ -103,8 +191,12 @@ class TrainSettings(Model):
     betas: Annotated[tuple[Rate, Rate], Field(strict=False)] = (0.9, 0.98)
     eps: Annotated[float, Field(gt=0)] = 1e-6
     warmup: Rate = 0.1  #: share of the steps
+    warmup_steps: Annotated[int, Field(ge=0)] | None = None  #: in place of `warmup`; at most a tenth of the steps
+    final_lr: Annotated[float, Field(ge=0)] = 0.0  #: where the cosine ends
     precision: Literal["fp32", "bf16", "fp64"] = "fp32"  #: of the towers
-    augment: Literal["emoji", "none"] = "emoji"
+    augment: Augment = "emoji"
+    compile: bool = False  #: the towers by torch.compile
+    recompute: bool = False  #: activations of the towers' blocks, for memory (gradient checkpointing)
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 30.0  #: between checkpoints; 0 = after every step
     threads: Annotated[int, Field(ge=1)] | None = None  #: CPU threads; null = torch's choice
 
@@ -139,11 +231,23 @@ class EvaluateSettings(Model):
     curve: Annotated[
         tuple[float, ...], Field(strict=False)
     ] = ()  #: shares of the budget at which it is measured as well
+    protocol: Protocol = "common"  #: how pixels, prompts and metrics are done (`bench.evaluate.protocols`)
+    #: family of tasks -> names in the catalogue of evaluation data; the embedded data has its own
+    datasets: dict[Task, Strings] = {}
 
     @field_validator("tasks", "curve")
     @classmethod
     def _once(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
         return once(values)
+
+    @field_validator("datasets")
+    @classmethod
+    def _in_the_catalogue(cls, datasets: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        for family, names in datasets.items():
+            for position, name in enumerate(once(names)):
+                if message := evaluation_sets.unfit(family, name):
+                    raise fault(message, family, position)
+        return datasets
 
     @field_validator("curve")
     @classmethod
@@ -175,6 +279,18 @@ class TuneSettings(Model):
         return value
 
 
+class SlurmSettings(Model):
+    """How `--launcher slurm` asks for a job; one job a run. null leaves it to the cluster."""
+
+    partition: str | None = None
+    account: str | None = None
+    time: Annotated[str, Field(pattern=r"^(\d+-)?\d+(:\d+){0,2}$")] = "24:00:00"  #: as sbatch reads it
+    gpus: Annotated[int, Field(ge=0)] = 1  #: a job; 0 = CPUs only
+    cpus_per_gpu: Annotated[int, Field(ge=1)] = 8
+    memory_gb: Annotated[int, Field(ge=1)] | None = None
+    constraint: str | None = None
+
+
 class MethodEntry(Model):
     """A row of the tables: a method with its hyper-parameters. A bare name means its defaults."""
 
@@ -184,7 +300,8 @@ class MethodEntry(Model):
     config: dict[str, Any] = {}
     lr: Annotated[float, Field(gt=0)] | None = None  #: in place of `train.lr`
     #: weights to begin at, in place of fresh towers or of a reference run: a file of this store or of open_clip's
-    #: format, or "open_clip:MODEL/TAG". What they cost is not known and not charged.
+    #: format, or "open_clip:MODEL/TAG". What they cost is not known and not charged. "{data}" stands for the data
+    #: folder, "{towers}" for the label of the towers, where a suite has several.
     start: Annotated[str, Field(min_length=1)] | None = None
 
     @model_validator(mode="before")
@@ -195,6 +312,15 @@ class MethodEntry(Model):
         if isinstance(value, dict) and isinstance(value.get("method"), str):
             return {"label": value["method"], **value}
         return value
+
+    def start_of(self, towers: TowerSettings) -> str | None:
+        """The weights these towers begin at."""
+        start = self.start and self.start.replace("{towers}", towers.label)
+        if not start or "{data}" not in start:
+            return start
+        from bench.data import place  # here, because `bench.data` reads settings itself
+
+        return start.replace("{data}", str(place.root()))
 
 
 def once(values: tuple[Any, ...]) -> tuple[Any, ...]:

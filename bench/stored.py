@@ -48,7 +48,7 @@ def load(store: Store, prefix: str) -> Stored:
     if run.train.threads:
         torch.set_num_threads(run.train.threads)
     towers, method = build(run)
-    prepare(method, towers, run, available_device(), None)  # what it started from is in the weights
+    prepare(method, towers, run, available_device(), None, starts="none")  # what it started from is in the weights
     fit(path, {"towers": towers, "method": method})
     return Stored(out.id, run, Features(method, towers, file_hash(path), PROTOCOL, None))
 

@@ -5,18 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PrivateAttr, ValidationError, field_validator
+from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
-from bench import discovery, identity, resources
+from bench import discovery, identity, resources, tower_configs
 from bench.errors import UserError
 from bench.located import Fault, Located, fault, faults_of, nearest
+from bench.paper_settings import PaperTables
 from bench.settings import (
+    RECIPES,
     Budget,
     DataSettings,
     EvaluateSettings,
@@ -26,15 +28,19 @@ from bench.settings import (
     NoiseSettings,
     Seed,
     Several,
+    SlurmSettings,
     TowerSettings,
     TrainSettings,
     TuneSettings,
     once,
 )
-from bench.tower_configs import IMAGE_TOWERS, TEXT_TOWERS
 
 REFERENCE_SHARE = 0.5  #: of the budget, under `budget_rule: total`, for the run a method starts from
-_NOISE_WORDS = {"shuffled_captions": "shuffled captions", "resampled_positives": "resampled positives"}
+_NOISE_WORDS = {
+    "shuffled_captions": "shuffled captions",
+    "resampled_positives": "resampled positives",
+    "imported": "captions shuffled by file",
+}
 
 
 @dataclass(frozen=True)
@@ -55,15 +61,18 @@ class Run:
     evaluate: EvaluateSettings
     reference: Run | None = None  #: the run it starts from
     start: str | None = None  #: the weights it starts from instead
+    noise_file: str | None = None  #: an index file that says which pairs are wrong
 
     @property
-    def noise_label(self) -> str:
-        return noise_label(self.noise or "shuffled_captions", self.rate)
+    def block(self) -> str:
+        """Which runs it is compared with: its towers, where a suite has several, and its noise."""
+        noise = noise_label(self.noise or "shuffled_captions", self.rate)
+        return f"{self.towers.label}, {noise}" if self.towers.label else noise
 
     @property
     def title(self) -> str:
         """One line for progress and messages."""
-        return f"{self.label}, {self.noise_label}, seed {self.seed}"
+        return f"{self.label}, {self.block}, seed {self.seed}"
 
     def content(self) -> dict[str, Any]:
         """Everything of the settings that its result depends on; no labels, no performance-only keys."""
@@ -71,16 +80,12 @@ class Run:
             **({"start": identity.weights(self.start)} if self.start else {}),
             "method": self.method,
             "config": discovery.content(self.method, self.config),
-            "data": self.data.model_dump(),
+            "data": self.data.content(),
             "noise": {"kind": self.noise, "rate": self.rate},
             "seed": self.seed,
             "budget": {"kind": self.budget.kind, "value": self.budget.value},
-            "towers": {
-                **self.towers.model_dump(),
-                "image": IMAGE_TOWERS[self.towers.image],
-                "text": TEXT_TOWERS[self.towers.text],
-            },
-            "train": identity.without_performance_keys(self.train.model_dump()),
+            "towers": tower_configs.content(self.towers),
+            "train": self.train.content(),
             "reference": self.reference.content() if self.reference else None,
         }
 
@@ -107,6 +112,8 @@ class Run:
             "start": self.start,
             "label": self.label,
             "preset": self.preset,
+            "data": self.data.model_dump(mode="json"),
+            "noise": {"kind": self.noise, "rate": self.rate, "file": self.noise_file},
             "towers": self.towers.model_dump(mode="json"),
             "train": self.train.model_dump(mode="json"),
             "evaluate": self.evaluate.model_dump(mode="json"),
@@ -123,10 +130,12 @@ class Suite(Model):
     seeds: Annotated[tuple[Seed, ...], Several] = (0,)
     budget: Budget
     budget_rule: Literal["total", "additional"] = "total"  #: is a reference run paid from the budget, or on top?
-    towers: TowerSettings = TowerSettings()
+    towers: Annotated[tuple[TowerSettings, ...], Several] = (TowerSettings(),)
     train: TrainSettings = TrainSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
     tune: TuneSettings | None = None
+    slurm: SlurmSettings = SlurmSettings()
+    tables: PaperTables | None = None
     methods: Annotated[tuple[MethodEntry, ...], Several]
     _written: str = PrivateAttr(default="")
     _references: tuple[MethodEntry, ...] = PrivateAttr(default=())
@@ -139,6 +148,20 @@ class Suite(Model):
         if name == "runs":
             raise fault("'runs' is where the store keeps runs; choose another name")
         return name
+
+    @field_validator("towers", mode="before")
+    @classmethod
+    def _one_or_several(cls, towers: Any) -> Any:
+        return [towers] if isinstance(towers, Mapping) else towers
+
+    @field_validator("towers")
+    @classmethod
+    def _told_apart(cls, towers: tuple[TowerSettings, ...]) -> tuple[TowerSettings, ...]:
+        labels = [one.label for one in towers]
+        for position, label in enumerate(labels):
+            if len(towers) > 1 and (not label or label in labels[:position]):
+                raise fault("each of several towers needs a label of its own", position, "label")
+        return towers
 
     @field_validator("seeds")
     @classmethod
@@ -153,6 +176,35 @@ class Suite(Model):
             if label in labels[:position]:
                 raise fault(f"the label {label!r} stands twice; give one of them a label of its own", position)
         return methods
+
+    @model_validator(mode="after")
+    def _own_rows(self) -> Self:
+        """What stands beside a paper's rows is a row of this suite."""
+        labels, towers = [entry.label for entry in self.methods], [one.label for one in self.towers]
+        for field, known in (("rows", labels), ("towers", towers)):
+            for name in getattr(self.tables, field, ()):
+                if name not in known:
+                    raise fault(f"{name!r} is no label of this suite{nearest(name, known)}", "tables", field, name)
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_tuned(self) -> Self:
+        """A trial has one pair of towers, and noise of a rate that there is a file for."""
+        if self.tune is None:
+            return self
+        if len(self.towers) > 1:
+            raise fault("trials need one pair of towers; make a suite of each", "towers")
+        if self.tune.rate is not None and self.noise.files and self.tune.rate not in self.noise.rates:
+            raise fault(f"{self.tune.rate:g} is none of the suite's rates, which have files", "tune", "rate")
+        return self
+
+    @model_validator(mode="after")
+    def _a_recipe_of_such_images(self) -> Self:
+        kind, given = "drawn art" if self.data.embedded else "photographs", self.train.augment
+        if given not in RECIPES[kind]:
+            message = f"{given!r} is no recipe for {kind}, which {self.data.name} is{nearest(given, RECIPES[kind])}"
+            raise fault(message, "train", "augment")
+        return self
 
     @property
     def hash(self) -> str:
@@ -186,9 +238,13 @@ class Suite(Model):
         return chosen
 
     def cells(self) -> list[Run]:
-        """One run a cell: seeds outermost, then noise rates, then methods in suite order. Selections do not matter."""
+        """One run a cell: seeds, then towers, noise rates, methods, each in suite order. Selections do not matter."""
         return [
-            self._run(entry, rate, seed) for seed in self.seeds for rate in self.noise.rates for entry in self.methods
+            self._run(entry, towers, rate, seed)
+            for seed in self.seeds
+            for towers in self.towers
+            for rate in self.noise.rates
+            for entry in self.methods
         ]
 
     def runs(self) -> list[Run]:
@@ -203,18 +259,26 @@ class Suite(Model):
                 ordered.setdefault(run.key, run)
         return list(ordered.values())
 
-    def _run(self, entry: MethodEntry, rate: float, seed: int) -> Run:
+    def _run(self, entry: MethodEntry, towers: TowerSettings, rate: float, seed: int) -> Run:
         start = None if entry.start else discovery.find(entry.method).reference
         share = REFERENCE_SHARE if start and self.budget_rule == "total" else 1.0
         if not start:
-            return self._one(entry, rate, seed, share)
+            return self._one(entry, towers, rate, seed, share)
         # The suite's own row of that name, so that what was chosen for it holds for the start as well.
         own = [row for row in self._references or self.methods if row.label == row.method == start]
         given = own[0] if own else MethodEntry(method=start)
-        reference = self._one(given.model_copy(update={"label": f"{start} (reference)"}), rate, seed, share)
-        return self._one(entry, rate, seed, share, reference)
+        reference = self._one(given.model_copy(update={"label": f"{start} (reference)"}), towers, rate, seed, share)
+        return self._one(entry, towers, rate, seed, share, reference)
 
-    def _one(self, entry: MethodEntry, rate: float, seed: int, share: float, reference: Run | None = None) -> Run:
+    def _one(
+        self,
+        entry: MethodEntry,
+        towers: TowerSettings,
+        rate: float,
+        seed: int,
+        share: float,
+        reference: Run | None = None,
+    ) -> Run:
         return Run(
             label=entry.label,
             method=entry.method,
@@ -223,13 +287,14 @@ class Suite(Model):
             data=self.data,
             noise=self.noise.kind if rate else None,
             rate=rate,
+            noise_file=self.noise.file(rate),
             seed=seed,
             budget=self.budget.scaled(share),
-            towers=self.towers,
+            towers=towers,
             train=self.train if entry.lr is None else self.train.model_copy(update={"lr": entry.lr}),
             evaluate=self.evaluate,
             reference=reference,
-            start=entry.start,
+            start=entry.start_of(towers),
         )
 
 

@@ -1,20 +1,207 @@
-"""The small towers of our own, as open_clip configurations. Part of a run's identity; readable without torch."""
+"""Which towers there are, as configurations. Part of a run's identity; readable without torch."""
 
 from __future__ import annotations
 
-from typing import Any
+import hashlib
+import json
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.errors import UserError
+from bench.located import nearest
+
+if TYPE_CHECKING:
+    from bench.settings import TowerSettings
+
+Config = dict[str, Any]
 
 #: Vision towers for CPUs; `image_size` is set from the data. Ten epochs of CLIP on emoji/train at 32 px (D = 128, one
 #: core, top-1 on emoji/iid, 0.1 is chance; a text tower of width 96): timm's test_resnet 6.5 % in 39 CPU seconds,
 #: test_byobnet 5.4 in 32, test_convnext 4.7 in 34, test_efficientnet 3.8 in 35, open_clip's ResNet [1, 1, 1, 1] of
 #: width 16 4.2 in 46 and of width 32 6.9 in 99, resnet10t 8.7 in 92, this ViT 1.6 in 68.
-IMAGE_TOWERS: dict[str, dict[str, Any]] = {
+IMAGE_TOWERS: dict[str, Config] = {
     "tiny-resnet": {"timm_model_name": "test_resnet", "timm_pool": "avg", "timm_proj": "linear"},
     "tiny-vit": {"layers": 4, "width": 128, "head_width": 32, "patch_size": 8},
 }
 
-#: Text towers for short captions. One layer of width 64 lost nothing against two of width 96 (6.7 % each, at a learning
-#: rate of 2e-3) and saved a quarter of the step.
-TEXT_TOWERS: dict[str, dict[str, Any]] = {
+#: Text towers for short captions, with a vocabulary learned from them. One layer of width 64 lost nothing against two
+#: of width 96 (6.7 % each, at a learning rate of 2e-3) and saved a quarter of the step.
+TEXT_TOWERS: dict[str, Config] = {
     "tiny-transformer": {"context_length": 24, "width": 64, "heads": 2, "layers": 1},
 }
+
+#: Towers of papers that open_clip has no architecture for, and its RN50 in small.
+PAPER_IMAGE_TOWERS: dict[str, Config] = {
+    "tiny-rn50": {"layers": [1, 1, 1, 1], "width": 16, "head_width": 32},
+    # torchvision's ResNet-50, averaged: NUCLR's. open_clip's RN50 pools by attention and has no ImageNet weights.
+    "resnet50": {"timm_model_name": "resnet50", "timm_pool": "avg", "timm_proj": "linear"},
+}
+PAPER_TEXT_TOWERS: dict[str, Config] = {
+    # ProLIP's, with CLIP's vocabulary
+    "transformer-12x768": {"context_length": 64, "vocab_size": 49408, "width": 768, "heads": 12, "layers": 12},
+}
+
+_BERT_BASE = {
+    "model_type": "bert",
+    "vocab_size": 30522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "initializer_range": 0.02,
+    "layer_norm_eps": 1e-12,
+    "pad_token_id": 0,
+    "cls_token_id": 101,
+}
+#: Text towers of transformers: name on the hub -> configuration, as its page has it. DistilBERT is a BERT without
+#: token types, so one configuration serves both.
+HF_TEXT_TOWERS: dict[str, Config] = {
+    "bert-base-uncased": _BERT_BASE,
+    "distilbert-base-uncased": {**_BERT_BASE, "num_hidden_layers": 6, "type_vocab_size": 0},
+}
+HF_CONTEXT = 77  #: tokens a caption where the suite says nothing; open_clip's
+
+#: DistilBERT's fields of a configuration, and BERT's
+_FIELDS = {
+    "dim": "hidden_size",
+    "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads",
+    "hidden_dim": "intermediate_size",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "activation": "hidden_act",
+}
+
+#: files of a transformers folder that say how a tower is built and how it reads texts
+_DESCRIPTION = ("config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json")
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+
+
+@cache
+def open_clip_models() -> dict[str, Path]:
+    """Architectures of open_clip and their files, found without importing it."""
+    spec = find_spec("open_clip")
+    folders = (spec.submodule_search_locations if spec else None) or ()
+    return {file.stem: file for folder in folders for file in sorted(Path(folder, "model_configs").glob("*.json"))}
+
+
+@cache
+def open_clip_model(name: str) -> Config:
+    """The configuration of an open_clip architecture: embed_dim, vision_cfg, text_cfg and the like."""
+    found: Config = json.loads(open_clip_models()[name].read_text())
+    return found
+
+
+def unknown(kind: str, name: str) -> str:
+    """What is wrong with the name of an "image" or "text" tower; "" where nothing is."""
+    own = {**IMAGE_TOWERS, **PAPER_IMAGE_TOWERS}
+    if kind == "text":
+        own = {**TEXT_TOWERS, **PAPER_TEXT_TOWERS, **HF_TEXT_TOWERS}
+    if name in open_clip_models():
+        captions = "multimodal_cfg" in open_clip_model(name)
+        return f"{name!r} writes captions (CoCa); it is no tower that images and texts are compared by" * captions
+    if name in own or (kind == "text" and Path(name).is_dir()):
+        return ""
+    return f"{name!r} is no {kind} tower{nearest(name, [*own, *open_clip_models()])}"
+
+
+def content(towers: TowerSettings) -> dict[str, Any]:
+    """Towers as identities see them: our own by their configuration, files by their bytes, others by their name."""
+    found = towers.content()
+    found["image"] = {**IMAGE_TOWERS, **PAPER_IMAGE_TOWERS}.get(towers.image, towers.image)
+    found["text"] = {**TEXT_TOWERS, **PAPER_TEXT_TOWERS}.get(towers.text, towers.text)
+    if towers.text in HF_TEXT_TOWERS:
+        found["text"] = {**HF_TEXT_TOWERS[towers.text], "name": towers.text}  # which is that of its vocabulary
+    if is_folder(towers.text):
+        found["text"] = {"folder": bytes_of(towers.text, _DESCRIPTION)}
+    for field in ("image_start", "text_start"):
+        start = getattr(towers, field)
+        if start not in (None, "imagenet", "hub"):
+            found[field] = bytes_of(start, _WEIGHTS)
+    return found
+
+
+def is_folder(text: str) -> bool:
+    """Whether the name of a text tower is that of a folder of a transformers model."""
+    own = {*TEXT_TOWERS, *PAPER_TEXT_TOWERS, *HF_TEXT_TOWERS}
+    return text not in own and text not in open_clip_models()
+
+
+def read_config(folder: Path) -> Config:
+    """The configuration in a folder of a transformers model, in BERT's words; UserError for one that is neither."""
+    path = folder / "config.json"
+    try:
+        found: Config = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"towers.text: {path}: cannot be read: {error}") from error
+    kind = found.get("model_type")
+    if kind not in ("bert", "distilbert"):
+        raise UserError(f"towers.text: {path}: model_type {kind!r} should be 'bert' or 'distilbert'")
+    if kind == "distilbert":
+        found = {_FIELDS.get(key, key): value for key, value in found.items()}
+        found |= {"layer_norm_eps": 1e-12, "type_vocab_size": 0, "model_type": "bert"}
+    return found
+
+
+def text_config(towers: TowerSettings) -> Config:
+    """The text tower's configuration, with the tokens a caption; UserError for a folder that describes none."""
+    own = {**TEXT_TOWERS, **PAPER_TEXT_TOWERS}
+    if towers.text in own:
+        found = own[towers.text]
+    elif towers.text in open_clip_models():
+        found = {"context_length": 77, "vocab_size": 49408, **open_clip_model(towers.text)["text_cfg"]}
+    else:
+        found = HF_TEXT_TOWERS.get(towers.text) or read_config(Path(towers.text))
+        found = {"context_length": min(HF_CONTEXT, found.get("max_position_embeddings", 512)), **found}
+    return {**found, "context_length": towers.context or found["context_length"]}
+
+
+def image_config(towers: TowerSettings, size: int) -> Config:
+    """The image tower's configuration at `size` px."""
+    own = {**IMAGE_TOWERS, **PAPER_IMAGE_TOWERS}
+    if towers.image in own:
+        return {**own[towers.image], "image_size": size}
+    model = open_clip_model(towers.image)
+    found = {**model["vision_cfg"], "image_size": size}
+    if found.get("timm_proj") == "none" and model["embed_dim"] != towers.dim:
+        found["timm_proj"] = "linear"  # its features are of another width than the suite's embedding
+    return found
+
+
+def quick_gelu(name: str) -> bool:
+    """Whether an architecture of open_clip has QuickGELU, as OpenAI's weights want."""
+    return bool(name in open_clip_models() and open_clip_model(name).get("quick_gelu"))
+
+
+def chooses_activation(kind: str, name: str) -> bool:
+    """Whether an "image" or "text" tower of open_clip is one that GELU or QuickGELU is chosen for."""
+    if name not in open_clip_models():
+        return False
+    if kind == "text":
+        return "hf_model_name" not in open_clip_model(name)["text_cfg"]
+    return isinstance(open_clip_model(name)["vision_cfg"].get("layers"), int)
+
+
+@cache
+def bytes_of(place: str, names: tuple[str, ...]) -> str:
+    """sha256 of a file, or of those of `names` that lie in a folder. UserError where there is nothing to read."""
+    path = Path(place)
+    files = [path / name for name in names if (path / name).is_file()] if path.is_dir() else [path]
+    if not files:
+        raise UserError(f"towers: {place}: holds none of {', '.join(names)}")
+    total = hashlib.sha256()
+    for file in files:
+        try:
+            with file.open("rb") as opened:
+                digest = hashlib.file_digest(opened, "sha256").digest()
+        except OSError as error:
+            raise UserError(f"towers: {file}: cannot be read: {error.strerror}") from error
+        total.update(digest if len(files) == 1 and file == path else file.name.encode() + digest)
+    return total.hexdigest()

@@ -1,63 +1,43 @@
-"""Image and text towers through open_clip, their tokenizer, and what turns uint8 pixels into their input."""
+"""Image and text towers through open_clip, and what turns uint8 pixels into their input."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor, nn
 
 import bench.vision  # noqa: F401  before open_clip, which imports torchvision
+from bench import tower_configs
 from bench.batchnorm import group_batchnorm
 from bench.errors import UserError
-from bench.tower_configs import IMAGE_TOWERS, TEXT_TOWERS
+from bench.tokenizers import ClipTokenizer, HubTokenizer, Tokenizer
 
-_MEAN = torch.tensor([0.48145466, 0.4578275, 0.40821073])  # the statistics CLIP was trained with
-_STD = torch.tensor([0.26862954, 0.26130258, 0.27577711])
+if TYPE_CHECKING:
+    from bench.settings import TowerSettings
 
-PAD, UNKNOWN = "<pad>", "<unk>"
-
-
-class SmallVocabulary:
-    """Byte-pair tokens learned from the training texts: a 49,408-word table would be most of a tiny model.
-
-    The end token has the largest id, because open_clip's text tower reads out at the arg max of the ids.
-    """
-
-    def __init__(self, texts: list[str], size: int, context_length: int) -> None:
-        tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
-        tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()])
-        trainer = trainers.BpeTrainer(vocab_size=size - 2, special_tokens=[PAD, UNKNOWN], show_progress=False)
-        tokenizer.train_from_iterator(sorted(set(texts)), trainer)
-        self._tokenizer = tokenizer
-        learned: int = tokenizer.get_vocab_size()
-        self.start, self.end, self.size = learned, learned + 1, learned + 2
-        self.context_length = context_length
-        self._rows: dict[str, list[int]] = {}
-
-    def __call__(self, texts: list[str]) -> Tensor:
-        """n strings -> [n, context_length] int64; a long text loses its tail, never its end token."""
-        new = [text for text in dict.fromkeys(texts) if text not in self._rows]
-        for text, encoding in zip(new, self._tokenizer.encode_batch(new), strict=True):
-            ids = [self.start, *encoding.ids[: self.context_length - 2], self.end]
-            self._rows[text] = ids + [0] * (self.context_length - len(ids))
-        return torch.tensor([self._rows[text] for text in texts], dtype=torch.int64)
+Channels = tuple[tuple[float, ...], tuple[float, ...]]  #: mean and standard deviation of red, green, blue
+CLIP_CHANNELS: Channels = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 
 
 class OpenClipTowers(nn.Module):
-    """`visual` and `text` of an open_clip model; the logit scale belongs to the method and is dropped."""
+    """Two encoders as open_clip has them, and how they read their inputs. The logit scale is the method's."""
 
-    def __init__(self, clip: nn.Module, tokenizer: Any, dim: int) -> None:
+    def __init__(
+        self,
+        visual: nn.Module,
+        text: nn.Module,
+        tokenizer: Callable[[list[str]], Tensor],
+        dim: int,
+        channels: Channels = CLIP_CHANNELS,
+    ) -> None:
         super().__init__()
-        self.visual = clip.get_submodule("visual")
-        self.text = clip.get_submodule("text")
-        self.dim = dim
-        self.context_length = int(clip.context_length)  # type: ignore[arg-type]
-        self._tokenizer = tokenizer
+        self.visual, self.text = visual, text
+        self.dim, self.channels, self.tokenizer = dim, channels, tokenizer
+        self.context_length = int(text.context_length)  # type: ignore[arg-type]
 
     def encode_image(self, images: Tensor) -> Tensor:
         """[b, 3, H, W] normalised -> [b, D], not normalised."""
@@ -70,9 +50,11 @@ class OpenClipTowers(nn.Module):
         return out
 
     def tokenize(self, captions: list[str]) -> Tensor:
-        """b strings -> [b, L] int64 on the towers' device."""
-        tokens: Tensor = self._tokenizer(captions)
-        return tokens.to(next(self.text.parameters()).device)
+        """b strings -> [b, L] int64 on the towers' device; on meta, where costs are counted, only their shape."""
+        device = next(self.text.parameters()).device
+        if device.type == "meta":
+            return torch.empty(len(captions), self.context_length, dtype=torch.int64, device=device)
+        return self.tokenizer(captions).to(device, non_blocking=True)
 
     def pooled(self, images: Tensor) -> Tensor:
         """[b, 3, H, W] -> [b, P]: image features before the projection (CLIP's linear-probe protocol).
@@ -87,33 +69,93 @@ class OpenClipTowers(nn.Module):
             finally:
                 visual.proj = projection
             return out
-        if hasattr(visual, "trunk"):  # timm
-            pooled: Tensor = visual.trunk(images)
-            return pooled
+        if hasattr(visual, "trunk"):
+            return _pooled_by_timm(visual, images)
         x = visual.stem(images)
         for layer in (visual.layer1, visual.layer2, visual.layer3, visual.layer4):
             x = layer(x)
         return F.adaptive_avg_pool2d(x, 1).flatten(1)
 
 
-def normalise(images: np.ndarray, device: torch.device | str = "cpu") -> Tensor:
-    """uint8 [b, H, W, 3] -> float32 [b, 3, H, W] by CLIP's channel statistics, channels last in memory."""
-    pixels = torch.from_numpy(images).to(device)
-    scale = 1.0 / (255.0 * _STD.to(device))
-    return pixels.float().mul_(scale).sub_((_MEAN / _STD).to(device)).permute(0, 3, 1, 2)
+def _pooled_by_timm(visual: Any, images: Tensor) -> Tensor:
+    if len(visual.head):  # open_clip's head projects, and sometimes pools
+        x: Tensor = visual.trunk(images)
+    else:  # the trunk's own classifier projects, if anything does
+        x = visual.trunk.forward_head(visual.trunk.forward_features(images), pre_logits=True)
+    return x if x.ndim == 2 else F.adaptive_avg_pool2d(x, 1).flatten(1)
 
 
-def build_towers(
-    image: str, text: str, dim: int, tokenizer: SmallVocabulary, image_size: int, bn_group: int
-) -> OpenClipTowers:
-    """Fresh towers, drawn from the global RNG: seed it. Raises UserError for a name that is in neither table."""
-    import open_clip
+def normalise(
+    images: np.ndarray | Tensor, device: torch.device | str = "cpu", channels: Channels = CLIP_CHANNELS
+) -> Tensor:
+    """uint8 [b, H, W, 3] -> float32 [b, 3, H, W] by the towers' channel statistics, channels last in memory."""
+    pixels = torch.as_tensor(images).to(device, non_blocking=True)
+    mean, std = (torch.tensor(values) for values in channels)
+    scale, shift = (x.to(device, non_blocking=True) for x in (1.0 / (255.0 * std), mean / std))
+    return pixels.float().mul_(scale).sub_(shift).permute(0, 3, 1, 2)
 
-    for field, name, table in (("towers.image", image, IMAGE_TOWERS), ("towers.text", text, TEXT_TOWERS)):
-        if name not in table:
-            raise UserError(f"{field}: {name!r} is not a tower; known: {', '.join(sorted(table))}")
-    vision_cfg = {**IMAGE_TOWERS[image], "image_size": image_size}
-    text_cfg = {**TEXT_TOWERS[text], "vocab_size": tokenizer.size}
-    towers = OpenClipTowers(open_clip.model.CustomTextCLIP(dim, vision_cfg, text_cfg), tokenizer, dim)
-    group_batchnorm(towers.visual, bn_group)
-    return towers
+
+def tokenizer_of(spec: TowerSettings, learn: Callable[[int, int], Tokenizer]) -> Tokenizer:
+    """The tokenizer of the text tower; `learn(tokens, context_length)` makes that of a small one from its data."""
+    text = tower_configs.text_config(spec)
+    context: int = text["context_length"]
+    if spec.text in tower_configs.TEXT_TOWERS:
+        return learn(spec.vocabulary, context)
+    options = text.get("tokenizer_kwargs") or {}
+    if "model_type" in text:
+        return HubTokenizer(spec.text, text["vocab_size"], context, options)
+    if text.get("hf_tokenizer_name"):
+        return HubTokenizer(text["hf_tokenizer_name"], text["vocab_size"], context, options)
+    return ClipTokenizer(context, options)
+
+
+def build_towers(spec: TowerSettings, tokenizer: Tokenizer, image_size: int, bn_group: int) -> OpenClipTowers:
+    """Fresh towers, drawn from the global RNG: seed it. Raises UserError for a combination that cannot be built."""
+    visual, text = _visual(spec, image_size, bn_group), _text(spec, tokenizer)
+    return OpenClipTowers(visual, text, tokenizer, spec.dim, channels_of(spec.image))
+
+
+def _visual(spec: TowerSettings, size: int, bn_group: int) -> nn.Module:
+    from open_clip.model import _build_vision_tower
+
+    config = tower_configs.image_config(spec, size)
+    try:
+        visual: Any = _build_vision_tower(spec.dim, config, tower_configs.quick_gelu(spec.image))
+        if spec.image in tower_configs.open_clip_models() and hasattr(getattr(visual, "trunk", None), "set_input_size"):
+            visual.set_input_size(size)  # open_clip builds timm's transformers for the size of their name
+        group_batchnorm(visual, bn_group)
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:  # what does not fit
+        raise UserError(f"towers.image: {spec.image} at {size} px cannot be built: {error}") from error
+    made: nn.Module = visual
+    return made
+
+
+def _text(spec: TowerSettings, tokenizer: Tokenizer) -> nn.Module:
+    from open_clip.model import _build_text_tower
+
+    config = tower_configs.text_config(spec)
+    if "model_type" in config:
+        from bench.bert import BertText
+
+        assert isinstance(tokenizer, HubTokenizer)
+        first = config.get("cls_token_id")
+        return BertText(config, spec.dim, tokenizer.files.tokenizer.cls_token_id if first is None else first)
+    if spec.text in tower_configs.TEXT_TOWERS:
+        config["vocab_size"] = tokenizer.size
+    if config.get("hf_model_name"):
+        config["hf_model_pretrained"] = False
+    try:
+        text: nn.Module = _build_text_tower(spec.dim, config, tower_configs.quick_gelu(spec.text))
+    except OSError as error:  # the hub's: open_clip asks it for the configuration of a transformers model
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"towers.text: {spec.text}: its configuration cannot be fetched ({reason})") from error
+    return text
+
+
+def channels_of(image: str) -> Channels:
+    """Channel statistics of the weights that open_clip has of an architecture; CLIP's where it has none."""
+    from open_clip.pretrained import get_pretrained_cfg, list_pretrained_tags_by_model
+
+    tags = list_pretrained_tags_by_model(image)
+    found = get_pretrained_cfg(image, tags[0]) if tags else {}
+    return tuple(found.get("mean") or CLIP_CHANNELS[0]), tuple(found.get("std") or CLIP_CHANNELS[1])

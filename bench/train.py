@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -75,6 +75,11 @@ def train(job: Job) -> Ledger:
     Leaves weights-*.safetensors, metrics.jsonl and a checkpoint in the run's store. Raises Interrupted after a
     requested stop and NotFinite (naming step and term) if the loss leaves the reals.
     """
+    with closing(job.loader):  # its processes end with the training, however that ends
+        return _train(job)
+
+
+def _train(job: Job) -> Ledger:
     method, towers, group, loader = job.method, job.towers, job.group, job.loader
     assert isinstance(method, nn.Module)
     batch, steps = job.settings.batch, job.resolved.steps
@@ -110,15 +115,16 @@ def train(job: Job) -> Ledger:
                 optimiser.load_state_dict(optimiser_state)
             optimiser_state = None
             trained = [parameter for _, parameter in named_parameters(method, towers) if parameter.requires_grad]
-        set_learning_rate(optimiser, step - phase_start, phase_steps, job.settings.warmup)
+        set_learning_rate(optimiser, step - phase_start, phase_steps, job.settings)
         clock = Clock(step=step, phase=name, progress=step / steps, epoch=step // per_epoch)
 
         # 1. Encode this rank's rows. With one micro-batch its graph is kept; with several, each is encoded again in 4.
+        # What waits for that second time is bytes on the host, not the towers' input.
         pieces, kept = [], []
-        for rows in loader.micro_batches(clock, share, micro, method.extra_views):
-            kept.append(rows)
+        for held in loader.micro_batches(clock, share, micro, method.extra_views):
+            kept.append(held)
             with torch.set_grad_enabled(single):
-                pieces.append(_encode(job, rows))
+                pieces.append(_encode(job, loader.on_device(held)))
         local = pieces[0] if single else {key: torch.cat([piece[key] for piece in pieces]) for key in pieces[0]}
 
         # 2. Gather every rank's embeddings and make them leaves; the method sees all B rows, in at least fp32.
@@ -147,14 +153,14 @@ def train(job: Job) -> Ledger:
             for key, x in z.items()
             if x.requires_grad
         }
+        record_statistics(norms, False)  # what is encoded again was recorded before
         if single:
             _backward(local, gradients)
         else:
-            record_statistics(norms, False)
-            for rows in kept:
-                at = slice(rows.positions.start - share.start, rows.positions.stop - share.start)
-                _backward(_encode(job, rows), {key: grad[at] for key, grad in gradients.items()})
-            record_statistics(norms, True)
+            for held in kept:
+                at = slice(held.positions.start - share.start, held.positions.stop - share.start)
+                _backward(_encode(job, loader.on_device(held)), {key: grad[at] for key, grad in gradients.items()})
+        record_statistics(norms, True)
         group.sum_gradients_(trained)
 
         # 5. Step, and let the method move its own scalars.
@@ -180,17 +186,20 @@ def train(job: Job) -> Ledger:
         # 6. Book it; keep weights and a checkpoint when due, or when asked to stop.
         ledger.charge(method, towers, name, batch, job.resolved.step_flops[name])
         seconds = time.perf_counter() - started
-        ledger.data_seconds += loader.seconds - waited
-        ledger.train_seconds += seconds
+        asked = job.should_stop is not None and job.should_stop()
+        told = group.rows(seconds, loader.seconds - waited, peak_memory(job.device), asked)
+        spent, waits, peaks, stops = zip(*told, strict=True)
+        ledger.train_seconds += sum(spent)
+        ledger.data_seconds += sum(waits)
+        ledger.peak_memory_bytes = max(ledger.peak_memory_bytes, *map(int, peaks))
         if step < done_before:  # the first time died with its process; this one stands for it
-            ledger.repeated_seconds += seconds
+            ledger.repeated_seconds += sum(spent)
         for budget_share, due in keep_at.items():
             if due == step + 1 and group.rank == 0:
                 save_weights(job.out, budget_share, method, towers)
-        stop = group.any(job.should_stop is not None and job.should_stop(), job.device)
+        stop = any(stops)  # one rank was asked: all stop after the same step
         if group.rank == 0:
             if stop or time.monotonic() - saved_at >= job.settings.checkpoint_seconds or step + 1 == steps:
-                ledger.peak_memory_bytes = max(ledger.peak_memory_bytes, peak_memory(job.device))
                 save_checkpoint(job.out, step + 1, method, towers, optimiser, ledger)
                 saved_at = time.monotonic()
                 job.out.set_status("running", stage="train", step=step + 1, steps=steps)

@@ -108,11 +108,12 @@ def trial_suite(suite: Suite, rows: Sequence[MethodEntry], choices: Mapping[str,
         for number, changes in enumerate(settings_of(tune, entry))
     ]
     rate = max(suite.noise.rates) if tune.rate is None else tune.rate
+    file = suite.noise.file(rate)
     return suite.changed(
         tune=None,
         methods=tuple(entries),
         seeds=(tune.seed,),
-        noise=NoiseSettings(kind=suite.noise.kind, rates=(rate,)),
+        noise=NoiseSettings(kind=suite.noise.kind, rates=(rate,), files=(file,) if file else ()),
         budget=tune.budget or suite.budget,
         evaluate=EvaluateSettings(tasks=("validation",)),
     ).with_references(tuned(suite, choices).methods)
@@ -154,10 +155,11 @@ def search(
         total.done += summary.done
         total.busy += summary.busy
         total.interrupted += summary.interrupted
+        total.queued += summary.queued
         diverged = {one.id for one in trials.runs if _diverged(one, store)}
         total.failed += [identity for identity in summary.failed if identity not in diverged]
         choices |= trials.choices(store)
-        if total.busy or total.interrupted:
+        if total.busy or total.interrupted or total.queued:
             break
     return choices, total
 
@@ -221,9 +223,7 @@ def _diverged(one: Planned, store: Store) -> bool:
 
 
 def _score(one: Planned, store: Store) -> float | None:
-    from bench.evaluate import PROTOCOL
-
-    wanted = ("validation", METRIC, discovery.find(one.run.method).score, PROTOCOL)
+    wanted = ("validation", METRIC, discovery.find(one.run.method).score, one.evaluation.protocol.label)
     scores = [r.value for r in store.run(one.id).records() if (r.task, r.metric, r.score, r.protocol) == wanted]
     return scores[0] if scores else None
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from bench import tower_configs
+from bench.bert import BertText, own_name
 from bench.errors import UserError
 from bench.identity import OPEN_CLIP
 from bench.located import nearest
 from methods.protocol import Method
+
+if TYPE_CHECKING:
+    from bench.settings import TowerSettings
 
 #: open_clip's CLIP keeps the parts of its text tower at the top level
 _TEXT_PARTS = ("token_embedding", "positional_embedding", "transformer", "ln_final", "text_projection")
@@ -37,10 +42,11 @@ def read(path: Path) -> dict[str, Any]:
     return found
 
 
-def tensors_of(path: Path) -> dict[str, tuple[str, Tensor]]:
+def tensors_of(path: Path, bert: bool = False) -> dict[str, tuple[str, Tensor]]:
     """The tensors of a file by their names in the store, "towers.*" and "method.*", each with its name in the file.
 
-    Names of open_clip's CLIP and CustomTextCLIP are translated, with or without "module." before them.
+    Names of open_clip's CLIP and CustomTextCLIP are translated, with or without "module." before them; `bert`: for
+    our BERT, whose names open_clip's are not.
     """
     found: dict[str, tuple[str, Tensor]] = {}
     for given, value in _entries(path).items():
@@ -48,7 +54,12 @@ def tensors_of(path: Path) -> dict[str, tuple[str, Tensor]]:
         top = name.split(".")[0]
         if _UNUSED.search(name):
             continue
-        if top in ("visual", "text"):
+        if top == "text" and bert:
+            own = own_name(name.removeprefix("text.transformer."))
+            if name != "text.proj.weight" and own is None:
+                continue  # what open_clip's tower has and does not use
+            name = f"towers.text.{own or 'text_projection.weight'}"
+        elif top in ("visual", "text"):
             name = f"towers.{name}"
         elif top in _TEXT_PARTS:
             name = f"towers.text.{name}"
@@ -74,7 +85,9 @@ def fit(path: Path, modules: dict[str, Any]) -> None:
 
     A file without any tensor of the method leaves it fresh: scores look at the towers. Raises UserError naming tensors.
     """
-    found = {name: x for name, x in tensors_of(path).items() if name.split(".")[0] != "method" or "method" in modules}
+    bert = isinstance(modules["towers"].text, BertText)
+    found = tensors_of(path, bert)
+    found = {name: x for name, x in found.items() if name.split(".")[0] != "method" or "method" in modules}
     states = {part: module.state_dict() for part, module in modules.items()}
     if not any(name.startswith("method.") for name in found):
         states.pop("method", None)
@@ -117,6 +130,19 @@ def start_from(path: Path, method: Method, towers: nn.Module) -> None:
         for name, own in method.named_parameters():
             if name in given and own.shape == given[name].shape:
                 own.copy_(given[name])
+
+
+def same_activation(start: str, towers: TowerSettings) -> None:
+    """UserError where pretrained weights want another activation than the towers have: shapes alone would not tell."""
+    from open_clip.pretrained import get_pretrained_cfg
+
+    model, _, tag = start.removeprefix(OPEN_CLIP).rpartition("/")
+    wanted = bool(get_pretrained_cfg(model, tag).get("quick_gelu"))
+    for field in ("image", "text"):
+        name = getattr(towers, field)
+        if tower_configs.quick_gelu(name) != wanted and tower_configs.chooses_activation(field, name):
+            have, given = ("QuickGELU", "GELU")[:: 1 if wanted else -1]
+            raise UserError(f"start: {start}: was trained with {have}, but towers.{field} {name} has {given}")
 
 
 def located(start: str) -> Path:

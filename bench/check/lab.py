@@ -103,7 +103,7 @@ class TinyTowers(OpenClipTowers):
         with torch.random.fork_rng():
             torch.manual_seed(0)
             clip = open_clip.model.CustomTextCLIP(16, vision, {**text, "no_causal_mask": not causal})
-        super().__init__(clip, partial(whole_words, context=context), 16)
+        super().__init__(clip.visual, clip.text, partial(whole_words, context=context), 16)
         group_batchnorm(self.visual, 8)
 
 

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from bench.cli import gaussian, methods, noise, reporting, runs, store
+from bench.cli import data, export, gaussian, methods, noise, reporting, runs, store
 from bench.device import InUse
 from bench.errors import UNFINISHED, UserError
 
@@ -23,7 +23,9 @@ for verb in (
     reporting.report,
     runs.status,
     runs.show,
+    export.export,
     reporting.compare,
+    reporting.published,
     gaussian.hierarchy,
     methods.methods,
     methods.cite,
@@ -38,6 +40,7 @@ noises = typer.Typer(help="Look at the noise of a suite.", no_args_is_help=True)
 noises.command("show")(noise.show)
 app.add_typer(noises, name="noise")
 app.add_typer(gaussian.app, name="gaussian")
+app.add_typer(data.app, name="data")
 
 
 def main() -> None:

@@ -145,13 +145,13 @@ def _with_variances(run: str, results: Path, dataset: str, plugin: list[str] | N
 
 
 def _templates(pairs: Pairs, label: str, file: Path | None) -> Sequence[str]:
-    from bench.data import TEMPLATES
+    from bench.data import templates
     from bench.located import nearest
 
     if label not in pairs.classes:
         raise UserError(f"--label {label}: no label of {pairs.name}{nearest(label, pairs.classes)}")
     if file is None:
-        return TEMPLATES[pairs.name.split("/")[0]]
+        return templates(pairs)
     try:
         lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:

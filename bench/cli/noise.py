@@ -44,10 +44,10 @@ def show(
 
 def _manifest(suite: Suite, rate: float | None, seed: int | None) -> tuple[Pairs, NoiseManifest]:
     """The training pairs and one of the suite's noise manifests."""
-    from bench.data import load
-    from bench.data.noise import shuffled_captions
+    from bench.data import training
+    from bench.data.noise import import_ncr, shuffled_captions
 
-    if suite.noise.kind != "shuffled_captions":
+    if suite.noise.kind == "resampled_positives":
         raise UserError(
             f"suite {suite.name}: {suite.noise.kind} draws anew in every step; there is no fixed set to show"
         )
@@ -56,5 +56,5 @@ def _manifest(suite: Suite, rate: float | None, seed: int | None) -> tuple[Pairs
     for option, value, known in (("--rate", rate, suite.noise.rates), ("--seed", seed, suite.seeds)):
         if value not in known:
             raise UserError(f"{option} {value}: suite {suite.name} has {', '.join(map(str, known))}")
-    pairs = load(f"{suite.data.name}/train", suite.data.size)
-    return pairs, shuffled_captions(pairs, rate, seed)
+    pairs, file = training(suite.data), suite.noise.file(rate)
+    return pairs, shuffled_captions(pairs, rate, seed) if file is None else import_ncr(Path(file), pairs, rate)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +22,12 @@ Overrides = Annotated[
 Plugins = Annotated[
     list[str] | None, typer.Option("--plugin", metavar="FILE", help="A file with one more method in it.")
 ]
+DataFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--data", metavar="DIR", help="The data folder; $BENCH_DATA or ./data unless said.", show_default=False
+    ),
+]
 RESULTS = Path("results")
 
 
@@ -33,11 +40,21 @@ def store_at(results: Path) -> Store:
     return Store(results)
 
 
-def write_report(name: str, store: Store) -> list[str]:
-    """Build a suite's report; returns what was written."""
+def use_data(folder: Path | None) -> None:
+    """Make the folder of `--data` the data folder; UserError where something else has its name."""
+    from bench.data import place
+
+    if folder is not None:
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"--data {folder}: is no folder")
+        place.use(folder)
+
+
+def write_report(name: str, store: Store, outline: Mapping[str, Any] | None = None) -> list[str]:
+    """Build a suite's report, of its `outline` where it has no plan; returns what was written."""
     from reports.build import build
 
-    return [str(path) for path in build(name, store).paths]
+    return [str(path) for path in build(name, store, outline).paths]
 
 
 def suite_name(suite: str, store: Store) -> str:

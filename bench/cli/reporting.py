@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import shutil
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bench.cli.options import RESULTS, Results, SuiteName, store_at, suite_name, write_report
 
+if TYPE_CHECKING:
+    from bench.store import Store
+
+PAGE = 100  #: letters a line where nobody looks at a terminal
+
 
 def report(suite: SuiteName, results: Results = RESULTS) -> None:
     """Write tables, figures and the HTML page of a suite from stored results. Works while runs are still going."""
     store = store_at(results)
-    for path in write_report(suite_name(suite, store), store):
+    name = suite_name(suite, store)
+    for path in write_report(name, store, _outline(suite, name, store)):
         typer.echo(path)
+
+
+def _outline(suite: str, name: str, store: Store) -> dict[str, Any] | None:
+    """What a suite without a plan declares."""
+    if store.plan(name) is not None:
+        return None
+    from bench.plan import outline
+    from bench.suite import load_suite
+
+    return outline(load_suite(suite, check_methods=False))
 
 
 def compare(
@@ -27,3 +45,27 @@ def compare(
 
     store = store_at(results)
     typer.echo(compared(suite_name(suite, store), store, a, b).text())
+
+
+def published(
+    table: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TABLE]", help="As in ncu/1 or 'ncu Table 1'; a paper alone lists its tables."),
+    ] = None,
+) -> None:
+    """Print a table of one of the five papers as it is printed there, or list them all."""
+    from bench.resources import published as folder
+    from bench.show import columns
+    from reports.paper_tables import alone, find, papers
+    from reports.text import table_text
+
+    words = " ".join(table or ())
+    name, number = find(words)
+    chosen = [one for one in papers(folder(), name) if number in ("", one.layout.number)]
+    if number:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PAGE
+        typer.echo(table_text(alone(chosen[0]), width))
+        return
+    rows = [(f"{one.paper.name}/{one.layout.number}", f"{len(one.numbers)}", one.layout.title) for one in chosen]
+    for line in columns([("table", "numbers", "what"), *rows]):
+        typer.echo(line)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ import typer
 
 from bench.cli.options import (
     RESULTS,
+    DataFolder,
     Overrides,
     Plugins,
     Results,
@@ -19,16 +19,14 @@ from bench.cli.options import (
     load_plugins,
     store_at,
     suite_name,
+    use_data,
     write_report,
 )
 from bench.errors import UNFINISHED, UserError
 
 if TYPE_CHECKING:
     from bench.launch.work import Summary
-    from bench.run import Planned
     from bench.store import Store
-    from bench.suite import Suite
-    from bench.tune import Choice
 
 
 def run(
@@ -40,39 +38,69 @@ def run(
     seeds: Annotated[str, typer.Option("--seeds", metavar="0,1", help="Only these of the suite's seeds.")] = "",
     overrides: Overrides = None,
     plugin: Plugins = None,
+    data: DataFolder = None,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs at a time, sharing this machine's cores.")] = 1,
+    gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="GPUs a run, with a process each.")] = None,
+    processes: Annotated[
+        int | None, typer.Option("--processes", min=1, help="Processes a run, on a machine without GPUs.")
+    ] = None,
+    launcher: Annotated[
+        str, typer.Option("--launcher", metavar="local|slurm", help="Here, or one job a run as the suite's slurm says.")
+    ] = "local",
+    track: Annotated[
+        str | None, typer.Option("--track", metavar="tensorboard|wandb", help="Stream metrics there as well.")
+    ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be run and what it would take; run nothing.")
+        bool, typer.Option("--dry-run", help="Say what would be run, what it would take, what is missing; run nothing.")
+    ] = False,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", metavar="NAME", help="With --dry-run: hours of this card, such as a100.")
+    ] = None,
+    utilisation: Annotated[
+        float | None, typer.Option("--utilisation", metavar="SHARE", help="With --gpu: of the card's peak; 0.35.")
+    ] = None,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="With --dry-run: hours of this machine, by 20 timed steps.")
     ] = False,
 ) -> None:
     """Train and evaluate what is missing of a suite, then write its report.
 
     Runs already stored are not run again; an interrupted run goes on where it stopped.
-    Exit codes: 0 all done, 1 a run failed, 2 bad input, 75 interrupted or busy elsewhere (the same command resumes).
+    Exit codes: 0 all done or handed to SLURM, 1 a run failed, 2 bad input, 75 interrupted or busy elsewhere (the same
+    command resumes).
     """
     load_plugins(plugin)
+    use_data(data)
     from bench.suite import load_suite
 
     asked = load_suite(suite, overrides or ())
     labels, numbers = tuple(only or ()), _numbers(seeds)
     asked.select(labels, numbers)  # names what it does not have before anything starts
     store = store_at(results)
+    if not dry_run and (gpu or utilisation or calibrate):
+        raise UserError("--gpu, --utilisation and --calibrate estimate hours; they go with --dry-run")
     if dry_run:
-        _dry_run(asked, labels, numbers, store)
-        return
-    from bench import progress, tune
-    from bench.launch.local import refuse_sharing, run_all
+        from bench.cli.dry_run import Cost
+        from bench.cli.dry_run import dry_run as said
 
-    refuse_sharing(asked.budget.kind == "device_seconds", jobs)  # before steps are timed, which planning such runs does
+        for line in said(asked, labels, numbers, store, Cost(gpu, utilisation, calibrate)):
+            typer.echo(line)
+        return
+    from bench import missing, plan, progress, tune
+    from bench.launch import launcher_of
+
+    missing.refuse(asked)
+    # before steps are timed, which planning runs of so many seconds does
+    launch = launcher_of(launcher, asked, store, jobs=jobs, gpus=gpus, processes=processes, track=track)
     choices: dict[str, tune.Choice] = {}
     with progress.on() as shown:
         if asked.tune:
-            choices, trials = tune.search(asked, store, labels, lambda todo: run_all(todo, store, shown, jobs))
-            if trials.busy or trials.interrupted or trials.failed:
+            choices, trials = tune.search(asked, store, labels, lambda todo: launch(todo, shown))
+            if trials.busy or trials.interrupted or trials.failed or trials.queued:
                 raise typer.Exit(_conclude(trials))
         chosen = tune.tuned(asked, choices).select(labels, numbers)
-        summary = run_all(_planned(chosen, choices, store), store, shown, jobs)
-    if not summary.interrupted:
+        summary = launch(plan.write(chosen, choices, store), shown)
+    if not summary.interrupted and not summary.queued:
         page = store.suite(chosen.name) / "report.html"
         if not _is_fresh(page, chosen.name, store):
             write_report(chosen.name, store)
@@ -81,13 +109,19 @@ def run(
 
 
 def status(suite: SuiteName, results: Results = RESULTS) -> None:
-    """Show which runs of a suite are done, running, failed or missing."""
-    from bench.show import columns
+    """Show which runs of a suite are done, running, failed or missing, and the SLURM jobs of those not done."""
+    from bench.launch.jobs import jobs
+    from bench.show import SHORT, columns
     from reports.status import status as rows_of
 
     store = store_at(results)
-    rows = rows_of(suite_name(suite, store), store)
-    for line in columns([list(map(str, row)) for row in rows]):
+    name = suite_name(suite, store)
+    cells = (store.plan(name) or {"cells": []})["cells"]
+    runs = {one: store.run(one) for cell in cells for one in (cell["run"], cell["reference_run"]) if one}
+    known = jobs(run for run in runs.values() if run.status()["state"] != "done")
+    shown = {identity[:SHORT]: job.shown for identity, job in known.items()}
+    rows = [[*row[:-1], ", ".join(filter(None, (row[-1], shown.get(row[-2]))))] for row in rows_of(name, store)]
+    for line in columns(rows):
         typer.echo(line)
 
 
@@ -101,24 +135,9 @@ def show(
     typer.echo(describe(find_run(store_at(results), run)))
 
 
-def _planned(suite: Suite, choices: Mapping[str, Choice], store: Store) -> list[Planned]:
-    """The selected runs with ids and steps; writes the plan of the whole suite."""
-    from bench import identity, plan, steps
-
-    planned = steps.plan(suite.select().runs(), store)
-    last = store.plan(suite.name)
-    made = plan.build(suite, planned, choices, last)
-    if last is None or identity.digest({**last, "made": made["made"]}) != identity.digest(made):
-        store.write_plan(suite.name, made)
-    if len(choices) == len(suite.methods):
-        store.forget_trials(suite.name)  # the plan names them now
-    chosen = {run.key for run in suite.runs()}
-    return [one for one in planned if one.run.key in chosen]
-
-
 def _conclude(summary: Summary) -> int:
     """Say in one line how it went; the exit code that says the same."""
-    if not (summary.done or summary.failed or summary.busy or summary.interrupted):
+    if not (summary.done or summary.failed or summary.busy or summary.interrupted or summary.queued):
         typer.echo(f"nothing to do: all {len(summary.skipped)} runs are done")
         return 0
     counts = {
@@ -126,6 +145,7 @@ def _conclude(summary: Summary) -> int:
         "done before": len(summary.skipped),
         "failed": len(summary.failed),
         "busy in another process": len(summary.busy),
+        "in SLURM's queue (bench status shows them)": len(summary.queued),
     }
     said = [f"{count} {what}" for what, count in counts.items() if count]
     typer.echo(f"runs: {', '.join(said) or 'none done'}")
@@ -135,32 +155,6 @@ def _conclude(summary: Summary) -> int:
         typer.echo(f"resume with: {shlex.join(['bench', *sys.argv[1:]])}", err=True)
         return UNFINISHED
     return 1 if summary.failed else 0
-
-
-def _dry_run(suite: Suite, only: Sequence[str], seeds: Sequence[int], store: Store) -> None:
-    from bench import tune
-    from bench.estimate import estimate
-    from bench.launch.work import is_complete
-    from bench.progress import duration
-    from bench.show import SHORT, columns
-
-    rows = [("run", "stored", "steps", "")]
-    choices = tune.known(suite, store) if suite.tune else {}
-    planned = _planned(tune.tuned(suite, choices).select(only, seeds), choices, store)
-    trials = tune.missing(suite, store, only, choices) if suite.tune else []
-    for one in [*trials, *planned]:
-        stored = "complete" if is_complete(one, store) else store.run(one.id).status()["state"]
-        rows.append((one.id[:SHORT], stored, f"{one.resolved.steps:,}", one.run.title))
-    for line in columns(rows):
-        typer.echo(line)
-    if trials:
-        typer.echo("rows whose trials are still to be made are shown at the suite's settings")
-    left = estimate([*trials, *planned], store)
-    if left.runs:
-        evaluation = "not known yet" if left.evaluate_seconds is None else duration(left.evaluate_seconds)
-        training, disk = duration(left.train_seconds), f"{left.disk_bytes / 2**20:,.0f} MiB"
-        typer.echo(f"to do: {left.runs} runs, training {training}, evaluation {evaluation}, disk {disk}")
-        typer.echo(f"seconds are those of {left.source}, on this machine")
 
 
 def _is_fresh(page: Path, suite: str, store: Store) -> bool:

@@ -18,13 +18,20 @@ if TYPE_CHECKING:
 
 def evaluate(
     checkpoint: Annotated[
-        Path,
-        typer.Argument(metavar="CHECKPOINT", help="A run's weights or checkpoint, or any state dict of its towers."),
+        str,
+        typer.Argument(
+            metavar="CHECKPOINT",
+            help="A run's weights or checkpoint, a state dict, open_clip's MODEL/TAG, or an exported folder.",
+        ),
     ],
     suite: Annotated[str, typer.Option("--suite", metavar="SUITE", help="Whose tasks and towers: a file or a name.")],
     method: Annotated[
         str | None,
         typer.Option("--method", metavar="LABEL", help="Reads a file that is not a run's; default: clip."),
+    ] = None,
+    towers: Annotated[
+        str | None,
+        typer.Option("--towers", metavar="MODEL", help="The file is a state dict of this architecture of open_clip."),
     ] = None,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the records there as well.")] = None,
     results: Results = RESULTS,
@@ -39,7 +46,7 @@ def evaluate(
     from bench.suite import load_suite
 
     try:
-        found = evaluate_checkpoint(checkpoint, load_suite(suite, overrides or ()), store_at(results), method)
+        found = evaluate_checkpoint(checkpoint, load_suite(suite, overrides or ()), store_at(results), method, towers)
     except Busy as busy:
         typer.echo(f"{checkpoint}: another process evaluates it ({busy})", err=True)
         raise typer.Exit(UNFINISHED) from busy

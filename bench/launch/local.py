@@ -8,23 +8,32 @@ from contextlib import contextmanager
 
 from bench.device import device
 from bench.errors import UserError
+from bench.launch.places import refuse_odd_shares
 from bench.launch.side_by_side import run_side_by_side
-from bench.launch.work import Summary, cannot_start, is_complete, work
+from bench.launch.work import ONE, Options, Summary, cannot_start, is_complete, work
 from bench.progress import Progress
 from bench.run import Planned
 from bench.store import Store
 
 
-def refuse_sharing(timed: bool, jobs: int) -> None:
-    """UserError where runs timed in device seconds would share the device."""
-    if timed and jobs > 1:
-        raise UserError(f"--jobs {jobs}: runs with a budget in device seconds need the device alone; use --jobs 1")
+def refuse_sharing(timed: bool, options: Options) -> None:
+    """UserError where runs timed in device seconds would share the device, or be spread over several."""
+    if timed and options.jobs > 1:
+        raise UserError(
+            f"--jobs {options.jobs}: runs with a budget in device seconds need the device alone; use --jobs 1"
+        )
+    if timed and options.ranks > 1:
+        raise UserError(
+            f"{options.ranks} processes a run: budgets in device seconds are calibrated on one device; use one, or a "
+            "budget in epochs, samples or flops"
+        )
 
 
-def run_all(planned: list[Planned], store: Store, progress: Progress, jobs: int = 1) -> Summary:
-    """Do every run that is not complete, a reference before what starts from it, `jobs` of them at a time.
+def run_all(planned: list[Planned], store: Store, progress: Progress, options: Options = ONE) -> Summary:
+    """Do every run that is not complete, a reference before what starts from it, `options.jobs` of them at a time.
 
-    Raises UserError where runs timed in device seconds would share the device.
+    Raises UserError where runs timed in device seconds would share the device, or where a batch does not divide among
+    the ranks.
     """
     complete = {one.id for one in planned if is_complete(one, store)}
     summary = Summary(skipped=sorted(complete))
@@ -32,24 +41,25 @@ def run_all(planned: list[Planned], store: Store, progress: Progress, jobs: int 
     if not waiting:
         return summary
     timed = any(one.run.budget.kind == "device_seconds" for one in waiting)
-    refuse_sharing(timed, jobs)
+    refuse_sharing(timed, options)
+    refuse_odd_shares(waiting, options.ranks)
     with _stop_requests() as requested, device(alone=timed):
-        if jobs > 1:
-            run_side_by_side(waiting, summary, store, progress, requested, jobs)
+        if options.jobs > 1 or options.ranks > 1:
+            run_side_by_side(waiting, summary, store, progress, requested, options)
         else:
-            _run_in_turn(waiting, summary, store, progress, requested)
+            _run_in_turn(waiting, summary, store, progress, requested, options)
     return summary
 
 
 def _run_in_turn(
-    waiting: list[Planned], summary: Summary, store: Store, progress: Progress, requested: list[int]
+    waiting: list[Planned], summary: Summary, store: Store, progress: Progress, requested: list[int], options: Options
 ) -> None:
     before, total = len(summary.skipped), len(summary.skipped) + len(waiting)
     for number, one in enumerate(waiting):
         if cannot_start(one, summary, store, progress):
             continue
         progress.run_started(one.run, before + number, total)
-        state, message = work(one, store, progress, lambda: bool(requested))
+        state, message = work(one, store, progress, lambda: bool(requested), options.track)
         summary.add(state, one.id)
         progress.run_finished(one.run, state, message)
         if requested:

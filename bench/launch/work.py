@@ -8,11 +8,23 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bench.progress import Progress
-from bench.run import Planned, execute, progress_of
+from bench.run import Planned, execute, progress_of, train_along
 from bench.store import Busy, Claim, Store
 from bench.train import Interrupted, Lost, NotFinite
 
 State = Literal["done", "busy", "interrupted", "failed"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How runs are made; nothing of it changes what comes out."""
+
+    jobs: int = 1  #: runs at a time
+    ranks: int = 1  #: processes a run, each with a GPU where there are any
+    track: str | None = None  #: where metrics are streamed, of `bench.trackers.NAMES`
+
+
+ONE = Options()  #: one run after the other, in this process
 
 
 @dataclass
@@ -24,27 +36,38 @@ class Summary:
     busy: list[str] = field(default_factory=list)  #: another process works on them
     failed: list[str] = field(default_factory=list)
     interrupted: list[str] = field(default_factory=list)
+    queued: list[str] = field(default_factory=list)  #: handed to a cluster, now or before
 
     def add(self, state: State, identity: str) -> None:
         """Note what became of one run."""
         getattr(self, state).append(identity)
 
 
-def work(one: Planned, store: Store, progress: Progress, should_stop: Callable[[], bool]) -> tuple[State, str]:
-    """Claim a run and execute it; what became of it, and a message. Its status is written while the claim is held."""
+def work(
+    one: Planned,
+    store: Store,
+    progress: Progress,
+    should_stop: Callable[[], bool],
+    track: str | None = None,
+    summon: Callable[[], None] | None = None,
+) -> tuple[State, str]:
+    """Claim a run and execute it; what became of it, and a message. Its status is written while the claim is held.
+
+    `summon` calls the other ranks, when there is something to train; they come by `assist`.
+    """
     try:
         with store.run(one.id).claim() as claim:
-            return _execute(one, store, progress, should_stop, claim)
+            return _guarded(
+                one, store, claim, lambda: execute(one, store, progress, should_stop, lambda: claim.lost, track, summon)
+            )
     except Busy as busy:
         return "busy", str(busy)
 
 
-def _execute(
-    one: Planned, store: Store, progress: Progress, should_stop: Callable[[], bool], claim: Claim
-) -> tuple[State, str]:
+def _guarded(one: Planned, store: Store, claim: Claim, action: Callable[[], None]) -> tuple[State, str]:
     out = store.run(one.id)
     try:
-        execute(one, store, progress, should_stop, lambda: claim.lost)
+        action()
     except Lost:
         return "busy", "this process was silent for too long; another one took the run over"
     except Interrupted as stop:
@@ -53,12 +76,29 @@ def _execute(
     except Exception as error:  # whatever a run raises fails this run alone
         if not claim.lost:
             out.set_status("failed", **progress_of(out), **_described(error))
-        return "failed", f"{type(error).__name__}: {error}"
+        return "failed", _message(error)
     return "done", ""
 
 
-def _described(error: Exception) -> dict[str, Any]:
-    found: dict[str, object] = {
+def assist(
+    one: Planned, store: Store, should_stop: Callable[[], bool]
+) -> tuple[State, str, dict[str, dict[str, Any]] | None]:
+    """A further rank's part of a run; writes nothing. What became of it, a message, and its error for the status."""
+    try:
+        train_along(one, store, should_stop)
+    except Interrupted as stop:
+        return "interrupted", str(stop), None
+    except Exception as error:  # the first rank waits for this one: the starter has to know
+        return "failed", _message(error), _described(error)
+    return "done", "", None
+
+
+def _message(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _described(error: Exception) -> dict[str, dict[str, Any]]:
+    found: dict[str, Any] = {
         "type": type(error).__name__,
         "message": str(error),
         "traceback": "".join(traceback.format_exception(error)),

@@ -22,8 +22,10 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench import data
 from bench.evaluate.probe import Labelled, sweep_probe
+from bench.settings import TowerSettings
+from bench.tokenizers import SmallVocabulary
 from bench.tower_configs import TEXT_TOWERS
-from bench.towers import SmallVocabulary, build_towers, normalise
+from bench.towers import build_towers, normalise
 
 CLASSES = 65
 SPLITS = {"train": "train", "val": "validation", "test": "iid"}
@@ -46,7 +48,7 @@ def pooled() -> Extract:
     """What the harness itself probes: its small ResNet (not trained here) before the projection, 96 wide."""
     torch.manual_seed(0)
     vocabulary = SmallVocabulary(["a"], 300, TEXT_TOWERS["tiny-transformer"]["context_length"])
-    towers = build_towers("tiny-resnet", "tiny-transformer", 128, vocabulary, 32, 128).eval()
+    towers = build_towers(TowerSettings(), vocabulary, 32, 128).eval()
     return lambda images: torch.cat([towers.pooled(part) for part in images.split(256)])
 
 

@@ -56,7 +56,7 @@ class BareLoop:
 
     def step(self, step: int) -> None:
         clock = Clock(step=step, phase="train", progress=step / STEPS, epoch=0)
-        rows = next(self.loader.micro_batches(clock, slice(0, 128), 128, 0))
+        rows = self.loader.on_device(next(self.loader.micro_batches(clock, slice(0, 128), 128, 0)))
         image = F.normalize(self.towers.encode_image(rows.images), dim=-1)
         text = F.normalize(self.towers.encode_text(rows.tokens), dim=-1)
         logits = self.rho.exp() * image @ text.T

@@ -19,9 +19,11 @@ from typer.testing import CliRunner
 
 from bench.cli import app
 from bench.errors import UserError
+from bench.settings import TowerSettings
 from bench.store import Record, RunStore, Store
+from bench.tokenizers import SmallVocabulary
 from bench.tower_configs import IMAGE_TOWERS, TEXT_TOWERS
-from bench.towers import SmallVocabulary, build_towers
+from bench.towers import build_towers
 from bench.weights import fit
 from methods.protocol import Facts
 
@@ -129,7 +131,7 @@ def test_names_of_open_clip_are_understood(tmp_path: Path) -> None:
     vision = {**IMAGE_TOWERS["tiny-vit"], "image_size": 32}
     clip = open_clip.model.CLIP(16, vision, {**TEXT_TOWERS["tiny-transformer"], "vocab_size": vocabulary.size}).eval()
     torch.save(clip.state_dict(), tmp_path / "clip.pt")
-    towers = build_towers("tiny-vit", "tiny-transformer", 16, vocabulary, 32, 8).eval()
+    towers = build_towers(TowerSettings(image="tiny-vit", dim=16), vocabulary, 32, 8).eval()
     images, tokens = torch.randn(2, 3, 32, 32), vocabulary(["a red car", "an apple"])
     assert not torch.equal(towers.encode_image(images), clip.encode_image(images))
     fit(tmp_path / "clip.pt", {"towers": towers, "method": _clip()})

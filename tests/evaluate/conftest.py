@@ -7,8 +7,8 @@ import torch
 
 from bench import data, discovery
 from bench.settings import TowerSettings
-from bench.tower_configs import TEXT_TOWERS
 from bench.tokenizers import SmallVocabulary
+from bench.tower_configs import TEXT_TOWERS
 from bench.towers import OpenClipTowers, build_towers
 from methods.protocol import Facts, Method
 

@@ -66,7 +66,7 @@ CASES = [
         "small.yaml:11: train.micro_batch: 48 should be at most ",
     ),
     ("tasks: [zero_shot]", "curve: [0.5, 0.3]", "small.yaml:11: evaluate.curve.1: 0.3 should be 0.25, 0.5 or 0.75"),
-    ("name: emoji", "name: emojis", "small.yaml:2: data.name: 'emojis' should be 'emoji'; did you mean 'emoji'?"),
+    ("name: emoji", "name: emojis", "small.yaml:2: data.name: 'emojis' is too near to 'emoji', which comes with"),
     ("size: 32", "size: 48", "small.yaml:2: data.size: 48 should be 32 or 64"),
     ("- clip", "- clpi", "small.yaml:13: methods.0.method: 'clpi' is not a method; did you mean 'clip'?"),
     ("gamma: 0.2", "gama: 0.2", "small.yaml:15: methods.1.config.gama: unknown hyper-parameter of label_permutation; "),

@@ -148,7 +148,8 @@ def test_shipped_suites_load(name: str) -> None:
 
 
 def test_the_big_suite_has_every_method() -> None:
-    assert {entry.method for entry in load_suite("emoji_noisy").methods} == set(discovery.names())
+    ablations = {"ncu_ablation"}  # of a paper's own table; no method to choose
+    assert {entry.method for entry in load_suite("emoji_noisy").methods} == set(discovery.names()) - ablations
 
 
 def test_the_tasks_are_those_that_can_be_evaluated() -> None:

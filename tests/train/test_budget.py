@@ -11,7 +11,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench.budget import Ledger, Resolved, count_step_flops, resolve
 from bench.errors import UserError
-from bench.towers import OpenClipTowers, SmallVocabulary, build_towers
+from bench.settings import TowerSettings
+from bench.tokenizers import SmallVocabulary
+from bench.towers import OpenClipTowers, build_towers
 from methods.clip import Clip
 from methods.protocol import Facts, Phase
 
@@ -56,7 +58,7 @@ def tiny(image: str = "tiny-vit") -> tuple[Clip, OpenClipTowers]:
     vocabulary = SmallVocabulary(["a red apple", "two dogs"], 64, 24)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        towers = build_towers(image, "tiny-transformer", 32, vocabulary, 32, 8)
+        towers = build_towers(TowerSettings(image=image, dim=32), vocabulary, 32, 8)
     return Clip(Clip.Config(), Facts(rows=64, batch=8, dim=32, seed=0)), towers
 
 

@@ -34,6 +34,7 @@ def losses(image_tower: str, folder: Path) -> list[float]:
         data=DataSettings(),
         noise="shuffled_captions",
         rate=0.2,
+        noise_file=None,
         seed=0,
         budget=Budget(samples=20 * 16),
         towers=TowerSettings(image=image_tower, dim=32, vocabulary=400),

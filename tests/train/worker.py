@@ -49,6 +49,7 @@ def make_run(settings: dict[str, object]) -> Run:
         data=DataSettings(name="emoji", size=32),
         noise=s["noise"],
         rate=s["rate"],
+        noise_file=None,
         seed=3,
         budget=Budget(samples=s["samples"]),
         towers=TowerSettings(image=s["image"], dim=32, vocabulary=400),

@@ -1,0 +1,199 @@
+"""One SLURM job a run, through submitit: an array of what can start, a dependency for what starts from another run.
+
+A job does what the same command does on one machine: it claims the run, goes on from its checkpoint, and publishes. Two
+minutes before its time is up, SLURM sends SIGUSR2: the job then stops at a checkpoint and asks to be queued again. A
+preempted job is queued again by SLURM itself.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from bench import discovery
+from bench.errors import UserError
+from bench.launch.jobs import jobs, note
+from bench.launch.local import run_all
+from bench.launch.places import ranks, refuse_odd_shares
+from bench.launch.work import Options, Summary, cannot_start, is_complete
+from bench.progress import Progress
+from bench.run import Planned
+from bench.settings import SlurmSettings
+from bench.store import Store
+from bench.store.claim import STALE_AFTER, holder
+
+NOTICE = 120  #: seconds between SIGUSR2 and the end of a job's time
+RESTARTS = 50  #: after so many, a job whose time is up stays out of the queue; the same command submits it again
+PAUSE = 10.0  #: seconds between looks at a run that a dead node still seems to hold
+
+
+def refuse(timed: bool, options: Options) -> None:
+    """UserError for what cannot be handed to SLURM; `timed`: budgets are in device seconds."""
+    for command in ("sbatch", "squeue", "srun"):
+        if shutil.which(command) is None:
+            raise UserError(f"--launcher slurm: {command} is not on this machine; submit where SLURM's commands are")
+    if find_spec("submitit") is None:
+        raise UserError("--launcher slurm: needs submitit; pip install 'robust-cl-bench[slurm]'")
+    if options.jobs > 1:
+        raise UserError(f"--jobs {options.jobs}: SLURM decides how many runs go at a time; leave it away")
+    if timed:
+        raise UserError("budget.device_seconds: is calibrated on the machine that trains; use --launcher local there")
+
+
+def submit_all(
+    planned: Sequence[Planned], store: Store, settings: SlurmSettings, options: Options, suite: str, progress: Progress
+) -> Summary:
+    """Submit every run that is neither complete nor in the queue; returns at once, with the queued ones in `queued`.
+
+    Logs lie below the suite's folder. Raises UserError where SLURM refuses, or a batch does not divide among ranks.
+    """
+    refuse_odd_shares(planned, options.ranks)
+    summary, known = Summary(), _in_queue(planned, store)
+    left: list[Planned] = []
+    for one in planned:
+        if is_complete(one, store):
+            summary.skipped.append(one.id)
+        elif one.id in known:
+            summary.queued.append(one.id)
+        elif holder(store.run(one.id).folder) is not None:
+            summary.busy.append(one.id)
+        else:
+            left.append(one)
+    executor = _executor(store.suite(suite) / "slurm", settings, options, suite)
+    for dependency, group in _waves(left, known, summary, store, progress):
+        executor.update_parameters(**_dependent(dependency))
+        works = [_Job(one, store.root.resolve(), discovery.plugins(), settings.gpus, options) for one in group]
+        for one, job in zip(group, _submitted(executor, works), strict=True):
+            known[one.id] = job.job_id
+            note(store.run(one.id), job.job_id, job.paths.stdout)
+            summary.queued.append(one.id)
+            progress.run_finished(one.run, f"job {job.job_id}", f"after job {dependency}" if dependency else "")
+    return summary
+
+
+def _in_queue(planned: Sequence[Planned], store: Store) -> dict[str, str]:
+    found = jobs(store.run(one.id) for one in planned)
+    return {identity: job.id for identity, job in found.items() if job.state is not None}
+
+
+def _waves(
+    left: list[Planned], known: dict[str, str], summary: Summary, store: Store, progress: Progress
+) -> Iterator[tuple[str | None, list[Planned]]]:
+    """Runs that can be submitted together, with the job they wait for: what others start from comes first."""
+    while left:
+        waiting = {one.id for one in left}
+        groups: dict[str | None, list[Planned]] = {}
+        for one in [one for one in left if one.reference not in waiting]:
+            left.remove(one)
+            if not cannot_start(one, summary, store, progress):
+                groups.setdefault(known.get(one.reference or ""), []).append(one)
+        yield from groups.items()
+
+
+def _executor(folder: Path, settings: SlurmSettings, options: Options, suite: str) -> Any:
+    import submitit
+
+    executor = submitit.SlurmExecutor(folder=folder.resolve())
+    cpus = settings.cpus_per_gpu * max(1, settings.gpus, options.ranks)
+    asked = {
+        "partition": settings.partition,
+        "account": settings.account,
+        "constraint": settings.constraint,
+        "mem": f"{settings.memory_gb}GB" if settings.memory_gb else None,
+        "gpus_per_node": settings.gpus or None,
+    }
+    executor.update_parameters(
+        job_name=f"bench-{suite}",
+        time=minutes(settings.time),
+        cpus_per_task=cpus,
+        srun_args=["--cpus-per-task", str(cpus)],  # since 22.05 a step does not inherit it
+        signal_delay_s=NOTICE,
+        stderr_to_stdout=True,
+        **{name: value for name, value in asked.items() if value is not None},
+    )
+    return executor
+
+
+def _dependent(job: str | None) -> dict[str, Any]:
+    extra: dict[str, Any] = {"requeue": True}
+    if job is None:
+        return {"additional_parameters": extra}
+    return {"additional_parameters": {**extra, "dependency": f"afterok:{job}", "kill-on-invalid-dep": "yes"}}
+
+
+def _submitted(executor: Any, works: Sequence[_Job]) -> list[Any]:
+    """One job, or an array of them."""
+    from submitit.core.utils import FailedJobError
+
+    try:
+        if len(works) == 1:
+            return [executor.submit(works[0])]
+        with executor.batch():
+            return [executor.submit(work) for work in works]
+    except FailedJobError as error:
+        raise UserError(f"--launcher slurm: sbatch says: {error}") from error
+
+
+def minutes(time_limit: str) -> int:
+    """A limit as sbatch reads it ("90", "90:00", "1:30:00", "2-12", "2-12:30"), in minutes, rounded up.
+
+    >>> minutes("2-12:30")
+    3630
+    """
+    days, dash, rest = time_limit.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    if dash or len(parts) == 3:
+        hours, mins, seconds = (*parts, 0, 0)[:3]
+    else:
+        hours, mins, seconds = (0, *parts, 0)[:3]
+    return int(days or 0) * 1440 + hours * 60 + mins + (seconds > 0)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What a job does; it travels there as a pickle."""
+
+    one: Planned
+    root: Path
+    plugins: list[str]
+    gpus: int
+    options: Options
+
+    def __call__(self) -> str:
+        """Make the run. Raises RuntimeError where it is not done in the end: what waits for it must not start."""
+        time_is_up: list[int] = []
+
+        def stop(number: int, _frame: FrameType | None) -> None:
+            time_is_up.append(number)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        signal.signal(signal.SIGUSR2, stop)
+        for plugin in self.plugins:
+            discovery.add_plugin(plugin)
+        options = replace(self.options, ranks=ranks(self.gpus, None, 1)) if self.gpus else self.options
+        summary = self._made(options, time_is_up)
+        if summary.done or summary.skipped:
+            return "done"
+        if time_is_up and int(os.environ.get("SLURM_RESTART_COUNT", "0")) < RESTARTS:
+            subprocess.run(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], check=True, timeout=60)
+            return "queued again"
+        raise RuntimeError(f"{self.one.id[:16]}: {'failed' if summary.failed else 'not finished'}; see above")
+
+    def _made(self, options: Options, time_is_up: list[int]) -> Summary:
+        """Try as long as a node that died may still seem to hold the run."""
+        store, deadline = Store(self.root), time.monotonic() + STALE_AFTER + 6 * PAUSE
+        while True:
+            summary = run_all([self.one], store, Progress(sys.stdout), options)
+            if not summary.busy or time_is_up or time.monotonic() > deadline:
+                return summary
+            time.sleep(PAUSE)

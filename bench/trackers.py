@@ -1,0 +1,172 @@
+"""Training metrics and records streamed to TensorBoard or Weights & Biases while they are stored.
+
+What is stored comes first: a tracker is filled again from metrics.jsonl when a run goes on, so no point stands twice.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from bench.errors import UserError
+from bench.located import nearest
+from bench.store import Record, RunStore
+
+if TYPE_CHECKING:
+    import numpy as np
+
+PROJECT = "robust-cl-bench"
+
+
+class Sink(Protocol):
+    """Where points go. Opening one forgets what an earlier process sent of the same run."""
+
+    def line(self, step: int, values: Mapping[str, float]) -> None:
+        """Metrics of one training step."""
+
+    def record(self, name: str, at: float, step: int, value: float) -> None:
+        """One measured number of the weights after a share `at` of the budget, which is after `step` steps."""
+
+    def close(self) -> None:
+        """Send what is left."""
+
+
+class TensorBoard:
+    """Event files in `folder`; `tensorboard --logdir` of the folder above shows all runs."""
+
+    def __init__(self, folder: Path, run: RunStore, title: str) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        shutil.rmtree(folder, ignore_errors=True)
+        self._writer = SummaryWriter(str(folder))
+
+    def line(self, step: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+
+    def record(self, name: str, at: float, step: int, value: float) -> None:
+        self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class WeightsAndBiases:
+    """A run of Weights & Biases under the run's own id; records stand in its summary. WANDB_MODE=offline is heeded.
+
+    The service itself drops a step that it has, so a run that goes on there repeats nothing either.
+    """
+
+    def __init__(self, folder: Path, run: RunStore, title: str) -> None:
+        import wandb
+
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob(f"wandb/offline-run-*-{run.id[:16]}"):
+            shutil.rmtree(old)
+        project = os.environ.get("WANDB_PROJECT", PROJECT)
+        self._run = wandb.init(
+            project=project, id=run.id[:16], name=title, dir=folder, config=run.settings(), resume="allow"
+        )
+
+    def line(self, step: int, values: Mapping[str, float]) -> None:
+        self._run.log(dict(values), step=step)
+
+    def record(self, name: str, at: float, step: int, value: float) -> None:
+        self._run.summary[name if at == 1.0 else f"{name} at {at:.0%}"] = value
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+SINKS: dict[str, Callable[[Path, RunStore, str], Sink]] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases}
+
+
+def refuse_missing(name: str) -> None:
+    """UserError for a tracker that is not known, not installed, or has nobody to send to."""
+    if name not in SINKS:
+        raise UserError(f"--track {name}: should be {' or '.join(SINKS)}{nearest(name, SINKS)}")
+    if find_spec(name) is None:
+        raise UserError(f"--track {name}: is not installed; pip install 'robust-cl-bench[{name}]'")
+    if name == "wandb":
+        import wandb
+
+        if wandb.setup().settings.mode == "online" and not wandb.api.api_key:
+            raise UserError("--track wandb: nobody is logged in; run 'wandb login', or set WANDB_MODE=offline")
+
+
+class Tracked(RunStore):
+    """A run's store that also sends what it is given. Nothing is opened before there is something to send."""
+
+    def __init__(self, folder: Path, steps: int, open_sink: Callable[[], Sink]) -> None:
+        super().__init__(folder)
+        self.steps = steps
+        self._open = open_sink
+        self._sink: Sink | None = None
+
+    def append_metrics(self, line: Mapping[str, Any]) -> None:
+        sink = self._filled()
+        super().append_metrics(line)
+        self._send(sink, line)
+
+    def write_records(self, key: str, records: list[Record], outcomes: Mapping[str, np.ndarray]) -> bool:
+        sink = self._filled()
+        written = super().write_records(key, records, outcomes)
+        for record in records if written else ():
+            self._record(sink, record)
+        return written
+
+    def close(self) -> None:
+        """Send what is left."""
+        if self._sink is not None:
+            self._sink.close()
+
+    def _filled(self) -> Sink:
+        """The sink, with all that was stored before this process."""
+        if self._sink is None:
+            self._sink = self._open()
+            for line in self.metrics():
+                self._send(self._sink, line)
+            for record in self.records():
+                self._record(self._sink, record)
+        return self._sink
+
+    def _send(self, sink: Sink, line: Mapping[str, Any]) -> None:
+        sink.line(line["step"], {name: value for name, value in _numbers(line) if name != "step"})
+
+    def _record(self, sink: Sink, record: Record) -> None:
+        parts = (record.dataset, record.task, record.metric, record.score)
+        sink.record("/".join(filter(None, parts)), record.at, round(record.at * self.steps), record.value)
+
+
+def _numbers(line: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Nested mappings as names with slashes; what is no number is left out."""
+    for name, value in line.items():
+        if isinstance(value, Mapping):
+            yield from _numbers(value, f"{prefix}{name}/")
+        elif isinstance(value, int | float):
+            yield prefix + name, value
+
+
+@contextmanager
+def tracked(run: RunStore, name: str | None, title: str, steps: int) -> Iterator[RunStore]:
+    """The run's store, which sends to the tracker `name` (None: to none) until the end of the context.
+
+    TensorBoard's files lie in the results' tensorboard/<title>-<id>/, those of Weights & Biases in wandb/.
+    """
+    if name is None:
+        yield run
+        return
+    folder = run.folder.parents[1] / name
+    if name == "tensorboard":
+        folder /= f"{re.sub(r'[^0-9A-Za-z.-]+', '_', title)}-{run.id[:8]}"
+    out = Tracked(run.folder, steps, lambda: SINKS[name](folder, run, title))
+    try:
+        yield out
+    finally:
+        out.close()

@@ -1,0 +1,45 @@
+"""What `--launcher slurm` says where it cannot be used, and how it reads a time limit. The rest is in tests/slurm."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.launch.jobs import Job
+from bench.launch.slurm import minutes
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        ("90", 90),
+        ("90:01", 91),
+        ("1:30:00", 90),
+        ("24:00:00", 1440),
+        ("2-12", 3600),
+        ("2-12:30", 3630),
+        ("1-0:0:1", 1441),
+    ],
+)
+def test_a_time_limit_is_read_as_sbatch_reads_it(limit: str, expected: int) -> None:
+    assert minutes(limit) == expected
+
+
+def test_a_machine_without_slurm_is_told_so_before_anything_is_made(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    command = [sys.executable, "-m", "bench", "run", "smoke", "--results", str(tmp_path / "out"), "--launcher", "slurm"]
+    env = {**os.environ, "PATH": str(tmp_path / "bin")}
+    found = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)
+    assert found.returncode == 2, found.stderr
+    assert "--launcher slurm: sbatch is not on this machine" in found.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_job_is_shown_with_what_it_waits_for() -> None:
+    assert Job("7_1", "PENDING", "Dependency", "x.out").shown == "job 7_1 pending (Dependency)"
+    assert Job("7", "RUNNING", "None", "x.out").shown == "job 7 running"
+    assert Job("7", None, "", "x.out").shown == "job 7 is over, its log is x.out"

@@ -1,0 +1,104 @@
+"""Metrics and records that are streamed: every stored number once, however often the run was interrupted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from bench.errors import UserError
+from bench.store import Record, RunStore, Store
+from bench.trackers import refuse_missing, tracked
+
+
+def a_record(at: float, value: float) -> Record:
+    return Record("r", at, "emoji/iid", "zero_shot/concept", "top1", "cosine", value, 9, None, None, True, "1", "c")
+
+
+def lines_of(first: int, last: int) -> list[dict[str, object]]:
+    return [
+        {"step": step, "phase": "train", "loss": 1 / (1 + step), "terms": {"a": step * 2.0}}
+        for step in range(first, last)
+    ]
+
+
+def interrupted(run: RunStore, name: str) -> None:
+    """A run of 40 steps that logs each tenth: it dies after 3 lines, and goes on from step 20."""
+    with tracked(run, name, "clip, 40 % shuffled captions, seed 0", 40) as out:
+        for line in lines_of(0, 3):
+            out.append_metrics({**line, "step": int(str(line["step"])) * 10})
+    run.truncate_metrics(20)
+    with tracked(run, name, "clip, 40 % shuffled captions, seed 0", 40) as out:
+        for line in lines_of(2, 4):
+            out.append_metrics({**line, "step": int(str(line["step"])) * 10})
+        out.write_records("half", [a_record(0.5, 0.25)], {})
+        out.write_records("end", [a_record(1.0, 0.75)], {})
+        out.write_records("end", [a_record(1.0, 0.5)], {})  # published before: the first stands
+
+
+@pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs the extra tensorboard")
+def test_tensorboard_has_every_point_once(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = Store(tmp_path).run("a" * 64)
+    interrupted(run, "tensorboard")
+    (folder,) = (tmp_path / "tensorboard").iterdir()
+    assert folder.name == "clip_40_shuffled_captions_seed_0-aaaaaaaa"
+    found = EventAccumulator(str(folder)).Reload()
+    points = {tag: [(point.step, point.value) for point in found.Scalars(tag)] for tag in found.Tags()["scalars"]}
+    assert points == {
+        "loss": [(10 * n, pytest.approx(1 / (1 + n))) for n in range(4)],
+        "terms/a": [(10 * n, 2.0 * n) for n in range(4)],
+        "emoji/iid/zero_shot/concept/top1/cosine": [(20, 0.25), (40, 0.75)],
+    }
+    assert [line["step"] for line in run.metrics()] == [0, 10, 20, 30]
+
+
+@pytest.mark.skipif(find_spec("wandb") is None, reason="needs the extra wandb")
+def test_weights_and_biases_has_every_point_once_offline(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("wandb_offline.py")
+    env = {**os.environ, "WANDB_MODE": "offline", "WANDB_SILENT": "true", "PYTHONPATH": str(Path(__file__).parent)}
+    found = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, timeout=300, env=env)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.split("\n")[-3:-1] == [
+        "[0, 10, 20, 30]",
+        "{'at 50%': 0.25, 'end': 0.75}",
+    ]
+
+
+def test_a_tracker_that_is_not_there_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"--track tensorbord: .*did you mean 'tensorboard'"):
+        refuse_missing("tensorbord")
+    monkeypatch.setattr("bench.trackers.find_spec", lambda _: None)
+    with pytest.raises(UserError, match=r"pip install 'robust-cl-bench\[wandb\]'"):
+        refuse_missing("wandb")
+
+
+@pytest.mark.skipif(find_spec("wandb") is None, reason="needs the extra wandb")
+def test_weights_and_biases_without_a_login_is_refused(tmp_path: Path) -> None:
+    env = {key: value for key, value in os.environ.items() if not key.startswith("WANDB")} | {"HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "bench", "run", "smoke", "--results", str(tmp_path / "out"), "--track", "wandb"]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)
+    assert found.returncode == 2, found.stderr
+    assert "set WANDB_MODE=offline" in found.stderr
+
+
+@pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs the extra tensorboard")
+def test_a_run_streams_what_it_stores(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    command = [sys.executable, "-m", "bench", "run", "smoke", "--results", str(tmp_path), "--track", "tensorboard"]
+    changes = ["--only", "clip", "--set", "noise.rates=[0.0]", "--set", "evaluate.tasks=[zero_shot]"]
+    found = subprocess.run([*command, *changes], capture_output=True, text=True, timeout=300)
+    assert found.returncode == 0, found.stderr
+    (run,) = Store(tmp_path).runs()
+    (folder,) = (tmp_path / "tensorboard").iterdir()
+    events = EventAccumulator(str(folder)).Reload()
+    assert [point.step for point in events.Scalars("loss")] == [line["step"] for line in run.metrics()]
+    values = {record.value for record in run.records() if record.at == 1.0}
+    last = {events.Scalars(tag)[-1].value for tag in events.Tags()["scalars"] if tag.startswith("emoji")}
+    assert sorted(last) == pytest.approx(sorted(values))

@@ -1,0 +1,142 @@
+"""`bench run --launcher slurm` on a real SLURM: what one machine's runs come to, however often a job is sent back."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bench.store import RunStore, Store
+
+pytestmark = pytest.mark.skipif(
+    "BENCH_SLURM" not in os.environ,
+    reason="needs a SLURM of its own: tests/slurm/run, as root, with Debian's slurm-wlm and munge",
+)
+PATIENCE = 900.0
+ON_CPUS = ("--launcher", "slurm", "--set", "slurm.gpus=0", "--set", "slurm.cpus_per_gpu=1", "--set", "slurm.time='30'")
+FEWER = [
+    part for change in ("methods=[clip, ncu]", "noise.rates=[0.0]", "budget.samples=1280") for part in ("--set", change)
+]
+LONG = """
+name: long
+budget: {samples: 16000}
+towers: {dim: 32, vocabulary: 500}
+train: {batch: 32, threads: 1, checkpoint_seconds: 0.2}
+evaluate: {tasks: [zero_shot]}
+methods: [clip]
+"""
+
+
+def bench(*arguments: str) -> str:
+    """The output of a `bench` command that must succeed."""
+    found = subprocess.run(
+        [sys.executable, "-m", "bench", *arguments], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
+    return found.stdout + found.stderr
+
+
+def slurm(*command: str) -> str:
+    """The output of one of SLURM's commands."""
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def wait_for(condition: Callable[[], bool], results: Path) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        logs = "".join(path.read_text() for path in results.glob("*/slurm/*.out"))
+        assert time.monotonic() < end, f"{slurm('squeue')}\n{logs}"
+        time.sleep(0.2)
+
+
+def states(results: Path) -> list[str]:
+    return [run.status()["state"] for run in Store(results).runs()]
+
+
+def weights(results: Path) -> list[str]:
+    found = sorted(results.glob("runs/*/weights-*.safetensors"))
+    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in found]
+
+
+def submitted(folder: Path) -> tuple[Path, RunStore, str]:
+    """A long run in training as a job: its results, the run, the job's id."""
+    results, suite = folder / "out", folder / "long.yaml"
+    suite.write_text(LONG)
+    said = bench("run", str(suite), "--results", str(results), *ON_CPUS)
+    job = re.search(r"job (\d+)", said)
+    assert job, said
+    wait_for(lambda: bool(list(results.glob("runs/*/checkpoint.pt"))), results)
+    (run,) = Store(results).runs()
+    return results, run, job[1]
+
+
+def test_a_suite_is_handed_over_once_and_comes_back_done(tmp_path: Path) -> None:
+    results = tmp_path / "out"
+    command = ("run", "smoke", "--results", str(results), *FEWER)
+    said = bench(*command, *ON_CPUS)
+    assert "3 in SLURM's queue" in said
+    jobs = re.findall(r": job (\d+(?:_\d)?)(?:: after job (\S+))?$", said, re.MULTILINE)
+    assert len(jobs) == 3, said
+    (waits,) = [job for job in jobs if job[1]]
+    assert waits[1] in {job for job, after in jobs if not after}, "NCU must wait for the run it starts from"
+    again = bench(*command, *ON_CPUS)
+    assert "in SLURM's queue" in again
+    assert not re.search(r": job \d+", again), "a run was handed over twice"
+    assert re.search(rf"job {waits[0]} pending \(Dependency\)", bench("status", "smoke", "--results", str(results)))
+    wait_for(lambda: states(results) == ["done"] * 3, results)
+    assert "nothing to do: all 3 runs are done" in bench(*command, *ON_CPUS)
+    assert "job" not in bench("status", "smoke", "--results", str(results))
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Weights of the long run as one machine makes them."""
+    folder = tmp_path_factory.mktemp("local")
+    (folder / "long.yaml").write_text(LONG)
+    bench("run", str(folder / "long.yaml"), "--results", str(folder / "out"))
+    return weights(folder / "out")
+
+
+@pytest.mark.parametrize(
+    "command", [("scontrol", "requeue"), ("scancel", "--signal=USR2")], ids=["preempted", "time up"]
+)
+def test_a_job_sent_back_goes_on_to_the_same_bytes(
+    command: tuple[str, ...], tmp_path: Path, uninterrupted: list[str]
+) -> None:
+    results, run, job = submitted(tmp_path)
+    slurm(*command, job)
+    wait_for(lambda: "PENDING" in slurm("squeue", "--noheader", "--format=%T", f"--jobs={job}"), results)
+    assert run.status()["state"] == "interrupted"
+    stopped = run.status()["step"]
+    assert 0 < stopped < 500
+    slurm("scontrol", "update", f"jobid={job}", "starttime=now")  # SLURM waits two minutes otherwise
+    wait_for(lambda: states(results) == ["done"], results)
+    assert weights(results) == uninterrupted
+
+
+def test_a_cancelled_job_leaves_an_interrupted_run_that_is_handed_over_again(tmp_path: Path) -> None:
+    results, run, job = submitted(tmp_path)
+    assert f"job {job} running" in bench("status", "long", "--results", str(results))
+    slurm("scancel", job)
+    wait_for(
+        lambda: (
+            not slurm("squeue", "--noheader", f"--jobs={job}", "--states=all", "--format=%T").startswith(
+                ("RUNNING", "COMPLETING")
+            )
+        ),
+        results,
+    )
+    assert run.status()["state"] == "interrupted"
+    assert f"job {job} is over" in bench("status", "long", "--results", str(results))
+    said = bench("run", str(tmp_path / "long.yaml"), "--results", str(results), *ON_CPUS)
+    again = re.search(r"job (\d+)", said)
+    assert again
+    assert again[1] != job
+    slurm("scancel", again[1])

@@ -1,0 +1,194 @@
+"""Several processes a run through `bench run`: what one process does, and each of them can fail or stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from bench.store import RunStore, Store
+
+EXACT = ("train.precision=fp64", "train.bn_group=32", "train.eps=1000.0", "train.lr=10.0")  # as in worker.py
+SUITE = """
+name: several
+budget: {samples: %d}
+towers: {dim: 32, vocabulary: 500}
+train: {batch: 64, bn_group: 32, threads: 1, checkpoint_seconds: 0.1}
+evaluate: {tasks: [zero_shot]}
+methods: [%s]
+"""
+ODD = '''
+import time
+
+import torch.distributed as dist
+
+from methods.clip import Clip
+
+
+class Odd(Clip):
+    """CLIP whose second rank is slow, and raises at its third step."""
+
+    name = "odd"
+
+    def encode(self, towers, rows):
+        if dist.is_initialized() and dist.get_rank() == 1:
+            time.sleep(0.3)
+            if rows.clock.step == 2:
+                raise ValueError("the second rank has had enough")
+        return super().encode(towers, rows)
+'''
+
+
+def start(suite: str | Path, results: Path, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "bench", "run", str(suite), "--results", str(results), *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
+    output, _ = process.communicate(timeout=900)
+    return process.returncode, output
+
+
+def written(folder: Path, samples: int, methods: str = "clip") -> Path:
+    path = folder / "several.yaml"
+    path.write_text(SUITE % (samples, methods))
+    return path
+
+
+def ranks_of(process: subprocess.Popen[str]) -> list[int]:
+    """Process ids in order of rank."""
+    text = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    commands = {int(pid): Path(f"/proc/{pid}/cmdline").read_text() for pid in text.split()}
+    return sorted(pid for pid, command in commands.items() if "spawn_main" in command)
+
+
+def wait_for_checkpoint(process: subprocess.Popen[str], results: Path) -> None:
+    end = time.monotonic() + 600
+    while not list(results.glob("runs/*/checkpoint.pt")):
+        assert process.poll() is None, finish(process)
+        assert time.monotonic() < end, "no checkpoint"
+        time.sleep(0.02)
+
+
+def runs(results: Path) -> dict[str, RunStore]:
+    return {run.settings()["method"]: run for run in Store(results).runs()}
+
+
+def test_two_processes_give_the_order_losses_and_weights_of_one(tmp_path: Path) -> None:
+    changes = [
+        part
+        for change in (*EXACT, "noise.rates=[0.4]", "evaluate.tasks=[zero_shot]", "evaluate.curve=[]")
+        for part in ("--set", change)
+    ]
+    for number in ("1", "2"):
+        code, output = finish(start("smoke", tmp_path / number, "--processes", number, "--only", "clip", *changes))
+        assert code == 0, output
+    one, two = (list(Store(tmp_path / number).runs()) for number in ("1", "2"))
+    assert [run.id for run in one] == [run.id for run in two], "the number of processes is no part of a run's identity"
+    for single, double in zip(one, two, strict=True):
+        assert double.environment()["ranks"]["world"] == 2
+        losses = [[line["loss"] for line in run.metrics()] for run in (single, double)]
+        assert losses[1] == pytest.approx(losses[0], rel=1e-9)
+        assert len(losses[0]) == 2
+        assert double.ledger()["samples"] == single.ledger()["samples"] == 256
+        weights = load_file(double.path("weights-100.safetensors"))
+        for name, x in load_file(single.path("weights-100.safetensors")).items():
+            torch.testing.assert_close(weights[name], x, rtol=1e-9, atol=1e-9 * float(x.double().abs().max()))
+
+
+def test_a_rank_that_raises_fails_its_run_alone_and_seconds_are_of_all_ranks(tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text(ODD)
+    suite = written(tmp_path, 256, "odd, clip")
+    more = ("--processes", "2", "--plugin", str(tmp_path / "odd.py"))
+    code, output = finish(start(suite, tmp_path / "out", *more))
+    assert code == 1, output
+    assert "rank 1: ValueError: the second rank has had enough" in output
+    found = runs(tmp_path / "out")
+    assert found["clip"].status()["state"] == "done"
+    status = found["odd"].status()
+    assert (status["state"], status["step"]) == ("failed", 2)
+    assert "ValueError" in status["error"]["traceback"]
+    spent = torch.load(found["odd"].path("checkpoint.pt"), weights_only=True)["ledger"]
+    assert spent["train_seconds"] >= 2 * 2 * 0.3  # two steps, in which both ranks wait for the slow one
+
+
+def test_a_rank_that_dies_fails_its_run_alone_and_the_same_call_goes_on(tmp_path: Path) -> None:
+    suite = written(tmp_path, 6400)
+    process = start(suite, tmp_path / "out", "--processes", "2")
+    wait_for_checkpoint(process, tmp_path / "out")
+    ranks = ranks_of(process)
+    os.kill(ranks[1], signal.SIGKILL)
+    code, output = finish(process)
+    assert code == 1, output
+    assert "of its 2 processes rank 1 ended with exit code -9" in output
+    status = runs(tmp_path / "out")["clip"].status()
+    assert (status["state"], status["error"]["type"]) == ("failed", "Process")
+    assert not any(Path(f"/proc/{pid}").exists() for pid in ranks), "a process was left behind"
+    code, output = finish(start(suite, tmp_path / "out", "--processes", "2"))
+    assert code == 0, output
+
+
+def test_a_stop_request_to_any_rank_stops_all_after_one_step(tmp_path: Path) -> None:
+    suite = written(tmp_path, 64 * 200)
+    process = start(suite, tmp_path / "out", "--processes", "2")
+    wait_for_checkpoint(process, tmp_path / "out")
+    os.kill(ranks_of(process)[1], signal.SIGTERM)
+    code, output = finish(process)
+    assert code == 75, output
+    run = runs(tmp_path / "out")["clip"]
+    assert run.status()["state"] == "interrupted"
+    saved = torch.load(run.path("checkpoint.pt"), weights_only=True)
+    assert saved["step"] == run.status()["step"] < 200
+    code, output = finish(start(suite, tmp_path / "out"))  # one process goes on where two stopped
+    assert code == 0, output
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--processes", "3"], "train.batch: 64 does not divide among 3 processes"),
+        (
+            ["--processes", "4"],
+            "train.bn_group: 32 does not divide the 16 pairs of batch 64 that each of 4 processes has",
+        ),
+        (["--processes", "2", "--gpus", "2"], "--gpus and --processes: say one of them"),
+        (["--processes", "2", "--set", "budget={device_seconds: 9}"], "calibrated on one device"),
+        (["--launcher", "slrum"], "--launcher slrum: should be local or slurm; did you mean 'slurm'?"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_starts(tmp_path: Path, more: list[str], said: str) -> None:
+    if "device_seconds" in more[-1]:
+        more = [*more[:-1], "budget.device_seconds=9", "--set", "budget.samples=null"]
+    code, output = finish(start(written(tmp_path, 256), tmp_path / "out", *more))
+    assert code == 2, output
+    assert said in output
+    assert not (tmp_path / "out" / "runs").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without GPUs")
+def test_gpus_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    code, output = finish(start(written(tmp_path, 256), tmp_path / "out", "--gpus", "2"))
+    assert code == 2, output
+    assert "this machine has 0 GPUs that torch can use; --processes 2 trains on as many CPU processes" in output
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_two_gpus_give_the_losses_of_one(tmp_path: Path) -> None:
+    changes = [
+        part
+        for change in (*EXACT, "noise.rates=[0.4]", "evaluate.tasks=[zero_shot]", "evaluate.curve=[]")
+        for part in ("--set", change)
+    ]
+    found = []
+    for number in ("1", "2"):
+        code, output = finish(start("smoke", tmp_path / number, "--gpus", number, "--only", "clip", *changes))
+        assert code == 0, output
+        found.append([line["loss"] for run in Store(tmp_path / number).runs() for line in run.metrics()])
+    assert found[1] == pytest.approx(found[0], rel=1e-9)

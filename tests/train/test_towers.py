@@ -1,0 +1,298 @@
+"""Towers of the papers in small: every method trains on them, and what they are built from is theirs."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from bench import data, discovery, tower_configs
+from bench.acceleration import blocks, compile_blocks, recompute
+from bench.batchnorm import GroupedBatchNorm2d
+from bench.budget import Resolved, count_step_flops
+from bench.data import place
+from bench.errors import UserError
+from bench.evaluate.features import extract_images, extract_texts
+from bench.optimiser import make_optimiser, set_learning_rate
+from bench.run import build, make_job, prepare
+from bench.settings import TowerSettings, TrainSettings
+from bench.store import Store
+from bench.tokenizers import ClipTokenizer, SmallVocabulary
+from bench.tower_files import missing
+from bench.towers import build_towers, channels_of, tokenizer_of
+from bench.train import train
+from bench.weights import fit, same_activation
+from methods.protocol import Facts
+
+_SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("towers.py"))))
+CLIP_TEXT, bert_folder, run_on = _SMALL.CLIP_TEXT, _SMALL.bert_folder, _SMALL.run_on
+
+CPU = torch.device("cpu")
+TEXTS = ["a photo of a cat", "red apple", "the grinning dogs with a blue heart and a car"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    place = tmp_path_factory.mktemp("folders")
+    return {kind: str(bert_folder(place / kind, kind)) for kind in ("bert", "distilbert")}
+
+
+@pytest.fixture
+def towers(folders: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
+    monkeypatch.setitem(tower_configs.PAPER_TEXT_TOWERS, "tiny-clip", CLIP_TEXT)
+    return {
+        "rn50+bert": {"image": "tiny-rn50", "text": folders["bert"]},
+        "rn50+distilbert": {"image": "tiny-rn50", "text": folders["distilbert"]},
+        "vit+clip": {"image": "tiny-vit", "text": "tiny-clip"},
+    }
+
+
+@pytest.mark.parametrize("kind", ["rn50+bert", "vit+clip"])
+@pytest.mark.parametrize("method", discovery.names())
+def test_every_method_trains_and_is_read_out(
+    tmp_path: Path, towers: dict[str, dict[str, Any]], kind: str, method: str
+) -> None:
+    run = run_on(towers[kind], method)
+    phases = tuple((phase.name, 1) for phase in discovery.make(method, None, {}, _facts()).phases())
+    resolved = Resolved(phases, {name: 1 for name, _ in phases}, 16, 100)
+    job = make_job(run, resolved, Store(tmp_path).run("run"), None, CPU)
+    before = {name: x.clone() for name, x in job.towers.named_parameters()}
+    train(job)
+    moved = {name.split(".")[0] for name, x in job.towers.named_parameters() if not torch.equal(x, before[name])}
+    assert moved == {"visual", "text"}
+    found = extract_texts(job.method, job.towers, TEXTS)
+    assert found["embedding"].shape == (3, 16)
+    torch.testing.assert_close(found["embedding"].norm(dim=1), torch.ones(3))
+
+
+def _facts() -> Any:
+    return Facts(100, 16, 16, 0)
+
+
+@pytest.mark.parametrize("method", ["ncu", "prolip", "pcmepp"])
+def test_costs_of_methods_that_change_bert_are_counted_without_its_vocabulary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    monkeypatch.setenv(place.VARIABLE, str(tmp_path))
+    small = {**tower_configs.HF_TEXT_TOWERS["bert-base-uncased"], "hidden_size": 24, "num_hidden_layers": 3}
+    monkeypatch.setitem(tower_configs.HF_TEXT_TOWERS, "bert-base-uncased", {**small, "vocab_size": 200})
+    run = run_on({"image": "tiny-vit", "text": "bert-base-uncased"}, method)
+    made, adapter = build(run)
+    prepare(adapter, made, run, CPU, None)
+    assert all(flops > 1e6 for flops in count_step_flops(adapter, made, 16, 32).values())
+
+
+def test_the_papers_towers_have_their_sizes() -> None:
+    """Built without weights or vocabularies at hand: parameters in millions of both towers, features' width."""
+    pairs = {
+        ("RN50", "bert-base-uncased", 1024, None): (38.3, 109.7, 2048),
+        ("resnet50", "distilbert-base-uncased", 256, 30): (24.0, 66.6, 2048),
+        ("ViT-B-16", "ViT-B-16", 512, None): (86.2, 63.4, 768),
+        ("ViT-B-32", "ViT-B-32", 512, None): (87.8, 63.4, 768),
+        ("ViT-B-16", "transformer-12x768", 768, 64): (86.4, 123.6, 768),
+    }
+    for (image, text, dim, context), (visual, words, width) in pairs.items():
+        spec = TowerSettings(image=image, text=text, dim=dim, context=context)
+        with torch.device("meta"):
+            made = build_towers(spec, _tokenizer(spec), 224, 128).to("meta")
+        millions = [sum(x.numel() for x in part.parameters()) / 1e6 for part in (made.visual, made.text)]
+        assert millions == pytest.approx([visual, words], abs=0.06), (image, text)
+        images = torch.empty(2, 3, 224, 224, device="meta")
+        assert made.eval().encode_image(images).shape == (2, dim)
+        assert made.pooled(images).shape == (2, width)
+        assert made.encode_text(made.tokenize(TEXTS)).shape == (3, dim)
+
+
+def _tokenizer(spec: TowerSettings) -> Any:
+    return tokenizer_of(spec, lambda *_: pytest.fail("no vocabulary is learned for these"))
+
+
+@pytest.mark.parametrize("kind", ["bert", "distilbert"])
+def test_pretrained_text_weights_give_transformers_own_vectors(folders: dict[str, str], kind: str) -> None:
+    import transformers
+
+    run = run_on({"image": "tiny-vit", "text": folders[kind], "text_start": folders[kind]})
+    made, method = build(run)
+    prepare(method, made, run, CPU, None)
+    made.eval()
+    theirs = transformers.AutoModel.from_pretrained(folders[kind]).eval()
+    tokens = made.tokenize(TEXTS)
+    with torch.no_grad():
+        hidden = theirs(input_ids=tokens, attention_mask=(tokens != 0).long()).last_hidden_state[:, 0]
+        expected = hidden @ made.text.text_projection.weight.T  # type: ignore[union-attr, operator]
+        torch.testing.assert_close(made.encode_text(tokens), expected, rtol=1e-5, atol=1e-6)
+        assert made.encode_text(tokens).std() > 0
+
+
+def test_image_weights_are_taken_from_files(tmp_path: Path) -> None:
+    run = run_on({"image": "tiny-resnet", "text": "tiny-transformer"})
+    trunk, _ = build(run)
+    given = {name.removeprefix("trunk."): x + 1 for name, x in trunk.visual.state_dict().items() if "trunk" in name}
+    save_file({**given, "fc.weight": torch.zeros(10, 96)}, tmp_path / "timm.safetensors")
+    started = run_on({**run.towers.model_dump(), "image_start": str(tmp_path / "timm.safetensors")})
+    found, method = build(started)
+    prepare(method, found, started, CPU, None)
+    assert all(torch.equal(found.visual.state_dict()[f"trunk.{name}"], x) for name, x in given.items())
+    assert started.key != run.key
+    given.popitem()
+    save_file(given, tmp_path / "timm.safetensors")
+    with pytest.raises(UserError, match=r"image_start: .*timm.safetensors: does not fit: lacks trunk\."):
+        prepare(method, found, started, CPU, None)
+    elsewhere = run_on({**run.towers.model_dump(), "image": "tiny-rn50", "image_start": "imagenet"})
+    with pytest.raises(UserError, match="imagenet: tiny-rn50 is no model of timm's"):
+        prepare(method, build(elsewhere)[0], elsewhere, CPU, None)
+    prepare(method, build(elsewhere)[0], elsewhere, CPU, None, starts="files")  # costs do not depend on them
+
+
+def test_identity_sees_the_bytes_of_a_folder_not_its_place(tmp_path: Path) -> None:
+    one, same = (bert_folder(tmp_path / name) for name in ("one", "same"))
+    keys = [run_on({"text": str(folder)}).key for folder in (one, same)]
+    assert keys[0] == keys[1], "weights do not count where the tower starts fresh"
+    started = [run_on({"text": str(folder), "text_start": str(folder)}).key for folder in (one, same)]
+    assert len({*keys, *started}) == 3
+    vocabulary = bert_folder(tmp_path / "other") / "vocab.txt"
+    vocabulary.write_text(vocabulary.read_text().replace("apple", "pear"))
+    assert run_on({"text": str(tmp_path / "other")}).key != keys[0]
+
+
+def test_a_missing_vocabulary_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(place.VARIABLE, str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    spec = TowerSettings(text="bert-base-uncased")
+    (found,) = missing(spec)
+    assert found.get == (
+        "hf download google-bert/bert-base-uncased tokenizer.json vocab.txt tokenizer_config.json "
+        f"--local-dir {tmp_path}/tokenizers/bert-base-uncased"
+    )
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match=r"no vocabulary of bert-base-uncased in .*; get it with: hf download"):
+        _tokenizer(spec)(["a cat"])
+    bert_folder(tmp_path / "tokenizers" / "bert-base-uncased")
+    assert list(missing(spec)) == []
+    assert _tokenizer(spec)(["a cat"]).shape == (1, 77)
+
+
+def test_wrong_towers_are_said(tmp_path: Path, folders: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="CoCa"):
+        TowerSettings(image="coca_ViT-B-32")
+    with pytest.raises(ValueError, match=r"'RN5' is no image tower.*RN50"):
+        TowerSettings(image="RN5")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "roberta"}))
+    with pytest.raises(UserError, match="model_type 'roberta' should be 'bert' or 'distilbert'"):
+        build(run_on({"text": str(tmp_path)}))
+    with pytest.raises(UserError, match=r"towers.context: 41 should be at most 40"):
+        build(run_on({"text": folders["bert"], "context": 41}))
+    with pytest.raises(UserError, match=r"trained with QuickGELU, but towers.image ViT-B-32 has GELU"):
+        same_activation("open_clip:ViT-B-32/openai", TowerSettings(image="ViT-B-32", text="ViT-B-32"))
+    same_activation("open_clip:ViT-B-32/laion2b_s34b_b79k", TowerSettings(image="ViT-B-32", text="ViT-B-32"))
+
+
+def test_clip_reads_captions_as_open_clip_does() -> None:
+    from open_clip import get_tokenizer
+
+    texts = [*TEXTS, "ein Käse für 3 €, “quoted”", "word " * 100, ""]
+    assert torch.equal(ClipTokenizer(77, {})(texts), get_tokenizer("ViT-B-32")(texts))
+    assert channels_of("ViT-B-16-SigLIP") == ((0.5,) * 3, (0.5,) * 3)
+    assert channels_of("tiny-resnet") == channels_of("ViT-B-32")
+
+
+def test_all_batch_norms_of_rn50_are_grouped(towers: dict[str, dict[str, Any]]) -> None:
+    made, _ = build(run_on(towers["rn50+bert"]))
+    norms = [part for part in made.visual.modules() if "Norm" in type(part).__name__]
+    assert len(norms) == 3 + 4 * 4
+    assert all(isinstance(part, GroupedBatchNorm2d) and part.group == 8 for part in norms)
+
+
+def test_open_clips_names_of_bert_fit(tmp_path: Path, towers: dict[str, dict[str, Any]]) -> None:
+    """A state dict with open_clip's HFTextEncoder; DistilBERT's as transformers names it."""
+    from bench.bert import hf_name
+
+    run = run_on(towers["rn50+bert"])
+    (made, method), (other, _) = build(run), build(run)
+    text = {hf_name(name, "transformer."): x + 1 for name, x in made.text.state_dict().items()}
+    text["proj.weight"] = text.pop("text_projection.weight")
+    state = {f"visual.{name}": x for name, x in made.visual.state_dict().items()}
+    state |= {f"text.{name}": x for name, x in text.items()}
+    torch.save({"state_dict": {f"module.{name}": x for name, x in state.items()}}, tmp_path / "clip.pt")
+    fit(tmp_path / "clip.pt", {"towers": other, "method": method})
+    for name, x in other.text.state_dict().items():
+        assert torch.equal(x, made.text.state_dict()[name] + 1), name
+
+
+def test_pooled_features_come_before_the_projection(towers: dict[str, dict[str, Any]]) -> None:
+    pairs = data.load("emoji/iid", 32)
+    for kind, width in (("rn50+bert", 512), ("vit+clip", 128)):
+        run = run_on(towers[kind])
+        made, method = build(run)
+        rows = extract_images(method, made, pairs, "pooled")["pooled"][:4]
+        assert rows.shape == (4, width)
+        assert rows.std(0).min() >= 0
+
+
+@pytest.mark.parametrize("kind", ["rn50+bert", "vit+clip"])
+def test_recomputed_activations_give_the_same_weights(
+    tmp_path: Path, towers: dict[str, dict[str, Any]], kind: str
+) -> None:
+    """Bit for bit, running statistics and dropout with them."""
+    states = []
+    for again in (False, True):
+        run = run_on(towers[kind], recompute=again)
+        job = make_job(run, Resolved((("train", 2),), {"train": 1}, 16, 9), Store(tmp_path).run(str(again)), None, CPU)
+        train(job)
+        states.append(job.towers.state_dict())
+    assert all(torch.equal(x, states[1][name]) for name, x in states[0].items())
+    assert run_on(towers[kind], recompute=True).key == run_on(towers[kind]).key
+
+
+def test_recomputing_keeps_fewer_activations(towers: dict[str, dict[str, Any]]) -> None:
+    kept = []
+    for again in (False, True):
+        made, _ = build(run_on(towers["rn50+bert"]))
+        if again:
+            recompute(made)
+        held: list[int] = []
+        pack = lambda x, held=held: held.append(x.numel()) or x  # noqa: E731
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+            made.encode_text(made.tokenize(TEXTS * 16))
+        kept.append(sum(held))
+    assert kept[1] < kept[0] / 3
+
+
+@pytest.mark.filterwarnings("ignore")  # torch.compile uses what torch deprecates
+def test_compiled_blocks_compute_the_same() -> None:
+    plain, compiled = (build(run_on({"vocabulary": 300}))[0] for _ in range(2))
+    compile_blocks(compiled, CPU)
+    found, expected = (made.encode_text(made.tokenize(TEXTS)) for made in (compiled, plain))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    (block,) = blocks(compiled.text)
+    assert block._compiled_call_impl is not None
+    assert run_on({}, compile=True).key != run_on({}).key
+
+
+def test_warm_up_in_steps_and_a_last_learning_rate() -> None:
+    recipe = TrainSettings(lr=2e-4, warmup_steps=500, final_lr=1e-6)
+    made, method = build(run_on({}))
+    optimiser = make_optimiser(method, made, method.phases()[0], recipe)
+
+    def at(step: int, steps: int, settings: TrainSettings = recipe) -> float:
+        set_learning_rate(optimiser, step, steps, settings)
+        return float(optimiser.param_groups[0]["lr"])
+
+    assert at(0, 10_000) == pytest.approx(2e-4 / 500)
+    assert at(499, 10_000) == pytest.approx(2e-4)
+    assert at(99, 1000) == pytest.approx(2e-4), "at most a tenth of the steps"
+    assert at(9_999, 10_000) == pytest.approx(1e-6, rel=1e-2)
+    assert at(999, 1000, TrainSettings(lr=2e-4)) == pytest.approx(0, abs=1e-9)
+
+
+def test_the_size_of_images_is_the_datas() -> None:
+    spec, tokenizer = TowerSettings(image="tiny-rn50", text="tiny-transformer", dim=16), SmallVocabulary(TEXTS, 60, 24)
+    for size, positions in ((32, 2), (64, 5)):
+        visual = build_towers(spec, tokenizer, size, 8).visual
+        assert visual.get_parameter("attnpool.positional_embedding").shape == (positions, 512)

@@ -1,0 +1,56 @@
+"""What tests of towers share: tiny folders of transformers, and runs on the towers of the papers in small."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bench import discovery
+from bench.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
+from bench.suite import Run
+
+WORDS = ["a", "photo", "of", "the", "face", "red", "apple", "black", "cat", "blue", "dog", "##s", "##ing", "##ed"]
+CLIP_TEXT = {"context_length": 24, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 2}
+SIZES = {
+    "bert": {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32},
+    "distilbert": {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32},
+}
+
+
+def bert_folder(folder: Path, kind: str = "bert", **changed: Any) -> Path:
+    """A folder as transformers writes it: a tiny BERT or DistilBERT with weights, and its vocabulary."""
+    import transformers
+
+    folder.mkdir(parents=True)
+    letters = [f"{before}{letter}" for before in ("", "##") for letter in "abcdefghijklmnopqrstuvwxyz0123456789-,"]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *WORDS]
+    (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "BertTokenizer", "do_lower_case": True})
+    )
+    settings = {"vocab_size": len(vocabulary), "max_position_embeddings": 40, **SIZES[kind], **changed}
+    config = {"bert": transformers.BertConfig, "distilbert": transformers.DistilBertConfig}[kind](**settings)
+    model = {"bert": transformers.BertModel, "distilbert": transformers.DistilBertModel}[kind](config)
+    model.save_pretrained(folder)
+    return folder
+
+
+def run_on(towers: dict[str, Any], method: str = "clip", samples: int = 32, **train: Any) -> Run:
+    """A short run on emoji at 32 px with batches of 16."""
+    train = {"batch": 16, "bn_group": 8, "threads": 1, **train}
+    return Run(
+        label="test",
+        method=method,
+        preset=None,
+        config=discovery.resolve(method, None, {}),
+        data=DataSettings(),
+        noise=None,
+        rate=0.0,
+        noise_file=None,
+        seed=3,
+        budget=Budget(samples=samples),
+        towers=TowerSettings.model_validate({"dim": 16, "context": 24, **towers}),
+        train=TrainSettings.model_validate(train),
+        evaluate=EvaluateSettings(),
+    )
