@@ -5,13 +5,15 @@ Both act on blocks, not on whole towers, because methods also call the towers' p
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from bench.batchnorm import GroupedBatchNorm2d, grouped_norms
 from bench.errors import UserError
 
 if TYPE_CHECKING:
@@ -39,7 +41,26 @@ def recompute(towers: OpenClipTowers) -> None:
     """Keep of every block only its input for the backward pass; gradients are the same, draws of dropout too."""
     for tower in (towers.visual, towers.text):
         for block in blocks(tower):
-            block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+            block.forward = partial(_checkpointed, block.forward, grouped_norms(block))
+
+
+def _checkpointed(forward: Callable[..., Any], norms: Sequence[GroupedBatchNorm2d], *args: Any, **named: Any) -> Any:
+    # A method may have batch norms use their running statistics for one forward pass; the backward pass comes later.
+    modes = [norm.training for norm in norms]
+    return checkpoint(partial(_in_modes, forward, norms, modes), *args, use_reentrant=False, **named)
+
+
+def _in_modes(
+    forward: Callable[..., Any], norms: Sequence[GroupedBatchNorm2d], modes: Sequence[bool], *args: Any, **named: Any
+) -> Any:
+    changed = [norm for norm, mode in zip(norms, modes, strict=True) if norm.training != mode]
+    for norm in changed:
+        norm.training = not norm.training
+    try:
+        return forward(*args, **named)
+    finally:
+        for norm in changed:
+            norm.training = not norm.training
 
 
 def compile_blocks(towers: OpenClipTowers, device: torch.device) -> None:

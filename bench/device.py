@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+
+def cores() -> int:
+    """CPU cores that this process may use: a job's share of its node, not the whole of it."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 class InUse(Exception):

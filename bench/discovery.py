@@ -23,8 +23,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from bench.errors import UserError
-from bench.located import Fault, nearest, shown
+from bench.errors import UserError, nearest
+from bench.located import Fault, shown
 
 if TYPE_CHECKING:
     from methods.protocol import Facts, Method

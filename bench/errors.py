@@ -1,4 +1,9 @@
-"""The one error a user is meant to read, and the exit codes that are not 0, 1 or 2."""
+"""The one error a user is meant to read, how it names the nearest word, and exit codes that are not 0, 1 or 2."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
 
 
 class UserError(Exception):
@@ -6,3 +11,12 @@ class UserError(Exception):
 
 
 UNFINISHED = 75  #: exit code: stopped on request or busy in another process; the same command goes on
+
+
+def nearest(word: object, words: Iterable[str]) -> str:
+    """The tail of a message: `; did you mean 'batch'?`, or the list of valid words where none is near."""
+    valid = sorted(words)
+    close = difflib.get_close_matches(str(word), valid, n=1, cutoff=0.5)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; valid: {', '.join(valid)}" if valid else ""

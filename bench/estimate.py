@@ -101,17 +101,17 @@ def estimate(planned: Sequence[Planned], store: Store) -> Estimate:
         return Estimate(0, 0.0, 0.0, 0, "nothing to do")
     flops = sum(one.resolved.flops for one in todo)
     first = todo[0].run
-    ledgers = [
-        run.ledger()
+    finished = [
+        (run.ledger(), run.environment().get("ranks", {}).get("world", 1))
         for run in store.runs()
         if run.status()["state"] == "done"
         and run.settings()["towers"] == first.towers.model_dump()
         and run.settings()["train"]["batch"] == first.train.batch
     ]
-    if ledgers:
-        rate = statistics.median(one["flops"] / one["train_seconds"] for one in ledgers)
-        evaluation = statistics.median(one["evaluate_seconds"] for one in ledgers) * len(todo)
-        source = f"{len(ledgers)} finished runs of these towers"
+    if finished:  # a ledger sums the seconds of all ranks
+        rate = statistics.median(ranks * one["flops"] / one["train_seconds"] for one, ranks in finished)
+        evaluation = statistics.median(one["evaluate_seconds"] for one, _ in finished) * len(todo)
+        source = f"{len(finished)} finished runs of these towers"
     else:
         with device(alone=False):
             seconds = time_steps(first, TIMED_STEPS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -10,13 +12,15 @@ from typing import Any, Literal, TypeAlias
 
 import yaml
 
-from bench.errors import UserError
-from bench.located import nearest
+from bench.errors import UserError, nearest
 
 Kind: TypeAlias = Literal["classification", "retrieval", "association", "hierarchy"]
 Split: TypeAlias = Literal["test", "train", "validation"]
 Names: TypeAlias = tuple[str, ...]
 SPLITS: tuple[Split, ...] = ("test", "train", "validation")
+#: what a split is called below a webdataset folder
+FOLDERS: Mapping[Split, Names] = {"test": ("test",), "train": ("train",), "validation": ("validation", "val")}
+OWN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  #: names that the user's own sets may have
 GB = 10**9
 
 
@@ -51,6 +55,7 @@ class Entry:
     def description(self) -> str:
         """One line for reports."""
         many = {
+            "classification": "not there yet",
             "retrieval": "captions of images",
             "association": "cues and images",
             "hierarchy": "captions in four levels",
@@ -82,7 +87,15 @@ def known(name: str) -> Entry | None:
     from bench.data import place  # here, because `bench.data` reads the catalogue itself
 
     folder = place.root() / "evaluation" / f"wds_{name}"
-    return entries().get(name) or (_own(name, folder) if folder.is_dir() else None)
+    return entries().get(name) or (_own(name, folder) if OWN.fullmatch(name) and folder.is_dir() else None)
+
+
+def expected(name: str) -> Entry | None:
+    """As `known`; the user's own may be elsewhere, where nothing is known of it. None where the name is a mistake."""
+    if (entry := known(name)) is not None:
+        return entry
+    near = difflib.get_close_matches(name.lower(), entries(), n=1, cutoff=0.8)
+    return Entry(name, name, 0, publisher="") if OWN.fullmatch(name) and not near else None
 
 
 @cache
@@ -90,9 +103,9 @@ def _own(name: str, folder: Path) -> Entry:
     """What a folder says of itself. Its images are counted when it is read; until then a split is there or not."""
     names = folder / "classnames.txt"
     classes = len(names.read_text("utf-8").splitlines()) if names.is_file() else 0
-    test, train, validation = (int((folder / split).is_dir()) for split in SPLITS)
+    test, train, validation = (int(any((folder / one).is_dir() for one in FOLDERS[split])) for split in SPLITS)
     kind: Kind = "classification" if classes else "retrieval"
-    return Entry(name, name, test, classes, train, validation, kind, publisher="")
+    return Entry(name, name, test, classes, train, validation, kind, "top1" if classes else "mean_r1", publisher="")
 
 
 def _frozen(value: Any) -> Any:
@@ -102,18 +115,20 @@ def _frozen(value: Any) -> Any:
 
 
 def unknown(name: str) -> str:
-    """What is wrong with a name; "" where nothing is."""
+    """What is wrong with a name; "" where it is of the catalogue or a folder of the user's own."""
     return "" if known(name) else f"{name!r} is no evaluation data set{nearest(name, entries())}"
 
 
 def unfit(family: str, name: str) -> str:
-    """Why a family of tasks cannot be measured on a data set; "" where it can."""
-    entry = known(name)
-    if entry is None:
+    """Why a family of tasks cannot be measured on a data set; "" where it can, or where that is not known yet."""
+    if expected(name) is None:
         return unknown(name)
-    of_captions = family in ("retrieval", "validation")
     if family == "noise_detection":
         return f"{name!r}: noise is looked for among the training pairs alone; leave it away"
+    entry = known(name)
+    if entry is None:
+        return ""
+    of_captions = family in ("retrieval", "validation")
     if of_captions != (entry.kind in ("retrieval", "association")):
         return f"{name!r} has no {'captions' if of_captions else 'classes'} to be scored by"
     if family == "validation" and not entry.validation:
@@ -126,7 +141,7 @@ def unfit(family: str, name: str) -> str:
 def parse(dataset: str) -> tuple[Entry, Split]:
     """ "pets" -> its entry and "test"; "pets/train" -> its entry and "train". UserError for anything else."""
     name, slash, written = dataset.partition("/")
-    entry = known(name)
+    entry = expected(name)
     if entry is None:
         raise UserError(unknown(name))
     for split in SPLITS:

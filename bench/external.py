@@ -17,11 +17,10 @@ from bench.checkpoint import CHECKPOINT, file_hash
 from bench.data.noise import NoiseManifest
 from bench.device import device
 from bench.environment import environment
-from bench.errors import UserError
+from bench.errors import UserError, nearest
 from bench.evaluate import EvaluationPlan, evaluate
 from bench.foreign import Foreign
 from bench.identity import adapter_source_hash, digest
-from bench.located import nearest
 from bench.run import available_device, build, noise_of, prepare
 from bench.settings import Budget, DataSettings, EvaluateSettings, MethodEntry, TowerSettings, TrainSettings
 from bench.store import Record, RunStore, Store

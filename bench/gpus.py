@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from bench.errors import UserError
-from bench.located import nearest
+from bench.errors import UserError, nearest
 
 UTILISATION = 0.35  #: share of the peak that training of towers like these commonly reaches
 

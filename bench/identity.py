@@ -22,7 +22,7 @@ from bench.errors import UserError
 if TYPE_CHECKING:
     from bench.suite import Run
 
-MISSING = "missing: "  #: before what is said of weights that are not there
+MISSING = "missing: "  #: before what is said of weights or vocabularies that are not there
 OPEN_CLIP = "open_clip:"  #: before the name of pretrained weights, in place of a path
 TRAINING_VERSION = 1  #: raised whenever the runner gives other results for the same settings
 
@@ -61,11 +61,12 @@ def run_id(
 
     data_hash, manifest_hash: `content_hash` of the training pairs and of the noise manifest (None without one).
     reference_id: of the run it starts from. calibration_hash: of what turned device seconds into steps.
-    Raises UserError where the weights it begins at are not there.
+    Raises UserError where the weights it begins at, or files of its towers, are not there.
     """
     content = run.content()
-    if str(content.get("start", "")).startswith(MISSING):
-        raise UserError(f"start: {content['start'].removeprefix(MISSING)}; a path, or {OPEN_CLIP}MODEL/TAG")
+    for place, said in _missing({key: content[key] for key in ("start", "towers") if key in content}):
+        other = f"; a path, or {OPEN_CLIP}MODEL/TAG" if place == "start" else ""
+        raise UserError(f"{place}: {said}{other}")
     return digest(
         {
             **content,
@@ -77,6 +78,15 @@ def run_id(
             "calibration": calibration_hash,
         }
     )
+
+
+def _missing(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    """Fields whose files are not there, and what is said of them."""
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            yield from _missing(value, f"{above}{key}.")
+        elif isinstance(value, str) and value.startswith(MISSING):
+            yield f"{above}{key}", value.removeprefix(MISSING)
 
 
 @functools.cache

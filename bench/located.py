@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticCustomError
 
-from bench.errors import UserError
+from bench.errors import UserError, nearest
 
 Place = tuple[str | int, ...]  #: keys and list positions that lead to a value, as in ("methods", 1, "config")
 Fault = tuple[Place, str]  #: where, and what is wrong there
@@ -45,15 +44,6 @@ def _decimal(_: yaml.SafeLoader, node: yaml.Node) -> int:
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _decimal)
-
-
-def nearest(word: object, words: Iterable[str]) -> str:
-    """The tail of a message: `; did you mean 'batch'?`, or the list of valid words where none is near."""
-    valid = sorted(words)
-    close = difflib.get_close_matches(str(word), valid, n=1, cutoff=0.5)
-    if close:
-        return f"; did you mean {close[0]!r}?"
-    return f"; valid: {', '.join(valid)}" if valid else ""
 
 
 def dotted(place: Place) -> str:

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench import tower_files
-from bench.data import synthetic
 from bench.data.place import Missing, root
 from bench.errors import UserError
 from bench.identity import OPEN_CLIP
 
 if TYPE_CHECKING:
-    from bench.suite import Suite
+    from bench.suite import Run, Suite
 
 
 def missing(suite: Suite) -> list[Missing]:
     """Training pairs, evaluation data, noise files and weights that are not there, each once."""
-    return list(dict.fromkeys([*training(suite), *_evaluation(suite), *starts(suite), *_files(suite)]))
+    return list(dict.fromkeys([*training(suite), *_evaluation(suite), *starts(suite), *noise(suite), *towers(suite)]))
 
 
-def training(suite: Suite) -> list[Missing]:
+def training(suite: Suite | Run) -> list[Missing]:
     """What is missing of the training pairs alone."""
-    shards = suite.data.shards
-    if suite.data.embedded or (isinstance(shards, str) and shards.startswith(synthetic.SCHEME)):
+    if suite.data.embedded or suite.data.synthetic:
         return []
-    from bench.data import shards as on_disk
+    from bench.data import shards
 
-    return on_disk.missing(suite.data)
+    return shards.missing(suite.data)
 
 
 def starts(suite: Suite) -> list[Missing]:
@@ -48,19 +45,21 @@ def starts(suite: Suite) -> list[Missing]:
     ]
 
 
+def noise(suite: Suite) -> list[Missing]:
+    """Index files of noise that are not there."""
+    gone = (file for file in suite.noise.files if not Path(file).is_file())
+    return [Missing("index file of the noise", (file,), "as NCR and DECL publish them", None) for file in gone]
+
+
 def _evaluation(suite: Suite) -> list[Missing]:
     from bench.evaluate.tasks import EvaluationPlan
 
     return EvaluationPlan(suite.data, suite.evaluate).missing()
 
 
-def _files(suite: Suite) -> Iterator[Missing]:
-    """Vocabularies and weights of towers, and index files of noise."""
-    for towers in suite.towers:
-        yield from tower_files.missing(towers)
-    for file in suite.noise.files:
-        if not Path(file).is_file():
-            yield Missing("index file of the noise", (file,), "as NCR and DECL publish them", None)
+def towers(suite: Suite) -> list[Missing]:
+    """Vocabularies and weights of single towers that are not there; without them no run has an id."""
+    return [gone for spec in suite.towers for gone in tower_files.missing(spec)]
 
 
 def refuse(suite: Suite) -> None:
@@ -74,14 +73,14 @@ def refuse(suite: Suite) -> None:
 def _fetch(suite: Suite) -> None:
     """Weights that are only a name, so that no run fails for them later."""
     starts = {run.start for run in suite.cells() if run.start and run.start.startswith(OPEN_CLIP)}
-    named = [towers for towers in suite.towers if towers.image_start == "imagenet" or towers.text_start == "hub"]
+    named = [spec for spec in suite.towers if spec.image_start == "imagenet" or spec.text_start == "hub"]
     if starts or named:
         from bench import tower_starts, weights
 
         for start in sorted(starts):
             weights.located(start)
-        for towers in named:
-            tower_starts.fetch(towers)
+        for spec in named:
+            tower_starts.fetch(spec)
 
 
 def listing(found: list[Missing]) -> list[str]:

@@ -39,7 +39,8 @@ def build(
 ) -> dict[str, Any]:
     """The plan of a whole suite from all its runs, selections aside, with what its trials came to by label.
 
-    Evaluation sets are loaded to be described, unless the `last` plan describes the same ones.
+    Evaluation sets are read to be described, so that broken ones are found now. Those of the package never change: of
+    them the `last` plan's description is kept.
     """
     from bench.evaluate import EvaluationPlan
     from bench.run import facts_of
@@ -48,7 +49,8 @@ def build(
     first = synthetic_of(planned[0].run) if planned[0].expected else planned[0].run
     by_key = {item.run.key: item for item in planned}
     sets = EvaluationPlan(suite.data, suite.evaluate)
-    known = last is not None and (last.get("suite_hash"), last.get("protocol")) == (suite.hash, sets.protocol.label)
+    same = last is not None and (last.get("suite_hash"), last.get("protocol")) == (suite.hash, sets.protocol.label)
+    known = same and suite.data.embedded and not sets.wanted()
     facts = facts_of(first)
     return {
         "suite": suite.name,
@@ -105,8 +107,9 @@ def _data(planned: Planned) -> dict[str, Any]:
     from bench.steps import synthetic_of
 
     settings = planned.run.data
-    if planned.expected:
-        rows = len(training_pairs(synthetic_of(planned.run)))
+    stand_in = synthetic_of(planned.run) if planned.expected else planned.run
+    if stand_in.data != settings:
+        rows = len(training_pairs(stand_in))
         said = "not here when this was planned; the number of pairs is the stated one"
         return {"name": settings.name, "description": said, "size": settings.size, "rows": rows, "hash": ""}
     pairs = training_pairs(planned.run)

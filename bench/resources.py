@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.errors import UserError
-from bench.located import nearest
+from bench.errors import UserError, nearest
 
 _PACKAGE = Path(__file__).resolve().parent
 _CHECKOUT = _PACKAGE.parent

@@ -21,6 +21,7 @@ from bench.data.noise import NoiseManifest, Resampled, import_ncr, shuffled_capt
 from bench.data.pairs import Pairs
 from bench.data.workers import processes
 from bench.environment import environment, reset_peak_memory
+from bench.errors import UserError
 from bench.evaluate import EvaluationPlan, evaluate
 from bench.evaluate.diagnostics import diagnose
 from bench.identity import OPEN_CLIP
@@ -51,6 +52,8 @@ class Planned:
     reference: str | None  #: id of the run it starts from
     resolved: Resolved
     expected: bool = False  #: its data is not there: the id is a placeholder
+    data_hash: str = ""  #: of the training pairs that the id was made from
+    manifest_hash: str | None = None  #: of its noise; None where no rows are fixed to be corrupted
 
     @property
     def manifest(self) -> NoiseManifest | None:
@@ -149,12 +152,22 @@ def _begin(method: Method, towers: OpenClipTowers, run: Run, reference: RunStore
         tower_starts.begin(towers, run.towers, fetch)
 
 
-def make_job(run: Run, resolved: Resolved, out: RunStore, reference: RunStore | None, device: torch.device) -> Job:
-    """A training that is ready to start or to resume, in this process with the run's number of threads."""
+def make_job(
+    run: Run,
+    resolved: Resolved,
+    out: RunStore,
+    reference: RunStore | None,
+    device: torch.device,
+    starts: Starts = "all",
+) -> Job:
+    """A training that is ready to start or to resume, in this process with the run's number of threads.
+
+    `starts` as in `prepare`.
+    """
     if run.train.threads:
         torch.set_num_threads(run.train.threads)
     towers, method = build(run)
-    prepare(method, towers, run, device, reference)
+    prepare(method, towers, run, device, reference, starts)
     if run.train.recompute:
         recompute(towers)
     if run.train.compile:
@@ -192,6 +205,7 @@ def execute(
     `summon` calls the other ranks to `train_along`; `track` names a tracker. Raises Interrupted after a requested stop,
     Lost if the claim is lost, and whatever a broken run raises; the status is then the caller's to set.
     """
+    _refuse_other_data(planned)
     with tracked(store.run(planned.id), track, planned.run.title, planned.resolved.steps) as out:
         _prepare_store(planned, out)
         job = _job(planned, store, out)
@@ -209,6 +223,7 @@ def execute(
 
 def train_along(planned: Planned, store: Store, should_stop: Callable[[], bool]) -> None:
     """Another rank's part of `execute`: train with the first one, and write nothing. Raises as `train` does."""
+    _refuse_other_data(planned)
     job = _job(planned, store, store.run(planned.id))
     job.should_stop = should_stop
     train(job)
@@ -226,6 +241,16 @@ def _job(planned: Planned, store: Store, out: RunStore) -> Job:
     reset_peak_memory(device)
     reference = store.run(planned.reference) if planned.reference else None
     return make_job(planned.run, planned.resolved, out, reference, device)
+
+
+def _refuse_other_data(planned: Planned) -> None:
+    """UserError where the pairs or the noise are not those of the plan: a job may begin hours after it."""
+    if not planned.data_hash:
+        return
+    now = training_pairs(planned.run).content_hash, planned.manifest.content_hash if planned.manifest else None
+    if now != (planned.data_hash, planned.manifest_hash):
+        said = "the training data changed since this was planned; start again: the run then gets an id of its own"
+        raise UserError(f"{planned.run.data.name}: {said}")
 
 
 def _to_measure(planned: Planned, out: RunStore) -> list[float]:

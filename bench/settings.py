@@ -22,6 +22,7 @@ Strings = Annotated[tuple[str, ...], Field(strict=False)]
 Several = Field(min_length=1, strict=False)  # a YAML list is no tuple, strictly
 
 EMBEDDED = {"emoji": (32, 64)}  #: data that comes with the package, and its sizes
+SYNTHETIC = "synthetic:"  #: before a number of made-up pairs, in place of shards
 #: of augmentation: those of embedded data, and those of all other data
 RECIPES = {"drawn art": ("emoji", "none"), "photographs": ("none", "openclip", "nuclr", "ncu", "cyclip", "prolip")}
 SNAPSHOTS = (0.25, 0.5, 0.75)  #: shares of the budget at which every run keeps its weights
@@ -68,6 +69,11 @@ class DataSettings(Model):
     def embedded(self) -> bool:
         """Whether it comes with the package."""
         return self.name in EMBEDDED
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether it is made up as it is read."""
+        return isinstance(self.shards, str) and self.shards.startswith(SYNTHETIC)
 
     @field_validator("name")
     @classmethod
@@ -151,7 +157,7 @@ class Budget(Model):
 class TowerSettings(Model):
     """The two encoders; `bench.tower_configs` says which names there are."""
 
-    later: ClassVar[frozenset[str]] = frozenset({"context", "image_start", "text_start"})
+    later: ClassVar[frozenset[str]] = frozenset({"context", "image_start", "text_start", "channels"})
     outside: ClassVar[frozenset[str]] = frozenset({"label"})
 
     label: str = ""  #: in tables, where a suite compares several
@@ -165,6 +171,8 @@ class TowerSettings(Model):
     #: pretrained weights to begin at: a file or folder, or "imagenet" (timm's), "hub" (transformers'); null = fresh
     image_start: Annotated[str, Field(min_length=1)] | None = None
     text_start: Annotated[str, Field(min_length=1)] | None = None
+    #: mean and standard deviation of pixels; null = those of open_clip's weights of the image tower, mostly CLIP's
+    channels: Literal["imagenet"] | None = None
 
     @field_validator("image", "text")
     @classmethod
@@ -215,6 +223,12 @@ class TrainSettings(Model):
         if self.micro_batch is not None and (self.micro_batch > self.batch or self.micro_batch % self.bn_group):
             whole = f"at most batch {self.batch} and a multiple of bn_group {self.bn_group}"
             raise fault(f"{self.micro_batch} should be {whole}", "micro_batch")
+        return self
+
+    @model_validator(mode="after")
+    def _learning_rate_falls(self) -> Self:
+        if self.final_lr > self.lr:
+            raise fault(f"{self.final_lr:g} should be at most lr {self.lr:g}, from which the cosine falls", "final_lr")
         return self
 
 

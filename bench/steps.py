@@ -10,16 +10,16 @@ from pathlib import Path
 
 import torch
 
-from bench import discovery
+from bench import discovery, missing
 from bench.budget import Resolved, count_step_flops, resolve
 from bench.data.noise import NoiseManifest
 from bench.data.order import steps_per_epoch
-from bench.data.synthetic import SCHEME
 from bench.device import device
 from bench.environment import environment
 from bench.errors import UserError
 from bench.identity import adapter_source_hash, digest
 from bench.run import Planned, available_device, build, make_job, noise_of, prepare, training_pairs
+from bench.settings import SYNTHETIC
 from bench.store import Store
 from bench.store.files import read_json, write_json
 from bench.suite import Run
@@ -44,7 +44,8 @@ def plan(runs: list[Run], store: Store) -> list[Planned]:
         manifest_hash = noise.content_hash if isinstance(noise, NoiseManifest) else None
         seconds = _calibration(run, store) if run.budget.kind == "device_seconds" else None
         calibration = digest(seconds) if seconds else None
-        identity = run.id(training_pairs(run).content_hash, manifest_hash, reference, calibration)
+        data_hash = training_pairs(run).content_hash
+        identity = run.id(data_hash, manifest_hash, reference, calibration)
         ids[run.key] = identity
         known = store.run(identity).settings().get("resolved")
         if known is None:
@@ -54,7 +55,7 @@ def plan(runs: list[Run], store: Store) -> list[Planned]:
             resolved = _resolve(run, *prices[key], seconds)
         else:
             resolved = Resolved.from_json(known)
-        planned.append(Planned(run, identity, reference, resolved))
+        planned.append(Planned(run, identity, reference, resolved, False, data_hash, manifest_hash))
     return planned
 
 
@@ -80,12 +81,17 @@ def forecast(runs: list[Run], store: Store) -> list[Planned]:
 
 
 def synthetic_of(run: Run) -> Run:
-    """The same run on as many synthetic pairs as its data should have; its steps cost the same."""
+    """The same run on as many synthetic pairs as its data should have; its steps cost the same.
+
+    Without a stated number of rows its own pairs, where they are there.
+    """
     settings = run.data
     if settings.rows is None:
+        if not missing.training(run):
+            return dataclasses.replace(run, noise=None, noise_file=None)
         raise UserError(f"data.rows: {settings.name} is not there and its number of rows is not stated; add data.rows")
     rows = round(settings.rows * settings.share)
-    found = settings.model_copy(update={"shards": f"{SCHEME}{rows}", "index": None})
+    found = settings.model_copy(update={"shards": f"{SYNTHETIC}{rows}", "index": None})
     return dataclasses.replace(run, data=found, noise=None, noise_file=None)
 
 
@@ -139,7 +145,7 @@ def time_steps(run: Run, steps: int) -> dict[str, float]:
     trial = Resolved(lengths, flops, run.train.batch, steps_per_epoch(len(training_pairs(run)), run.train.batch))
     rates: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
-        job = make_job(run, trial, Store(Path(folder)).run("calibration"), None, available_device())
+        job = make_job(run, trial, Store(Path(folder)).run("calibration"), None, available_device(), "none")
         job.on_step = lambda *told: rates.append(told[-1])
         train(job)
     own = {name: rates[number * steps : (number + 1) * steps] for number, (name, _) in enumerate(lengths)}

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from bench import discovery, identity, resources, tower_configs
-from bench.errors import UserError
-from bench.located import Fault, Located, fault, faults_of, nearest
+from bench.errors import UserError, nearest
+from bench.located import Fault, Located, fault, faults_of
 from bench.paper_settings import PaperTables
 from bench.settings import (
     RECIPES,
@@ -185,6 +185,13 @@ class Suite(Model):
             for name in getattr(self.tables, field, ()):
                 if name not in known:
                     raise fault(f"{name!r} is no label of this suite{nearest(name, known)}", "tables", field, name)
+        return self
+
+    @model_validator(mode="after")
+    def _learning_rates_fall(self) -> Self:
+        for position, entry in enumerate(self.methods):
+            if entry.lr is not None and entry.lr < self.train.final_lr:
+                raise fault(f"{entry.lr:g} is below train.final_lr {self.train.final_lr:g}", "methods", position, "lr")
         return self
 
     @model_validator(mode="after")

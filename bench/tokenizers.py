@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from tokenizers import Tokenizer as Encoder
@@ -11,7 +11,11 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 from torch import Tensor
 
 from bench.errors import UserError
+from bench.tower_configs import tokenizer_name
 from bench.tower_files import hub_name, missing_tokenizer, tokenizer_folder
+
+if TYPE_CHECKING:
+    from bench.settings import TowerSettings
 
 PAD, UNKNOWN = "<pad>", "<unk>"
 
@@ -70,20 +74,21 @@ class ClipTokenizer:
 class HubTokenizer:
     """A tokenizer of transformers, read when the first caption comes: costs are counted without it.
 
-    `name` is a folder, or a name on the hub, whose files are looked for in the data folder first. UserError where there
-    are none, or where they hold more ids than the tower.
+    It is that of the towers: in a folder, or of a name on the hub, whose files are looked for in the data folder first.
+    UserError where there are none, or where they hold more ids than the tower.
     """
 
-    def __init__(self, name: str, size: int, context_length: int, options: dict[str, Any]) -> None:
-        self.name, self.size, self.context_length, self._options = name, size, context_length, options
+    def __init__(self, towers: TowerSettings, size: int, context_length: int, options: dict[str, Any]) -> None:
+        self._towers, self.size, self.context_length, self._options = towers, size, context_length, options
 
     @cached_property
     def files(self) -> Any:
         """open_clip's wrapper of what was read."""
         from open_clip.tokenizer import HFTokenizer
 
-        place = tokenizer_folder(self.name)
-        source = str(place) if place else hub_name(self.name)
+        name, place = tokenizer_name(self._towers), tokenizer_folder(self._towers)
+        assert name is not None
+        source = str(place) if place else hub_name(name)
         try:
             found = HFTokenizer(source, context_length=self.context_length, **self._options)
         except ImportError as error:
@@ -92,7 +97,7 @@ class HubTokenizer:
             if place:
                 reason = " ".join(str(error).split())[:200]
                 raise UserError(f"towers.text: {place}: cannot be read: {reason}") from error
-            lacking = missing_tokenizer(self.name)
+            lacking = missing_tokenizer(self._towers)
             looked = ", ".join(lacking.looked)
             raise UserError(f"towers.text: no {lacking.what} in {looked}; get it with: {lacking.get}") from error
         if len(found.tokenizer) > self.size:

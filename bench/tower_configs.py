@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.errors import UserError
-from bench.located import nearest
+from bench.errors import UserError, nearest
+from bench.identity import MISSING
 
 if TYPE_CHECKING:
     from bench.settings import TowerSettings
@@ -121,11 +121,32 @@ def content(towers: TowerSettings) -> dict[str, Any]:
         found["text"] = {**HF_TEXT_TOWERS[towers.text], "name": towers.text}  # which is that of its vocabulary
     if is_folder(towers.text):
         found["text"] = {"folder": bytes_of(towers.text, _DESCRIPTION)}
+    elif tokenizer_name(towers):
+        from bench.tower_files import vocabulary  # here, because that reads this module
+
+        found["tokenizer"] = vocabulary(towers)
     for field in ("image_start", "text_start"):
         start = getattr(towers, field)
-        if start not in (None, "imagenet", "hub"):
+        if is_place(start):
             found[field] = bytes_of(start, _WEIGHTS)
     return found
+
+
+def tokenizer_name(towers: TowerSettings) -> str | None:
+    """The tokenizer of transformers that the text tower reads by, a name on the hub or the tower's folder, if any."""
+    text = text_config(towers)
+    found: str | None = towers.text if "model_type" in text else text.get("hf_tokenizer_name")
+    return found
+
+
+def is_place(start: str | None) -> bool:
+    """Whether the weights that a tower starts from are a file or folder, not only a name."""
+    return start not in (None, "imagenet", "hub")
+
+
+def start_files(start: str) -> list[Path]:
+    """The files of weights at a place that a tower starts from; none where it is not there."""
+    return [file for file in _files(start, _WEIGHTS) if file.is_file()]
 
 
 def is_folder(text: str) -> bool:
@@ -191,17 +212,21 @@ def chooses_activation(kind: str, name: str) -> bool:
 
 @cache
 def bytes_of(place: str, names: tuple[str, ...]) -> str:
-    """sha256 of a file, or of those of `names` that lie in a folder. UserError where there is nothing to read."""
-    path = Path(place)
-    files = [path / name for name in names if (path / name).is_file()] if path.is_dir() else [path]
+    """sha256 of a file, or of those of `names` that lie in a folder; what cannot be read is named as `MISSING`."""
+    path, files = Path(place), _files(place, names)
     if not files:
-        raise UserError(f"towers: {place}: holds none of {', '.join(names)}")
+        return f"{MISSING}{place}: holds none of {', '.join(names)}"
     total = hashlib.sha256()
     for file in files:
         try:
             with file.open("rb") as opened:
                 digest = hashlib.file_digest(opened, "sha256").digest()
         except OSError as error:
-            raise UserError(f"towers: {file}: cannot be read: {error.strerror}") from error
+            return f"{MISSING}{file}: cannot be read: {error.strerror}"
         total.update(digest if len(files) == 1 and file == path else file.name.encode() + digest)
     return total.hexdigest()
+
+
+def _files(place: str, names: tuple[str, ...]) -> list[Path]:
+    path = Path(place)
+    return [path / name for name in names if (path / name).is_file()] if path.is_dir() else [path]

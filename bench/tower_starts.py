@@ -26,13 +26,17 @@ _SHOWN = 3  #: wrong tensors that an error names
 def begin(towers: OpenClipTowers, spec: TowerSettings, fetch: bool) -> None:
     """Put `image_start` and `text_start` into fresh towers; a projection that they lack stays fresh.
 
-    Without `fetch`, weights that are only a name are left out. Raises UserError for what cannot be read or fetched,
-    or does not fit.
+    Without `fetch`, weights that are only a name, or not there, are left out. Raises UserError for what cannot be read
+    or fetched, or does not fit.
     """
-    if spec.image_start is not None and (fetch or spec.image_start != "imagenet"):
+    if spec.image_start is not None and (fetch or _is_there(spec.image_start)):
         _fill(towers.visual, _image_weights(towers.visual, spec), spec.image_start, "image_start")
-    if spec.text_start is not None and (fetch or spec.text_start != "hub"):
+    if spec.text_start is not None and (fetch or _is_there(spec.text_start)):
         _fill(towers.text, _text_weights(towers.text, spec), spec.text_start, "text_start")
+
+
+def _is_there(start: str) -> bool:
+    return tower_configs.is_place(start) and bool(tower_configs.start_files(start))
 
 
 def fetch(spec: TowerSettings) -> None:

@@ -102,17 +102,15 @@ def tokenizer_of(spec: TowerSettings, learn: Callable[[int, int], Tokenizer]) ->
     if spec.text in tower_configs.TEXT_TOWERS:
         return learn(spec.vocabulary, context)
     options = text.get("tokenizer_kwargs") or {}
-    if "model_type" in text:
-        return HubTokenizer(spec.text, text["vocab_size"], context, options)
-    if text.get("hf_tokenizer_name"):
-        return HubTokenizer(text["hf_tokenizer_name"], text["vocab_size"], context, options)
+    if tower_configs.tokenizer_name(spec):
+        return HubTokenizer(spec, text["vocab_size"], context, options)
     return ClipTokenizer(context, options)
 
 
 def build_towers(spec: TowerSettings, tokenizer: Tokenizer, image_size: int, bn_group: int) -> OpenClipTowers:
     """Fresh towers, drawn from the global RNG: seed it. Raises UserError for a combination that cannot be built."""
     visual, text = _visual(spec, image_size, bn_group), _text(spec, tokenizer)
-    return OpenClipTowers(visual, text, tokenizer, spec.dim, channels_of(spec.image))
+    return OpenClipTowers(visual, text, tokenizer, spec.dim, channels_of(spec))
 
 
 def _visual(spec: TowerSettings, size: int, bn_group: int) -> nn.Module:
@@ -152,10 +150,13 @@ def _text(spec: TowerSettings, tokenizer: Tokenizer) -> nn.Module:
     return text
 
 
-def channels_of(image: str) -> Channels:
-    """Channel statistics of the weights that open_clip has of an architecture; CLIP's where it has none."""
+def channels_of(spec: TowerSettings) -> Channels:
+    """Channel statistics as asked for, or of the weights that open_clip has of the image tower; CLIP's without any."""
+    from open_clip.constants import IMAGENET_MEAN, IMAGENET_STD
     from open_clip.pretrained import get_pretrained_cfg, list_pretrained_tags_by_model
 
-    tags = list_pretrained_tags_by_model(image)
-    found = get_pretrained_cfg(image, tags[0]) if tags else {}
+    if spec.channels == "imagenet":
+        return IMAGENET_MEAN, IMAGENET_STD
+    tags = list_pretrained_tags_by_model(spec.image)
+    found = get_pretrained_cfg(spec.image, tags[0]) if tags else {}
     return tuple(found.get("mean") or CLIP_CHANNELS[0]), tuple(found.get("std") or CLIP_CHANNELS[1])

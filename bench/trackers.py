@@ -14,8 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bench.errors import UserError
-from bench.located import nearest
+from bench.errors import UserError, nearest
 from bench.store import Record, RunStore
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from bench import tower_configs
 from bench.bert import BertText, own_name
-from bench.errors import UserError
+from bench.errors import UserError, nearest
 from bench.identity import OPEN_CLIP
-from bench.located import nearest
 from methods.protocol import Method
 
 if TYPE_CHECKING:

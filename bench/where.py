@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from bench import data
 from bench.data import evaluation, place
+from bench.data.evaluation import layouts
 from bench.data.place import Missing
+from bench.errors import UserError
 from bench.evaluate.tasks import EvaluationPlan
-from bench.evaluation_sets import SPLITS, entries
+from bench.evaluation_sets import SPLITS, Entry, entries, parse
 from bench.missing import listing, missing, training
 from bench.show import columns
 
@@ -28,10 +30,12 @@ def of_suite(suite: Suite) -> list[str]:
 
 
 def of_catalogue() -> list[str]:
-    """Lines for a person: every evaluation data set that is there, and those that are not."""
-    every = [entry.written(split) for entry in entries().values() for split in SPLITS if entry.count(split)]
-    tests = [entry for entry in entries().values() if not evaluation.find(entry.name)]
-    lines = _lines(_present(every), [])
+    """Lines for a person: every evaluation data set that is there, the user's own too, and those that are not."""
+    known = list(entries().values())
+    rows = _present([entry.written(split) for entry in (*known, *_own()) for split in SPLITS if entry.count(split)])
+    there = {name for name, *_ in rows}
+    tests = [entry for entry in known if entry.name not in there]
+    lines = _lines(rows, [])
     if tests:
         size = sum(entry.gb for entry in tests)
         lines.append(f"missing, about {size:,.0f} GB: {', '.join(entry.name for entry in tests)}")
@@ -39,12 +43,23 @@ def of_catalogue() -> list[str]:
     return lines
 
 
+def _own() -> list[Entry]:
+    """Of folders wds_NAME that are none of the catalogue's."""
+    known = {path.parent for entry in entries().values() for path in layouts.webdatasets(entry, "test")}
+    folders = [folder for folder in sorted(layouts.folder().glob("wds_*/")) if folder not in known]
+    return [parse(folder.name.removeprefix("wds_"))[0] for folder in folders]
+
+
 def _present(names: list[str]) -> list[tuple[str, str, str, str]]:
     rows: list[tuple[str, str, str, str]] = []
     for name in names:
-        found = evaluation.find(name)
-        if found is not None:
-            rows.append((name, found.layout, f"{evaluation.counts(name)[0]:,}", str(found.path)))
+        found = None
+        try:
+            found = evaluation.find(name)
+            if found is not None:
+                rows.append((name, found.layout, f"{evaluation.counts(name)[0]:,}", str(found.path)))
+        except UserError as error:
+            rows.append((name, found.layout if found else "?", "?", f"broken: {error}"))
     return rows
 
 

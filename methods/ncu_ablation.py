@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch.nn.functional as F
 
-from methods.base import Presets, check
+from methods.base import check
 from methods.ncu import Ncu, NcuConfig
 from methods.protocol import Rows, Tensors, Towers
 
@@ -46,7 +46,6 @@ class NcuAblation(Ncu):
         "caption's length; the distance is that of unit vectors and has the relation's weight.",
     )
     Config = NcuAblationConfig
-    presets: ClassVar[Presets] = {"paper": {"mean_of_directions": False}}
 
     def prepare(self, towers: Towers) -> None:
         super().prepare(towers)

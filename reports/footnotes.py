@@ -40,8 +40,8 @@ def footnotes(results: Results, rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def context(results: Results) -> tuple[str, ...]:
-    """Budget, noise manifests, and whether the environment was one."""
-    return _budget(results.plan["budget"]), *_manifests(results), *_environments(results.runs)
+    """Budget, noise manifests, and whether evaluation data and environment were one."""
+    return _budget(results.plan["budget"]), *_manifests(results), *_mixed(results), *_environments(results.runs)
 
 
 def _seeds(results: Results, rows: Sequence[Row]) -> Iterable[str]:
@@ -83,6 +83,15 @@ def _manifests(results: Results) -> Iterable[str]:
         if seeds:
             hashes = ", ".join(f"{digest} (seed {', '.join(map(str, who))})" for digest, who in seeds.items())
             yield f"{label}: noise manifest {hashes}; realised rate {', '.join(sorted(rates))}."
+
+
+def _mixed(results: Results) -> Iterable[str]:
+    for (dataset, task), counts in sorted(results.mixed.items()):
+        runs = ", ".join(f"{data[:HASH]} in {count} runs" for data, count in sorted(counts.items()))
+        yield (
+            f"{dataset} {task}: runs were measured on different data ({runs}), so nothing there is bold or a win. "
+            "`bench run` measures again what is removed from a run's folder evaluations/."
+        )
 
 
 def _environments(runs: Sequence[RunResult]) -> Iterable[str]:

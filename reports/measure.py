@@ -21,6 +21,7 @@ class Measure:
 
     column: Column
     ask: Ask
+    comparable: bool = True  #: whether all runs were measured on the same data
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def record_measure(
         description=f"{entry.get('description', dataset)} (n = {entry['n']:,})" if "n" in entry else dataset,
         chance=entry.get("chance", {}).get(f"{task}/{metric}"),
     )
-    return Measure(column, ask)
+    return Measure(column, ask, (dataset, task) not in results.mixed)
 
 
 def average_measure(name: str, label: str, group: str, parts: Sequence[Measure]) -> Measure:
@@ -77,7 +78,8 @@ def average_measure(name: str, label: str, group: str, parts: Sequence[Measure])
     chances = [part.column.chance for part in parts if part.column.chance is not None]
     chance = mean(chances) if len(chances) == len(parts) else None
     higher = parts[0].column.higher_is_better
-    return Measure(Column(name, label, group, "percent", higher, description, chance), ask)
+    column = Column(name, label, group, "percent", higher, description, chance)
+    return Measure(column, ask, all(part.comparable for part in parts))
 
 
 def lines(results: Results, measures: Sequence[Measure]) -> list[Line]:
@@ -127,12 +129,14 @@ def rows(results: Results, measures: Sequence[Measure], all_lines: Sequence[Line
                 cells = tuple(cell(runs, measure, line.score) for measure in measures)
                 fidelity = results.methods[line.method]["fidelity"]
                 group.append(Row(line.label, cells, noise, line.method, line.compared, fidelity))
-        found.extend(_bold(group, [measure.column for measure in measures]))
+        found.extend(_bold(group, measures))
     return found
 
 
-def _bold(group: Sequence[Row], columns: Sequence[Column]) -> list[Row]:
-    best = [_best(group, place, column) for place, column in enumerate(columns)]
+def _bold(group: Sequence[Row], measures: Sequence[Measure]) -> list[Row]:
+    best = [
+        _best(group, place, measure.column) if measure.comparable else set() for place, measure in enumerate(measures)
+    ]
     return [
         replace(row, cells=tuple(replace(cell, bold=row.label in best[i]) for i, cell in enumerate(row.cells)))
         for row in group

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.errors import UserError
-from bench.located import nearest
+from bench.errors import UserError, nearest
 from reports.layout import Layout, Paper
 from reports.papers import PAPERS
 from reports.published import Published, read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -92,6 +93,16 @@ class Results:
         """Whether higher is better, for each (dataset, task, metric) measured on final weights."""
         final = (record for run in self.runs for record in run.records.values() if record.at == 1.0)
         return {(record.dataset, record.task, record.metric): record.higher_is_better for record in final}
+
+    @cached_property
+    def mixed(self) -> dict[tuple[str, str], Counter[str]]:
+        """(dataset, task) that runs were measured for on different data -> hash of the data -> number of runs."""
+        found: dict[tuple[str, str], Counter[str]] = {}
+        for run in self.runs:
+            final = {(one.dataset, one.task, one.data) for one in run.records.values() if one.at == 1.0 and one.data}
+            for dataset, task, data in sorted(final):
+                found.setdefault((dataset, task), Counter())[data] += 1
+        return {column: counts for column, counts in found.items() if len(counts) > 1}
 
     @cached_property
     def measures(self) -> list[tuple[str, str, str]]:

@@ -39,7 +39,7 @@ def how_to_read(results: Results) -> str:
     states = "".join(f"<li><i>{word}</i>: {meaning}</li>" for word, meaning in _STATES.items())
     return f"""<section id="reading"><h2>How to read this</h2>
 <p>Every method trained on the same pairs with the same corruption, order, towers and budget; only the method differs.
-Compare within a block: each block is one noise.</p>
+Compare within a block: each block is one noise, under one pair of towers.</p>
 <ul><li>{spread}</li>
 <li><b>Bold</b> means: not shown to be worse than the best of its column in this block. It takes three seeds. Several
 bold numbers in a column are a tie as far as this can tell.</li>

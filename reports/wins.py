@@ -47,12 +47,13 @@ class Wins:
 
 
 def main_measures(results: Results) -> list[Measure]:
-    """The main metric of every known task on every data set it is measured on."""
-    return [
+    """The main metric of every known task on every data set that all runs were measured on alike."""
+    found = [
         record_measure(results, *named)
         for named in results.measures
         if family(named[1]) in FAMILIES and named[2] == FAMILIES[family(named[1])].main
     ]
+    return [measure for measure in found if measure.comparable]
 
 
 def count_wins(results: Results, noise: str) -> Wins:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bench.errors import UserError
+
 if TYPE_CHECKING:
     from bench.run import Planned
     from bench.store import Store
@@ -28,8 +30,8 @@ def dry_run(suite: Suite, only: Sequence[str], seeds: Sequence[int], store: Stor
     from bench import missing, plan, tune
     from bench.show import SHORT, columns
 
-    gone = missing.missing(suite)
-    here = not missing.training(suite) and not missing.starts(suite)
+    lacking = missing.missing(suite)
+    here = not any(gone(suite) for gone in (missing.training, missing.starts, missing.noise, missing.towers))
     choices = tune.known(suite, store) if suite.tune and here else {}
     planned = plan.write(tune.tuned(suite, choices).select(only, seeds), choices, store, here)
     trials = tune.missing(suite, store, only, choices) if suite.tune and here else []
@@ -41,7 +43,7 @@ def dry_run(suite: Suite, only: Sequence[str], seeds: Sequence[int], store: Stor
         lines.append("rows whose trials are still to be made are shown at the suite's settings")
     if suite.tune and not here:
         lines.append(f"{suite.tune.trials} trials of every row come on top; they are planned when the data is here")
-    return [*lines, *_hours([*trials, *planned], store, suite, cost), *missing.listing(gone)]
+    return [*lines, *_hours([*trials, *planned], store, suite, cost), *missing.listing(lacking)]
 
 
 def _stored(one: Planned, store: Store) -> str:
@@ -63,8 +65,11 @@ def _hours(planned: list[Planned], store: Store, suite: Suite, cost: Cost) -> li
     if not todo:
         return []
     if cost.calibrate:
-        return [f"to do: {calibrated(todo).text}"]
-    if cost.gpu or not suite.data.embedded:
+        try:
+            return [f"to do: {calibrated(todo).text}"]
+        except UserError as error:  # what is missing is still to be listed
+            return [f"to do: {len(todo)} runs that cannot be timed: {error}"]
+    if cost.gpu or not suite.data.embedded or planned[0].expected:
         share = gpus.UTILISATION if cost.utilisation is None else cost.utilisation
         return [f"to do: {on_gpu(todo, gpus.find(cost.gpu or GPU), share).text}"]
     left = estimate(planned, store)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bench.cli.options import RESULTS, Plugins, Results, load_plugins, store_at
+from bench.cli.options import RESULTS, DataFolder, Plugins, Results, load_plugins, store_at, use_data
 
 
 def export(
@@ -15,9 +15,11 @@ def export(
     out: Annotated[Path, typer.Argument(metavar="DIR", help="An empty or new folder.")],
     results: Results = RESULTS,
     plugin: Plugins = None,
+    data: DataFolder = None,
 ) -> None:
     """Write a run's model as a folder that open_clip loads: configuration, weights, tokenizer and a card."""
     load_plugins(plugin)
+    use_data(data)
     from bench.export import export as exported
     from bench.show import find_run
 

@@ -146,7 +146,7 @@ def _with_variances(run: str, results: Path, dataset: str, plugin: list[str] | N
 
 def _templates(pairs: Pairs, label: str, file: Path | None) -> Sequence[str]:
     from bench.data import templates
-    from bench.located import nearest
+    from bench.errors import nearest
 
     if label not in pairs.classes:
         raise UserError(f"--label {label}: no label of {pairs.name}{nearest(label, pairs.classes)}")

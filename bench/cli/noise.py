@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench.cli.options import Overrides, SuiteName
+from bench.cli.options import DataFolder, Overrides, SuiteName, use_data
 from bench.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,8 +27,10 @@ def show(
         Path | None, typer.Option("--html", metavar="FILE", help="Write a page with the pictures as well.")
     ] = None,
     overrides: Overrides = None,
+    data: DataFolder = None,
 ) -> None:
     """Show corrupted pairs of a suite: the picture's own caption and the one it got."""
+    use_data(data)
     from bench.data.noise_page import noise_page, noise_text
     from bench.suite import load_suite
 

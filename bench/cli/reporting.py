@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bench.cli.options import RESULTS, Results, SuiteName, store_at, suite_name, write_report
+from bench.cli.options import RESULTS, DataFolder, Results, SuiteName, store_at, suite_name, use_data, write_report
 
 if TYPE_CHECKING:
     from bench.store import Store
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 PAGE = 100  #: letters a line where nobody looks at a terminal
 
 
-def report(suite: SuiteName, results: Results = RESULTS) -> None:
+def report(suite: SuiteName, results: Results = RESULTS, data: DataFolder = None) -> None:
     """Write tables, figures and the HTML page of a suite from stored results. Works while runs are still going."""
+    use_data(data)
     store = store_at(results)
     name = suite_name(suite, store)
     for path in write_report(name, store, _outline(suite, name, store)):

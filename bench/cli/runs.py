@@ -79,6 +79,10 @@ def run(
     store = store_at(results)
     if not dry_run and (gpu or utilisation or calibrate):
         raise UserError("--gpu, --utilisation and --calibrate estimate hours; they go with --dry-run")
+    if calibrate and (gpu or utilisation):
+        raise UserError("--calibrate times this machine; leave --gpu and --utilisation away")
+    if utilisation is not None and gpu is None:
+        raise UserError(f"--utilisation {utilisation:g}: is of a card; name it with --gpu")
     if dry_run:
         from bench.cli.dry_run import Cost
         from bench.cli.dry_run import dry_run as said

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench.cli.options import RESULTS, Overrides, Plugins, Results, load_plugins, store_at
+from bench.cli.options import RESULTS, DataFolder, Overrides, Plugins, Results, load_plugins, store_at, use_data
 from bench.errors import UNFINISHED, UserError
 
 if TYPE_CHECKING:
@@ -37,9 +37,11 @@ def evaluate(
     results: Results = RESULTS,
     overrides: Overrides = None,
     plugin: Plugins = None,
+    data: DataFolder = None,
 ) -> None:
     """Evaluate a checkpoint without training. What is measured is stored below the suite and not measured again."""
     load_plugins(plugin)
+    use_data(data)
     from bench.external import evaluate_checkpoint
     from bench.show import record_table
     from bench.store import Busy

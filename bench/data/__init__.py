@@ -45,8 +45,8 @@ def training(settings: DataSettings) -> Pairs:
     """The pairs a run trains on. UserError where they are not there, with what is missing and how to get it."""
     if settings.embedded:
         return load(f"{settings.name}/train", settings.size)
-    if isinstance(settings.shards, str) and settings.shards.startswith(synthetic.SCHEME):
-        return synthetic.load(settings.name, settings.shards, settings.size)
+    if settings.synthetic:
+        return synthetic.load(settings.name, str(settings.shards), settings.size)
     from bench.data import shards
 
     return shards.load(settings)

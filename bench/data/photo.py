@@ -17,8 +17,7 @@ from PIL import Image
 
 from bench.data import counter, recolour
 from bench.data.arrays import Pixels
-from bench.errors import UserError
-from bench.located import nearest
+from bench.errors import UserError, nearest
 
 FORMATS = ("JPEG", "PNG", "WEBP")
 RATIO = (3 / 4, 4 / 3)  #: of a crop's width to its height

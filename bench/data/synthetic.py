@@ -14,8 +14,8 @@ import numpy.typing as npt
 from bench.data.arrays import Ints, Pixels
 from bench.data.order import epoch_order
 from bench.errors import UserError
+from bench.settings import SYNTHETIC
 
-SCHEME = "synthetic:"  #: before a number of pairs, in place of shards
 _PICTURES = 64  #: different ones; the rest repeat them
 
 
@@ -83,12 +83,12 @@ class SyntheticPairs:
 
     @property
     def content_hash(self) -> str:
-        return hashlib.sha256(f"{SCHEME}{self.n}:{self.size}".encode()).hexdigest()
+        return hashlib.sha256(f"{SYNTHETIC}{self.n}:{self.size}".encode()).hexdigest()
 
 
 def load(name: str, shards: str, size: int) -> SyntheticPairs:
     """The pairs of "synthetic:N". UserError where N is no number of at least two."""
-    number = shards.removeprefix(SCHEME)
+    number = shards.removeprefix(SYNTHETIC)
     if not number.isdecimal() or int(number) < 2:
-        raise UserError(f"data.shards: {shards!r} should be {SCHEME}N with the number of pairs, at least 2")
+        raise UserError(f"data.shards: {shards!r} should be {SYNTHETIC}N with the number of pairs, at least 2")
     return SyntheticPairs(name, int(number), size)

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from bench.data.arrays import Ints
 from bench.data.pairs import Pairs
+from bench.device import cores
 from bench.errors import UserError
 
 CHUNK = 32  #: rows that a process makes at a time
@@ -100,15 +101,18 @@ def processes(asked: int | None, ranks: int) -> int:
     """How many a rank gets: as asked, else its even share of the machine's cores but one, and 16 at most."""
     if asked is not None:
         return asked
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    return max(1, min(16, cores // int(os.environ.get("LOCAL_WORLD_SIZE", ranks)) - 1))
+    return max(1, min(16, cores() // _beside(ranks) - 1))
 
 
-def room(pixels: Pixels, rows: Ints, workers: int, ranks: int) -> tuple[int, int]:
-    """Rows in a chunk, and rows that may wait: at most all of `rows`, as far as shared memory reaches."""
-    first = pixels.of(Item(rows[:1], 0))
+def _beside(ranks: int) -> int:
+    """Processes that train on this machine, other runs' included where the launcher says so."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", ranks))
+
+
+def room(size: int, rows: int, workers: int, ranks: int) -> tuple[int, int]:
+    """Rows of `size` bytes in a chunk, and rows that may wait: `rows` at most, as far as shared memory reaches."""
     free = shutil.disk_usage(SHARED).free // 2 if SHARED.is_dir() else WAITING
-    waiting = min(len(rows), min(WAITING, free) // ranks // sum(view.nbytes for view in first))
+    waiting = min(rows, min(WAITING, free) // _beside(ranks) // size)
     return max(1, min(CHUNK, waiting // (2 * workers))), waiting
 
 

@@ -42,11 +42,12 @@ def evaluate(
         if done(task.key(at)):
             continue
         numbers, outcomes = MEASURES[task.family](task, bench)
-        publish(task.key(at), [_record(task, number, run, at, checkpoint) for number in numbers], outcomes)
+        content = plan.content(task)
+        publish(task.key(at), [_record(task, number, run, at, checkpoint, content) for number in numbers], outcomes)
     features.discard()
 
 
-def _record(task: Task, number: Number, run: str, at: float, checkpoint: str) -> Record:
+def _record(task: Task, number: Number, run: str, at: float, checkpoint: str, content: str) -> Record:
     low, high = number.interval
     return Record(
         run=run,
@@ -62,4 +63,5 @@ def _record(task: Task, number: Number, run: str, at: float, checkpoint: str) ->
         higher_is_better=True,
         protocol=task.protocol,
         checkpoint=checkpoint,
+        data=content,
     )

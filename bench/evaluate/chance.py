@@ -39,10 +39,12 @@ def chance(family: str, label: str, facts: Facts, *, main: bool = False) -> dict
 
     `main`: also of the data set's main metric, and under the name "main".
     """
+    if label and label not in facts.classes:
+        return {}  # of a data set of the user's own that is not there
     if family.endswith("probe"):
         return {"accuracy": 1 / facts.classes[label]}
     if family in ("retrieval", "validation"):
-        found = _retrieval(facts.images) if facts.metric in ("", "mean_r1") else {}
+        found = _retrieval(facts.images) if facts.images and facts.metric in ("", "mean_r1") else {}
     elif family in ("zero_shot", "shift"):
         found = {f"top{k}": k / facts.classes[label] for k in tops(facts.classes[label])}
         if main and facts.metric == "mean_per_class_recall":

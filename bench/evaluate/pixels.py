@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 
 from bench.data import MemoryPairs, Pairs
 from bench.data.arrays import Ints, Pixels
-from bench.data.workers import CHUNK, Ahead, processes
+from bench.data.workers import Ahead, processes, room
 from bench.errors import UserError
 
 AHEAD = 3  #: batches
@@ -39,10 +39,15 @@ def batches(pairs: Pairs, rows: Ints, size: int) -> Iterator[Pixels]:
     if isinstance(pairs, MemoryPairs) or not workers:
         yield from map(pairs.images, parts)
         return
-    pieces = [[part[start : start + CHUNK] for start in range(0, len(part), CHUNK)] for part in parts]
-    ahead = Ahead(_Images(pairs), (piece for of_part in pieces for piece in of_part), workers, CHUNK, AHEAD * size)
+    one = pairs.images(rows[:1])
+    chunk, waiting = room(one.nbytes, AHEAD * size, workers, 1)
+    pieces = (part[start : start + chunk] for part in parts for start in range(0, len(part), chunk))
+    ahead = Ahead(_Images(pairs), pieces, workers, chunk, waiting)
     try:
-        for of_part in pieces:
-            yield np.concatenate([next(ahead)[0].numpy() for _ in of_part])
+        for part in parts:
+            whole = np.empty((len(part), *one.shape[1:]), np.uint8)
+            for start in range(0, len(part), chunk):  # taken over at once: what is held here, shared memory holds
+                whole[start : start + chunk] = next(ahead)[0].numpy()
+            yield whole
     finally:
         ahead.close()

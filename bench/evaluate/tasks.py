@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -117,8 +118,8 @@ class EvaluationPlan:
 
     @property
     def training(self) -> str:
-        """The name of the training pairs."""
-        return f"{self.data.name}/train"
+        """The name of the training pairs. "drawings/train" would be the probe's part of an evaluation set."""
+        return f"{self.data.name}/train" if self.data.embedded else f"{self.data.name}/pairs"
 
     @property
     def held_out(self) -> str:
@@ -146,6 +147,15 @@ class EvaluationPlan:
         if dataset in data.names():
             return data.load(dataset, self.data.size)
         return evaluation.load(dataset, self.data.size, self._resize(dataset))
+
+    def content(self, task: Task) -> str:
+        """16 digits of the hash of what a task scores, joined with what its probe learns from.
+
+        "" for pairs of the package: the protocol's version fixes those.
+        """
+        named = [name for name in (task.dataset, task.train, task.validation) if name and name not in data.names()]
+        hashes = [self.load(name).content_hash for name in named]
+        return (sha256("".join(hashes).encode()).hexdigest() if len(hashes) > 1 else "".join(hashes))[:16]
 
     def channels(self, dataset: str) -> Channels | None:
         """Channel statistics that the pixels of a data set are normalised with; None = those of the towers."""
@@ -205,7 +215,7 @@ class EvaluationPlan:
         return Facts(entry.description, images, {evaluation.CLASS: classes} if classes else {}, entry.metric)
 
     def _training_facts(self) -> Facts:
-        if not self.data.embedded:
+        if not (self.data.embedded or self.data.synthetic):
             from bench.data import shards
 
             if shards.missing(self.data):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bench.errors import UserError
-from bench.located import nearest
+from bench.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from bench.launch.work import Summary

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from dataclasses import dataclass
@@ -63,6 +64,7 @@ def serve(connection: Connection, post: Post, root: Path, plugins: list[str], op
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+    os.environ["LOCAL_WORLD_SIZE"] = str(post.world * options.jobs)  # torchrun's name; the loader shares by it
     torch.set_num_threads(post.threads)
     if torch.cuda.is_available():
         torch.cuda.set_device(post.device % torch.cuda.device_count())

@@ -187,13 +187,17 @@ class _Job:
         if time_is_up and int(os.environ.get("SLURM_RESTART_COUNT", "0")) < RESTARTS:
             subprocess.run(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], check=True, timeout=60)
             return "queued again"
+        if summary.interrupted and not time_is_up:
+            time.sleep(NOTICE)  # preempted: SLURM queues a job again that it ends itself, not one that ends before
         raise RuntimeError(f"{self.one.id[:16]}: {'failed' if summary.failed else 'not finished'}; see above")
 
     def _made(self, options: Options, time_is_up: list[int]) -> Summary:
         """Try as long as a node that died may still seem to hold the run."""
         store, deadline = Store(self.root), time.monotonic() + STALE_AFTER + 6 * PAUSE
         while True:
+            if time_is_up:  # before there was anything to stop
+                return Summary(interrupted=[self.one.id])
             summary = run_all([self.one], store, Progress(sys.stdout), options)
-            if not summary.busy or time_is_up or time.monotonic() > deadline:
+            if not summary.busy or time.monotonic() > deadline:
                 return summary
             time.sleep(PAUSE)

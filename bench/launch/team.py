@@ -6,7 +6,6 @@ wait for it for ever; the run is then failed, and the next one gets new processe
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import tempfile
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import discovery
+from bench.device import cores
 from bench.launch.rank import STOPPING, Post, serve
 from bench.launch.work import Options, State, Summary
 from bench.progress import Progress
@@ -49,7 +49,7 @@ class Team:
     def _start(self) -> None:
         world = self.yard.options.ranks
         self._folder = Path(tempfile.mkdtemp(prefix="bench-ranks-"))
-        threads = max(1, (os.cpu_count() or 1) // (self.yard.options.jobs * world))
+        threads = max(1, cores() // (self.yard.options.jobs * world))
         # What asks to stop waits until the new process can hear it; by default it would end it.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         try:

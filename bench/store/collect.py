@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.errors import UserError
-from bench.located import nearest
+from bench.errors import UserError, nearest
 from bench.store import files
 from bench.store.claim import STALE_AFTER, Busy, holder
 from bench.store.run import TRIALS, RunStore, Store

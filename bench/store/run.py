@@ -39,6 +39,7 @@ class Record:
     higher_is_better: bool
     protocol: str  #: version of the evaluation code's conventions
     checkpoint: str  #: sha256 of the weights
+    data: str = ""  #: start of the hash of the pairs it was measured on; "" where the protocol's version fixes them
 
 
 class RunStore:
@@ -164,7 +165,7 @@ class RunStore:
         buffer = io.BytesIO()
         np.savez_compressed(buffer, **{name: outcomes[name] for name in sorted(outcomes)})  # type: ignore[arg-type]
         content = {
-            "records.json": files.dump([asdict(record) for record in records]),
+            "records.json": files.dump([_line(record) for record in records]),
             "outcomes.npz": buffer.getvalue(),
         }
         return files.publish_folder(self._evaluation(key), content)
@@ -194,10 +195,16 @@ class RunStore:
 
 
 _FIELDS = frozenset(field.name for field in fields(Record))
+_OLDER = _FIELDS - {"data"}
+
+
+def _line(record: Record) -> dict[str, Any]:
+    """Without empty `data`: what was measured before there was the field, and is measured again, has the same bytes."""
+    return {name: value for name, value in asdict(record).items() if name in _OLDER or value}
 
 
 def _record(line: dict[str, Any]) -> Record:
-    if line.keys() != _FIELDS:
+    if line.keys() != _FIELDS and line.keys() != _OLDER:
         raise UserError(f"a stored record has other fields than this version's: {sorted(line.keys() ^ _FIELDS)}")
     record = object.__new__(Record)
     record.__dict__.update(

@@ -96,6 +96,27 @@ def test_bad_input_is_named(arguments: list[str], said: str) -> None:
     assert said in str(result.exception)
 
 
+def test_every_verb_that_reads_data_takes_the_folder(data_folder: Path) -> None:
+    write_set(data_folder / "there" / "toy")
+    assert called("index", data_folder / "there" / "toy", "--workers", "1").exit_code == 0
+    suite = data_folder / "s.yaml"
+    suite.write_text(
+        "name: mine\ndata: {name: toy, size: 16}\nnoise: {kind: shuffled_captions, rates: [0.4]}\nbudget: {epochs: 1}\n"
+        "train: {batch: 10, augment: none}\nevaluate: {tasks: [noise_detection]}\nmethods: [clip]\n"
+    )
+    shown = CliRunner().invoke(app, ["noise", "show", str(suite), "--data", str(data_folder / "there")])
+    assert shown.exit_code == 0, shown.exception
+    assert "picture 0000" in shown.stdout
+    for arguments in (
+        ["report", "smoke"],
+        ["noise", "show", "smoke"],
+        ["eval", "x.pt", "--suite", "smoke"],
+        ["export", "abc", str(data_folder / "out")],
+    ):
+        result = CliRunner().invoke(app, [*arguments, "--data", str(suite)])
+        assert str(result.exception) == f"--data {suite}: is no folder"
+
+
 SUITE = """
 name: imported
 data: {{name: toy, size: 16}}

@@ -42,7 +42,7 @@ def toy(data_folder, tars) -> Path:
 def test_rows_captions_and_images_belong_together(toy, tars):
     pairs = indexed(toy)
     assert isinstance(pairs, Pairs)
-    assert (pairs.name, len(pairs), pairs.labels) == ("toy/train", 60, {})
+    assert (pairs.name, len(pairs), pairs.labels) == ("toy/pairs", 60, {})
     rows = np.array([59, 0, 13, 27, 13])
     assert [pairs.keys[row] for row in rows] == ["000050009", "000000000", "000010003", "000020007", "000010003"]
     assert [pairs.captions(int(row)) for row in rows] == [(f"caption of {pairs.keys[row]}",) for row in rows]
@@ -221,6 +221,27 @@ def test_what_is_missing_is_said(data_folder, tars):
     (folder / "index.parquet").write_text("nothing")
     with pytest.raises(UserError, match=r"index\.parquet: not an index of shards"):
         missing(DataSettings(name="mine"))
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_shards_that_came_after_the_index_are_not_passed_over(toy, tars, named):
+    shards = {"shards": str(toy)} if named else {}
+    indexed(toy, **shards)
+    settings = DataSettings(name="toy", size=16, **shards)
+    assert missing(settings) == []
+    for name in ("late", "later"):
+        tars.write(toy / f"{name}.tar", tars.sample(name, 70))
+    [gone] = missing(settings)
+    assert gone.what == "toy, index of 2 more shards than it has (late.tar, later.tar)"
+    assert gone.get.startswith(f"bench data index {toy} --out {toy / 'index.parquet'}; or name in data.shards")
+    some = str(toy / "{00000..00005}.tar")
+    assert len(training(DataSettings(name="toy", size=16, shards=some))) == 60
+    build(expand([str(toy)]), toy / "index.parquet", workers=1, each_caption=True)
+    assert len(training(settings)) == 62
+    tars.write(toy / "latest.tar", tars.sample("latest", 71))
+    other = settings.model_copy(update={"block": 3})  # as another process, which has not read the index before
+    with pytest.raises(UserError, match=r"1 more shards .*latest\.tar.*: bench data index .* --each-caption; or"):
+        training(other)
 
 
 def test_shards_may_move(toy, data_folder):

@@ -109,6 +109,7 @@ def faulty(tars) -> list[tuple[str, bytes]]:
         (f"{key}.{suffix}", data) for key, text in captions.items() for suffix, data in (("jpg", image), ("txt", text))
     ]
     found += [("silent.jpg", image), ("json.jpg", image), ("json.json", b'{"captions": "one"}')]
+    found += [("half.jpg", image), ("half.json", b'{"captions": ["whole", "half \\ud83d"]}')]
     found += [("../up.jpg", image), ("../up.txt", b"text"), ("/etc/root.jpg", image), ("/etc/root.txt", b"text")]
     return found
 
@@ -125,6 +126,7 @@ REASONS = {
     "latin": "caption is not UTF-8",
     "silent": "no caption",
     "json": "json cannot be read",
+    "half": "caption is not UTF-8",
     "../up": "unsafe name",
     "/etc/root": "unsafe name",
     "link": "not a file",
@@ -163,7 +165,7 @@ def test_every_fault_is_counted_with_its_reason_and_left_out(broken_set):
     index = Index.read(report.out)
     assert set(index.keys) == {f"{s:05d}{i:04d}" for s in range(2) for i in range(10)} | {"fine"}
     assert index.ints("shard")[list(index.keys).index("000000001")] == 0, "the first of equal keys stands"
-    assert any("17 samples" in line for line in report.lines())
+    assert any("18 samples" in line for line in report.lines())
 
 
 def test_headers_alone_find_less(broken_set):
@@ -172,12 +174,12 @@ def test_headers_alone_find_less(broken_set):
 
 
 def test_over_the_limit_there_is_no_index(broken_set):
-    with pytest.raises(UserError, match=r"17 of 38 samples are faulty, more than --limit 0\.4") as error:
+    with pytest.raises(UserError, match=r"18 of 39 samples are faulty, more than --limit 0\.4") as error:
         made(broken_set, limit=0.4)
     assert "00002.tar cut image: OSError: " in str(error.value)
     assert not (broken_set / "index.parquet").exists()
     assert (broken_set / "index.faults.csv").exists()
-    assert made(broken_set, limit=0.45).about.rows == 21, "what was scanned serves again"
+    assert made(broken_set, limit=0.47).about.rows == 21, "what was scanned serves again"
 
 
 def test_a_broken_tar_counts_for_what_it_lacks(tmp_path, tars):
@@ -224,6 +226,17 @@ def test_captions_of_json_and_rows_by_caption(tmp_path, tars):
     assert list(index.keys) == ["a#0", "b#0", "b#1", "b#2"]
     assert index.captions.to_pylist() == [["single"], ["one"], ["two"], ["three"]]
     assert len(set(index.ints("offset")[1:].tolist())) == 1
+
+
+def test_of_a_key_that_occurs_twice_the_first_stands(tmp_path, tars):
+    captions = [f'{{"captions": ["{word}"]}}'.encode() for word in ("first", "second")]
+    twice = [tars.sample("a", 0, "text")[::2], tars.sample("a", 1, "other")[::2]]
+    plain = [[("b.json", b'{"caption": "-"}'), *tars.sample("b", 2, "text")[::2]], [("b.json", captions[1])]]
+    whole = [[*one, ("a.json", json)] for one, json in zip(twice, captions, strict=True)]
+    tars.write(tmp_path / "0.tar", [member for sample in [*whole, *plain] for member in sample])
+    report = made(tmp_path)
+    assert Index.read(report.out).captions.to_pylist() == [["first"], ["text"]]
+    assert report.about.faults == {"duplicate key": 1}
 
 
 def test_several_processes_give_the_same_file(tmp_path, tars):

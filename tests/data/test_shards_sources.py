@@ -1,16 +1,20 @@
 """Where shards are looked for: patterns, folders, lists, URLs; the cache of remote ones; comparing indices."""
 
+import io
 import os
+import shlex
 import time
 from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from bench.data import place, training
-from bench.data.shards import cache
+from bench.data.shards import cache, index_path, missing
 from bench.data.shards.compare import compare
+from bench.data.shards.index import Index
 from bench.data.shards.indexing import build, default_out
 from bench.data.shards.sources import braces, expand, named
 from bench.errors import UserError
@@ -98,6 +102,63 @@ def test_remote_shards_are_fetched_once(tmp_path, tars, data_folder):
     assert plain.encoded(np.array([7])) == [tars.encoded(7)]
 
 
+def test_a_remote_shard_that_was_replaced_is_indexed_anew(tmp_path, tars, data_folder):
+    source, out = tars.write_set(tmp_path / "there", 1, 5), data_folder / "far" / "index.parquet"
+    settings = DataSettings(name="far", shards=url(source))
+    build(expand([url(source)]), out, workers=1)
+    tars.write(source / "00000.tar", [member for i in range(40) for member in tars.sample(f"new{i:02}", i)])
+    assert training(settings).encoded(np.array([3])) == [tars.encoded(3)], "the copy is still what was indexed"
+    assert build(expand([url(source)]), out, workers=1).about.rows == 40
+    pairs = training(settings)
+    assert (pairs.keys[39], pairs.encoded(np.array([39]))) == ("new39", [tars.encoded(39)])
+    [copy] = cache.folder().glob("*.tar")
+    copy.unlink()
+    tars.write_set(tmp_path / "there", 1, 5)
+    with pytest.raises(UserError, match=r"00000\.tar: has \d+ bytes, \d+ when it was indexed; it was replaced, run"):
+        unread(pairs).encoded(np.array([3]))
+
+
+def unread(pairs):
+    """The same pairs with no shard open."""
+    return type(pairs)(pairs.settings, Index.read(pairs.index_path), pairs._paths)
+
+
+class Interrupted(LocalFileSystem):
+    """A store whose connection ends half-way, without an error."""
+
+    protocol = "interrupted"
+
+    def open(self, path, mode="rb", **options):
+        data = Path(path).read_bytes()
+        return io.BytesIO(data[: len(data) // 2])
+
+
+def test_half_a_shard_is_never_kept(tmp_path, tars):
+    import fsspec
+
+    fsspec.register_implementation("interrupted", Interrupted, clobber=True)
+    path = tars.write_set(tmp_path / "there", 1, 5) / "00000.tar"
+    with pytest.raises(UserError, match=r"00000\.tar: \d+ of its \d+ bytes came; the same command fetches it again"):
+        cache.fetched(f"interrupted://{path}", path.stat().st_size)
+    assert [one.suffix for one in cache.folder().iterdir()] == [".lock"]
+
+
+def test_an_index_of_a_pattern_of_folders_is_found_where_it_was_written(tmp_path, tars):
+    for name in ("a", "b"):
+        tars.write(tmp_path / "my set" / name / "00.tar", tars.sample(name, 0))
+    pattern = str(tmp_path / "my set" / "{a,b}" / "{00..00}.tar")
+    settings = DataSettings(name="mine", shards=pattern)
+    [gone] = missing(settings)
+    told = shlex.split(gone.get)
+    assert told[:4] == ["bench", "data", "index", pattern]
+    assert told[5] == str(default_out(expand([pattern]))) == str(index_path(settings))
+    build(expand([pattern]), default_out(expand([pattern])), workers=1)
+    assert list(training(settings).keys) == ["0/a", "1/b"]
+    place.use(tmp_path / "my set")
+    [gone] = missing(DataSettings(name="other"))
+    assert gone.get.endswith(f"then: bench data index '{tmp_path / 'my set' / 'other'}'")
+
+
 def test_memory_stores_work_too(tars, tmp_path, data_folder):
     import fsspec
 
@@ -116,13 +177,13 @@ def test_the_least_recently_used_shard_is_given_up(tmp_path, tars, monkeypatch):
     size = (source / "00000.tar").stat().st_size
     monkeypatch.setenv(cache.VARIABLE, str(2.5 * size / 1e9))
     for name in ("00000", "00001", "00000", "00002", "00003"):
-        cache.fetched(f"{url(source)}/{name}.tar")
+        fetch(f"{url(source)}/{name}.tar")
         time.sleep(0.02)
     held = sorted(path.name.split("-")[1] for path in cache.folder().glob("*.tar"))
     assert held == ["00002.tar", "00003.tar"]
-    cache.fetched(f"{url(source)}/00002.tar")
+    fetch(f"{url(source)}/00002.tar")
     time.sleep(0.02)
-    cache.fetched(f"{url(source)}/00000.tar")
+    fetch(f"{url(source)}/00000.tar")
     held = sorted(path.name.split("-")[1] for path in cache.folder().glob("*.tar"))
     assert held == ["00000.tar", "00002.tar"]
     monkeypatch.setenv(cache.VARIABLE, "much")
@@ -140,7 +201,7 @@ def test_processes_fetch_a_shard_once(tmp_path, tars):
 
 def fetch(url: str) -> tuple[str, int]:
     """The path, and the file that it is: another download would be another."""
-    path = cache.fetched(url)
+    path = cache.fetched(url, cache.size(url))
     return str(path), os.stat(path).st_ino
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import weakref
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
+from bench.evaluate import probe
 from bench.evaluate.logistic import Problem
 from bench.evaluate.probe import STRENGTHS, Labelled, adamw_probe, sweep_probe
 
@@ -32,6 +36,40 @@ def test_the_optimum_is_scikit_learns(strength: float) -> None:
     np.testing.assert_allclose(bias, theirs.intercept_ - theirs.intercept_.mean(), atol=1e-4)
     predicted = theirs.predict(test.features)
     np.testing.assert_array_equal(ours.logits(test.features).argmax(1), predicted)
+
+
+def test_a_sweep_never_holds_two_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    alive: weakref.WeakSet[Problem] = weakref.WeakSet()
+    most = []
+
+    class Watched(Problem):
+        def __init__(self, *given: Any) -> None:
+            alive.add(self)
+            most.append(len(alive))
+            super().__init__(*given)
+
+    monkeypatch.setattr(probe, "Problem", Watched)
+    train, validation, _ = digits()
+    sweep_probe(train, validation, 10)
+    assert most == [1, 1]
+
+
+def test_imagenet_fits_a_large_gpu_alone() -> None:
+    imagenet = {"rows": 1_281_167, "width": 768, "classes": 1000}
+    assert probe.within(80 * 10**9, **imagenet)
+    assert not probe.within(40 * 10**9, **imagenet)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_sweep_that_a_gpu_has_no_room_for_works_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    train, validation, test = (part.to(torch.device("cuda")) for part in digits())
+    beside = sweep_probe(train, validation, 10)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (0, 0))
+    torch.cuda.empty_cache()
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: torch.cuda.memory_allocated())
+    apart = sweep_probe(train, validation, 10)
+    assert [one.solution.weight.device.type for one in (beside, apart)] == ["cuda", "cpu"]
+    assert (beside.correct(test) == apart.correct(test)).mean() > 0.99
 
 
 def test_a_start_changes_the_way_not_the_optimum() -> None:

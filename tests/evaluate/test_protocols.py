@@ -254,6 +254,32 @@ def test_a_plan_without_data_describes_what_is_published(evaluation_folder: Path
     assert len(plan.missing()) == 3
 
 
+def test_a_set_of_ones_own_may_lie_elsewhere(evaluation_folder: Path, webdataset_folder: Folder) -> None:
+    own = {"zero_shot": ("birds",), "linear_probe": ("birds",), "retrieval": ("postcards",)}
+    plan = plan_of("prolip", **own)
+    facts = plan.datasets()
+    assert facts["birds"] == {"description": "birds, not there yet", "n": 0, "chance": {}}
+    assert facts["postcards"]["chance"] == {}
+    gone = plan.missing()
+    assert [one.what for one in gone] == [
+        "birds (birds), zero_shot, linear_probe",
+        "birds (birds/train), linear_probe",
+        "postcards (postcards), retrieval",
+    ]
+    assert gone[2].looked == (str(evaluation_folder / "wds_postcards" / "test"),)
+    assert gone[2].get == "put webdataset tars there as clip_benchmark_export_wds writes them"
+    webdataset_folder(evaluation_folder / "wds_birds", classified(12), classes=CLASSES)
+    cards = [{"png": one["png"], "txt": "a card"} for one in classified(12)]
+    webdataset_folder(evaluation_folder / "wds_postcards", cards)
+    webdataset_folder(evaluation_folder / "wds_postcards", cards, split="val")
+    plan = plan_of("prolip", zero_shot=("birds",), retrieval=("postcards",), validation=("postcards",))
+    assert plan.missing() == []
+    facts = plan.datasets()
+    assert facts["birds"]["chance"]["zero_shot/class/main"] == pytest.approx(1 / 7)
+    assert facts["postcards"]["chance"]["retrieval/t2i_r1"] == pytest.approx(1 / 12)
+    assert facts["postcards"]["chance"]["retrieval/main"] > 0
+
+
 def test_defaults_cover_the_papers_tables() -> None:
     sets = PROTOCOLS["prolip"].datasets
     suite = [name for family in ("zero_shot", "shift", "retrieval") for name in sets[family]]
@@ -269,6 +295,9 @@ def test_defaults_cover_the_papers_tables() -> None:
     ("family", "name", "message"),
     [
         ("zero_shot", "imagenet_a", "'imagenet_a' is no evaluation data set; did you mean 'imagenet-a'"),
+        ("retrieval", "Flickr30", "'Flickr30' is no evaluation data set; did you mean 'flickr30k'"),
+        ("zero_shot", "birds/test", "'birds/test' is no evaluation data set; valid: "),
+        ("noise_detection", "birds", "'birds': noise is looked for among the training pairs alone"),
         ("zero_shot", "flickr30k", "'flickr30k' has no classes to be scored by"),
         ("retrieval", "cars", "'cars' has no captions to be scored by"),
         ("linear_probe", "imagenet-a", "'imagenet-a' has no training split for a probe to learn from"),

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 from methods.clip import Clip
 from methods.ncu import Ncu
+from methods.ncu_ablation import NcuAblation
 from methods.protocol import Batch
 from methods.sinkhorn import masked_sinkhorn
 
@@ -128,6 +129,16 @@ def test_the_report_sees_where_the_negatives_stand(lab, case):
     (shown,) = at_scale(lab, 1.0).diagnostics(z, {})
     lab.assert_close(shown.series["caption and hardest negative"], (z["text"] * z["negative"]).sum(1))
     assert len(shown.series) == 3
+
+
+def test_the_distance_variant_drives_captions_and_negatives_apart(lab):
+    unit = torch.eye(4, dtype=torch.float64)
+    z = {"image": unit, "text": unit, "negative": unit.clone()}
+    z["negative"][1] = -unit[1]  # at distance 2
+    z["negative"][2] = unit[3]  # at distance sqrt 2; the others at 0
+    method = lab.build(NcuAblation, batch=4, variant="distance", forget=0.0)
+    _, terms = step(method, lab, z, "learn")
+    lab.assert_close(terms["relation"], -10 * (2 + math.sqrt(2)) / 4)
 
 
 # --- on real towers -------------------------------------------------------------------------------------------------

@@ -174,6 +174,35 @@ def test_footnotes_name_manifests_budget_seeds_and_mixed_environments(troubled: 
     assert "Mixed environments" not in " ".join(by_name(three)["overview"].footnotes)
 
 
+def test_numbers_of_different_data_are_said_and_not_compared(three: Store) -> None:
+    results = load(SUITE, three)
+    column = ("emoji/iid", "linear_probe/subgroup")
+
+    def measured_on(data: dict[int, str]) -> dict[str, Table]:
+        """Every run's records of the column, measured on the data of its seed."""
+        runs = []
+        for run in results.runs:
+            of = data.get(run.seed, "")
+            found = {k: replace(r, data=of) if k[1:3] == column else r for k, r in run.records.items()}
+            runs.append(replace(run, records=found))
+        return {table.name: table for table in tables(Results(results.plan, tuple(runs)))}
+
+    def bold(found: dict[str, Table]) -> dict[str, bool]:
+        table = found["linear_probe"]
+        places = enumerate(one.name for one in table.columns)
+        return {name: any(row.cells[place].bold for row in table.rows) for place, name in places}
+
+    same, mixed = measured_on({0: "a" * 16, 1: "a" * 16}), measured_on({0: "a" * 16, 1: "b" * 16})
+    said = "emoji/iid linear_probe/subgroup: runs were measured on different data (aaaaaaaaaaaa in 14 runs, bbbb"
+    assert said in " ".join(mixed["linear_probe"].footnotes)
+    assert not any("different data" in note for table in same.values() for note in table.footnotes)
+    assert all(bold(same).values())
+    lost = {name for name, is_bold in bold(mixed).items() if not is_bold}
+    assert lost == {"emoji/iid linear_probe/subgroup accuracy", "average linear_probe"}
+    counts = [re.search(r": (\d+) data sets", table["wins"].footnotes[0]) for table in (same, mixed)]
+    assert [int(one[1]) for one in counts if one] == [14, 13]
+
+
 def test_over_budget_is_marked_wherever_the_run_counts(troubled: Store) -> None:
     for table in by_name(troubled).values():
         assert "†" in table.notes

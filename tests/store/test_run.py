@@ -103,6 +103,15 @@ def test_a_key_is_a_plain_name(tmp_path: Path, key: str) -> None:
         Store(tmp_path).run("a1").has_records(key)
 
 
+def test_records_older_than_their_datas_hash_are_read_and_written_as_they_were(tmp_path: Path) -> None:
+    run = Store(tmp_path).run("a1")
+    run.write_records("a", [RECORD], {})
+    run.write_records("b", [replace(RECORD, data="5eed")], {})
+    assert '"data"' not in run.path("evaluations/a/records.json").read_text()
+    assert run.records() == [RECORD, replace(RECORD, data="5eed")]
+    assert [record.data for record in run.records()] == ["", "5eed"]
+
+
 def test_a_record_of_another_version_is_named(tmp_path: Path) -> None:
     run = Store(tmp_path).run("a1")
     run.write_records("k", [RECORD], {})

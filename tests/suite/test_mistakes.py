@@ -47,6 +47,11 @@ CASES = [
     ("seeds:", "sedes:", "small.yaml:6: sedes: unknown key; did you mean 'seeds'?"),
     ("  batch:", "  btach:", "small.yaml:9: train.btach: unknown key; did you mean 'batch'?"),
     ("  lr: 1e-3", "  lr: fast", "small.yaml:10: train.lr: 'fast' should be a valid number"),
+    (
+        "  lr: 1e-3",
+        "  lr: 1e-3\n  final_lr: 2e-3",
+        "small.yaml:11: train.final_lr: 0.002 should be at most lr 0.001, from which the cosine falls",
+    ),
     ("batch: 64", "batch: 64.5", "small.yaml:9: train.batch: 64.5 should be a valid integer"),
     ("batch: 64", 'batch: "64"', "small.yaml:9: train.batch: '64' should be a valid integer"),
     ("seeds: [0, 1]", "seeds: [0, true]", "small.yaml:6: seeds.1: True should be a valid integer"),
@@ -68,6 +73,11 @@ CASES = [
     ("tasks: [zero_shot]", "curve: [0.5, 0.3]", "small.yaml:11: evaluate.curve.1: 0.3 should be 0.25, 0.5 or 0.75"),
     ("name: emoji", "name: emojis", "small.yaml:2: data.name: 'emojis' is too near to 'emoji', which comes with"),
     ("size: 32", "size: 48", "small.yaml:2: data.size: 48 should be 32 or 64"),
+    (
+        "  lr: 1e-3\nevaluate: {tasks: [zero_shot]}\nmethods:\n  - clip",
+        "  final_lr: 1e-4\nmethods:\n  - {method: clip, lr: 1e-5}",
+        "small.yaml:12: methods.0.lr: 1e-05 is below train.final_lr 0.0001",
+    ),
     ("- clip", "- clpi", "small.yaml:13: methods.0.method: 'clpi' is not a method; did you mean 'clip'?"),
     ("gamma: 0.2", "gama: 0.2", "small.yaml:15: methods.1.config.gama: unknown hyper-parameter of label_permutation; "),
     ("gamma: 0.2", "gamma: x", "small.yaml:15: methods.1.config.gamma: 'x' should be a valid number"),
@@ -115,6 +125,15 @@ def test_a_misspelt_choice_names_the_nearest(tmp_path: Path, field: str, nearest
     old = next(part for part in ("kind: shuffled_captions", "tasks: [zero_shot]") if part.startswith(key))
     (line,) = mistakes(tmp_path, GOOD.replace(old, field))
     assert line.endswith(f"; did you mean {nearest!r}?")
+
+
+def test_a_time_needs_no_quotes_and_a_number_alone_is_said(tmp_path: Path) -> None:
+    for time in ("24:00:00", "2-12:00:00", "90:00", "'90'"):
+        found = load_suite(write(tmp_path, f"{GOOD}slurm: {{time: {time}}}\n"))
+        assert found.slurm.time == time.strip("'")
+    assert load_suite(write(tmp_path, GOOD), ["slurm.time=1:30:00"]).slurm.time == "1:30:00"
+    (line,) = mistakes(tmp_path, GOOD + "slurm: {time: 90}\n")
+    assert line == "small.yaml:16: slurm.time: 90 should be a valid string"
 
 
 def test_towers_are_looked_up(tmp_path: Path) -> None:

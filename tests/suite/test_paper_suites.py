@@ -94,6 +94,23 @@ def test_grids_are_rows(suites: dict[str, Suite]) -> None:
     assert zetas == [[-0.05, 0.0], [0.0, -0.05]]  # the better one is the paper's Table 1
 
 
+@pytest.mark.parametrize("name", ["ncu_cc3m", "ncu_cc12m", "ncu_yfcc15m"])
+def test_ncu_trains_with_the_channels_it_is_evaluated_with(suites: dict[str, Suite], name: str) -> None:
+    assert {towers.channels for towers in suites[name].towers} == {"imagenet"}
+
+
+def test_an_ablated_row_differs_from_ncu_in_one_setting(suites: dict[str, Suite]) -> None:
+    configs = {run.label: run.config for run in suites["ncu_cc3m"].cells()}
+    whole = set(configs["ncu"].items())
+    differences = {label: dict(set(found.items()) - whole) for label, found in configs.items() if " v" in label}
+    assert differences == {
+        "ncu v1": {"variant": "prefixes"},
+        "ncu v2": {"variant": "distance"},
+        "ncu v3": {"forget": 0.0},
+        "ncu v4": {"gamma": 0.0},
+    }
+
+
 def test_starts_lie_in_the_data_folder_by_towers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("BENCH_DATA", str(tmp_path))
     suite = load_suite("ncu_cc3m")

@@ -19,6 +19,7 @@ from bench.budget import Resolved, count_step_flops
 from bench.data import place
 from bench.errors import UserError
 from bench.evaluate.features import extract_images, extract_texts
+from bench.evaluate.protocols import PROTOCOLS
 from bench.optimiser import make_optimiser, set_learning_rate
 from bench.run import build, make_job, prepare
 from bench.settings import TowerSettings, TrainSettings
@@ -167,13 +168,17 @@ def test_a_missing_vocabulary_says_how_to_get_it(tmp_path: Path, monkeypatch: py
     spec = TowerSettings(text="bert-base-uncased")
     (found,) = missing(spec)
     assert found.get == (
-        "hf download google-bert/bert-base-uncased tokenizer.json vocab.txt tokenizer_config.json "
+        "hf download google-bert/bert-base-uncased tokenizer.json vocab.txt tokenizer_config.json config.json "
         f"--local-dir {tmp_path}/tokenizers/bert-base-uncased"
     )
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(UserError, match=r"no vocabulary of bert-base-uncased in .*; get it with: hf download"):
         _tokenizer(spec)(["a cat"])
-    bert_folder(tmp_path / "tokenizers" / "bert-base-uncased")
+    folder = bert_folder(tmp_path / "tokenizers" / "bert-base-uncased")
+    for file in folder.iterdir():
+        if file.name not in found.get.split():
+            file.unlink()
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": true, "model_max_length": 512}')  # as on the hub
     assert list(missing(spec)) == []
     assert _tokenizer(spec)(["a cat"]).shape == (1, 77)
 
@@ -198,8 +203,15 @@ def test_clip_reads_captions_as_open_clip_does() -> None:
 
     texts = [*TEXTS, "ein Käse für 3 €, “quoted”", "word " * 100, ""]
     assert torch.equal(ClipTokenizer(77, {})(texts), get_tokenizer("ViT-B-32")(texts))
-    assert channels_of("ViT-B-16-SigLIP") == ((0.5,) * 3, (0.5,) * 3)
-    assert channels_of("tiny-resnet") == channels_of("ViT-B-32")
+
+
+def test_channel_statistics_are_those_of_the_towers_weights_unless_asked_for() -> None:
+    assert channels_of(TowerSettings(image="ViT-B-16-SigLIP")) == ((0.5,) * 3, (0.5,) * 3)
+    assert channels_of(TowerSettings(image="tiny-resnet")) == channels_of(TowerSettings(image="ViT-B-32"))
+    asked = run_on({"vocabulary": 300, "channels": "imagenet"})
+    assert build(asked)[0].channels == PROTOCOLS["ncu"].class_channels
+    assert asked.key != run_on({"vocabulary": 300}).key
+    assert "channels" not in run_on({}).content()["towers"]
 
 
 def test_all_batch_norms_of_rn50_are_grouped(towers: dict[str, dict[str, Any]]) -> None:
@@ -235,14 +247,14 @@ def test_pooled_features_come_before_the_projection(towers: dict[str, dict[str, 
         assert rows.std(0).min() >= 0
 
 
-@pytest.mark.parametrize("kind", ["rn50+bert", "vit+clip"])
+@pytest.mark.parametrize(("kind", "method"), [("rn50+bert", "clip"), ("vit+clip", "clip"), ("rn50+bert", "prolip")])
 def test_recomputed_activations_give_the_same_weights(
-    tmp_path: Path, towers: dict[str, dict[str, Any]], kind: str
+    tmp_path: Path, towers: dict[str, dict[str, Any]], kind: str, method: str
 ) -> None:
-    """Bit for bit, running statistics and dropout with them."""
+    """Bit for bit, running statistics and dropout with them. ProLIP's masked images use running statistics."""
     states = []
     for again in (False, True):
-        run = run_on(towers[kind], recompute=again)
+        run = run_on(towers[kind], method, recompute=again)
         job = make_job(run, Resolved((("train", 2),), {"train": 1}, 16, 9), Store(tmp_path).run(str(again)), None, CPU)
         train(job)
         states.append(job.towers.state_dict())

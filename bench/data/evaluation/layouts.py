@@ -9,10 +9,9 @@ from typing import Literal, TypeAlias
 
 from bench.data import place
 from bench.errors import UserError
-from bench.evaluation_sets import Entry, Split
+from bench.evaluation_sets import FOLDERS, Entry, Split, entries
 
 Layout: TypeAlias = Literal["webdataset", "builder", "hub"]
-_FOLDERS: dict[Split, tuple[str, ...]] = {"test": ("test",), "train": ("train",), "validation": ("validation", "val")}
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ def folder() -> Path:
 
 def find(entry: Entry, split: Split) -> Found | None:
     """The first layout that has the split: webdataset, clip-benchmark's builder, hub cache; None where none has it."""
-    for path in _webdatasets(entry, split):
+    for path in webdatasets(entry, split):
         if path.is_dir() and not _lacking(path) and any(path.glob("*.tar")):
             return Found(entry, split, "webdataset", path)
     if _builder_has(entry, split):
@@ -55,12 +54,12 @@ def require(entry: Entry, split: Split) -> Found:
 def missing(entry: Entry, split: Split, purpose: str = "") -> place.Missing:
     """What to say of a split that is not there; `purpose` is what it is wanted for."""
     said = f"{entry.title} ({entry.written(split)})" + (f", {purpose}" if purpose else "")
-    for path in _webdatasets(entry, split):
+    for path in webdatasets(entry, split):
         lacking = _lacking(path)
         if lacking:
             said += f": incomplete, {path} lacks {', '.join(lacking[:3])}{' ...' if len(lacking) > 3 else ''}"
             break
-    looked = [*_webdatasets(entry, split)]
+    looked = [*webdatasets(entry, split)]
     if _built(entry, split):
         looked += [folder() / entry.name / need for need in _needs(entry, split)] or [folder() / entry.name]
     if entry.hub and split == "test":
@@ -76,11 +75,11 @@ def shards(path: Path) -> list[Path]:
     return sorted(path.glob("*.tar"), key=lambda tar: (len(tar.stem), tar.stem))
 
 
-def _webdatasets(entry: Entry, split: Split) -> list[Path]:
+def webdatasets(entry: Entry, split: Split) -> list[Path]:
+    """Folders of tars that a split may lie in, most likely first."""
     stems = dict.fromkeys((entry.webdataset or entry.name, entry.name))
-    return [
-        folder() / f"wds_{stem}{tail}" / name for stem in stems for tail in ("", "_test") for name in _FOLDERS[split]
-    ]
+    tails = ("", "_test") if entry.name in entries() else ("",)
+    return [folder() / f"wds_{stem}{tail}" / name for stem in stems for tail in tails for name in FOLDERS[split]]
 
 
 def _counted(path: Path) -> int | None:
@@ -138,4 +137,6 @@ def _command(entry: Entry, split: Split) -> str:
     if entry.hub and split == "test":
         script = "download_evalsets.py of github.com/mlfoundations/datacomp"
         ways.append(f"python download_evalsets.py {folder()} ({script})")
+    if entry.name not in entries():
+        ways.append("put webdataset tars there as clip_benchmark_export_wds writes them")
     return "; or ".join(ways)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import lru_cache
 from pathlib import Path
 
@@ -10,11 +11,12 @@ from bench.data.place import Missing
 from bench.data.shards import catalogue
 from bench.data.shards.index import NAME, About, Index, read_about
 from bench.data.shards.pairs import ShardPairs
-from bench.data.shards.sources import expand, remote
+from bench.data.shards.sources import braces, expand, remote
 from bench.errors import UserError
 from bench.settings import DataSettings
 
 __all__ = ["ShardPairs", "index_path", "load", "missing", "named_index"]
+EXAMPLES = 3  #: of shards in messages
 
 
 def load(settings: DataSettings) -> ShardPairs:
@@ -29,11 +31,14 @@ def _load(settings: DataSettings, path: Path, _changed: int) -> ShardPairs:
         looked = ", ".join(gone.looked)
         raise UserError(f"{gone.what}: not there; looked for {looked}. To get it: {gone.get}")
     index = Index.read(path)
-    return ShardPairs(settings, index, _paths(settings, path, index.about))
+    return ShardPairs(settings, index, _paths(settings, path, index.about, _there(settings)))
 
 
 def missing(settings: DataSettings) -> list[Missing]:
-    """What of the training data is not there: nothing, the index, or shards. UserError for what is no index."""
+    """What of the training data is not there: nothing, the index or a part of it, or shards.
+
+    UserError for what is no index, and for a wrong pattern.
+    """
     if settings.embedded:
         return []
     path = index_path(settings)
@@ -42,9 +47,12 @@ def missing(settings: DataSettings) -> list[Missing]:
     about = read_about(path)
     get = "put them back, or say in data.shards where they are"
     try:
-        paths = _paths(settings, path, about)
+        there = _there(settings)
+        paths = _paths(settings, path, about, there)
     except UserError as error:
         return [Missing(f"{settings.name}, training pairs ({error})", _sources(settings), get, None)]
+    if further := _further(settings, about, there):
+        return [_stale(settings, path, about, further)]
     gone = [one for one in paths if not remote(one) and not Path(one).is_file()]
     if not gone:
         return []
@@ -57,7 +65,7 @@ def index_path(settings: DataSettings) -> Path:
     """Where the index is looked for."""
     if settings.index is not None:
         return Path(settings.index)
-    first = _sources(settings)[0].removeprefix("file://")
+    first = next(braces(_sources(settings)[0].removeprefix("file://")))  # as `bench data index` writes it
     if remote(first):
         return place.root() / settings.name / NAME
     return (Path(first).parent if first.endswith(".tar") else Path(first)) / NAME
@@ -77,19 +85,46 @@ def _sources(settings: DataSettings) -> tuple[str, ...]:
     return (settings.shards,) if isinstance(settings.shards, str) else settings.shards
 
 
-def _paths(settings: DataSettings, path: Path, about: About) -> list[str]:
+def _there(settings: DataSettings) -> dict[str, str]:
+    """Name -> path of the shards that the suite names; where it names none, of those in its data folder's folder.
+
+    A suite that names an index alone means what that holds.
+    """
+    if settings.shards is not None:
+        return {shard.name: shard.path for shard in expand(_sources(settings))}
+    if settings.index is not None:
+        return {}
+    return {path.name: str(path) for path in sorted((place.root() / settings.name).glob("*.tar"))}
+
+
+def _further(settings: DataSettings, about: About, there: dict[str, str]) -> list[str]:
+    """Names of shards that are there and not in the index, and so would not be trained on."""
+    indexed = {entry.name for entry in about.shards}
+    if settings.shards is None:
+        indexed = {name.rpartition("/")[2] for name in indexed}  # of several folders, each with its place before it
+    return [name for name in there if name not in indexed]
+
+
+def _paths(settings: DataSettings, path: Path, about: About, there: dict[str, str]) -> list[str]:
     """Of the shards of the index at `path`: by name among those of the suite, if it names any; else as the index says.
 
     UserError where the suite names others.
     """
     if settings.shards is None:
         return [entry.path if remote(entry.path) else str(path.parent / entry.path) for entry in about.shards]
-    found = {shard.name: shard.path for shard in expand(_sources(settings))}
-    gone = [entry.name for entry in about.shards if entry.name not in found]
+    gone = [entry.name for entry in about.shards if entry.name not in there]
     if gone:
         said = f"{len(gone)} of {len(about.shards)} shards of {path} are not among them, the first is {gone[0]}"
         raise UserError(f"data.shards: {said}; name all that were indexed")
-    return [found[entry.name] for entry in about.shards]
+    return [there[entry.name] for entry in about.shards]
+
+
+def _stale(settings: DataSettings, path: Path, about: About, further: list[str]) -> Missing:
+    some = f"{', '.join(further[:EXAMPLES])}{', ...' if len(further) > EXAMPLES else ''}"
+    what = f"{settings.name}, index of {len(further)} more shards than it has ({some})"
+    form = " --each-caption" if about.each_caption else ""
+    get = f"{_command(settings, path)}{form}; or name in data.shards those that are indexed, to train on them alone"
+    return Missing(what, (str(path),), get, None)
 
 
 def _no_index(settings: DataSettings, path: Path) -> Missing:
@@ -102,6 +137,8 @@ def _no_index(settings: DataSettings, path: Path) -> Missing:
         size = entry.gigabytes * 10**9 if entry and entry.gigabytes else None
         get = catalogue.how_to_get(settings.name, folder)
         return Missing(f"{settings.name}, training pairs", (*sources, str(path)), get, size)
-    quoted = " ".join(f"'{source}'" if "{" in source else source for source in sources)
-    command = f"bench data index {quoted} --out {path}"
-    return Missing(f"{settings.name}, index of its shards", (str(path),), command, None)
+    return Missing(f"{settings.name}, index of its shards", (str(path),), _command(settings, path), None)
+
+
+def _command(settings: DataSettings, path: Path) -> str:
+    return shlex.join(["bench", "data", "index", *_sources(settings), "--out", str(path)])

@@ -37,27 +37,30 @@ def capacity() -> int:
     return int(value * 1e9)
 
 
-def fetched(url: str) -> Path:
-    """The local copy of a remote shard, fetched now if it is not there. Processes that want the same wait for one."""
+def fetched(url: str, bytes: int) -> Path:
+    """The local copy of a remote shard of so many bytes, fetched now if it is not there or of another size.
+
+    Processes that want the same wait for one. UserError where it cannot be fetched whole, or has another size.
+    """
     name = f"{hashlib.sha256(url.encode()).hexdigest()[:16]}-{url.rpartition('/')[2]}"
     path = folder() / name
-    if not path.exists():
+    if not _holds(path, bytes):
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(folder() / f"{name}.lock"):
-            if not path.exists():
-                _fetch(url, path)
+            if not _holds(path, bytes):
+                _fetch(url, path, bytes)
     with contextlib.suppress(FileNotFoundError):  # another process may give it up this moment; the caller tries again
         os.utime(path)
     return path
 
 
-def opened(path: str) -> BinaryIO:
-    """A shard open for reading: a local file, or the local copy of a URL. OSError where it cannot be."""
+def opened(path: str, bytes: int) -> BinaryIO:
+    """A shard of so many bytes open for reading: a local file, or the local copy of a URL. OSError where that fails."""
     if not remote(path):
         return open(path, "rb", buffering=BUFFER)
     while True:
         with contextlib.suppress(FileNotFoundError):  # another process gave it up for room since it was fetched
-            return open(fetched(path), "rb", buffering=BUFFER)
+            return open(fetched(path, bytes), "rb", buffering=BUFFER)
 
 
 def size(url: str) -> int:
@@ -69,16 +72,30 @@ def size(url: str) -> int:
         raise UserError(f"shards: {url}: cannot be reached ({type(error).__name__}: {error})") from error
 
 
-def _fetch(url: str, path: Path) -> None:
+def _holds(path: Path, bytes: int) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return path.stat().st_size == bytes
+    return False
+
+
+def _fetch(url: str, path: Path, bytes: int) -> None:
     fs, source = filesystem(url)
-    _make_room(size(url))
+    there = size(url)
+    if there != bytes:
+        said = f"has {there} bytes, {bytes} when it was indexed"
+        raise UserError(f"shards: {url}: {said}; it was replaced, run `bench data index` again")
+    _make_room(bytes)
     part = path.with_name(path.name + ".part")  # one process at a time holds the lock, a dead one's part is overwritten
     try:
-        with fs.open(source, "rb") as there, open(part, "wb") as here:
-            shutil.copyfileobj(there, here, 1 << 22)
+        with fs.open(source, "rb") as remote_file, open(part, "wb") as local_file:
+            shutil.copyfileobj(remote_file, local_file, 1 << 22)
     except Exception as error:  # whatever the store's package raises
         part.unlink(missing_ok=True)
         raise UserError(f"shards: {url}: cannot be fetched ({type(error).__name__}: {error})") from error
+    came = part.stat().st_size
+    if came != bytes:
+        part.unlink()
+        raise UserError(f"shards: {url}: {came} of its {bytes} bytes came; the same command fetches it again")
     part.rename(path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,7 +74,7 @@ def known(name: str) -> Known | None:
 
 def how_to_get(name: str, folder: Path) -> str:
     """Commands that download a data set and index it; words where it is not in the catalogue."""
-    entry = known(name)
+    entry, there = known(name), shlex.quote(str(folder))
     if entry is None:
-        return f"put webdataset shards (key.jpg, key.txt in .tar files) in {folder}, then: bench data index {folder}"
-    return f"list from {entry.page}; {entry.how.format(folder=folder)}; then: bench data index {folder}"
+        return f"put webdataset shards (key.jpg, key.txt in .tar files) in {there}, then: bench data index {there}"
+    return f"list from {entry.page}; {entry.how.format(folder=there)}; then: bench data index {there}"

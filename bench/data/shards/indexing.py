@@ -20,6 +20,7 @@ from bench.data.shards.assemble import Report
 from bench.data.shards.index import NAME
 from bench.data.shards.part import Job, job_of, make_part
 from bench.data.shards.sources import Shard, remote
+from bench.device import cores
 from bench.errors import UserError
 from bench.progress import PATIENCE, duration
 
@@ -57,7 +58,7 @@ def build(
     with _alone(work):
         jobs = [job_of(i, shard, work, decode, each_caption) for i, shard in enumerate(shards)]
         todo = [job for job in jobs if not job.part.exists()]
-        _scan(todo, len(jobs), workers or len(os.sched_getaffinity(0)), _Lines(progress))
+        _scan(todo, len(jobs), workers or cores(), _Lines(progress))
         report = assemble.write(jobs, out, limit, decode, each_caption)
     shutil.rmtree(work)
     return report.timed(time.monotonic() - began)

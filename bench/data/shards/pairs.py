@@ -61,8 +61,8 @@ class ShardPairs:
 
     @property
     def name(self) -> str:
-        """ "cc3m/train"."""
-        return f"{self.settings.name}/train"
+        """ "cc3m/pairs"; "cc3m/train" would be a part of an evaluation set of that name."""
+        return f"{self.settings.name}/pairs"
 
     @property
     def description(self) -> str:
@@ -150,7 +150,7 @@ class _Open:
 
     def __init__(self, path: str, entry: Entry) -> None:
         try:
-            with cache.opened(path) as file:
+            with cache.opened(path, entry.bytes) as file:
                 self.descriptor = os.dup(file.fileno())
         except OSError as error:
             raise UserError(f"shards: {path}: cannot be read: {error.strerror}") from error

@@ -49,7 +49,7 @@ def job_of(place: int, shard: Shard, work: Path, decode: str, each_caption: bool
 def make_part(job: Job) -> int:
     """Scan the shard and write its part, complete or not at all. Returns its rows; UserError where it is unreadable."""
     try:
-        with cache.opened(job.shard.path) as file:
+        with cache.opened(job.shard.path, job.bytes) as file:
             rows, faults = scan(file, job.shard.name, job.shard.prefix, job.full)
     except OSError as error:
         raise UserError(f"shards: {job.shard.path}: cannot be read: {error.strerror}") from error

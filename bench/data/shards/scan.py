@@ -52,6 +52,7 @@ class _Sample:
     image: tuple[str, int, int, bytes] | None = None  #: suffix, offset, size, digest
     text: str | None = None
     captions: tuple[str, ...] | None = None
+    json: bool = False  #: a .json was seen, with captions or without
     others: list[str] = field(default_factory=list)
     fault: tuple[str, str] | None = None
 
@@ -128,7 +129,7 @@ def _add(
         sample.fault = sample.fault or _undecodable(data, full)
     elif suffix == "txt" and sample.text is None:
         _take_text(sample, _read(file, member))
-    elif suffix == "json":
+    elif suffix == "json" and not sample.json:
         _take_json(sample, _read(file, member))
     else:
         sample.others.append(suffix)
@@ -148,6 +149,7 @@ def _take_text(sample: _Sample, data: bytes) -> None:
 
 
 def _take_json(sample: _Sample, data: bytes) -> None:
+    sample.json = True
     if b'"captions"' not in data:
         return
     try:
@@ -157,6 +159,11 @@ def _take_json(sample: _Sample, data: bytes) -> None:
         return
     if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
         sample.fault = sample.fault or ("json cannot be read", '"captions" should be a list of texts')
+        return
+    try:
+        "".join(found).encode()
+    except UnicodeEncodeError as error:  # JSON can name half of a pair of surrogates, which is no text
+        sample.fault = sample.fault or ("caption is not UTF-8", str(error))
         return
     sample.captions = tuple(text for text in (one.strip() for one in found) if text)
 

@@ -1,0 +1,103 @@
+"""What towers need that does not come with the package: it enters identities by its content, and is asked for."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers import BertTokenizerFast
+
+from bench.data import place
+from bench.errors import UserError
+from bench.run import build, prepare
+
+_SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("towers.py"))))
+NAME = "bert-base-uncased"
+SUITE = """\
+name: lacking
+budget: {samples: 64}
+towers: {dim: 8, image_start: %s, text: %s}
+train: {batch: 16, threads: 1}
+evaluate: {tasks: [zero_shot]}
+methods: [clip]
+"""
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty data folder, beside an empty cache of the hub and in an empty working folder."""
+    monkeypatch.setenv(place.VARIABLE, str(tmp_path / "data"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "data"
+
+
+def named_id() -> str:
+    run_id: str = _SMALL.run_on({"text": NAME}).id("d", None)
+    return run_id
+
+
+def cache(hub: Path, vocabulary: Path, revision: str) -> None:
+    """Leave a tokenizer.json of this vocabulary in the hub's cache."""
+    home = hub / f"models--google-bert--{NAME}"
+    (home / "refs").mkdir(parents=True, exist_ok=True)
+    (home / "refs" / "main").write_text(revision)
+    BertTokenizerFast.from_pretrained(vocabulary).save_pretrained(home / "snapshots" / revision)
+    (home / "snapshots" / revision / "vocab.txt").unlink(missing_ok=True)
+
+
+def test_a_vocabulary_counts_by_what_it_holds_not_by_where_it_lies(tmp_path: Path, data: Path) -> None:
+    with pytest.raises(UserError, match=rf"towers\.tokenizer: no vocabulary of {NAME}; `bench run --dry-run` says"):
+        named_id()
+    vocabulary, other = _SMALL.bert_folder(data / "tokenizers" / NAME), _SMALL.bert_folder(tmp_path / "other")
+    (other / "vocab.txt").write_text((other / "vocab.txt").read_text().replace("apple", "pear"))
+    here = named_id()
+    shutil.copytree(other, NAME)  # in the working folder, where a name is not looked for
+    assert named_id() == here
+    shutil.move(vocabulary, tmp_path / "moved")
+    cache(tmp_path / "hub", tmp_path / "moved", "first")
+    assert named_id() == here
+    cache(tmp_path / "hub", other, "second")
+    assert named_id() != here
+
+
+def test_a_file_that_is_no_vocabulary_is_named(data: Path) -> None:
+    (data / "tokenizers" / NAME).mkdir(parents=True)
+    (data / "tokenizers" / NAME / "tokenizer.json").write_text("{}")
+    with pytest.raises(UserError, match=r"bert-base-uncased/tokenizer.json: cannot be read as a vocabulary"):
+        named_id()
+
+
+def test_weights_that_are_not_there_give_settings_but_no_id(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    folder = _SMALL.bert_folder(tmp_path / "bert")
+    run = _SMALL.run_on({"image_start": str(tmp_path / "gone.pt"), "text": str(folder), "text_start": str(folder)})
+    towers, method = build(run)
+    prepare(method, towers, run, torch.device("cpu"), None, starts="files")
+    with pytest.raises(UserError, match=r"^towers\.image_start: .*/gone\.pt: cannot be read: "):
+        run.id("d", None)
+    empty = _SMALL.run_on({"text": str(folder), "text_start": str(tmp_path / "empty")})
+    with pytest.raises(UserError, match=r"^towers\.text_start: .*empty: holds none of model\.safetensors"):
+        empty.id("d", None)
+
+
+def test_a_dry_run_lists_what_towers_lack(tmp_path: Path) -> None:
+    folder = _SMALL.bert_folder(tmp_path / "bert")
+    (folder / "vocab.txt").unlink()
+    (tmp_path / "lacking.yaml").write_text(SUITE % (tmp_path / "gone.pt", folder))
+    command = [sys.executable, "-m", "bench", "run", "lacking.yaml", "--results", "out", "--dry-run"]
+    found = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "HF_HUB_OFFLINE": "1"}, capture_output=True, text=True, timeout=300
+    )
+    assert found.returncode == 0, found.stderr
+    assert "unknown-" in found.stdout
+    assert f"missing: vocabulary of {folder}" in found.stdout
+    assert f"looked for {tmp_path / 'gone.pt'}" in found.stdout
