@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,7 +88,11 @@ class Ahead:
 
     def __next__(self) -> list[Tensor]:
         """The next item's pixels. Raises the UserError that making them did, RuntimeError where a process died."""
-        made: list[Tensor] | UserError = next(self._made)
+        try:
+            made: list[Tensor] | UserError = next(self._made)
+        except (ConnectionError, EOFError) as error:  # it died while it handed something over
+            time.sleep(1.0)  # torch's own error, which says how it died, comes with a signal
+            raise RuntimeError("a process that decodes images died") from error
         if isinstance(made, UserError):
             raise made
         return made
