@@ -80,6 +80,8 @@ def submitted(folder: Path) -> tuple[Path, RunStore, str]:
 def test_a_suite_is_handed_over_once_and_comes_back_done(tmp_path: Path) -> None:
     results = tmp_path / "out"
     command = ("run", "smoke", "--results", str(results), *FEWER)
+    node = slurm("sinfo", "--noheader", "--format=%n").strip()
+    slurm("scontrol", "update", f"nodename={node}", "state=drain", "reason=jobs wait until they were looked at")
     said = bench(*command, *ON_CPUS)
     assert "3 in SLURM's queue" in said
     jobs = re.findall(r": job (\d+(?:_\d)?)(?:: after job (\S+))?$", said, re.MULTILINE)
@@ -90,6 +92,7 @@ def test_a_suite_is_handed_over_once_and_comes_back_done(tmp_path: Path) -> None
     assert "in SLURM's queue" in again
     assert not re.search(r": job \d+", again), "a run was handed over twice"
     assert re.search(rf"job {waits[0]} pending \(Dependency\)", bench("status", "smoke", "--results", str(results)))
+    slurm("scontrol", "update", f"nodename={node}", "state=resume")
     wait_for(lambda: states(results) == ["done"] * 3, results)
     assert "nothing to do: all 3 runs are done" in bench(*command, *ON_CPUS)
     assert "job" not in bench("status", "smoke", "--results", str(results))
