@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from bench.batchnorm import GroupedBatchNorm2d, grouped_norms
-from bench.errors import UserError
+from bench.errors import UserError, one_line
 
 if TYPE_CHECKING:
     from bench.towers import OpenClipTowers
@@ -75,7 +75,7 @@ def compile_blocks(towers: OpenClipTowers, device: torch.device) -> None:
     try:
         torch.compile(torch.sin)(torch.zeros(8, device=device))
     except Exception as error:  # of the compiler, its cache or triton, whichever is not there
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error, 200)
         raise UserError(
             f"train.compile: this machine cannot compile ({reason}); it needs a C++ compiler on the CPU, triton on a "
             "GPU; or leave it out"

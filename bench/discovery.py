@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from bench.errors import UserError, nearest
+from bench.errors import UserError, nearest, one_line
 from bench.located import Fault, shown
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def _import(place: Source) -> ModuleType:
     except Exception as error:  # whatever a user's file raises is a mistake in that file
         frames = traceback.extract_tb(error.__traceback__)
         line = next((frame.lineno for frame in reversed(frames) if frame.filename == str(place.path)), 1)
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         raise UserError(f"{place.path}:{line}: cannot be imported: {type(error).__name__}: {reason}") from error
     return module
 
@@ -231,7 +231,7 @@ def faults(name: str, preset: str | None, config: Mapping[str, Any]) -> list[Fau
         try:
             _config(method, preset, config)
         except (TypeError, ValueError) as error:
-            message = " ".join(str(error).split())
+            message = one_line(error)
             said = next((key for key in config if re.search(rf"\.{key} = ", message)), None)
             if said:  # as methods.base.check words it: "ClipConfig.temperature = -1.0, but it must be ..."
                 message = message.partition(" = ")[2]

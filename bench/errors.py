@@ -20,3 +20,8 @@ def nearest(word: object, words: Iterable[str]) -> str:
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; valid: {', '.join(valid)}" if valid else ""
+
+
+def one_line(error: BaseException, limit: int | None = None) -> str:
+    """What an error of somebody else's says, as one line of at most `limit` letters."""
+    return " ".join(str(error).split())[:limit]

@@ -13,7 +13,7 @@ from bench.gpus import UTILISATION, Gpu, gpu_hours
 from bench.launch.work import is_complete
 from bench.run import Planned, build
 from bench.settings import SNAPSHOTS
-from bench.steps import CALIBRATION_STEPS, synthetic_of, time_steps
+from bench.steps import CALIBRATION_STEPS, costed, time_steps
 from bench.store import Store
 
 TIMED_STEPS = 8
@@ -57,7 +57,7 @@ def calibrated(planned: Sequence[Planned], steps: int = CALIBRATION_STEPS) -> Tr
     with device(alone=False):
         for group in _by_towers(planned):
             first = group[0]
-            seconds = time_steps(synthetic_of(first.run) if first.expected else first.run, steps)
+            seconds = time_steps(costed(first), steps)
             rate = statistics.mean(first.resolved.step_flops[name] / spent for name, spent in seconds.items())
             hours += sum(one.resolved.flops for one in group) / rate / 3600
             firsts.append(first.run.title)
@@ -128,7 +128,7 @@ def _disk(planned: Sequence[Planned]) -> int:
     """
     total = 0
     for group in _by_towers(planned):
-        run = synthetic_of(group[0].run) if group[0].expected else group[0].run
+        run = costed(group[0])
         with torch.device("meta"):
             towers, _ = build(run)
         weights: int = sum(x.numel() * x.element_size() for x in towers.state_dict().values())

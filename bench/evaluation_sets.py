@@ -86,7 +86,7 @@ def known(name: str) -> Entry | None:
     """A data set of the catalogue, or one of the user's own: a folder wds_NAME with classnames.txt or captions."""
     from bench.data import place  # here, because `bench.data` reads the catalogue itself
 
-    folder = place.root() / "evaluation" / f"wds_{name}"
+    folder = place.evaluation() / f"wds_{name}"
     return entries().get(name) or (_own(name, folder) if OWN.fullmatch(name) and folder.is_dir() else None)
 
 

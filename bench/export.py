@@ -15,11 +15,12 @@ from torch import Tensor, nn
 
 from bench import export_card, tower_configs
 from bench.bert import BertText, bert_config, hf_name
-from bench.checkpoint import load_weights, weights_name
-from bench.errors import UserError
+from bench.checkpoint import weights_name
+from bench.errors import UserError, one_line
 from bench.evaluate.features import evaluation_mode
 from bench.external import run_of_settings
-from bench.run import build, prepare
+from bench.foreign import CONFIG
+from bench.run import rebuilt
 from bench.tokenizers import ClipTokenizer, HubTokenizer, SmallVocabulary
 from bench.towers import OpenClipTowers
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from bench.suite import Run
     from methods.protocol import Method
 
-WEIGHTS, CONFIG = "open_clip_model.safetensors", "open_clip_config.json"
+WEIGHTS = "open_clip_model.safetensors"
 TOLERANCE = 1e-4  #: of unit embeddings, between ours and open_clip's
 _PROBES = ("a photo of a cat", "red apple , side view", "two dogs")
 
@@ -45,9 +46,7 @@ def export(out: RunStore, folder: Path) -> None:
     if not path.exists():
         raise UserError(f"run {out.id[:16]} has no final weights ({out.status()['state']})")
     run = run_of_settings(out.settings(), out.path("settings.json"))
-    towers, method = build(run)
-    prepare(method, towers, run, torch.device("cpu"), None, starts="none")
-    load_weights(path, method, towers)
+    towers, method = rebuilt(run, path, torch.device("cpu"))
     _same_as_the_towers(method, towers, run)
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -88,7 +87,7 @@ def _same_as_open_clip(folder: Path, towers: OpenClipTowers, run: Run) -> None:
     try:
         model = open_clip.create_model(f"local-dir:{folder}")
     except Exception as error:  # whatever open_clip meets in what was written
-        reason = " ".join(str(error).split())[:300]
+        reason = one_line(error, 300)
         raise UserError(
             f"{run.towers.image} at {run.data.size} px: open_clip cannot load it again: {reason}"
         ) from error

@@ -17,16 +17,16 @@ from bench.checkpoint import CHECKPOINT, file_hash
 from bench.data.noise import NoiseManifest
 from bench.device import device
 from bench.environment import environment
-from bench.errors import UserError, nearest
+from bench.errors import UserError, nearest, one_line
 from bench.evaluate import EvaluationPlan, evaluate
 from bench.foreign import Foreign
 from bench.identity import adapter_source_hash, digest
-from bench.run import available_device, build, noise_of, prepare
+from bench.run import available_device, noise_of, rebuilt
 from bench.settings import Budget, DataSettings, EvaluateSettings, MethodEntry, TowerSettings, TrainSettings
 from bench.store import Record, RunStore, Store
 from bench.suite import Run, Suite
 from bench.towers import OpenClipTowers
-from bench.weights import fit, read
+from bench.weights import read
 from methods.protocol import Facts, Method
 
 
@@ -127,16 +127,13 @@ def _measure(
 
 def _load(checkpoint: Checkpoint) -> tuple[OpenClipTowers, Method]:
     run = checkpoint.run
-    if run.train.threads:
-        torch.set_num_threads(run.train.threads)
     if checkpoint.foreign is not None:
+        if run.train.threads:
+            torch.set_num_threads(run.train.threads)
         facts = Facts(2, run.train.batch, run.towers.dim, run.seed)  # of the training pairs it takes nothing
         method = discovery.make(run.method, None, run.config, facts)
         return foreign.load(checkpoint.foreign, run.data.size).to(available_device()), method
-    towers, method = build(run)
-    prepare(method, towers, run, available_device(), None, starts="none")
-    fit(checkpoint.path, {"towers": towers, "method": method})
-    return towers, method
+    return rebuilt(run, checkpoint.path, available_device())
 
 
 def describe(path: Path, suite: Suite, label: str | None) -> Checkpoint:
@@ -201,5 +198,5 @@ def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
             evaluate=EvaluateSettings.model_validate(settings["evaluate"]),
         )
     except (KeyError, TypeError, ValidationError) as error:
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         raise UserError(f"{path}: is not a run's settings of this version: {type(error).__name__}: {reason}") from error

@@ -9,7 +9,7 @@ from typing import Any
 
 import bench.vision  # noqa: F401  before open_clip, which imports torchvision
 from bench import tower_configs
-from bench.errors import UserError
+from bench.errors import UserError, one_line
 from bench.identity import OPEN_CLIP
 from bench.towers import OpenClipTowers
 from bench.weights import located
@@ -80,7 +80,7 @@ def load(model: Foreign, size: int) -> OpenClipTowers:
         )
         tokenizer = open_clip.get_tokenizer(model.name)
     except Exception as error:  # whatever open_clip meets in files that others wrote
-        reason = " ".join(str(error).split())[:300]
+        reason = one_line(error, 300)
         raise UserError(f"{model.weights}: open_clip cannot build {model.name} from it: {reason}") from error
     native = made.visual.image_size
     native = native if isinstance(native, int) else native[0]

@@ -128,7 +128,7 @@ class Loader:
             rows = batch_rows(self.pairs, self.batch, step, self.seed)[0][share]
             a_row = sum(view.nbytes for view in pixels.of(Item(rows[:1], 0)))
             self._chunk, waiting = room(a_row, len(rows), self.workers, self.batch // len(rows))
-            self._ahead = Ahead(pixels, self._items(step, share, size), self.workers, self._chunk, waiting)
+            self._ahead = Ahead(pixels.of, self._items(step, share, size), self.workers, self._chunk, waiting)
         self._ready = None  # until all of the step was taken
 
     def _items(self, first: int, share: slice, size: int) -> Iterator[Item]:

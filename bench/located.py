@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticCustomError
 
-from bench.errors import UserError, nearest
+from bench.errors import UserError, nearest, one_line
 
 Place = tuple[str | int, ...]  #: keys and list positions that lead to a value, as in ("methods", 1, "config")
 Fault = tuple[Place, str]  #: where, and what is wrong there
@@ -88,7 +88,7 @@ class Located:
             line = mark.line + 1 if mark else 1
             raise UserError(f"{path}:{line}: not valid YAML: {error.problem or error.context}") from error
         except (yaml.YAMLError, ValueError) as error:
-            raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+            raise UserError(f"{path}: not valid YAML: {one_line(error)}") from error
         finally:
             loader.dispose()
         return cls(str(path), data, marks)

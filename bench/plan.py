@@ -44,14 +44,13 @@ def build(
     """
     from bench.evaluate import EvaluationPlan
     from bench.run import facts_of
-    from bench.steps import synthetic_of
+    from bench.steps import costed
 
-    first = synthetic_of(planned[0].run) if planned[0].expected else planned[0].run
     by_key = {item.run.key: item for item in planned}
     sets = EvaluationPlan(suite.data, suite.evaluate)
     same = last is not None and (last.get("suite_hash"), last.get("protocol")) == (suite.hash, sets.protocol.label)
     known = same and suite.data.embedded and not sets.wanted()
-    facts = facts_of(first)
+    facts = facts_of(costed(planned[0]))
     return {
         "suite": suite.name,
         "description": suite.description,
@@ -104,10 +103,10 @@ def _tables(suite: Suite) -> dict[str, Any] | None:
 def _data(planned: Planned) -> dict[str, Any]:
     """The training pairs; of those that are not there what the suite states."""
     from bench.run import training_pairs
-    from bench.steps import synthetic_of
+    from bench.steps import costed
 
     settings = planned.run.data
-    stand_in = synthetic_of(planned.run) if planned.expected else planned.run
+    stand_in = costed(planned)
     if stand_in.data != settings:
         rows = len(training_pairs(stand_in))
         said = "not here when this was planned; the number of pairs is the stated one"

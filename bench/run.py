@@ -35,7 +35,7 @@ from bench.tokenizers import SmallVocabulary
 from bench.towers import OpenClipTowers, build_towers, tokenizer_of
 from bench.trackers import tracked
 from bench.train import Interrupted, Job, Lost, train
-from bench.weights import located, same_activation, start_from
+from bench.weights import fit, located, same_activation, start_from
 from methods.base import stream
 from methods.protocol import Facts, Method
 
@@ -137,6 +137,19 @@ def prepare(
     towers.to(device, dtype)
     towers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # halves a small ResNet's step on CPUs
     method.to(device, dtype)
+
+
+def rebuilt(run: Run, weights: Path, device: torch.device) -> tuple[OpenClipTowers, Method]:
+    """A run's towers and method with the weights in a file; what it started from is in them.
+
+    With the run's number of threads. Raises UserError where the weights do not fit.
+    """
+    if run.train.threads:
+        torch.set_num_threads(run.train.threads)
+    towers, method = build(run)
+    prepare(method, towers, run, device, None, starts="none")
+    fit(weights, {"towers": towers, "method": method})
+    return towers, method
 
 
 def _begin(method: Method, towers: OpenClipTowers, run: Run, reference: RunStore | None, fetch: bool) -> None:

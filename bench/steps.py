@@ -80,6 +80,11 @@ def forecast(runs: list[Run], store: Store) -> list[Planned]:
     return planned
 
 
+def costed(planned: Planned) -> Run:
+    """The run that a planned one's cost is counted and timed on: itself, or what stands in while its data is away."""
+    return synthetic_of(planned.run) if planned.expected else planned.run
+
+
 def synthetic_of(run: Run) -> Run:
     """The same run on as many synthetic pairs as its data should have; its steps cost the same.
 

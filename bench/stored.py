@@ -5,19 +5,16 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-import torch
-
 from bench import resources
 from bench.checkpoint import file_hash, weights_name
 from bench.errors import UserError
 from bench.evaluate import PROTOCOL
 from bench.evaluate.features import Features
 from bench.external import run_of_settings
-from bench.run import available_device, build, prepare
+from bench.run import available_device, rebuilt
 from bench.show import SHORT, find_run
 from bench.store import RunStore, Store
 from bench.suite import Run
-from bench.weights import fit
 
 
 @dataclass(frozen=True)
@@ -45,11 +42,7 @@ def load(store: Store, prefix: str) -> Stored:
             f"run {out.id[:SHORT]} has no final weights ({out.status()['state']}); {_how_to_train(out, store)}"
         )
     run = run_of_settings(out.settings(), out.path("settings.json"))
-    if run.train.threads:
-        torch.set_num_threads(run.train.threads)
-    towers, method = build(run)
-    prepare(method, towers, run, available_device(), None, starts="none")  # what it started from is in the weights
-    fit(path, {"towers": towers, "method": method})
+    towers, method = rebuilt(run, path, available_device())
     return Stored(out.id, run, Features(method, towers, file_hash(path), PROTOCOL, None))
 
 

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer as Encoder
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 from torch import Tensor
 
-from bench.errors import UserError
+from bench.errors import UserError, one_line
 from bench.tower_configs import tokenizer_name
 from bench.tower_files import hub_name, missing_tokenizer, tokenizer_folder
 
@@ -95,7 +95,7 @@ class HubTokenizer:
             raise UserError("towers.text: needs transformers; pip install 'robust-cl-bench[bert]'") from error
         except (OSError, ValueError) as error:  # of the hub or the file system, whichever was asked
             if place:
-                reason = " ".join(str(error).split())[:200]
+                reason = one_line(error, 200)
                 raise UserError(f"towers.text: {place}: cannot be read: {reason}") from error
             lacking = missing_tokenizer(self._towers)
             looked = ", ".join(lacking.looked)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from bench import tower_configs
-from bench.errors import UserError
+from bench.errors import UserError, one_line
 from bench.tower_files import hub_name
 from bench.weights import read
 
@@ -70,7 +70,7 @@ def _from_timm(spec: TowerSettings) -> dict[str, Tensor]:
     try:
         made = timm.create_model(architecture, pretrained=True, num_classes=0)
     except Exception as error:  # of requests, the hub or the file system, whichever serves these weights
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error, 200)
         raise UserError(
             f"towers.image_start: imagenet: the weights of timm's {architecture} cannot be fetched ({reason}); fetch "
             "them elsewhere and give the file"
@@ -101,7 +101,7 @@ def _from_hub(name: str) -> Path:
     try:
         return Path(hf_hub_download(hub_name(name), "model.safetensors"))
     except Exception as error:  # of requests or the hub
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error, 200)
         raise UserError(
             f"towers.text_start: hub: the weights of {name} cannot be fetched ({reason}); fetch them elsewhere "
             f"(hf download {hub_name(name)} --local-dir FOLDER) and give the folder"

@@ -13,14 +13,12 @@ from torch import Tensor, nn
 import bench.vision  # noqa: F401  before open_clip, which imports torchvision
 from bench import tower_configs
 from bench.batchnorm import group_batchnorm
-from bench.errors import UserError
+from bench.channels import CLIP_CHANNELS, IMAGENET_CHANNELS, Channels
+from bench.errors import UserError, one_line
 from bench.tokenizers import ClipTokenizer, HubTokenizer, Tokenizer
 
 if TYPE_CHECKING:
     from bench.settings import TowerSettings
-
-Channels = tuple[tuple[float, ...], tuple[float, ...]]  #: mean and standard deviation of red, green, blue
-CLIP_CHANNELS: Channels = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 
 
 class OpenClipTowers(nn.Module):
@@ -145,18 +143,17 @@ def _text(spec: TowerSettings, tokenizer: Tokenizer) -> nn.Module:
     try:
         text: nn.Module = _build_text_tower(spec.dim, config, tower_configs.quick_gelu(spec.text))
     except OSError as error:  # the hub's: open_clip asks it for the configuration of a transformers model
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error, 200)
         raise UserError(f"towers.text: {spec.text}: its configuration cannot be fetched ({reason})") from error
     return text
 
 
 def channels_of(spec: TowerSettings) -> Channels:
     """Channel statistics as asked for, or of the weights that open_clip has of the image tower; CLIP's without any."""
-    from open_clip.constants import IMAGENET_MEAN, IMAGENET_STD
     from open_clip.pretrained import get_pretrained_cfg, list_pretrained_tags_by_model
 
     if spec.channels == "imagenet":
-        return IMAGENET_MEAN, IMAGENET_STD
+        return IMAGENET_CHANNELS
     tags = list_pretrained_tags_by_model(spec.image)
     found = get_pretrained_cfg(spec.image, tags[0]) if tags else {}
     return tuple(found.get("mean") or CLIP_CHANNELS[0]), tuple(found.get("std") or CLIP_CHANNELS[1])

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bench import tower_configs
 from bench.bert import BertText, own_name
-from bench.errors import UserError, nearest
+from bench.errors import UserError, nearest, one_line
 from bench.identity import OPEN_CLIP
 from methods.protocol import Method
 
@@ -164,7 +164,7 @@ def located(start: str) -> Path:
     try:
         return Path(download_pretrained(get_pretrained_cfg(model, tag)))
     except Exception as error:  # of requests, the hub or the file system, whichever serves this tag
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error, 200)
         raise UserError(
             f"start: {start}: cannot be fetched ({reason}); fetch it elsewhere and give its path"
         ) from error

@@ -46,7 +46,7 @@ def of_catalogue() -> list[str]:
 def _own() -> list[Entry]:
     """Of folders wds_NAME that are none of the catalogue's."""
     known = {path.parent for entry in entries().values() for path in layouts.webdatasets(entry, "test")}
-    folders = [folder for folder in sorted(layouts.folder().glob("wds_*/")) if folder not in known]
+    folders = [folder for folder in sorted(place.evaluation().glob("wds_*/")) if folder not in known]
     return [parse(folder.name.removeprefix("wds_"))[0] for folder in folders]
 
 

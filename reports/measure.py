@@ -64,22 +64,28 @@ def record_measure(
     return Measure(column, ask, (dataset, task) not in results.mixed)
 
 
-def average_measure(name: str, label: str, group: str, parts: Sequence[Measure]) -> Measure:
-    """The mean over several measures of the same run; a run that lacks one of them has none."""
-    description = "mean of " + "; ".join(f"{part.column.group} {part.column.label}" for part in parts)
+def averaged(parts: Sequence[Ask]) -> Ask:
+    """The mean of what several measures say of the same run; a run that lacks one of them has none."""
 
     def ask(run: RunResult, score: str) -> Found:
-        found = [part.ask(run, score) for part in parts]
+        found = [part(run, score) for part in parts]
         if "not applicable" in found:
             return "not applicable"
         values = [one.value for one in found if isinstance(one, Measured)]
         return Measured(run.run, run.seed, mean(values)) if len(values) == len(parts) else None
 
+    return ask
+
+
+def average_measure(name: str, label: str, group: str, parts: Sequence[Measure]) -> Measure:
+    """The mean over several measures of the same run; a run that lacks one of them has none."""
+    description = "mean of " + "; ".join(f"{part.column.group} {part.column.label}" for part in parts)
+
     chances = [part.column.chance for part in parts if part.column.chance is not None]
     chance = mean(chances) if len(chances) == len(parts) else None
     higher = parts[0].column.higher_is_better
     column = Column(name, label, group, "percent", higher, description, chance)
-    return Measure(column, ask, all(part.comparable for part in parts))
+    return Measure(column, averaged([part.ask for part in parts]), all(part.comparable for part in parts))
 
 
 def lines(results: Results, measures: Sequence[Measure]) -> list[Line]:

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from reports.layout import Own
-from reports.measure import Ask, Found, Measure, cell
+from reports.measure import Ask, Found, Measure, averaged, cell
 from reports.paper_tables import NOT_OURS, Beside, Printed, asked, beside
 from reports.published import Published
 from reports.results import Results, RunResult
-from reports.statistics import mean
 from reports.table import Cell, Column, Measured, Table
 from reports.vocabulary import family
 
@@ -77,15 +76,9 @@ def _ask(table: Printed, number: Published, row: Sequence[Published]) -> Ask | N
 
 
 def _average(parts: Sequence[Ask | None]) -> Ask | None:
-    if not parts or None in parts:
-        return None
-
-    def ask(run: RunResult, score: str) -> Found:
-        found = [part(run, score) for part in parts if part is not None]
-        values = [one.value for one in found if isinstance(one, Measured)]
-        return Measured(run.run, run.seed, mean(values)) if len(values) == len(parts) else None
-
-    return ask
+    """Of all, or None where we do not measure one of them."""
+    asks = [part for part in parts if part is not None]
+    return averaged(asks) if asks and len(asks) == len(parts) else None
 
 
 def _record(dataset: str, own: Own) -> Ask:

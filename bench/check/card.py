@@ -12,6 +12,7 @@ from torch.nn.functional import normalize
 from bench import discovery
 from bench.check import lab, oracles
 from bench.check.subject import TOTAL, Failed, Skipped, Subject, Variant, constants, graded, same, total_of
+from bench.errors import one_line
 from methods.protocol import Clock, Facts, Identity, Method, Tensors
 
 FIDELITIES = ("official-checked", "formula-checked", "derived", "reconstructed")
@@ -75,7 +76,7 @@ def known_values(subject: Subject) -> None:
             try:
                 torch.testing.assert_close(value, expected, rtol=one.rtol, atol=one.atol, check_device=False)
             except AssertionError as error:
-                raise Failed(f"{case.path}: {one.what}: {' '.join(str(error).split())[:300]}") from error
+                raise Failed(f"{case.path}: {one.what}: {one_line(error, 300)}") from error
 
 
 def identities(subject: Subject) -> None:

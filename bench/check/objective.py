@@ -23,6 +23,7 @@ from bench.check.subject import (
     same,
     total_of,
 )
+from bench.errors import one_line
 from methods.base import LogitScale
 from methods.protocol import Batch, Clock, Tensors
 
@@ -44,7 +45,7 @@ def gradient(subject: Subject) -> None:
         try:
             torch.autograd.gradcheck(value, inputs, fast_mode=True)
         except RuntimeError as error:
-            raise Failed(f"{where}: {' '.join(str(error).split())[:300]}") from error
+            raise Failed(f"{where}: {one_line(error, 300)}") from error
         _slope_of_parameters(where, method, lambda value=value, inputs=inputs: value(*inputs))
 
 

@@ -7,6 +7,7 @@ the numbers are the same in every NumPy version, on every machine and for any nu
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,14 @@ def mix(words: Words) -> Words:
 def word(*key: object) -> np.uint64:
     """A 64-bit word for a key of integers and strings, such as (seed, "captions", epoch)."""
     return np.uint64(int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=8).digest(), "little"))
+
+
+def hash_order(keys: Sequence[str], salt: bytes) -> npt.NDArray[np.int64]:
+    """[n] rows by the hash of their key under `salt`; equal hashes by row. The first of them nest in more of them."""
+    secret = hashlib.blake2b(salt, digest_size=16).digest()
+    hashes = (hashlib.blake2b(key.encode(), digest_size=8, key=secret).digest() for key in keys)
+    drawn = np.fromiter((int.from_bytes(h, "big") for h in hashes), np.uint64, len(keys))
+    return np.argsort(drawn, kind="stable").astype(np.int64)
 
 
 def words(key: np.uint64, rows: npt.NDArray[np.int64], draws: int = 1) -> Words:

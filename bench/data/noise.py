@@ -104,7 +104,7 @@ def shuffled_captions(pairs: Pairs, rate: float, seed: int) -> NoiseManifest:
     _check_rate(rate)
     n = len(pairs)
     count = round(rate * n)
-    order = _hash_order(pairs.keys, seed)[:count]
+    order = counter.hash_order(pairs.keys, str(seed).encode())[:count]
     texts = TextSets.of(pairs, order)
     cycle = _cycle(order.tolist(), texts.kinds(order).tolist(), f"{pairs.name} at rate {rate:g}")
     rows, donors = cycle, np.roll(cycle, -1)
@@ -190,14 +190,6 @@ def _check_realised(path: Path, rate: float | None, realised: float, n: int) -> 
             f"{path}: {realised:.1%} of its captions are at another image, noise.rates says {rate:.1%}; "
             "give each rate its own file, in the same order"
         )
-
-
-def _hash_order(keys: Sequence[str], seed: int) -> Ints:
-    """Rows by the keyed hash of their key; equal hashes by key."""
-    salt = hashlib.blake2b(str(seed).encode(), digest_size=16).digest()
-    hashes = (hashlib.blake2b(key.encode(), digest_size=8, key=salt).digest() for key in keys)
-    drawn = np.fromiter((int.from_bytes(h, "big") for h in hashes), np.uint64, len(keys))
-    return np.argsort(drawn, kind="stable").astype(np.int64)
 
 
 def _cycle(rows: list[int], kinds: list[int], what: str) -> Ints:

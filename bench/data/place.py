@@ -14,6 +14,11 @@ def root() -> Path:
     return Path(os.environ.get(VARIABLE) or "data")
 
 
+def evaluation() -> Path:
+    """Where evaluation data lies."""
+    return root() / "evaluation"
+
+
 def use(folder: Path) -> None:
     """Make `folder` the data folder of this process and of those it starts."""
     os.environ[VARIABLE] = str(folder.resolve())

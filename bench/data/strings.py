@@ -39,8 +39,8 @@ class Strings(Sequence[str]):
         return text
 
     def __iter__(self) -> Iterator[str]:
-        for start in range(0, len(self), CHUNK):
-            yield from self.array.slice(start, CHUNK).to_pylist()
+        for chunk in self._chunks():
+            yield from chunk
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Strings):

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Pixels(Dataset[list[Tensor] | UserError]):
+class Pixels:
     """How items are turned into pixels, here or in another process."""
 
     pairs: Pairs
@@ -51,31 +51,32 @@ class Pixels(Dataset[list[Tensor] | UserError]):
             for view in range(self.views)
         ]
 
-    def __getitem__(self, item: Item) -> list[Tensor] | UserError:
-        """What another process sends back; an error raised there, torch would bury in a traceback of its own."""
+
+@dataclass(frozen=True)
+class _Answers(Dataset[list[Tensor] | UserError]):
+    """What another process sends back; an error raised there, torch would bury in a traceback of its own."""
+
+    make: Callable[[Any], list[Tensor]]
+
+    def __getitem__(self, item: Any) -> list[Tensor] | UserError:
         try:
-            return self.of(item)
+            return self.make(item)
         except UserError as error:
             return error
 
 
 class Ahead:
-    """`workers` processes that work off `items`, in order and some way ahead, until `close`."""
+    """`workers` processes that `make` pixels of `items`, in order and some way ahead, until `close`."""
 
     def __init__(
-        self,
-        pixels: Dataset[list[Tensor] | UserError],
-        items: Iterator[Any],
-        workers: int,
-        chunk: int,
-        rows: int,
+        self, make: Callable[[Any], list[Tensor]], items: Iterator[Any], workers: int, chunk: int, rows: int
     ) -> None:
         # Forked, so that an index of millions of rows is shared and not copied. A forked process must leave the GPU
         # alone, and does: it decodes and nothing else. On macOS a fork breaks system libraries.
         context = "fork" if sys.platform == "linux" else "spawn"
         self._made: Any = iter(
             DataLoader(
-                pixels,
+                _Answers(make),
                 batch_size=None,
                 sampler=items,
                 num_workers=workers,

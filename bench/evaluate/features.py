@@ -13,11 +13,12 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
+from bench.channels import Channels
 from bench.data import Pairs
 from bench.data.arrays import Ints, Pixels
 from bench.evaluate.pixels import batches
 from bench.store import files
-from bench.towers import Channels, normalise
+from bench.towers import normalise
 from methods.protocol import Method, Tensors, Towers
 
 Kind = Literal["embedding", "pooled", "projected"]

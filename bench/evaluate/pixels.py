@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from bench.data import MemoryPairs, Pairs
 from bench.data.arrays import Ints, Pixels
 from bench.data.workers import Ahead, processes, room
-from bench.errors import UserError
 
 AHEAD = 3  #: batches
 FEW = 256  #: rows that are not worth a process
 
 
-@dataclass(frozen=True)
-class _Images(Dataset[list[Tensor] | UserError]):
-    """How rows are turned into pixels in another process."""
-
-    pairs: Pairs
-
-    def __getitem__(self, rows: Ints) -> list[Tensor] | UserError:
-        try:
-            return [torch.from_numpy(self.pairs.images(rows))]
-        except UserError as error:
-            return error
+def _decoded(pairs: Pairs, rows: Ints) -> list[Tensor]:
+    return [torch.from_numpy(pairs.images(rows))]
 
 
 def batches(pairs: Pairs, rows: Ints, size: int) -> Iterator[Pixels]:
@@ -42,7 +31,7 @@ def batches(pairs: Pairs, rows: Ints, size: int) -> Iterator[Pixels]:
     one = pairs.images(rows[:1])
     chunk, waiting = room(one.nbytes, AHEAD * size, workers, 1)
     pieces = (part[start : start + chunk] for part in parts for start in range(0, len(part), chunk))
-    ahead = Ahead(_Images(pairs), pieces, workers, chunk, waiting)
+    ahead = Ahead(partial(_decoded, pairs), pieces, workers, chunk, waiting)
     try:
         for part in parts:
             whole = np.empty((len(part), *one.shape[1:]), np.uint8)

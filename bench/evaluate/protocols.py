@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-Channels: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]  #: mean and standard deviation of red, green, blue
+from bench.channels import CIFAR_CHANNELS, IMAGENET_CHANNELS, Channels
+
 Resize: TypeAlias = Literal["crop", "squash"]
 
-IMAGENET_CHANNELS: Channels = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-CIFAR_CHANNELS: Channels = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))  # those of CyCLIP's and NUCLR's code
 
 PROBES = (  # the 14 sets of linear probes, as papers 000 and 001 print them
     *("caltech101", "svhn", "stl10", "cifar10", "cifar100", "dtd", "fgvc_aircraft", "pets", "renderedsst2", "food101"),

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from bench import data
+from bench.channels import Channels
 from bench.data import Pairs, evaluation
 from bench.data.noise import NoiseManifest
 from bench.data.place import Missing
 from bench.errors import UserError
 from bench.evaluate.chance import CAPTIONS, Facts, chance, facts_of
-from bench.evaluate.protocols import PROTOCOLS, Channels, Protocol
+from bench.evaluate.protocols import PROTOCOLS, Protocol
 from bench.evaluation_sets import parse, unfit
 from bench.settings import DataSettings, EvaluateSettings
 

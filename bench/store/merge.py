@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from bench.errors import UserError
+from bench.errors import UserError, one_line
 from bench.store import files
 from bench.store.claim import Busy, holder
 from bench.store.run import RunStore, Store
@@ -208,7 +208,7 @@ def _unpack(archive: Path, folder: Path) -> Path:
                     raise UserError(f"{archive}: {member.name}: only files and folders below it belong into a store")
             tar.extractall(folder, filter="data")
     except (tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         raise UserError(f"{archive}: cannot be unpacked as a tar archive: {reason}") from error
     roots = [path.parent for path in [folder / "runs", *sorted(folder.glob("*/runs"))] if path.is_dir()]
     if not roots:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bench.data
-from bench.data import MemoryPairs, noise
+from bench.data import MemoryPairs, counter, noise
 from bench.data.text_sets import TextSets
 from bench.errors import UserError
 
@@ -31,7 +31,7 @@ def made(pairs, rate, seed=0):
     try:
         return noise.shuffled_captions(pairs, rate, seed)
     except UserError:
-        order = noise._hash_order(pairs.keys, seed)[: round(rate * len(pairs))].tolist()
+        order = counter.hash_order(pairs.keys, str(seed).encode())[: round(rate * len(pairs))].tolist()
         most = Counter(frozenset(pairs.captions(row)) for row in order).most_common(1)[0][1]
         assert most > len(order) / 2, "refused although a cycle exists"
         return None

@@ -18,13 +18,14 @@ from PIL import Image
 from sklearn.metrics import balanced_accuracy_score, f1_score
 
 from bench import data
+from bench.channels import CIFAR_CHANNELS, IMAGENET_CHANNELS
 from bench.data import evaluation
 from bench.data.noise import shuffled_captions
 from bench.errors import UserError
 from bench.evaluate import EvaluationPlan, evaluate, features, measures, pixels
 from bench.evaluate.diagnostics import diagnose
 from bench.evaluate.features import Features, extract_images, extract_texts
-from bench.evaluate.protocols import CIFAR_CHANNELS, IMAGENET_CHANNELS, PROTOCOLS
+from bench.evaluate.protocols import PROTOCOLS
 from bench.settings import DataSettings, EvaluateSettings
 from bench.store import Record, RunStore
 from bench.suite import load_suite

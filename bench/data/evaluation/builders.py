@@ -18,7 +18,7 @@ from PIL import Image
 from bench.data import counter
 from bench.data.evaluation.index import Rows
 from bench.data.evaluation.layouts import Found
-from bench.errors import UserError
+from bench.errors import UserError, one_line
 from bench.evaluation_sets import Entry
 
 V2_IMAGES = 10_000  #: of ImageNet-V2; its builder would download the whole of it where there are fewer
@@ -122,7 +122,7 @@ def _build(wanted: _Wanted) -> Any:
     except UserError:
         raise
     except (Exception, SystemExit) as error:  # each builder has its own way to say that files are missing
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = one_line(error) or type(error).__name__
         said = f"{wanted.root}: is not {entry.title} as the builder {entry.builder!r} reads it: {reason}"
         raise UserError(f"{said}. It needs the files of {entry.source}") from error
 

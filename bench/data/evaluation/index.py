@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bench.data import place
 from bench.data.arrays import Ints
-from bench.data.evaluation.layouts import Found, folder
+from bench.data.evaluation.layouts import Found
 from bench.store import files
 
 if TYPE_CHECKING:
@@ -101,8 +102,8 @@ def keep(found: Found, mark: str, rows: Rows) -> None:
 def _homes(found: Found) -> tuple[Path, Path]:
     name = f"{found.entry.name}-{found.split}-{found.layout}.parquet"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "robust-cl-bench"
-    whose = hashlib.sha256(str(folder().resolve()).encode()).hexdigest()[:16]
-    return folder() / "index" / name, cache / whose / name
+    whose = hashlib.sha256(str(place.evaluation().resolve()).encode()).hexdigest()[:16]
+    return place.evaluation() / "index" / name, cache / whose / name
 
 
 def _mark(files_of: Sequence[Path]) -> str:

@@ -24,18 +24,13 @@ class Found:
     path: Path  #: the split's folder of tars, the builder's folder, or the file
 
 
-def folder() -> Path:
-    """Where evaluation data lies."""
-    return place.root() / "evaluation"
-
-
 def find(entry: Entry, split: Split) -> Found | None:
     """The first layout that has the split: webdataset, clip-benchmark's builder, hub cache; None where none has it."""
     for path in webdatasets(entry, split):
         if path.is_dir() and not _lacking(path) and any(path.glob("*.tar")):
             return Found(entry, split, "webdataset", path)
     if _builder_has(entry, split):
-        return Found(entry, split, "builder", folder() / entry.name)
+        return Found(entry, split, "builder", place.evaluation() / entry.name)
     for path in _cached(entry, split):
         return Found(entry, split, "hub", path)
     return None
@@ -61,7 +56,9 @@ def missing(entry: Entry, split: Split, purpose: str = "") -> place.Missing:
             break
     looked = [*webdatasets(entry, split)]
     if _built(entry, split):
-        looked += [folder() / entry.name / need for need in _needs(entry, split)] or [folder() / entry.name]
+        looked += [place.evaluation() / entry.name / need for need in _needs(entry, split)] or [
+            place.evaluation() / entry.name
+        ]
     if entry.hub and split == "test":
         looked.append(_cache(entry))
     return place.Missing(said, tuple(map(str, looked)), _command(entry, split), entry.bytes(split) or None)
@@ -79,7 +76,9 @@ def webdatasets(entry: Entry, split: Split) -> list[Path]:
     """Folders of tars that a split may lie in, most likely first."""
     stems = dict.fromkeys((entry.webdataset or entry.name, entry.name))
     tails = ("", "_test") if entry.name in entries() else ("",)
-    return [folder() / f"wds_{stem}{tail}" / name for stem in stems for tail in tails for name in FOLDERS[split]]
+    return [
+        place.evaluation() / f"wds_{stem}{tail}" / name for stem in stems for tail in tails for name in FOLDERS[split]
+    ]
 
 
 def _counted(path: Path) -> int | None:
@@ -109,14 +108,14 @@ def _needs(entry: Entry, split: Split) -> tuple[str, ...]:
 
 
 def _builder_has(entry: Entry, split: Split) -> bool:
-    home = folder() / entry.name
+    home = place.evaluation() / entry.name
     if not _built(entry, split) or not home.is_dir() or not any(home.iterdir()):
         return False
     return all((home / need).exists() for need in _needs(entry, split))
 
 
 def _cache(entry: Entry) -> Path:
-    return folder() / "hf_cache" / f"nlphuji___{entry.hub}"
+    return place.evaluation() / "hf_cache" / f"nlphuji___{entry.hub}"
 
 
 def _cached(entry: Entry, split: Split) -> Iterator[Path]:
@@ -130,13 +129,13 @@ def _command(entry: Entry, split: Split) -> str:
     if entry.publisher:
         name = f"wds_{entry.webdataset or entry.name}" + ("_test" if entry.publisher == "djghosh" else "")
         some = f"--include '{split}/*' --include '*.txt'"
-        to = folder() / name
+        to = place.evaluation() / name
         ways.append(f"hf download {entry.publisher}/{name} --repo-type dataset {some} --local-dir {to}")
     if _built(entry, split):
-        ways.append(f"put there the files of {entry.source}: {folder() / entry.name}")
+        ways.append(f"put there the files of {entry.source}: {place.evaluation() / entry.name}")
     if entry.hub and split == "test":
         script = "download_evalsets.py of github.com/mlfoundations/datacomp"
-        ways.append(f"python download_evalsets.py {folder()} ({script})")
+        ways.append(f"python download_evalsets.py {place.evaluation()} ({script})")
     if entry.name not in entries():
         ways.append("put webdataset tars there as clip_benchmark_export_wds writes them")
     return "; or ".join(ways)

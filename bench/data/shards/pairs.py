@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -13,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from PIL.Image import Image
 
-from bench.data import photo
+from bench.data import counter, photo
 from bench.data.arrays import Ints, Pixels
 from bench.data.order import block_order
 from bench.data.shards import cache
@@ -165,11 +164,8 @@ class _Open:
 
 def smallest(keys: Strings, share: float) -> Ints:
     """Rising rows of the round(share * n) keys with the smallest keyed hash: a smaller share lies in a larger one."""
-    salt = hashlib.blake2b(b"share", digest_size=16).digest()
-    hashes = (hashlib.blake2b(key.encode(), digest_size=8, key=salt).digest() for key in keys)
-    drawn = np.fromiter((int.from_bytes(h, "big") for h in hashes), np.uint64, len(keys))
-    chosen = np.argsort(drawn, kind="stable")[: round(share * len(keys))]
-    return np.sort(chosen).astype(np.int64)
+    chosen = counter.hash_order(keys, b"share")[: round(share * len(keys))]
+    return np.sort(chosen)
 
 
 def reopened(settings: DataSettings, expected: str) -> ShardPairs:
