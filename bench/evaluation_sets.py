@@ -22,6 +22,7 @@ SPLITS: tuple[Split, ...] = ("test", "train", "validation")
 FOLDERS: Mapping[Split, Names] = {"test": ("test",), "train": ("train",), "validation": ("validation", "val")}
 OWN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  #: names that the user's own sets may have
 GB = 10**9
+CATALOGUE = Path(__file__).with_name("evaluation_sets.yaml")  #: one entry a data set
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +79,7 @@ class Entry:
 @cache
 def entries() -> Mapping[str, Entry]:
     """All, by name."""
-    rows = yaml.safe_load(Path(__file__).with_name("evaluation_sets.yaml").read_text())
+    rows = yaml.safe_load(CATALOGUE.read_text())
     return {name: Entry(name=name, **_frozen(row)) for name, row in rows.items()}
 
 
@@ -117,25 +118,6 @@ def _frozen(value: Any) -> Any:
 def unknown(name: str) -> str:
     """What is wrong with a name; "" where it is of the catalogue or a folder of the user's own."""
     return "" if known(name) else f"{name!r} is no evaluation data set{nearest(name, entries())}"
-
-
-def unfit(family: str, name: str) -> str:
-    """Why a family of tasks cannot be measured on a data set; "" where it can, or where that is not known yet."""
-    if expected(name) is None:
-        return unknown(name)
-    if family == "noise_detection":
-        return f"{name!r}: noise is looked for among the training pairs alone; leave it away"
-    entry = known(name)
-    if entry is None:
-        return ""
-    of_captions = family in ("retrieval", "validation")
-    if of_captions != (entry.kind in ("retrieval", "association")):
-        return f"{name!r} has no {'captions' if of_captions else 'classes'} to be scored by"
-    if family == "validation" and not entry.validation:
-        return f"{name!r} has no validation split"
-    if family.endswith("probe") and not entry.train:
-        return f"{name!r} has no training split for a probe to learn from"
-    return ""
 
 
 def parse(dataset: str) -> tuple[Entry, Split]:

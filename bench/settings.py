@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from bench import evaluation_sets, tower_configs
+from bench import families, tower_configs
+from bench.errors import nearest
 from bench.located import fault, shown
 
 NoiseKind = Literal["shuffled_captions", "resampled_positives", "imported"]
-Task = Literal["zero_shot", "shift", "linear_probe", "adamw_probe", "retrieval", "noise_detection", "validation"]
 #: of training images; "emoji" is drawn art's, the others are photographs' (`bench.data.photo` says what they do)
 Augment = Literal["emoji", "none", "openclip", "nuclr", "ncu", "cyclip", "prolip"]
 Protocol = Literal["common", "bayes", "nuclr", "ncu", "prolip"]
@@ -232,6 +232,15 @@ class TrainSettings(Model):
         return self
 
 
+def _known_family(name: str) -> str:
+    if name not in families.names():
+        raise fault(f"{shown(name)} is no family of evaluation tasks{nearest(name, families.names())}")
+    return name
+
+
+Task = Annotated[str, AfterValidator(_known_family)]  #: a family of `bench.families`
+
+
 class EvaluateSettings(Model):
     """What is measured: at the end, and along the way for curves of score against cost."""
 
@@ -259,7 +268,7 @@ class EvaluateSettings(Model):
     def _in_the_catalogue(cls, datasets: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         for family, names in datasets.items():
             for position, name in enumerate(once(names)):
-                if message := evaluation_sets.unfit(family, name):
+                if message := families.unfit(family, name):
                     raise fault(message, family, position)
         return datasets
 

@@ -313,7 +313,7 @@ def noise_label(kind: str, rate: float) -> str:
 def load_suite(suite: str | Path, overrides: Sequence[str] = (), check_methods: bool = True) -> Suite:
     """The suite of a path or a name, with `--set` overrides applied.
 
-    With `check_methods`, methods and hyper-parameters are looked up as well, which imports torch.
+    With `check_methods`, methods, hyper-parameters and what is measured are looked up as well, which imports torch.
     Raises UserError with one line a mistake.
     """
     located = Located.read(resources.suite_path(str(suite)))
@@ -323,10 +323,19 @@ def load_suite(suite: str | Path, overrides: Sequence[str] = (), check_methods: 
         loaded = Suite.model_validate(located.data)
     except ValidationError as error:
         raise located.fail(faults_of(error, Suite)) from error
-    faults = list(_unknown_names(loaded)) if check_methods else []
+    faults = [*_unmeasured(loaded), *_unknown_names(loaded)] if check_methods else []
     if faults:
         raise located.fail(faults)
     return loaded
+
+
+def _unmeasured(suite: Suite) -> Iterator[Fault]:
+    """Families of tasks without data sets, and suites that compare nothing."""
+    from bench.evaluate.tasks import EvaluationPlan  # here, because it reads settings itself, and loads torch
+
+    noisy = suite.noise.kind != "resampled_positives" and any(suite.noise.rates)
+    for place, message in EvaluationPlan(suite.data, suite.evaluate).faults(noisy):
+        yield ("evaluate", "tasks", *([] if place is None else [place])), message
 
 
 def _unknown_names(suite: Suite) -> Iterator[Fault]:

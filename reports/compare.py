@@ -13,7 +13,7 @@ from reports.results import Results, load
 from reports.statistics import MINIMUM, Difference, blocks, difference, holm, mean
 from reports.table import Cell, unverified
 from reports.tables import Named, primary, relative_cost
-from reports.vocabulary import FAMILIES, family
+from reports.vocabulary import family, short
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,7 @@ def compare(suite: str, store: Store, a: str, b: str) -> Comparison:
 
 
 def _family(task: str) -> str:
-    name = family(task)
-    return FAMILIES[name].short.lower() if name in FAMILIES else name.replace("_", " ")
+    return short(family(task)).lower()
 
 
 def _line(results: Results, noise: str, named: Named, a: str, b: str) -> Line:

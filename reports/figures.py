@@ -29,7 +29,7 @@ from reports.measure import Measure, cell, record_measure
 from reports.results import Results
 from reports.table import scale, show
 from reports.tables import by_family, primary, spent
-from reports.vocabulary import FAMILIES, detail, metric_label
+from reports.vocabulary import detail, kind_of, metric_label
 
 
 def pictures(results: Results) -> list[Picture]:
@@ -75,15 +75,15 @@ def _radar_axes(results: Results) -> list[tuple[str, Measure]]:
     """The main metric of every data set and task; finding noise has no value without noise, so it is left out."""
     found = []
     for name, measures in by_family(results).items():
-        if name not in FAMILIES or name == "noise_detection":
+        kind = kind_of(name)
+        if kind is None or kind.on_training_pairs:
             continue
         for dataset, task, metric in measures:
-            if metric == FAMILIES[name].main:
+            if metric == kind.main:
                 what = dataset.partition("/")[2] or dataset
-                short = FAMILIES[name].short
-                short = short.lower() if short.capitalize() == short else short  # but not AdamW
-                kind = f"{detail(task) or short} {short if metric == 'accuracy' else metric_label(metric)}"
-                found.append((f"{what}\n{kind}", record_measure(results, dataset, task, metric)))
+                short = kind.short.lower() if kind.short.capitalize() == kind.short else kind.short  # but not AdamW
+                asked = f"{detail(task) or short} {short if metric == 'accuracy' else metric_label(metric)}"
+                found.append((f"{what}\n{asked}", record_measure(results, dataset, task, metric)))
     return found
 
 

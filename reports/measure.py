@@ -9,7 +9,7 @@ from typing import Literal
 from reports.results import Results, RunResult
 from reports.statistics import mean, not_worse_than_best, std
 from reports.table import Cell, Column, Measured, Row, State
-from reports.vocabulary import detail, family, metric_label
+from reports.vocabulary import detail, family, kind_of, metric_label
 
 Found = Measured | Literal["not applicable"] | None
 Ask = Callable[[RunResult, str], Found]  #: (run, score) -> what the run has to say
@@ -44,9 +44,11 @@ def record_measure(
 ) -> Measure:
     """The column of one stored number."""
     entry = results.plan["datasets"].get(dataset, {})
+    kind = kind_of(family(task))
+    needs_noise = kind is not None and kind.on_training_pairs
 
     def ask(run: RunResult, score: str) -> Found:
-        if family(task) == "noise_detection" and not (run.manifest and run.manifest["rows"]):
+        if needs_noise and not (run.manifest and run.manifest["rows"]):
             return "not applicable"
         record = run.find(dataset, task, metric, score)
         if record is None:

@@ -11,11 +11,10 @@ from reports.results import Results, RunResult
 from reports.statistics import mean
 from reports.table import Cell, Column, Measured, Row, Table, Unit
 from reports.tuning import tuning_table
-from reports.vocabulary import FAMILIES, Family, detail, family, metric_label
+from reports.vocabulary import detail, family, kind_of, metric_label, short
 from reports.wins import wins_table
 
 Named = tuple[str, str, str]  #: dataset, task, metric
-AVERAGED = ("shift", "linear_probe", "adamw_probe")  #: families whose table ends with an average
 
 
 def tables(results: Results) -> list[Table]:
@@ -47,11 +46,11 @@ def primary(results: Results) -> Named:
 def headlines(results: Results) -> list[Measure]:
     """One number for each question: the suite's primary one, then one for each other task family."""
     dataset, task, metric = primary(results)
-    found = [record_measure(results, dataset, task, metric, f"{dataset} {metric_label(metric)}", "Zero-shot")]
+    found = [record_measure(results, dataset, task, metric, f"{dataset} {metric_label(metric)}", short(family(task)))]
     for name, measures in by_family(results).items():
-        if name not in FAMILIES or name == family(task):
+        kind = kind_of(name)
+        if kind is None or name == family(task):
             continue
-        kind = FAMILIES[name]
         parts = [record_measure(results, *named) for named in measures if named[2] == kind.main]
         if parts:
             found.append(average_measure(f"average {name}", _average_label(parts, kind.main), kind.short, parts))
@@ -80,16 +79,17 @@ def overview(results: Results) -> Table:
 
 def family_table(results: Results, name: str, found: Sequence[Named]) -> Table:
     """All numbers of one task family."""
-    kind = FAMILIES.get(name, Family(name.replace("_", " ").capitalize(), name, "", (), ""))
+    kind = kind_of(name)
     if len({metric for _, _, metric in found}) == 1:  # then the metric says nothing, and the task does
         measures = [record_measure(results, *one, detail(one[1]) or metric_label(one[2]), one[0]) for one in found]
     else:
         same_task = len({task for _, task, _ in found}) == 1
         measures = [record_measure(results, *one, group=one[0] if same_task else None) for one in found]
-    mains = [measure for measure, one in zip(measures, found, strict=True) if one[2] == kind.main]
-    if name in AVERAGED and len(mains) > 1:
+    mains = [measure for measure, one in zip(measures, found, strict=True) if kind and one[2] == kind.main]
+    if kind and kind.averaged and len(mains) > 1:
         measures.append(average_measure(f"average {name}", metric_label(kind.main), "average", mains))
-    return _table(results, name, kind.title, kind.text, measures, lines(results, measures))
+    title, text = (kind.title, kind.text) if kind else (name.replace("_", " ").capitalize(), "")
+    return _table(results, name, title, text, measures, lines(results, measures))
 
 
 def cost(results: Results) -> Table:

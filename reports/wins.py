@@ -13,7 +13,7 @@ from reports.measure import Measure, record_measure, worst
 from reports.results import Results, RunResult
 from reports.statistics import MINIMUM, Blocks, apart, blocks, mean
 from reports.table import Cell, Column, Measured, Row, Table, unverified
-from reports.vocabulary import FAMILIES, family
+from reports.vocabulary import main_metric
 
 Pair = tuple[str, str]  #: (this method, the one it is compared with)
 _TEXT = (
@@ -48,11 +48,7 @@ class Wins:
 
 def main_measures(results: Results) -> list[Measure]:
     """The main metric of every known task on every data set that all runs were measured on alike."""
-    found = [
-        record_measure(results, *named)
-        for named in results.measures
-        if family(named[1]) in FAMILIES and named[2] == FAMILIES[family(named[1])].main
-    ]
+    found = [record_measure(results, *named) for named in results.measures if named[2] == main_metric(named[1])]
     return [measure for measure in found if measure.comparable]
 
 

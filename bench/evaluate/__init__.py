@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from bench import families
 from bench.data.noise import NoiseManifest
 from bench.evaluate.features import Features, PooledTowers
-from bench.evaluate.measures import MEASURES, Bench, Number
+from bench.evaluate.measures import Bench, Number
 from bench.evaluate.tasks import PROTOCOL, EvaluationPlan, Task
 from bench.store import Record
 from methods.protocol import Method
@@ -41,7 +42,7 @@ def evaluate(
     for task in plan.tasks(at, manifest):
         if done(task.key(at)):
             continue
-        numbers, outcomes = MEASURES[task.family](task, bench)
+        numbers, outcomes = families.find(task.family).measures()(task, bench)
         content = plan.content(task)
         publish(task.key(at), [_record(task, number, run, at, checkpoint, content) for number in numbers], outcomes)
     features.discard()

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bench import families
 from bench.data import Pairs
 from bench.data.noise import NoiseManifest, noisy_mask
 from bench.diagnostics import store_diagnostics
@@ -42,7 +43,7 @@ def diagnose(
     if plan.held_out in {task.dataset for task in tasks}:
         found += _held_out(plan.load(plan.held_out), features, plan)
     for task in tasks:
-        if task.family == "noise_detection" and manifest is not None:
+        if families.find(task.family).on_training_pairs and manifest is not None:
             found.append(_training(plan.load(task.dataset), features, manifest))
     store_diagnostics(out, "evaluation", found)
 

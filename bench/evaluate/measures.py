@@ -1,4 +1,4 @@
-"""From features to numbers: one function for each family of tasks."""
+"""From features to numbers: the functions that the entries of `bench.families` name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from bench.data.evaluation import CLASS, EvaluationPairs
 from bench.data.noise import NoiseManifest, noisy_mask
 from bench.evaluate import grouped
 from bench.evaluate.bootstrap import Floats, interval, mean_interval, ratio_replicates
-from bench.evaluate.chance import tops, with_means
 from bench.evaluate.detection import detect
 from bench.evaluate.features import Features, Kind, evaluation_mode, extract_images, extract_texts
 from bench.evaluate.probe import Labelled, adamw_probe, sweep_probe
@@ -26,6 +25,7 @@ from bench.evaluate.ranks import Ranks
 from bench.evaluate.retrieval import Retrieval, retrieve
 from bench.evaluate.tasks import EvaluationPlan, Task
 from bench.evaluate.zero_shot import class_vectors, classify, predictions, prompts
+from bench.families.random_guess import tops, with_means
 from methods.protocol import Tensors
 
 CHUNK = 1 << 16  #: training pairs whose features are held at a time
@@ -251,14 +251,3 @@ def _agreement(features: Features, pairs: Pairs, rows: np.ndarray, source: np.nd
     with evaluation_mode(method):
         confidence = method.confidence(images, texts)
     return {"confidence": confidence, "cosine": (images["embedding"] * texts["embedding"]).sum(1)}
-
-
-MEASURES: Mapping[str, Callable[[Task, Bench], Measured]] = {
-    "zero_shot": zero_shot,
-    "shift": zero_shot,
-    "linear_probe": linear_probe,
-    "adamw_probe": adamw,
-    "retrieval": retrieval,
-    "validation": retrieval,
-    "noise_detection": noise_detection,
-}

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bench.evaluate.chance import RECALLS, with_means
 from bench.evaluate.ranks import Ranks, offsets, rank, require_finite, tile_rows
+from bench.families.random_guess import RECALLS, with_means
 
 _BAND = 1e-5  # scores nearer than this may be equal: far above the rounding of a dot product
 

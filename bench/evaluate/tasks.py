@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
 import numpy as np
 
-from bench import data
+from bench import data, families
 from bench.channels import Channels
 from bench.data import Pairs, evaluation
 from bench.data.noise import NoiseManifest
 from bench.data.place import Missing
 from bench.errors import UserError
-from bench.evaluate.chance import CAPTIONS, Facts, chance, facts_of
 from bench.evaluate.protocols import PROTOCOLS, Protocol
-from bench.evaluation_sets import parse, unfit
+from bench.evaluation_sets import parse
+from bench.families import Facts, TaskFamily
+from bench.families.random_guess import CAPTIONS
 from bench.settings import DataSettings, EvaluateSettings
 
 #: Of everything this package and the evaluation sets decide, under the common protocol. Raise it when any stored number
@@ -48,35 +49,6 @@ class Task:
         return f"v{self.protocol}.{round(100 * at):03d}.{self.name.replace('/', '-')}.{self.dataset.replace('/', '-')}"
 
 
-def _probes(family: str) -> tuple[Task, ...]:
-    return (
-        Task(f"{family}/subgroup", "emoji/iid", "emoji/train", "emoji/validation"),
-        Task(f"{family}/style", "emoji/iid", "emoji/train", "emoji/validation"),
-        Task(f"{family}/digit", "digits/test", "digits/train"),
-    )
-
-
-_EMOJI = (
-    Task("zero_shot/concept", "emoji/iid"),
-    Task("zero_shot/subgroup", "emoji/iid"),
-    Task("zero_shot/concept", "emoji/novel"),
-    Task("zero_shot/subgroup", "emoji/novel"),
-    Task("shift/concept", "emoji/openmoji"),
-    Task("shift/concept", "emoji/openmoji-black"),
-    Task("shift/concept", "emoji/fluent-high-contrast"),
-    Task("shift/concept", "emoji/emojione-monotone"),
-    Task("shift/concept", "emoji/near"),
-    *_probes("linear_probe"),
-    *_probes("adamw_probe"),
-    Task("retrieval", "emoji/iid"),
-    Task("retrieval", "emoji/openmoji"),
-    Task("noise_detection", "emoji/train"),
-    Task("validation", "emoji/validation"),
-)
-_EMBEDDED: Mapping[str, tuple[Task, ...]] = {"emoji": _EMOJI}
-FAMILIES = tuple(dict.fromkeys(task.family for task in _EMOJI))
-
-
 @dataclass(frozen=True)
 class EvaluationPlan:
     """What measures a run that trained on `data`, as the suite asks."""
@@ -97,25 +69,52 @@ class EvaluationPlan:
         noisy = manifest is not None and 0 < len(manifest.rows) < manifest.n
         chosen = self.chosen()
         if at < 1.0:
-            zero_shot = [task for task in chosen if task.family == "zero_shot"]
-            chosen = [task for task in zero_shot if task.dataset == zero_shot[0].dataset]
-        return tuple(task for task in chosen if noisy or task.family != "noise_detection")
+            along = [task for task in chosen if families.find(task.family).along]
+            chosen = [task for task in along if task.dataset == along[0].dataset]
+        return tuple(task for task in chosen if noisy or not families.find(task.family).on_training_pairs)
 
     def chosen(self) -> list[Task]:
-        """All tasks, whether there is noise or not."""
+        """All tasks, whether there is noise or not, in the order of the registry of families."""
         found: list[Task] = []
-        for family in FAMILIES:
-            if family in self.asked.tasks:
+        for family in families.families():
+            if family.name in self.asked.tasks:
                 found += [replace(task, protocol=self.protocol.label) for task in self._of_family(family)]
         return found
 
-    def _of_family(self, family: str) -> list[Task]:
-        if family not in self.asked.datasets and self.data.embedded:
-            return [task for task in _EMBEDDED[self.data.name] if task.family == family]
-        if family == "noise_detection":
-            return [Task(family, self.training)]
-        names = self.asked.datasets.get(family, self.protocol.datasets.get(family, ()))  # type: ignore[call-overload]
+    def _of_family(self, family: TaskFamily) -> list[Task]:
+        if family.on_training_pairs:
+            return [Task(family.name, self.training)]
+        named = self.asked.datasets.get(family.name)
+        if named is None and self.data.embedded:
+            return [
+                Task(_name(family, one.label), one.dataset, one.train, one.validation)
+                for one in family.embedded.get(self.data.name, ())
+            ]
+        names = self.protocol.datasets.get(family.name, ()) if named is None else named
         return [_task(family, name) for name in names]
+
+    def faults(self, noisy: bool) -> Iterator[tuple[int | None, str]]:
+        """What cannot be measured as asked: the place in `tasks` (None: all of them) and why.
+
+        A family that is asked for has data sets; where `tasks` is left at its default, those count that have some. At
+        least one family has a main metric to compare methods by. `noisy`: whether runs know their corrupted pairs.
+        """
+        for place, name in enumerate(self.asked.tasks):
+            if "tasks" in self.asked.model_fields_set and not self._of_family(families.find(name)):
+                lacking = f"{self.data.name} has" if self.data.embedded else f"protocol {self.protocol.name!r} names"
+                yield (
+                    place,
+                    f"{name!r}: {lacking} no data set for it; name one in evaluate.datasets.{name}, or remove it",
+                )
+        compared = [one for one in map(families.find, self.asked.tasks) if one.main and self._of_family(one)]
+        if not compared:
+            others = ", ".join(family.name for family in families.families() if family.main)
+            yield None, f"no table compares methods by {', '.join(self.asked.tasks)}; add one of {others}"
+        elif not noisy and all(one.on_training_pairs for one in compared):
+            yield (
+                None,
+                f"{compared[0].name!r} needs corrupted pairs, and no run has any; add another, or a rate above 0",
+            )
 
     @property
     def training(self) -> str:
@@ -127,15 +126,24 @@ class EvaluationPlan:
         """The pairs of images and captions that diagnostics look at; "" where no task scores any."""
         if self.data.embedded:
             return f"{self.data.name}/iid"
-        found = [task.dataset for task in self.chosen() if task.family == "retrieval"]
-        return next((name for name in found if evaluation.parse(name)[0].kind == "retrieval"), "")
+        found = [task for task in self.chosen() if families.find(task.family).split == "test"]
+        named = [task.dataset for task in found if task.dataset != self.training]
+        return next((name for name in named if evaluation.parse(name)[0].kind == "retrieval"), "")
 
     def primary(self) -> dict[str, str]:
-        """What a suite is read by first: data set, task and metric."""
-        zero_shot = [task for task in self.chosen() if task.family == "zero_shot"]
-        if zero_shot:
-            return {"dataset": zero_shot[0].dataset, "task": zero_shot[0].name, "metric": "top1"}
-        return {"dataset": f"{self.data.name}/iid", "task": "zero_shot/concept", "metric": "top1"}
+        """The headline, by which a suite is read first: data set, task and metric.
+
+        The first task, in the order of the registry of families, whose family has a main metric; one on training pairs
+        comes last, because runs without noise lack it. UserError where there is none.
+        """
+        compared = [task for task in self.chosen() if families.find(task.family).main]
+        compared.sort(key=lambda task: families.find(task.family).on_training_pairs)
+        if not compared:
+            raise UserError(f"evaluate.tasks: {', '.join(self.asked.tasks)}: measures nothing that compares methods")
+        first = compared[0]
+        family, known = families.find(first.family), first.dataset == self.training or first.dataset in data.names()
+        main = family.main if known else family.main_of_kind.get(parse(first.dataset)[0].kind, family.main)
+        return {"dataset": first.dataset, "task": first.name, "metric": main}
 
     def keys(self, curve: Iterable[float], manifest: NoiseManifest | None) -> tuple[str, ...]:
         """Under which a run's records are stored once it is evaluated at all points of the curve and at the end."""
@@ -225,18 +233,23 @@ class EvaluationPlan:
 
     def _chance(self, task: Task, facts: Facts) -> dict[str, float]:
         if task.train in data.names():  # a class may be in one of the sets alone
-            return {"accuracy": 1 / len(np.unique(self.load(task.train).labels[task.label]))}
-        return chance(task.family, task.label, facts, main=self.protocol.main)
+            facts = replace(facts, classes={task.label: len(np.unique(self.load(task.train).labels[task.label]))})
+        return families.chance(task.family, task.label, facts, main=self.protocol.main)
 
 
-def _task(family: str, name: str) -> Task:
+def facts_of(pairs: Pairs) -> Facts:
+    """Of data that is there."""
+    return Facts(pairs.description, len(pairs), {label: len(names) for label, names in pairs.classes.items()})
+
+
+def _task(family: TaskFamily, name: str) -> Task:
     """The task of a family on a data set of the catalogue. UserError where it cannot be."""
-    if message := unfit(family, name):
-        raise UserError(f"evaluate.datasets.{family}: {message}")
+    if message := families.unfit(family.name, name):
+        raise UserError(f"evaluate.datasets.{family.name}: {message}")
     entry, _ = parse(name)
-    if family == "validation":
-        return Task(family, entry.written("validation"))
-    if family == "retrieval":
-        return Task(family, name)
-    train = entry.written("train") if family.endswith("probe") else ""
-    return Task(f"{family}/{evaluation.CLASS}", name, train)
+    train = entry.written("train") if family.learns else ""
+    return Task(_name(family, evaluation.CLASS if family.classes else ""), entry.written(family.split), train)
+
+
+def _name(family: TaskFamily, label: str) -> str:
+    return f"{family.name}/{label}" if label else family.name

@@ -5,6 +5,7 @@ Chun et al., ProLIP, ICLR 2025, Section 4.3 (Figures 6-8). Needs variances.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -20,7 +21,6 @@ from bench.evaluate.measures import Number
 from bench.evaluate.prompt_filter import Line, total_variance
 from bench.towers import normalise
 from methods.base import stream
-from methods.prolip import inclusion
 from methods.protocol import Clock, Method, Rows, Tensors
 
 LONGEST = 8  #: words; longer captions are counted with these
@@ -65,11 +65,22 @@ def _mean(what: str, values: np.ndarray, metric: str = "variance") -> Line:
 
 
 def within(inner: Mapping[str, Tensor], outer: Mapping[str, Tensor]) -> Tensor:
-    """bool [n]: H(inner in outer) > 0, summed over dimensions, eps = 0 (Equation 4)."""
+    """bool [n]: H(inner in outer) > 0, summed over dimensions."""
     mean_1, logvar_1, mean_2, logvar_2 = (
         side[name].double() for side in (inner, outer) for name in ("embedding", "logvar")
     )
     return inclusion(mean_1, logvar_1, mean_2, logvar_2).sum(-1) > 0
+
+
+def inclusion(mean_1: Tensor, logvar_1: Tensor, mean_2: Tensor, logvar_2: Tensor) -> Tensor:
+    """H(1, 2) of each dimension, > 0 where Gaussian 1 lies within Gaussian 2 (Equations 3 and 4 at eps = 0).
+
+    The difference of the two integrals of Equation 3, whose common factors cancel.
+    """
+    sum_1 = torch.logaddexp(logvar_1, logvar_2 + math.log(2))  # ln(sigma_1^2 + 2 sigma_2^2)
+    sum_2 = torch.logaddexp(logvar_2, logvar_1 + math.log(2))
+    nearer = (mean_1 - mean_2).square() * ((-sum_2).exp() - (-sum_1).exp())
+    return logvar_2 - logvar_1 + (sum_2 - sum_1) / 2 + nearer
 
 
 def inclusions(features: Features, pairs: Pairs, batch: int) -> tuple[list[Line], list[str]]:

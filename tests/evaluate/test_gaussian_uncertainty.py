@@ -15,6 +15,7 @@ from bench.evaluate.features import Features
 from bench.evaluate.uncertainty import (
     MEAN_COLOUR,
     fewer_words,
+    inclusion,
     inclusions,
     longest_captions,
     masked,
@@ -24,6 +25,7 @@ from bench.evaluate.uncertainty import (
     words,
 )
 from bench.towers import normalise
+from methods import prolip
 
 from .conftest import build
 
@@ -66,6 +68,14 @@ def test_a_wider_gaussian_around_the_same_mean_includes() -> None:
     narrow, wide = ({"embedding": mean, "logvar": torch.full((4, 8), value)} for value in (-6.0, -3.0))
     assert bool(within(narrow, wide).all())
     assert not bool(within(wide, narrow).any())
+
+
+def test_inclusion_is_that_of_training_without_damping() -> None:
+    generator = torch.Generator().manual_seed(0)
+    sides = [torch.randn(500, 8, generator=generator, dtype=torch.float64) * size for size in (1, 4, 1, 4)]
+    torch.testing.assert_close(inclusion(*sides), prolip.inclusion(*sides), rtol=1e-9, atol=1e-9)
+    far_apart = [torch.tensor([value], dtype=torch.float64) for value in (0.0, -40.0, 0.1, 3.0)]
+    torch.testing.assert_close(inclusion(*far_apart), prolip.inclusion(*far_apart), rtol=1e-9, atol=0)
 
 
 def test_three_quarters_of_an_image_show_the_mean_colour() -> None:

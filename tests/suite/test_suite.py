@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
-from bench import discovery
+from bench import discovery, families
 from bench.errors import UserError
-from bench.evaluate import tasks
 from bench.resources import suite_names
-from bench.settings import Task
+from bench.settings import EvaluateSettings
 from bench.suite import load_suite, noise_label
 
 SUITE = """\
@@ -153,4 +151,6 @@ def test_the_big_suite_has_every_method() -> None:
 
 
 def test_the_tasks_are_those_that_can_be_evaluated() -> None:
-    assert set(get_args(Task)) == set(tasks.FAMILIES)
+    for family in families.families():
+        assert EvaluateSettings.model_validate({"tasks": (family.name,)}).tasks == (family.name,)
+        assert callable(family.measures())

@@ -1,0 +1,111 @@
+"""Nothing outside an adapter names a method: syntax trees of `bench/` and `reports/`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench import discovery
+
+ROOT = Path(__file__).parents[1]
+#: beside each adapter: values of its official code, and the file that `bench new-method` starts an adapter from
+PARTS_OF_ADAPTERS = ("bench/check/oracles/", "bench/templates/")
+#: words that name a paper as well as a method, and the files where they name what the paper states
+PAPERS = {"bayes", "cyclip", "ncu", "nuclr", "prolip"}
+OF_PAPERS = {
+    "bench/settings.py": "augmentations and evaluation protocols of papers",
+    "bench/data/photo.py": "augmentations of papers",
+    "bench/evaluate/protocols.py": "evaluation protocols of papers",
+    "reports/papers.py": "papers whose printed tables are laid out",
+    "reports/papers_prolip.py": "a paper whose printed tables are laid out",
+}
+BASELINE = {"bench/external.py"}  #: read foreign weights as the suite's baseline
+ALLOWED = ("methods.protocol", "methods.base")
+
+
+#: of `bench`, what reports read
+READ_BY_REPORTS = {"bench.store", "bench.families", "bench.evaluation_sets", "bench.resources", "bench.errors"}
+
+
+def files() -> list[Path]:
+    found = [path for room in ("bench", "reports") for path in sorted((ROOT / room).rglob("*.py"))]
+    return [path for path in found if not str(path.relative_to(ROOT)).startswith(PARTS_OF_ADAPTERS)]
+
+
+def named(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Names of methods among the string constants; the default of a field `baseline` is a setting."""
+    defaults = {
+        id(part)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "baseline"
+        for part in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and node.value in discovery.names() and id(node) not in defaults:
+            yield node.lineno, str(node.value)
+
+
+def imported(tree: ast.Module, package: str = "methods") -> Iterator[tuple[int, str]]:
+    """Modules below a package that are imported, wherever the statement stands, but for those that anyone may."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            whole = node.module == package  # then the names are modules
+            modules = [f"{package}.{alias.name}" for alias in node.names] if whole else [str(node.module)]
+        else:
+            continue
+        for module in modules:
+            if module.split(".")[0] == package and module not in ALLOWED:
+                yield node.lineno, module
+
+
+def trees() -> Iterator[tuple[str, ast.Module]]:
+    for path in files():
+        yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
+
+
+def test_no_code_outside_an_adapter_names_a_method() -> None:
+    found = [
+        f"{file}:{line}: {name!r}"
+        for file, tree in trees()
+        for line, name in named(tree)
+        if not (file in OF_PAPERS and name in PAPERS) and not (file in BASELINE and name == "clip")
+    ]
+    assert found == []
+
+
+def test_no_code_outside_an_adapter_imports_one() -> None:
+    assert [f"{file}:{line}: {module}" for file, tree in trees() for line, module in imported(tree)] == []
+
+
+def test_reports_import_little_of_bench() -> None:
+    found = {
+        (file, ".".join(module.split(".")[:2]))
+        for file, tree in trees()
+        for _, module in imported(tree, "bench")
+        if file.startswith("reports/")
+    }
+    assert {(file, module) for file, module in found if module not in READ_BY_REPORTS} == set()
+
+
+@pytest.mark.parametrize(
+    ("source", "names", "modules"),
+    [
+        ('x = "clip"', ["clip"], []),
+        ('"""clip"""', ["clip"], []),
+        ('baseline: str = "clip"', [], []),
+        ('other: str = "clip"', ["clip"], []),
+        ("from methods.prolip import inclusion", [], ["methods.prolip"]),
+        ("from methods import clip, base", [], ["methods.clip"]),
+        ("def f():\n    import methods.ncu", [], ["methods.ncu"]),
+        ("from methods.protocol import Method\nfrom methods.base import stream", [], []),
+    ],
+)
+def test_the_scan_sees_names_and_imports(source: str, names: list[str], modules: list[str]) -> None:
+    tree = ast.parse(source)
+    assert [name for _, name in named(tree)] == names
+    assert [module for _, module in imported(tree)] == modules
