@@ -169,7 +169,7 @@ def _described(model: Foreign, suite: Suite, label: str | None) -> Checkpoint:
 def _run_of_suite(suite: Suite, label: str) -> Run:
     """The settings of a suite's row, or of a method by its name; nothing is known of noise."""
     labels = {entry.label: entry for entry in suite.methods}
-    if label not in labels and label not in discovery.names():
+    if label not in labels and discovery.canonical(label) not in discovery.names():
         choices = [*labels, *discovery.names()]
         raise UserError(
             f"--method {label}: neither a label of suite {suite.name} nor a method{nearest(label, choices)}"
@@ -184,7 +184,7 @@ def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
     try:
         return Run(
             label=settings["label"],
-            method=settings["method"],
+            method=discovery.canonical(settings["method"]),
             preset=settings["preset"],
             config=settings["config"],
             data=DataSettings.model_validate(settings["data"]),

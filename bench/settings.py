@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from bench import evaluation_sets, tower_configs
+from bench import discovery, evaluation_sets, tower_configs
 from bench.located import fault, shown
 
 NoiseKind = Literal["shuffled_captions", "resampled_positives", "imported"]
@@ -324,7 +324,8 @@ class MethodEntry(Model):
         if isinstance(value, str):
             value = {"method": value}
         if isinstance(value, dict) and isinstance(value.get("method"), str):
-            return {"label": value["method"], **value}
+            name = value["method"]  # an old name stays the label, which stored plans and options know
+            return {"label": name, **value, "method": discovery.canonical(name)}
         return value
 
     def start_of(self, towers: TowerSettings) -> str | None:
