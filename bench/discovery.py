@@ -45,6 +45,11 @@ class Source:
     path: Path
     plugin: bool = False
 
+    @property
+    def shipped(self) -> bool:
+        """Whether it is one of `methods/`, and not a user's file or an entry point."""
+        return self.module.startswith("methods.")
+
 
 _plugins: dict[str, Source] = {}
 
@@ -105,8 +110,13 @@ def source(name: str) -> Source:
     """The file of a method; UserError with the nearest name for an unknown one."""
     name, known = canonical(name), _sources()
     if name not in known:
-        raise UserError(f"{name!r} is not a method{nearest(name, known)}")
+        raise UserError(unknown(name))
     return known[name]
+
+
+def unknown(name: str) -> str:
+    """What to say of a name that is no method's."""
+    return f"{name!r} is not a method{nearest(name, names())} (one in a file of your own: --plugin FILE)"
 
 
 @functools.cache
@@ -243,7 +253,7 @@ def faults(name: str, preset: str | None, config: Mapping[str, Any]) -> list[Fau
     """Every mistake in a method's name, preset and hyper-parameters, with the place below the suite's entry."""
     name = canonical(name)
     if name not in _sources():
-        return [(("method",), f"{name!r} is not a method{nearest(name, names())}")]
+        return [(("method",), unknown(name))]
     method = find(name)
     if preset is not None and preset not in method.presets:
         return [(("preset",), f"{preset!r} is not a preset of {name}{nearest(preset, method.presets)}")]
