@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import textwrap
 
-from bench import discovery
+from bench import discovery, oracle_file
 from methods.protocol import Facts, Method
 
 _EXAMPLE = Facts(rows=1024, batch=128, dim=64, seed=0)  # cost and phases do not depend on it
@@ -23,7 +23,7 @@ def describe(name: str) -> str:
     defaults = discovery.resolve(name, None, {})
     lines = {
         "about": about.summary,
-        "fidelity": f"{about.fidelity} ({about.equations})",
+        "fidelity": f"{oracle_file.fidelity(name, about)} ({about.equations})",
         "state": about.state,
         "cost": cost(discovery.make(name, None, {}, _EXAMPLE)),
         "presets": "; ".join(

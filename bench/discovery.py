@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 GROUP = "bench.methods"
 
+#: Names that methods had before -> the name now, and why it changed. Suites, stored runs and plug-ins may use both.
+ALIASES: Mapping[str, tuple[str, str]] = {
+    "decl": ("decomposable_cl", "DECL of Qin et al. 2022 is another method"),
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Source:
@@ -39,6 +44,11 @@ class Source:
     module: str
     path: Path
     plugin: bool = False
+
+    @property
+    def shipped(self) -> bool:
+        """Whether it is one of `methods/`, and not a user's file or an entry point."""
+        return self.module.startswith("methods.")
 
 
 _plugins: dict[str, Source] = {}
@@ -52,6 +62,7 @@ def add_plugin(path: str | Path) -> str:
     name = _declared(file)
     if name is None:
         raise UserError(f'{file}:1: defines no method: a class with a base and name = "..." (see methods/protocol.py)')
+    _refuse_old_name(name, file)
     taken = _sources().get(name)
     if taken is not None and taken.path != file.resolve():
         raise UserError(f"{file}: the method name {name!r} is taken by {taken.path}; choose another")
@@ -71,6 +82,25 @@ def forget() -> None:
     find.cache_clear()
 
 
+def canonical(name: str) -> str:
+    """The name that a method has now. An old name is noted on stderr, once in a process."""
+    if name not in ALIASES:
+        return name
+    _note_old_name(name)
+    return ALIASES[name][0]
+
+
+@functools.cache
+def _note_old_name(name: str) -> None:
+    now, reason = ALIASES[name]
+    print(f"note: the method {name!r} is named {now!r} now, because {reason}", file=sys.stderr, flush=True)
+
+
+def _refuse_old_name(name: str, path: Path) -> None:
+    if name in ALIASES:
+        raise UserError(f"{path}: the method name {name!r} is an old name of {ALIASES[name][0]!r}; choose another")
+
+
 def names() -> list[str]:
     """All method names, sorted. Does not import adapters."""
     return sorted(_sources())
@@ -78,10 +108,15 @@ def names() -> list[str]:
 
 def source(name: str) -> Source:
     """The file of a method; UserError with the nearest name for an unknown one."""
-    known = _sources()
+    name, known = canonical(name), _sources()
     if name not in known:
-        raise UserError(f"{name!r} is not a method{nearest(name, known)}")
+        raise UserError(unknown(name))
     return known[name]
+
+
+def unknown(name: str) -> str:
+    """What to say of a name that is no method's."""
+    return f"{name!r} is not a method{nearest(name, names())} (one in a file of your own: --plugin FILE)"
 
 
 @functools.cache
@@ -90,6 +125,7 @@ def _sources() -> dict[str, Source]:
     for name, place in [*_shipped(), *_entry_points(), *_plugins.items()]:
         if name in found:
             raise UserError(f"the method name {name!r} is taken twice: by {found[name].path} and {place.path}")
+        _refuse_old_name(name, place.path)
         found[name] = place
     return found
 
@@ -153,7 +189,7 @@ def _assigned(line: ast.stmt, name: str) -> str | None:
 @functools.cache
 def find(name: str) -> type[Method]:
     """The class of a method. UserError for an unknown name, or with file and line for an adapter that is broken."""
-    place = source(name)
+    name, place = canonical(name), source(name)
     module = _import(place)
     classes = [
         value
@@ -206,14 +242,18 @@ def _check(method: type[Method], path: Path) -> None:
         for key in values:
             if key not in fields:
                 raise UserError(f"{path}: preset {preset!r}: {key!r} is no field of Config{nearest(key, fields)}")
-    if method.reference is not None and method.reference not in _sources():
-        raise UserError(f"{path}: reference {method.reference!r} is not a method{nearest(method.reference, names())}")
+    start = method.reference
+    if start is not None and start in ALIASES:
+        raise UserError(f"{path}: reference {start!r} is an old name; write {ALIASES[start][0]!r}")
+    if start is not None and start not in _sources():
+        raise UserError(f"{path}: reference {start!r} is not a method{nearest(start, names())}")
 
 
 def faults(name: str, preset: str | None, config: Mapping[str, Any]) -> list[Fault]:
     """Every mistake in a method's name, preset and hyper-parameters, with the place below the suite's entry."""
+    name = canonical(name)
     if name not in _sources():
-        return [(("method",), f"{name!r} is not a method{nearest(name, names())}")]
+        return [(("method",), unknown(name))]
     method = find(name)
     if preset is not None and preset not in method.presets:
         return [(("preset",), f"{preset!r} is not a preset of {name}{nearest(preset, method.presets)}")]

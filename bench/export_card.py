@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench import oracle_file
+
 if TYPE_CHECKING:
     from bench.store import RunStore
     from bench.suite import Run
@@ -29,7 +31,8 @@ def _about(out: RunStore, run: Run, method: Method) -> Iterator[str]:
     noise = settings["noise"]
     yield f"{method.about.summary} ({method.about.paper})"
     yield ""
-    yield f"- method: `{run.method}`, {method.about.fidelity}, label {run.label!r}, run `{out.id}`"
+    fidelity = oracle_file.fidelity(run.method, method.about)
+    yield f"- method: `{run.method}`, {fidelity}, label {run.label!r}, run `{out.id}`"
     yield f"- data: {run.data.name} at {run.data.size} px"
     yield f"- noise: {noise['kind']} at rate {noise['rate']:g}" if noise["kind"] else "- noise: none added"
     yield f"- towers: {run.towers.image} and {run.towers.text}, D = {run.towers.dim}"

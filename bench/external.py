@@ -169,14 +169,23 @@ def _described(model: Foreign, suite: Suite, label: str | None) -> Checkpoint:
 def _run_of_suite(suite: Suite, label: str) -> Run:
     """The settings of a suite's row, or of a method by its name; nothing is known of noise."""
     labels = {entry.label: entry for entry in suite.methods}
-    if label not in labels and label not in discovery.names():
+    if label not in labels and discovery.canonical(label) not in discovery.names():
         choices = [*labels, *discovery.names()]
         raise UserError(
-            f"--method {label}: neither a label of suite {suite.name} nor a method{nearest(label, choices)}"
+            f"--method {label}: neither a label of suite {suite.name} nor a method{nearest(label, choices)} "
+            "(one in a file of your own: --plugin FILE)"
         )
     entry = labels.get(label) or MethodEntry(method=label, label=label)
     run = suite.model_copy(update={"methods": (entry,)}).cells()[0]
     return dataclasses.replace(run, noise=None, rate=0.0, reference=None)
+
+
+def _method(name: str, path: Path) -> str:
+    """The name that a stored run's method has now. UserError where its file is not known to this process."""
+    now = discovery.canonical(name)
+    if now not in discovery.names():
+        raise UserError(f"{path}: was trained with the method {now!r}; give the file that defines it: --plugin FILE")
+    return now
 
 
 def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
@@ -184,7 +193,7 @@ def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
     try:
         return Run(
             label=settings["label"],
-            method=settings["method"],
+            method=_method(settings["method"], path),
             preset=settings["preset"],
             config=settings["config"],
             data=DataSettings.model_validate(settings["data"]),

@@ -63,6 +63,8 @@ def _check_name(name: str) -> None:
 
 def _check_free(name: str) -> None:
     """A file of this name must hide neither another method nor a module that the harness imports."""
+    if name in discovery.ALIASES:
+        raise UserError(f"{name!r}: is an old name of the method {discovery.canonical(name)!r}; choose another")
     if name in discovery.names():
         raise UserError(f"{name!r}: there is a method of this name, {discovery.source(name).path}")
     if importlib.util.find_spec(name) or importlib.util.find_spec(f"methods.{name}"):

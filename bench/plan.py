@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bench import discovery, identity
+from bench import discovery, identity, oracle_file
 from bench.settings import MethodEntry
 from bench.suite import Suite
 
@@ -143,7 +143,7 @@ def _method(suite: Suite, entry: MethodEntry, facts: Facts) -> dict[str, Any]:
         "summary": about.summary,
         "paper": about.paper,
         "equations": about.equations,
-        "fidelity": about.fidelity,
+        "fidelity": oracle_file.fidelity(entry.method, about),
         "bibtex": about.bibtex,
         "note": about.note,
         "state": about.state,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from bench import families, tower_configs
+from bench import discovery, families, tower_configs
 from bench.errors import nearest
 from bench.located import fault, shown
 
@@ -333,7 +333,8 @@ class MethodEntry(Model):
         if isinstance(value, str):
             value = {"method": value}
         if isinstance(value, dict) and isinstance(value.get("method"), str):
-            return {"label": value["method"], **value}
+            name = value["method"]  # an old name stays the label, which stored plans and options know
+            return {"label": name, **value, "method": discovery.canonical(name)}
         return value
 
     def start_of(self, towers: TowerSettings) -> str | None:

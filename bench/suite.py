@@ -233,6 +233,7 @@ class Suite(Model):
     def select(self, only: Sequence[str] = (), seeds: Sequence[int] = ()) -> Suite:
         """The same suite whose `runs()` are those of some labels and seeds; UserError for one it does not have."""
         labels = [entry.label for entry in self.methods]
+        only = [label if label in labels else discovery.canonical(label) for label in only]
         for label in only:
             if label not in labels:
                 raise UserError(f"--only {label}: no method of suite {self.name}{nearest(label, labels)}")

@@ -46,4 +46,5 @@ class Clip(Contrastive):
 
     def loss(self, z: Tensors, observed: Tensors, anchors: slice) -> Tensors:
         # Some papers print the sum of the two directions; every official code takes their mean.
+        # official: github.com/mlfoundations/open_clip@89fb801 src/open_clip/loss.py (ClipLoss)
         return {"contrastive": info_nce(z, self.scale(), anchors)}

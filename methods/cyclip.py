@@ -63,6 +63,7 @@ class Cyclip(Contrastive):
     Config = CyclipConfig
     presets: ClassVar[Presets] = {
         "paper": {"lambda_in_modal": 0.25, "lambda_cross_modal": 0.25},
+        # official: github.com/bokun-wang/NUCLR@ddaec8d models/losses.py (CyCLIP_Loss), with the values of its script
         "official": {
             "lambda_in_modal": 0.1,
             "lambda_cross_modal": 0.1,
@@ -100,6 +101,7 @@ class Cyclip(Contrastive):
     def loss(self, z: Tensors, observed: Tensors, anchors: slice) -> Tensors:
         image, text = z["image"], z["text"]
         # Cosines, not logits: the official code divides the scale out again, so it gets no gradient from here.
+        # official: github.com/goel-shashank/CyCLIP@707e7c7 src/train.py (get_loss)
         within = similarities(image[anchors], image) - similarities(text[anchors], text)
         across = similarities(image[anchors], text) - similarities(text[anchors], image)
         return {

@@ -53,6 +53,7 @@ class Dcl(RowWise):
     Config = DclConfig
     presets: ClassVar[Presets] = {
         "paper": {"tau_plus": 0.1},
+        # official: github.com/chingyaoc/DCL@7d6345f main.py (train, argument defaults)
         "official": {"tau_plus": 0.1, "temperature": 0.5, "in_modal_negatives": True},
     }
     identities = (
@@ -81,6 +82,8 @@ class Dcl(RowWise):
             negatives, count = torch.cat([negatives, within], dim=1), 2 * count
         # The official codes exponentiate as it stands, which overflows in fp32 at tau = 0.01. The peak cancels in the
         # value and in the gradient, so it is a constant.
+        # official: github.com/bokun-wang/NUCLR@ddaec8d models/losses.py (DCL_Loss)
+        # official: github.com/chingyaoc/DCL@7d6345f main.py (train)
         peak = torch.maximum(own, negatives.amax(1)).detach()
         positive = (own - peak).exp()
         total = (negatives - peak[:, None]).exp().sum(1)

@@ -23,6 +23,7 @@ def log_matches(z: Tensors, scale: Tensor) -> Tensor:
     return torch.cat(parts, dim=1)
 
 
+# official: github.com/hhc1997/NCU@cd338a5 src/ul_clip.py (Invert_Loss.infoNCE_preds)
 def log_confidence(matches: Tensor, kind: Confidence) -> Tensor:
     """[2, B] log shares -> [B] ln omega (NCU, Equation 2): their mean, or the official code's first one alone.
 

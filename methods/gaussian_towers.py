@@ -212,6 +212,7 @@ def _fork(transformer: Any, copies: nn.ModuleList, x: Tensor, mask: Tensor | Non
     return x, forked
 
 
+# official: github.com/naver-ai/prolip@59f6324 src/prolip/transformer.py, src/prolip/model.py (text tower)
 class TextHead(nn.Module):
     """Text -> Gaussian, on the tower's own read-out (official code) or on an [UNC] token of its own (paper)."""
 
@@ -220,6 +221,7 @@ class TextHead(nn.Module):
         width = text_tower.parts(towers, "prolip").width
         self.own_token = own_token
         # The official code replaces masked tokens by an unused id, i.e. by one more learned embedding.
+        # official: github.com/naver-ai/prolip@59f6324 (masked text: id 32000)
         self.mask = nn.Parameter(0.02 * torch.randn(width))
         if own_token:
             self.token = nn.Parameter(0.01 * torch.randn(width))

@@ -13,6 +13,7 @@ from methods.base import Presets, check, spans
 from methods.normaliser import DIRECTIONS, Normalised, differences, floored, without_own
 from methods.protocol import About, Batch, Diagnostic, Facts, Identity, Tensors
 
+# official: github.com/bokun-wang/NUCLR@ddaec8d models/losses.py (RGCL_Loss, grad_clip)
 LARGEST_SLOPE = 5.0  #: a temperature's gradient is clamped to this size, as in the official code
 
 
@@ -77,6 +78,7 @@ class Isogclr(Normalised):
     presets: ClassVar[Presets] = {
         # Numbers of iSogCLR's own README, in the paper's formula.
         "paper": {"rho": 6.0, "eta": 0.03, "temperature_max": 1.0, "floor": 0.0},
+        # official: github.com/bokun-wang/NUCLR@ddaec8d models/losses.py (RGCL_Loss)
         "official": {"start": "epoch"},
         "official_class": {"start": "epoch", "eta": 1e-5, "beta": 0.5},  # defaults of the class, not of its scripts
     }

@@ -31,6 +31,7 @@ from methods.protocol import About, Batch, Clock, Cost, Diagnostic, Facts, Phase
 from methods.sinkhorn import masked_sinkhorn
 
 
+# official: github.com/hhc1997/NCU@cd338a5 README.md (command line), src/parser.py (argument defaults)
 @dataclass(frozen=True)
 class NcuConfig:
     """Hyper-parameters of NCU; defaults are those of the official command line where the paper gives none."""
@@ -51,6 +52,7 @@ class NcuConfig:
     threshold: float = 1e-4  #: they stop when the row potentials together move less
     confidence: Confidence = "two_sided"  #: mean of both softmaxes, or the first only
     relation: Literal["code", "paper"] = "code"  #: compare <t_i,t_j> with <n_i,n_j>, or <t_i,n_j> with <t_j,n_i>
+    # official: github.com/hhc1997/NCU@cd338a5 src/ul_clip.py (ContrastiveLoss)
     normalise_text_targets: bool = True  #: text-side targets sum to one; the official code leaves forgotten ones short
     mean_of_directions: bool = True  #: halve the sum of the two divergences, as the code does; the paper sums
     eda_alpha: float = 0.1  #: share of a caption's words that its edit touches
@@ -76,6 +78,7 @@ class NcuConfig:
         check_scale(self)
 
 
+# official: github.com/hhc1997/NCU@cd338a5 src/ul_clip.py (ContrastiveLoss)
 def _unit_rows(x: Tensor) -> Tensor:
     return x / x.sum(1, keepdim=True).clamp_min(1e-12)  # an empty row stays empty; the official code divides 0 by 0
 
@@ -111,6 +114,7 @@ class Ncu(WholeBatch):
     Config = NcuConfig
     presets: ClassVar[Presets] = {
         "paper": {"relation": "paper", "mean_of_directions": False},
+        # official: github.com/hhc1997/NCU@cd338a5 src/ul_clip.py (Invert_Loss, ContrastiveLoss)
         "official": {"confidence": "image_to_text", "normalise_text_targets": False},
     }
     reference = "clip"
@@ -140,6 +144,7 @@ class Ncu(WholeBatch):
 
     def _unlearned(self, name: str) -> bool:
         # The official code lists the token embeddings as frozen too, in a line without effect.
+        # official: github.com/hhc1997/NCU@cd338a5 src/train.py (switch_to_clip_mode)
         frozen = tuple(f"towers.text.transformer.resblocks.{i}." for i in range(self.frozen_blocks))
         return name != "method.prompts" and not name.startswith(frozen)
 
@@ -184,6 +189,7 @@ class Ncu(WholeBatch):
         solver = (config.reg, config.iterations, config.threshold)
         by_image = masked_sinkhorn(cost, allowed, *solver)
         # Solved again instead of transposed: the two differ before convergence, and the official code does so.
+        # official: github.com/hhc1997/NCU@cd338a5 src/ul_clip.py (ContrastiveLoss.sinkhorn_log_domain_torch)
         by_text = masked_sinkhorn(cost.T, allowed.T, *solver)
         image_targets = config.gamma * _unit_rows(by_image) + (1 - config.gamma) * hard
         text_targets = config.gamma * _unit_rows(by_text) + (1 - config.gamma) * hard.T
@@ -238,5 +244,6 @@ class Ncu(WholeBatch):
         return (Diagnostic("negatives", "Where the learned negatives stand", "cosine similarity", series),)
 
     def after_step(self, clock: Clock) -> None:
+        # official: github.com/hhc1997/NCU@cd338a5 src/train.py (train_one_epoch)
         if clock.phase == "unlearn":  # the official code leaves phase 1 unclamped
             self.scale.clamp_()

@@ -43,6 +43,7 @@ class Normalised(RowWise):
         for direction, _ in DIRECTIONS:
             self.register_buffer(f"log_u_{direction}", torch.zeros(facts.rows))
             # The official codes' running maximum starts at 0 because the diagonal is among its exponents.
+            # official: github.com/bokun-wang/NUCLR@ddaec8d models/losses.py (GCL_Loss, RGCL_Loss)
             self.register_buffer(f"peak_{direction}", torch.zeros(facts.rows))
 
     def loss(self, z: Tensors, observed: Tensors, anchors: slice) -> Tensors:

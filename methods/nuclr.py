@@ -14,6 +14,7 @@ from methods.normaliser import DIRECTIONS, Normalised, differences, without_own
 from methods.protocol import About, Batch, Clock, Diagnostic, Facts, Identity, Tensors
 
 
+# official: github.com/bokun-wang/NUCLR@ddaec8d models/losses.py (DGCL_Loss), with the values of its CC3M script
 @dataclass(frozen=True)
 class NuclrConfig:
     """Hyper-parameters of NUCLR; defaults are those of the official CC3M script."""
@@ -124,6 +125,7 @@ class Nuclr(Normalised):
                 parts.append(torch.stack((log_g, d.amax(1)), dim=1))
             log_g, largest = torch.cat(parts).T
             before, peak = self.raise_peak(direction, ids, largest)
+            # official: github.com/bokun-wang/NUCLR@ddaec8d models/losses.py (DGCL_Loss.forward)
             shift = (1 / tau - 1) * (peak - before) if self.config.rescale == "official" else 0.0
             log_u = self.average(direction, ids, log_g, shift)
             constants |= {f"zeta_{other}": zeta, f"log_u_{direction}": log_u, f"peak_{direction}": peak}

@@ -27,6 +27,8 @@ from methods.protocol import About, Batch, Clock, Diagnostic, Facts, Phase, Rows
 DIRECTIONS = (("image", "text"), ("text", "image"))
 
 
+# official: github.com/naver-ai/pcmepp@8829c0d configs/pcmepp.yaml
+# official: github.com/naver-ai/pcmepp@8829c0d pcmepp/criterions/pcmepp.py (ClosedFormSampledDistanceLoss)
 @dataclass(frozen=True)
 class PcmeppConfig:
     """Hyper-parameters of PCME++; defaults are those of the official configuration file, but for `logvar`."""
@@ -106,6 +108,7 @@ class Pcmepp(Probabilistic):
     )
     Config = PcmeppConfig
     # The official configuration file sets neither the heads' bias nor a LayerNorm: variances start around one.
+    # official: github.com/naver-ai/pcmepp@8829c0d configs/pcmepp.yaml
     presets: ClassVar[Presets] = {"paper": {}, "official": {"logvar": 0.0}}
     reference = "clip"
 
@@ -182,6 +185,7 @@ class Pcmepp(Probabilistic):
             kept = self._mixture(batch.clock, total)[0].to(kept)
         everyone = slice(0, total)
         # The official code leaves a modality's term out for a step in which it explodes.
+        # official: github.com/naver-ai/pcmepp@8829c0d pcmepp/criterions/pcmepp.py (kl_divergence)
         exploded = {f"no_vib_{name}": self._vib(z, name, everyone) > 1e4 for name in ("image", "text")}
         return {"kept": kept, "partner": (places ^ 1).clamp(max=total - 1), **exploded}
 
@@ -205,6 +209,7 @@ class Pcmepp(Probabilistic):
     def _logits(self, z: Tensors, one: str, other: str, anchors: slice) -> Tensor:
         """-a_0 CSD + b_0 of these anchors and all candidates, [n, B]."""
         # |m - m'|^2 in full, also for unit means: the gradient along a mean is part of the official one.
+        # official: github.com/naver-ai/pcmepp@8829c0d pcmepp/criterions/pcmepp.py (_compute_closed_form_loss)
         lengths = {name: wide(z[name]).square().sum(1) + uncertainty(z[f"{name}_logvar"]) for name in (one, other)}
         products = similarities(z[one][anchors], z[other])
         return self.shift - self.negative_scale * (lengths[one][anchors, None] + lengths[other] - 2 * products)

@@ -37,6 +37,7 @@ class ProlipConfig:
     inclusion_exact: bool = False  #: the normaliser that the integral has, instead of the paper's and the code's
     masked_share: float = 0.125  #: share of the batch that is also encoded masked
     mask_ratio: float = 0.75  #: share of patches dropped and of tokens replaced in the masked version
+    # official: github.com/naver-ai/prolip@59f6324 src/prolip/transformer.py, src/prolip/model.py
     keep_patches: bool = False  #: read the ratio as the share of patches KEPT, as the official code does
     text_unc: Literal["official", "paper"] = "official"  #: text variance from the mean's vector, or from its own token
     scale: float = 10.0  #: initial logit scale e^rho
@@ -111,6 +112,7 @@ class Prolip(Probabilistic):
     Config = ProlipConfig
     presets: ClassVar[Presets] = {
         "paper": {"text_unc": "paper", "vib_form": "textbook"},
+        # official: github.com/naver-ai/prolip@59f6324 src/prolip/loss.py (ProLIPLoss), values of its arguments
         "official": {"text_unc": "official", "keep_patches": True, "inclusion_scale": 1000.0, "inclusion_eps": -20.0},
     }
 
@@ -169,6 +171,7 @@ class Prolip(Probabilistic):
 
     def observe(self, z: Tensors, batch: Batch) -> Tensors:
         # The official code drops a term for a step in which it explodes; that depends on all rows, hence not in loss.
+        # official: github.com/naver-ai/prolip@59f6324 src/prolip/loss.py (ProLIPLoss.kl_divergence, inclusion_loss)
         limits = {"vib": 1e4, "inclusion": 1e5, "masked_inclusion": 1e5}
         terms = self._regularisers(z, slice(0, z["image"].shape[0]))
         return {name: terms[name] > limit for name, limit in limits.items()}

@@ -60,6 +60,7 @@ class Rince(RowWise):
     Config = RinceConfig
     presets: ClassVar[Presets] = {
         "paper": {"q": 0.1, "lam": 0.01},
+        # official: github.com/chingyaoc/RINCE@c7f8534 ImageNet/simclr/simclr_module.py (sym_loss)
         "official": {"q": 0.1, "lam": 0.01, "temperature": 0.1, "in_modal_negatives": True},
     }
     identities = (

@@ -19,6 +19,7 @@ class SiglipConfig:
 
     scale: float = 10.0  #: initial logit scale e^rho
     bias: float = -10.0  #: initial bias; starts near the odds of a random pair being a match
+    # official: github.com/bokun-wang/NUCLR@ddaec8d models/losses.py (SigLipLoss)
     unnormalised: bool = False  #: train on raw projections, as the code behind NUCLR's SigLIP row does
 
     def __post_init__(self) -> None:

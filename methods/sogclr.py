@@ -20,6 +20,7 @@ class SogclrConfig:
 
     gamma: float = 0.8  #: weight of the new value in the moving average of each row's normaliser
     temperature: float = 0.01  #: fixed
+    # official: github.com/bokun-wang/NUCLR@ddaec8d models/losses.py (GCL_Loss)
     #: kappa in the weights' denominator u + kappa e^b. 0 is the paper's formula; the official code's 1e-10 silences
     #: anchors whose hardest negative lies more than about 23 temperatures below the positive.
     floor: float = 1e-10

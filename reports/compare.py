@@ -52,7 +52,7 @@ class Comparison:
             rows += [_row(line) for line in self.lines if line.noise == noise]
             widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
             parts += ["  " + "  ".join(_aligned(row, widths)).rstrip() for row in rows]
-        notes = [f"note: {label} is not verified (reconstructed)" for label in self.unverified]
+        notes = [f"note: {label} is not verified" for label in self.unverified]
         return "\n".join([*parts, "", *notes, self.verdict])
 
 

@@ -26,7 +26,10 @@ def notes_for(rows: Sequence[Row]) -> dict[str, str]:
     if any(cell.over_budget for cell in cells):
         notes[OVER_BUDGET] = "at least one of its runs spent more than the budget allows"
     if any(row.mark for row in rows):
-        notes[UNVERIFIED] = "not verified: the paper leaves parts of this method open, and our adapter filled them in"
+        notes[UNVERIFIED] = (
+            "not verified: the paper leaves parts of this method open, and our adapter filled them in, or its file "
+            "claims to equal other code without values that show it"
+        )
     if any(cell.measured and cell.lacking for cell in cells):
         notes["n="] = "fewer seeds than planned; the list of runs says what the others lack"
     if any(cell.state == "not applicable" for cell in cells):

@@ -16,6 +16,7 @@ _FIDELITY = {
     "formula-checked": "its loss equals an independent evaluation of the paper's formula",
     "derived": "written from the paper's derivation; there is no official code to compare with",
     "reconstructed": "parts are not stated in the paper and were filled in; not verified",
+    "unchecked": "its author says that it equals other code, but brings no values that show it; not verified",
 }
 _STATES = {
     "missing": "not started, or this evaluation was not asked for",
@@ -45,7 +46,8 @@ Compare within a block: each block is one noise, under one pair of towers.</p>
 bold numbers in a column are a tie as far as this can tell.</li>
 <li><i>chance</i> is what a uniformly random guess would score on average.</li>
 <li>† spent more than its budget. Scores bought with more are not comparable.</li>
-<li>‡ not verified: the paper leaves parts of the method open. Its entry under Methods says which.</li>
+<li>‡ not verified: the paper leaves parts of the method open, or a claim comes without values that show it. Its entry
+under Methods says which.</li>
 <li>A click on a number shows the runs behind it; a click on a heading sorts.</li>{states}</ul></section>"""
 
 

@@ -150,8 +150,8 @@ UNVERIFIED = "‡"  #: the mark of a method
 
 
 def unverified(fidelity: str) -> str:
-    """The mark of a method whose adapter could not be checked against its paper or code; "" for every other."""
-    return UNVERIFIED if fidelity == "reconstructed" else ""
+    """The mark of a method whose adapter was not checked against its paper or code; "" for every other."""
+    return UNVERIFIED if fidelity in ("reconstructed", "unchecked") else ""
 
 
 def marks(cell: Cell) -> str:

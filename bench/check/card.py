@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.nn.functional import normalize
 
-from bench import discovery
-from bench.check import lab, oracles
+from bench import discovery, oracle_file
+from bench.check import brought, lab, oracles
 from bench.check.subject import TOTAL, Failed, Skipped, Subject, Variant, constants, graded, same, total_of
-from bench.errors import one_line
+from bench.errors import UserError, nearest, one_line
 from methods.protocol import Clock, Facts, Identity, Method, Tensors
 
 FIDELITIES = ("official-checked", "formula-checked", "derived", "reconstructed")
@@ -65,12 +66,18 @@ def refusals(subject: Subject) -> None:
 
 
 def known_values(subject: Subject) -> None:
-    """Values of other implementations, at the tolerance of each."""
-    found = list(oracles.cases(subject.name)) if subject.plugin is None else []
+    """Values of other implementations, at the tolerance of each; a class of fidelity that rests on some has some."""
+    place = discovery.source(subject.name)
+    file = oracle_file.beside(place.path)
+    found = list(oracles.cases(subject.name)) if place.shipped else []
+    lacking = oracle_file.lacking(file, subject.kind.about.fidelity) if not found else ""
+    if lacking:
+        raise Failed(lacking)
+    found += brought.cases(subject.name, file)
     if not found:
         raise Skipped("no oracle values")
     for case in found:
-        for one in case.compare():
+        for one in _compared(case):
             value = torch.as_tensor(one.found).detach()
             expected = torch.as_tensor(one.expected, dtype=value.dtype)
             try:
@@ -79,11 +86,26 @@ def known_values(subject: Subject) -> None:
                 raise Failed(f"{case.path}: {one.what}: {one_line(error, 300)}") from error
 
 
+def _compared(case: oracles.Case) -> Iterator[oracles.Comparison]:
+    """A case's comparisons; what an adapter raises in one names the case."""
+    try:
+        yield from case.compare()
+    except UserError:
+        raise
+    except Exception as error:
+        said = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {one_line(error)}"
+        raise Failed(f"{case.path}: {said}") from error
+
+
 def identities(subject: Subject) -> None:
     """What the method declares: with some hyper-parameters it is another method, on any batch."""
     if not subject.kind.identities:
         raise Skipped("declares none")
+    fields = [field.name for field in dataclasses.fields(subject.kind.Config)]
     for identity in subject.kind.identities:
+        for key in identity.config:
+            if key not in fields:
+                raise Failed(f"identity {identity.claim!r}: {key!r} is no field of Config{nearest(key, fields)}")
         names = subject.embedded(Variant(f"identity {identity.claim}", identity.config))[1]
         for rows, seed in ((6, 0), (TOTAL, 1), (TOTAL, 2)):
             draws = torch.Generator().manual_seed(seed)

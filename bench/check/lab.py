@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -29,10 +29,15 @@ def inputs(name: str, dtype: torch.dtype = torch.float64) -> Tensors:
 
 def build(kind: type[Adapter], rows: int = 64, batch: int = 8, dim: int = 16, seed: int = 0, **config: Any) -> Any:
     """An adapter in fp64, its own scalars exact."""
+    return exact(lambda: kind(kind.Config(**config), Facts(rows=rows, batch=batch, dim=dim, seed=seed)))
+
+
+def exact(make: Callable[[], Any]) -> Any:
+    """The adapter that `make` returns, in fp64, its own scalars exact."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        return kind(kind.Config(**config), Facts(rows=rows, batch=batch, dim=dim, seed=seed)).double()
+        return make().double()
     finally:
         torch.set_default_dtype(before)
 

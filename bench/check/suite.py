@@ -118,6 +118,6 @@ def subject_of(target: str) -> Subject:
         if not discovery.source(subject.name).plugin:
             subject = Subject(subject.name)
     else:
-        subject = Subject(target)
+        subject = Subject(discovery.canonical(target))
     discovery.find(subject.name)
     return subject

@@ -68,6 +68,7 @@ def bprw(
         list[int] | None,
         typer.Option("--shots", help="Labelled images a class, 0 for none; may be repeated. Default: 0 and 5."),
     ] = None,
+    # official: github.com/naver-ai/prolip@59f6324 src/analysis/unc_zeroshot_prompts.py
     leak: Annotated[
         bool, typer.Option("--leak", help="Take images from the scored set, as paper and official code do.")
     ] = False,

@@ -28,7 +28,7 @@ def cite(
     from bench import discovery
     from bench.suite import load_suite
 
-    wanted = list(names or ())
+    wanted = [discovery.canonical(name) for name in names or ()]
     if suite is not None:
         wanted += [entry.method for entry in load_suite(suite).methods]
     found = {name: discovery.find(name).about.bibtex.strip() for name in wanted or discovery.names()}

@@ -3,6 +3,8 @@
 A class is a mixture of its prompts' Gaussians; the weights are fitted by EM to points drawn from images' Gaussians.
 Paper and official code take those images from the set that is then scored. Here they come from the training split;
 the leak has to be asked for, and the result says so.
+
+official: github.com/naver-ai/prolip@59f6324 src/analysis/unc_zeroshot_prompts.py (estimate_mixing_proportions)
 """
 
 from __future__ import annotations

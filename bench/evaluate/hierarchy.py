@@ -3,6 +3,9 @@
 Alper & Averbuch-Elor, "Emergent visual-semantic hierarchies in image-text representations", ECCV 2024; ProLIP's root:
 Chun et al., ICLR 2025, Section 4.4. As the official code does it, captions are found by dot product; ProLIP's paper
 says by CSD.
+
+official: github.com/naver-ai/prolip@59f6324 src/analysis/eval_hcaps.py
+official: github.com/TAU-VAILab/hierarcaps@ba22b89
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@
 regression by L-BFGS, an L2 strength out of 96 steps between 1e-6 and 1e6 found on validation rows from coarse to fine,
 then a refit on training and validation rows together. `adamw_probe` is CyCLIP's (Goel et al., NeurIPS 2022, official
 code).
+
+official: github.com/goel-shashank/CyCLIP@707e7c7 src/evaluate.py
 """
 
 from __future__ import annotations

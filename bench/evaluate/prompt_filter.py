@@ -1,6 +1,8 @@
 """Zero-shot classification with the uncertain prompts of each class left out (Chun et al., ProLIP, ICLR 2025, 3.4).
 
 Needs variances. The rules are those of the official code; the paper's Table 3 names two of them.
+
+official: github.com/naver-ai/prolip@59f6324 src/analysis/unc_zeroshot_prompts.py
 """
 
 from __future__ import annotations

@@ -23,6 +23,9 @@ def class_vectors(texts: Mapping[str, Tensor], templates: int) -> dict[str, Tens
 
     The mean of unit vectors, made unit again (Radford et al. 2021, 3.1.4); the variance is the mean of the prompts'
     variances, not divided by K again (ProLIP, official code).
+
+    official: github.com/naver-ai/prolip@59f6324 src/prolip/zero_shot_classifier.py
+    (build_zero_shot_classifier_with_stds)
     """
     prompts_of = (len(texts["embedding"]) // templates, templates, -1)
     means = F.normalize(texts["embedding"], dim=-1).reshape(prompts_of).mean(1)

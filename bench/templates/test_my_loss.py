@@ -22,6 +22,7 @@ def test_passes_every_check() -> None:
 def test_without_smoothing_it_is_clip() -> None:
     discovery.add_plugin(FILE)
     kind: Any = discovery.find("my_loss")
-    own, clip = lab.build(kind, epsilon=0.0), lab.build(Clip)
+    claim = kind.identities[0]  # names the hyper-parameters beside the Config; the others keep their defaults
+    own, clip = lab.build(kind, **claim.config), lab.build(Clip, **claim.other)
     z = lab.inputs("A")
     torch.testing.assert_close(lab.objective(own, z), lab.objective(clip, z), rtol=1e-12, atol=0.0)

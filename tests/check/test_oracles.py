@@ -18,7 +18,7 @@ GIVEN = (
     r"siglip/cases/\d+/(log_t|t|bias)",
     r"dcl/cases/\d+/(tau_plus|temperature)",
     r"cyclip/cases/\d+/(lambda1|lambda2|temperature)",
-    r"decl/cases/./logit_scale",
+    r"decomposable_cl/cases/./logit_scale",
     r"rince/(bimodal|official_\w+)/\d+/(q|lam|temperature)",
     r"rince/unbounded_with_learnable_scale/(lam|rows/\d+/logit_scale)",
     r"sogclr/traces/\d+/(gamma|temperature)",

@@ -8,8 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench import tune
+import pytest
+
+from bench import discovery, tune
+from bench.check.pool import Ranks
+from bench.check.suite import CHECKS, examine, subject_of
 from bench.new_method import method_source
+from bench.oracle_file import beside
 from bench.suite import load_suite
 
 PAGE = Path(__file__).parents[2] / "docs" / "new_method.md"
@@ -51,6 +56,21 @@ def test_from_a_formula_to_a_comparison_and_on(tmp_path: Path) -> None:
     noise = "40 % shuffled captions, seed 0"
     assert stored == {f"clip, {noise}": "complete", f"my_loss, {noise}": "missing", f"my_loss 0.3, {noise}": "missing"}
     assert any(line.startswith("to do: 2 runs,") for line in lines)
+
+
+def test_the_example_of_values_is_in_order_and_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "_plugins", {})
+    file = tmp_path / "my_loss.py"
+    file.write_text(block("python").replace('fidelity="derived"', 'fidelity="official-checked"'))
+    beside(file).write_text(block("json"))
+    (check,) = [check for check in CHECKS if check.name == "oracles"]
+    (result,) = examine(subject_of(str(file)), Ranks(), (check,))
+    assert (result.outcome, result.reason) == ("passed", "")
+    beside(file).write_text(block("json").replace("2.1987", "2.1988"))
+    (result,) = examine(subject_of(str(file)), Ranks(), (check,))
+    assert "my_loss.oracles.json, case 'two pairs': loss of step 0" in result.reason
+    monkeypatch.undo()
+    discovery.forget()
 
 
 def test_the_suite_that_shows_every_key_is_one(tmp_path: Path) -> None:

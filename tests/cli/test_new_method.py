@@ -31,6 +31,29 @@ def test_its_test_fails_where_the_method_is_wrong(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stdout + done.stderr
 
 
+def test_its_test_outlives_a_changed_config(tmp_path: Path) -> None:
+    method, test = new_method("my_loss", tmp_path)
+    head = "    def __post_init__(self) -> None:\n"
+    field = "    power: float = 1.0  #: exponent of the total\n\n"
+    text = method.read_text().replace("epsilon", "smoothing").replace("total / (2 *", "total**self.config.power / (2 *")
+    method.write_text(text.replace(head, f'{field}{head}        check(self, "power", self.power > 0, "> 0")\n'))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test.name]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
+
+
+def test_an_identity_that_says_an_old_field_is_named(tmp_path: Path) -> None:
+    method, _ = new_method("my_loss", tmp_path)
+    old = '{"epsilon": 0.0}'
+    text = method.read_text().replace(old, "OLD").replace("epsilon", "smoothing").replace("OLD", old)
+    method.write_text(text)
+    command = [sys.executable, "-m", "bench", "check", str(method)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "identity 'without smoothing it is CLIP': 'epsilon' is no field of Config" in " ".join(done.stdout.split())
+
+
 def test_the_name_is_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     method, test = new_method("soft_focal2", tmp_path)
     text = method.read_text() + test.read_text()

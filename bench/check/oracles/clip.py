@@ -1,4 +1,7 @@
-"""CLIP against open_clip's loss."""
+"""CLIP against open_clip's loss.
+
+official: github.com/mlfoundations/open_clip@89fb801 src/open_clip/loss.py (ClipLoss)
+"""
 
 from __future__ import annotations
 

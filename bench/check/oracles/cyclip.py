@@ -1,4 +1,8 @@
-"""CyCLIP against its authors' code and NUCLR's."""
+"""CyCLIP against its authors' code and NUCLR's.
+
+official: github.com/goel-shashank/CyCLIP@707e7c7 src/train.py (get_loss)
+official: github.com/bokun-wang/NUCLR@ddaec8d models/losses.py (CyCLIP_Loss)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""DCL against the code of NUCLR (two modalities) and of its authors (one, with in-modal negatives)."""
+"""DCL against the code of NUCLR (two modalities) and of its authors (one, with in-modal negatives).
+
+official: github.com/bokun-wang/NUCLR@ddaec8d models/losses.py (DCL_Loss)
+official: github.com/chingyaoc/DCL@7d6345f main.py (train)
+"""
 
 from __future__ import annotations
 

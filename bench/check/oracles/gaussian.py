@@ -1,4 +1,7 @@
-"""Evaluation of Gaussian embeddings against ProLIP's official analysis code. Of no one adapter."""
+"""Evaluation of Gaussian embeddings against ProLIP's official analysis code. Of no one adapter.
+
+official: github.com/naver-ai/prolip@59f6324 src/analysis/unc_zeroshot_prompts.py, src/analysis/eval_hcaps.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""iSogCLR against five steps of NUCLR's repository."""
+"""iSogCLR against five steps of NUCLR's repository.
+
+official: github.com/bokun-wang/NUCLR@ddaec8d models/losses.py (RGCL_Loss)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""NCU's two phases and its masked Sinkhorn against the official code; finite values where that gives NaN."""
+"""NCU's two phases and its masked Sinkhorn against the official code; finite values where that gives NaN.
+
+official: github.com/hhc1997/NCU@cd338a5 src/ul_clip.py (Invert_Loss, ContrastiveLoss)
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from methods.ncu import Ncu
 from methods.protocol import Batch, Tensors
 from methods.sinkhorn import masked_sinkhorn
 
+# official: github.com/hhc1997/NCU@cd338a5 src/ul_clip.py (ContrastiveLoss)
 EMPTY = 1  #: the case of phase 2 with nothing to forget, where the official code divides 0 by 0
 
 

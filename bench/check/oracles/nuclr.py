@@ -1,4 +1,7 @@
-"""NUCLR against five steps of the official code, of the official code with its rescaling corrected, and SogCLR."""
+"""NUCLR against five steps of the official code, of the official code with its rescaling corrected, and SogCLR.
+
+official: github.com/bokun-wang/NUCLR@ddaec8d models/losses.py (DGCL_Loss)
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from methods.nuclr import Nuclr
 from methods.protocol import Tensors
 from methods.sogclr import Sogclr
 
+# official: github.com/bokun-wang/NUCLR@ddaec8d models/losses.py (DGCL_Loss)
 CORRECTS = (0, 2, 3)  #: which official trace each corrected one repeats; it lists only some of its settings
 #: Rows of the comparison with SogCLR. values.json does not keep them: of all choices only these give SogCLR's losses.
 IDS = ([0, 1, 2, 3], [4, 5, 6, 7], [0, 5, 2, 7], [1, 3, 4, 6], [0, 1, 2, 3])

@@ -1,4 +1,7 @@
-"""PCME++ against the official loss, and its distance against sampling."""
+"""PCME++ against the official loss, and its distance against sampling.
+
+official: github.com/naver-ai/pcmepp@8829c0d pcmepp/criterions/pcmepp.py (ClosedFormSampledDistanceLoss)
+"""
 
 from __future__ import annotations
 

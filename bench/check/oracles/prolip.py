@@ -1,4 +1,8 @@
-"""ProLIP against the official loss and towers, inclusion against integrals; what works on features: gaussian.py."""
+"""ProLIP against the official loss and towers, inclusion against integrals; what works on features: gaussian.py.
+
+official: github.com/naver-ai/prolip@59f6324 src/prolip/loss.py (ProLIPLoss)
+official: github.com/naver-ai/prolip@59f6324 src/prolip/transformer.py, src/prolip/model.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""RINCE against its formula for two modalities and against the authors' SimCLR and MoCo code."""
+"""RINCE against its formula for two modalities and against the authors' SimCLR and MoCo code.
+
+official: github.com/chingyaoc/RINCE@c7f8534 ImageNet/simclr/simclr_module.py (sym_loss)
+official: github.com/chingyaoc/RINCE@c7f8534 ImageNet/moco-v3/moco/builder.py
+"""
 
 from __future__ import annotations
 

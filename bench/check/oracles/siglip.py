@@ -1,4 +1,7 @@
-"""SigLIP against open_clip's loss and NUCLR's, which takes raw projections."""
+"""SigLIP against open_clip's loss and NUCLR's, which takes raw projections.
+
+official: github.com/mlfoundations/open_clip@89fb801 src/open_clip/loss.py (SigLipLoss)
+"""
 
 from __future__ import annotations
 

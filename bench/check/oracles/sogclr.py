@@ -1,4 +1,7 @@
-"""SogCLR against five steps of NUCLR's repository, and the effect of the official floor."""
+"""SogCLR against five steps of NUCLR's repository, and the effect of the official floor.
+
+official: github.com/bokun-wang/NUCLR@ddaec8d models/losses.py (GCL_Loss)
+"""
 
 from __future__ import annotations
 

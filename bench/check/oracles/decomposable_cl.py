@@ -1,4 +1,4 @@
-"""DeCL against our own derivation."""
+"""Decomposable CL against our own derivation."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import torch
 from bench.check import lab
 from bench.check.oracles import Case, Comparison, values
 from methods.clip import Clip
-from methods.decl import Decl
+from methods.decomposable_cl import DecomposableCl
 from methods.protocol import Batch
 
 
 def cases() -> Iterator[Case]:
-    for name, entry in values()["decl"]["cases"].items():
-        yield Case(f"decl/cases/{name}", partial(_case, name, entry))
+    for name, entry in values()["decomposable_cl"]["cases"].items():
+        yield Case(f"decomposable_cl/cases/{name}", partial(_case, name, entry))
 
 
 def _case(name: str, entry: dict[str, Any]) -> Iterator[Comparison]:
@@ -26,7 +26,7 @@ def _case(name: str, entry: dict[str, Any]) -> Iterator[Comparison]:
 
 
 def _posterior_mean(name: str, scale: float, expected: dict[str, Any]) -> Iterator[Comparison]:
-    method, z = lab.build(Decl, u="mean", alpha=0.0, temperature=1 / scale), lab.inputs(name)
+    method, z = lab.build(DecomposableCl, u="mean", alpha=0.0, temperature=1 / scale), lab.inputs(name)
     observed = method.observe(z, Batch(torch.arange(len(z["image"])), lab.clock()))
     for direction in ("image", "text"):
         yield Comparison(f"u of the {direction}s", observed[f"log_u_{direction}"].exp(), expected[f"u_{direction}"])
@@ -37,7 +37,7 @@ def _posterior_mean(name: str, scale: float, expected: dict[str, Any]) -> Iterat
 
 
 def _fixed_rates(name: str, scale: float, expected: dict[str, Any]) -> Iterator[Comparison]:
-    method, z = lab.build(Decl, temperature=1 / scale), lab.inputs(name)
+    method, z = lab.build(DecomposableCl, temperature=1 / scale), lab.inputs(name)
     rates = {key: torch.tensor(expected[f"u_{key}"], dtype=torch.float64).log() for key in z}
     loss = lab.sum_of_tiles(method, z, {f"log_u_{key}": rate for key, rate in rates.items()})
     yield Comparison("loss", loss, expected["loss"])

@@ -1,4 +1,7 @@
-"""DeCL: draws and memory of the auxiliary rates, the sum over pairs; its values: bench/check/oracles/decl.py."""
+"""Decomposable CL: draws and memory of the auxiliary rates, the sum over pairs.
+
+Its values: bench/check/oracles/decomposable_cl.py.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from methods.clip import Clip
-from methods.decl import Decl
+from methods.decomposable_cl import DecomposableCl
 from methods.protocol import Batch
 
 
@@ -30,7 +33,7 @@ def pairs(total, dim=4):
 @pytest.mark.parametrize(("a_u", "b_u"), [(1.0, 0.0), (3.0, 50.0), (0.5, 0.0)])
 def test_rates_are_draws_from_their_posterior(lab, a_u, b_u):
     z = pairs(600)
-    sampled, mean = (lab.build(Decl, rows=600, a_u=a_u, b_u=b_u, alpha=0.0, u=u) for u in ("sampled", "mean"))
+    sampled, mean = (lab.build(DecomposableCl, rows=600, a_u=a_u, b_u=b_u, alpha=0.0, u=u) for u in ("sampled", "mean"))
     normaliser = (z["image"] @ z["text"].T / 0.07).exp()
     expected = {"image": a_u / (b_u + normaliser.sum(1)), "text": a_u / (b_u + normaliser.sum(0))}
     for name, u in rates(mean, lab, z).items():
@@ -44,19 +47,20 @@ def test_rates_are_draws_from_their_posterior(lab, a_u, b_u):
 
 def test_draws_are_keyed_by_seed_step_direction_and_place(lab):
     z, same = pairs(70), {"image": pairs(70)["image"], "text": pairs(70)["image"]}
-    first = rates(lab.build(Decl, rows=70), lab, z)
-    for name, u in rates(lab.build(Decl, rows=70), lab, z).items():
+    first = rates(lab.build(DecomposableCl, rows=70), lab, z)
+    for name, u in rates(lab.build(DecomposableCl, rows=70), lab, z).items():
         assert torch.equal(u, first[name])
-    assert not torch.equal(rates(lab.build(Decl, rows=70), lab, z, step=1)["image"], first["image"])
-    assert not torch.equal(rates(lab.build(Decl, rows=70, seed=1), lab, z)["image"], first["image"])
-    both = rates(lab.build(Decl, rows=70), lab, same)
+    assert not torch.equal(rates(lab.build(DecomposableCl, rows=70), lab, z, step=1)["image"], first["image"])
+    assert not torch.equal(rates(lab.build(DecomposableCl, rows=70, seed=1), lab, z)["image"], first["image"])
+    both = rates(lab.build(DecomposableCl, rows=70), lab, same)
     assert not torch.equal(both["image"], both["text"])
-    assert len(set((both["image"] / rates(lab.build(Decl, rows=70, u="mean"), lab, same)["image"]).tolist())) == 70
+    mean = rates(lab.build(DecomposableCl, rows=70, u="mean"), lab, same)
+    assert len(set((both["image"] / mean["image"]).tolist())) == 70
 
 
 def test_the_average_keeps_its_share_of_the_old_rate_and_starts_at_the_first_visit(lab):
     z, ids = pairs(6), torch.arange(10, 16)
-    method, plain = lab.build(Decl, alpha=0.7), lab.build(Decl, alpha=0.0)
+    method, plain = lab.build(DecomposableCl, alpha=0.7), lab.build(DecomposableCl, alpha=0.0)
     first = rates(method, lab, z, 0, ids)
     for name, u in rates(plain, lab, z, 0, ids).items():
         assert torch.equal(first[name], u)
@@ -69,7 +73,7 @@ def test_the_average_keeps_its_share_of_the_old_rate_and_starts_at_the_first_vis
 
 
 def test_given_the_rates_the_loss_is_a_sum_over_pairs(lab):
-    z, method = pairs(5), lab.build(Decl)
+    z, method = pairs(5), lab.build(DecomposableCl)
     u = rates(method, lab, z)
     loss = lab.sum_of_tiles(method, z, {f"log_u_{name}": x.log() for name, x in u.items()})
     total = 0.0
@@ -82,7 +86,7 @@ def test_given_the_rates_the_loss_is_a_sum_over_pairs(lab):
 
 def test_rates_carry_no_gradient_to_the_loss(lab, case):
     z = case("A")
-    method = lab.build(Decl, u="mean", alpha=0.0)
+    method = lab.build(DecomposableCl, u="mean", alpha=0.0)
     lab.objective(method, z).backward()
     clip, other = lab.build(Clip), case("A")
     lab.objective(clip, other).backward()
@@ -92,7 +96,7 @@ def test_rates_carry_no_gradient_to_the_loss(lab, case):
 
 def test_monitors_what_is_left_when_the_rates_are_integrated_out(lab, case):
     z = case("B")
-    method = lab.build(Decl)
+    method = lab.build(DecomposableCl)
     with torch.no_grad():
         observed = method.observe(z, Batch(torch.arange(6), lab.clock()))
-    lab.assert_close(method.monitor(z, observed)[Decl.monitored], lab.objective(lab.build(Clip), z))
+    lab.assert_close(method.monitor(z, observed)[DecomposableCl.monitored], lab.objective(lab.build(Clip), z))

@@ -1,4 +1,4 @@
-"""DeCL: an auxiliary rate for every anchor turns the softmax's normaliser into a sum over pairs."""
+"""Decomposable CL (DeCL): an auxiliary rate for every anchor turns the softmax's normaliser into a sum over pairs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from methods.protocol import About, Batch, Facts, Identity, Tensors
 
 
 @dataclass(frozen=True)
-class DeclConfig:
-    """Hyper-parameters of DeCL; the prior of the auxiliary rates is Gamma(shape a_u, rate b_u)."""
+class DecomposableClConfig:
+    """Hyper-parameters of decomposable CL; the prior of the auxiliary rates is Gamma(shape a_u, rate b_u)."""
 
     a_u: float = 1.0  #: shape of the auxiliary rate's prior
     b_u: float = 0.0  #: rate of the auxiliary rate's prior
@@ -33,12 +33,12 @@ class DeclConfig:
         check_scale(self)
 
 
-class Decl(Contrastive):
+class DecomposableCl(Contrastive):
     """L = 1/2 sum_dir (1/B) sum_i [-l_ii + u_i sum_j e^{l_ij}], u ~ Gamma(a_u, rate b_u + sum_j e^{l_ij}) detached."""
 
-    name = "decl"
+    name = "decomposable_cl"
     about = About(
-        title="DeCL (reconstructed)",
+        title="Decomposable CL (reconstructed)",
         summary="Writes one over the softmax's normaliser as an integral over an auxiliary rate of each anchor, and "
         "samples the rate. Given the rates the loss is a sum over pairs, which no batch size biases.",
         paper="Chen et al., NeurIPS 2022",
@@ -55,9 +55,10 @@ class Decl(Contrastive):
         state="logit scale, log auxiliary rate of every row in both directions",
         note="Unverified: no code exists and the paper could not be obtained. The moving average's weight, the "
         "temperature and whether rates are sampled are guesses; an old rate under a scale that has grown since can let "
-        "the loss spike (alpha = 0 cannot). Not DECL of Qin et al., a noisy-correspondence method.",
+        "the loss spike (alpha = 0 cannot). Its authors call it DeCL. DECL of Qin et al. 2022 (noisy correspondence) "
+        "is another method.",
     )
-    Config = DeclConfig
+    Config = DecomposableClConfig
     presets: ClassVar[Presets] = {"paper": {}}
     monitored = "marginal"
     identities = (
@@ -100,7 +101,10 @@ class Decl(Contrastive):
         return torch.stack(draws).to(log_rate) - log_rate
 
     def _log_draws(self, direction: str, step: int, total: int) -> Tensor:
-        """[B] ln of Gamma(a_u, 1) draws, keyed by block as all draws for anchors are."""
+        """[B] ln of Gamma(a_u, 1) draws, keyed by block as all draws for anchors are.
+
+        The key keeps the method's first name, so that a seed draws what it drew in results stored under that name.
+        """
         shape = torch.full((BLOCK,), self.config.a_u)
         drawn = [
             log_gamma_draws(shape, stream(self.facts.seed, f"decl/{direction}", step, block), self.config.a_u < 1)
@@ -123,7 +127,7 @@ class Decl(Contrastive):
         for direction, (logits, _) in zip(("image", "text"), self.logits(z, anchors), strict=True):
             repelled = (logits + observed[f"log_u_{direction}"][anchors, None]).exp().sum(1)
             losses = losses + (repelled - logits.diagonal(anchors.start)).sum()
-        return {"decoupled_contrastive": losses / (2 * z["image"].shape[0])}
+        return {"decomposed_contrastive": losses / (2 * z["image"].shape[0])}
 
     def monitor(self, z: Tensors, observed: Tensors) -> dict[str, float]:
         return {"marginal": float(observed["marginal"])}  # with u integrated out: CLIP's loss for a_u = 1, b_u = 0
