@@ -160,7 +160,10 @@ def describe(path: Path, suite: Suite, label: str | None) -> Checkpoint:
     run = run_of_settings(settings, home.path("settings.json"))
     if run.data.content() != suite.data.content():
         own, others = (f"{data.name} at {data.size} px" for data in (run.data, suite.data))
-        raise UserError(f"{path}: was trained on {own}, but suite {suite.name} measures on {others}")
+        pairs = run.data.content().items() ^ suite.data.content().items()
+        fields = ", ".join(sorted({f"data.{name}" for name, _ in pairs}))
+        said = f"was trained on {own}, but suite {suite.name} measures on {others}"
+        raise UserError(f"{path}: {said}: they differ in {fields}")
     run = dataclasses.replace(run, data=suite.data)  # where its files lie on this machine
     steps = sum(count for _, count in settings["resolved"]["phases"])
     at = int(of_run[1]) / 100 if of_run[1] else read(path)["step"] / steps

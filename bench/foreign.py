@@ -115,16 +115,16 @@ def find(given: str, architecture: str | None) -> Foreign | None:
     if path.is_file() or (name == given and model not in tower_configs.open_clip_models()):
         return None
     config = get_pretrained_cfg(model, tag) or {}
-    weights = fetched(name, given, _otherwise(model, config))
+    weights = fetched(name, given, _otherwise(config))
     preprocess = Preprocess.read(config, _size(model, given), given)
     return Foreign(model, tag, weights, preprocess, bool(config.get("quick_gelu")))
 
 
-def _otherwise(model: str, config: Mapping[str, Any]) -> str:
-    """How to measure weights that cannot be fetched here."""
+def _otherwise(config: Mapping[str, Any]) -> str:
+    """How to measure weights that cannot be fetched here. A repository of a file alone describes no model."""
     repository, _, file = config.get("hf_hub", "").rpartition("/")
     if file:
-        return f"fetch it elsewhere (hf download {repository} {file}) and give the file and --towers {model}"
+        return f"fetch it elsewhere (hf download {repository} {file}) and copy its folder of ~/.cache/huggingface/hub"
     return f"fetch it elsewhere (hf download {repository} --local-dir FOLDER) and give the folder"
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import gc
 import io
 import json
+import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +38,7 @@ from bench.settings import DataSettings, EvaluateSettings
 from bench.store import Record, RunStore
 from bench.suite import load_suite
 from bench.towers import normalise
+from bench.weights import fetched
 
 PHOTOGRAPHS = sorted((Path(sklearn.datasets.__file__).parent / "images").glob("*.jpg"))
 CLASSES, TEMPLATES = (
@@ -289,6 +293,50 @@ def test_what_cannot_be_followed_is_named(saved: Path, tmp_path: Path) -> None:
     (oblong / foreign.CONFIG).write_text(json.dumps(said_of))
     with pytest.raises(UserError, match="sees images of 32 x 64 px; only squares"):
         foreign.find(str(oblong), None)
+
+
+def test_what_cannot_be_fetched_is_named_as_given_and_the_fix_works(tmp_path: Path) -> None:
+    """No `start` is involved. One fix is a folder as other tests have; the other is the hub's cache of another machine."""
+    (tmp_path / "asked.yaml").write_text(SUITE)
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub")}
+    command = [sys.executable, "-m", "bench", "eval", "ViTamin-S/datacomp1b", "--suite", str(tmp_path / "asked.yaml")]
+    found = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert found.returncode == 2
+    assert found.stderr.startswith("ViTamin-S/datacomp1b: cannot be fetched")
+    assert "hf download jienengchen/ViTamin-S pytorch_model.bin) and copy its folder" in found.stderr
+    cache = tmp_path / "hub" / "hub" / "models--jienengchen--ViTamin-S"
+    for part in ("refs", "snapshots/abc"):
+        (cache / part).mkdir(parents=True)
+    (cache / "refs" / "main").write_text("abc")
+    (cache / "snapshots" / "abc" / "pytorch_model.bin").write_bytes(b"weights")
+    code = "from bench import foreign; print(foreign.find('ViTamin-S/datacomp1b', None).weights)"
+    again = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert again.stdout.strip() == str(cache / "snapshots" / "abc" / "pytorch_model.bin"), again.stderr
+    with pytest.raises(
+        UserError, match=r"^ViT-B-32/openai: cannot .*\.openai --local-dir FOLDER\) and give the folder"
+    ):
+        _unfetched("ViT-B-32/openai")
+
+
+def _unfetched(name: str) -> None:
+    from open_clip.pretrained import get_pretrained_cfg
+
+    def gone(config: object) -> None:
+        raise OSError(f"no network for {config}")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("open_clip.pretrained.download_pretrained", gone)
+        fetched(name, name, foreign._otherwise(get_pretrained_cfg(*name.split("/"))))
+
+
+def test_a_row_called_clip_does_not_hinder_a_model_of_open_clip(saved: Path, tmp_path: Path) -> None:
+    """`--method` was to be left away where it had not been given."""
+    model, suite = foreign.find(str(saved), None), tmp_path / "asked.yaml"
+    assert model is not None
+    suite.write_text(SUITE.replace("[clip]", "[{method: prolip, label: clip}]"))
+    assert external._described(model, load_suite(suite), None).run.method == "clip"
+    with pytest.raises(UserError, match="--method clip: adds to the towers"):
+        external._described(model, load_suite(suite), "clip")
 
 
 def test_stored_runs_keep_what_they_had() -> None:
