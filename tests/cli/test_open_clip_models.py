@@ -296,7 +296,7 @@ def test_what_cannot_be_followed_is_named(saved: Path, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_fetched_is_named_as_given_and_the_fix_works(tmp_path: Path) -> None:
-    """No `start` is involved. One fix is a folder as other tests have; the other is the hub's cache of another machine."""
+    """No `start` is involved. The fixes are a folder, as other tests have, and the cache of another machine."""
     (tmp_path / "asked.yaml").write_text(SUITE)
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub")}
     command = [sys.executable, "-m", "bench", "eval", "ViTamin-S/datacomp1b", "--suite", str(tmp_path / "asked.yaml")]
