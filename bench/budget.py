@@ -100,6 +100,18 @@ def count_step_flops(method: Method, towers: OpenClipTowers, batch: int, image_s
     return {phase.name: _phase_flops(method, towers, batch, image_size, phase) for phase in method.phases()}
 
 
+def count_forward_flops(towers: OpenClipTowers, image_size: int) -> tuple[int, int]:
+    """Algorithmic FLOPs to encode one image of `image_size` px, and one text. Towers on meta stay there."""
+    meta = copy.deepcopy(towers).to("meta").eval()
+    dtype = next(meta.visual.parameters()).dtype
+    # with gradients: without, torch's attention takes a fused path on some devices, which is not counted
+    with FlopCounterMode(display=False) as image:
+        meta.encode_image(torch.empty(1, 3, image_size, image_size, device="meta", dtype=dtype))
+    with FlopCounterMode(display=False) as text:
+        meta.encode_text(torch.empty(1, meta.context_length, dtype=torch.int64, device="meta"))
+    return image.get_total_flops(), text.get_total_flops()
+
+
 def _phase_flops(method: Method, towers: OpenClipTowers, batch: int, image_size: int, phase: Phase) -> int:
     meta_towers, meta_method = copy.deepcopy(towers).to("meta"), copy.deepcopy(method)
     assert isinstance(meta_method, nn.Module)

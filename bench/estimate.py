@@ -8,15 +8,26 @@ from dataclasses import dataclass
 
 import torch
 
+from bench.budget import count_forward_flops
 from bench.device import device
+from bench.evaluate.workload import Workload, workload
 from bench.gpus import UTILISATION, Gpu, gpu_hours
 from bench.launch.work import is_complete
-from bench.run import Planned, build
+from bench.run import Planned, build, training_pairs
 from bench.settings import SNAPSHOTS
 from bench.steps import CALIBRATION_STEPS, costed, time_steps
 from bench.store import Store
 
 TIMED_STEPS = 8
+FIXED = ("shuffled_captions", "imported")  #: noise whose rows are known, so that it is looked for
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the towers encode to evaluate runs, at every point of their curves and at the end."""
+
+    read: Workload
+    flops: int  #: forward alone
 
 
 @dataclass(frozen=True)
@@ -26,34 +37,50 @@ class Training:
     runs: int
     steps: int
     samples: int  #: pairs seen
-    flops: int
-    hours: float  #: of one device
+    flops: int  #: of training
+    hours: float  #: of training, of one device
     disk_bytes: int  #: weights and checkpoints that are kept
     source: str  #: where the hours come from
+    evaluation: Evaluation
+    evaluate_hours: float  #: of one device
+    reading: str  #: whether reading data is in the hours
 
     @property
     def text(self) -> str:
-        """One line for a person."""
+        """Lines for a person: what it comes to, and what the hours include."""
         return (
             f"{self.runs} runs, {self.steps:,} steps, {self.samples / 1e6:,.0f} M samples, {self.flops:.2e} FLOPs, "
-            f"{self.hours:,.1f} hours, {self.disk_bytes / 2**30:,.1f} GiB; hours are of {self.source}"
+            f"{self.hours:,.1f} hours of training and {self.evaluate_hours:,.1f} of evaluation, "
+            f"{self.disk_bytes / 2**30:,.1f} GiB\n"
+            f"hours are of {self.source}; evaluation is the towers' forwards on {self.evaluation.read.images:,} images "
+            f"and {self.evaluation.read.texts:,} texts, {self.evaluation.flops:.2e} FLOPs, without fits of probes\n"
+            f"{self.reading}"
         )
 
 
 def on_gpu(planned: Sequence[Planned], gpu: Gpu, utilisation: float = UTILISATION) -> Training:
-    """Training on a named card at a share of its peak. Evaluation and waiting for data are not in it.
+    """Training and evaluation on a named card at a share of its peak. Waiting for data is not in it.
 
     Raises UserError for a share outside (0, 1].
     """
     hours = gpu_hours(sum(one.resolved.flops for one in planned), gpu, utilisation)
+    measured = [_evaluation(group) for group in _by_towers(planned)]
+    evaluate_hours = gpu_hours(sum(one.flops for one in measured), gpu, utilisation)
     source = f"one {gpu.name} at {utilisation:.0%} of {gpu.peak / 1e12:,.0f} TFLOP/s {gpu.precision} ({gpu.datasheet})"
-    return _training(planned, hours, source)
+    pairs = sum(one.resolved.steps * one.resolved.batch for one in planned) / hours / 3600
+    images = sum(one.read.images for one in measured) / evaluate_hours / 3600 if evaluate_hours else 0.0
+    reading = (
+        f"reading is not in the hours: a card then waits for nothing if {pairs:,.0f} pairs/s are decoded in training "
+        f"and {images:,.0f} images/s in evaluation"
+    )
+    return _training(planned, hours, source, measured, evaluate_hours, reading)
 
 
 def calibrated(planned: Sequence[Planned], steps: int = CALIBRATION_STEPS) -> Training:
-    """Training on this machine's device, from `steps` real steps of the first run of every pair of towers."""
-    hours = 0.0
+    """Training and evaluation on this machine's device, from `steps` real steps of the first run of every towers."""
+    hours = evaluate_hours = 0.0
     firsts: list[str] = []
+    measured: list[Evaluation] = []
     with device(alone=False):
         for group in _by_towers(planned):
             first = group[0]
@@ -61,10 +88,44 @@ def calibrated(planned: Sequence[Planned], steps: int = CALIBRATION_STEPS) -> Tr
             rate = statistics.mean(first.resolved.step_flops[name] / spent for name, spent in seconds.items())
             hours += sum(one.resolved.flops for one in group) / rate / 3600
             firsts.append(first.run.title)
-    return _training(planned, hours, f"this machine, {steps} timed steps of {'; '.join(firsts)}")
+            measured.append(_evaluation(group))
+            evaluate_hours += measured[-1].flops / rate / 3600
+    reading = (
+        "reading is not in the hours: the training data is not here, and steps were timed on synthetic pairs"
+        if any(one.expected for one in planned)
+        else "reading the training data is in the hours, as in the timed steps; reading evaluation data is not"
+    )
+    source = f"this machine, {steps} timed steps of {'; '.join(firsts)}"
+    return _training(planned, hours, source, measured, evaluate_hours, reading)
 
 
-def _training(planned: Sequence[Planned], hours: float, source: str) -> Training:
+def _evaluation(group: Sequence[Planned]) -> Evaluation:
+    """Of runs with the same towers."""
+    run = costed(group[0])
+    with torch.device("meta"):
+        towers, _ = build(run)
+    per_image, per_text = count_forward_flops(towers, run.data.size)
+    known: dict[tuple[object, ...], Workload] = {}
+    total = Workload()
+    for one in group:
+        noisy = one.run.noise in FIXED and one.run.rate > 0
+        rows = len(training_pairs(costed(one))) if noisy else 0
+        for at in (*one.run.evaluate.curve, 1.0):
+            key = (one.run.evaluate.model_dump_json(), one.run.data.model_dump_json(), at, rows)
+            if key not in known:
+                known[key] = workload(one.evaluation, at, rows)
+            total += known[key]
+    return Evaluation(total, total.images * per_image + total.texts * per_text)
+
+
+def _training(
+    planned: Sequence[Planned],
+    hours: float,
+    source: str,
+    measured: Sequence[Evaluation],
+    evaluate_hours: float,
+    reading: str,
+) -> Training:
     return Training(
         runs=len(planned),
         steps=sum(one.resolved.steps for one in planned),
@@ -73,6 +134,9 @@ def _training(planned: Sequence[Planned], hours: float, source: str) -> Training
         hours=hours,
         disk_bytes=_disk(planned),
         source=source,
+        evaluation=Evaluation(sum((one.read for one in measured), Workload()), sum(one.flops for one in measured)),
+        evaluate_hours=evaluate_hours,
+        reading=reading,
     )
 
 

@@ -19,7 +19,7 @@ from bench.checkpoint import weights_name
 from bench.errors import UserError, one_line
 from bench.evaluate.features import evaluation_mode
 from bench.external import run_of_settings
-from bench.foreign import CONFIG
+from bench.foreign import CONFIG, Preprocess
 from bench.run import rebuilt
 from bench.tokenizers import ClipTokenizer, HubTokenizer, SmallVocabulary
 from bench.towers import OpenClipTowers
@@ -119,8 +119,7 @@ def _write(folder: Path, towers: OpenClipTowers, method: Method, run: Run) -> No
         "quick_gelu": _quick_gelu(run),
         "custom_text": True,
     }
-    mean, std = towers.channels
-    preprocess = {"mean": mean, "std": std, "interpolation": "bicubic", "resize_mode": "shortest"}
+    preprocess = Preprocess(run.data.size, towers.channels).to_json()  # evaluation's own way with photographs
     written = json.dumps({"model_cfg": config, "preprocess_cfg": preprocess}, indent=2)
     (folder / CONFIG).write_text(written + "\n", encoding="utf-8")
     blank = CustomTextCLIP(**{key: value for key, value in config.items() if key != "custom_text"})

@@ -47,7 +47,7 @@ class Checkpoint:
         own = {key: value for key, value in self.run.content().items() if key in kept}
         return {
             **own,
-            **({"towers": {"open_clip": self.foreign.described()}} if self.foreign else {}),
+            **({"towers": self.foreign.content()} if self.foreign else {}),
             "precision": self.run.train.precision,
             "adapter": adapter_source_hash(self.run.method),
         }
@@ -56,6 +56,13 @@ class Checkpoint:
         """For settings.json beside its records."""
         said = {"file": str(self.path.resolve()), "checkpoint": self.hash, "run": self.origin, "at": self.at}
         return {**said, "label": self.run.label, **self.content()}
+
+    def plan(self, suite: Suite) -> EvaluationPlan:
+        """What a suite measures, on images as these weights see them."""
+        if self.foreign is None:
+            return EvaluationPlan(suite.data, suite.evaluate)
+        preprocess = self.foreign.preprocess
+        return EvaluationPlan(suite.data, suite.evaluate, preprocess.size, preprocess.resize)
 
     @property
     def manifest(self) -> NoiseManifest | None:
@@ -86,12 +93,12 @@ def evaluate_checkpoint(
     """
     model = foreign.find(given, architecture)
     checkpoint = describe(Path(given), suite, label) if model is None else _described(model, suite, label)
-    plan = EvaluationPlan(suite.data, suite.evaluate)
+    plan = checkpoint.plan(suite)
     folder = store.suite(suite.name) / "evaluated" / f"{checkpoint.hash[:16]}-{digest(checkpoint.content())[:8]}"
     out, tasks = RunStore(folder), plan.tasks(1.0, checkpoint.manifest)
     todo = [task for task in tasks if not out.has_records(task.key(1.0))]
     if todo:
-        towers, method = _load(checkpoint)
+        towers, method = _load(checkpoint, plan)
         with out.claim(), device(alone=False):
             out.write_settings(checkpoint.provenance())
             out.write_environment(environment(available_device()))
@@ -125,14 +132,14 @@ def _measure(
         raise UserError(f"{checkpoint.path}: {error}") from error
 
 
-def _load(checkpoint: Checkpoint) -> tuple[OpenClipTowers, Method]:
+def _load(checkpoint: Checkpoint, plan: EvaluationPlan) -> tuple[OpenClipTowers, Method]:
     run = checkpoint.run
     if checkpoint.foreign is not None:
         if run.train.threads:
             torch.set_num_threads(run.train.threads)
         facts = Facts(2, run.train.batch, run.towers.dim, run.seed)  # of the training pairs it takes nothing
         method = discovery.make(run.method, None, run.config, facts)
-        return foreign.load(checkpoint.foreign, run.data.size).to(available_device()), method
+        return foreign.load(checkpoint.foreign, plan.seen).to(available_device()), method
     return rebuilt(run, checkpoint.path, available_device())
 
 
@@ -151,15 +158,21 @@ def describe(path: Path, suite: Suite, label: str | None) -> Checkpoint:
     if label is not None:
         raise UserError(f"--method {label}: {home.path('settings.json')} says what {path.name} is; leave it away")
     run = run_of_settings(settings, home.path("settings.json"))
-    if run.data != suite.data:
+    if run.data.content() != suite.data.content():
         own, others = (f"{data.name} at {data.size} px" for data in (run.data, suite.data))
-        raise UserError(f"{path}: was trained on {own}, but suite {suite.name} measures on {others}")
+        pairs = run.data.content().items() ^ suite.data.content().items()
+        fields = ", ".join(sorted({f"data.{name}" for name, _ in pairs}))
+        said = f"was trained on {own}, but suite {suite.name} measures on {others}"
+        raise UserError(f"{path}: {said}: they differ in {fields}")
+    run = dataclasses.replace(run, data=suite.data)  # where its files lie on this machine
     steps = sum(count for _, count in settings["resolved"]["phases"])
     at = int(of_run[1]) / 100 if of_run[1] else read(path)["step"] / steps
     return Checkpoint(path, file_hash(path), run, home.id, at)
 
 
 def _described(model: Foreign, suite: Suite, label: str | None) -> Checkpoint:
+    if label is None:  # a row of that name may be of a method that adds to the towers
+        suite = suite.model_copy(update={"methods": ()})
     run = _run_of_suite(suite, label or "clip")
     if discovery.find(run.method).score != "cosine":
         raise UserError(f"--method {label}: adds to the towers what {model.name} does not have; leave it away")

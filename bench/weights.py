@@ -154,17 +154,23 @@ def located(start: str) -> Path:
         if not path.is_file():
             raise UserError(f"start: {start}: no such file; a path, or {OPEN_CLIP}MODEL/TAG")
         return path
+    return fetched(start.removeprefix(OPEN_CLIP), f"start: {start}", "fetch it elsewhere and give its path")
+
+
+def fetched(name: str, said: str, otherwise: str) -> Path:
+    """The file of open_clip's pretrained weights "MODEL/TAG", fetched if need be.
+
+    UserError that begins with `said`, for weights that open_clip does not know, or cannot fetch: then with the fix
+    `otherwise`.
+    """
     import open_clip
     from open_clip.pretrained import download_pretrained, get_pretrained_cfg
 
-    model, _, tag = start.removeprefix(OPEN_CLIP).rpartition("/")
-    known = [f"{name}/{one}" for name, one in open_clip.list_pretrained()]
-    if f"{model}/{tag}" not in known:
-        raise UserError(f"start: {start}: open_clip knows no such weights{nearest(f'{model}/{tag}', known)}")
+    model, _, tag = name.rpartition("/")
+    known = [f"{model}/{one}" for model, one in open_clip.list_pretrained()]
+    if name not in known:
+        raise UserError(f"{said}: open_clip knows no such weights{nearest(name, known)}")
     try:
         return Path(download_pretrained(get_pretrained_cfg(model, tag)))
     except Exception as error:  # of requests, the hub or the file system, whichever serves this tag
-        reason = one_line(error, 200)
-        raise UserError(
-            f"start: {start}: cannot be fetched ({reason}); fetch it elsewhere and give its path"
-        ) from error
+        raise UserError(f"{said}: cannot be fetched ({one_line(error, 200)}); {otherwise}") from error

@@ -66,12 +66,12 @@ def _hours(planned: list[Planned], store: Store, suite: Suite, cost: Cost) -> li
         return []
     if cost.calibrate:
         try:
-            return [f"to do: {calibrated(todo).text}"]
+            return f"to do: {calibrated(todo).text}".splitlines()
         except UserError as error:  # what is missing is still to be listed
             return [f"to do: {len(todo)} runs that cannot be timed: {error}"]
     if cost.gpu or not suite.data.embedded or planned[0].expected:
         share = gpus.UTILISATION if cost.utilisation is None else cost.utilisation
-        return [f"to do: {on_gpu(todo, gpus.find(cost.gpu or GPU), share).text}"]
+        return f"to do: {on_gpu(todo, gpus.find(cost.gpu or GPU), share).text}".splitlines()
     left = estimate(planned, store)
     evaluation = "not known yet" if left.evaluate_seconds is None else duration(left.evaluate_seconds)
     training, disk = duration(left.train_seconds), f"{left.disk_bytes / 2**20:,.0f} MiB"

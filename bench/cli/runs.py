@@ -60,7 +60,8 @@ def run(
         float | None, typer.Option("--utilisation", metavar="SHARE", help="With --gpu: of the card's peak; 0.35.")
     ] = None,
     calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="With --dry-run: hours of this machine, by 20 timed steps.")
+        bool,
+        typer.Option("--calibrate", help="With --dry-run: hours of this machine, evaluation too, by 20 timed steps."),
     ] = False,
 ) -> None:
     """Train and evaluate what is missing of a suite, then write its report.

@@ -8,11 +8,22 @@ from functools import cache
 
 from bench import evaluation_sets
 from bench.data import digits, emoji, synthetic
-from bench.data.pairs import MemoryPairs, Pairs
+from bench.data.pairs import MemoryPairs, Pairs, ResizedPairs
+from bench.data.photo import Resize
 from bench.errors import UserError
 from bench.settings import DataSettings
 
-__all__ = ["TEMPLATES", "MemoryPairs", "Pairs", "evaluation_captions", "load", "names", "synonyms", "training"]
+__all__ = [
+    "TEMPLATES",
+    "MemoryPairs",
+    "Pairs",
+    "evaluation_captions",
+    "load",
+    "load_resized",
+    "names",
+    "synonyms",
+    "training",
+]
 
 #: prompt ensembles for zero-shot by data family (the part of a set's name before "/"); "{}" is the class name
 TEMPLATES: Mapping[str, tuple[str, ...]] = {"emoji": emoji.TEMPLATES, "digits": digits.TEMPLATES}
@@ -39,6 +50,19 @@ def load(name: str, size: int = 64) -> Pairs:
         raise UserError(f"data set {name!r} is unknown; did you mean {near[0]!r}? There are: {', '.join(names())}")
     family, split = name.split("/")
     return emoji.load(split, size) if family == "emoji" else digits.load(split, size)
+
+
+@cache
+def load_resized(name: str, size: int, seen: int, resize: Resize) -> Pairs:
+    """A data set of the package at `size` px, brought to the `seen` px of a model as evaluation brings photographs.
+
+    UserError as of `load`.
+    """
+    pairs = load(name, size)
+    if seen == size:
+        return pairs
+    assert isinstance(pairs, MemoryPairs)
+    return ResizedPairs.of(pairs, seen, resize)
 
 
 def training(settings: DataSettings) -> Pairs:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 from bench.data.arrays import Ints, Pixels
 from bench.data.augment import augment
 from bench.data.order import epoch_order
+from bench.data.photo import CROP, Resize, evaluation
 from bench.errors import UserError
 
 
@@ -142,3 +144,25 @@ class MemoryPairs:
         digest.update(repr(self.pixels.shape).encode())
         digest.update(self.pixels.tobytes())
         return digest.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class ResizedPairs(MemoryPairs):
+    """The same pairs for a model that sees another size; evaluation alone reads them, resized when asked for."""
+
+    size: int = 0  #: pixels a side
+    resize: Resize = CROP
+
+    @classmethod
+    def of(cls, pairs: MemoryPairs, size: int, resize: Resize) -> ResizedPairs:
+        """`pairs` at `size` px."""
+        return cls(**{field.name: getattr(pairs, field.name) for field in fields(pairs)}, size=size, resize=resize)
+
+    def images(self, rows: npt.NDArray[np.integer[Any]]) -> Pixels:
+        pictures = [evaluation(Image.fromarray(one), self.size, self.resize) for one in self.pixels[rows]]
+        return np.stack(pictures) if pictures else np.empty((0, self.size, self.size, 3), np.uint8)
+
+    @cached_property
+    def content_hash(self) -> str:
+        own = super().content_hash
+        return hashlib.sha256(repr((own, self.size, self.resize.label)).encode()).hexdigest()

@@ -10,7 +10,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 from PIL import Image
@@ -25,6 +25,31 @@ STRIP = 64  #: times its height or width, the longest picture that is resized wh
 ATTEMPTS = 10  #: at a crop that fits, as in torchvision
 DRAWS = 48  #: numbers in [0, 1) a picture: 22 for the crop, one for the flip, the rest for the change
 Change = Callable[[Image.Image, Sequence[float]], Image.Image]
+Mode: TypeAlias = Literal["shortest", "longest", "squash"]
+Interpolation: TypeAlias = Literal["bicubic", "bilinear"]
+FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
+
+
+@dataclass(frozen=True)
+class Resize:
+    """How evaluation makes a picture a square. Words, meaning and defaults are those of open_clip's PreprocessCfg."""
+
+    #: "shortest": the shorter side to the size, centre of the other; "longest": the longer side to the size, borders
+    #: beside the other; "squash": both sides to the size
+    mode: Mode = "shortest"
+    interpolation: Interpolation = "bicubic"
+    fill: int = 0  #: 0 to 255: the three channels of the borders
+
+    @property
+    def label(self) -> str:
+        """Equal for equal pixels. It enters hashes of data; the two that came first keep their names."""
+        plain = {"shortest": "crop", "squash": "squash"}
+        if self.mode in plain and self.interpolation == "bicubic":
+            return plain[self.mode]
+        return " ".join((self.mode, self.interpolation, *([str(self.fill)] if self.mode == "longest" else [])))
+
+
+CROP, SQUASH = Resize(), Resize("squash")
 
 
 @dataclass(frozen=True)
@@ -70,17 +95,20 @@ def decode(data: bytes) -> Image.Image:
         raise Undecodable(f"{type(error).__name__}: {error}") from error
 
 
-def evaluation(image: Image.Image, size: int, resize: Literal["crop", "squash"] = "crop") -> Pixels:
-    """uint8 [size, size, 3]: bicubic, the shorter side to `size` and the centre of the other; or both sides squashed.
+def evaluation(image: Image.Image, size: int, resize: Resize = CROP) -> Pixels:
+    """uint8 [size, size, 3]: open_clip's evaluation transform before it normalises, to the last bit.
 
-    open_clip's evaluation transform, to the last bit. A strip longer than 64 to 1 loses its ends first, for memory.
+    A strip longer than 64 to 1 of which only the centre is seen loses its ends first, for memory.
     """
-    if resize == "squash":
-        return np.asarray(image.resize((size, size), Image.Resampling.BICUBIC))
+    kernel = FILTERS[resize.interpolation]
+    if resize.mode == "squash":
+        return np.asarray(image.resize((size, size), kernel))
+    if resize.mode == "longest":
+        return np.asarray(_padded(image, size, resize))
     image = _shortened(image)
     width, height = (int(size * side / min(image.size)) for side in image.size)
     left, top = round((width - size) / 2), round((height - size) / 2)
-    resized = image.resize((width, height), Image.Resampling.BICUBIC)
+    resized = image.resize((width, height), kernel)
     return np.asarray(resized.crop((left, top, left + size, top + size)))
 
 
@@ -113,6 +141,16 @@ def _rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I"):
         return Image.fromarray((np.asarray(image).astype(np.int64) >> 8).astype(np.uint8)).convert("RGB")
     return image.convert("RGB")
+
+
+def _padded(image: Image.Image, size: int, resize: Resize) -> Image.Image:
+    """The whole picture in the middle of a square of `resize.fill`."""
+    ratio = max(image.size) / size
+    width, height = (max(1, round(side / ratio)) for side in image.size)
+    resized = image.resize((width, height), FILTERS[resize.interpolation])
+    square = Image.new("RGB", (size, size), (resize.fill,) * 3)
+    square.paste(resized, ((size - width) // 2, (size - height) // 2))
+    return square
 
 
 def _shortened(image: Image.Image) -> Image.Image:

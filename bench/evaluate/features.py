@@ -122,9 +122,9 @@ class Features:
 
     def images(self, pairs: Pairs, kind: Kind = "embedding") -> Tensors:
         """As `extract_images`."""
-        own = self.channels(pairs.name) if self.channels else None
+        own = (self.channels(pairs.name) if self.channels else None) or self.towers.channels
         return self.kept(
-            ("images", kind, pairs.content_hash, repr(own)),
+            ("images", kind, pairs.content_hash, repr(own)),  # the hash tells size and resizing as well
             lambda: extract_images(self.method, self.towers, pairs, kind, None, own),
         )
 

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
 
 from bench.channels import CIFAR_CHANNELS, IMAGENET_CHANNELS, Channels
-
-Resize: TypeAlias = Literal["crop", "squash"]
-
+from bench.data.photo import Mode
 
 PROBES = (  # the 14 sets of linear probes, as papers 000 and 001 print them
     *("caltech101", "svhn", "stl10", "cifar10", "cifar100", "dtd", "fgvc_aircraft", "pets", "renderedsst2", "food101"),
@@ -49,7 +46,8 @@ class Protocol:
     name: str
     version: str  #: raise it when any number that is stored under it would change
     datasets: Mapping[str, tuple[str, ...]] = field(hash=False)  #: of a family of tasks, where the suite names none
-    retrieval_resize: Resize = "crop"  #: of images that captions belong to; those with classes are always cropped
+    #: of images that captions belong to; None = as the model reads them, as those with classes always are
+    retrieval_resize: Mode | None = None
     captions: int | None = 5  #: of an image, at most
     #: statistics that the pixels of classified and of retrieved images are normalised with; None = those of training
     class_channels: Channels | None = None

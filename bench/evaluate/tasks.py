@@ -13,6 +13,7 @@ from bench import data, families
 from bench.channels import Channels
 from bench.data import Pairs, evaluation
 from bench.data.noise import NoiseManifest
+from bench.data.photo import CROP, Resize
 from bench.data.place import Missing
 from bench.errors import UserError
 from bench.evaluate.protocols import PROTOCOLS, Protocol
@@ -55,11 +56,18 @@ class EvaluationPlan:
 
     data: DataSettings
     asked: EvaluateSettings
+    size: int | None = None  #: pixels a side that the model sees; None = `data.size`
+    resize: Resize = CROP  #: how a model from elsewhere has its images made square
 
     @property
     def protocol(self) -> Protocol:
         """How it is done."""
         return PROTOCOLS[self.asked.protocol]
+
+    @property
+    def seen(self) -> int:
+        """Pixels a side of the images that the model is given."""
+        return self.size or self.data.size
 
     def tasks(self, at: float, manifest: NoiseManifest | None) -> tuple[Task, ...]:
         """Tasks after a share `at` of the budget: all at the end, before it only the first data set's zero-shot.
@@ -151,11 +159,11 @@ class EvaluationPlan:
 
     def load(self, dataset: str) -> Pairs:
         """A data set of a task. UserError where it is not there, with how to get it."""
+        if dataset in data.names():
+            return data.load_resized(dataset, self.data.size, self.seen, self.resize)
         if dataset == self.training:
             return data.training(self.data)
-        if dataset in data.names():
-            return data.load(dataset, self.data.size)
-        return evaluation.load(dataset, self.data.size, self._resize(dataset))
+        return evaluation.load(dataset, self.seen, self._resize(dataset))
 
     def content(self, task: Task) -> str:
         """16 digits of the hash of what a task scores, joined with what its probe learns from.
@@ -173,9 +181,10 @@ class EvaluationPlan:
         entry, _ = evaluation.parse(dataset)
         return self.protocol.channels(entry.name, entry.classes > 0)
 
-    def _resize(self, dataset: str) -> evaluation.Resize:
+    def _resize(self, dataset: str) -> Resize:
         entry, _ = evaluation.parse(dataset)
-        return "crop" if entry.classes else self.protocol.retrieval_resize
+        asked = None if entry.classes else self.protocol.retrieval_resize
+        return replace(self.resize, mode=asked) if asked else self.resize
 
     def metric(self, dataset: str) -> str:
         """The main metric of a data set: the catalogue's, or top-1 accuracy."""

@@ -104,6 +104,15 @@ def test_earlier_weights_are_measured_on_everything(folder: Path) -> None:
     assert {line["checkpoint"] for line in lines} == {found[0].checkpoint}
 
 
+def test_a_run_is_measured_wherever_its_data_lies_now(folder: Path) -> None:
+    """Only what the pairs are must be equal; the number of processes that read them is none of it."""
+    weights = run_of(folder, "clip").path("weights-100.safetensors")
+    result = evaluate(folder, weights, "--set", "data.workers=0")
+    assert numbers(records_of(result)) == numbers(run_of(folder, "clip").records())
+    with pytest.raises(UserError, match=r"measures on emoji at 32 px: they differ in data\.share$"):
+        evaluate(folder, weights, "--set", "data.share=0.5")
+
+
 def test_a_bare_state_dict_needs_only_the_towers(folder: Path) -> None:
     """The text tower's names as in open_clip's CLIP, below "state_dict" and "module." as its trainer saves them."""
     run = run_of(folder, "clip")

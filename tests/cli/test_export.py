@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from typer.testing import CliRunner
 
 from bench import data, foreign
+from bench.channels import CLIP_CHANNELS
 from bench.cli import app
 from bench.errors import UserError
 from bench.evaluate.features import extract_images, extract_texts
@@ -135,8 +136,17 @@ def test_the_card_says_what_it_is(folder: Path) -> None:
         "tokenizer.json",
         "tokenizer_config.json",
     ]
-    described = json.loads((folder / "bert" / "open_clip_config.json").read_text())["model_cfg"]["text_cfg"]
-    assert described["hf_model_name"] == str(folder / "bert")
+    written = json.loads((folder / "bert" / "open_clip_config.json").read_text())
+    assert written["model_cfg"]["text_cfg"]["hf_model_name"] == str(folder / "bert")
+    assert written["preprocess_cfg"] == {
+        "size": 32,
+        "mode": "RGB",
+        "mean": list(CLIP_CHANNELS[0]),
+        "std": list(CLIP_CHANNELS[1]),
+        "interpolation": "bicubic",
+        "resize_mode": "shortest",
+        "fill_color": 0,
+    }
 
 
 def test_what_cannot_be_exported_is_said(folder: Path, tmp_path: Path) -> None:
@@ -176,7 +186,7 @@ def test_names_and_folders_that_are_none_are_said(folder: Path, tmp_path: Path) 
         ((str(tmp_path),), "is a folder without open_clip_config.json"),
         (("x.pt", "--towers", "tiny-vit"), "--towers tiny-vit: is no architecture of open_clip"),
         (("x.pt", "--towers", "ViT-B-32"), "x.pt: no such file"),
-        ((str(folder / "small"), "--set", "data.size=64"), "sees images of 32 px, but the suite measures at 64"),
+        ((str(folder / "small"), "--towers", "ViT-B-32"), "open_clip_config.json says what the folder holds; leave it"),
         ((str(folder / "small"), "--method", "prolip"), "--method prolip: adds to the towers"),
     ]
     for given, said in cases:

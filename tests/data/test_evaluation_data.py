@@ -19,6 +19,7 @@ from bench import data
 from bench.cli import app
 from bench.data import Pairs, evaluation
 from bench.data.evaluation import index, words
+from bench.data.photo import SQUASH
 from bench.errors import UserError
 from bench.evaluate.hierarchy import levels
 from bench.evaluation_sets import entries
@@ -59,7 +60,7 @@ def test_a_webdataset_folder_is_read_in_order_of_keys(evaluation_folder: Path, w
     assert pairs.captions(5) == ("snow fox",)
     whole = picture(4).resize((32, 24), Image.Resampling.BICUBIC).crop((4, 0, 28, 24))
     np.testing.assert_array_equal(pairs.images(np.array([4]))[0], np.asarray(whole))
-    squashed = evaluation.load("pets", 24, "squash").images(np.array([4]))[0]
+    squashed = evaluation.load("pets", 24, SQUASH).images(np.array([4]))[0]
     np.testing.assert_array_equal(squashed, np.asarray(picture(4).resize((24, 24), Image.Resampling.BICUBIC)))
     assert evaluation.counts("pets") == (7, 3)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import sklearn.datasets
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from open_clip.transform import image_transform
+from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL import Image
 from torchvision.transforms import AutoAugment, RandomResizedCrop
 
@@ -37,15 +38,27 @@ def drawn(seed: int, row: int, epoch: int, view: int, recipe: str, size: int = 3
     return photo.sampled(picture(), row, epoch, seed, view, recipe, size)
 
 
-@pytest.mark.parametrize("resize", ["crop", "squash"])
+@pytest.mark.parametrize("interpolation", get_args(photo.Interpolation))
+@pytest.mark.parametrize("mode", get_args(photo.Mode))
 @pytest.mark.parametrize("size", [32, 224])
-def test_evaluation_is_open_clips_to_the_last_bit(resize: str, size: int) -> None:
-    mode = {"crop": "shortest", "squash": "squash"}[resize]
-    theirs = image_transform(size, False, mean=(0, 0, 0), std=(1, 1, 1), resize_mode=mode)
+def test_evaluation_is_open_clips_to_the_last_bit(
+    mode: photo.Mode, interpolation: photo.Interpolation, size: int
+) -> None:
+    theirs = image_transform_v2(
+        PreprocessCfg(size, "RGB", (0, 0, 0), (1, 1, 1), interpolation, mode, fill_color=93), is_train=False
+    )
     for which, shape in enumerate(SHAPES):
         image = picture(shape, which % 2)
         expected = (theirs(image) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
-        np.testing.assert_array_equal(photo.evaluation(image, size, resize), expected)
+        found = photo.evaluation(image, size, photo.Resize(mode, interpolation, 93))
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_thread_is_padded_where_open_clip_gives_up() -> None:
+    found = photo.evaluation(picture((6_000, 1)), 64, photo.Resize("longest", fill=7))
+    assert (found[:31] == 7).all()
+    assert (found[32:] == 7).all()
+    assert (found[31] != 7).any()
 
 
 def test_a_thread_of_pixels_needs_no_gigabytes() -> None:

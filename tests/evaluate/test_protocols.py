@@ -21,6 +21,7 @@ from bench import data
 from bench.channels import CIFAR_CHANNELS, IMAGENET_CHANNELS
 from bench.data import evaluation
 from bench.data.noise import shuffled_captions
+from bench.data.photo import CROP, SQUASH
 from bench.errors import UserError
 from bench.evaluate import EvaluationPlan, evaluate, features, measures, pixels
 from bench.evaluate.diagnostics import diagnose
@@ -157,7 +158,7 @@ def test_pixels_are_as_each_paper_has_them(model: Model, evaluation_folder: Path
     for name in ("cifar100", "cars"):
         webdataset_folder(evaluation_folder / f"wds_{name}", classified(8), classes=CLASSES, templates=TEMPLATES)
     webdataset_folder(evaluation_folder / "wds_flickr30k", captioned(8), kind="retrieval")
-    cropped, squashed = (evaluation.load("flickr30k", 32, how).images(np.arange(8)) for how in ("crop", "squash"))
+    cropped, squashed = (evaluation.load("flickr30k", 32, how).images(np.arange(8)) for how in (CROP, SQUASH))
     classes = {name: evaluation.load(name, 32).images(np.arange(8)) for name in ("cifar100", "cars")}
     expected = {
         "common": {"flickr30k": (cropped, None), "cifar100": (classes["cifar100"], None)},

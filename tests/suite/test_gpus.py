@@ -10,7 +10,10 @@ import pytest
 
 from bench.errors import UserError
 from bench.estimate import Training, calibrated, on_gpu
+from bench.evaluate import EvaluationPlan, evaluate
+from bench.evaluate.workload import workload
 from bench.gpus import Gpu, find, gpu_hours
+from bench.run import build
 from bench.steps import forecast, plan
 from bench.store import Store
 from bench.suite import load_suite
@@ -74,11 +77,92 @@ def test_runs_whose_data_is_missing_have_hours_and_disk(tmp_path: Path) -> None:
     assert "one card at 50% of 1 TFLOP/s bf16" in found.text
 
 
+EXACT = """\
+name: exact
+data: {name: photographs, size: 32, rows: 1_000}
+noise: {rates: [0.0, 0.4]}
+budget: {epochs: 2}
+towers: {image: tiny-vit, dim: 32, vocabulary: 512}
+train: {batch: 64, augment: none, threads: 1}
+evaluate:
+  tasks: [zero_shot, shift, linear_probe, retrieval, noise_detection]
+  curve: [0.5]
+  datasets:
+    {zero_shot: [cifar10, imagenet1k], shift: [imagenetv2], linear_probe: [cifar10], retrieval: [flickr30k, winogavil]}
+methods: [clip]
+"""
+
+
+def test_evaluation_is_the_forwards_on_the_catalogues_counts(tmp_path: Path, evaluation_folder: Path) -> None:
+    """A tiny ViT and a one-layer text tower, by hand; nothing of the data is there."""
+    assert not evaluation_folder.exists()
+    (tmp_path / "exact.yaml").write_text(EXACT)
+    expected = forecast(load_suite(tmp_path / "exact.yaml").runs(), Store(tmp_path))
+    found = on_gpu(expected, Gpu("card", 1e12, "bf16", 8, "none"), 0.5)
+    tests = 10_000 + 50_000 + 10_000 + 1_000 + 3_563  # ImageNet-V2 is scored by ImageNet's prompts
+    half, end, noise = 10_000, tests + 50_000 + 10_000, 1_000  # the probe reads both splits before the projection
+    prompts, names = 18 * 10, 80 * 1000
+    texts = prompts + (prompts + names + 1_000 * 5 + 3_563)
+    assert found.evaluation.read.images == 2 * (half + end) + noise  # one run of two has noise
+    assert found.evaluation.read.texts == 2 * texts + noise
+    layer = lambda tokens, width: 24 * tokens * width**2 + 4 * tokens**2 * width  # noqa: E731
+    image = 4 * layer(17, 128) + 2 * 16 * (3 * 8 * 8) * 128 + 2 * 128 * 32
+    text = layer(24, 64) + 2 * 64 * 32
+    assert found.evaluation.flops == found.evaluation.read.images * image + found.evaluation.read.texts * text
+    assert found.evaluate_hours == pytest.approx(found.evaluation.flops / 0.5e12 / 3600)
+    pairs, images = (
+        of / hours / 3600
+        for of, hours in ((found.samples, found.hours), (found.evaluation.read.images, found.evaluate_hours))
+    )
+    last = found.text.splitlines()[-1]
+    assert last.startswith("reading is not in the hours")
+    assert f"{pairs:,.0f} pairs/s are decoded in training and {images:,.0f} images/s in evaluation" in last
+
+
+def test_what_an_evaluation_encodes_is_what_was_counted(tmp_path: Path) -> None:
+    """A real run on emoji: forwards of its towers. Equal texts are encoded once, so texts are at most as counted."""
+    suite = load_suite("smoke")
+    (one, *_) = plan(suite.runs(), Store(tmp_path))
+    towers, method = build(one.run)
+    seen = {"images": 0, "texts": 0}
+    for name, part in (("images", towers.visual), ("texts", towers.text)):
+        part.register_forward_hook(
+            lambda _part, given, _out, name=name: seen.update({name: seen[name] + len(given[0])})
+        )
+    tasks = ("zero_shot", "shift", "retrieval")
+    asked = EvaluationPlan(one.run.data, one.run.evaluate.model_copy(update={"tasks": tasks}))
+    out = Store(tmp_path).run("out")
+    evaluate(
+        method,
+        towers,
+        asked,
+        at=1.0,
+        run="run",
+        checkpoint="c" * 64,
+        manifest=None,
+        done=out.has_records,
+        publish=out.write_records,
+        features_dir=None,
+    )
+    counted = workload(asked, 1.0)
+    assert counted.images == seen["images"] > 0
+    assert counted.texts >= seen["texts"] > 0.5 * counted.texts
+
+
 def test_calibration_times_real_steps_of_every_towers(tmp_path: Path) -> None:
     planned = plan(load_suite("smoke").runs(), Store(tmp_path))
     found = calibrated(planned, steps=4)
     assert 0 < found.hours < 1
     assert "4 timed steps of clip, clean, seed 0" in found.source
+    assert 0 < found.evaluate_hours < 1
+    assert "reading the training data is in the hours" in found.text
+
+
+def test_calibration_on_synthetic_pairs_says_so(tmp_path: Path) -> None:
+    (tmp_path / "two.yaml").write_text(TWO_TOWERS)
+    found = calibrated(forecast(load_suite(tmp_path / "two.yaml").runs(), Store(tmp_path)), steps=4)
+    assert found.text.endswith("the training data is not here, and steps were timed on synthetic pairs")
+    assert found.evaluate_hours > 0
 
 
 def test_cards_need_no_torch() -> None:

@@ -6,7 +6,8 @@ from functools import lru_cache
 
 from bench.data.evaluation import index, layouts
 from bench.data.evaluation.layouts import Found
-from bench.data.evaluation.pairs import CLASS, EvaluationPairs, Resize, source_of
+from bench.data.evaluation.pairs import CLASS, EvaluationPairs, source_of
+from bench.data.photo import CROP, Resize
 from bench.data.place import Missing
 from bench.evaluation_sets import Entry, Split, entries, parse, unknown
 
@@ -16,7 +17,6 @@ __all__ = [
     "EvaluationPairs",
     "Found",
     "Missing",
-    "Resize",
     "Split",
     "counts",
     "entries",
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-def load(dataset: str, size: int, resize: Resize = "crop") -> EvaluationPairs:
+def load(dataset: str, size: int, resize: Resize = CROP) -> EvaluationPairs:
     """A data set of the catalogue, "pets" or "pets/train", at `size` px.
 
     UserError for an unknown name, for files that are not there (with how to get them) and for broken ones.

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,9 @@ from bench.data.evaluation.index import Rows
 from bench.data.evaluation.layouts import Found
 from bench.data.evaluation.webdataset import WebDataset
 from bench.data.order import epoch_order
+from bench.data.photo import Resize
 from bench.errors import UserError
 
-Resize: TypeAlias = Literal["crop", "squash"]
 CLASS = "class"  #: the label that is classified
 
 
@@ -113,7 +113,7 @@ class EvaluationPairs:
     @cached_property
     def content_hash(self) -> str:
         """sha256 over keys, captions, labels, digests of the images, and how these are brought to their size."""
-        digest = hashlib.sha256(repr((self.size, self.resize, self.templates)).encode())
+        digest = hashlib.sha256(repr((self.size, self.resize.label, self.templates)).encode())
         labels = {name: values.tolist() for name, values in self.labels.items()}
         for row, (key, image) in enumerate(zip(self.keys, self._digests(), strict=True)):
             own = [labels[name][row] for name in sorted(labels)]
