@@ -110,7 +110,7 @@ class EvaluationPlan:
         return found
 
     def _of_family(self, family: str) -> list[Task]:
-        if family not in self.asked.datasets and self.data.embedded:
+        if family not in self.asked.datasets and self.data.name in _EMBEDDED:
             return [task for task in _EMBEDDED[self.data.name] if task.family == family]
         if family == "noise_detection":
             return [Task(family, self.training)]
@@ -125,7 +125,7 @@ class EvaluationPlan:
     @property
     def held_out(self) -> str:
         """The pairs of images and captions that diagnostics look at; "" where no task scores any."""
-        if self.data.embedded:
+        if self.data.name in _EMBEDDED:
             return f"{self.data.name}/iid"
         found = [task.dataset for task in self.chosen() if task.family == "retrieval"]
         return next((name for name in found if evaluation.parse(name)[0].kind == "retrieval"), "")
