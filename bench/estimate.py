@@ -13,13 +13,13 @@ from bench.device import device
 from bench.evaluate.workload import Workload, workload
 from bench.gpus import UTILISATION, Gpu, gpu_hours
 from bench.launch.work import is_complete
+from bench.noise_kinds import KINDS
 from bench.run import Planned, build, training_pairs
 from bench.settings import SNAPSHOTS
 from bench.steps import CALIBRATION_STEPS, costed, time_steps
 from bench.store import Store
 
 TIMED_STEPS = 8
-FIXED = ("shuffled_captions", "imported")  #: noise whose rows are known, so that it is looked for
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _evaluation(group: Sequence[Planned]) -> Evaluation:
     known: dict[tuple[object, ...], Workload] = {}
     total = Workload()
     for one in group:
-        noisy = one.run.noise in FIXED and one.run.rate > 0
+        noisy = one.run.noise is not None and KINDS[one.run.noise].fixed and one.run.rate > 0
         rows = len(training_pairs(costed(one))) if noisy else 0
         for at in (*one.run.evaluate.curve, 1.0):
             key = (one.run.evaluate.model_dump_json(), one.run.data.model_dump_json(), at, rows)

@@ -95,6 +95,8 @@ def expected(name: str) -> Entry | None:
     """As `known`; the user's own may be elsewhere, where nothing is known of it. None where the name is a mistake."""
     if (entry := known(name)) is not None:
         return entry
+    if name.startswith("wds_"):
+        return None
     near = difflib.get_close_matches(name.lower(), entries(), n=1, cutoff=0.8)
     return Entry(name, name, 0, publisher="") if OWN.fullmatch(name) and not near else None
 
@@ -117,7 +119,21 @@ def _frozen(value: Any) -> Any:
 
 def unknown(name: str) -> str:
     """What is wrong with a name; "" where it is of the catalogue or a folder of the user's own."""
-    return "" if known(name) else f"{name!r} is no evaluation data set{nearest(name, entries())}"
+    if known(name):
+        return ""
+    if name.startswith("wds_"):
+        return f"{name!r} is the name of a folder; the data set in it is called {_in_folder(name)!r}"
+    return f"{name!r} is no evaluation data set{nearest(name, entries())}"
+
+
+def _in_folder(folder: str) -> str:
+    """The data set of a folder "wds_pets" or "wds_pets_test": the catalogue's name, or the user's own."""
+    stem = folder.removeprefix("wds_")
+    for one in (stem, stem.removesuffix("_test")):
+        for entry in entries().values():
+            if one in (entry.name, entry.webdataset):
+                return entry.name
+    return stem
 
 
 def parse(dataset: str) -> tuple[Entry, Split]:

@@ -213,6 +213,7 @@ def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
             noise=settings["noise"]["kind"],
             rate=settings["noise"]["rate"],
             noise_file=settings["noise"].get("file"),
+            noise_options=settings["noise"].get("options", {}),
             seed=settings["seed"],
             budget=Budget.model_validate({settings["budget"]["kind"]: settings["budget"]["value"]}),
             towers=TowerSettings.model_validate(settings["towers"]),

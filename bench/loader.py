@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bench.data.arrays import Ints
-from bench.data.noise import NoiseManifest, Resampled, draw_captions
+from bench.data.noise import Noise, draw_captions
 from bench.data.order import batch_rows
 from bench.data.pairs import MemoryPairs, Pairs
 from bench.data.workers import CHUNK, Ahead, Item, Pixels, room
@@ -41,7 +41,7 @@ class Loader:
     def __init__(
         self,
         pairs: Pairs,
-        noise: NoiseManifest | Resampled | None,
+        noise: Noise | None,
         towers: OpenClipTowers,
         *,
         batch: int,
@@ -51,9 +51,8 @@ class Loader:
         device: torch.device,
         workers: int = 0,
     ) -> None:
-        self.pairs, self.towers = pairs, towers
-        self.manifest = noise if isinstance(noise, NoiseManifest) else None
-        self.resampled = noise if isinstance(noise, Resampled) else None
+        self.pairs = pairs if noise is None else noise.applied(pairs)
+        self.noise, self.towers = noise, towers
         self.batch, self.seed, self.recipe = batch, seed, recipe
         self.dtype, self.device = dtype, device
         self.workers = workers
@@ -74,12 +73,12 @@ class Loader:
         began = time.perf_counter()
         rows, epoch = batch_rows(self.pairs, self.batch, clock.step, self.seed)
         donors = np.arange(self.batch)
-        if self.resampled is not None:
-            donors = self.resampled.donors_in_batch(clock.step, self.batch)
+        if self.noise is not None:
+            donors = self.noise.donors_in_batch(clock.step, self.batch)
         if self.workers:
             self._start(clock.step, share, size, 1 + views)
         for places in _pieces(np.arange(share.start, share.stop), size):
-            captions = draw_captions(self.pairs, self.manifest, rows[donors[places]], epoch, self.seed)
+            captions = draw_captions(self.pairs, self.noise, rows[donors[places]], epoch, self.seed)
             batch = HostRows(
                 pixels=self._pixels(Item(rows[places], epoch), 1 + views),
                 tokens=self.towers.tokenize(captions),

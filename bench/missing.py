@@ -48,7 +48,7 @@ def starts(suite: Suite) -> list[Missing]:
 def noise(suite: Suite) -> list[Missing]:
     """Index files of noise that are not there."""
     gone = (file for file in suite.noise.files if not Path(file).is_file())
-    return [Missing("index file of the noise", (file,), "as NCR and DECL publish them", None) for file in gone]
+    return [Missing("index file of the noise", (file,), suite.noise.entry.files, None) for file in gone]
 
 
 def _evaluation(suite: Suite) -> list[Missing]:

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from bench import discovery
 from bench.errors import UserError
 from bench.located import dotted, fault, faults_of
-from bench.settings import Model
+from bench.settings_base import Model
 
 if TYPE_CHECKING:
     from methods.protocol import About

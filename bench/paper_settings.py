@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from bench.settings import Model, Several, once
+from bench.settings_base import Model, Several, once
 
 
 class PrintedRow(Model):

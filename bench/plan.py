@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bench import discovery, identity, oracle_file
+from bench.noise_kinds import KINDS
 from bench.settings import MethodEntry
 from bench.suite import Suite
 
@@ -119,7 +120,13 @@ def _data(planned: Planned) -> dict[str, Any]:
 def _blocks(suite: Suite) -> list[dict[str, Any]]:
     """What is compared within itself: the noises, under each of the suite's towers."""
     found = {
-        run.block: {"label": run.block, "kind": run.noise, "rate": run.rate, "towers": run.towers.label}
+        run.block: {
+            "label": run.block,
+            "kind": run.noise,
+            "title": KINDS[run.noise].title if run.noise else "",
+            "rate": run.rate,
+            "towers": run.towers.label,
+        }
         for run in suite.cells()
     }
     return list(found.values())

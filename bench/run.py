@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from bench import data, discovery, tower_starts
 from bench.acceleration import compile_blocks, recompute
 from bench.budget import Ledger, Resolved
 from bench.checkpoint import file_hash, load_weights, weights_name
-from bench.data.noise import NoiseManifest, Resampled, import_ncr, shuffled_captions
+from bench.data.noise import Noise, NoiseManifest
 from bench.data.pairs import Pairs
 from bench.data.workers import processes
 from bench.environment import environment, reset_peak_memory
@@ -26,6 +27,7 @@ from bench.evaluate import EvaluationPlan, evaluate
 from bench.evaluate.diagnostics import diagnose
 from bench.identity import OPEN_CLIP
 from bench.loader import Loader
+from bench.noise_settings import NoiseSettings
 from bench.parallel import current
 from bench.progress import Progress
 from bench.settings import SNAPSHOTS, DataSettings
@@ -76,19 +78,19 @@ def training_pairs(run: Run) -> Pairs:
     return data.training(run.data)
 
 
-def noise_of(run: Run) -> NoiseManifest | Resampled | None:
+def noise_of(run: Run) -> Noise | None:
     """The run's noise, the same for every method of a suite. Its seed is the run's."""
     if run.noise is None:
         return None
-    if run.noise == "resampled_positives":
-        return Resampled(rate=run.rate, seed=run.seed)
-    return _manifest(run.data, run.noise_file, run.rate, run.seed)
+    options = json.dumps(run.noise_options, sort_keys=True)
+    return _manifest(run.data, run.noise, options, run.noise_file, run.rate, run.seed)
 
 
 @lru_cache(maxsize=64)
-def _manifest(settings: DataSettings, file: str | None, rate: float, seed: int) -> NoiseManifest:
-    pairs = data.training(settings)
-    return shuffled_captions(pairs, rate, seed) if file is None else import_ncr(Path(file), pairs, rate)
+def _manifest(settings: DataSettings, kind: str, options: str, file: str | None, rate: float, seed: int) -> Noise:
+    files = () if file is None else (file,)
+    noise = NoiseSettings(kind=kind, rates=(rate,), files=files, options=json.loads(options))
+    return noise.entry.make(data.training(settings), noise, rate, seed)
 
 
 @lru_cache(maxsize=8)

@@ -5,45 +5,17 @@ from __future__ import annotations
 import difflib
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from bench import discovery, families, tower_configs
+from bench import discovery, families, tower_configs, training_sets
+from bench.augmentations import AUGMENTATIONS, DEFAULTS, Images
 from bench.errors import nearest
 from bench.located import fault, shown
+from bench.settings_base import Model, Range, Rate, Seed, Several, Strings, entry_of, once
 
-NoiseKind = Literal["shuffled_captions", "resampled_positives", "imported"]
-#: of training images; "emoji" is drawn art's, the others are photographs' (`bench.data.photo` says what they do)
-Augment = Literal["emoji", "none", "openclip", "nuclr", "ncu", "cyclip", "prolip"]
 Protocol = Literal["common", "bayes", "nuclr", "ncu", "prolip"]
-Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
-Seed = Annotated[int, Field(ge=0, lt=2**31)]
-Range = Annotated[tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]], Field(strict=False)]
-Strings = Annotated[tuple[str, ...], Field(strict=False)]
-Several = Field(min_length=1, strict=False)  # a YAML list is no tuple, strictly
-
-EMBEDDED = {"emoji": (32, 64)}  #: data that comes with the package, and its sizes
 SYNTHETIC = "synthetic:"  #: before a number of made-up pairs, in place of shards
-#: of augmentation: those of embedded data, and those of all other data
-RECIPES = {"drawn art": ("emoji", "none"), "photographs": ("none", "openclip", "nuclr", "ncu", "cyclip", "prolip")}
 SNAPSHOTS = (0.25, 0.5, 0.75)  #: shares of the budget at which every run keeps its weights
-
-
-class Model(BaseModel):
-    """Frozen, no unknown keys, no silent conversion ("3" is not 3), no infinities."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-    later: ClassVar[frozenset[str]] = frozenset()  #: fields that came after ids were given out
-    outside: ClassVar[frozenset[str]] = frozenset()  #: fields that cannot change a result, such as paths
-
-    def content(self) -> dict[str, Any]:
-        """What identities see: nothing from `outside`, and of `later` only what differs from its default."""
-        fields = type(self).model_fields
-        return {
-            name: value
-            for name, value in self.model_dump().items()
-            if name not in self.outside and not (name in self.later and value == fields[name].get_default())
-        }
 
 
 class DataSettings(Model):
@@ -68,7 +40,12 @@ class DataSettings(Model):
     @property
     def embedded(self) -> bool:
         """Whether it comes with the package."""
-        return self.name in EMBEDDED
+        return self.name in training_sets.embedded()
+
+    @property
+    def images(self) -> Images:
+        """What training augments."""
+        return "drawn art" if self.embedded else "photographs"
 
     @property
     def synthetic(self) -> bool:
@@ -78,49 +55,23 @@ class DataSettings(Model):
     @field_validator("name")
     @classmethod
     def _no_slip(cls, name: str) -> str:
-        near = difflib.get_close_matches(name, EMBEDDED, n=1, cutoff=0.8)
-        if near and name not in EMBEDDED:
+        own = training_sets.embedded()
+        near = difflib.get_close_matches(name, own, n=1, cutoff=0.8)
+        if near and name not in own:
             raise fault(f"{name!r} is too near to {near[0]!r}, which comes with the package; did you mean {near[0]!r}?")
         return name
 
     @model_validator(mode="after")
     def _fits_the_embedded(self) -> Self:
         if self.embedded:
-            if self.size not in EMBEDDED[self.name]:
-                sizes = " or ".join(map(str, EMBEDDED[self.name]))
+            own = training_sets.TRAINING_SETS[self.name].sizes
+            if self.size not in own:
+                sizes = " or ".join(map(str, own))
                 raise fault(f"{self.size} should be {sizes}: {self.name} has no other sizes", "size")
             for field in ("shards", "index", "rows"):
                 if getattr(self, field) is not None:
                     raise fault(f"{self.name} comes with the package and has none; leave it away", field)
         return self
-
-
-class NoiseSettings(Model):
-    """One kind of noise at several rates; the seed of the noise is the seed of the run."""
-
-    kind: NoiseKind = "shuffled_captions"
-    rates: Annotated[tuple[Rate, ...], Several] = (0.0,)
-    #: index files as NCR and DECL publish them, one for each rate above 0, in that order; only of kind "imported"
-    files: Strings = ()
-
-    @field_validator("rates")
-    @classmethod
-    def _once(cls, rates: tuple[float, ...]) -> tuple[float, ...]:
-        return once(rates)
-
-    @model_validator(mode="after")
-    def _a_file_for_each_rate(self) -> Self:
-        noisy = [rate for rate in self.rates if rate]
-        if self.kind == "imported" and len(self.files) != len(noisy):
-            raise fault(f"{len(self.files)} files for {len(noisy)} rates above 0; give one for each", "files")
-        if self.kind != "imported" and self.files:
-            raise fault(f"only noise of kind 'imported' has files, this is {self.kind!r}", "files")
-        return self
-
-    def file(self, rate: float) -> str | None:
-        """The index file of a rate; None where the noise is drawn."""
-        noisy = [one for one in self.rates if one]
-        return self.files[noisy.index(rate)] if rate and self.files else None
 
 
 class Budget(Model):
@@ -202,7 +153,8 @@ class TrainSettings(Model):
     warmup_steps: Annotated[int, Field(ge=0)] | None = None  #: in place of `warmup`; at most a tenth of the steps
     final_lr: Annotated[float, Field(ge=0)] = 0.0  #: where the cosine ends
     precision: Literal["fp32", "bf16", "fp64"] = "fp32"  #: of the towers
-    augment: Augment = "emoji"
+    #: of training images; a suite that says none takes what fits its data
+    augment: Annotated[str, entry_of(AUGMENTATIONS)] = DEFAULTS["drawn art"]
     compile: bool = False  #: the towers by torch.compile
     recompute: bool = False  #: activations of the towers' blocks, for memory (gradient checkpointing)
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 30.0  #: between checkpoints; 0 = after every step
@@ -256,7 +208,7 @@ class EvaluateSettings(Model):
     ] = ()  #: shares of the budget at which it is measured as well
     protocol: Protocol = "common"  #: how pixels, prompts and metrics are done (`bench.evaluate.protocols`)
     #: family of tasks -> names in the catalogue of evaluation data; the embedded data has its own
-    datasets: dict[Task, Strings] = {}
+    datasets: dict[Task, Strings] = Field(default_factory=dict)
 
     @field_validator("tasks", "curve")
     @classmethod
@@ -320,7 +272,7 @@ class MethodEntry(Model):
     method: str
     label: Annotated[str, Field(min_length=1)] = ""
     preset: str | None = None
-    config: dict[str, Any] = {}
+    config: dict[str, Any] = Field(default_factory=dict)
     lr: Annotated[float, Field(gt=0)] | None = None  #: in place of `train.lr`
     #: weights to begin at, in place of fresh towers or of a reference run: a file of this store or of open_clip's
     #: format, or "open_clip:MODEL/TAG". What they cost is not known and not charged. "{data}" stands for the data
@@ -345,11 +297,3 @@ class MethodEntry(Model):
         from bench.data import place  # here, because `bench.data` reads settings itself
 
         return start.replace("{data}", str(place.root()))
-
-
-def once(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The values as they are; a fault at the first that stands twice."""
-    for position, value in enumerate(values):
-        if value in values[:position]:
-            raise fault(f"{shown(value)} stands twice", position)
-    return values

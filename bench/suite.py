@@ -5,42 +5,35 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, field_validator, model_validator
 
 from bench import discovery, identity, resources, tower_configs
+from bench.augmentations import DEFAULTS, fitting
 from bench.errors import UserError, nearest
 from bench.located import Fault, Located, fault, faults_of
+from bench.noise_kinds import KINDS, noise_label
+from bench.noise_settings import NoiseSettings
 from bench.paper_settings import PaperTables
 from bench.settings import (
-    RECIPES,
     Budget,
     DataSettings,
     EvaluateSettings,
     MethodEntry,
-    Model,
-    NoiseKind,
-    NoiseSettings,
-    Seed,
-    Several,
     SlurmSettings,
     TowerSettings,
     TrainSettings,
     TuneSettings,
-    once,
 )
+from bench.settings_base import Model, Seed, Several, once
 
 REFERENCE_SHARE = 0.5  #: of the budget, under `budget_rule: total`, for the run a method starts from
-_NOISE_WORDS = {
-    "shuffled_captions": "shuffled captions",
-    "resampled_positives": "resampled positives",
-    "imported": "captions shuffled by file",
-}
 
 
 @dataclass(frozen=True)
@@ -52,7 +45,7 @@ class Run:
     preset: str | None
     config: dict[str, Any]  #: all hyper-parameters, resolved
     data: DataSettings
-    noise: NoiseKind | None  #: None at rate 0
+    noise: str | None  #: a kind; None at rate 0
     rate: float
     seed: int
     budget: Budget  #: what this run itself may spend, its reference run not counted
@@ -62,6 +55,9 @@ class Run:
     reference: Run | None = None  #: the run it starts from
     start: str | None = None  #: the weights it starts from instead
     noise_file: str | None = None  #: an index file that says which pairs are wrong
+    noise_options: dict[str, Any] = dataclasses.field(
+        default_factory=dict
+    )  #: the kind's own settings, defaults included
 
     @property
     def block(self) -> str:
@@ -76,12 +72,13 @@ class Run:
 
     def content(self) -> dict[str, Any]:
         """Everything of the settings that its result depends on; no labels, no performance-only keys."""
+        options = KINDS[self.noise].options.model_validate(self.noise_options).content() if self.noise else {}
         return {
             **({"start": identity.weights(self.start)} if self.start else {}),
             "method": self.method,
             "config": discovery.content(self.method, self.config),
             "data": self.data.content(),
-            "noise": {"kind": self.noise, "rate": self.rate},
+            "noise": {"kind": self.noise, "rate": self.rate, **({"options": options} if options else {})},
             "seed": self.seed,
             "budget": {"kind": self.budget.kind, "value": self.budget.value},
             "towers": tower_configs.content(self.towers),
@@ -106,6 +103,7 @@ class Run:
 
     def settings(self) -> dict[str, Any]:
         """Everything, for settings.json."""
+        options = {"options": self.noise_options} if self.noise and self.noise_options else {}
         return {
             **self.content(),
             "config": self.config,
@@ -113,7 +111,7 @@ class Run:
             "label": self.label,
             "preset": self.preset,
             "data": self.data.model_dump(mode="json"),
-            "noise": {"kind": self.noise, "rate": self.rate, "file": self.noise_file},
+            "noise": {"kind": self.noise, "rate": self.rate, "file": self.noise_file, **options},
             "towers": self.towers.model_dump(mode="json"),
             "train": self.train.model_dump(mode="json"),
             "evaluate": self.evaluate.model_dump(mode="json"),
@@ -131,7 +129,7 @@ class Suite(Model):
     budget: Budget
     budget_rule: Literal["total", "additional"] = "total"  #: is a reference run paid from the budget, or on top?
     towers: Annotated[tuple[TowerSettings, ...], Several] = (TowerSettings(),)
-    train: TrainSettings = TrainSettings()
+    train: Annotated[TrainSettings, Field(validate_default=True)] = TrainSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
     tune: TuneSettings | None = None
     slurm: SlurmSettings = SlurmSettings()
@@ -205,11 +203,18 @@ class Suite(Model):
             raise fault(f"{self.tune.rate:g} is none of the suite's rates, which have files", "tune", "rate")
         return self
 
+    @field_validator("train")
+    @classmethod
+    def _an_augmentation_that_fits(cls, train: TrainSettings, info: ValidationInfo) -> TrainSettings:
+        if "augment" in train.model_fields_set or "data" not in info.data:
+            return train
+        return train.model_copy(update={"augment": DEFAULTS[info.data["data"].images]})
+
     @model_validator(mode="after")
     def _a_recipe_of_such_images(self) -> Self:
-        kind, given = "drawn art" if self.data.embedded else "photographs", self.train.augment
-        if given not in RECIPES[kind]:
-            message = f"{given!r} is no recipe for {kind}, which {self.data.name} is{nearest(given, RECIPES[kind])}"
+        kind, given = self.data.images, self.train.augment
+        if given not in fitting(kind):
+            message = f"{given!r} is no recipe for {kind}, which {self.data.name} is{nearest(given, fitting(kind))}"
             raise fault(message, "train", "augment")
         return self
 
@@ -296,6 +301,7 @@ class Suite(Model):
             noise=self.noise.kind if rate else None,
             rate=rate,
             noise_file=self.noise.file(rate),
+            noise_options=self.noise.chosen_options().model_dump(mode="json"),
             seed=seed,
             budget=self.budget.scaled(share),
             towers=towers,
@@ -304,11 +310,6 @@ class Suite(Model):
             reference=reference,
             start=entry.start_of(towers),
         )
-
-
-def noise_label(kind: str, rate: float) -> str:
-    """As printed: "clean", "40 % shuffled captions"."""
-    return f"{rate * 100:g} % {_NOISE_WORDS[kind]}" if rate else "clean"
 
 
 def load_suite(suite: str | Path, overrides: Sequence[str] = (), check_methods: bool = True) -> Suite:

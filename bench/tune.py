@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench import discovery
-from bench.settings import EvaluateSettings, MethodEntry, NoiseSettings, TuneSettings
+from bench.settings import EvaluateSettings, MethodEntry, TuneSettings
 
 if TYPE_CHECKING:
     from bench.launch.work import Summary
@@ -108,12 +108,11 @@ def trial_suite(suite: Suite, rows: Sequence[MethodEntry], choices: Mapping[str,
         for number, changes in enumerate(settings_of(tune, entry))
     ]
     rate = max(suite.noise.rates) if tune.rate is None else tune.rate
-    file = suite.noise.file(rate)
     return suite.changed(
         tune=None,
         methods=tuple(entries),
         seeds=(tune.seed,),
-        noise=NoiseSettings(kind=suite.noise.kind, rates=(rate,), files=(file,) if file else ()),
+        noise=suite.noise.at(rate),
         budget=tune.budget or suite.budget,
         evaluate=EvaluateSettings(tasks=("validation",)),
     ).with_references(tuned(suite, choices).methods)

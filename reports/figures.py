@@ -125,8 +125,10 @@ def against_noise(results: Results) -> Picture | None:
         return None
     room = room_for_names(methods)
     sheet = Sheet((), len(panels), 5.0 + room, 3.6, (0.7, room, 0.5, 0.15))
+    titles = {entry["kind"]: entry.get("title") for entry in results.noises.values()}  # older plans have no title
     for place, (kind, found) in enumerate(panels.items()):
-        panel = sheet.panel(place, xlabel=f"{kind.replace('_', ' ')}, % of pairs", ylabel=_primary_label(results))
+        title = titles[kind] or kind.replace("_", " ")
+        panel = sheet.panel(place, xlabel=f"{title}, % of pairs", ylabel=_primary_label(results))
         _against_rate(panel, results, found)
         means = found.groupby(["method", "rate"])["score"].agg(["mean", "std"])
         panel.set_ylim(_around(means))

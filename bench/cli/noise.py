@@ -47,9 +47,10 @@ def show(
 def _manifest(suite: Suite, rate: float | None, seed: int | None) -> tuple[Pairs, NoiseManifest]:
     """The training pairs and one of the suite's noise manifests."""
     from bench.data import training
-    from bench.data.noise import import_ncr, shuffled_captions
+    from bench.data.noise import NoiseManifest
+    from bench.noise_settings import NoiseSettings
 
-    if suite.noise.kind == "resampled_positives":
+    if not suite.noise.entry.fixed:
         raise UserError(
             f"suite {suite.name}: {suite.noise.kind} draws anew in every step; there is no fixed set to show"
         )
@@ -58,5 +59,7 @@ def _manifest(suite: Suite, rate: float | None, seed: int | None) -> tuple[Pairs
     for option, value, known in (("--rate", rate, suite.noise.rates), ("--seed", seed, suite.seeds)):
         if value not in known:
             raise UserError(f"{option} {value}: suite {suite.name} has {', '.join(map(str, known))}")
-    pairs, file = training(suite.data), suite.noise.file(rate)
-    return pairs, shuffled_captions(pairs, rate, seed) if file is None else import_ncr(Path(file), pairs, rate)
+    pairs, settings = training(suite.data), suite.noise if rate else NoiseSettings(rates=(rate,))
+    manifest = settings.entry.make(pairs, settings, rate, seed)
+    assert isinstance(manifest, NoiseManifest)
+    return pairs, manifest

@@ -6,12 +6,13 @@ import difflib
 from collections.abc import Mapping
 from functools import cache
 
-from bench import evaluation_sets
+from bench import evaluation_sets, training_sets
 from bench.data import digits, emoji, synthetic
 from bench.data.pairs import MemoryPairs, Pairs, ResizedPairs
 from bench.data.photo import Resize
 from bench.errors import UserError
 from bench.settings import DataSettings
+from bench.training_sets import Synonyms, TrainingSet
 
 __all__ = [
     "TEMPLATES",
@@ -68,12 +69,18 @@ def load_resized(name: str, size: int, seen: int, resize: Resize) -> Pairs:
 def training(settings: DataSettings) -> Pairs:
     """The pairs a run trains on. UserError where they are not there, with what is missing and how to get it."""
     if settings.embedded:
-        return load(f"{settings.name}/train", settings.size)
+        return _made(training_sets.TRAINING_SETS[settings.name], settings.size)
     if settings.synthetic:
         return synthetic.load(settings.name, str(settings.shards), settings.size)
     from bench.data import shards
 
     return shards.load(settings)
+
+
+@cache
+def _made(entry: TrainingSet, size: int) -> Pairs:
+    assert entry.load is not None
+    return entry.load(size)
 
 
 def templates(pairs: Pairs) -> tuple[str, ...]:
@@ -95,6 +102,7 @@ def evaluation_captions(pairs: Pairs, k: int = 5) -> list[tuple[str, ...]]:
     return result
 
 
-def synonyms(name: str) -> dict[str, tuple[str, ...]]:
-    """Names of the training concepts of a data set -> their other names; empty where a family has none."""
-    return emoji.synonyms() if name.split("/")[0] == "emoji" else {}
+def synonyms(name: str) -> Synonyms:
+    """Names of the training concepts of a data set -> their other names; empty for a set without them."""
+    entry = training_sets.embedded().get(name.split("/")[0])
+    return entry.synonyms() if entry and entry.synonyms else {}

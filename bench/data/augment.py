@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from bench import augmentations
 from bench.data import counter
 from bench.data.arrays import Ints, Pixels
-from bench.errors import UserError
 
 if TYPE_CHECKING:  # it takes seconds, and what only reads data (the index's processes) does without
     import torch
@@ -22,7 +21,10 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Recipe:
-    """Ranges of uniform draws. Lengths are shares of the image's side, angles degrees."""
+    """Ranges of uniform draws, an entry of `bench.augmentations` each.
+
+    Lengths are shares of the image's side, angles degrees.
+    """
 
     shift: float
     zoom: float  #: factor in [1 - zoom, 1 + zoom]
@@ -32,22 +34,13 @@ class Recipe:
     tint: float  #: the ink of each channel, likewise
 
 
-RECIPES: dict[str, Recipe | None] = {
-    "none": None,
-    "emoji": Recipe(shift=0.12, zoom=0.15, turn=12.0, flip=True, shade=0.15, tint=0.1),
-    "digits": Recipe(shift=0.1, zoom=0.1, turn=10.0, flip=False, shade=0.0, tint=0.0),
-}
-
-
 def augment(images: Pixels, rows: Ints, epoch: int, seed: int, view: int = 0, recipe: str = "emoji") -> Pixels:
     """uint8 [b, H, W, 3] -> uint8 [b, H, W, 3]; what leaves the frame is lost, what enters is white.
 
     Bilinear affine warp, then ink (white minus colour) is scaled. `view` numbers further views of the same image.
+    UserError where `recipe` is not one of drawn art.
     """
-    if recipe not in RECIPES:
-        near = difflib.get_close_matches(recipe, RECIPES, n=1, cutoff=0.0)
-        raise UserError(f"augment is {recipe!r}; did you mean {near[0]!r}? There are: {', '.join(RECIPES)}")
-    ranges = RECIPES[recipe]
+    ranges: Recipe | None = augmentations.recipe(recipe, "drawn art")
     if ranges is None or not len(images):
         return images
     import torch

@@ -1,7 +1,7 @@
 """Noise: which training pairs are wrong, how, and where their captions come from.
 
-Two kinds, never mixed. *Shuffled captions* are wrong for the whole run: a manifest names corrupted rows and donors.
-*Resampled positives* are drawn anew in every step inside the batch.
+Kinds (`bench.noise_kinds`) are never mixed. Fixed ones are wrong for the whole run: a manifest names corrupted rows
+and donors. Others are drawn anew in every step inside the batch.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +25,35 @@ from bench.data.strings import Strings
 from bench.data.text_sets import TextSets
 from bench.errors import UserError
 
+if TYPE_CHECKING:
+    from bench.noise_settings import NoiseSettings
+
 SHUFFLED, RESAMPLED, IMPORTED = "shuffled_captions", "resampled_positives", "imported"
 
 
+class Noise:
+    """How training pairs are made wrong. As it stands it changes nothing; a kind overrides what it changes."""
+
+    def donors_in_batch(self, step: int, batch: int) -> Ints:
+        """int64 [batch]: the position in the global batch whose caption each row takes in a step."""
+        return np.arange(batch, dtype=np.int64)
+
+    def texts(self, pairs: Pairs, rows: Ints) -> list[tuple[str, ...]]:
+        """The texts that each of `rows` [b] draws from, for the whole run."""
+        return [pairs.captions(row) for row in rows.tolist()]
+
+    def applied(self, pairs: Pairs) -> Pairs:
+        """Pairs of the same rows with the images that training sees: `pairs` itself where no image is changed."""
+        return pairs
+
+
 @dataclass(frozen=True, eq=False)
-class NoiseManifest:
-    """Corrupted rows and their donors: row rows[i] takes the captions of row donors[i]."""
+class NoiseManifest(Noise):
+    """Corrupted rows and their donors: row rows[i] takes the captions of row donors[i].
+
+    A kind that edits texts or changes images is a subclass: it overrides `texts` or `applied`, and `content_hash` and
+    `save` with what these follow from.
+    """
 
     kind: str
     rate: float  #: as asked for
@@ -57,6 +81,10 @@ class NoiseManifest:
             return rows
         at = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
         return np.where(self.rows[at] == rows, self.donors[at], rows)
+
+    def texts(self, pairs: Pairs, rows: Ints) -> list[tuple[str, ...]]:
+        """Those of the donors, of clean rows their own."""
+        return super().texts(pairs, self.donors_of(rows))
 
     def check(self, pairs: Pairs) -> None:
         """Raise UserError unless the manifest was made for these pairs."""
@@ -137,6 +165,23 @@ def import_ncr(path: Path, pairs: Pairs, rate: float | None = None) -> NoiseMani
     return _manifest(pairs, TextSets.of(pairs, wrong), IMPORTED, stated, -1, wrong, donors)
 
 
+def make_shuffled(pairs: Pairs, _settings: NoiseSettings, rate: float, seed: int) -> Noise:
+    """The entry "shuffled_captions"."""
+    return shuffled_captions(pairs, rate, seed)
+
+
+def make_resampled(_pairs: Pairs, _settings: NoiseSettings, rate: float, seed: int) -> Noise:
+    """The entry "resampled_positives"."""
+    return Resampled(rate, seed)
+
+
+def make_imported(pairs: Pairs, settings: NoiseSettings, rate: float, _seed: int) -> Noise:
+    """The entry "imported"."""
+    file = settings.file(rate)
+    assert file is not None
+    return import_ncr(Path(file), pairs, rate)
+
+
 def noisy_mask(manifest: NoiseManifest, n: int) -> npt.NDArray[np.bool_]:
     """bool [n], true where a row is corrupted."""
     mask = np.zeros(n, bool)
@@ -145,7 +190,7 @@ def noisy_mask(manifest: NoiseManifest, n: int) -> npt.NDArray[np.bool_]:
 
 
 @dataclass(frozen=True)
-class Resampled:
+class Resampled(Noise):
     """Resampled positives: in every step floor(rate * B) rows of the batch take the caption of a row drawn in it."""
 
     rate: float
@@ -170,10 +215,9 @@ def caption_choice(counts: Ints, rows: Ints, epoch: int, seed: int) -> Ints:
     return counter.below(counts, counter.words(counter.word(seed, "captions", epoch), rows)[:, 0])
 
 
-def draw_captions(pairs: Pairs, manifest: NoiseManifest | None, rows: Ints, epoch: int, seed: int) -> list[str]:
-    """The captions that `rows` [b] train with in an epoch; a corrupted row draws from its donor's texts."""
-    sources = rows if manifest is None else manifest.donors_of(rows)
-    texts = [pairs.captions(row) for row in sources.tolist()]
+def draw_captions(pairs: Pairs, noise: Noise | None, rows: Ints, epoch: int, seed: int) -> list[str]:
+    """The captions that `rows` [b] train with in an epoch; a corrupted row draws from the texts that the noise says."""
+    texts = (noise or Noise()).texts(pairs, rows)
     choice = caption_choice(np.array([len(t) for t in texts], np.int64), rows, epoch, seed)
     return [t[i] for t, i in zip(texts, choice.tolist(), strict=True)]
 

@@ -11,6 +11,7 @@ from PIL import Image
 
 from bench.data.noise import NoiseManifest
 from bench.data.pairs import Pairs
+from bench.noise_kinds import KINDS
 
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #1c1c1e; background: #fff }
@@ -39,7 +40,7 @@ def summary(pairs: Pairs, manifest: NoiseManifest) -> str:
     """What was corrupted, in one sentence."""
     return (
         f"{manifest.kind}, rate {manifest.rate:g}, seed {manifest.seed}: {len(manifest.rows)} of {manifest.n} pairs of "
-        f"{pairs.name} take another pair's captions; {manifest.realised_rate:.1%} have no correct caption left "
+        f"{pairs.name} {KINDS[manifest.kind].effect}; {manifest.realised_rate:.1%} have no correct caption left "
         f"(manifest {manifest.content_hash[:16]})"
     )
 
@@ -48,7 +49,7 @@ def noise_text(pairs: Pairs, manifest: NoiseManifest, limit: int) -> str:
     """The summary, then one line a pair: key, own first caption, donor's first caption, donor's key."""
     lines = [summary(pairs, manifest)]
     for i in shown(manifest, limit):
-        own, given = (pairs.captions(int(rows[i]))[0] for rows in (manifest.rows, manifest.donors))
+        own, given = (texts[0] for texts in _own_and_given(pairs, manifest, i))
         lines.append(f"{manifest.keys[i]}  {own!r} -> {given!r}  from {manifest.donor_keys[i]}")
     return "\n".join(lines) + "\n"
 
@@ -56,7 +57,7 @@ def noise_text(pairs: Pairs, manifest: NoiseManifest, limit: int) -> str:
 def noise_page(pairs: Pairs, manifest: NoiseManifest, limit: int) -> str:
     """A self-contained HTML page of corrupted pairs: picture, own caption struck out, captions it trains with."""
     places = shown(manifest, limit)
-    images = pairs.images(manifest.rows[np.array(places, dtype=np.int64)])
+    images = manifest.applied(pairs).images(manifest.rows[np.array(places, dtype=np.int64)])
     items = "\n".join(_item(pairs, manifest, i, image) for i, image in zip(places, images, strict=True))
     title = f"Noise in {html.escape(pairs.name)}"
     return (
@@ -68,11 +69,17 @@ def noise_page(pairs: Pairs, manifest: NoiseManifest, limit: int) -> str:
     )
 
 
+def _own_and_given(pairs: Pairs, manifest: NoiseManifest, i: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The texts of the manifest's i-th row, and those that it trains with."""
+    row = manifest.rows[i : i + 1]
+    return pairs.captions(int(row[0])), manifest.texts(pairs, row)[0]
+
+
 def _item(pairs: Pairs, manifest: NoiseManifest, i: int, image: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> str:
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, "PNG")
     picture = base64.b64encode(buffer.getvalue()).decode()
-    own, given = pairs.captions(int(manifest.rows[i])), pairs.captions(int(manifest.donors[i]))
+    own, given = _own_and_given(pairs, manifest, i)
     key, donor = html.escape(manifest.keys[i]), html.escape(manifest.donor_keys[i])
     return (
         f'<li><img alt="{html.escape(own[0])}" src="data:image/png;base64,{picture}">'

@@ -15,9 +15,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 from PIL import Image
 
-from bench.data import counter, recolour
+from bench import augmentations
+from bench.data import counter
 from bench.data.arrays import Pixels
-from bench.errors import UserError, nearest
 
 FORMATS = ("JPEG", "PNG", "WEBP")
 RATIO = (3 / 4, 4 / 3)  #: of a crop's width to its height
@@ -54,23 +54,13 @@ CROP, SQUASH = Resize(), Resize("squash")
 
 @dataclass(frozen=True)
 class Recipe:
-    """What training does to a photograph."""
+    """What training does to a photograph, an entry of `bench.augmentations` each."""
 
     scale: tuple[float, float] | None = None  #: share of the area that a random crop covers; None = as in evaluation
     flip: bool = False  #: left-right, one time in two
     before: Change | None = None  #: of the whole picture
     after: Change | None = None  #: of the crop at its final size
     plain_first: bool = False  #: the first view is the evaluation's; only further views are changed
-
-
-RECIPES: dict[str, Recipe] = {
-    "none": Recipe(),
-    "openclip": Recipe(scale=(0.9, 1.0)),  # open_clip's trainer, unless told otherwise
-    "nuclr": Recipe(scale=(0.5, 1.0), flip=True, after=recolour.rand_augment),
-    "ncu": Recipe(scale=(0.5, 1.0)),
-    "cyclip": Recipe(before=recolour.auto_augment, plain_first=True),
-    "prolip": Recipe(scale=(0.8, 1.0), after=recolour.jitter_or_grey),
-}
 
 
 class Undecodable(Exception):
@@ -117,11 +107,9 @@ def sampled(image: Image.Image, row: int, epoch: int, seed: int, view: int, reci
 
     UserError where `recipe` is not one of photographs.
     """
-    if recipe not in RECIPES:
-        raise UserError(f"augment is {recipe!r}, which is no recipe of photographs{nearest(recipe, RECIPES)}")
-    do = RECIPES[recipe]
+    do: Recipe = augmentations.recipe(recipe, "photographs")
     if do.plain_first and not view:
-        do = RECIPES["none"]
+        do = Recipe()
     key = counter.word(seed, "photograph", epoch, view)
     draws = counter.uniforms(key, np.array([row], np.int64), DRAWS)[0].tolist()
     if do.before is not None:

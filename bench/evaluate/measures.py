@@ -235,19 +235,19 @@ def agreement(features: Features, pairs: Pairs, manifest: NoiseManifest) -> Tens
 
     In chunks, so that the features of millions of pairs are never held; what is done outlives a kill.
     """
-    source, parts = manifest.donors_of(np.arange(len(pairs))), []
+    parts = []
     for start in range(0, len(pairs), CHUNK):
         rows = np.arange(start, min(start + CHUNK, len(pairs)))
         key = ("agreement", pairs.content_hash, manifest.content_hash, str(start))
-        found = features.kept(key, partial(_agreement, features, pairs, rows, source[rows]))
+        found = features.kept(key, partial(_agreement, features, pairs, manifest, rows))
         parts.append({name: values.cpu() for name, values in found.items()})
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
-def _agreement(features: Features, pairs: Pairs, rows: np.ndarray, source: np.ndarray) -> Tensors:
+def _agreement(features: Features, pairs: Pairs, manifest: NoiseManifest, rows: np.ndarray) -> Tensors:
     method, towers = features.method, features.towers
-    texts = extract_texts(method, towers, [pairs.captions(row)[0] for row in source.tolist()])
-    images = extract_images(method, towers, pairs, rows=rows)
+    texts = extract_texts(method, towers, [texts[0] for texts in manifest.texts(pairs, rows)])
+    images = extract_images(method, towers, manifest.applied(pairs), rows=rows)
     with evaluation_mode(method):
         confidence = method.confidence(images, texts)
     return {"confidence": confidence, "cosine": (images["embedding"] * texts["embedding"]).sum(1)}

@@ -93,10 +93,10 @@ class EvaluationPlan:
         if family.on_training_pairs:
             return [Task(family.name, self.training)]
         named = self.asked.datasets.get(family.name)
-        if named is None and self.data.embedded:
+        if named is None and self.data.name in family.embedded:
             return [
                 Task(_name(family, one.label), one.dataset, one.train, one.validation)
-                for one in family.embedded.get(self.data.name, ())
+                for one in family.embedded[self.data.name]
             ]
         names = self.protocol.datasets.get(family.name, ()) if named is None else named
         return [_task(family, name) for name in names]
@@ -132,7 +132,7 @@ class EvaluationPlan:
     @property
     def held_out(self) -> str:
         """The pairs of images and captions that diagnostics look at; "" where no task scores any."""
-        if self.data.embedded:
+        if any(self.data.name in family.embedded for family in families.families()):
             return f"{self.data.name}/iid"
         found = [task for task in self.chosen() if families.find(task.family).split == "test"]
         named = [task.dataset for task in found if task.dataset != self.training]

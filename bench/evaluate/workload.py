@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from bench import data
 from bench.data import evaluation
 from bench.data.evaluation import words
-from bench.evaluate.chance import CAPTIONS
 from bench.evaluate.tasks import EvaluationPlan, Task
+from bench.families.random_guess import CAPTIONS
 
 #: what a probe learns from is read out elsewhere in the towers, so its images are encoded again
 _READ_OUT = {"linear_probe": "pooled", "adamw_probe": "projected"}

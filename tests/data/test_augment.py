@@ -5,7 +5,8 @@ import pytest
 import torch
 
 import bench.data
-from bench.data.augment import RECIPES, augment
+from bench.augmentations import fitting
+from bench.data.augment import augment
 from bench.errors import UserError
 
 
@@ -72,6 +73,6 @@ def test_half_of_the_emoji_are_mirrored_and_no_digit():
 
 def test_recipes(images):
     assert augment(images, ROWS, 0, 0, recipe="none") is images
-    assert set(RECIPES) == {"none", "emoji", "digits"}
+    assert set(fitting("drawn art")) == {"none", "emoji", "digits"}
     with pytest.raises(UserError, match="augment is 'emojy'; did you mean 'emoji'"):
         augment(images, ROWS, 0, 0, recipe="emojy")

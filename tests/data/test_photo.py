@@ -16,6 +16,7 @@ from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL import Image
 from torchvision.transforms import AutoAugment, RandomResizedCrop
 
+from bench.augmentations import fitting
 from bench.data import photo, recolour
 from bench.errors import UserError
 
@@ -114,7 +115,7 @@ def test_what_is_no_whole_image_is_named() -> None:
 
 
 @settings(max_examples=20, deadline=None)
-@given(keys, keys, st.sampled_from(sorted(photo.RECIPES)))
+@given(keys, keys, st.sampled_from(sorted(fitting("photographs"))))
 def test_pixels_follow_from_the_key_alone(key: tuple[int, ...], other: tuple[int, ...], recipe: str) -> None:
     before = torch.random.get_rng_state()
     first = drawn(*key, recipe)
@@ -126,7 +127,7 @@ def test_pixels_follow_from_the_key_alone(key: tuple[int, ...], other: tuple[int
     assert torch.equal(torch.random.get_rng_state(), before), "torch's own generator was drawn from"
 
 
-@pytest.mark.parametrize("recipe", sorted(photo.RECIPES.keys() - {"none"}))
+@pytest.mark.parametrize("recipe", sorted({*fitting("photographs")} - {"none"}))
 @pytest.mark.parametrize("part", range(4))
 def test_every_part_of_the_key_counts(recipe: str, part: int) -> None:
     """On most rows; AutoAugment leaves some pictures as they are."""

@@ -168,6 +168,47 @@ def test_every_fault_is_counted_with_its_reason_and_left_out(broken_set):
     assert any("18 samples" in line for line in report.lines())
 
 
+def test_a_caption_that_only_the_json_has_is_taken(tmp_path, tars):
+    """A list "captions" comes first, then the .txt, then the json's "caption", as img2dataset writes it."""
+    image = tars.encoded(1)
+    jsons = {
+        "a only": b'{"caption": " a dog \\u00e9 ", "url": "x"}',
+        "b list": b'{"caption": "unused", "captions": ["one", "two"]}',
+        "c null": b'{"caption": null}',
+        "d number": b'{"caption": 7}',
+        "e cut": b'{"caption": "a do',
+        "f half": b'{"caption": "half \\ud83d"}',
+        "g blank": b'{"caption": "  "}',
+        "h other": b'{"url": "caption"}',
+        "i nested": b'{"about": {"caption": "inside"}}',
+    }
+    members = [m for key, data in jsons.items() for m in ((f"{key}.jpg", image), (f"{key}.json", data))]
+    for order in (("json", "txt"), ("txt", "json")):  # a .txt stands before the json's caption, broken or not
+        for key, data in (("x text", b'{"caption": "unused"}'), ("y text", b'{"caption": 7}')):
+            parts = {"json": data, "txt": b"the text"}
+            members += [(f"{key} {order[0]}.{suffix}", parts[suffix]) for suffix in order]
+            members.append((f"{key} {order[0]}.jpg", image))
+    tars.write(tmp_path / "0.tar", members)
+    report = made(tmp_path)
+    index = Index.read(report.out)
+    texts = {f"{key} text {first}": ["the text"] for key in "xy" for first in ("json", "txt")}
+    expected = {"a only": ["a dog é"], "b list": ["one", "two"], **texts}
+    assert dict(zip(index.keys, index.captions.to_pylist(), strict=True)) == expected
+    assert reasons(report) == {
+        "c null": "no caption",
+        "d number": "json cannot be read",
+        "e cut": "json cannot be read",
+        "f half": "caption is not UTF-8",
+        "g blank": "empty caption",
+        "h other": "no caption",
+        "i nested": "no caption",
+    }
+    with open(report.faults, newline="") as file:
+        told = {line["key"]: line["detail"] for line in csv.DictReader(file)}
+    assert told["d number"] == '"caption" should be a text'
+    assert told["h other"] == 'neither a .txt, nor a .json with a list "captions" or a text "caption"'
+
+
 def test_headers_alone_find_less(broken_set):
     found = reasons(made(broken_set, decode="header"))
     assert set(REASONS) - set(found) == {"cut image"}

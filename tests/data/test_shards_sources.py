@@ -172,6 +172,26 @@ def test_memory_stores_work_too(tars, tmp_path, data_folder):
         build(expand(["memory://set/9.tar"]), data_folder / "n.parquet", workers=1)
 
 
+def test_a_failed_remote_index_leaves_nothing_or_says_what_it_kept(tmp_path, tars, data_folder, capsys):
+    source, out = tars.write_set(tmp_path / "there", 3, 5), data_folder / "far" / "index.parquet"
+    with pytest.raises(UserError, match=r"9\.tar: cannot be reached \([^\n]*$"):
+        build(expand([f"{url(source)}/{{00000,9}}.tar"]), out, workers=1)
+    assert list(out.parent.iterdir()) == []
+    whole = (source / "00001.tar").rename(tmp_path / "whole.tar")
+    (source / "00001.tar").mkdir()  # is there, and cannot be fetched
+    with pytest.raises(UserError) as failed:
+        build(expand([url(source)]), out, workers=1)
+    kept = out.with_name("index.parquet.work")
+    first, last = str(failed.value).splitlines()
+    assert "00001.tar: cannot be fetched (IsADirectoryError" in first
+    assert last == f"1 of 3 scanned shards are kept in {kept}; the same command goes on from there"
+    (source / "00001.tar").rmdir()
+    whole.rename(source / "00001.tar")
+    assert build(expand([url(source)]), out, workers=1, progress=True).about.rows == 15
+    assert capsys.readouterr().err.startswith("1 of 3 shards were scanned before")
+    assert not kept.exists()
+
+
 def test_the_least_recently_used_shard_is_given_up(tmp_path, tars, monkeypatch):
     source = tars.write_set(tmp_path / "there", 4, 5)
     size = (source / "00000.tar").stat().st_size

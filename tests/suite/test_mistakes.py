@@ -103,6 +103,23 @@ def test_a_mistake_is_one_line_that_names_its_place(tmp_path: Path, old: str, ne
 
 
 @pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("wds_quickdraw", "quickdraw"),
+        ("wds_vtab-pets", "pets"),
+        ("wds_imagenet-a_test", "imagenet-a"),
+        ("wds_mine", "mine"),
+    ],
+)
+def test_a_folder_of_evaluation_data_is_not_its_name(tmp_path: Path, folder: str, name: str) -> None:
+    (line,) = mistakes(tmp_path, GOOD.replace("[zero_shot]", f"[zero_shot], datasets: {{zero_shot: [{folder}]}}"))
+    assert line == (
+        f"small.yaml:11: evaluate.datasets.zero_shot.0: {folder!r} is the name of a folder; "
+        f"the data set in it is called {name!r}"
+    )
+
+
+@pytest.mark.parametrize(
     ("budget", "said"),
     [("{}", "nothing"), ("{epochs: 1, samples: 5}", "epochs and samples"), ("{flops: null}", "nothing")],
 )

@@ -6,9 +6,9 @@ import shlex
 from functools import lru_cache
 from pathlib import Path
 
+from bench import training_sets
 from bench.data import place
 from bench.data.place import Missing
-from bench.data.shards import catalogue
 from bench.data.shards.index import NAME, About, Index, read_about
 from bench.data.shards.pairs import ShardPairs
 from bench.data.shards.sources import braces, expand, remote
@@ -132,10 +132,10 @@ def _no_index(settings: DataSettings, path: Path) -> Missing:
     try:
         expand(sources)
     except UserError:
-        entry = catalogue.known(settings.name)
+        entry = training_sets.published(settings.name)
         folder = place.root() / settings.name
         size = entry.gigabytes * 10**9 if entry and entry.gigabytes else None
-        get = catalogue.how_to_get(settings.name, folder)
+        get = training_sets.how_to_get(settings.name, folder)
         return Missing(f"{settings.name}, training pairs", (*sources, str(path)), get, size)
     return Missing(f"{settings.name}, index of its shards", (str(path),), _command(settings, path), None)
 

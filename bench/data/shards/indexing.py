@@ -45,9 +45,10 @@ def build(
 ) -> Report:
     """Index `shards` into the Parquet file `out`, and list what it leaves out in a CSV beside it.
 
-    What is scanned is kept in a folder beside `out` until the index is written, so that a stopped index goes on.
-    UserError where more than the share `limit` of samples is faulty (no index is written then), where no row is left,
-    or where another process writes the same index.
+    What is scanned is kept in the folder OUT.work until the index is written, so that a stopped or failed index goes
+    on; without a scanned shard the folder is removed. UserError where a shard cannot be read, where more than the share
+    `limit` of samples is faulty (no index is written then), where no row is left, or where another process writes the
+    same index.
     """
     began = time.monotonic()
     work = out.with_name(f"{out.name}.work")
@@ -56,12 +57,27 @@ def build(
     except OSError as error:
         raise UserError(f"--out {out}: cannot be written: {error.strerror}") from error
     with _alone(work):
-        jobs = [job_of(i, shard, work, decode, each_caption) for i, shard in enumerate(shards)]
-        todo = [job for job in jobs if not job.part.exists()]
-        _scan(todo, len(jobs), workers or cores(), _Lines(progress))
+        jobs = _scanned(shards, work, decode, each_caption, workers or cores(), _Lines(progress))
         report = assemble.write(jobs, out, limit, decode, each_caption)
     shutil.rmtree(work)
     return report.timed(time.monotonic() - began)
+
+
+def _scanned(
+    shards: Sequence[Shard], work: Path, decode: str, each_caption: bool, workers: int, lines: _Lines
+) -> list[Job]:
+    """A job for each shard whose part is in `work`. UserError, which says what of it is kept, if a shard fails."""
+    try:
+        jobs = [job_of(i, shard, work, decode, each_caption) for i, shard in enumerate(shards)]
+        _scan([job for job in jobs if not job.part.exists()], len(jobs), workers, lines)
+    except UserError as error:
+        done = len(list(work.glob("*.parquet")))
+        if not done:
+            shutil.rmtree(work)
+            raise
+        kept = f"{done} of {len(shards)} scanned shards are kept in {work}; the same command goes on from there"
+        raise UserError(f"{error}\n{kept}") from error
+    return jobs
 
 
 def _scan(jobs: Sequence[Job], total: int, workers: int, lines: _Lines) -> None:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from bench.data.shards import cache
 from bench.data.shards.index import SCHEMA, VERSION
-from bench.data.shards.scan import Fault, Row, row_hash, scan
+from bench.data.shards.scan import RULES, Fault, Row, row_hash, scan
 from bench.data.shards.sources import Shard, remote
 from bench.errors import UserError
 
@@ -41,7 +41,7 @@ def job_of(place: int, shard: Shard, work: Path, decode: str, each_caption: bool
         except OSError as error:
             raise UserError(f"shards: {shard.path}: cannot be read: {error.strerror}") from error
         size, changed = status.st_size, status.st_mtime_ns
-    stamp = repr((VERSION, shard, size, changed, decode, each_caption))
+    stamp = repr((VERSION, RULES, shard, size, changed, decode, each_caption))
     part = work / f"{place:06d}-{hashlib.sha256(stamp.encode()).hexdigest()[:16]}.parquet"
     return Job(shard, size, part, decode == "full", each_caption)
 

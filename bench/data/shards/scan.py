@@ -1,7 +1,8 @@
 """What one tar holds: samples that can be trained on, and faults with their reasons.
 
 A sample is the members that share a name up to its first dot: key.jpg (.jpeg, .png, .webp), key.txt, key.json. Its
-caption is the text of key.txt; where key.json has a list "captions", these. Whatever else is there is passed over.
+captions are the list "captions" of key.json; without it the text of key.txt; without that the text "caption" of
+key.json, which img2dataset writes. Whatever else is there is passed over.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from PIL import Image
 from bench.data.photo import FORMATS
 from bench.data.shards.tar import Broken, Member, members
 
+RULES = 2  #: raised whenever the same tar gives other rows; parts that older rules made are scanned again
 IMAGES = frozenset({"jpg", "jpeg", "png", "webp"})
 MAX_PIXELS = 89_478_485  #: of an image; more is taken for a decompression bomb, as Pillow does
 
@@ -52,6 +54,8 @@ class _Sample:
     image: tuple[str, int, int, bytes] | None = None  #: suffix, offset, size, digest
     text: str | None = None
     captions: tuple[str, ...] | None = None
+    #: the .json's "caption", or reason and detail why it cannot be read; used where nothing else has a caption
+    caption: str | tuple[str, str] | None = None
     json: bool = False  #: a .json was seen, with captions or without
     others: list[str] = field(default_factory=list)
     fault: tuple[str, str] | None = None
@@ -151,6 +155,7 @@ def _take_text(sample: _Sample, data: bytes) -> None:
 def _take_json(sample: _Sample, data: bytes) -> None:
     sample.json = True
     if b'"captions"' not in data:
+        sample.caption = _caption(data)
         return
     try:
         found = json.loads(data)["captions"]
@@ -168,6 +173,23 @@ def _take_json(sample: _Sample, data: bytes) -> None:
     sample.captions = tuple(text for text in (one.strip() for one in found) if text)
 
 
+def _caption(data: bytes) -> str | tuple[str, str] | None:
+    """The text "caption" of a .json, or reason and detail why it cannot be read; None if it is missing or null."""
+    if b'"caption"' not in data:
+        return None
+    try:
+        found = json.loads(data)
+        text = found.get("caption") if isinstance(found, dict) else None
+        if text is not None and not isinstance(text, str):
+            return "json cannot be read", '"caption" should be a text'
+        (text or "").encode()
+    except UnicodeEncodeError as error:  # half of a pair of surrogates
+        return "caption is not UTF-8", str(error)
+    except ValueError as error:
+        return "json cannot be read", str(error)
+    return None if text is None else text.strip()
+
+
 def _row(key: str, sample: _Sample) -> Row | tuple[str, str]:
     """The row, or the reason and detail why there is none."""
     if sample.fault is not None:
@@ -177,9 +199,14 @@ def _row(key: str, sample: _Sample) -> Row | tuple[str, str]:
             "no image",
             f"has {', '.join(sample.others) or 'captions only'}; images end in {', '.join(sorted(IMAGES))}",
         )
-    captions = sample.captions if sample.captions is not None else (sample.text,) if sample.text is not None else None
+    captions = sample.captions
     if captions is None:
-        return "no caption", "neither a .txt nor a .json with captions"
+        text = sample.caption if sample.text is None else sample.text
+        if text is None:
+            return "no caption", 'neither a .txt, nor a .json with a list "captions" or a text "caption"'
+        if not isinstance(text, str):
+            return text
+        captions = (text,)
     if not all(captions) or not captions:
         return "empty caption", "the caption has no text"
     _, offset, size, image = sample.image

@@ -1,0 +1,107 @@
+"""Every augmentation of training images: an entry here is all that suites, loaders, messages and docs need of one.
+
+A new augmentation is one more entry of `AUGMENTATIONS`, here or by `AUGMENTATIONS.add(...)` from Python before the
+suite is loaded. Its recipe is a `bench.data.augment.Recipe` (or None) for drawn art, which lies in memory, and a
+`bench.data.photo.Recipe` for photographs, which are decoded from shards.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+from bench.errors import UserError, nearest
+from bench.registry import Registry, lazy
+
+Images = Literal["drawn art", "photographs"]
+DEFAULTS: Mapping[Images, str] = {"drawn art": "emoji", "photographs": "openclip"}
+
+
+@dataclass(frozen=True, eq=False)
+class Augmentation:
+    """One augmentation."""
+
+    name: str  #: in suites
+    summary: str  #: one phrase, for the docs
+    build: Mapping[Images, Callable[[], Any]]  #: the images it fits -> a function that makes its recipe for these
+    source: str = ""  #: whose it is
+
+
+_drawn, _photograph = lazy("bench.data.augment:Recipe"), lazy("bench.data.photo:Recipe")
+AUGMENTATIONS: Registry[Augmentation] = Registry(
+    "an augmentation",
+    (
+        Augmentation(
+            "none",
+            "no change: the pixels of evaluation",
+            {"drawn art": lambda: None, "photographs": _photograph},
+        ),
+        Augmentation(
+            "emoji",
+            "shift, zoom, turn, mirror image, strength and tint of the ink",
+            {"drawn art": partial(_drawn, shift=0.12, zoom=0.15, turn=12.0, flip=True, shade=0.15, tint=0.1)},
+        ),
+        Augmentation(
+            "digits",
+            "shift, zoom and turn, for signs that have no mirror image",
+            {"drawn art": partial(_drawn, shift=0.1, zoom=0.1, turn=10.0, flip=False, shade=0.0, tint=0.0)},
+        ),
+        Augmentation(
+            "openclip",
+            "a crop of 90 to 100 % of the area",
+            {"photographs": partial(_photograph, scale=(0.9, 1.0))},
+            "the default of open_clip's trainer",
+        ),
+        Augmentation(
+            "nuclr",
+            "a crop of 50 to 100 %, mirror image, RandomAugment(2, 7)",
+            {
+                "photographs": partial(
+                    _photograph, scale=(0.5, 1.0), flip=True, after=lazy("bench.data.recolour:rand_augment")
+                )
+            },
+            "NUCLR, whose RandomAugment is ALBEF's",
+        ),
+        Augmentation(
+            "ncu",
+            "a crop of 50 to 100 %",
+            {"photographs": partial(_photograph, scale=(0.5, 1.0))},
+            "NCU",
+        ),
+        Augmentation(
+            "cyclip",
+            "the pixels of evaluation; further views by AutoAugment with ImageNet's policies",
+            {"photographs": partial(_photograph, before=lazy("bench.data.recolour:auto_augment"), plain_first=True)},
+            "CyCLIP",
+        ),
+        Augmentation(
+            "prolip",
+            "a crop of 80 to 100 %, colour jitter or grey",
+            {"photographs": partial(_photograph, scale=(0.8, 1.0), after=lazy("bench.data.recolour:jitter_or_grey"))},
+            "ProLIP",
+        ),
+    ),
+)
+
+
+def fitting(images: Images) -> tuple[str, ...]:
+    """Names of the augmentations of such images."""
+    return tuple(entry.name for entry in AUGMENTATIONS if images in entry.build)
+
+
+def recipe(name: str, images: Images) -> Any:
+    """The recipe of an augmentation for such images, made once. UserError where it has none."""
+    if name not in AUGMENTATIONS:
+        raise UserError(f"augment is {name!r}{nearest(name, fitting(images))}")
+    entry = AUGMENTATIONS[name]
+    if images not in entry.build:
+        raise UserError(f"augment is {name!r}, which is no recipe of {images}{nearest(name, fitting(images))}")
+    return _built(entry, images)
+
+
+@functools.cache
+def _built(entry: Augmentation, images: Images) -> Any:
+    return entry.build[images]()
