@@ -74,7 +74,7 @@ def _unit_in_fp32(where: str, x: Tensor) -> None:
     if x.dtype != torch.float32:
         raise Failed(f"{where} is {str(x.dtype)[6:]} under bf16 autocast; normalise by methods.base.unit")
     lengths = x.double().flatten(1).norm(dim=1)
-    gap = float((lengths[lengths != 0] - 1).abs().max())
+    gap = float(((lengths - 1).abs() * (lengths != 0)).max())
     if gap > LENGTH_ATOL:
         raise Failed(f"{where} under bf16 autocast: lengths of rows are off 1 by {gap:.1e}; see methods.base.unit")
 
