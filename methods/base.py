@@ -63,8 +63,8 @@ class Adapter(nn.Module):
 
     def encode(self, towers: Towers, rows: Rows) -> Tensors:
         return {
-            "image": F.normalize(towers.encode_image(rows.images), dim=-1),
-            "text": F.normalize(towers.encode_text(rows.tokens), dim=-1),
+            "image": unit(towers.encode_image(rows.images)),
+            "text": unit(towers.encode_text(rows.tokens)),
         }
 
     def observe(self, z: Tensors, batch: Batch) -> Tensors:
@@ -89,10 +89,10 @@ class Adapter(nn.Module):
         """Called once after the last step of each pass over the training rows."""
 
     def image_features(self, towers: Towers, images: Tensor) -> Tensors:
-        return {"embedding": F.normalize(towers.encode_image(images).float(), dim=-1)}
+        return {"embedding": unit(towers.encode_image(images).float())}
 
     def text_features(self, towers: Towers, tokens: Tensor) -> Tensors:
-        return {"embedding": F.normalize(towers.encode_text(tokens).float(), dim=-1)}
+        return {"embedding": unit(towers.encode_text(tokens).float())}
 
     def confidence(self, image: Tensors, text: Tensors) -> Tensor:
         return (image["embedding"] * text["embedding"]).sum(-1)
@@ -165,9 +165,24 @@ def wide(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
+def unit(x: Tensor) -> Tensor:
+    """Rows [..., D] divided by their lengths, in at least single precision; a row of zeros stays one.
+
+    Autocast hands over half precision, in which lengths would be off by up to 2^-8, and leaves fp32 as it is.
+    """
+    return F.normalize(wide(x), dim=-1)
+
+
 def similarities(anchors: Tensor, candidates: Tensor) -> Tensor:
     """[n, D] and [B, D] -> [n, B] inner products in at least fp32."""
     return wide(anchors) @ wide(candidates).T
+
+
+def without_own(logits: Tensor, tile: slice) -> Tensor:
+    """The same [n, B] tensor, with -inf written where an anchor meets its own partner."""
+    rows = torch.arange(logits.shape[0], device=logits.device)
+    logits[rows, rows + tile.start] = -math.inf
+    return logits
 
 
 def directions(z: Tensors, scale: Tensor, anchors: slice) -> Iterator[tuple[Tensor, Tensor]]:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from methods.base import Contrastive, Presets, check, check_scale, info_nce, similarities
+from methods.base import Contrastive, Presets, check, check_scale, info_nce, similarities, unit
 from methods.eda import Eda
 from methods.protocol import About, Cost, Facts, Identity, Rows, Tensors, Towers
 
@@ -94,8 +94,8 @@ class Cyclip(Contrastive):
             return z
         return {
             **z,
-            "image_view": F.normalize(towers.encode_image(rows.views[0]), dim=-1),
-            "text_view": F.normalize(towers.encode_text(towers.tokenize(self.eda.edited(rows))), dim=-1),
+            "image_view": unit(towers.encode_image(rows.views[0])),
+            "text_view": unit(towers.encode_text(towers.tokenize(self.eda.edited(rows)))),
         }
 
     def loss(self, z: Tensors, observed: Tensors, anchors: slice) -> Tensors:

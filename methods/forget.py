@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from methods.base import directions, portion, spans
+from methods.base import directions, portion, spans, without_own
 from methods.protocol import Tensors
 
 Confidence = Literal["two_sided", "image_to_text"]
 
 
-def log_matches(z: Tensors, scale: Tensor) -> Tensor:
-    """[2, B]: ln of the softmax share of its own text for each image, and of its own image for each text."""
-    parts = [
-        torch.stack([logits.diagonal(tile.start) - logits.logsumexp(1) for logits, _ in directions(z, scale, tile)])
-        for tile in spans(z["image"].shape[0])
-    ]
+def log_odds(z: Tensors, scale: Tensor) -> Tensor:
+    """[2, B]: ln(p / (1 - p)), p the softmax share of its own text for each image, and of its own image for each text.
+
+    The share of a well-aligned pair rounds to 1. Its odds against all other candidates do not, and keep the order of
+    such pairs in single precision.
+    """
+    parts = []
+    for tile in spans(z["image"].shape[0]):
+        odds = []
+        for logits, _ in directions(z, scale, tile):
+            own = logits.diagonal(tile.start).clone()
+            odds.append(own - without_own(logits, tile).logsumexp(1))
+        parts.append(torch.stack(odds))
     return torch.cat(parts, dim=1)
 
 
 # official: github.com/hhc1997/NCU@cd338a5 src/ul_clip.py (Invert_Loss.infoNCE_preds)
-def log_confidence(matches: Tensor, kind: Confidence) -> Tensor:
-    """[2, B] log shares -> [B] ln omega (NCU, Equation 2): their mean, or the official code's first one alone.
+def confidence_odds(odds: Tensor, kind: Confidence) -> Tensor:
+    """[2, B] log-odds of both shares -> [B] those of omega (NCU, Equation 2).
 
-    In logarithms, so that the order survives underflow.
+    omega is the mean of both shares, or the official code's first one alone.
     """
-    by_image, by_text = matches.unbind()
     if kind == "image_to_text":
-        return by_image
-    return torch.logaddexp(by_image, by_text) - math.log(2)
+        return odds[0]
+    return F.logsigmoid(odds).logsumexp(0) - F.logsigmoid(-odds).logsumexp(0)
 
 
 def forget_set(confidence: Tensor, share: float) -> Tensor:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from methods import text_tower
-from methods.base import RowWise, wide
+from methods.base import RowWise, unit, wide
 from methods.protocol import Diagnostic, Tensors, Towers
 
 Gaussian = tuple[Tensor, Tensor]  #: unit mean [b, D], log-variance [b, D]
@@ -39,11 +39,11 @@ class Probabilistic(RowWise):
 
     def image_features(self, towers: Towers, images: Tensor) -> Tensors:
         mean, logvar = self.image_head(towers, images)
-        return {"embedding": F.normalize(mean.float(), dim=-1), "logvar": logvar.float()}
+        return {"embedding": unit(mean.float()), "logvar": logvar.float()}
 
     def text_features(self, towers: Towers, tokens: Tensor) -> Tensors:
         mean, logvar = self.text_head(towers, tokens)
-        return {"embedding": F.normalize(mean.float(), dim=-1), "logvar": logvar.float()}
+        return {"embedding": unit(mean.float()), "logvar": logvar.float()}
 
     def confidence(self, image: Tensors, text: Tensors) -> Tensor:
         """Minus half the closed-form sampled distance, up to a constant."""
@@ -106,7 +106,7 @@ class TokenImageHead(ImageHead):
         x = visual.transformer(torch.cat([x, token], dim=1))
         pooled, _ = visual._pool(x[:, :-1])
         mean = pooled if visual.proj is None else pooled @ visual.proj
-        return F.normalize(mean, dim=-1), _log_variance(self.head, visual.ln_post(x[:, -1]))
+        return unit(mean), _log_variance(self.head, visual.ln_post(x[:, -1]))
 
 
 class PooledImageHead(ImageHead):
@@ -129,7 +129,7 @@ class PooledImageHead(ImageHead):
         else:
             with _running_statistics(visual):
                 mean, pooled = self._mean_and_pooled(visual, _keep_cells(images, kept))
-        return F.normalize(mean, dim=-1), _log_variance(self.head, pooled)
+        return unit(mean), _log_variance(self.head, pooled)
 
     @staticmethod
     def _mean_and_pooled(visual: Any, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -171,7 +171,7 @@ class ForkedImageHead(nn.Module):
         x, forked = _fork(visual.transformer, self.blocks, visual._embeds(images))
         pooled, _ = visual._pool(x)
         mean = pooled if visual.proj is None else pooled @ visual.proj
-        return F.normalize(mean, dim=-1), _log_variance(self.head, visual._pool(forked)[0])
+        return unit(mean), _log_variance(self.head, visual._pool(forked)[0])
 
 
 class ForkedTextHead(nn.Module):
@@ -189,7 +189,7 @@ class ForkedTextHead(nn.Module):
         x, mask = text._embeds(tokens)
         x, forked = _fork(text.transformer, self.blocks, x, mask)
         mean = text_tower.read_out(text, x, tokens)
-        return F.normalize(mean, dim=-1), _log_variance(self.head, text_tower.pooled(text, forked, tokens))
+        return unit(mean), _log_variance(self.head, text_tower.pooled(text, forked, tokens))
 
 
 def _last_blocks(transformer: Any, copies: int, side: str) -> nn.ModuleList:
@@ -233,16 +233,17 @@ class TextHead(nn.Module):
         text = text_tower.parts(towers, "prolip")
         x, mask = text._embeds(tokens)
         if replaced is not None:
-            words = (tokens != text.pad_id) & (tokens != text_tower.end_ids(text, tokens))
+            places = torch.arange(tokens.shape[1], device=tokens.device)
+            words = (tokens != text.pad_id) & (places != text_tower.read_out_places(text, tokens))
             masked = (self.mask + text.positional_embedding[: x.shape[1]]).to(x.dtype)
             x = torch.where((replaced & words)[..., None], masked, x)
         if not self.own_token:
             mean = text_tower.read_out(text, text.transformer(x, attn_mask=mask), tokens)
-            return F.normalize(mean, dim=-1), _log_variance(self.head, mean)
+            return unit(mean), _log_variance(self.head, mean)
         token = (self.token + self.position).to(x.dtype).expand(len(x), 1, -1)
         x = text.transformer(torch.cat([x, token], dim=1), attn_mask=_with_last(mask))
         mean = text_tower.read_out(text, x[:, :-1], tokens)
-        return F.normalize(mean, dim=-1), _log_variance(self.head, text.ln_final(x[:, -1]))
+        return unit(mean), _log_variance(self.head, text.ln_final(x[:, -1]))
 
 
 def _with_last(mask: Tensor | None) -> Tensor | None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 
 from methods.base import Contrastive, Presets, check, check_scale
-from methods.forget import Confidence, forget_set, log_confidence, log_matches
+from methods.forget import Confidence, confidence_odds, forget_set, log_odds
 from methods.protocol import About, Batch, Identity, Phase, Tensors
 
 
@@ -66,13 +67,13 @@ class GradientAscent(Contrastive):
         return (Phase(lr_scale=self.config.lr_scale),)
 
     def observe(self, z: Tensors, batch: Batch) -> Tensors:
-        matches = log_matches(z, self.scale())
-        forgotten = forget_set(log_confidence(matches, self.config.confidence), self.config.forget)
+        odds = log_odds(z, self.scale())
+        forgotten = forget_set(confidence_odds(odds, self.config.confidence), self.config.forget)
         count = int(forgotten.sum())
-        ascended = -matches[:, forgotten].mean() if count else matches.new_zeros(())
+        ascended = -F.logsigmoid(odds[:, forgotten]).mean() if count else odds.new_zeros(())
         return {
-            "forget": forgotten.to(matches.dtype) / max(count, 1),
-            "retain": (~forgotten).to(matches.dtype) / (len(forgotten) - count),
+            "forget": forgotten.to(odds.dtype) / max(count, 1),
+            "retain": (~forgotten).to(odds.dtype) / (len(forgotten) - count),
             "stopped": ascended > self._limit(len(forgotten)),
         }
 

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from methods.base import Presets, check, spans
-from methods.normaliser import DIRECTIONS, Normalised, differences, floored, without_own
+from methods.base import Presets, check, spans, without_own
+from methods.normaliser import DIRECTIONS, Normalised, differences, floored
 from methods.protocol import About, Batch, Diagnostic, Facts, Identity, Tensors
 
 # official: github.com/bokun-wang/NUCLR@ddaec8d models/losses.py (RGCL_Loss, grad_clip)
@@ -97,13 +97,12 @@ class Isogclr(Normalised):
     def observe(self, z: Tensors, batch: Batch) -> Tensors:
         constants: Tensors = {}
         ids, floor = batch.ids, self.config.floor
-        if self.config.start == "epoch" and batch.clock.epoch == 0:
-            self.seen[ids] = False
+        replaced = self.replaced(batch)
         for direction, other in DIRECTIONS:
             tau = getattr(self, f"tau_{direction}")[ids]
             parts = [self._summary(self._exponents(z, direction, other, tile, tau)) for tile in spans(len(ids))]
             log_g, largest, mean = torch.cat(parts).T
-            log_u = self.average(direction, ids, log_g)
+            log_u = self.average(direction, ids, log_g, replaced)
             _, peak = self.raise_peak(direction, ids, largest)
             log_denominator = floored(log_u, peak, floor)
             # mean is over weights that sum to 1; the method's own sum to g / denominator.

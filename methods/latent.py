@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from methods.base import Contrastive, Presets, check, check_scale, similarities, spans, wide
+from methods.base import Contrastive, Presets, check, check_scale, similarities, spans, unit, wide
 from methods.eda import Eda
 from methods.protocol import About, Batch, Cost, Facts, Identity, Rows, Tensors, Towers
 
@@ -105,7 +105,7 @@ class Latent(Contrastive):
         if self.config.variant == "sep":
             heads = {"image": self.image_head, "text": self.text_head}
             features |= {name + INDEPENDENT: heads[name.partition("_")[0]](x) for name, x in features.items()}
-        return {name: F.normalize(x, dim=-1) for name, x in features.items()}
+        return {name: unit(x) for name, x in features.items()}
 
     def observe(self, z: Tensors, batch: Batch) -> Tensors:
         if self.config.variant != "sep":
@@ -155,7 +155,7 @@ class Latent(Contrastive):
         kappa = self.config.kappa
         image, text, view = (wide(z[name][anchors]) for name in ("image", "text", "image_view"))
         # Printed in expanded form without a constant and a square root; the norm is what it expands.
-        middle = F.normalize(kappa * image + (1 - kappa) * text, dim=1)
+        middle = unit(kappa * image + (1 - kappa) * text)
         return {"bridge": (view - middle).square().sum() / z["image"].shape[0]}
 
     def _geometry(self, z: Tensors, observed: Tensors, anchors: slice) -> Tensors:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from methods import text_tower
@@ -22,10 +21,11 @@ from methods.base import (
     pair_decisions,
     portion,
     similarities,
+    unit,
     wide,
 )
 from methods.eda import Eda
-from methods.forget import Confidence, forget_set, log_confidence, log_matches
+from methods.forget import Confidence, confidence_odds, forget_set, log_odds
 from methods.freezing import besides_image_backbone
 from methods.protocol import About, Batch, Clock, Cost, Diagnostic, Facts, Phase, Rows, Tensors, Towers
 from methods.sinkhorn import masked_sinkhorn
@@ -123,7 +123,7 @@ class Ncu(WholeBatch):
         super().__init__(config, facts)
         self.scale = LogitScale(config.temperature, config.learnable_scale)  # the reference's name
         self.eda = Eda.of(facts, "ncu", config.eda_alpha, config.wordnet)
-        self.frozen_blocks = 0
+        self.frozen_blocks, self.first_prompt = 0, 1
         if not self.eda.synonyms:
             note = f"{self.about.note} Negative captions are edited by swap and deletion only: no synonyms were given."
             self.__dict__["about"] = dataclasses.replace(self.about, note=note)
@@ -134,6 +134,8 @@ class Ncu(WholeBatch):
             raise ValueError(f"prompts = {self.config.prompts} leave no room in {text.context_length} text tokens")
         self.prompts = nn.Parameter(0.02 * torch.randn_like(text.positional_embedding[: self.config.prompts]))
         self.frozen_blocks = portion(self.config.frozen_text, len(text.transformer.resblocks))
+        # A tower that reads out its first token has one that is no word.
+        self.first_prompt = int(text.pool_type == "first" or text_tower.has_start_token(towers))
 
     def phases(self) -> tuple[Phase, ...]:
         share = self.config.learn_share
@@ -156,23 +158,27 @@ class Ncu(WholeBatch):
 
     def encode(self, towers: Towers, rows: Rows) -> Tensors:
         negative = self._encode_prompted(towers, towers.tokenize(self.eda.edited(rows)))
-        return {**super().encode(towers, rows), "negative": F.normalize(negative, dim=-1)}
+        return {**super().encode(towers, rows), "negative": unit(negative)}
 
     def _encode_prompted(self, towers: Towers, tokens: Tensor) -> Tensor:
-        """[b, L] -> [b, D]: the prompts take the places after the start token, the caption moves behind them."""
-        text, places = text_tower.parts(towers, "ncu"), self.config.prompts
-        start, ends = tokens[:, :1], text_tower.end_ids(text, tokens)
-        moved = torch.cat([start, start.expand(-1, places), tokens[:, 1 : tokens.shape[1] - places]], dim=1)
-        # A caption that no longer fits would lose its end token, and be read out at another one.
-        kept = (moved == ends).any(1, keepdim=True)
-        moved = torch.cat([moved[:, :-1], torch.where(kept, moved[:, -1:], ends)], dim=1)
+        """[b, L] -> [b, D]: the prompts follow the start token, if there is one, and the caption follows them."""
+        text, first = text_tower.parts(towers, "ncu"), self.first_prompt
+        last, length = first + self.config.prompts, tokens.shape[1]
+        # An id that stands for prompts: neither hidden as padding nor read out as the end.
+        filler = min({0, 1, 2} - {text.pad_id, text.eos_id})
+        fillers = torch.full_like(tokens[:, first:last], filler)
+        moved = torch.cat([tokens[:, :first], fillers, tokens[:, first : length - self.config.prompts]], dim=1)
+        # A read-out token that would move beyond the end stays at the end, or the tower would read another one.
+        read = text_tower.read_out_places(text, tokens)
+        lost = (read >= first) & (read + self.config.prompts >= length)
+        moved = torch.cat([moved[:, :-1], torch.where(lost, tokens.gather(1, read), moved[:, -1:])], dim=1)
         x, mask = text._embeds(moved)
-        prompts = (self.prompts + text.positional_embedding[1 : places + 1]).to(x.dtype).expand(len(x), -1, -1)
-        x = torch.cat([x[:, :1], prompts, x[:, places + 1 :]], dim=1)
+        prompts = (self.prompts + text.positional_embedding[first:last]).to(x.dtype).expand(len(x), -1, -1)
+        x = torch.cat([x[:, :first], prompts, x[:, last:]], dim=1)
         return text_tower.read_out(text, text.transformer(x, attn_mask=mask), moved)
 
     def observe(self, z: Tensors, batch: Batch) -> Tensors:
-        confidence = log_confidence(log_matches(z, self.scale()), self.config.confidence)
+        confidence = confidence_odds(log_odds(z, self.scale()), self.config.confidence)
         forgotten = forget_set(confidence, self.config.forget)
         if batch.clock.phase == "learn":
             return {"kept": (~forgotten).nonzero().squeeze(1)}

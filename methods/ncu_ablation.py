@@ -10,9 +10,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
-import torch.nn.functional as F
-
-from methods.base import check
+from methods.base import check, unit
 from methods.ncu import Ncu, NcuConfig
 from methods.protocol import Rows, Tensors, Towers
 
@@ -57,7 +55,7 @@ class NcuAblation(Ncu):
             return super().encode(towers, rows)
         captions = [f"{PREFIXES[len(caption) % len(PREFIXES)]} {caption}" for caption in rows.captions]
         negative = towers.encode_text(towers.tokenize(captions))
-        return {**super(Ncu, self).encode(towers, rows), "negative": F.normalize(negative, dim=-1)}
+        return {**super(Ncu, self).encode(towers, rows), "negative": unit(negative)}
 
     def _learn(self, z: Tensors) -> Tensors:
         terms = super()._learn(z)

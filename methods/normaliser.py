@@ -8,23 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from methods.base import RowWise, similarities, wide
-from methods.protocol import Facts, Tensors
+from methods.base import RowWise, similarities
+from methods.protocol import Batch, Facts, Tensors
 
 DIRECTIONS = (("image", "text"), ("text", "image"))  #: anchors, their candidates
 
 
 def differences(z: Tensors, direction: str, other: str, tile: slice) -> Tensor:
     """d_ij = s_ij - s_ii of the tile's anchors, [n, B]."""
-    anchors, partners = z[direction][tile], z[other][tile]
-    return similarities(anchors, z[other]) - (wide(anchors) * wide(partners)).sum(1, keepdim=True)
-
-
-def without_own(exponents: Tensor, tile: slice) -> Tensor:
-    """The same [n, B] tensor, with -inf written where an anchor meets its own partner."""
-    rows = torch.arange(exponents.shape[0], device=exponents.device)
-    exponents[rows, rows + tile.start] = -math.inf
-    return exponents
+    s = similarities(z[direction][tile], z[other])
+    return s - s.diagonal(tile.start)[:, None]  # s_ii as it stands in s: its rounding cancels, and d_ii is 0
 
 
 def floored(log_u: Tensor, peak: Tensor, floor: float) -> Tensor:
@@ -50,12 +43,23 @@ class Normalised(RowWise):
         sums = [(observed[one] * differences(z, one, other, anchors)).sum() for one, other in DIRECTIONS]
         return {"global_contrastive": (sums[0] + sums[1]) / z["image"].shape[0]}
 
-    def average(self, direction: str, ids: Tensor, log_g: Tensor, shift: Tensor | float = 0.0) -> Tensor:
-        """log u <- log((1 - gamma) u e^shift + gamma g), [B]; a row's first visit sets u = g."""
+    def replaced(self, batch: Batch) -> Tensor:
+        """bool [B]: rows whose u becomes g, whatever it was, by the config's `start`."""
+        if self.config.start == "touch":
+            return ~self.seen[batch.ids]
+        return torch.full_like(self.seen[batch.ids], batch.clock.epoch == 0)
+
+    def average(
+        self, direction: str, ids: Tensor, log_g: Tensor, replaced: Tensor, shift: Tensor | float = 0.0
+    ) -> Tensor:
+        """log u <- log((1 - gamma) u e^shift + gamma g), [B], with u = 0 before a row's first visit.
+
+        Where `replaced` [B] is True, u <- g.
+        """
         gamma, log_u = self.config.gamma, getattr(self, f"log_u_{direction}")
-        old = log_u[ids].to(log_g.dtype) + shift
+        old = torch.where(self.seen[ids], log_u[ids], -math.inf).to(log_g.dtype) + shift
         moved = log_g if gamma == 1 else torch.logaddexp(math.log1p(-gamma) + old, math.log(gamma) + log_g)
-        new = torch.where(self.seen[ids], moved, log_g)
+        new = torch.where(replaced, log_g, moved)
         log_u[ids] = new.to(log_u.dtype)
         return new
 

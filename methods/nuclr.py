@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from methods.base import Presets, check, portion, spans
-from methods.normaliser import DIRECTIONS, Normalised, differences, without_own
+from methods.base import Presets, check, portion, spans, without_own
+from methods.normaliser import DIRECTIONS, Normalised, differences
 from methods.protocol import About, Batch, Clock, Diagnostic, Facts, Identity, Tensors
 
 
@@ -127,7 +127,7 @@ class Nuclr(Normalised):
             before, peak = self.raise_peak(direction, ids, largest)
             # official: github.com/bokun-wang/NUCLR@ddaec8d models/losses.py (DGCL_Loss.forward)
             shift = (1 / tau - 1) * (peak - before) if self.config.rescale == "official" else 0.0
-            log_u = self.average(direction, ids, log_g, shift)
+            log_u = self.average(direction, ids, log_g, ~self.seen[ids], shift)
             constants |= {f"zeta_{other}": zeta, f"log_u_{direction}": log_u, f"peak_{direction}": peak}
             xi = zeta if self.config.vanilla else getattr(self, f"xi_{other}")
             weight = math.log(len(ids) - 1) - math.log(self.facts.rows - 1)

@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from methods.base import Presets, check, spans
-from methods.normaliser import DIRECTIONS, Normalised, differences, floored, without_own
+from methods.base import Presets, check, spans, without_own
+from methods.normaliser import DIRECTIONS, Normalised, differences, floored
 from methods.protocol import About, Batch, Tensors
 
 
@@ -24,8 +24,9 @@ class SogclrConfig:
     #: kappa in the weights' denominator u + kappa e^b. 0 is the paper's formula; the official code's 1e-10 silences
     #: anchors whose hardest negative lies more than about 23 temperatures below the positive.
     floor: float = 1e-10
-    #: what u starts from: "touch" takes g at a row's first visit, "epoch" at every visit in the first pass, as the
-    #: official code does. The two agree where a pass visits every row once; only "touch" survives other samplings.
+    #: what u starts from: "touch" takes g at a row's first visit; "epoch", as the official code, takes g at every visit
+    #: in the first pass and starts from 0 after it, where a row's first visit gives gamma g. The two agree where every
+    #: pass visits every row once.
     start: Literal["touch", "epoch"] = "touch"
 
     def __post_init__(self) -> None:
@@ -64,15 +65,14 @@ class Sogclr(Normalised):
 
     def observe(self, z: Tensors, batch: Batch) -> Tensors:
         constants: Tensors = {}
-        if self.config.start == "epoch" and batch.clock.epoch == 0:
-            self.seen[batch.ids] = False
+        replaced = self.replaced(batch)
         for direction, other in DIRECTIONS:
             parts = []
             for tile in spans(len(batch.ids)):
                 exponents = self._exponents(z, direction, other, tile)
                 parts.append(torch.stack((exponents.logsumexp(1), exponents.amax(1)), dim=1))
             log_g, largest = torch.cat(parts).T
-            log_u = self.average(direction, batch.ids, log_g)
+            log_u = self.average(direction, batch.ids, log_g, replaced)
             _, peak = self.raise_peak(direction, batch.ids, largest)
             constants[f"log_u_{direction}"] = log_u
             constants[f"log_denominator_{direction}"] = floored(log_u, peak, self.config.floor)

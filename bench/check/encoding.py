@@ -17,6 +17,7 @@ from methods.protocol import Tensors
 
 SMALL = 16  #: rows of a batch that is only encoded
 TOWERS = ("vit", "resnet")
+LENGTH_ATOL = 1e-6  #: of unit rows in fp32; those of bf16 are off by 1e-3
 COST_RTOL = 0.02  #: tokens that a method adds to a sequence of 257 are within it, another forward of any row is not
 
 
@@ -50,7 +51,7 @@ def _double(rows: Any) -> Any:
 
 
 def mixed_precision(subject: Subject) -> None:
-    """Under bf16 autocast, embeddings are near those in fp32, and log-variances stay in fp32."""
+    """Under bf16 autocast, embeddings are near those in fp32; log-variances and unit rows are in fp32."""
     for variant, towers in _on_towers(subject):
         instance = subject.instance(variant.config, towers, batch=SMALL)
         rows = instance.rows(total=SMALL)
@@ -64,6 +65,18 @@ def mixed_precision(subject: Subject) -> None:
                 raise Failed(f"{where} is {str(x.dtype)[6:]}; around -10, bfloat16 has steps of 1/16")
             if x.is_floating_point():
                 same(f"{where} under bf16 autocast", x.float(), plain[name], 0.05, floor=1.0)
+            lengths = plain[name].double().flatten(1).norm(dim=1)
+            if not bool(((lengths - 1).abs() > LENGTH_ATOL).logical_and(lengths != 0).any()):
+                _unit_in_fp32(where, x)
+
+
+def _unit_in_fp32(where: str, x: Tensor) -> None:
+    if x.dtype != torch.float32:
+        raise Failed(f"{where} is {str(x.dtype)[6:]} under bf16 autocast; normalise by methods.base.unit")
+    lengths = x.double().flatten(1).norm(dim=1)
+    gap = float(((lengths - 1).abs() * (lengths != 0)).max())
+    if gap > LENGTH_ATOL:
+        raise Failed(f"{where} under bf16 autocast: lengths of rows are off 1 by {gap:.1e}; see methods.base.unit")
 
 
 def randomness(subject: Subject) -> None:

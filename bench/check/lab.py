@@ -94,9 +94,19 @@ def assert_close(found: Any, expected: Any, rtol: float = 1e-9, atol: float = 1e
 
 
 class TinyTowers(OpenClipTowers):
-    """Real open_clip towers, small enough for a test, and a tokenizer of whole words."""
+    """Real open_clip towers, small enough for a test, and a tokenizer of whole words.
 
-    def __init__(self, visual: str = "vit", causal: bool = True, patch: int = 8, context: int = 16) -> None:
+    `text` holds further options of open_clip's text_cfg, "pool_type" for instance.
+    """
+
+    def __init__(
+        self,
+        visual: str = "vit",
+        causal: bool = True,
+        patch: int = 8,
+        context: int = 16,
+        text: Mapping[str, Any] | None = None,
+    ) -> None:
         import open_clip
 
         vision = {
@@ -104,10 +114,10 @@ class TinyTowers(OpenClipTowers):
             "resnet": {"layers": (1, 1, 1, 1), "width": 8, "head_width": 16, "image_size": 32},
             "timm": {"timm_model_name": "test_resnet", "timm_pool": "avg", "timm_proj": "linear", "image_size": 32},
         }[visual]
-        text = {"context_length": context, "vocab_size": 64, "width": 32, "heads": 2, "layers": 3}
+        tower = {"context_length": context, "vocab_size": 64, "width": 32, "heads": 2, "layers": 3, **(text or {})}
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            clip = open_clip.model.CustomTextCLIP(16, vision, {**text, "no_causal_mask": not causal})
+            clip = open_clip.model.CustomTextCLIP(16, vision, {**tower, "no_causal_mask": not causal})
         super().__init__(clip.visual, clip.text, partial(whole_words, context=context), 16)
         group_batchnorm(self.visual, 8)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from bench import discovery
-from bench.check import card, encoding, numbers, objective, training
+from bench.check import card, encoding, numbers, objective, precision, training
 from bench.check.pool import Ranks
 from bench.check.subject import Failed, Skipped, Subject
 from bench.errors import UserError
@@ -67,6 +67,7 @@ CHECKS: tuple[Check, ...] = (
     Check("purity", _alone(objective.purity)),
     Check("state", _alone(objective.state)),
     Check("extremes", _alone(numbers.extremes)),
+    Check("fp32", _alone(precision.fp32)),
     Check("scalars", _alone(numbers.scalars)),
     Check("reports", _alone(numbers.reports)),
     Check("micro_batches", _alone(encoding.micro_batches)),

@@ -158,6 +158,26 @@ def loss(self, z, observed, anchors):
 """,
         ("extremes",),
     ),
+    "rows chosen by shares that round to 1": (
+        "Clip",
+        """
+def observe(self, z, batch):
+    shares = [logits.softmax(1).diagonal() for logits, _ in self.logits(z, slice(0, len(batch.ids)))]
+    return {"doubted": torch.stack(shares).mean(0).argsort(stable=True)[:8]}
+""",
+        ("fp32",),
+    ),
+    "exponentials that leave the range of fp32": (
+        "Clip",
+        """
+def loss(self, z, observed, anchors):
+    total = 0.0
+    for logits, _ in self.logits(z, anchors):
+        total = total + (logits.exp().sum(1).log() - logits.diagonal(anchors.start)).sum()
+    return {"contrastive": total / (2 * len(z["image"]))}
+""",
+        ("fp32",),
+    ),
     "encode looks at other rows": (
         "Clip",
         """
@@ -222,6 +242,15 @@ def loss(self, z, observed, anchors):
         """
 def encode(self, towers, rows):
     return {**super().encode(towers, rows), "image_logvar": towers.encode_image(rows.images)}
+""",
+        ("mixed_precision",),
+    ),
+    "unit rows in half precision": (
+        "Clip",
+        """
+def encode(self, towers, rows):
+    z = {"image": towers.encode_image(rows.images), "text": towers.encode_text(rows.tokens)}
+    return {name: F.normalize(x, dim=-1) for name, x in z.items()}
 """,
         ("mixed_precision",),
     ),

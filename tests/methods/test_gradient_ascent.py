@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from methods.clip import Clip
-from methods.forget import forget_set, log_confidence, log_matches
+from methods.forget import confidence_odds, forget_set, log_odds
 from methods.gradient_ascent import GradientAscent
 from methods.protocol import Batch
 
@@ -72,9 +72,9 @@ def test_nothing_to_forget_is_no_ascent(lab, case):
 def test_confidence_survives_where_its_exponential_is_zero():
     one = F.normalize(torch.randn(6, 8, generator=torch.Generator().manual_seed(0)), dim=1)
     z = {"image": one, "text": torch.cat([-one[:1] + 0.01 * one[1:2], -one[1:2], one[2:]])}
-    matches = log_matches(z, torch.tensor(1e3))
-    assert bool((matches[:, :2].exp() == 0).all())
-    confidence = log_confidence(matches, "two_sided")
+    odds = log_odds(z, torch.tensor(1e3))
+    assert bool((odds[:, :2].sigmoid() == 0).all())
+    confidence = confidence_odds(odds, "two_sided")
     assert float(confidence[0]) != float(confidence[1])
     assert forget_set(confidence, 0.34).tolist() == [True, True, False, False, False, False]
     assert forget_set(confidence, 0.0).sum() == 0
@@ -85,12 +85,30 @@ def test_one_direction_may_forget_other_rows(lab):
         "image": torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]),
         "text": torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.9, 0.2]]),
     }
-    matches = log_matches(z, torch.tensor(10.0))
+    odds = log_odds(z, torch.tensor(10.0))
+    matches = F.logsigmoid(odds)
     logits = 10 * z["image"] @ z["text"].T
     lab.assert_close(matches[0], logits.log_softmax(1).diagonal(), rtol=1e-5)
     lab.assert_close(matches[1], logits.log_softmax(0).diagonal(), rtol=1e-5)
-    lab.assert_close(log_confidence(matches, "image_to_text"), matches[0])
-    lab.assert_close(log_confidence(matches, "two_sided").exp(), matches.exp().mean(0), rtol=1e-5)
+    lab.assert_close(F.logsigmoid(confidence_odds(odds, "image_to_text")), matches[0])
+    lab.assert_close(confidence_odds(odds, "two_sided").sigmoid(), matches.exp().mean(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["two_sided", "image_to_text"])
+@pytest.mark.parametrize("scale", [50.0, 100.0])
+def test_single_precision_forgets_the_same_of_well_aligned_rows(scale, kind):
+    """Own cosines near 0.82 of 256 rows: every ln(share) but one is 0 in single precision."""
+    draws = torch.Generator().manual_seed(0)
+    image = F.normalize(torch.randn(256, 512, generator=draws), dim=1)
+    text = F.normalize(image + 0.7 * F.normalize(torch.randn(256, 512, generator=draws), dim=1), dim=1)
+    chosen = []
+    for dtype in (torch.float64, torch.float32):
+        z = {"image": image.to(dtype), "text": text.to(dtype)}
+        confidence = confidence_odds(log_odds(z, torch.tensor(scale, dtype=dtype)), kind)
+        assert len(confidence.unique()) > 250
+        chosen.append(forget_set(confidence, 0.1))
+    assert int(chosen[0].sum()) == 25
+    assert torch.equal(chosen[0], chosen[1])
 
 
 def test_starts_from_clip_at_a_tenth_of_the_learning_rate(lab):

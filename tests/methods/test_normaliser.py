@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
+import math
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ import torch
 from bench.check.oracles import cases
 from methods.base import spans
 from methods.isogclr import Isogclr
+from methods.normaliser import differences
 from methods.nuclr import Nuclr
 from methods.protocol import Batch
 from methods.sogclr import Sogclr
@@ -78,6 +80,31 @@ def test_single_precision_where_exponentials_leave_its_range(lab, kind, preset):
             found.append([loss, *torch.autograd.grad(loss, list(z.values()))])
         for a, b in itertools.zip_longest(*found):
             torch.testing.assert_close(b.double(), a, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [Sogclr, Isogclr])
+@pytest.mark.parametrize("preset", ["official", "paper"])
+def test_a_row_first_seen_after_the_first_pass_starts_as_the_preset_says(lab, case, kind, preset):
+    """In the official code u starts at 0 and takes g in epoch 0 alone: a late first visit gives gamma g."""
+    method, z, tau = lab.build(kind, rows=12, **kind.presets[preset]), case("B"), 0.01
+    s = (z["image"] @ z["text"].T).detach()
+    log_g = ((s - s.diagonal()[:, None]) / tau).masked_fill(torch.eye(6, dtype=torch.bool), -torch.inf).logsumexp(1)
+    lab.objective(method, z, torch.arange(6), lab.clock(0, epoch=0))
+    lab.assert_close(method.log_u_image[:6], log_g)
+    lab.objective(method, z, torch.arange(6, 12), lab.clock(1, epoch=1))
+    lab.assert_close(method.log_u_image[6:], log_g + (math.log(0.8) if preset == "official" else 0.0))
+    if kind is Sogclr:  # the temperatures of iSogCLR's rows have moved
+        lab.objective(method, z, torch.arange(6, 12), lab.clock(2, epoch=1))
+        lab.assert_close(method.log_u_image[6:], log_g + (math.log(0.96) if preset == "official" else 0.0))
+
+
+def test_an_anchor_differs_from_its_partner_by_exactly_nothing():
+    """s_ii - s_ii is 0 in any precision; the running maximum, which starts at it, must not keep a rounding."""
+    draws = torch.Generator().manual_seed(1)
+    z = {name: torch.nn.functional.normalize(torch.randn(40, 96, generator=draws), dim=1) for name in ("image", "text")}
+    for tile in (slice(0, 40), slice(7, 20)):
+        own = differences(z, "image", "text", tile).diagonal(tile.start)
+        assert torch.equal(own, torch.zeros(tile.stop - tile.start))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -121,6 +121,18 @@ def test_equal_embeddings_are_a_fixed_point(lab):
     lab.assert_close(method.monitor(z, observed)["objective"], 2 * 0.01 * math.log(11 / 10))
 
 
+def test_the_peak_of_a_row_that_is_its_own_nearest_is_zero_in_single_precision(lab):
+    draws = torch.Generator().manual_seed(0)
+    image, noise = torch.randn(2, 256, 96, generator=draws)
+    z = {"image": torch.nn.functional.normalize(image, dim=1)}
+    z["text"] = torch.nn.functional.normalize(image + 0.3 * noise, dim=1)
+    method = lab.build(Nuclr, rows=256).float()
+    with torch.no_grad():
+        method.observe(z, Batch(torch.arange(256), lab.clock()))
+    for name in ("image", "text"):
+        assert torch.equal(getattr(method, f"peak_{name}"), torch.zeros(256))
+
+
 def test_popularities_stand_still_until_their_start(lab, case):
     method = lab.build(Nuclr, zeta_init=-0.05, eta=1e-3)
     for epoch in (0, 4.99):

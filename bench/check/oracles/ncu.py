@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bench.check import lab
 from bench.check.oracles import Case, Comparison, values
-from methods.forget import log_confidence, log_matches
+from methods.forget import confidence_odds, log_odds
 from methods.ncu import Ncu
 from methods.protocol import Batch, Tensors
 from methods.sinkhorn import masked_sinkhorn
@@ -147,8 +147,8 @@ def _solver(given: dict[str, Any]) -> Iterator[Comparison]:
 
 
 def _confidence(expected: dict[str, Any]) -> Iterator[Comparison]:
-    matches = log_matches(lab.inputs("N"), torch.tensor(1 / 0.07, dtype=torch.float64))
-    two, one = (log_confidence(matches, kind).exp() for kind in ("two_sided", "image_to_text"))
+    odds = log_odds(lab.inputs("N"), torch.tensor(1 / 0.07, dtype=torch.float64))
+    two, one = (confidence_odds(odds, kind).sigmoid() for kind in ("two_sided", "image_to_text"))
     yield Comparison("both directions", two, expected["paper_eq2_two_sided"])
     yield Comparison("images only", one, expected["official_image_to_text_only"])
 

@@ -1,0 +1,62 @@
+"""Embeddings have length 1 to single precision, whatever type the towers work in."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from bench import discovery
+from bench.check.subject import Subject
+from methods.base import unit
+
+METHODS = [name for name in discovery.names() if not discovery.source(name).plugin]
+
+
+def embeddings(z):
+    """Encoded rows apart from log-variances and from rows that were not encoded a second time."""
+    kept = {name: x for name, x in z.items() if "logvar" not in name and x.is_floating_point()}
+    return {name: x[(x != 0).any(1)] for name, x in kept.items()}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_under_autocast_rows_are_single_and_of_length_one(name):
+    subject = Subject(name)
+    for variant in subject.variants:
+        if variant.config.get("unnormalised"):  # SigLIP's option, which trains on raw projections
+            continue
+        instance = subject.instance(variant.config, batch=16)
+        rows = instance.rows(total=16)
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            found = embeddings(instance.method.encode(instance.towers, rows))
+            features = {
+                "image features": instance.method.image_features(instance.towers, rows.images)["embedding"],
+                "text features": instance.method.text_features(instance.towers, rows.tokens)["embedding"],
+            }
+        for what, x in (found | features).items():
+            assert x.dtype == torch.float32, (variant.label, what)
+            assert float((x.double().norm(dim=1) - 1).abs().max()) < 1e-6, (variant.label, what)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_double_precision_stays(name):
+    subject = Subject(name)
+    instance = subject.instance({}, batch=16)
+    instance.method.double(), instance.towers.double()
+    rows = instance.rows(total=16)
+    doubled = (rows.images.double(), tuple(view.double() for view in rows.views))
+    rows = dataclasses.replace(rows, images=doubled[0], views=doubled[1])
+    with torch.no_grad():
+        z = instance.method.encode(instance.towers, rows)
+    assert {x.dtype for x in z.values() if x.is_floating_point()} == {torch.float64}
+    assert all(float((x.norm(dim=1) - 1).abs().max()) < 1e-12 for x in embeddings(z).values())
+
+
+def test_a_row_of_zeros_stays_one_and_half_precision_is_widened():
+    x = torch.randn(5, 512, generator=torch.Generator().manual_seed(0)).bfloat16()
+    x[2] = 0
+    found = unit(x)
+    assert found.dtype == torch.float32
+    assert torch.equal(found[2], torch.zeros(512))
+    assert float((found[[0, 1, 3, 4]].norm(dim=1) - 1).abs().max()) < 1e-6
