@@ -80,9 +80,10 @@ def evaluate_checkpoint(
     """Measure what a suite measures on the weights in a file, and store it below the suite; what is stored is kept.
 
     Of a run's file, settings.json beside it says what it is; any other is read by the suite's row `label`, or by the
-    method of that name with its defaults (None: "clip"), with the suite's towers. open_clip's models are given by
-    MODEL/TAG, by a folder of `bench export`, or by a file and the `architecture` it is of. Noise detection needs the
-    manifest of a run. Raises UserError for what cannot be read or does not fit, Busy while another process measures it.
+    method of that name with its defaults (None: the suite's baseline), with the suite's towers. open_clip's models are
+    given by MODEL/TAG, by a folder of `bench export`, or by a file and the `architecture` it is of. Noise detection
+    needs the manifest of a run. Raises UserError for what cannot be read or does not fit, Busy while another process
+    measures it.
     """
     model = foreign.find(given, architecture)
     checkpoint = describe(Path(given), suite, label) if model is None else _described(model, suite, label)
@@ -147,7 +148,7 @@ def describe(path: Path, suite: Suite, label: str | None) -> Checkpoint:
     except ValueError as error:
         raise UserError(f"{home.path('settings.json')}: cannot be read: {error}") from error
     if of_run is None or not settings:
-        return Checkpoint(path, file_hash(path), _run_of_suite(suite, label or "clip"), "", 1.0)
+        return Checkpoint(path, file_hash(path), _run_of_suite(suite, label or suite.baseline), "", 1.0)
     if label is not None:
         raise UserError(f"--method {label}: {home.path('settings.json')} says what {path.name} is; leave it away")
     run = run_of_settings(settings, home.path("settings.json"))
@@ -160,7 +161,7 @@ def describe(path: Path, suite: Suite, label: str | None) -> Checkpoint:
 
 
 def _described(model: Foreign, suite: Suite, label: str | None) -> Checkpoint:
-    run = _run_of_suite(suite, label or "clip")
+    run = _run_of_suite(suite, label or suite.baseline)
     if discovery.find(run.method).score != "cosine":
         raise UserError(f"--method {label}: adds to the towers what {model.name} does not have; leave it away")
     return Checkpoint(model.weights, file_hash(model.weights), run, "", 1.0, model)

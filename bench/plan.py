@@ -60,6 +60,7 @@ def build(
         "data": _data(planned[0]),
         "primary": sets.primary(),
         "methods": [_method(suite, entry, facts) for entry in suite.methods],
+        "baseline": suite.baseline_row,
         "noises": _blocks(suite),
         "seeds": list(suite.seeds),
         "tuning": _tuning(suite, choices),

@@ -136,6 +136,9 @@ class Suite(Model):
     tune: TuneSettings | None = None
     slurm: SlurmSettings = SlurmSettings()
     tables: PaperTables | None = None
+    baseline: Annotated[str, Field(min_length=1)] = (
+        "clip"  #: the row that others are compared with: a label or a method
+    )
     methods: Annotated[tuple[MethodEntry, ...], Several]
     _written: str = PrivateAttr(default="")
     _references: tuple[MethodEntry, ...] = PrivateAttr(default=())
@@ -217,6 +220,13 @@ class Suite(Model):
     def hash(self) -> str:
         """Of everything but the description, as written: tells a plan made from other settings."""
         return self._written or identity.digest(self.model_dump(exclude={"description"}))
+
+    @property
+    def baseline_row(self) -> str:
+        """Label of the row that others are compared with; without one of that label or method, the first row."""
+        named = [entry.label for entry in self.methods if entry.label == self.baseline]
+        of_method = [entry.label for entry in self.methods if entry.method == self.baseline]
+        return [*named, *of_method, self.methods[0].label][0]
 
     def changed(self, **sections: Any) -> Suite:
         """The same suite with other sections, its references and its hash as they were; no selection."""
@@ -331,6 +341,10 @@ def load_suite(suite: str | Path, overrides: Sequence[str] = (), check_methods: 
 
 def _unknown_names(suite: Suite) -> Iterator[Fault]:
     """What only adapters can say."""
+    labels = [entry.label for entry in suite.methods]
+    if suite.baseline not in labels and suite.baseline not in discovery.names():
+        known = nearest(suite.baseline, {*labels, *discovery.names()})
+        yield ("baseline",), f"{suite.baseline!r} is neither a label of this suite nor a method{known}"
     for position, entry in enumerate(suite.methods):
         for place, message in discovery.faults(entry.method, entry.preset, entry.config):
             yield ("methods", position, *place), message

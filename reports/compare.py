@@ -70,9 +70,10 @@ def _row(line: Line) -> tuple[str, ...]:
     return (line.what, *shown, gap, interval, _p(line.test.p).removeprefix("p ").removeprefix("= "), str(line.test.n))
 
 
-def compare(suite: str, store: Store, a: str, b: str) -> Comparison:
-    """Compare two methods by their labels. UserError for a label the suite's plan does not have."""
+def compare(suite: str, store: Store, a: str, b: str | None = None) -> Comparison:
+    """Compare two methods by their labels; `b` None is the suite's baseline. UserError for a label it does not have."""
     results = load(suite, store)
+    b = results.baseline if b is None else b
     for label in (a, b):
         if label not in results.methods:
             near = difflib.get_close_matches(label, results.methods, n=1)

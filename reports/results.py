@@ -64,6 +64,11 @@ class Results:
         """Methods by label, in the suite's order."""
         return {entry["label"]: entry for entry in self.plan["methods"]}
 
+    @property
+    def baseline(self) -> str:
+        """Label of the row that others are compared with; plans from before there was one mean the first row."""
+        return str(self.plan.get("baseline") or next(iter(self.methods)))
+
     @cached_property
     def noises(self) -> dict[str, Mapping[str, Any]]:
         """Noises by label, in the suite's order."""
