@@ -195,6 +195,8 @@ def _import(place: Source) -> ModuleType:
 
 def _check(method: type[Method], path: Path) -> None:
     """The parts of a method that the harness reads before it makes one."""
+    from methods import protocol
+
     missing = [part for part in ("about", "Config", "presets", "phases", "loss") if not hasattr(method, part)]
     if missing:
         raise UserError(f"{path}: class {method.__name__} lacks {', '.join(missing)} (see methods/protocol.py)")
@@ -206,6 +208,10 @@ def _check(method: type[Method], path: Path) -> None:
         for key in values:
             if key not in fields:
                 raise UserError(f"{path}: preset {preset!r}: {key!r} is no field of Config{nearest(key, fields)}")
+    for word in getattr(method, "needs", ()):
+        if word not in typing.get_args(protocol.Need):
+            known = nearest(word, typing.get_args(protocol.Need))
+            raise UserError(f"{path}: needs of {method.__name__} holds {word!r}, which is no need{known}")
     if method.reference is not None and method.reference not in _sources():
         raise UserError(f"{path}: reference {method.reference!r} is not a method{nearest(method.reference, names())}")
 
@@ -277,6 +283,12 @@ def resolve(name: str, preset: str | None, config: Mapping[str, Any]) -> dict[st
     if wrong:
         raise UserError("\n".join(f"{name}: {'.'.join(map(str, place))}: {message}" for place, message in wrong))
     return dataclasses.asdict(_config(find(name), preset, config))
+
+
+def needs(name: str, preset: str | None, config: Mapping[str, Any]) -> frozenset[str]:
+    """What a method needs under its resolved hyper-parameters; see `methods.protocol.Need`."""
+    method = find(name)
+    return method.needs_under(_config(method, preset, config))
 
 
 def content(name: str, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
-from bench import discovery, identity, resources, tower_configs
+from bench import discovery, identity, needs, resources, tower_configs
 from bench.errors import UserError, nearest
 from bench.located import Fault, Located, fault, faults_of
 from bench.paper_settings import PaperTables
@@ -346,5 +346,16 @@ def _unknown_names(suite: Suite) -> Iterator[Fault]:
         known = nearest(suite.baseline, {*labels, *discovery.names()})
         yield ("baseline",), f"{suite.baseline!r} is neither a label of this suite nor a method{known}"
     for position, entry in enumerate(suite.methods):
-        for place, message in discovery.faults(entry.method, entry.preset, entry.config):
+        found = discovery.faults(entry.method, entry.preset, entry.config)
+        for place, message in found:
             yield ("methods", position, *place), message
+        if not found:
+            yield from ((("methods", position), message) for message in _cannot_work(suite, entry))
+
+
+def _cannot_work(suite: Suite, entry: MethodEntry) -> Iterator[str]:
+    """Reasons why a row cannot be trained on the suite's towers."""
+    wanted = discovery.needs(entry.method, entry.preset, entry.config)
+    for towers in suite.towers:
+        for word, reason in needs.unmet(wanted, towers):
+            yield f"{entry.method} needs {word} ({needs.NEEDS[word].about}), but {reason}"

@@ -19,6 +19,7 @@ from methods.protocol import (
     Diagnostic,
     Facts,
     Identity,
+    Need,
     Phase,
     Rows,
     Tensors,
@@ -37,6 +38,7 @@ class Adapter(nn.Module):
     Config: ClassVar[type]
     presets: ClassVar[Presets] = {}
     reference: ClassVar[str | None] = None
+    needs: ClassVar[frozenset[Need]] = frozenset()
     whole_batch: ClassVar[bool] = False
     score: ClassVar[str] = "cosine"
     monitored: ClassVar[str] = "loss"
@@ -48,6 +50,10 @@ class Adapter(nn.Module):
         self.config = config
         self.facts = facts
         self.extra_views = 0
+
+    @classmethod
+    def needs_under(cls, config: Any) -> frozenset[Need]:  # noqa: ARG003  for adapters whose options matter
+        return cls.needs
 
     def prepare(self, towers: Towers) -> None:
         """Leave the towers as they are."""

@@ -108,6 +108,7 @@ class Pcmepp(Probabilistic):
     # The official configuration file sets neither the heads' bias nor a LayerNorm: variances start around one.
     presets: ClassVar[Presets] = {"paper": {}, "official": {"logvar": 0.0}}
     reference = "clip"
+    needs = frozenset({"pixels", "tokens", "text_transformer"})
 
     def __init__(self, config: Any, facts: Facts) -> None:
         super().__init__(config, facts)

@@ -25,6 +25,10 @@ from torch import Tensor, nn
 
 Tensors = dict[str, Tensor]
 Fidelity = Literal["official-checked", "formula-checked", "derived", "reconstructed"]
+#: what `prepare` and `encode` read beside `encode_image` of whole images or views and `encode_text` of `rows.tokens`:
+#: "pixels": they cut, mask or mix images, or reach into `towers.visual`; "tokens": they read captions or token ids;
+#: "text_transformer": they reach into `towers.text`; "second_view": they read `rows.views`
+Need = Literal["pixels", "tokens", "text_transformer", "second_view"]
 
 
 @dataclass(frozen=True)
@@ -154,12 +158,17 @@ class Method(Protocol):
     Config: ClassVar[type]  #: frozen dataclass of hyper-parameters
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]  #: "paper", "official": loss hyper-parameters only
     reference: ClassVar[str | None]  #: the method whose run it starts from (trained once, shared, charged)
+    needs: ClassVar[frozenset[Need]]  #: of all options together; empty for two encoders and a loss
     whole_batch: ClassVar[bool]  #: its loss needs all B anchors at once
     score: ClassVar[str]  #: the main score at evaluation, "cosine" or "csd"
     monitored: ClassVar[str]  #: "loss", or the number of `monitor` that training lowers where the loss is a surrogate
     identities: ClassVar[tuple[Identity, ...]]  #: claims that `bench check` tests
     known_failures: ClassVar[Mapping[str, str]]  #: check of `bench check` -> why this method cannot pass it
     extra_views: int  #: augmented views beyond the first
+
+    @classmethod
+    def needs_under(cls, config: Any) -> frozenset[Need]:
+        """Those of `needs` that hold under a Config: all of them, or fewer where an option leaves a part out."""
 
     def prepare(self, towers: Towers) -> None:
         """Change the towers (heads, tokens) before the optimiser is made. Drawn from the global RNG, seeded."""

@@ -90,10 +90,16 @@ class Subject:
                 yield f"{option.name}={value}", {option.name: value}
 
     def instance(
-        self, config: Mapping[str, Any], towers: str = "vit", batch: int = TOTAL, seed: int = 0, **geometry: Any
+        self,
+        config: Mapping[str, Any],
+        towers: str = "vit",
+        batch: int = TOTAL,
+        seed: int = 0,
+        tiny: lab.TinyTowers | None = None,
+        **geometry: Any,
     ) -> Instance:
-        """A prepared method in single precision; equal arguments give equal weights."""
-        tiny = lab.TinyTowers(towers, **geometry)
+        """A prepared method in single precision, on towers of a kind or on `tiny`; equal arguments, equal weights."""
+        tiny = tiny or lab.TinyTowers(towers, **geometry)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)
             method = self.kind(self.kind.Config(**config), Facts(rows=ROWS, batch=batch, dim=tiny.dim, seed=seed))
