@@ -22,7 +22,15 @@ from bench.evaluate import EvaluationPlan, evaluate
 from bench.foreign import Foreign
 from bench.identity import adapter_source_hash, digest
 from bench.run import available_device, noise_of, rebuilt
-from bench.settings import Budget, DataSettings, EvaluateSettings, MethodEntry, TowerSettings, TrainSettings
+from bench.settings import (
+    Budget,
+    DataSettings,
+    EvaluateSettings,
+    KeepSettings,
+    MethodEntry,
+    TowerSettings,
+    TrainSettings,
+)
 from bench.store import Record, RunStore, Store
 from bench.suite import Run, Suite
 from bench.towers import OpenClipTowers
@@ -60,7 +68,7 @@ class Checkpoint:
     @property
     def manifest(self) -> NoiseManifest | None:
         """The noise it was trained on, where that is known and fixed."""
-        noise = noise_of(self.run)
+        noise = None if self.run.keep.entry.truth_alone else noise_of(self.run)
         return noise if isinstance(noise, NoiseManifest) else None
 
 
@@ -152,7 +160,7 @@ def describe(path: Path, suite: Suite, label: str | None) -> Checkpoint:
     if label is not None:
         raise UserError(f"--method {label}: {home.path('settings.json')} says what {path.name} is; leave it away")
     run = run_of_settings(settings, home.path("settings.json"))
-    if run.data != suite.data:
+    if run.data != suite.data.untreated:
         own, others = (f"{data.name} at {data.size} px" for data in (run.data, suite.data))
         raise UserError(f"{path}: was trained on {own}, but suite {suite.name} measures on {others}")
     steps = sum(count for _, count in settings["resolved"]["phases"])
@@ -183,12 +191,15 @@ def _run_of_suite(suite: Suite, label: str) -> Run:
 def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
     """A run as its settings.json describes it, without the run it started from."""
     try:
+        keep = settings.get("keep", {})
         return Run(
             label=settings["label"],
             method=settings["method"],
             preset=settings["preset"],
             config=settings["config"],
             data=DataSettings.model_validate(settings["data"]),
+            keep=KeepSettings.model_validate({key: keep[key] for key in keep if key != "rule"}),
+            keep_rule=keep.get("rule", "samples"),
             noise=settings["noise"]["kind"],
             rate=settings["noise"]["rate"],
             noise_file=settings["noise"].get("file"),

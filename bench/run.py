@@ -17,6 +17,7 @@ from bench import data, discovery, tower_starts
 from bench.acceleration import compile_blocks, recompute
 from bench.budget import Ledger, Resolved
 from bench.checkpoint import file_hash, load_weights, weights_name
+from bench.data.kept import KeptPairs
 from bench.data.noise import NoiseManifest, Resampled, import_ncr, shuffled_captions
 from bench.data.pairs import Pairs
 from bench.data.workers import processes
@@ -25,10 +26,11 @@ from bench.errors import UserError
 from bench.evaluate import EvaluationPlan, evaluate
 from bench.evaluate.diagnostics import diagnose
 from bench.identity import OPEN_CLIP
+from bench.keep import Asked
 from bench.loader import Loader
 from bench.parallel import current
 from bench.progress import Progress
-from bench.settings import SNAPSHOTS, DataSettings
+from bench.settings import SNAPSHOTS, DataSettings, KeepSettings
 from bench.store import Record, RunStore, Store
 from bench.suite import Run
 from bench.tokenizers import SmallVocabulary
@@ -54,11 +56,15 @@ class Planned:
     expected: bool = False  #: its data is not there: the id is a placeholder
     data_hash: str = ""  #: of the training pairs that the id was made from
     manifest_hash: str | None = None  #: of its noise; None where no rows are fixed to be corrupted
+    kept_hash: str | None = None  #: of the keys of a treated run's rows
 
     @property
     def manifest(self) -> NoiseManifest | None:
-        """Which rows are corrupted; None without such noise, or where that cannot be known yet."""
-        noise = None if self.expected else noise_of(self.run)
+        """Which rows are corrupted; None without such noise, or where that cannot be known yet.
+
+        None as well where a run sees none of them: its id leaves open whose captions they have.
+        """
+        noise = None if self.expected or self.run.keep.entry.truth_alone else noise_of(self.run)
         return noise if isinstance(noise, NoiseManifest) else None
 
     @property
@@ -72,8 +78,44 @@ class Planned:
 
 
 def training_pairs(run: Run) -> Pairs:
-    """The rows the run trains on."""
+    """All pairs of the run's data, whatever it may see of them."""
     return data.training(run.data)
+
+
+def kept_pairs(run: Run) -> KeptPairs | None:
+    """The rows that a treated run trains on, with the captions its noise gives them; None for all rows.
+
+    UserError where there are no such rows.
+    """
+    return _kept(run.data, run.keep, run.noise, run.noise_file, run.rate, run.seed) if run.treated else None
+
+
+@lru_cache(maxsize=16)
+def _kept(
+    settings: DataSettings, keep: KeepSettings, noise: str | None, file: str | None, rate: float, seed: int
+) -> KeptPairs:
+    pairs = data.training(settings)
+    manifest = _manifest(settings, file, rate, seed) if noise not in (None, "resampled_positives") else None
+    corrupted = None if noise == "resampled_positives" else np.zeros(0, np.int64)
+    asked = Asked(pairs.keys, corrupted if manifest is None else manifest.rows, seed, keep.share, keep.rows)
+    try:
+        rows = keep.entry.choose(asked)
+    except ValueError as error:
+        raise UserError(f"keep: {keep.label}: {error} at rate {rate:g}, seed {seed} of {pairs.name}") from error
+    return KeptPairs(pairs, rows, rows if manifest is None else manifest.donors_of(rows))
+
+
+def rows_seen(run: Run) -> int:
+    """Number of training rows that the run may see."""
+    kept = kept_pairs(run)
+    return len(training_pairs(run)) if kept is None else len(kept)
+
+
+def hashes(run: Run) -> tuple[str, str | None, str | None]:
+    """Of its training pairs, of its noise manifest and of the keys it may see, as `Run.id` takes them."""
+    noise, kept = noise_of(run), kept_pairs(run)
+    manifest = noise.content_hash if isinstance(noise, NoiseManifest) else None
+    return training_pairs(run).content_hash, manifest, kept.keys_hash if kept else None
 
 
 def noise_of(run: Run) -> NoiseManifest | Resampled | None:
@@ -100,8 +142,7 @@ def _vocabulary(settings: DataSettings, tokens: int, context_length: int) -> Sma
 
 def facts_of(run: Run) -> Facts:
     """What the run's method may know of it."""
-    rows = len(training_pairs(run))
-    return Facts(rows, run.train.batch, run.towers.dim, run.seed, data.synonyms(run.data.name))
+    return Facts(rows_seen(run), run.train.batch, run.towers.dim, run.seed, data.synonyms(run.data.name))
 
 
 def build(run: Run) -> tuple[OpenClipTowers, Method]:
@@ -185,9 +226,10 @@ def make_job(
         recompute(towers)
     if run.train.compile:
         compile_blocks(towers, device)
+    kept, noise = kept_pairs(run), noise_of(run)
     loader = Loader(
-        training_pairs(run),
-        noise_of(run),
+        training_pairs(run) if kept is None else kept,
+        noise if kept is None or isinstance(noise, Resampled) else None,  # kept pairs have their captions already
         towers,
         batch=run.train.batch,
         seed=run.seed,
@@ -260,8 +302,7 @@ def _refuse_other_data(planned: Planned) -> None:
     """UserError where the pairs or the noise are not those of the plan: a job may begin hours after it."""
     if not planned.data_hash:
         return
-    now = training_pairs(planned.run).content_hash, planned.manifest.content_hash if planned.manifest else None
-    if now != (planned.data_hash, planned.manifest_hash):
+    if hashes(planned.run) != (planned.data_hash, planned.manifest_hash, planned.kept_hash):
         said = "the training data changed since this was planned; start again: the run then gets an id of its own"
         raise UserError(f"{planned.run.data.name}: {said}")
 

@@ -8,6 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from bench import evaluation_sets, tower_configs
+from bench.errors import nearest
+from bench.keep import KEEPS, Keep
 from bench.located import fault, shown
 
 NoiseKind = Literal["shuffled_captions", "resampled_positives", "imported"]
@@ -46,14 +48,60 @@ class Model(BaseModel):
         }
 
 
+class KeepSettings(Model):
+    """Which training rows a run may see; a bare word means a kind without parameters."""
+
+    kind: str = "all"
+    share: Annotated[float, Field(gt=0, le=1)] | None = None  #: of the rows
+    rows: Annotated[int, Field(ge=1)] | None = None  #: how many
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare_word(cls, value: Any) -> Any:
+        return {"kind": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _offered(self) -> Self:
+        if self.kind not in KEEPS:
+            raise fault(f"{self.kind!r} is not offered{nearest(self.kind, KEEPS)}", "kind")
+        for name in ("share", "rows"):
+            given, takes = getattr(self, name) is not None, name in KEEPS[self.kind].takes
+            if given != takes:
+                raise fault(f"{self.kind} {'needs it' if takes else 'has none; leave it away'}", name)
+        return self
+
+    @property
+    def entry(self) -> Keep:
+        """What this kind is."""
+        return KEEPS[self.kind]
+
+    @property
+    def label(self) -> str:
+        """As printed: "oracle", "random 0.5", "trusted 500"."""
+        return " ".join([self.kind, *(f"{getattr(self, name):g}" for name in self.entry.takes)])
+
+    def under(self, rate: float) -> KeepSettings:
+        """Itself, or the default where it leaves nothing out: the clean rows at rate 0, or the whole share."""
+        leaves_nothing = self.share == 1.0 or (self.entry.truth_alone and not rate)
+        return UNTREATED if leaves_nothing else self
+
+    def content(self) -> dict[str, Any]:
+        """What identities see: the kind with its own parameters."""
+        return {"kind": self.kind, **{name: getattr(self, name) for name in self.entry.takes}}
+
+
+UNTREATED = KeepSettings()
+
+
 class DataSettings(Model):
     """Which pairs to train on: the embedded emoji, or webdataset shards under a name of their own.
 
     Where files lie is no part of a run's identity; what they hold is.
     """
 
+    #: a run's content holds `keep` and its rule itself, because a row of the suite may have another
     later: ClassVar[frozenset[str]] = frozenset({"share", "block"})
-    outside: ClassVar[frozenset[str]] = frozenset({"shards", "index", "rows", "workers"})
+    outside: ClassVar[frozenset[str]] = frozenset({"shards", "index", "rows", "workers", "keep", "keep_rule"})
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")] = "emoji"
     size: Annotated[int, Field(ge=8)] = 32  #: pixels a side
@@ -63,12 +111,21 @@ class DataSettings(Model):
     rows: Annotated[int, Field(ge=2)] | None = None  #: as stated by the paper; stands in while the data is not there
     share: Annotated[float, Field(gt=0, le=1)] = 1.0  #: of the rows, those with the smallest keyed hash
     block: Annotated[int, Field(ge=1)] = 16  #: shards whose rows are shuffled together
+    keep: KeepSettings = UNTREATED  #: which rows a run may see, where a method's entry does not say otherwise
+    #: samples: kept rows are repeated until as many samples are seen as without; passes: as many passes, fewer samples
+    keep_rule: Literal["samples", "passes"] = "samples"
     workers: Annotated[int, Field(ge=0)] | None = None  #: decoding processes a rank; null = from the machine's cores
 
     @property
     def embedded(self) -> bool:
         """Whether it comes with the package."""
         return self.name in EMBEDDED
+
+    @property
+    def untreated(self) -> DataSettings:
+        """The same pairs, all of them."""
+        fields = type(self).model_fields
+        return self.model_copy(update={name: fields[name].get_default() for name in ("keep", "keep_rule")})
 
     @property
     def synthetic(self) -> bool:
@@ -313,6 +370,7 @@ class MethodEntry(Model):
     preset: str | None = None
     config: dict[str, Any] = {}
     lr: Annotated[float, Field(gt=0)] | None = None  #: in place of `train.lr`
+    keep: KeepSettings | None = None  #: in place of `data.keep`
     #: weights to begin at, in place of fresh towers or of a reference run: a file of this store or of open_clip's
     #: format, or "open_clip:MODEL/TAG". What they cost is not known and not charged. "{data}" stands for the data
     #: folder, "{towers}" for the label of the towers, where a suite has several.

@@ -19,9 +19,11 @@ from bench.located import Fault, Located, fault, faults_of
 from bench.paper_settings import PaperTables
 from bench.settings import (
     RECIPES,
+    UNTREATED,
     Budget,
     DataSettings,
     EvaluateSettings,
+    KeepSettings,
     MethodEntry,
     Model,
     NoiseKind,
@@ -61,7 +63,14 @@ class Run:
     evaluate: EvaluateSettings
     reference: Run | None = None  #: the run it starts from
     start: str | None = None  #: the weights it starts from instead
+    keep: KeepSettings = UNTREATED  #: which rows it may see
+    keep_rule: str = "samples"
     noise_file: str | None = None  #: an index file that says which pairs are wrong
+
+    @property
+    def treated(self) -> bool:
+        """Whether rows may be left out."""
+        return self.keep != UNTREATED
 
     @property
     def block(self) -> str:
@@ -78,6 +87,7 @@ class Run:
         """Everything of the settings that its result depends on; no labels, no performance-only keys."""
         return {
             **({"start": identity.weights(self.start)} if self.start else {}),
+            **({"keep": {**self.keep.content(), "rule": self.keep_rule}} if self.treated else {}),
             "method": self.method,
             "config": discovery.content(self.method, self.config),
             "data": self.data.content(),
@@ -100,9 +110,10 @@ class Run:
         manifest_hash: str | None,
         reference_id: str | None = None,
         calibration_hash: str | None = None,
+        kept_hash: str | None = None,
     ) -> str:
         """The content address; see `bench.identity.run_id`."""
-        return identity.run_id(self, data_hash, manifest_hash, reference_id, calibration_hash)
+        return identity.run_id(self, data_hash, manifest_hash, reference_id, calibration_hash, kept_hash)
 
     def settings(self) -> dict[str, Any]:
         """Everything, for settings.json."""
@@ -198,6 +209,20 @@ class Suite(Model):
         return self
 
     @model_validator(mode="after")
+    def _clean_pairs_are_fixed(self) -> Self:
+        """What is kept for being clean takes noise that stays where it is."""
+        if self.noise.kind != "resampled_positives" or not any(self.noise.rates):
+            return self
+        asked: list[tuple[tuple[str | int, ...], KeepSettings | None]] = [(("data", "keep"), self.data.keep)]
+        asked += [(("methods", position, "keep"), entry.keep) for position, entry in enumerate(self.methods)]
+        for place, keep in asked:
+            if keep is not None and keep.entry.uses:
+                raise fault(
+                    f"{keep.kind} needs a fixed set of clean pairs, which {self.noise.kind} leaves none", *place
+                )
+        return self
+
+    @model_validator(mode="after")
     def _can_be_tuned(self) -> Self:
         """A trial has one pair of towers, and noise of a rate that there is a file for."""
         if self.tune is None:
@@ -221,11 +246,16 @@ class Suite(Model):
         """Of everything but the description, as written: tells a plan made from other settings."""
         return self._written or identity.digest(self.model_dump(exclude={"description"}))
 
+    def keep_of(self, entry: MethodEntry) -> KeepSettings:
+        """Which rows a row of the tables is trained on: its own word, or the suite's."""
+        return self.data.keep if entry.keep is None else entry.keep
+
     @property
     def baseline_row(self) -> str:
         """Label of the row that others are compared with; without one of that label or method, the first row."""
         named = [entry.label for entry in self.methods if entry.label == self.baseline]
-        of_method = [entry.label for entry in self.methods if entry.method == self.baseline]
+        rows = [entry for entry in self.methods if not self.keep_of(entry).entry.uses]
+        of_method = [entry.label for entry in rows if entry.method == self.baseline]
         return [*named, *of_method, self.methods[0].label][0]
 
     def changed(self, **sections: Any) -> Suite:
@@ -284,7 +314,9 @@ class Suite(Model):
         # The suite's own row of that name, so that what was chosen for it holds for the start as well.
         own = [row for row in self._references or self.methods if row.label == row.method == start]
         given = own[0] if own else MethodEntry(method=start)
-        reference = self._one(given.model_copy(update={"label": f"{start} (reference)"}), towers, rate, seed, share)
+        keep = UNTREATED if self.keep_of(entry).entry.reference_keeps_all else self.keep_of(entry)
+        given = given.model_copy(update={"label": f"{start} (reference)", "keep": keep})
+        reference = self._one(given, towers, rate, seed, share)
         return self._one(entry, towers, rate, seed, share, reference)
 
     def _one(
@@ -301,7 +333,9 @@ class Suite(Model):
             method=entry.method,
             preset=entry.preset,
             config=discovery.resolve(entry.method, entry.preset, entry.config),
-            data=self.data,
+            data=self.data.untreated,
+            keep=self.keep_of(entry).under(rate),
+            keep_rule=self.data.keep_rule,
             noise=self.noise.kind if rate else None,
             rate=rate,
             noise_file=self.noise.file(rate),

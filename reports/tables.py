@@ -23,7 +23,7 @@ def tables(results: Results) -> list[Table]:
     families, tuning = by_family(results), tuning_table(results)
     return [
         overview(results),
-        *([wins_table(results)] if len(results.methods) > 1 else []),
+        *([wins_table(results)] if len(results.ranked) > 1 else []),
         *(family_table(results, name, found) for name, found in families.items()),
         cost(results),
         *([tuning] if tuning else []),
