@@ -169,8 +169,8 @@ class Ledger:
         cost = method.cost(phase)
         self.samples += batch
         self.flops += step_flops
-        self.image_forwards += cost.image * batch
-        self.text_forwards += cost.text * batch
+        self.image_forwards += (cost.image + cost.side_image) * batch
+        self.text_forwards += (cost.text + cost.side_text) * batch
         if _trains(towers.visual):
             self.image_backwards += cost.image * batch
         if _trains(towers.text):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from methods.protocol import Facts, Method
 
 GROUP = "bench.methods"
+_SIDES = ("none", "reference", "ema")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,6 +209,14 @@ def _check(method: type[Method], path: Path) -> None:
         for key in values:
             if key not in fields:
                 raise UserError(f"{path}: preset {preset!r}: {key!r} is no field of Config{nearest(key, fields)}")
+    if method.side not in _SIDES:
+        raise UserError(f"{path}: side of {method.__name__} is {method.side!r}{nearest(method.side, _SIDES)}")
+    if method.side == "reference" and method.reference is None:
+        raise UserError(f'{path}: side = "reference" of {method.__name__} takes a reference = "METHOD"')
+    if method.reference is not None and not method.starts_from_reference and method.side != "reference":
+        raise UserError(
+            f"{path}: reference {method.reference!r} of {method.__name__} is neither its start nor its side"
+        )
     for word in getattr(method, "needs", ()):
         if word not in typing.get_args(protocol.Need):
             known = nearest(word, typing.get_args(protocol.Need))

@@ -152,7 +152,7 @@ def _method(suite: Suite, entry: MethodEntry, facts: Facts) -> dict[str, Any]:
         "config": discovery.resolve(entry.method, entry.preset, entry.config),
         "preset": entry.preset,
         "lr": entry.lr or suite.train.lr,
-        "reference": None if entry.start else method.reference,
+        "reference": None if entry.start and method.side != "reference" else method.reference,
         "start": entry.start,
         "budget_rule": suite.budget_rule,
         "keep": _keep(suite, entry),

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from bench import data, discovery, tower_starts
+from bench import data, discovery, side, tower_starts
 from bench.acceleration import compile_blocks, recompute
 from bench.budget import Ledger, Resolved
 from bench.checkpoint import file_hash, load_weights, weights_name
@@ -169,11 +169,14 @@ def prepare(
     `starts`: "files" leaves out weights that are not there yet, as costs do not depend on them; "none" leaves out all.
     """
     assert isinstance(method, nn.Module)
+    final = None if reference is None or starts == "none" else reference.path(weights_name(1.0))
+    side.hold_reference(method, towers, final)
     if starts != "none":
-        _begin(method, towers, run, reference, fetch=starts == "all")
+        _begin(method, towers, run, final if method.starts_from_reference else None, fetch=starts == "all")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(run.seed, "preparation").initial_seed())
         method.prepare(towers)
+    side.hold_average(method, towers)
     dtype = _DTYPES.get(run.train.precision, torch.float32)
     towers.to(device, dtype)
     towers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # halves a small ResNet's step on CPUs
@@ -193,7 +196,7 @@ def rebuilt(run: Run, weights: Path, device: torch.device) -> tuple[OpenClipTowe
     return towers, method
 
 
-def _begin(method: Method, towers: OpenClipTowers, run: Run, reference: RunStore | None, fetch: bool) -> None:
+def _begin(method: Method, towers: OpenClipTowers, run: Run, reference: Path | None, fetch: bool) -> None:
     if run.start is not None:
         if run.start.startswith(OPEN_CLIP):
             same_activation(run.start, run.towers)
@@ -201,7 +204,7 @@ def _begin(method: Method, towers: OpenClipTowers, run: Run, reference: RunStore
             return
         start_from(located(run.start), method, towers)
     elif reference is not None:
-        start_from(reference.path(weights_name(1.0)), method, towers)
+        start_from(reference, method, towers)
     else:
         tower_starts.begin(towers, run.towers, fetch)
 

@@ -307,7 +307,8 @@ class Suite(Model):
         return list(ordered.values())
 
     def _run(self, entry: MethodEntry, towers: TowerSettings, rate: float, seed: int) -> Run:
-        start = None if entry.start else discovery.find(entry.method).reference
+        method = discovery.find(entry.method)
+        start = None if entry.start and method.side != "reference" else method.reference
         share = REFERENCE_SHARE if start and self.budget_rule == "total" else 1.0
         if not start:
             return self._one(entry, towers, rate, seed, share)

@@ -93,6 +93,8 @@ class Cost:
 
     image: float = 1.0
     text: float = 1.0
+    side_image: float = 0.0  #: of the side towers: forwards without a backward, a third of a pass each
+    side_text: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,10 @@ class Towers(Protocol):
     dim: int
     context_length: int
 
+    @property
+    def side(self) -> Towers:
+        """The second pair of towers of a method that declares one, in evaluation mode and without gradient."""
+
     def encode_image(self, images: Tensor) -> Tensor:
         """[b, 3, H, W] -> [b, D], not normalised."""
 
@@ -157,7 +163,11 @@ class Method(Protocol):
     about: ClassVar[About]
     Config: ClassVar[type]  #: frozen dataclass of hyper-parameters
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]  #: "paper", "official": loss hyper-parameters only
-    reference: ClassVar[str | None]  #: the method whose run it starts from (trained once, shared, charged)
+    reference: ClassVar[str | None]  #: the method whose run it starts from or holds beside (trained once, charged)
+    starts_from_reference: ClassVar[bool]  #: whether the trained towers begin at the reference's weights
+    #: a second pair of towers, `towers.side` in `encode`: the reference run's final weights, or an average of this
+    #: run's own over its steps. Tensors that come from them are named "side_..."; they are gathered, but no leaves.
+    side: ClassVar[Literal["none", "reference", "ema"]]
     needs: ClassVar[frozenset[Need]]  #: of all options together; empty for two encoders and a loss
     whole_batch: ClassVar[bool]  #: its loss needs all B anchors at once
     score: ClassVar[str]  #: the main score at evaluation, "cosine" or "csd"
@@ -199,6 +209,9 @@ class Method(Protocol):
 
     def diagnostics(self, z: Tensors, observed: Tensors) -> tuple[Diagnostic, ...]:
         """What there is to see at the end of training, from the last step's batch and the state; no gradient."""
+
+    def side_decay(self, clock: Clock) -> float:
+        """m in [0, 1], only of "ema": after each optimiser step, side <- m * side + (1 - m) * towers."""
 
     def after_step(self, clock: Clock) -> None:
         """Called after every optimiser step: clamps and schedules of own scalars."""
