@@ -28,7 +28,8 @@ class Resolved:
     phases: tuple[tuple[str, int], ...]  #: (name, steps) in order
     step_flops: Mapping[str, int]  #: of one step of each phase
     batch: int  #: B
-    epoch_steps: int  #: steps of one pass over the training rows
+    epoch_steps: int  #: steps of one pass over the rows that the run sees
+    budget_epoch_steps: int = 0  #: of one pass as a budget in epochs counts it; 0 = `epoch_steps`
 
     def to_json(self) -> dict[str, Any]:
         """For settings.json."""
@@ -56,13 +57,15 @@ def resolve(
     *,
     rows: int,
     batch: int,
+    seen: int | None = None,
     phases: Sequence[Phase],
     step_flops: Mapping[str, int],
     step_seconds: Mapping[str, float] | None = None,
 ) -> Resolved:
     """Turn `{kind: value}` into steps of each phase; a dearer step means fewer of them where the budget is a cost.
 
-    `rows` is N, `batch` is B; `step_seconds` is the stored calibration that `device_seconds` needs.
+    `rows` is N, `batch` is B; of the rows only `seen` may be trained on (None: all).
+    `step_seconds` is the stored calibration that `device_seconds` needs.
     Raises UserError if a phase would get no step, or a batch is larger than the data.
     """
     per_epoch = steps_per_epoch(rows, batch)
@@ -78,7 +81,8 @@ def resolve(
         if steps < 1:
             raise UserError(f"budget.{kind}: {value:g} leaves no step for phase {phase.name!r}; give more")
     steps_of = tuple((phase.name, steps) for phase, steps in zip(phases, counts, strict=True))
-    return Resolved(steps_of, dict(step_flops), batch, per_epoch)
+    own = steps_per_epoch(rows if seen is None else seen, batch)
+    return Resolved(steps_of, dict(step_flops), batch, own, per_epoch if own != per_epoch else 0)
 
 
 def _split(total: int, shares: Sequence[float]) -> list[int]:
@@ -177,8 +181,8 @@ class Ledger:
         cost = method.cost(phase)
         self.samples += batch
         self.flops += step_flops
-        self.image_forwards += cost.image * batch
-        self.text_forwards += cost.text * batch
+        self.image_forwards += (cost.image + cost.side_image) * batch
+        self.text_forwards += (cost.text + cost.side_text) * batch
         if _trains(towers.visual):
             self.image_backwards += cost.image * batch
         if _trains(towers.text):
@@ -201,7 +205,7 @@ class Ledger:
     def spent(self, kind: str, resolved: Resolved) -> float:
         """What was spent in the budget's own unit."""
         if kind == "epochs":
-            return self.samples / (resolved.epoch_steps * resolved.batch)
+            return self.samples / ((resolved.budget_epoch_steps or resolved.epoch_steps) * resolved.batch)
         measured: dict[str, float] = {
             "samples": self.samples,
             "flops": self.flops,

@@ -46,6 +46,8 @@ def cost(method: Method) -> str:
     for phase in method.phases():
         price = method.cost(phase.name)
         share = "" if phase.share == 1.0 else f"{phase.share:.0%} {phase.name}: "
-        phases.append(f"{share}{price.image:g} image + {price.text:g} text forwards a pair")
-    start = f"; starts from a {method.reference} run" if method.reference else ""
+        beside = f", without a backward {price.side_image:g} + {price.side_text:g}" if method.side != "none" else ""
+        phases.append(f"{share}{price.image:g} image + {price.text:g} text forwards a pair{beside}")
+    verb = "starts from" if method.starts_from_reference else "holds beside"
+    start = f"; {verb} a {method.reference} run" if method.reference else ""
     return "; ".join(phases) + start

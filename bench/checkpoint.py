@@ -11,8 +11,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from bench import side
 from bench.budget import Ledger
 from bench.store import RunStore
+from bench.towers import OpenClipTowers
 from methods.protocol import Method
 
 CHECKPOINT = "checkpoint.pt"
@@ -24,7 +26,7 @@ def weights_name(at: float) -> str:
 
 
 def save_checkpoint(
-    out: RunStore, step: int, method: Method, towers: nn.Module, optimiser: torch.optim.Optimizer, ledger: Ledger
+    out: RunStore, step: int, method: Method, towers: OpenClipTowers, optimiser: torch.optim.Optimizer, ledger: Ledger
 ) -> None:
     """Replace the checkpoint in one rename. Randomness and order are functions of (seed, step): step is their state."""
     assert isinstance(method, nn.Module)
@@ -34,6 +36,7 @@ def save_checkpoint(
         "method": method.state_dict(),
         "optimiser": optimiser.state_dict(),
         "ledger": asdict(ledger),
+        **side.state(method, towers),
     }
     out.write_path(CHECKPOINT, lambda path: torch.save(state, path))
 

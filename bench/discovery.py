@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from methods.protocol import Facts, Method
 
 GROUP = "bench.methods"
+_SIDES = ("none", "reference", "ema")
 
 #: Names that methods had before -> the name now, and why it changed. Suites, stored runs and plug-ins may use both.
 ALIASES: Mapping[str, tuple[str, str]] = {
@@ -231,6 +232,8 @@ def _import(place: Source) -> ModuleType:
 
 def _check(method: type[Method], path: Path) -> None:
     """The parts of a method that the harness reads before it makes one."""
+    from methods import protocol
+
     missing = [part for part in ("about", "Config", "presets", "phases", "loss") if not hasattr(method, part)]
     if missing:
         raise UserError(f"{path}: class {method.__name__} lacks {', '.join(missing)} (see methods/protocol.py)")
@@ -242,6 +245,18 @@ def _check(method: type[Method], path: Path) -> None:
         for key in values:
             if key not in fields:
                 raise UserError(f"{path}: preset {preset!r}: {key!r} is no field of Config{nearest(key, fields)}")
+    if method.side not in _SIDES:
+        raise UserError(f"{path}: side of {method.__name__} is {method.side!r}{nearest(method.side, _SIDES)}")
+    if method.side == "reference" and method.reference is None:
+        raise UserError(f'{path}: side = "reference" of {method.__name__} takes a reference = "METHOD"')
+    if method.reference is not None and not method.starts_from_reference and method.side != "reference":
+        raise UserError(
+            f"{path}: reference {method.reference!r} of {method.__name__} is neither its start nor its side"
+        )
+    for word in getattr(method, "needs", ()):
+        if word not in typing.get_args(protocol.Need):
+            known = nearest(word, typing.get_args(protocol.Need))
+            raise UserError(f"{path}: needs of {method.__name__} holds {word!r}, which is no need{known}")
     start = method.reference
     if start is not None and start in ALIASES:
         raise UserError(f"{path}: reference {start!r} is an old name; write {ALIASES[start][0]!r}")
@@ -317,6 +332,12 @@ def resolve(name: str, preset: str | None, config: Mapping[str, Any]) -> dict[st
     if wrong:
         raise UserError("\n".join(f"{name}: {'.'.join(map(str, place))}: {message}" for place, message in wrong))
     return dataclasses.asdict(_config(find(name), preset, config))
+
+
+def needs(name: str, preset: str | None, config: Mapping[str, Any]) -> frozenset[str]:
+    """What a method needs under its resolved hyper-parameters; see `methods.protocol.Need`."""
+    method = find(name)
+    return method.needs_under(_config(method, preset, config))
 
 
 def content(name: str, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,8 +21,16 @@ from bench.errors import UserError, nearest, one_line
 from bench.evaluate import EvaluationPlan, evaluate
 from bench.foreign import Foreign
 from bench.identity import adapter_source_hash, digest
+from bench.keep_settings import KeepSettings
 from bench.run import available_device, noise_of, rebuilt
-from bench.settings import Budget, DataSettings, EvaluateSettings, MethodEntry, TowerSettings, TrainSettings
+from bench.settings import (
+    Budget,
+    DataSettings,
+    EvaluateSettings,
+    MethodEntry,
+    TowerSettings,
+    TrainSettings,
+)
 from bench.store import Record, RunStore, Store
 from bench.suite import Run, Suite
 from bench.towers import OpenClipTowers
@@ -67,7 +75,7 @@ class Checkpoint:
     @property
     def manifest(self) -> NoiseManifest | None:
         """The noise it was trained on, where that is known and fixed."""
-        noise = noise_of(self.run)
+        noise = None if self.run.keep.entry.truth_alone else noise_of(self.run)
         return noise if isinstance(noise, NoiseManifest) else None
 
 
@@ -87,9 +95,10 @@ def evaluate_checkpoint(
     """Measure what a suite measures on the weights in a file, and store it below the suite; what is stored is kept.
 
     Of a run's file, settings.json beside it says what it is; any other is read by the suite's row `label`, or by the
-    method of that name with its defaults (None: "clip"), with the suite's towers. open_clip's models are given by
-    MODEL/TAG, by a folder of `bench export`, or by a file and the `architecture` it is of. Noise detection needs the
-    manifest of a run. Raises UserError for what cannot be read or does not fit, Busy while another process measures it.
+    method of that name with its defaults (None: the suite's baseline), with the suite's towers. open_clip's models are
+    given by MODEL/TAG, by a folder of `bench export`, or by a file and the `architecture` it is of. Noise detection
+    needs the manifest of a run. Raises UserError for what cannot be read or does not fit, Busy while another process
+    measures it.
     """
     model = foreign.find(given, architecture)
     checkpoint = describe(Path(given), suite, label) if model is None else _described(model, suite, label)
@@ -154,11 +163,11 @@ def describe(path: Path, suite: Suite, label: str | None) -> Checkpoint:
     except ValueError as error:
         raise UserError(f"{home.path('settings.json')}: cannot be read: {error}") from error
     if of_run is None or not settings:
-        return Checkpoint(path, file_hash(path), _run_of_suite(suite, label or "clip"), "", 1.0)
+        return Checkpoint(path, file_hash(path), _run_of_suite(suite, label or suite.baseline), "", 1.0)
     if label is not None:
         raise UserError(f"--method {label}: {home.path('settings.json')} says what {path.name} is; leave it away")
     run = run_of_settings(settings, home.path("settings.json"))
-    if run.data.content() != suite.data.content():
+    if run.data.content() != suite.data.untreated.content():
         own, others = (f"{data.name} at {data.size} px" for data in (run.data, suite.data))
         pairs = run.data.content().items() ^ suite.data.content().items()
         fields = ", ".join(sorted({f"data.{name}" for name, _ in pairs}))
@@ -173,7 +182,7 @@ def describe(path: Path, suite: Suite, label: str | None) -> Checkpoint:
 def _described(model: Foreign, suite: Suite, label: str | None) -> Checkpoint:
     if label is None:  # a row of that name may be of a method that adds to the towers
         suite = suite.model_copy(update={"methods": ()})
-    run = _run_of_suite(suite, label or "clip")
+    run = _run_of_suite(suite, label or suite.baseline)
     if discovery.find(run.method).score != "cosine":
         raise UserError(f"--method {label}: adds to the towers what {model.name} does not have; leave it away")
     return Checkpoint(model.weights, file_hash(model.weights), run, "", 1.0, model)
@@ -204,12 +213,15 @@ def _method(name: str, path: Path) -> str:
 def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
     """A run as its settings.json describes it, without the run it started from."""
     try:
+        keep = settings.get("keep", {})
         return Run(
             label=settings["label"],
             method=_method(settings["method"], path),
             preset=settings["preset"],
             config=settings["config"],
             data=DataSettings.model_validate(settings["data"]),
+            keep=KeepSettings.model_validate({key: keep[key] for key in keep if key != "rule"}),
+            keep_rule=keep.get("rule", "samples"),
             noise=settings["noise"]["kind"],
             rate=settings["noise"]["rate"],
             noise_file=settings["noise"].get("file"),

@@ -56,17 +56,23 @@ def run_id(
     manifest_hash: str | None,
     reference_id: str | None = None,
     calibration_hash: str | None = None,
+    kept_hash: str | None = None,
 ) -> str:
     """64 hex digits; the first 16 are shown.
 
     data_hash, manifest_hash: `content_hash` of the training pairs and of the noise manifest (None without one).
     reference_id: of the run it starts from. calibration_hash: of what turned device seconds into steps.
+    kept_hash: of the keys of a treated run's rows; where these follow from the truth alone they stand for the noise.
     Raises UserError where the weights it begins at, or files of its towers, are not there.
     """
     content = run.content()
     for place, said in _missing({key: content[key] for key in ("start", "towers") if key in content}):
         other = f"; a path, or {OPEN_CLIP}MODEL/TAG" if place == "start" else ""
         raise UserError(f"{place}: {said}{other}")
+    if kept_hash is not None:
+        content["kept"] = kept_hash
+        if run.keep.entry.truth_alone:  # whose captions the others have changes nothing
+            content["noise"] = manifest_hash = None
     return digest(
         {
             **content,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bench import discovery, identity, oracle_file
+from bench.keep_settings import UNTREATED
 from bench.noise_kinds import KINDS
 from bench.settings import MethodEntry
 from bench.suite import Suite
@@ -61,6 +62,7 @@ def build(
         "data": _data(planned[0]),
         "primary": sets.primary(),
         "methods": [_method(suite, entry, facts) for entry in suite.methods],
+        "baseline": suite.baseline_row,
         "noises": _blocks(suite),
         "seeds": list(suite.seeds),
         "tuning": _tuning(suite, choices),
@@ -158,19 +160,36 @@ def _method(suite: Suite, entry: MethodEntry, facts: Facts) -> dict[str, Any]:
         "config": discovery.resolve(entry.method, entry.preset, entry.config),
         "preset": entry.preset,
         "lr": entry.lr or suite.train.lr,
-        "reference": None if entry.start else method.reference,
+        "reference": None if entry.start and method.side != "reference" else method.reference,
         "start": entry.start,
         "budget_rule": suite.budget_rule,
+        "keep": _keep(suite, entry),
+    }
+
+
+def _keep(suite: Suite, entry: MethodEntry) -> dict[str, Any] | None:
+    """The treatment of a row's training data; None without one."""
+    keep = suite.keep_of(entry)
+    if keep == UNTREATED:
+        return None
+    return {
+        "label": keep.label,
+        "about": keep.entry.about,
+        "uses": keep.entry.uses,
+        "rule": suite.data.keep_rule,
     }
 
 
 def _cell(planned: Planned) -> dict[str, Any]:
+    from bench.run import rows_seen
+
     return {
         "run": planned.id,
         "reference_run": planned.reference,
         "steps": planned.resolved.steps,
         "phases": [{"name": name, "steps": steps} for name, steps in planned.resolved.phases],
         "manifest": _manifest(planned.manifest),
+        "kept_rows": rows_seen(planned.run) if planned.kept_hash else None,
     }
 
 

@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from bench import data, discovery, tower_starts
+from bench import data, discovery, side, tower_starts
 from bench.acceleration import compile_blocks, recompute
 from bench.budget import Ledger, Resolved
 from bench.checkpoint import file_hash, load_weights, weights_name
+from bench.data.kept import KeptPairs
 from bench.data.noise import Noise, NoiseManifest
 from bench.data.pairs import Pairs
 from bench.data.workers import processes
@@ -26,7 +27,10 @@ from bench.errors import UserError
 from bench.evaluate import EvaluationPlan, evaluate
 from bench.evaluate.diagnostics import diagnose
 from bench.identity import OPEN_CLIP
+from bench.keep import Asked
+from bench.keep_settings import KeepSettings
 from bench.loader import Loader
+from bench.noise_kinds import KINDS
 from bench.noise_settings import NoiseSettings
 from bench.parallel import current
 from bench.progress import Progress
@@ -56,11 +60,15 @@ class Planned:
     expected: bool = False  #: its data is not there: the id is a placeholder
     data_hash: str = ""  #: of the training pairs that the id was made from
     manifest_hash: str | None = None  #: of its noise; None where no rows are fixed to be corrupted
+    kept_hash: str | None = None  #: of the keys of a treated run's rows
 
     @property
     def manifest(self) -> NoiseManifest | None:
-        """Which rows are corrupted; None without such noise, or where that cannot be known yet."""
-        noise = None if self.expected else noise_of(self.run)
+        """Which rows are corrupted; None without such noise, or where that cannot be known yet.
+
+        None as well where a run sees none of them: its id leaves open whose captions they have.
+        """
+        noise = None if self.expected or self.run.keep.entry.truth_alone else noise_of(self.run)
         return noise if isinstance(noise, NoiseManifest) else None
 
     @property
@@ -74,8 +82,48 @@ class Planned:
 
 
 def training_pairs(run: Run) -> Pairs:
-    """The rows the run trains on."""
+    """All pairs of the run's data, whatever it may see of them."""
     return data.training(run.data)
+
+
+def kept_pairs(run: Run) -> KeptPairs | None:
+    """The rows that a treated run trains on, with the captions its noise gives them; None for all rows.
+
+    UserError where there are no such rows.
+    """
+    if not run.treated:
+        return None
+    options = json.dumps(run.noise_options, sort_keys=True)
+    return _kept(run.data, run.keep, run.noise, options, run.noise_file, run.rate, run.seed)
+
+
+@lru_cache(maxsize=16)
+def _kept(
+    settings: DataSettings, keep: KeepSettings, kind: str | None, options: str, file: str | None, rate: float, seed: int
+) -> KeptPairs:
+    pairs = data.training(settings)
+    noise, corrupted = Noise(), None if kind is not None and not KINDS[kind].fixed else np.zeros(0, np.int64)
+    if kind is not None and KINDS[kind].fixed:
+        noise = _manifest(settings, kind, options, file, rate, seed)
+        corrupted = noise.rows if isinstance(noise, NoiseManifest) else corrupted
+    try:
+        rows = keep.entry.choose(Asked(pairs.keys, corrupted, seed, keep.share, keep.rows))
+    except ValueError as error:
+        raise UserError(f"keep: {keep.label}: {error} at rate {rate:g}, seed {seed} of {pairs.name}") from error
+    return KeptPairs(pairs, rows, noise)
+
+
+def rows_seen(run: Run) -> int:
+    """Number of training rows that the run may see."""
+    kept = kept_pairs(run)
+    return len(training_pairs(run)) if kept is None else len(kept)
+
+
+def hashes(run: Run) -> tuple[str, str | None, str | None]:
+    """Of its training pairs, of its noise manifest and of the keys it may see, as `Run.id` takes them."""
+    noise, kept = noise_of(run), kept_pairs(run)
+    manifest = noise.content_hash if isinstance(noise, NoiseManifest) else None
+    return training_pairs(run).content_hash, manifest, kept.keys_hash if kept else None
 
 
 def noise_of(run: Run) -> Noise | None:
@@ -102,8 +150,7 @@ def _vocabulary(settings: DataSettings, tokens: int, context_length: int) -> Sma
 
 def facts_of(run: Run) -> Facts:
     """What the run's method may know of it."""
-    rows = len(training_pairs(run))
-    return Facts(rows, run.train.batch, run.towers.dim, run.seed, data.synonyms(run.data.name))
+    return Facts(rows_seen(run), run.train.batch, run.towers.dim, run.seed, data.synonyms(run.data.name))
 
 
 def build(run: Run) -> tuple[OpenClipTowers, Method]:
@@ -130,11 +177,14 @@ def prepare(
     `starts`: "files" leaves out weights that are not there yet, as costs do not depend on them; "none" leaves out all.
     """
     assert isinstance(method, nn.Module)
+    final = None if reference is None or starts == "none" else reference.path(weights_name(1.0))
+    side.hold_reference(method, towers, final)
     if starts != "none":
-        _begin(method, towers, run, reference, fetch=starts == "all")
+        _begin(method, towers, run, final if method.starts_from_reference else None, fetch=starts == "all")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(run.seed, "preparation").initial_seed())
         method.prepare(towers)
+    side.hold_average(method, towers)
     dtype = _DTYPES.get(run.train.precision, torch.float32)
     towers.to(device, dtype)
     towers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # halves a small ResNet's step on CPUs
@@ -154,7 +204,7 @@ def rebuilt(run: Run, weights: Path, device: torch.device) -> tuple[OpenClipTowe
     return towers, method
 
 
-def _begin(method: Method, towers: OpenClipTowers, run: Run, reference: RunStore | None, fetch: bool) -> None:
+def _begin(method: Method, towers: OpenClipTowers, run: Run, reference: Path | None, fetch: bool) -> None:
     if run.start is not None:
         if run.start.startswith(OPEN_CLIP):
             same_activation(run.start, run.towers)
@@ -162,7 +212,7 @@ def _begin(method: Method, towers: OpenClipTowers, run: Run, reference: RunStore
             return
         start_from(located(run.start), method, towers)
     elif reference is not None:
-        start_from(reference.path(weights_name(1.0)), method, towers)
+        start_from(reference, method, towers)
     else:
         tower_starts.begin(towers, run.towers, fetch)
 
@@ -187,9 +237,10 @@ def make_job(
         recompute(towers)
     if run.train.compile:
         compile_blocks(towers, device)
+    kept, noise = kept_pairs(run), noise_of(run)
     loader = Loader(
-        training_pairs(run),
-        noise_of(run),
+        training_pairs(run) if kept is None else kept,
+        None if kept is not None and isinstance(noise, NoiseManifest) else noise,  # kept pairs have theirs already
         towers,
         batch=run.train.batch,
         seed=run.seed,
@@ -262,8 +313,7 @@ def _refuse_other_data(planned: Planned) -> None:
     """UserError where the pairs or the noise are not those of the plan: a job may begin hours after it."""
     if not planned.data_hash:
         return
-    now = training_pairs(planned.run).content_hash, planned.manifest.content_hash if planned.manifest else None
-    if now != (planned.data_hash, planned.manifest_hash):
+    if hashes(planned.run) != (planned.data_hash, planned.manifest_hash, planned.kept_hash):
         said = "the training data changed since this was planned; start again: the run then gets an id of its own"
         raise UserError(f"{planned.run.data.name}: {said}")
 

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 from bench import discovery, families, tower_configs, training_sets
 from bench.augmentations import AUGMENTATIONS, DEFAULTS, Images
 from bench.errors import nearest
+from bench.keep_settings import UNTREATED, KeepSettings
 from bench.located import fault, shown
 from bench.settings_base import Model, Range, Rate, Seed, Several, Strings, entry_of, once
 
@@ -24,8 +25,9 @@ class DataSettings(Model):
     Where files lie is no part of a run's identity; what they hold is.
     """
 
+    #: a run's content holds `keep` and its rule itself, because a row of the suite may have another
     later: ClassVar[frozenset[str]] = frozenset({"share", "block"})
-    outside: ClassVar[frozenset[str]] = frozenset({"shards", "index", "rows", "workers"})
+    outside: ClassVar[frozenset[str]] = frozenset({"shards", "index", "rows", "workers", "keep", "keep_rule"})
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")] = "emoji"
     size: Annotated[int, Field(ge=8)] = 32  #: pixels a side
@@ -35,6 +37,9 @@ class DataSettings(Model):
     rows: Annotated[int, Field(ge=2)] | None = None  #: as stated by the paper; stands in while the data is not there
     share: Annotated[float, Field(gt=0, le=1)] = 1.0  #: of the rows, those with the smallest keyed hash
     block: Annotated[int, Field(ge=1)] = 16  #: shards whose rows are shuffled together
+    keep: KeepSettings = UNTREATED  #: which rows a run may see, where a method's entry does not say otherwise
+    #: samples: kept rows are repeated until as many samples are seen as without; passes: as many passes, fewer samples
+    keep_rule: Literal["samples", "passes"] = "samples"
     workers: Annotated[int, Field(ge=0)] | None = None  #: decoding processes a rank; null = from the machine's cores
 
     @property
@@ -46,6 +51,12 @@ class DataSettings(Model):
     def images(self) -> Images:
         """What training augments."""
         return "drawn art" if self.embedded else "photographs"
+
+    @property
+    def untreated(self) -> DataSettings:
+        """The same pairs, all of them."""
+        fields = type(self).model_fields
+        return self.model_copy(update={name: fields[name].get_default() for name in ("keep", "keep_rule")})
 
     @property
     def synthetic(self) -> bool:
@@ -274,6 +285,7 @@ class MethodEntry(Model):
     preset: str | None = None
     config: dict[str, Any] = Field(default_factory=dict)
     lr: Annotated[float, Field(gt=0)] | None = None  #: in place of `train.lr`
+    keep: KeepSettings | None = None  #: in place of `data.keep`
     #: weights to begin at, in place of fresh towers or of a reference run: a file of this store or of open_clip's
     #: format, or "open_clip:MODEL/TAG". What they cost is not known and not charged. "{data}" stands for the data
     #: folder, "{towers}" for the label of the towers, where a suite has several.

@@ -12,13 +12,13 @@ import torch
 
 from bench import discovery, missing
 from bench.budget import Resolved, count_step_flops, resolve
-from bench.data.noise import NoiseManifest
 from bench.data.order import steps_per_epoch
 from bench.device import device
 from bench.environment import environment
 from bench.errors import UserError
 from bench.identity import adapter_source_hash, digest
-from bench.run import Planned, available_device, build, make_job, noise_of, prepare, training_pairs
+from bench.keep_settings import KeepSettings
+from bench.run import Planned, available_device, build, hashes, make_job, prepare, rows_seen, training_pairs
 from bench.settings import SYNTHETIC
 from bench.store import Store
 from bench.store.files import read_json, write_json
@@ -40,12 +40,10 @@ def plan(runs: list[Run], store: Store) -> list[Planned]:
     planned = []
     for run in runs:
         reference = ids[run.reference.key] if run.reference else None
-        noise = noise_of(run)
-        manifest_hash = noise.content_hash if isinstance(noise, NoiseManifest) else None
         seconds = _calibration(run, store) if run.budget.kind == "device_seconds" else None
         calibration = digest(seconds) if seconds else None
-        data_hash = training_pairs(run).content_hash
-        identity = run.id(data_hash, manifest_hash, reference, calibration)
+        data_hash, manifest_hash, kept_hash = hashes(run)
+        identity = run.id(data_hash, manifest_hash, reference, calibration, kept_hash)
         ids[run.key] = identity
         known = store.run(identity).settings().get("resolved")
         if known is None:
@@ -55,7 +53,7 @@ def plan(runs: list[Run], store: Store) -> list[Planned]:
             resolved = _resolve(run, *prices[key], seconds)
         else:
             resolved = Resolved.from_json(known)
-        planned.append(Planned(run, identity, reference, resolved, False, data_hash, manifest_hash))
+        planned.append(Planned(run, identity, reference, resolved, False, data_hash, manifest_hash, kept_hash))
     return planned
 
 
@@ -93,16 +91,21 @@ def synthetic_of(run: Run) -> Run:
     settings = run.data
     if settings.rows is None:
         if not missing.training(run):
-            return dataclasses.replace(run, noise=None, noise_file=None)
+            return dataclasses.replace(run, noise=None, noise_file=None, keep=_as_many(run))
         raise UserError(f"data.rows: {settings.name} is not there and its number of rows is not stated; add data.rows")
     rows = round(settings.rows * settings.share)
     found = settings.model_copy(update={"shards": f"{SYNTHETIC}{rows}", "index": None})
-    return dataclasses.replace(run, data=found, noise=None, noise_file=None)
+    return dataclasses.replace(run, data=found, noise=None, noise_file=None, keep=_as_many(run))
+
+
+def _as_many(run: Run) -> KeepSettings:
+    """What keeps about as many rows as the run does where nothing is known of noise."""
+    return KeepSettings(kind="random", share=1 - run.rate) if run.keep.entry.truth_alone else run.keep
 
 
 def _cost_key(run: Run) -> str:
     """Equal for runs whose steps cost the same. A temperature is a factor; no adapter does other work for another."""
-    content = run.content()
+    content = {key: value for key, value in run.content().items() if key != "keep"}
     train = {key: value for key, value in content["train"].items() if key not in _FREE}
     config = {key: value for key, value in content["config"].items() if key != "temperature"}
     kept = {**content, "noise": None, "seed": None, "budget": None, "reference": None, "train": train, "config": config}
@@ -124,9 +127,18 @@ def _price(run: Run) -> tuple[tuple[Phase, ...], dict[str, int]]:
 
 
 def _resolve(run: Run, phases: tuple[Phase, ...], flops: dict[str, int], seconds: dict[str, float] | None) -> Resolved:
-    rows, batch, budget = len(training_pairs(run)), run.train.batch, run.budget
+    rows, seen, value = len(training_pairs(run)), rows_seen(run), run.budget.value
+    if run.treated and run.keep_rule == "passes":  # as many passes over fewer rows, whatever the unit
+        value, rows = (value if run.budget.kind == "epochs" else value * seen / rows), seen
     return resolve(
-        budget.kind, budget.value, rows=rows, batch=batch, phases=phases, step_flops=flops, step_seconds=seconds
+        run.budget.kind,
+        value,
+        rows=rows,
+        seen=seen,
+        batch=run.train.batch,
+        phases=phases,
+        step_flops=flops,
+        step_seconds=seconds,
     )
 
 
@@ -147,7 +159,7 @@ def time_steps(run: Run, steps: int) -> dict[str, float]:
     """Median seconds of a real step of each phase, from `steps` of each; the first quarter is not counted."""
     phases, flops = _price(run)
     lengths = tuple((phase.name, steps) for phase in phases)
-    trial = Resolved(lengths, flops, run.train.batch, steps_per_epoch(len(training_pairs(run)), run.train.batch))
+    trial = Resolved(lengths, flops, run.train.batch, steps_per_epoch(rows_seen(run), run.train.batch))
     rates: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         job = make_job(run, trial, Store(Path(folder)).run("calibration"), None, available_device(), "none")

@@ -14,9 +14,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, field_validator, model_validator
 
-from bench import discovery, identity, resources, tower_configs
+from bench import discovery, identity, needs, resources, tower_configs
 from bench.augmentations import DEFAULTS, fitting
 from bench.errors import UserError, nearest
+from bench.keep_settings import UNTREATED, KeepSettings
 from bench.located import Fault, Located, fault, faults_of
 from bench.noise_kinds import KINDS, noise_label
 from bench.noise_settings import NoiseSettings
@@ -54,10 +55,17 @@ class Run:
     evaluate: EvaluateSettings
     reference: Run | None = None  #: the run it starts from
     start: str | None = None  #: the weights it starts from instead
+    keep: KeepSettings = UNTREATED  #: which rows it may see
+    keep_rule: str = "samples"
     noise_file: str | None = None  #: an index file that says which pairs are wrong
     noise_options: dict[str, Any] = dataclasses.field(
         default_factory=dict
     )  #: the kind's own settings, defaults included
+
+    @property
+    def treated(self) -> bool:
+        """Whether rows may be left out."""
+        return self.keep != UNTREATED
 
     @property
     def block(self) -> str:
@@ -75,6 +83,7 @@ class Run:
         options = KINDS[self.noise].options.model_validate(self.noise_options).content() if self.noise else {}
         return {
             **({"start": identity.weights(self.start)} if self.start else {}),
+            **({"keep": {**self.keep.content(), "rule": self.keep_rule}} if self.treated else {}),
             "method": self.method,
             "config": discovery.content(self.method, self.config),
             "data": self.data.content(),
@@ -97,9 +106,10 @@ class Run:
         manifest_hash: str | None,
         reference_id: str | None = None,
         calibration_hash: str | None = None,
+        kept_hash: str | None = None,
     ) -> str:
         """The content address; see `bench.identity.run_id`."""
-        return identity.run_id(self, data_hash, manifest_hash, reference_id, calibration_hash)
+        return identity.run_id(self, data_hash, manifest_hash, reference_id, calibration_hash, kept_hash)
 
     def settings(self) -> dict[str, Any]:
         """Everything, for settings.json."""
@@ -134,6 +144,9 @@ class Suite(Model):
     tune: TuneSettings | None = None
     slurm: SlurmSettings = SlurmSettings()
     tables: PaperTables | None = None
+    baseline: Annotated[str, Field(min_length=1)] = (
+        "clip"  #: the row that others are compared with: a label or a method
+    )
     methods: Annotated[tuple[MethodEntry, ...], Several]
     _written: str = PrivateAttr(default="")
     _references: tuple[MethodEntry, ...] = PrivateAttr(default=())
@@ -193,6 +206,20 @@ class Suite(Model):
         return self
 
     @model_validator(mode="after")
+    def _clean_pairs_are_fixed(self) -> Self:
+        """What is kept for being clean takes noise that stays where it is."""
+        if self.noise.kind != "resampled_positives" or not any(self.noise.rates):
+            return self
+        asked: list[tuple[tuple[str | int, ...], KeepSettings | None]] = [(("data", "keep"), self.data.keep)]
+        asked += [(("methods", position, "keep"), entry.keep) for position, entry in enumerate(self.methods)]
+        for place, keep in asked:
+            if keep is not None and keep.entry.uses:
+                raise fault(
+                    f"{keep.kind} needs a fixed set of clean pairs, which {self.noise.kind} leaves none", *place
+                )
+        return self
+
+    @model_validator(mode="after")
     def _can_be_tuned(self) -> Self:
         """A trial has one pair of towers, and noise of a rate that there is a file for."""
         if self.tune is None:
@@ -222,6 +249,18 @@ class Suite(Model):
     def hash(self) -> str:
         """Of everything but the description, as written: tells a plan made from other settings."""
         return self._written or identity.digest(self.model_dump(exclude={"description"}))
+
+    def keep_of(self, entry: MethodEntry) -> KeepSettings:
+        """Which rows a row of the tables is trained on: its own word, or the suite's."""
+        return self.data.keep if entry.keep is None else entry.keep
+
+    @property
+    def baseline_row(self) -> str:
+        """Label of the row that others are compared with; without one of that label or method, the first row."""
+        named = [entry.label for entry in self.methods if entry.label == self.baseline]
+        rows = [entry for entry in self.methods if not self.keep_of(entry).entry.uses]
+        of_method = [entry.label for entry in rows if entry.method == self.baseline]
+        return [*named, *of_method, self.methods[0].label][0]
 
     def changed(self, **sections: Any) -> Suite:
         """The same suite with other sections, its references and its hash as they were; no selection."""
@@ -273,14 +312,17 @@ class Suite(Model):
         return list(ordered.values())
 
     def _run(self, entry: MethodEntry, towers: TowerSettings, rate: float, seed: int) -> Run:
-        start = None if entry.start else discovery.find(entry.method).reference
+        method = discovery.find(entry.method)
+        start = None if entry.start and method.side != "reference" else method.reference
         share = REFERENCE_SHARE if start and self.budget_rule == "total" else 1.0
         if not start:
             return self._one(entry, towers, rate, seed, share)
         # The suite's own row of that name, so that what was chosen for it holds for the start as well.
         own = [row for row in self._references or self.methods if row.label == row.method == start]
         given = own[0] if own else MethodEntry(method=start)
-        reference = self._one(given.model_copy(update={"label": f"{start} (reference)"}), towers, rate, seed, share)
+        keep = UNTREATED if self.keep_of(entry).entry.reference_keeps_all else self.keep_of(entry)
+        given = given.model_copy(update={"label": f"{start} (reference)", "keep": keep})
+        reference = self._one(given, towers, rate, seed, share)
         return self._one(entry, towers, rate, seed, share, reference)
 
     def _one(
@@ -297,7 +339,9 @@ class Suite(Model):
             method=entry.method,
             preset=entry.preset,
             config=discovery.resolve(entry.method, entry.preset, entry.config),
-            data=self.data,
+            data=self.data.untreated,
+            keep=self.keep_of(entry).under(rate),
+            keep_rule=self.data.keep_rule,
             noise=self.noise.kind if rate else None,
             rate=rate,
             noise_file=self.noise.file(rate),
@@ -342,6 +386,21 @@ def _unmeasured(suite: Suite) -> Iterator[Fault]:
 
 def _unknown_names(suite: Suite) -> Iterator[Fault]:
     """What only adapters can say."""
+    labels = [entry.label for entry in suite.methods]
+    if suite.baseline not in labels and suite.baseline not in discovery.names():
+        known = nearest(suite.baseline, {*labels, *discovery.names()})
+        yield ("baseline",), f"{suite.baseline!r} is neither a label of this suite nor a method{known}"
     for position, entry in enumerate(suite.methods):
-        for place, message in discovery.faults(entry.method, entry.preset, entry.config):
+        found = discovery.faults(entry.method, entry.preset, entry.config)
+        for place, message in found:
             yield ("methods", position, *place), message
+        if not found:
+            yield from ((("methods", position), message) for message in _cannot_work(suite, entry))
+
+
+def _cannot_work(suite: Suite, entry: MethodEntry) -> Iterator[str]:
+    """Reasons why a row cannot be trained on the suite's towers."""
+    wanted = discovery.needs(entry.method, entry.preset, entry.config)
+    for towers in suite.towers:
+        for word, reason in needs.unmet(wanted, towers):
+            yield f"{entry.method} needs {word} ({needs.NEEDS[word].about}), but {reason}"

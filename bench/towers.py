@@ -37,6 +37,24 @@ class OpenClipTowers(nn.Module):
         self.dim, self.channels, self.tokenizer = dim, channels, tokenizer
         self.context_length = int(text.context_length)  # type: ignore[arg-type]
 
+    @property
+    def side(self) -> OpenClipTowers:
+        """The second pair of towers of a method that declares one (`bench.side`)."""
+        side: OpenClipTowers | None = self.__dict__.get("_side")
+        if side is None:
+            raise RuntimeError('towers.side: the method declares none; set side = "reference" or "ema"')
+        return side
+
+    def hold_side(self, side: OpenClipTowers) -> None:
+        """Keep a second pair of towers beside these; it moves with them to another device or type."""
+        # No submodule: it is neither trained nor stored with the towers.
+        self.__dict__["_side"] = side.eval().requires_grad_(False)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        if self.__dict__.get("_side") is not None:
+            self.side._apply(fn, recurse)
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+
     def encode_image(self, images: Tensor) -> Tensor:
         """[b, 3, H, W] normalised -> [b, D], not normalised."""
         out: Tensor = self.visual(images)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from bench import side
 from bench.batchnorm import grouped_norms, record_statistics
 from bench.budget import Ledger, Resolved
 from bench.checkpoint import load_checkpoint, save_checkpoint, save_weights
@@ -101,6 +102,7 @@ def _train(job: Job) -> Ledger:
         first, optimiser_state, ledger = saved["step"], saved["optimiser"], Ledger(**saved["ledger"])
         towers.load_state_dict(saved["towers"])
         method.load_state_dict(saved["method"])
+        side.restore(method, towers, saved)
     if group.rank == 0:
         job.out.truncate_metrics(first)
     saved_at = time.monotonic()
@@ -128,7 +130,7 @@ def _train(job: Job) -> Ledger:
         local = pieces[0] if single else {key: torch.cat([piece[key] for piece in pieces]) for key in pieces[0]}
 
         # 2. Gather every rank's embeddings and make them leaves; the method sees all B rows, in at least fp32.
-        z = {key: _leaf(group.gather(x.detach())) for key, x in local.items()}
+        z = {key: _leaf(key, group.gather(x.detach())) for key, x in local.items()}
         with torch.no_grad():
             observed = method.observe(z, Batch(loader.ids(step), clock))
 
@@ -176,6 +178,7 @@ def _train(job: Job) -> Ledger:
         optimiser.zero_grad(set_to_none=True)
         group.commit_batchnorm(norms)
         method.after_step(clock)
+        side.follow(method, towers, clock)
         if (step + 1) % per_epoch == 0:
             method.end_epoch(clock.epoch)
 
@@ -235,10 +238,15 @@ def _seeded(key: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-def _leaf(x: Tensor) -> Tensor:
+def is_leaf(name: str, x: Tensor) -> bool:
+    """Whether a tensor of `encode` is sent back through the towers: not what is no number or comes from a side."""
+    return x.is_floating_point() and not name.startswith("side_")
+
+
+def _leaf(name: str, x: Tensor) -> Tensor:
     if not x.is_floating_point():
         return x
-    return (x if x.dtype == torch.float64 else x.float()).clone().requires_grad_()
+    return (x if x.dtype == torch.float64 else x.float()).clone().requires_grad_(is_leaf(name, x))
 
 
 def _backward(local: Tensors, gradients: Tensors) -> None:

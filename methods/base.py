@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,7 @@ from methods.protocol import (
     Diagnostic,
     Facts,
     Identity,
+    Need,
     Phase,
     Rows,
     Tensors,
@@ -37,6 +38,9 @@ class Adapter(nn.Module):
     Config: ClassVar[type]
     presets: ClassVar[Presets] = {}
     reference: ClassVar[str | None] = None
+    starts_from_reference: ClassVar[bool] = True
+    side: ClassVar[Literal["none", "reference", "ema"]] = "none"
+    needs: ClassVar[frozenset[Need]] = frozenset()
     whole_batch: ClassVar[bool] = False
     score: ClassVar[str] = "cosine"
     monitored: ClassVar[str] = "loss"
@@ -48,6 +52,10 @@ class Adapter(nn.Module):
         self.config = config
         self.facts = facts
         self.extra_views = 0
+
+    @classmethod
+    def needs_under(cls, config: Any) -> frozenset[Need]:  # noqa: ARG003  for adapters whose options matter
+        return cls.needs
 
     def prepare(self, towers: Towers) -> None:
         """Leave the towers as they are."""
@@ -81,6 +89,9 @@ class Adapter(nn.Module):
 
     def diagnostics(self, z: Tensors, observed: Tensors) -> tuple[Diagnostic, ...]:
         return ()
+
+    def side_decay(self, clock: Clock) -> float:
+        raise TypeError(f'{type(self).__name__} has side = "ema" and must define side_decay(clock)')
 
     def after_step(self, clock: Clock) -> None:
         """Clamps and schedules of own scalars."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from methods.base import Contrastive, Presets, check, check_scale, info_nce, similarities, unit
 from methods.eda import Eda
-from methods.protocol import About, Cost, Facts, Identity, Rows, Tensors, Towers
+from methods.protocol import About, Cost, Facts, Identity, Need, Rows, Tensors, Towers
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,17 @@ class Cyclip(Contrastive):
         ),
     )
 
+    needs = frozenset({"tokens", "second_view"})
+
     def __init__(self, config: Any, facts: Facts) -> None:
         super().__init__(config, facts)
         if config.in_modal:
             self.extra_views = 1
             self.eda = Eda.of(facts, "cyclip", config.eda_alpha, config.wordnet)
+
+    @classmethod
+    def needs_under(cls, config: Any) -> frozenset[Need]:
+        return cls.needs if config.in_modal else frozenset()
 
     def cost(self, phase: str) -> Cost:
         return Cost(image=2.0, text=2.0) if self.config.in_modal else Cost()

@@ -79,6 +79,8 @@ class Latent(Contrastive):
         ),
     )
 
+    needs = frozenset({"tokens", "second_view"})
+
     def __init__(self, config: Any, facts: Facts) -> None:
         super().__init__(config, facts)
         self.extra_views = 1

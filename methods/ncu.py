@@ -118,6 +118,7 @@ class Ncu(WholeBatch):
         "official": {"confidence": "image_to_text", "normalise_text_targets": False},
     }
     reference = "clip"
+    needs = frozenset({"tokens", "text_transformer"})
 
     def __init__(self, config: Any, facts: Facts) -> None:
         super().__init__(config, facts)

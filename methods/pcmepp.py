@@ -111,6 +111,7 @@ class Pcmepp(Probabilistic):
     # official: github.com/naver-ai/pcmepp@8829c0d configs/pcmepp.yaml
     presets: ClassVar[Presets] = {"paper": {}, "official": {"logvar": 0.0}}
     reference = "clip"
+    needs = frozenset({"pixels", "tokens", "text_transformer"})
 
     def __init__(self, config: Any, facts: Facts) -> None:
         super().__init__(config, facts)

@@ -116,6 +116,8 @@ class Prolip(Probabilistic):
         "official": {"text_unc": "official", "keep_patches": True, "inclusion_scale": 1000.0, "inclusion_eps": -20.0},
     }
 
+    needs = frozenset({"pixels", "tokens", "text_transformer"})
+
     image_head: ImageHead
 
     def __init__(self, config: Any, facts: Facts) -> None:

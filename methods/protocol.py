@@ -25,6 +25,10 @@ from torch import Tensor, nn
 
 Tensors = dict[str, Tensor]
 Fidelity = Literal["official-checked", "formula-checked", "derived", "reconstructed"]
+#: what `prepare` and `encode` read beside `encode_image` of whole images or views and `encode_text` of `rows.tokens`:
+#: "pixels": they cut, mask or mix images, or reach into `towers.visual`; "tokens": they read captions or token ids;
+#: "text_transformer": they reach into `towers.text`; "second_view": they read `rows.views`
+Need = Literal["pixels", "tokens", "text_transformer", "second_view"]
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,8 @@ class Cost:
 
     image: float = 1.0
     text: float = 1.0
+    side_image: float = 0.0  #: of the side towers: forwards without a backward, a third of a pass each
+    side_text: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -135,6 +141,10 @@ class Towers(Protocol):
     dim: int
     context_length: int
 
+    @property
+    def side(self) -> Towers:
+        """The second pair of towers of a method that declares one, in evaluation mode and without gradient."""
+
     def encode_image(self, images: Tensor) -> Tensor:
         """[b, 3, H, W] -> [b, D], not normalised."""
 
@@ -153,13 +163,22 @@ class Method(Protocol):
     about: ClassVar[About]
     Config: ClassVar[type]  #: frozen dataclass of hyper-parameters
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]  #: "paper", "official": loss hyper-parameters only
-    reference: ClassVar[str | None]  #: the method whose run it starts from (trained once, shared, charged)
+    reference: ClassVar[str | None]  #: the method whose run it starts from or holds beside (trained once, charged)
+    starts_from_reference: ClassVar[bool]  #: whether the trained towers begin at the reference's weights
+    #: a second pair of towers, `towers.side` in `encode`: the reference run's final weights, or an average of this
+    #: run's own over its steps. Tensors that come from them are named "side_..."; they are gathered, but no leaves.
+    side: ClassVar[Literal["none", "reference", "ema"]]
+    needs: ClassVar[frozenset[Need]]  #: of all options together; empty for two encoders and a loss
     whole_batch: ClassVar[bool]  #: its loss needs all B anchors at once
     score: ClassVar[str]  #: the main score at evaluation, "cosine" or "csd"
     monitored: ClassVar[str]  #: "loss", or the number of `monitor` that training lowers where the loss is a surrogate
     identities: ClassVar[tuple[Identity, ...]]  #: claims that `bench check` tests
     known_failures: ClassVar[Mapping[str, str]]  #: check of `bench check` -> why this method cannot pass it
     extra_views: int  #: augmented views beyond the first
+
+    @classmethod
+    def needs_under(cls, config: Any) -> frozenset[Need]:
+        """Those of `needs` that hold under a Config: all of them, or fewer where an option leaves a part out."""
 
     def prepare(self, towers: Towers) -> None:
         """Change the towers (heads, tokens) before the optimiser is made. Drawn from the global RNG, seeded."""
@@ -190,6 +209,9 @@ class Method(Protocol):
 
     def diagnostics(self, z: Tensors, observed: Tensors) -> tuple[Diagnostic, ...]:
         """What there is to see at the end of training, from the last step's batch and the state; no gradient."""
+
+    def side_decay(self, clock: Clock) -> float:
+        """m in [0, 1], only of "ema": after each optimiser step, side <- m * side + (1 - m) * towers."""
 
     def after_step(self, clock: Clock) -> None:
         """Called after every optimiser step: clamps and schedules of own scalars."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bench.errors import UserError
 from bench.store import Store
 from reports.measure import cell, record_measure
-from reports.results import Results, load
+from reports.results import Results, load, uses
 from reports.statistics import MINIMUM, Difference, blocks, difference, holm, mean
 from reports.table import Cell, unverified
 from reports.tables import Named, primary, relative_cost
@@ -41,6 +41,7 @@ class Comparison:
     cost: tuple[tuple[str, float | None], ...]  #: noise -> training FLOPs of a in multiples of b's
     verdict: str
     unverified: tuple[str, ...] = ()  #: of the two, whose adapter could not be checked
+    told: tuple[tuple[str, str], ...] = ()  #: of the two, what was trained on knowledge that no method has
 
     def text(self) -> str:
         """Plain text: a block for each noise, the verdict at the end."""
@@ -53,6 +54,7 @@ class Comparison:
             widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
             parts += ["  " + "  ".join(_aligned(row, widths)).rstrip() for row in rows]
         notes = [f"note: {label} is not verified" for label in self.unverified]
+        notes += [f"note: {label} uses {what}, which no method has" for label, what in self.told]
         return "\n".join([*parts, "", *notes, self.verdict])
 
 
@@ -70,9 +72,10 @@ def _row(line: Line) -> tuple[str, ...]:
     return (line.what, *shown, gap, interval, _p(line.test.p).removeprefix("p ").removeprefix("= "), str(line.test.n))
 
 
-def compare(suite: str, store: Store, a: str, b: str) -> Comparison:
-    """Compare two methods by their labels. UserError for a label the suite's plan does not have."""
+def compare(suite: str, store: Store, a: str, b: str | None = None) -> Comparison:
+    """Compare two methods by their labels; `b` None is the suite's baseline. UserError for a label it does not have."""
     results = load(suite, store)
+    b = results.baseline if b is None else b
     for label in (a, b):
         if label not in results.methods:
             near = difflib.get_close_matches(label, results.methods, n=1)
@@ -86,7 +89,8 @@ def compare(suite: str, store: Store, a: str, b: str) -> Comparison:
     main = [line for line in lines if line.primary]
     said = verdict(a, b, main, dict(costs)) if main else _no_verdict(primary(results))
     doubtful = tuple(label for label in (a, b) if unverified(results.methods[label]["fidelity"]))
-    return Comparison(a, b, kept, costs, said, doubtful)
+    told = tuple((label, uses(results.methods[label])) for label in (a, b) if uses(results.methods[label]))
+    return Comparison(a, b, kept, costs, said, doubtful, told)
 
 
 def _family(task: str) -> str:
@@ -95,7 +99,8 @@ def _family(task: str) -> str:
 
 def _line(results: Results, noise: str, named: Named, a: str, b: str) -> Line:
     measure = record_measure(results, *named)
-    cells = {label: cell(results.of(label, noise), measure, entry["score"]) for label, entry in results.methods.items()}
+    pooled = {label: entry for label, entry in results.methods.items() if label in (a, b, *results.ranked)}
+    cells = {label: cell(results.of(label, noise), measure, entry["score"]) for label, entry in pooled.items()}
     values = {label: {part.seed: part.value for part in one.measured} for label, one in cells.items() if one.measured}
     shared = sorted(set(values.get(a, {})) & set(values.get(b, {})))
     gap = mean([values[a][seed] - values[b][seed] for seed in shared]) if shared else None

@@ -10,7 +10,7 @@ import pandas as pd
 
 from bench.store import Record
 from reports.results import Results
-from reports.table import Cell, Row, Table
+from reports.table import Cell, Row, Table, unverified
 
 _RECORD = [field.name for field in fields(Record)]
 _values = attrgetter(*_RECORD)
@@ -66,7 +66,7 @@ def _beside(cell: Cell, name: str) -> dict[str, object]:
 
 
 def _fidelity(row: Row) -> str:
-    return f"{row.fidelity} (not verified)" if row.mark else row.fidelity
+    return f"{row.fidelity} (not verified)" if unverified(row.fidelity) else row.fidelity
 
 
 def records_csv(results: Results) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from reports.results import Results, RunResult
 from reports.statistics import MINIMUM
-from reports.table import OVER_BUDGET, UNVERIFIED, Row
+from reports.table import OVER_BUDGET, TOLD, UNVERIFIED, Row, unverified
 
 HASH = 12  #: characters of a hash that are printed
 BOLD = (
@@ -25,15 +25,20 @@ def notes_for(rows: Sequence[Row]) -> dict[str, str]:
     notes = {}
     if any(cell.over_budget for cell in cells):
         notes[OVER_BUDGET] = "at least one of its runs spent more than the budget allows"
-    if any(row.mark for row in rows):
+    if any(unverified(row.fidelity) for row in rows):
         notes[UNVERIFIED] = (
             "not verified: the paper leaves parts of this method open, and our adapter filled them in, or its file "
             "claims to equal other code without values that show it"
         )
+    told = sorted({row.uses for row in rows if row.uses})
+    if told:
+        notes[TOLD] = f"uses {' or '.join(told)}, which no method has: never bold, never ranked"
     if any(cell.measured and cell.lacking for cell in cells):
         notes["n="] = "fewer seeds than planned; the list of runs says what the others lack"
     if any(cell.state == "not applicable" for cell in cells):
-        notes["n/a"] = "not applicable: this noise leaves no fixed set of corrupted pairs to find"
+        notes["n/a"] = (
+            "not applicable: there is no fixed set of corrupted pairs to find, or the row was told which they are"
+        )
     return notes
 
 
@@ -43,8 +48,14 @@ def footnotes(results: Results, rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def context(results: Results) -> tuple[str, ...]:
-    """Budget, noise manifests, and whether evaluation data and environment were one."""
-    return _budget(results.plan["budget"]), *_manifests(results), *_mixed(results), *_environments(results.runs)
+    """Budget, treatments of the data, noise manifests, and whether evaluation data and environment were one."""
+    return (
+        _budget(results.plan["budget"]),
+        *_treatments(results),
+        *_manifests(results),
+        *_mixed(results),
+        *_environments(results.runs),
+    )
 
 
 def _seeds(results: Results, rows: Sequence[Row]) -> Iterable[str]:
@@ -71,6 +82,22 @@ def _budget(budget: Mapping[str, Any]) -> str:
         "additional": "; a reference run that a method starts from is paid on top, and counted in its costs",
     }
     return text + rules.get(budget.get("rule", ""), "") + "."
+
+
+def _treatments(results: Results) -> Iterable[str]:
+    """Which rows of the tables saw a part of the pairs, how much of them, and how often."""
+    rules = {
+        "samples": "as many samples as without, so kept pairs are seen more often",
+        "passes": "as many passes as without, so fewer samples",
+    }
+    rows = results.plan["data"]["rows"]
+    for label, entry in results.methods.items():
+        keep = entry.get("keep")
+        if keep:
+            seen = sorted({run.kept_rows for run in results.runs if run.method == label and run.kept_rows})
+            counts = ", ".join(f"{n:,}" for n in seen)
+            said = f" ({counts} of {rows:,})" if seen else ""
+            yield f"{label}: trained on {keep['about']}{said}; {rules[keep['rule']]}."
 
 
 def _manifests(results: Results) -> Iterable[str]:

@@ -31,6 +31,7 @@ _ESCAPES = {
     "→": r"$\rightarrow$",
     "†": r"$^\dagger$",
     "‡": r"$^\ddagger$",
+    "§": r"$^\S$",
     "–": "--",
     "τ": r"$\tau$",
     "γ": r"$\gamma$",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from reports.results import Results, RunResult
+from reports.results import Results, RunResult, uses
 from reports.statistics import mean, not_worse_than_best, std
 from reports.table import Cell, Column, Measured, Row, State
 from reports.vocabulary import detail, family, kind_of, metric_label
@@ -135,8 +135,10 @@ def rows(results: Results, measures: Sequence[Measure], all_lines: Sequence[Line
             runs = results.of(line.method, noise)
             if runs:
                 cells = tuple(cell(runs, measure, line.score) for measure in measures)
-                fidelity = results.methods[line.method]["fidelity"]
-                group.append(Row(line.label, cells, noise, line.method, line.compared, fidelity))
+                entry = results.methods[line.method]
+                told = uses(entry)
+                compared = line.compared and not told
+                group.append(Row(line.label, cells, noise, line.method, compared, entry["fidelity"], told))
         found.extend(_bold(group, measures))
     return found
 

@@ -32,6 +32,7 @@ class RunResult:
     environment: Mapping[str, Any]
     stored: RunStore  #: for what a report reads of few runs only
     reference: str | None = None  #: the run it starts from
+    kept_rows: int | None = None  #: training rows it may see; None for all
 
     @property
     def lacking(self) -> State:
@@ -63,6 +64,16 @@ class Results:
     def methods(self) -> dict[str, Mapping[str, Any]]:
         """Methods by label, in the suite's order."""
         return {entry["label"]: entry for entry in self.plan["methods"]}
+
+    @cached_property
+    def ranked(self) -> dict[str, Mapping[str, Any]]:
+        """Those of `methods` that are compared: not those that were trained on what no method knows."""
+        return {label: entry for label, entry in self.methods.items() if not uses(entry)}
+
+    @property
+    def baseline(self) -> str:
+        """Label of the row that others are compared with; plans from before there was one mean the first row."""
+        return str(self.plan.get("baseline") or next(iter(self.methods)))
 
     @cached_property
     def noises(self) -> dict[str, Mapping[str, Any]]:
@@ -127,6 +138,11 @@ class Results:
         return counts
 
 
+def uses(entry: Mapping[str, Any]) -> str:
+    """What a row of the plan was trained on that no method knows: "the truth", "trusted pairs"; "" for most."""
+    return str((entry.get("keep") or {}).get("uses", ""))
+
+
 def load(suite: str, store: Store) -> Results:
     """Read a suite's plan and everything the store has of its runs. UserError where there is no plan."""
     plan = store.plan(suite)
@@ -148,6 +164,7 @@ def load(suite: str, store: Store) -> Results:
                 manifest=cell["manifest"],
                 stored=store.run(identity),
                 reference=cell["reference_run"],
+                kept_rows=cell.get("kept_rows"),
                 **stored[identity],
             )
         )

@@ -48,6 +48,7 @@ bold numbers in a column are a tie as far as this can tell.</li>
 <li>† spent more than its budget. Scores bought with more are not comparable.</li>
 <li>‡ not verified: the paper leaves parts of the method open, or a claim comes without values that show it. Its entry
 under Methods says which.</li>
+<li>§ was trained on what no method knows, such as which pairs are clean: a bound, never bold and never ranked.</li>
 <li>A click on a number shows the runs behind it; a click on a heading sorts.</li>{states}</ul></section>"""
 
 

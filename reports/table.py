@@ -104,11 +104,12 @@ class Row:
     method: str = ""  #: the plan's label of the method; "" for lines that are no method's
     compared: bool = True  #: whether it takes part in the comparison of its column
     fidelity: str = ""  #: how the method's adapter was checked
+    uses: str = ""  #: what it was trained on that no method knows
 
     @property
     def mark(self) -> str:
-        """The footnote mark of its label."""
-        return unverified(self.fidelity)
+        """The footnote marks of its label."""
+        return unverified(self.fidelity) + TOLD * bool(self.uses)
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,7 @@ class Table:
 
 OVER_BUDGET = "†"  #: the mark of a cell
 UNVERIFIED = "‡"  #: the mark of a method
+TOLD = "§"  #: the mark of a row that was told what no method knows
 
 
 def unverified(fidelity: str) -> str:

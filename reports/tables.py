@@ -22,7 +22,7 @@ def tables(results: Results) -> list[Table]:
     families, tuning = by_family(results), tuning_table(results)
     return [
         overview(results),
-        *([wins_table(results)] if len(results.methods) > 1 else []),
+        *([wins_table(results)] if len(results.ranked) > 1 else []),
         *(family_table(results, name, found) for name, found in families.items()),
         cost(results),
         *([tuning] if tuning else []),
@@ -133,20 +133,20 @@ def _ledger_measure(key: str, label: str, group: str, unit: Unit) -> Measure:
 
 
 def relative_cost(results: Results) -> Measure:
-    """Training FLOPs in multiples of the suite's first method under the same noise."""
-    first = next(iter(results.methods))
-    base = {}
+    """Training FLOPs in multiples of those of the suite's baseline under the same noise."""
+    base = results.baseline
+    spent_by = {}
     for noise in results.noises:
-        known = [spent(run.ledger, "flops") for run in results.of(first, noise) if run.ledger]
-        base[noise] = mean(known) if known else 0.0
+        known = [spent(run.ledger, "flops") for run in results.of(base, noise) if run.ledger]
+        spent_by[noise] = mean(known) if known else 0.0
 
     def ask(run: RunResult, _score: str) -> Measured | None:
-        if not run.ledger or not base[run.noise]:
+        if not run.ledger or not spent_by[run.noise]:
             return None
-        return Measured(run.run, run.seed, spent(run.ledger, "flops") / base[run.noise])
+        return Measured(run.run, run.seed, spent(run.ledger, "flops") / spent_by[run.noise])
 
-    description = f"training FLOPs in multiples of {first}'s, reference runs included"
-    return Measure(Column("relative cost", f"FLOPs / {first}'s", "Cost", "ratio", None, description), ask)
+    description = f"training FLOPs in multiples of {base}'s, reference runs included"
+    return Measure(Column("relative cost", f"FLOPs / {base}'s", "Cost", "ratio", None, description), ask)
 
 
 def _table(

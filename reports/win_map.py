@@ -17,7 +17,7 @@ from reports.table import Row, Table
 @look()
 def wins_picture(results: Results, table: Table) -> Picture | None:
     """The table of wins as a map, one panel a noise: colour says how many are won, a dot how many beyond chance."""
-    labels = list(results.methods)
+    labels = list(results.ranked)
     shares = {noise: _shares(labels, rows) for noise, rows in table.groups()}
     if all(np.isnan(won).all() for won, _ in shares.values()):
         return None

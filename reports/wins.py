@@ -73,7 +73,7 @@ def count_wins(results: Results, noise: str) -> Wins:
 
 def _values(results: Results, noise: str, measure: Measure) -> dict[str, dict[int, float]]:
     values: dict[str, dict[int, float]] = {}
-    for label, entry in results.methods.items():
+    for label, entry in results.ranked.items():
         for run in results.of(label, noise):
             found = measure.ask(run, entry["score"])
             if isinstance(found, Measured):
@@ -97,14 +97,14 @@ def wins_table(results: Results) -> Table:
     rows = [
         Row(label, tuple(_line(results, wins[noise], label, noise)), noise, label, fidelity=entry["fidelity"])
         for noise in results.noises
-        for label, entry in results.methods.items()
+        for label, entry in results.ranked.items()
         if results.of(label, noise)
     ]
     columns = [
         Column("all", "all others", unit="count", description="summed over all other methods"),
         *(
             Column(label, label + unverified(entry["fidelity"]), unit="count", description=f"against {label}")
-            for label, entry in results.methods.items()
+            for label, entry in results.ranked.items()
         ),
     ]
     tested = any(one.tested for one in wins.values())
@@ -124,10 +124,10 @@ def wins_table(results: Results) -> Table:
 def _line(results: Results, wins: Wins, label: str, noise: str) -> Iterator[Cell]:
     """Every cell leads to the runs of its line; those of its column have a line of their own."""
     own = results.of(label, noise)
-    others = [other for other in results.methods if other != label]
+    others = [other for other in results.ranked if other != label]
     lead = Cell("value", sources=tuple(run.run for run in own), over_budget=any(run.over_budget for run in own))
     yield _cell(lead, wins, [(label, other) for other in others], own)
-    for other in results.methods:
+    for other in results.ranked:
         if other == label:
             yield replace(lead, text="–", also=_counts(wins, []))
         else:

@@ -16,7 +16,8 @@ PARTS_OF_ADAPTERS = ("bench/check/oracles/", "bench/templates/")
 #: words that name a paper as well as a method, and the files where they name what the paper states
 PAPERS = {"bayes", "cyclip", "ncu", "nuclr", "prolip"}
 OF_PAPERS = {
-    "bench/settings.py": "augmentations and evaluation protocols of papers",
+    "bench/settings.py": "evaluation protocols of papers",
+    "bench/augmentations.py": "augmentations of papers",
     "bench/data/photo.py": "augmentations of papers",
     "bench/evaluate/protocols.py": "evaluation protocols of papers",
     "reports/papers.py": "papers whose printed tables are laid out",

@@ -152,24 +152,32 @@ def cost(subject: Subject) -> None:
         with _counted(instance.towers) as plain, torch.no_grad():
             instance.towers.encode_image(rows.images), instance.towers.encode_text(rows.tokens)
         for phase in method.phases():
-            with _counted(instance.towers) as found, torch.no_grad():
+            with _counted(instance.towers, method.side != "none") as found, torch.no_grad():
                 method.encode(instance.towers, instance.rows(when=lab.clock(3, phase.name), total=SMALL))
             declared = method.cost(phase.name)
-            for side, said in (("visual", declared.image), ("text", declared.text)):
-                made = found[side] / plain[side]
+            said_of = {"visual": declared.image, "text": declared.text}
+            if method.side != "none":
+                said_of |= {"side.visual": declared.side_image, "side.text": declared.side_text}
+            for part, said in said_of.items():
+                made = found[part] / plain[part.removeprefix("side.")]
                 if abs(made - said) > COST_RTOL * max(said, 1.0):
                     raise Failed(
                         f"{variant.label}, {towers} towers, phase {phase.name}: cost() declares {said:.3f} forwards of "
-                        f"the {'image' if side == 'visual' else 'text'} tower a pair, encode makes {made:.3f}"
+                        f"the {_TOWERS[part]} tower a pair, encode makes {made:.3f}"
                     )
 
 
+_TOWERS = {"visual": "image", "text": "text", "side.visual": "side image", "side.text": "side text"}
+
+
 @contextmanager
-def _counted(towers: nn.Module) -> Iterator[dict[str, float]]:
-    """Work done by each tower while the context is open."""
-    work, hooks = {"visual": 0.0, "text": 0.0}, []
-    for side in work:
-        tower = towers.get_submodule(side)
+def _counted(towers: lab.TinyTowers, beside: bool = False) -> Iterator[dict[str, float]]:
+    """Work done by each tower while the context is open, with `beside` by those of the side as well."""
+    parts: dict[str, nn.Module] = {"visual": towers.visual, "text": towers.text}
+    if beside:
+        parts |= {"side.visual": towers.side.visual, "side.text": towers.side.text}
+    work, hooks = dict.fromkeys(parts, 0.0), []
+    for side, tower in parts.items():
         for module in tower.modules():
             if isinstance(module, nn.Linear | nn.Conv2d | nn.MultiheadAttention):
                 weight = sum(parameter.numel() for parameter in module.parameters(recurse=False))

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from bench import discovery
+from bench import discovery, side
 from bench.check import lab
+from bench.train import is_leaf
 from methods.base import Adapter
 from methods.protocol import Batch, Clock, Facts, Rows, Tensors
 
@@ -90,14 +91,22 @@ class Subject:
                 yield f"{option.name}={value}", {option.name: value}
 
     def instance(
-        self, config: Mapping[str, Any], towers: str = "vit", batch: int = TOTAL, seed: int = 0, **geometry: Any
+        self,
+        config: Mapping[str, Any],
+        towers: str = "vit",
+        batch: int = TOTAL,
+        seed: int = 0,
+        tiny: lab.TinyTowers | None = None,
+        **geometry: Any,
     ) -> Instance:
-        """A prepared method in single precision; equal arguments give equal weights."""
-        tiny = lab.TinyTowers(towers, **geometry)
+        """A prepared method in single precision, on towers of a kind or on `tiny`; equal arguments, equal weights."""
+        tiny = tiny or lab.TinyTowers(towers, **geometry)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)
             method = self.kind(self.kind.Config(**config), Facts(rows=ROWS, batch=batch, dim=tiny.dim, seed=seed))
+            side.hold_reference(method, tiny, None)
             method.prepare(tiny)
+            side.hold_average(method, tiny)
         return Instance(method, tiny)
 
     def embedded(self, variant: Variant, seed: int = 0) -> tuple[Any, Tensors]:
@@ -109,7 +118,7 @@ class Subject:
                 z = instance.method.encode(instance.towers, instance.rows())
             self.memory[key] = instance.method.double(), {name: _moved(x) for name, x in z.items()}
         method, z = self.memory[key]
-        return copy.deepcopy(method), {name: x.clone().requires_grad_(x.is_floating_point()) for name, x in z.items()}
+        return copy.deepcopy(method), {name: x.clone().requires_grad_(is_leaf(name, x)) for name, x in z.items()}
 
     def absent(self, variant: Variant) -> Tensor:
         """[TOTAL] a number for each row: equal where `encode` left the same of its tensors empty (all zero)."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from bench import discovery
-from bench.check import card, encoding, numbers, objective, precision, training
+from bench.check import card, encoding, needs, numbers, objective, precision, training
 from bench.check.pool import Ranks
 from bench.check.subject import Failed, Skipped, Subject
 from bench.errors import UserError
@@ -73,6 +73,7 @@ CHECKS: tuple[Check, ...] = (
     Check("micro_batches", _alone(encoding.micro_batches)),
     Check("mixed_precision", _alone(encoding.mixed_precision)),
     Check("randomness", _alone(encoding.randomness)),
+    Check("needs", _alone(needs.needs)),
     Check("cost", _alone(encoding.cost)),
     Check("resume", _alone(training.resume)),
     Check("noise_mask", _alone(training.noise_mask)),

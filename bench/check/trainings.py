@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from bench import discovery
+from bench import discovery, side
 from bench.budget import Resolved
 from bench.check import lab
 from bench.data.noise import NoiseManifest
@@ -81,7 +81,9 @@ def make(
         torch.manual_seed(1)
         facts = Facts(len(data), training.batch, towers.dim, seed=3)
         method: Any = discovery.make(training.method, None, training.config, facts)
+        side.hold_reference(method, towers, None)
         method.prepare(towers)
+        side.hold_average(method, towers)
     towers.to(dtype), method.to(dtype)
     settings = TrainSettings.model_validate(
         {

@@ -38,7 +38,9 @@ def _outline(suite: str, name: str, store: Store) -> dict[str, Any] | None:
 def compare(
     suite: SuiteName,
     a: Annotated[str, typer.Argument(metavar="A", help="A method's label.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="The label it is compared with.")],
+    b: Annotated[
+        str | None, typer.Argument(metavar="[B]", help="What it is compared with; default: the baseline.")
+    ] = None,
     results: Results = RESULTS,
 ) -> None:
     """Say how two methods of a suite differ: difference, interval, p-value and cost per metric, and a verdict."""

@@ -27,7 +27,9 @@ def evaluate(
     suite: Annotated[str, typer.Option("--suite", metavar="SUITE", help="Whose tasks and towers: a file or a name.")],
     method: Annotated[
         str | None,
-        typer.Option("--method", metavar="LABEL", help="Reads a file that is not a run's; default: clip."),
+        typer.Option(
+            "--method", metavar="LABEL", help="Reads a file that is not a run's; default: the suite's baseline."
+        ),
     ] = None,
     towers: Annotated[
         str | None,

@@ -259,6 +259,49 @@ def encode(self, towers, rows):
         'identities = (Identity("is SigLIP", "siglip", {"temperature": 0.1}, {"bias": 0.0}),)',
         ("identities",),
     ),
+    "token ids are read that no one declared": (
+        "Clip",
+        """
+def encode(self, towers, rows):
+    return {**super().encode(towers, rows), "length": (rows.tokens != 0).sum(1)}
+""",
+        ("needs",),
+    ),
+    "images are changed that no one declared": (
+        "Clip",
+        """
+def encode(self, towers, rows):
+    return {**super().encode(towers, rows), "flipped": towers.encode_image(rows.images.flip(-1))}
+""",
+        ("needs",),
+    ),
+    "captions are read that no one declared": (
+        "Clip",
+        """
+def encode(self, towers, rows):
+    length = torch.tensor([float(len(caption)) for caption in rows.captions])
+    return {**super().encode(towers, rows), "length": length}
+""",
+        ("needs",),
+    ),
+    "the text tower is changed, which no one declared": (
+        "Clip",
+        """
+def prepare(self, towers):
+    towers.text.ln_final.bias.data.zero_()
+""",
+        ("needs",),
+    ),
+    "a need is declared that there is not": ("Clip", 'needs = frozenset({"pixels"})', ("needs",)),
+    "a second view is asked for that no one declared": (
+        "Clip",
+        """
+def __init__(self, config, facts):
+    super().__init__(config, facts)
+    self.extra_views = 1
+""",
+        ("needs",),
+    ),
     "a number is monitored that is not there": ("Clip", 'monitored = "gap"', ("reports",)),
     "a diagnostic that cannot be drawn": (
         "Clip",

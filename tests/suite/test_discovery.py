@@ -195,3 +195,15 @@ def test_a_wrong_entry_point(install: Path, line: str, said: str) -> None:
     write(install.parent, GOOD, "lab_method.py")
     with pytest.raises(UserError, match=said):
         discovery.find(line.split()[0])
+
+
+def test_a_need_that_is_no_word_names_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "_plugins", {})
+    file = tmp_path / "needy.py"
+    file.write_text(
+        'from methods.clip import Clip\n\nclass Needy(Clip):\n    name = "needy"\n    needs = frozenset({"pixel"})\n'
+    )
+    discovery.add_plugin(file)
+    with pytest.raises(UserError, match=r"needs of Needy holds 'pixel', which is no need; did you mean 'pixels'\?"):
+        discovery.find("needy")
+    discovery.forget()

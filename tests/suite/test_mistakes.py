@@ -161,6 +161,17 @@ def test_towers_are_looked_up(tmp_path: Path) -> None:
     )
 
 
+def test_a_method_that_needs_what_the_towers_lack_is_refused(tmp_path: Path) -> None:
+    text = GOOD.replace("  - clip\n", "  - clip\n  - ncu\n  - {method: cyclip, config: {in_modal: true}}\n")
+    assert load_suite(write(tmp_path, text), ["towers.text=bert-base-uncased"]).methods
+    (line,) = mistakes(tmp_path, text, "towers.text=roberta-ViT-B-32")
+    assert line == (
+        "small.yaml:14: methods.1: ncu needs text_transformer (it reaches into the text tower), but towers.text "
+        "roberta-ViT-B-32 is a model of transformers that open_clip wraps; take a transformer of open_clip or ours, or "
+        "bert-base-uncased"
+    )
+
+
 def test_all_mistakes_of_a_file_are_listed_in_its_order(tmp_path: Path) -> None:
     text = GOOD.replace("batch:", "btach:").replace("size:", "siez:").replace("- clip", "- {mehtod: clip}")
     lines = mistakes(tmp_path, text)

@@ -1,0 +1,258 @@
+"""A suite's treatment of its training data: which rows a run may see, what its id holds, and what stays the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from bench.cli import app
+from bench.errors import UserError
+from bench.run import facts_of, kept_pairs, make_job, noise_of, rows_seen, training_pairs
+from bench.settings import DataSettings
+from bench.steps import forecast, plan
+from bench.store import Store
+from bench.suite import Run, load_suite
+from bench.train import train
+from reports.footnotes import notes_for
+from reports.results import load
+from reports.tables import tables
+from reports.wins import count_wins
+
+SUITE = """\
+name: kept
+noise: {rates: [0.4]}
+budget: {samples: 96}
+towers: {dim: 8, vocabulary: 300}
+train: {batch: 16, threads: 1}
+evaluate: {tasks: [zero_shot, noise_detection]}
+methods: [sogclr]
+"""
+CPU = torch.device("cpu")
+
+
+def run_with(folder: Path, *overrides: str) -> Run:
+    file = folder / "kept.yaml"
+    file.write_text(SUITE)
+    return load_suite(file, overrides).runs()[-1]
+
+
+def kept_keys(run: Run) -> list[str]:
+    kept = kept_pairs(run)
+    assert kept is not None
+    return list(kept.keys)
+
+
+def identity(run: Run, store: Store) -> str:
+    return plan([run], store)[0].id
+
+
+def test_the_default_is_no_part_of_an_id(tmp_path: Path) -> None:
+    store = Store(tmp_path / "out")
+    plain = run_with(tmp_path)
+    said = run_with(tmp_path, "data.keep=all", "data.keep_rule=passes")
+    assert "keep" not in plain.content()
+    assert "keep" not in str(plain.content()["data"])
+    assert identity(plain, store) == identity(said, store) == identity(replace(plain, keep_rule="passes"), store)
+
+
+@pytest.mark.parametrize(
+    ("rate", "keep"),
+    [("0.0", "oracle"), ("0.0", "{kind: random, share: 1.0}"), ("0.4", "{kind: random, share: 1.0}")],
+)
+def test_what_leaves_nothing_out_is_the_untreated_run(tmp_path: Path, rate: str, keep: str) -> None:
+    store, noise = Store(tmp_path / "out"), f"noise.rates=[{rate}]"
+    treated = run_with(tmp_path, noise, f"data.keep={keep}")
+    assert not treated.treated
+    assert identity(treated, store) == identity(run_with(tmp_path, noise), store)
+
+
+def test_all_rows_as_a_choice_give_the_bytes_of_the_untreated_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows are chosen and renumbered as for any share, and it is the identity."""
+    monkeypatch.setattr("bench.settings.KeepSettings.under", lambda self, _: self)
+    whole = run_with(tmp_path, "data.keep={kind: random, share: 1.0}")
+    assert whole.treated
+    kept = kept_pairs(whole)
+    assert kept is not None
+    changed = [row for row in range(len(kept)) if kept.captions(row) != kept.whole.captions(row)]
+    assert changed, "corrupted rows keep their donors' captions"
+    bytes_of = []
+    for run in (whole, run_with(tmp_path)):
+        store = Store(tmp_path / ("treated" if run.treated else "plain"))
+        (planned,) = plan([run], store)
+        out = store.run(planned.id)
+        train(make_job(run, planned.resolved, out, None, CPU))
+        bytes_of.append([out.path(name).read_bytes() for name in ("metrics.jsonl", "weights-100.safetensors")])
+    assert bytes_of[0] == bytes_of[1]
+
+
+def test_kept_rows_are_clean_and_nest_and_do_not_follow_the_noise(tmp_path: Path) -> None:
+    corrupted = {training_pairs(run_with(tmp_path)).keys[row] for row in _manifest(run_with(tmp_path)).rows}
+    oracle = kept_keys(run_with(tmp_path, "data.keep=oracle"))
+    assert corrupted.isdisjoint(oracle)
+    assert len(oracle) + len(corrupted) == len(training_pairs(run_with(tmp_path)))
+    trusted = [kept_keys(run_with(tmp_path, f"data.keep={{kind: trusted, rows: {n}}}")) for n in (20, 200)]
+    assert [len(keys) for keys in trusted] == [20, 200]
+    assert set(trusted[0]) < set(trusted[1]) < set(oracle)
+    shares = [kept_keys(run_with(tmp_path, f"data.keep={{kind: random, share: {k}}}")) for k in (0.1, 0.5)]
+    assert set(shares[0]) < set(shares[1])
+    noisy = len(corrupted & set(shares[1])) / len(shares[1])
+    assert 0.35 < noisy < 0.45, "a random share has the noise of the whole"
+    for keys in (oracle, *trusted, *shares):
+        assert keys == sorted(keys, key=str.encode)
+    other = kept_keys(run_with(tmp_path, "data.keep={kind: random, share: 0.5}", "seeds=[1]"))
+    assert other != shares[1]
+
+
+def _manifest(run: Run) -> Any:
+    return noise_of(run)
+
+
+def test_an_oracle_does_not_depend_on_whose_captions_the_others_have(tmp_path: Path) -> None:
+    """The same rows corrupted, by drawing and by a file with other donors: one run."""
+    store, oracle = Store(tmp_path / "out"), run_with(tmp_path, "data.keep=oracle")
+    pairs, manifest = training_pairs(oracle), _manifest(oracle)
+    index = np.arange(len(pairs))
+    index[manifest.rows] = np.roll(manifest.rows, 7)
+    np.save(tmp_path / "index.npy", index)
+    imported = ("noise.kind=imported", f"noise.files=[{tmp_path / 'index.npy'}]")
+    other = run_with(tmp_path, "data.keep=oracle", *imported)
+    assert _manifest(other).content_hash != manifest.content_hash
+    (one,), (same,) = plan([oracle], store), plan([other], store)
+    assert one.id == same.id
+    assert one.manifest is None, "whose captions there are is not in its id, so nothing of them is measured"
+    share = "data.keep={kind: random, share: 0.5}"
+    assert identity(run_with(tmp_path, share), store) != identity(run_with(tmp_path, share, *imported), store)
+
+
+def test_ids_differ_by_kind_parameter_rule_and_kept_rows(tmp_path: Path) -> None:
+    store = Store(tmp_path / "out")
+    asked = [
+        (),
+        ("data.keep=oracle",),
+        ("data.keep=oracle", "data.keep_rule=passes"),
+        ("data.keep={kind: trusted, rows: 32}",),
+        ("data.keep={kind: random, share: 0.5}",),
+        ("data.keep={kind: random, share: 0.6}",),
+        ("data.keep=oracle", "noise.rates=[0.2]"),
+        ("data.keep=oracle", "seeds=[1]"),
+    ]
+    assert len({identity(run_with(tmp_path, *overrides), store) for overrides in asked}) == len(asked)
+
+
+@pytest.mark.parametrize("budget", ["{samples: 96000}", "{epochs: 20}", "{flops: 1.0e+12}"])
+def test_the_rule_says_samples_or_passes(tmp_path: Path, budget: str) -> None:
+    store, asked = Store(tmp_path / "out"), (f"budget={budget}",)
+    share = "data.keep={kind: random, share: 0.25}"
+    plain, samples, passes = (
+        plan([run_with(tmp_path, *asked, *more)], store)[0].resolved
+        for more in ((), (share,), (share, "data.keep_rule=passes"))
+    )
+    assert samples.steps == plain.steps
+    assert samples.epoch_steps == pytest.approx(plain.epoch_steps / 4, abs=1)
+    assert passes.epoch_steps == samples.epoch_steps
+    assert passes.steps / plain.steps == pytest.approx(0.25, abs=0.01)
+    assert rows_seen(run_with(tmp_path, share)) == facts_of(run_with(tmp_path, share)).rows
+
+
+def test_as_many_samples_are_no_more_than_the_budget(tmp_path: Path) -> None:
+    """One epoch of all rows is two of half of them; the ledger counts it as one."""
+    from bench.budget import Ledger
+
+    run = run_with(tmp_path, "budget={epochs: 1}", "data.keep={kind: random, share: 0.5}")
+    (planned,) = plan([run], Store(tmp_path / "out"))
+    spent = Ledger(samples=planned.resolved.steps * 16)
+    assert spent.statement("epochs", 1.0, planned.resolved, None)["over_budget"] is False
+    assert spent.spent("epochs", planned.resolved) == pytest.approx(1.0)
+
+
+def test_a_reference_run_is_treated_alike_but_for_trusted_pairs(tmp_path: Path) -> None:
+    for keep, alike in (("oracle", True), ("{kind: trusted, rows: 64}", False)):
+        run = run_with(tmp_path, f"data.keep={keep}", "methods=[ncu]")
+        assert run.reference is not None
+        assert (run.reference.keep == run.keep) == alike
+        assert run.reference.treated == alike
+
+
+def test_a_row_may_have_a_treatment_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "kept.yaml"
+    file.write_text(SUITE.replace("[sogclr]", "[clip, {method: clip, label: bound, keep: oracle}]"))
+    suite = load_suite(file)
+    assert [run.keep.label for run in suite.runs()] == ["all", "oracle"]
+    assert suite.baseline_row == "clip"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["data.keep=oracel"], "data.keep.kind: 'oracel' is not offered; did you mean 'oracle'?"),
+        (["data.keep=random"], "data.keep.share: random needs it"),
+        (["data.keep={kind: oracle, share: 0.5}"], "data.keep.share: oracle has none; leave it away"),
+        (["data.keep_rule=pases"], "data.keep_rule: 'pases' should be 'samples' or 'passes'; did you mean 'passes'?"),
+        (
+            ["data.keep=oracle", "noise.kind=resampled_positives"],
+            "data.keep: oracle needs a fixed set of clean pairs, which resampled_positives leaves none",
+        ),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path: Path, overrides: list[str], said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        run_with(tmp_path, *overrides)
+    assert str(caught.value).endswith(said)
+
+
+def test_more_trusted_pairs_than_there_are_clean_ones(tmp_path: Path) -> None:
+    run = run_with(tmp_path, "data.keep={kind: trusted, rows: 100000}")
+    with pytest.raises(UserError, match=r"keep: trusted 100000: 100000 trusted pairs were asked for, but only \d+ are"):
+        rows_seen(run)
+
+
+def test_costs_are_forecast_without_the_data(tmp_path: Path) -> None:
+    away = ("data.name=far", "data.rows=1000", "train.augment=none", "data.keep=oracle", "budget={epochs: 4}")
+    (planned,) = forecast([run_with(tmp_path, *away)], Store(tmp_path / "out"))
+    assert planned.resolved.steps == 4 * (1000 // 16)
+    assert planned.resolved.epoch_steps == 600 // 16
+
+
+def test_treated_rows_run_and_their_marks_reach_the_report(tmp_path: Path) -> None:
+    rows = (
+        "[clip, {method: clip, label: bound, keep: oracle}, "
+        "{method: clip, label: control, keep: {kind: random, share: 0.6}}]"
+    )
+    file, out = tmp_path / "kept.yaml", tmp_path / "out"
+    file.write_text(
+        SUITE.replace("[sogclr]", rows).replace("budget:", "seeds: [0, 1, 2]\nbudget:").replace(", noise_detection", "")
+    )
+    CliRunner().invoke(app, ["run", str(file), "--results", str(out)], catch_exceptions=False)
+    store = Store(out)
+    results = load("kept", store)
+    assert results.states()["done"] == 9
+    assert list(results.ranked) == ["clip", "control"]
+    found = {table.name: table for table in tables(results)}
+    by_label = {row.label: row for row in found["zero_shot"].rows if row.method}
+    assert [by_label[label].mark for label in ("clip", "bound", "control")] == ["", "§", ""]
+    assert not any(cell.bold for table in found.values() for row in table.rows if row.uses for cell in row.cells)
+    assert any(cell.bold for cell in by_label["clip"].cells + by_label["control"].cells)
+    assert notes_for(found["zero_shot"].rows)["§"] == "uses the truth, which no method has: never bold, never ranked"
+    said = [note for note in found["zero_shot"].footnotes if note.startswith(("bound: ", "control: "))]
+    assert said[0].startswith("bound: trained on the pairs that are known to be clean (")
+    assert said[1].endswith("; as many samples as without, so kept pairs are seen more often.")
+    wins = count_wins(results, next(iter(results.noises)))
+    assert {label for pair in wins.compared for label in pair} == {"clip", "control"}
+    assert [row.method for row in found["wins"].rows] == ["clip", "control"]
+    assert {run.manifest is None for run in results.runs if run.method == "bound"} == {True}
+    compared = CliRunner().invoke(app, ["compare", "kept", "bound", "--results", str(out)], catch_exceptions=False)
+    assert "note: bound uses the truth, which no method has" in compared.output
+
+
+def test_untreated_settings_are_the_defaults() -> None:
+    treated = DataSettings.model_validate({"keep": {"kind": "random", "share": 0.5}, "keep_rule": "passes"})
+    assert treated.untreated == DataSettings()
+    assert treated.content() == DataSettings().content(), "a run's own content has it"
