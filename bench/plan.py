@@ -164,6 +164,7 @@ def _cell(planned: Planned) -> dict[str, Any]:
         "steps": planned.resolved.steps,
         "phases": [{"name": name, "steps": steps} for name, steps in planned.resolved.phases],
         "manifest": _manifest(planned.manifest),
+        "evaluations": list(planned.evaluation_keys()),
     }
 
 

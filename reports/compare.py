@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from bench.errors import UserError
 from bench.store import Store
+from reports.footnotes import other_protocols
 from reports.measure import cell, record_measure
 from reports.results import Results, load
 from reports.statistics import MINIMUM, Difference, blocks, difference, holm, mean
@@ -41,6 +42,7 @@ class Comparison:
     cost: tuple[tuple[str, float | None], ...]  #: noise -> training FLOPs of a in multiples of b's
     verdict: str
     unverified: tuple[str, ...] = ()  #: of the two, whose adapter could not be checked
+    notes: tuple[str, ...] = ()  #: numbers of the suite that are stored under other protocols alone
 
     def text(self) -> str:
         """Plain text: a block for each noise, the verdict at the end."""
@@ -53,6 +55,7 @@ class Comparison:
             widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
             parts += ["  " + "  ".join(_aligned(row, widths)).rstrip() for row in rows]
         notes = [f"note: {label} is not verified (reconstructed)" for label in self.unverified]
+        notes += [f"note: {note}" for note in self.notes]
         return "\n".join([*parts, "", *notes, self.verdict])
 
 
@@ -86,7 +89,7 @@ def compare(suite: str, store: Store, a: str, b: str) -> Comparison:
     main = [line for line in lines if line.primary]
     said = verdict(a, b, main, dict(costs)) if main else _no_verdict(primary(results))
     doubtful = tuple(label for label in (a, b) if unverified(results.methods[label]["fidelity"]))
-    return Comparison(a, b, kept, costs, said, doubtful)
+    return Comparison(a, b, kept, costs, said, doubtful, tuple(other_protocols(results)))
 
 
 def _family(task: str) -> str:
