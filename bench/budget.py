@@ -162,6 +162,11 @@ class Ledger:
     Of a run on several ranks, counts are of the global batch, seconds of training are summed over ranks (device
     seconds), and memory is that of the rank that needed most. Only the first rank evaluates, so `evaluate_seconds`
     are one device's.
+
+    `repeated_seconds` are those of finished steps that a kill took back, because they lay after the last checkpoint.
+    After every step the run's store notes `train_seconds + repeated_seconds`; on resume, what it noted beyond the
+    checkpoint's `train_seconds` was lost. So it is exact after any number of kills, to the step: the step in which a
+    process died was never finished and is in neither number.
     """
 
     samples: int = 0
@@ -173,7 +178,7 @@ class Ledger:
     train_seconds: float = 0.0
     data_seconds: float = 0.0  #: of train_seconds, waiting for data, on every rank
     evaluate_seconds: float = 0.0
-    repeated_seconds: float = 0.0  #: lost to kills: what the steps took that had to be done again
+    repeated_seconds: float = 0.0  #: lost to kills: of finished steps that had to be done again
     peak_memory_bytes: int = 0
 
     def charge(self, method: Method, towers: nn.Module, phase: str, batch: int, step_flops: int) -> None:

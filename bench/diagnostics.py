@@ -20,16 +20,19 @@ Source = Literal["training", "evaluation"]  #: the last step's batch and the sta
 Floats = npt.NDArray[np.float64]
 
 
-def store_diagnostics(out: RunStore, source: Source, found: Iterable[Diagnostic]) -> None:
+def store_diagnostics(out: RunStore, source: Source, found: Iterable[Diagnostic], protocol: str = "") -> None:
     """Put these into the run's diagnostics.json, in the place of what the same source stored before.
 
+    `protocol` is the label of an evaluation's protocol; evaluations under several stand beside each other.
     Raises ValueError for a diagnostic that is not what `methods.protocol.Diagnostic` says.
     """
-    entries = [{"source": source, **histogram(diagnostic)} for diagnostic in found]
+    said = {"source": source, **({"protocol": protocol} if protocol else {})}
+    entries = [{**said, **histogram(diagnostic)} for diagnostic in found]
     names = [entry["name"] for entry in entries]
     if len(set(names)) < len(names):
         raise ValueError(f"diagnostics should have names of their own, not {', '.join(names)}")
-    others = [entry for entry in out.diagnostics() if entry["source"] != source]
+    stored = out.diagnostics()  # older ones of an evaluation do not say their protocol, so they are replaced
+    others = [one for one in stored if one["source"] != source or one.get("protocol", protocol) != protocol]
     if entries or others:
         out.write_diagnostics([*others, *entries])
 

@@ -57,8 +57,10 @@ def _use(folder: Path) -> Iterator[str]:
 
 
 def _scores(out: RunStore) -> Iterator[str]:
-    yield from ("## Scores", "", "| data set | task | metric | score | value | n |", "|---|---|---|---|---|---|")
+    yield from ("## Scores", "", "| data set | task | metric | score | value | n | protocol |")
+    yield "|---|---|---|---|---|---|---|"
     for one in out.records():
         if one.at == 1.0:
-            yield f"| {one.dataset} | {one.task} | {one.metric} | {one.score} | {one.value:.4f} | {one.n} |"
+            named = f"{one.dataset} | {one.task} | {one.metric} | {one.score}"
+            yield f"| {named} | {one.value:.4f} | {one.n} | {one.protocol} |"
     yield ""

@@ -54,7 +54,8 @@ def noise(suite: Suite) -> list[Missing]:
 def _evaluation(suite: Suite) -> list[Missing]:
     from bench.evaluate.tasks import EvaluationPlan
 
-    return EvaluationPlan(suite.data, suite.evaluate).missing()
+    asked = [suite.evaluate, *([suite.evaluate.of_trials()] if suite.tune else [])]
+    return [gone for settings in asked for gone in EvaluationPlan(suite.data, settings).missing()]
 
 
 def towers(suite: Suite) -> list[Missing]:

@@ -190,6 +190,7 @@ def _cell(planned: Planned) -> dict[str, Any]:
         "phases": [{"name": name, "steps": steps} for name, steps in planned.resolved.phases],
         "manifest": _manifest(planned.manifest),
         "kept_rows": rows_seen(planned.run) if planned.kept_hash else None,
+        "evaluations": list(planned.evaluation_keys()),
     }
 
 

@@ -221,6 +221,11 @@ class EvaluateSettings(Model):
     #: family of tasks -> names in the catalogue of evaluation data; the embedded data has its own
     datasets: dict[Task, Strings] = Field(default_factory=dict)
 
+    def of_trials(self) -> EvaluateSettings:
+        """What trials measure: the validation sets, under the same protocol."""
+        datasets = {family: names for family, names in self.datasets.items() if family == "validation"}
+        return self.model_copy(update={"tasks": ("validation",), "curve": (), "datasets": datasets})
+
     @field_validator("tasks", "curve")
     @classmethod
     def _once(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:

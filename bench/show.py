@@ -53,22 +53,23 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]
 
 
 def record_table(records: Sequence[Record]) -> list[str]:
-    """One line a record under a heading; nothing where there is none."""
-    rows = [("budget", "data set", "task", "metric", "score", "value", "95 % interval", "n")]
+    """One line a record under a heading; nothing where there is none. With the protocol where there are several."""
+    several = len({record.protocol for record in records}) > 1
+    heads = ("budget", "data set", "task", "metric", "score", "value", "95 % interval", "n")
+    rows = [(*heads, "protocol") if several else heads]
     for record in records:
         interval = "" if record.low is None or record.high is None else f"{record.low:.4f} to {record.high:.4f}"
-        rows.append(
-            (
-                f"{record.at:.0%}",
-                record.dataset,
-                record.task,
-                record.metric,
-                record.score,
-                f"{record.value:.4f}",
-                interval,
-                str(record.n),
-            )
+        line = (
+            f"{record.at:.0%}",
+            record.dataset,
+            record.task,
+            record.metric,
+            record.score,
+            f"{record.value:.4f}",
+            interval,
+            str(record.n),
         )
+        rows.append((*line, record.protocol) if several else line)
     return columns(rows) if records else []
 
 

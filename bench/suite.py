@@ -221,9 +221,11 @@ class Suite(Model):
 
     @model_validator(mode="after")
     def _can_be_tuned(self) -> Self:
-        """A trial has one pair of towers, and noise of a rate that there is a file for."""
+        """A trial has one pair of towers, noise of a rate that there is a file for, and a set to be scored on."""
         if self.tune is None:
             return self
+        if self.evaluate.datasets.get("validation") == ():
+            raise fault("trials are scored on it; name one set at least", "evaluate", "datasets", "validation")
         if len(self.towers) > 1:
             raise fault("trials need one pair of towers; make a suite of each", "towers")
         if self.tune.rate is not None and self.noise.files and self.tune.rate not in self.noise.rates:

@@ -139,7 +139,8 @@ class Tracked(RunStore):
         sink.line(line["step"], {name: value for name, value in _numbers(line) if name != "step"})
 
     def _record(self, sink: Sink, record: Record) -> None:
-        parts = (record.dataset, record.task, record.metric, record.score)
+        protocol = record.protocol if "-" in record.protocol else ""  # of another than the common one
+        parts = (protocol, record.dataset, record.task, record.metric, record.score)
         sink.record("/".join(filter(None, parts)), record.at, round(record.at * self.steps), record.value)
 
 

@@ -95,14 +95,14 @@ def _train(job: Job) -> Ledger:
     phases = {phase.name: phase for phase in method.phases()}
     ledger, first, optimiser, optimiser_state = Ledger(), 0, None, None
 
-    # Metrics reach further than the checkpoint after a kill: what lies between is work done again.
-    done_before = max((line["step"] + 1 for line in job.out.metrics()), default=0)
     saved = load_checkpoint(job.out, job.device)
     if saved is not None:
         first, optimiser_state, ledger = saved["step"], saved["optimiser"], Ledger(**saved["ledger"])
         towers.load_state_dict(saved["towers"])
         method.load_state_dict(saved["method"])
         side.restore(method, towers, saved)
+    # After a kill the store has noted more seconds than the checkpoint: those of the steps that are now repeated.
+    ledger.repeated_seconds = max(ledger.repeated_seconds, job.out.train_seconds() - ledger.train_seconds)
     if group.rank == 0:
         job.out.truncate_metrics(first)
     saved_at = time.monotonic()
@@ -195,8 +195,8 @@ def _train(job: Job) -> Ledger:
         ledger.train_seconds += sum(spent)
         ledger.data_seconds += sum(waits)
         ledger.peak_memory_bytes = max(ledger.peak_memory_bytes, *map(int, peaks))
-        if step < done_before:  # the first time died with its process; this one stands for it
-            ledger.repeated_seconds += sum(spent)
+        if group.rank == 0:
+            job.out.note_train_seconds(ledger.train_seconds + ledger.repeated_seconds)
         for budget_share, due in keep_at.items():
             if due == step + 1 and group.rank == 0:
                 save_weights(job.out, budget_share, method, towers)

@@ -1,7 +1,8 @@
 """The same number of trials for every method: learning rate, and the temperature of methods that keep it fixed.
 
 A trial is an ordinary run under the suite's recipe, with a seed of its own, scored by the mean of the six recalls on
-the validation pairs, which no table shows. Trials are stored as runs are, so they are made once; what they cost is
+the validation pairs, which no table shows, under the suite's protocol. Of several validation sets the mean counts.
+Trials are stored as runs are, so they are made once; what they cost is
 booked beside the method, not in its budget.
 """
 
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench import discovery
-from bench.settings import EvaluateSettings, MethodEntry, TuneSettings
+from bench.settings import MethodEntry, TuneSettings
 
 if TYPE_CHECKING:
     from bench.launch.work import Summary
@@ -114,7 +115,7 @@ def trial_suite(suite: Suite, rows: Sequence[MethodEntry], choices: Mapping[str,
         seeds=(tune.seed,),
         noise=suite.noise.at(rate),
         budget=tune.budget or suite.budget,
-        evaluate=EvaluateSettings(tasks=("validation",)),
+        evaluate=suite.evaluate.of_trials(),
     ).with_references(tuned(suite, choices).methods)
 
 
@@ -222,9 +223,13 @@ def _diverged(one: Planned, store: Store) -> bool:
 
 
 def _score(one: Planned, store: Store) -> float | None:
+    """The mean over the validation sets, each with equal weight; None where one of them has no score."""
     wanted = ("validation", METRIC, discovery.find(one.run.method).score, one.evaluation.protocol.label)
-    scores = [r.value for r in store.run(one.id).records() if (r.task, r.metric, r.score, r.protocol) == wanted]
-    return scores[0] if scores else None
+    records = store.run(one.id).records()
+    scores = {r.dataset: r.value for r in records if (r.task, r.metric, r.score, r.protocol) == wanted and r.at == 1.0}
+    values = [scores.get(task.dataset) for task in one.evaluation.chosen()]
+    there = [value for value in values if value is not None]
+    return sum(there) / len(there) if there and len(there) == len(values) else None
 
 
 def _spent(ones: Sequence[Planned], store: Store) -> dict[str, float]:

@@ -71,7 +71,7 @@ def _write(folder: Path, results: Results, files: Mapping[str, bytes]) -> Built:
     for name, content in files.items():
         write_bytes(folder / name, content, durable=False)
     _remove_others(folder, {folder / name for name in files})
-    states = {run.run: run.status["state"] for run in results.runs}
+    states = {run.run: run.state for run in results.runs}
     return Built(
         paths=tuple(folder / name for name in files),
         failed=tuple(run for run, state in states.items() if state == "failed"),

@@ -18,7 +18,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, StrMethodFormatter
 
 from reports.drawing import COLOURS, LETTER, NAME_SIZE, Picture, Sheet, finish, look
-from reports.results import Results
+from reports.results import Results, RunResult
 
 Entry = Mapping[str, Any]  #: a diagnostic as bench/diagnostics.py stores it
 Found = Mapping[tuple[str, str], Mapping[str, Entry]]  #: (method, noise) -> diagnostics by name
@@ -50,10 +50,20 @@ def learned(results: Results) -> tuple[Picture | None, dict[str, Picture]]:
 def _first(results: Results, method: str, noise: str) -> dict[str, Entry]:
     """Diagnostics by name, without those that have no numbers; {} where no run has any, as runs of older versions."""
     for run in results.of(method, noise):
-        entries = run.stored.diagnostics() if run.status["state"] != "missing" else []
+        entries = _measured(run, results.plan["protocol"]) if run.status["state"] != "missing" else []
         if entries:
             return {entry["name"]: {**entry, "seed": run.seed} for entry in entries if entry["edges"]}
     return {}
+
+
+def _measured(run: RunResult, protocol: str) -> list[Entry]:
+    """A run's diagnostics of training, and those of evaluation under this protocol.
+
+    Older ones do not say theirs; they are of this protocol where the run has records of no other.
+    """
+    unnamed = "" if run.others else protocol
+    entries = run.stored.diagnostics()
+    return [one for one in entries if one["source"] == "training" or one.get("protocol", unnamed) == protocol]
 
 
 def _similarities(results: Results, found: Found) -> Picture | None:

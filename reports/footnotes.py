@@ -48,14 +48,32 @@ def footnotes(results: Results, rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def context(results: Results) -> tuple[str, ...]:
-    """Budget, treatments of the data, noise manifests, and whether evaluation data and environment were one."""
+    """Budget, treatments and noise of the data, and whether protocol, evaluation data and environment were one."""
     return (
         _budget(results.plan["budget"]),
         *_treatments(results),
         *_manifests(results),
+        *other_protocols(results),
         *_mixed(results),
         *_environments(results.runs),
     )
+
+
+def other_protocols(results: Results) -> Iterable[str]:
+    """For each other protocol, the tasks of this suite that runs were measured on under that protocol alone."""
+    for label, tasks in results.elsewhere.items():
+        own, other = protocol_name(results.plan["protocol"]), protocol_name(label)
+        named = ", ".join(f"{dataset} {task} ({count})" for (dataset, task), count in tasks.items())
+        yield (
+            f"Missing under this suite's evaluation protocol, {own}, but stored under {other} (in brackets the number "
+            f"of runs): {named}. `bench run {results.suite}` measures them under {own}."
+        )
+
+
+def protocol_name(label: str) -> str:
+    """A protocol's label in records as words: "nuclr-1" -> "nuclr 1"; the common one's is its version alone."""
+    name, _, version = label.rpartition("-")
+    return f"{name or 'common'} {version}"
 
 
 def _seeds(results: Results, rows: Sequence[Row]) -> Iterable[str]:

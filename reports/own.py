@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from reports.footnotes import other_protocols
 from reports.layout import Own
 from reports.measure import Ask, Found, Measure, averaged, cell
 from reports.paper_tables import NOT_OURS, Beside, Printed, asked, beside
@@ -21,7 +22,8 @@ def paper_tables(results: Results, folder: Path) -> list[Table]:
 
     `folder` holds the published numbers. UserError where it lacks a table of the plan.
     """
-    return [beside(table, _beside(table, results), [_about(results)]) for table in asked(results.plan, folder)]
+    notes = [_about(results), *other_protocols(results)]
+    return [beside(table, _beside(table, results), notes) for table in asked(results.plan, folder)]
 
 
 def _beside(table: Printed, results: Results) -> Beside:

@@ -33,6 +33,14 @@ class RunResult:
     stored: RunStore  #: for what a report reads of few runs only
     reference: str | None = None  #: the run it starts from
     kept_rows: int | None = None  #: training rows it may see; None for all
+    others: tuple[Record, ...] = ()  #: measured under another protocol than the plan's; never shown as values
+    unmeasured: int = 0  #: evaluations of the plan that are not stored
+
+    @property
+    def state(self) -> str:
+        """The state for this suite: a finished run that lacks evaluations of this suite is `trained`, not `done`."""
+        state = str(self.status["state"])
+        return "trained" if state == "done" and self.unmeasured else state
 
     @property
     def lacking(self) -> State:
@@ -116,6 +124,19 @@ class Results:
         return {column: counts for column, counts in found.items() if len(counts) > 1}
 
     @cached_property
+    def elsewhere(self) -> dict[str, dict[tuple[str, str], int]]:
+        """Protocol -> (dataset, task) that this suite measures -> number of runs that have it under that one alone."""
+        found: dict[str, dict[tuple[str, str], set[str]]] = {}
+        measures = set(self.measures)
+        for run in self.runs:
+            for one in run.others:
+                key = (one.at, one.dataset, one.task, one.metric, one.score)
+                if one.at == 1.0 and key[1:4] in measures and key not in run.records:
+                    tasks = found.setdefault(one.protocol, {})
+                    tasks.setdefault((one.dataset, one.task), set()).add(run.run)
+        return {name: {task: len(runs) for task, runs in sorted(found[name].items())} for name in sorted(found)}
+
+    @cached_property
     def measures(self) -> list[tuple[str, str, str]]:
         """(dataset, task, metric) of everything measured on final weights or known to the plan, in order of reading."""
         datasets = {name: place for place, name in enumerate(self.plan["datasets"])}
@@ -132,9 +153,9 @@ class Results:
 
     def states(self) -> dict[str, int]:
         """How many runs are in which state."""
-        counts = dict.fromkeys(("done", "running", "interrupted", "failed", "missing"), 0)
+        counts = dict.fromkeys(("done", "trained", "running", "interrupted", "failed", "missing"), 0)
         for run in self.runs:
-            counts[run.status["state"]] += 1
+            counts[run.state] += 1
         return counts
 
 
@@ -144,16 +165,21 @@ def uses(entry: Mapping[str, Any]) -> str:
 
 
 def load(suite: str, store: Store) -> Results:
-    """Read a suite's plan and everything the store has of its runs. UserError where there is no plan."""
-    plan = store.plan(suite)
+    """Read a suite's plan and everything the store has of its runs under the plan's protocol.
+
+    UserError where there is no plan, or one that does not say its protocol.
+    """
+    plan, path = store.plan(suite), store.suite(suite) / "plan.json"
     if plan is None:
-        raise UserError(f"{store.suite(suite) / 'plan.json'}: no plan; `bench run {suite} --dry-run` writes one")
+        raise UserError(f"{path}: no plan; `bench run {suite} --dry-run` writes one")
+    if "protocol" not in plan:
+        raise UserError(f"{path}: protocol is missing; `bench run {suite} --dry-run` writes the plan again")
     stored: dict[str, dict[str, Any]] = {}
     runs = []
     for cell in plan["cells"]:
         identity = cell["run"]
         if identity not in stored:
-            stored[identity] = _read(store, identity)
+            stored[identity] = _read(store, cell, plan["protocol"])
         runs.append(
             RunResult(
                 method=cell["method"],
@@ -171,10 +197,23 @@ def load(suite: str, store: Store) -> Results:
     return Results(plan, tuple(runs))
 
 
-def _read(store: Store, identity: str) -> dict[str, Any]:
-    run = store.run(identity)
+def _read(store: Store, cell: Mapping[str, Any], protocol: str) -> dict[str, Any]:
+    run = store.run(cell["run"])
     status = run.status()
     if status["state"] == "missing":
         return {"status": status, "records": {}, "ledger": {}, "environment": {}}
-    records = {(r.at, r.dataset, r.task, r.metric, r.score): r for r in run.records()}
-    return {"status": status, "records": records, "ledger": run.ledger(), "environment": run.environment()}
+    records: dict[Key, Record] = {}
+    others = []
+    for one in run.records():
+        if one.protocol == protocol:
+            records[one.at, one.dataset, one.task, one.metric, one.score] = one
+        else:
+            others.append(one)
+    return {
+        "status": status,
+        "records": records,
+        "others": tuple(others),
+        "unmeasured": sum(not run.has_records(key) for key in cell.get("evaluations", ())),
+        "ledger": run.ledger(),
+        "environment": run.environment(),
+    }

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from reports.footnotes import protocol_name
 from reports.results import Results, RunResult
 from reports.table import show
 from reports.vocabulary import detail, family, metric_label, task_and_metric
@@ -19,7 +20,7 @@ _FIDELITY = {
     "unchecked": "its author says that it equals other code, but brings no values that show it; not verified",
 }
 _STATES = {
-    "missing": "not started, or this evaluation was not asked for",
+    "missing": "not started, or not measured: this evaluation was not asked for, or made under another protocol alone",
     "running": "a process is at work on it now",
     "interrupted": "stopped on the way; the same command resumes it",
     "failed": "stopped by an error, which stands in the list of runs",
@@ -122,7 +123,7 @@ def runs_section(results: Results) -> str:
 
 
 def _run_cells(run: RunResult) -> list[str]:
-    state = run.status["state"]
+    state = run.state
     error = run.status.get("error")
     said = f'<span class="{state}">{state}</span>'
     if error:
@@ -135,7 +136,7 @@ def _run_cells(run: RunResult) -> list[str]:
         html.escape(run.noise),
         str(run.seed),
         said,
-        f"{run.steps:,}" if state == "done" or step is None else f"{step:,} of {run.steps:,}",
+        f"{run.steps:,}" if state in ("done", "trained") or step is None else f"{step:,} of {run.steps:,}",
         f"<code>{run.run[:16]}</code>",
         f"<code>{run.manifest['hash'][:12]}</code>" if run.manifest else "",
         html.escape(environment),
@@ -151,7 +152,8 @@ def describe_error(error: Mapping[str, Any]) -> str:
 
 def settings_section(results: Results) -> str:
     """What all methods share."""
-    shared = {"budget": results.plan["budget"], "seeds": results.plan["seeds"], **results.plan["settings"]}
+    shared = {"budget": results.plan["budget"], "seeds": results.plan["seeds"]}
+    shared |= {"protocol": protocol_name(results.plan["protocol"]), **results.plan["settings"]}
     text = html.escape(json.dumps(shared, indent=2, ensure_ascii=False))
     return (
         '<section id="settings"><h2>Settings shared by all methods</h2>'

@@ -21,8 +21,10 @@ def status(suite: str, store: Store) -> list[tuple[str, ...]]:
 
 
 def _line(run: RunResult) -> tuple[str, ...]:
-    state = run.status["state"]
-    step = run.steps if state == "done" else run.status.get("step", 0)
+    state = run.state
+    step = run.steps if state in ("done", "trained") else run.status.get("step", 0)
     error = run.status.get("error")
     said = describe_error(error) if error else run.status.get("stage", "") if state == "running" else ""
+    if state == "trained":
+        said = f"{run.unmeasured} evaluations of this suite are not stored; bench run makes them"
     return (run.method, run.noise, str(run.seed), state, f"{step}/{run.steps}", run.run[:SHORT], said)

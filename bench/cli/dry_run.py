@@ -51,7 +51,10 @@ def _stored(one: Planned, store: Store) -> str:
 
     if one.expected:
         return "no data"
-    return "complete" if is_complete(one, store) else store.run(one.id).status()["state"]
+    if is_complete(one, store):
+        return "complete"
+    state = str(store.run(one.id).status()["state"])
+    return "trained" if state == "done" else state  # as `bench status` says
 
 
 def _hours(planned: list[Planned], store: Store, suite: Suite, cost: Cost) -> list[str]:

@@ -123,9 +123,11 @@ def status(suite: SuiteName, results: Results = RESULTS) -> None:
     name = suite_name(suite, store)
     cells = (store.plan(name) or {"cells": []})["cells"]
     runs = {one: store.run(one) for cell in cells for one in (cell["run"], cell["reference_run"]) if one}
-    known = jobs(run for run in runs.values() if run.status()["state"] != "done")
+    found = rows_of(name, store)
+    trained = {row[-2] for row in found if row[3] == "trained"}
+    known = jobs(run for run in runs.values() if run.status()["state"] != "done" or run.id[:SHORT] in trained)
     shown = {identity[:SHORT]: job.shown for identity, job in known.items()}
-    rows = [[*row[:-1], ", ".join(filter(None, (row[-1], shown.get(row[-2]))))] for row in rows_of(name, store)]
+    rows = [[*row[:-1], ", ".join(filter(None, (row[-1], shown.get(row[-2]))))] for row in found]
     for line in columns(rows):
         typer.echo(line)
 

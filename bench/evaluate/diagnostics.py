@@ -30,22 +30,23 @@ def diagnose(
     checkpoint: str,
     manifest: NoiseManifest | None,
 ) -> None:
-    """Store the diagnostics of final weights in the run, once, on those data sets alone that a task of the plan scores.
+    """Store the diagnostics of final weights in the run, once a protocol, on data sets that a task of the plan scores.
 
     The features are left in the run's folder under the tasks' own names: whoever calls `evaluate` next pays nothing for
     them, and it removes them. Nothing here is a record.
     """
-    if any(entry["source"] == "evaluation" for entry in out.diagnostics()):
+    protocol = plan.protocol.label
+    if any(entry["source"] == "evaluation" and entry.get("protocol") == protocol for entry in out.diagnostics()):
         return
     tasks = plan.tasks(1.0, manifest)
-    features = Features(method, towers, checkpoint, plan.protocol.label, out.path("features"), plan.channels)
+    features = Features(method, towers, checkpoint, protocol, out.path("features"), plan.channels)
     found: list[Diagnostic] = []
     if plan.held_out in {task.dataset for task in tasks}:
         found += _held_out(plan.load(plan.held_out), features, plan)
     for task in tasks:
         if families.find(task.family).on_training_pairs and manifest is not None:
             found.append(_training(plan.load(task.dataset), features, manifest))
-    store_diagnostics(out, "evaluation", found)
+    store_diagnostics(out, "evaluation", found, protocol)
 
 
 def _held_out(pairs: Pairs, features: Features, plan: EvaluationPlan) -> Iterator[Diagnostic]:

@@ -17,9 +17,9 @@ from typing import Any
 from bench import discovery
 from bench.device import cores
 from bench.launch.rank import STOPPING, Post, serve
-from bench.launch.work import Options, State, Summary
+from bench.launch.work import Options, State, Summary, fail
 from bench.progress import Progress
-from bench.run import Planned, progress_of
+from bench.run import Planned
 from bench.store import Store
 
 
@@ -119,20 +119,19 @@ class Team:
     def _broken(self, told: tuple[str, dict[str, Any] | None, int] | None) -> None:
         """End every rank and fail the run by what came first: a death, as the others only say that they lost it."""
         assert self.one is not None
-        out = self.yard.store.run(self.one.id)
         gone = wait([process.sentinel for process in self.processes], timeout=1.0 if told else 10.0)
         dead = [rank for rank, process in enumerate(self.processes) if process.sentinel in gone]
         if dead:
             message = self._last_words(dead)
-            error: dict[str, Any] | None = {"error": {"type": "Process", "message": message}}
+            error: dict[str, Any] | None = {"type": "Process", "message": message}
         else:
             said = "a process fell silent"
-            message, error, rank = told or (said, {"error": {"type": "Process", "message": said}}, 0)
+            message, error, rank = told or (said, {"type": "Process", "message": said}, 0)
             message = f"rank {rank}: {message}" if rank else message
         self.close(patience=0)
-        if error is not None:  # the first rank has written its own
-            out.set_status("failed", **progress_of(out), **error)
         self._outcome = ("failed", message)
+        if error is not None:  # the first rank has written its own
+            self._outcome = fail(self.one, self.yard.store, message, error)
 
     def _last_words(self, dead: list[int]) -> str:
         for rank in dead:

@@ -75,14 +75,12 @@ def _guarded(one: Planned, store: Store, claim: Claim, action: Callable[[], None
         return "interrupted", str(stop)
     except Exception as error:  # whatever a run raises fails this run alone
         if not claim.lost:
-            out.set_status("failed", **progress_of(out), **_described(error))
+            out.set_status("failed", **progress_of(out), error=_described(error))
         return "failed", _message(error)
     return "done", ""
 
 
-def assist(
-    one: Planned, store: Store, should_stop: Callable[[], bool]
-) -> tuple[State, str, dict[str, dict[str, Any]] | None]:
+def assist(one: Planned, store: Store, should_stop: Callable[[], bool]) -> tuple[State, str, dict[str, Any] | None]:
     """A further rank's part of a run; writes nothing. What became of it, a message, and its error for the status."""
     try:
         train_along(one, store, should_stop)
@@ -97,7 +95,7 @@ def _message(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _described(error: Exception) -> dict[str, dict[str, Any]]:
+def _described(error: Exception) -> dict[str, Any]:
     found: dict[str, Any] = {
         "type": type(error).__name__,
         "message": str(error),
@@ -105,7 +103,7 @@ def _described(error: Exception) -> dict[str, dict[str, Any]]:
     }
     if isinstance(error, NotFinite):
         found.update(step=error.step, term=error.term)
-    return {"error": found}
+    return found
 
 
 def is_complete(planned: Planned, store: Store) -> bool:
@@ -114,16 +112,34 @@ def is_complete(planned: Planned, store: Store) -> bool:
     return out.status()["state"] == "done" and all(out.has_records(key) for key in planned.evaluation_keys())
 
 
+def fail(one: Planned, store: Store, message: str, error: dict[str, Any]) -> tuple[State, str]:
+    """Set the status of a run that no process of this call has in hand to `failed`; what became of it, and a message.
+
+    The status is written under the run's claim. A run that another process works on is `busy`; one that is finished
+    keeps its status, and is `done` if it is complete.
+    """
+    out = store.run(one.id)
+    try:
+        with out.claim():
+            if is_complete(one, store):
+                return "done", "another process made it"
+            if out.status()["state"] != "done":
+                out.set_status("failed", **progress_of(out), error=error)
+    except Busy as busy:
+        return "busy", str(busy)
+    return "failed", message
+
+
 def cannot_start(one: Planned, summary: Summary, store: Store, progress: Progress) -> bool:
-    """Whether the run it starts from will not be there; the run is then booked as that one is."""
+    """Whether the run it starts from will not be there; it is then booked as busy or, by `fail`, as failed."""
+    state: State
     if one.reference in summary.busy:
-        summary.add("busy", one.id)
-        progress.run_finished(one.run, "busy", "the run it starts from is busy")
-        return True
-    if one.reference in summary.failed:
-        summary.add("failed", one.id)
+        state, message = "busy", "the run it starts from is busy"
+    elif one.reference in summary.failed:
         message = f"the run it starts from, {one.reference[:16]}, failed"
-        store.run(one.id).set_status("failed", error={"type": "Reference", "message": message})
-        progress.run_finished(one.run, "failed", message)
-        return True
-    return False
+        state, message = fail(one, store, message, {"type": "Reference", "message": message})
+    else:
+        return False
+    summary.add(state, one.id)
+    progress.run_finished(one.run, state, message)
+    return True

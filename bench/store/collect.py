@@ -21,7 +21,8 @@ WEIGHTS = "intermediate weights of complete runs"
 FEATURES = "cached features"
 LEFTOVER = "leftovers of killed processes"
 
-Needs = Mapping[str, set[float]]  #: id of a run -> shares of the budget at which some suite measures it
+#: id of a run -> (share of the budget, protocol) at which some suite measures it
+Needs = Mapping[str, set[tuple[float, str]]]
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def _moved_away(run: RunStore) -> Path:
 def _needs(store: Store, suites: Sequence[str]) -> Needs:
     """Every run that the plans of `suites` name (none: all), trials and reference runs included.
 
-    With each the points of its curve, of whatever suite: one run may be of several.
+    With each the points of its curve and the protocol, of whatever suite: one run may be of several.
     """
     plans = {path.parent.name: _read(path) for path in sorted(store.root.glob("[!.]*/plan.json"))}
     if not plans:
@@ -95,7 +96,7 @@ def _needs(store: Store, suites: Sequence[str]) -> Needs:
     for suite in suites:
         if suite not in plans:
             raise UserError(f"--suite {suite}: has no plan in {store.root}{nearest(suite, plans)}")
-    needs: dict[str, set[float]] = {}
+    needs: dict[str, set[tuple[float, str]]] = {}
     searched = [path for path in store.root.glob(f"[!.]*/{TRIALS}") if not suites or path.parent.name in suites]
     wanted = {identity for path in searched for identity in _read(path)}
     needs |= {identity: set() for identity in wanted}
@@ -104,10 +105,11 @@ def _needs(store: Store, suites: Sequence[str]) -> Needs:
         wanted.update(named if not suites or suite in suites else ())
         for identity in named:
             needs.setdefault(identity, set())
+        points = {(at, plan.get("protocol", "")) for at in plan["settings"]["evaluate"]["curve"]}
         for cell in plan["cells"]:
             for identity in filter(None, (cell["run"], cell["reference_run"])):
-                needs.setdefault(identity, set()).update(plan["settings"]["evaluate"]["curve"])
-    return {identity: points for identity, points in needs.items() if identity in wanted}
+                needs.setdefault(identity, set()).update(points)
+    return {identity: own for identity, own in needs.items() if identity in wanted}
 
 
 def _read(path: Path) -> Any:
@@ -125,7 +127,7 @@ def _of_run(run: RunStore, needs: Needs) -> Iterator[Item]:
         # The checkpoint goes first: if weights are wanted again, training has to begin at the start.
         if run.path("checkpoint.pt").exists():
             yield Item(CHECKPOINT, run.path("checkpoint.pt"), _size(run.path("checkpoint.pt")))
-        if needs[run.id] <= {record.at for record in run.records()}:
+        if needs[run.id] <= {(record.at, record.protocol) for record in run.records()}:
             for path in sorted(run.folder.glob("weights-*.safetensors")):
                 if path.name != "weights-100.safetensors":
                     yield Item(WEIGHTS, path, _size(path))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 TRIALS = "trials.json"  #: beside a suite's plan: runs it needs that the plan does not name yet
+TRAIN_SECONDS = "train_seconds"
 STATES = ("running", "interrupted", "failed", "done")
 
 
@@ -101,6 +102,26 @@ class RunStore:
         except FileNotFoundError:
             return []
         return text.split("\n")[:-1]
+
+    def note_train_seconds(self, seconds: float) -> None:
+        """Replace what all finished steps took, those that were lost included.
+
+        One write of a fixed length into the page cache, so that every step can afford it: it outlives its process,
+        though not a power cut.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.folder / TRAIN_SECONDS, os.O_WRONLY | os.O_CREAT, 0o644)
+        try:
+            os.pwrite(descriptor, f"{seconds:<24.17g}\n".encode(), 0)
+        finally:
+            os.close(descriptor)
+
+    def train_seconds(self) -> float:
+        """What was last noted; 0 where nothing was, or where a power cut lost it."""
+        try:
+            return float((self.folder / TRAIN_SECONDS).read_bytes())
+        except (FileNotFoundError, ValueError):
+            return 0.0
 
     def path(self, name: str) -> Path:
         """Where a file of this run lies or will lie."""

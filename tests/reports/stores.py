@@ -220,6 +220,7 @@ def plan(
             "rows": 4500,
             "hash": "1" * 64,
         },
+        "protocol": "1",
         "primary": {"dataset": "emoji/iid", "task": "zero_shot/concept", "metric": "top1"},
         "methods": [
             {

@@ -137,6 +137,7 @@ def planned(name: str, labels: Sequence[str]) -> dict[str, Any]:
     blocks = [noise["label"] for noise in plan["noises"]]
     return {
         **plan,
+        "protocol": "1",
         "methods": [{"label": label, "score": "cosine", "fidelity": "derived"} for label in labels],
         "cells": [
             {
@@ -200,6 +201,16 @@ def test_a_column_printed_under_the_wrong_heading_is_compared_with_what_it_means
     ours = cell_of(table, "CLIP", "Flowers102 ours")
     assert (ours.value, ours.difference) == (pytest.approx(20.0), pytest.approx(2.3))  # 17.7 is printed there
     assert cell_of(table, "CLIP", "StanfordCars ours").state == "missing"
+
+
+def test_a_number_of_another_protocol_does_not_stand_beside_the_printed_one(tmp_path: Path) -> None:
+    store, plan = Store(tmp_path), planned("bayes_cc3m", ["clip"])
+    measured(store, plan["cells"][0]["run"], [("cars", "adamw_probe/class", "accuracy", 0.20)])
+    data = {"cars": {"description": "", "n": 100, "chance": {"adamw_probe/class/accuracy": 0.1}}}
+    store.write_plan("bayes_cc3m", {**plan, "protocol": "bayes-1", "datasets": data})
+    table = paper_tables(load("bayes_cc3m", store), published())[2]
+    assert cell_of(table, "CLIP", "Flowers102 ours").state == "missing"
+    assert any("bayes 1, but stored under common 1" in note and "cars" in note for note in table.footnotes)
 
 
 def test_csv_has_both_numbers_the_source_and_the_difference(ncu: Results) -> None:

@@ -44,6 +44,30 @@ class Exploding(Clip):
         return {**terms, "bang": terms["contrastive"] / (0.0 if int(observed["step"]) == 3 else 1e9)}
 '''
 
+MORTAL = '''
+import os
+import signal
+import time
+from pathlib import Path
+
+from methods.clip import Clip
+
+
+class Mortal(Clip):
+    """CLIP whose steps take 0.05 s more, and whose process is killed in those that a file names, one a process."""
+
+    name = "mortal"
+
+    def after_step(self, clock):
+        super().after_step(clock)
+        time.sleep(0.05)
+        path = Path(os.environ["MORTAL"])
+        first, *others = path.read_text().split() or [""]
+        if first == str(clock.step):
+            path.write_text(" ".join(others))
+            os.kill(os.getpid(), signal.SIGKILL)
+'''
+
 
 def start(folder: Path, suite: Path, *more: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "bench", "run", str(suite), "--results", str(folder), *more]
@@ -170,3 +194,42 @@ def test_a_loss_that_is_not_finite_fails_its_run_alone(tmp_path: Path) -> None:
     assert (states["exploding"]["error"]["step"], states["exploding"]["error"]["term"]) == (3, "bang")
     assert "Traceback" not in output
     assert "bang" in (tmp_path / "results" / "small" / "report.html").read_text()
+
+
+def test_repeated_seconds_are_exact_after_any_number_of_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed in steps 17 and 12 without a checkpoint: 17 and 12 finished steps were lost, whatever was logged."""
+    plugin, suite, deaths = tmp_path / "mortal.py", tmp_path / "small.yaml", tmp_path / "deaths"
+    plugin.write_text(MORTAL)
+    changed = SUITE.replace("checkpoint_seconds: 0.2", "checkpoint_seconds: 1000").replace("2560", "640")
+    suite.write_text(changed.replace("sogclr", "mortal"))
+    deaths.write_text("17 12")
+    monkeypatch.setenv("MORTAL", str(deaths))
+    noted = [0.0]
+    for lost in (17, 12):
+        code, output = finish(start(tmp_path / "results", suite, "--plugin", str(plugin)))
+        assert code == -signal.SIGKILL, output
+        run = the_run(tmp_path / "results")
+        assert run is not None
+        noted.append(Store(tmp_path / "results").run(run.name).train_seconds())
+        assert noted[-1] - noted[-2] >= lost * 0.05
+    code, output = finish(start(tmp_path / "results", suite, "--plugin", str(plugin)))
+    assert code == 0, output
+    out = Store(tmp_path / "results").run(run.name)
+    ledger = out.ledger()
+    assert ledger["repeated_seconds"] == noted[-1]
+    assert ledger["train_seconds"] >= 20 * 0.05
+    assert out.train_seconds() == ledger["train_seconds"] + ledger["repeated_seconds"]
+
+
+@pytest.mark.usefixtures("uninterrupted")
+def test_a_run_that_was_not_killed_repeats_nothing(suite: Path, tmp_path: Path) -> None:
+    process = start(tmp_path, suite)
+    wait_until(lambda: logged(tmp_path, 2), process)
+    process.send_signal(signal.SIGTERM)
+    finish(process)
+    code, output = finish(start(tmp_path, suite))
+    assert code == 0, output
+    for results in (tmp_path, suite.parent / "uninterrupted"):
+        run = the_run(results)
+        assert run is not None
+        assert Store(results).run(run.name).ledger()["repeated_seconds"] == pytest.approx(0.0, abs=1e-9)

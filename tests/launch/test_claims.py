@@ -1,0 +1,101 @@
+"""A run that this call has not in hand is failed under its claim alone, and never where it is finished."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench import steps
+from bench.launch.work import Summary, cannot_start, fail, is_complete, work
+from bench.progress import Progress
+from bench.run import Planned
+from bench.store import Store
+from bench.suite import load_suite
+
+SUITE = """\
+name: tiny
+budget: {samples: 128}
+towers: {dim: 8, vocabulary: 300}
+train: {batch: 16, threads: 1}
+evaluate: {tasks: [retrieval]}
+methods: [ncu]
+"""
+HOLDER = """\
+import sys
+from bench.store import Store
+
+run = Store(sys.argv[1]).run(sys.argv[2])
+with run.claim():
+    run.set_status("running", step=3, steps=8)
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "out")
+
+
+@pytest.fixture
+def runs(tmp_path: Path, store: Store) -> list[Planned]:
+    """CLIP, and NCU that starts from it."""
+    (tmp_path / "tiny.yaml").write_text(SUITE)
+    return steps.plan(load_suite(tmp_path / "tiny.yaml").runs(), store)
+
+
+@pytest.fixture
+def held(runs: list[Planned], store: Store) -> Iterator[subprocess.Popen[str]]:
+    """Another process that works on NCU's run."""
+    command = [sys.executable, "-c", HOLDER, str(store.root), runs[1].id]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.communicate("\n")
+
+
+def booked(runs: list[Planned], store: Store) -> tuple[Summary, str]:
+    """What becomes of NCU where the run that it starts from failed."""
+    summary, said = Summary(failed=[runs[0].id]), io.StringIO()
+    assert cannot_start(runs[1], summary, store, Progress(said))
+    return summary, said.getvalue()
+
+
+def test_a_run_that_another_process_works_on_is_busy(
+    runs: list[Planned], store: Store, held: subprocess.Popen[str]
+) -> None:
+    summary, said = booked(runs, store)
+    assert (summary.busy, summary.failed) == ([runs[1].id], [runs[0].id])
+    assert f"held by process {held.pid}" in said
+    status = store.run(runs[1].id).status()
+    assert (status["state"], status["step"]) == ("running", 3)
+
+
+def test_a_run_that_another_call_finished_stays_done(runs: list[Planned], store: Store) -> None:
+    for one in runs:
+        assert work(one, store, Progress(io.StringIO()), lambda: False)[0] == "done"
+    summary, said = booked(runs, store)
+    assert (summary.done, summary.failed) == ([runs[1].id], [runs[0].id])
+    assert "another process made it" in said
+    assert is_complete(runs[1], store)
+    # trained, and without an evaluation that this suite asks for: it cannot go on here, and is still finished
+    folder, *_ = store.run(runs[1].id).path("evaluations").iterdir()
+    folder.rename(store.root / "elsewhere")
+    assert fail(runs[1], store, "no", {"type": "Reference", "message": "no"}) == ("failed", "no")
+    assert store.run(runs[1].id).status()["state"] == "done"
+
+
+def test_a_run_that_nobody_works_on_fails_as_what_it_starts_from_did(runs: list[Planned], store: Store) -> None:
+    summary, said = booked(runs, store)
+    assert summary.failed == [runs[0].id, runs[1].id]
+    status = store.run(runs[1].id).status()
+    assert (status["state"], status["error"]["type"]) == ("failed", "Reference")
+    assert status["error"]["message"] in said
+    with store.run(runs[1].id).claim():  # nobody holds it any more
+        pass

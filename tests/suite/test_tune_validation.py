@@ -1,0 +1,99 @@
+"""Trials are measured under the suite's protocol on its validation sets, which must be there before any starts."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import Result
+from PIL import Image
+from typer.testing import CliRunner
+
+from bench import tune
+from bench.cli import app
+from bench.errors import UserError
+from bench.evaluate import EvaluationPlan
+from bench.store import Store
+from bench.suite import load_suite
+
+SUITE = """\
+name: tuned
+budget: {samples: 32}
+towers: {dim: 8, vocabulary: 300}
+train: {batch: 16, threads: 1}
+evaluate: {tasks: [retrieval], protocol: nuclr, curve: [0.5], datasets: {validation: %s}}
+tune: {trials: 2}
+methods: [clip]
+"""
+
+
+def written(folder: Path, sets: str) -> Path:
+    path = folder / "tuned.yaml"
+    path.write_text(SUITE % sets)
+    return path
+
+
+def bench(folder: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(app, [*arguments, "--results", str(folder / "out")])
+
+
+def photographs(seed: int) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = []
+    for number in range(12 + 8 * seed):
+        file = io.BytesIO()
+        drawn = np.random.default_rng((seed, number)).integers(0, 255, (8, 8, 3), dtype=np.uint8)
+        Image.fromarray(drawn).save(file, "PNG")
+        found.append({"png": file.getvalue(), "txt": f"picture {seed} number {number}"})
+    return found
+
+
+def test_trials_have_the_suites_protocol_and_validation_sets(tmp_path: Path) -> None:
+    suite = load_suite(written(tmp_path, "[flickr30k]"))
+    asked = tune.trial_suite(suite, suite.methods, {}).evaluate
+    assert (asked.tasks, asked.protocol, asked.curve) == (("validation",), "nuclr", ())
+    assert [(task.dataset, task.protocol) for task in EvaluationPlan(suite.data, asked).chosen()] == [
+        ("flickr30k/validation", "nuclr-1")
+    ]
+
+
+def test_missing_validation_data_is_refused_before_anything_starts(tmp_path: Path, evaluation_folder: Path) -> None:
+    suite = str(written(tmp_path, "[flickr30k]"))
+    result = bench(tmp_path, "run", suite)
+    assert isinstance(result.exception, UserError)
+    message = str(result.exception)
+    assert message.startswith("suite tuned needs what is not here:\nmissing: Flickr30k")
+    assert f"looked for {evaluation_folder}" in message
+    assert not (tmp_path / "out").exists()
+    dry = bench(tmp_path, "run", suite, "--dry-run")
+    assert dry.exit_code == 0, dry.output
+    assert "clip, trial 1" in dry.stdout
+    assert message.partition("\n")[2] in dry.stdout
+
+
+def test_a_trials_score_is_the_mean_over_all_validation_sets(
+    tmp_path: Path, evaluation_folder: Path, webdataset_folder: Callable[..., Path]
+) -> None:
+    for seed, name in enumerate(("first", "second")):
+        webdataset_folder(evaluation_folder / f"wds_{name}", photographs(seed), split="validation")
+    path, store = written(tmp_path, "[first, second]"), Store(tmp_path / "out")
+    result = bench(tmp_path, "run", str(path))
+    assert result.exit_code == 0, result.output
+    suite = load_suite(path)
+    for trial in tune.known(suite, store)["clip"].trials:
+        found = {one.dataset: one for one in store.run(trial.run).records() if one.metric == "mean_recall"}
+        values = [found[f"{name}/validation"].value for name in ("first", "second")]
+        assert {one.protocol for one in found.values()} == {"nuclr-1"}
+        assert trial.score == pytest.approx(sum(values) / 2, rel=1e-12)
+        assert values[0] != values[1]
+    # one that lacks a set has no score, even if it claims to be evaluated
+    (folder,) = store.run(trial.run).path("evaluations").glob("*second-validation")
+    (folder / "records.json").write_text("[]")
+    assert tune.known(suite, store)["clip"].trials[-1].score is None
+
+
+def test_trials_without_a_validation_set_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"datasets.validation: trials are scored on it; name one set at least"):
+        load_suite(written(tmp_path, "[]"))
