@@ -128,8 +128,7 @@ def _measure(
 def _load(checkpoint: Checkpoint) -> tuple[OpenClipTowers, Method]:
     run = checkpoint.run
     if checkpoint.foreign is not None:
-        if run.train.threads:
-            torch.set_num_threads(run.train.threads)
+        torch.set_num_threads(run.train.threads)
         facts = Facts(2, run.train.batch, run.towers.dim, run.seed)  # of the training pairs it takes nothing
         method = discovery.make(run.method, None, run.config, facts)
         return foreign.load(checkpoint.foreign, run.data.size).to(available_device()), method
@@ -182,6 +181,8 @@ def _run_of_suite(suite: Suite, label: str) -> Run:
 def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
     """A run as its settings.json describes it, without the run it started from."""
     try:
+        # Format 1 had null for torch's own choice of threads.
+        train = {key: value for key, value in settings["train"].items() if (key, value) != ("threads", None)}
         return Run(
             label=settings["label"],
             method=settings["method"],
@@ -194,7 +195,7 @@ def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
             seed=settings["seed"],
             budget=Budget.model_validate({settings["budget"]["kind"]: settings["budget"]["value"]}),
             towers=TowerSettings.model_validate(settings["towers"]),
-            train=TrainSettings.model_validate(settings["train"]),
+            train=TrainSettings.model_validate(train),
             evaluate=EvaluateSettings.model_validate(settings["evaluate"]),
         )
     except (KeyError, TypeError, ValidationError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -40,8 +41,9 @@ def footnotes(results: Results, rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def context(results: Results) -> tuple[str, ...]:
-    """Budget, noise manifests, and whether evaluation data and environment were one."""
-    return _budget(results.plan["budget"]), *_manifests(results), *_mixed(results), *_environments(results.runs)
+    """Budget, noise manifests, and whether evaluation data, environment and runner were one."""
+    mixed = *_mixed(results), *_versions(results.runs), *_environments(results.runs)
+    return _budget(results.plan["budget"]), *_manifests(results), *mixed
 
 
 def _seeds(results: Results, rows: Sequence[Row]) -> Iterable[str]:
@@ -92,6 +94,13 @@ def _mixed(results: Results) -> Iterable[str]:
             f"{dataset} {task}: runs were measured on different data ({runs}), so nothing there is bold or a win. "
             "`bench run` measures again what is removed from a run's folder evaluations/."
         )
+
+
+def _versions(runs: Sequence[RunResult]) -> Iterable[str]:
+    counts = Counter(run.training_version for run in runs if run.training_version is not None)
+    if len(counts) > 1:
+        said = ", ".join(f"{count} runs of training version {version}" for version, count in sorted(counts.items()))
+        yield f"Mixed versions of the runner ({said}), so differences may not be the methods'."
 
 
 def _environments(runs: Sequence[RunResult]) -> Iterable[str]:

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from bench.errors import UserError
 from bench.store import Record, RunStore, Store
+from bench.store.format import training_version
 from reports.table import State
 from reports.vocabulary import family, family_rank, metric_rank, task_and_metric
 
@@ -32,6 +33,7 @@ class RunResult:
     environment: Mapping[str, Any]
     stored: RunStore  #: for what a report reads of few runs only
     reference: str | None = None  #: the run it starts from
+    training_version: int | None = None  #: of the runner that made it; None where nothing is stored
 
     @property
     def lacking(self) -> State:
@@ -160,4 +162,10 @@ def _read(store: Store, identity: str) -> dict[str, Any]:
     if status["state"] == "missing":
         return {"status": status, "records": {}, "ledger": {}, "environment": {}}
     records = {(r.at, r.dataset, r.task, r.metric, r.score): r for r in run.records()}
-    return {"status": status, "records": records, "ledger": run.ledger(), "environment": run.environment()}
+    return {
+        "status": status,
+        "records": records,
+        "ledger": run.ledger(),
+        "environment": run.environment(),
+        "training_version": training_version(run.settings()),
+    }
