@@ -14,7 +14,6 @@ import importlib.metadata
 import importlib.util
 import json
 import math
-import re
 import sys
 import traceback
 import typing
@@ -283,14 +282,15 @@ def faults(name: str, preset: str | None, config: Mapping[str, Any]) -> list[Fau
         except ValueError as error:
             found.append((("config", key), str(error)))
     if not found:
+        from methods.base import HyperparameterError  # here, because it imports torch
+
         try:
             _config(method, preset, config)
         except (TypeError, ValueError) as error:
-            message = one_line(error)
-            said = next((key for key in config if re.search(rf"\.{key} = ", message)), None)
-            if said:  # as methods.base.check words it: "ClipConfig.temperature = -1.0, but it must be ..."
-                message = message.partition(" = ")[2]
-            found.append((("config", said) if said else ("config",), message))
+            if isinstance(error, HyperparameterError) and error.field in config:
+                found.append((("config", error.field), f"{error.value!r}, but it must be {error.allowed}"))
+            else:
+                found.append((("config",), one_line(error)))
     return found
 
 

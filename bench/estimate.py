@@ -171,6 +171,7 @@ def estimate(planned: Sequence[Planned], store: Store) -> Estimate:
         if run.status()["state"] == "done"
         and run.settings()["towers"] == first.towers.model_dump()
         and run.settings()["train"]["batch"] == first.train.batch
+        and run.settings()["train"]["threads"] == first.train.threads
     ]
     if finished:  # a ledger sums the seconds of all ranks
         rate = statistics.median(ranks * one["flops"] / one["train_seconds"] for one, ranks in finished)

@@ -144,8 +144,7 @@ def _measure(
 def _load(checkpoint: Checkpoint, plan: EvaluationPlan) -> tuple[OpenClipTowers, Method]:
     run = checkpoint.run
     if checkpoint.foreign is not None:
-        if run.train.threads:
-            torch.set_num_threads(run.train.threads)
+        torch.set_num_threads(run.train.threads)
         facts = Facts(2, run.train.batch, run.towers.dim, run.seed)  # of the training pairs it takes nothing
         method = discovery.make(run.method, None, run.config, facts)
         return foreign.load(checkpoint.foreign, plan.seen).to(available_device()), method
@@ -214,6 +213,8 @@ def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
     """A run as its settings.json describes it, without the run it started from."""
     try:
         keep = settings.get("keep", {})
+        # Format 1 had null for torch's own choice of threads.
+        train = {key: value for key, value in settings["train"].items() if (key, value) != ("threads", None)}
         return Run(
             label=settings["label"],
             method=_method(settings["method"], path),
@@ -229,7 +230,7 @@ def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
             seed=settings["seed"],
             budget=Budget.model_validate({settings["budget"]["kind"]: settings["budget"]["value"]}),
             towers=TowerSettings.model_validate(settings["towers"]),
-            train=TrainSettings.model_validate(settings["train"]),
+            train=TrainSettings.model_validate(train),
             evaluate=EvaluateSettings.model_validate(settings["evaluate"]),
         )
     except (KeyError, TypeError, ValidationError) as error:

@@ -6,25 +6,36 @@ recorded beside the run, not hashed.
 
 from __future__ import annotations
 
-import ast
 import functools
 import hashlib
-import importlib.util
 import json
 import math
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench import discovery
+from bench.adapters.source_hash import source_hash
 from bench.errors import UserError
 
 if TYPE_CHECKING:
     from bench.suite import Run
 
-MISSING = "missing: "  #: before what is said of weights or vocabularies that are not there
 OPEN_CLIP = "open_clip:"  #: before the name of pretrained weights, in place of a path
-TRAINING_VERSION = 1  #: raised whenever the runner gives other results for the same settings
+#: Raised whenever the runner or `methods/protocol.py` gives other results for the same settings. 2: embeddings are
+#: normalised in fp32, the number of threads is a run's own, and of an adapter's source only its meaning counts.
+TRAINING_VERSION = 2
+
+
+@dataclass(frozen=True)
+class Absent:
+    """Stands in a run's content for the hash of a file that is not there: the run then has settings, but no id."""
+
+    reason: str  #: one line: which file, and why
+
+
+class MissingFile(UserError):
+    """Weights or a vocabulary that a run's id needs are not there."""
 
 
 def canonical(value: Any) -> str:
@@ -40,6 +51,8 @@ def _plain(value: Any) -> Any:
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, Absent):
+        return {"absent": value.reason}
     if isinstance(value, float) and math.isfinite(value) and value.is_integer():
         return int(value)
     return value
@@ -63,12 +76,12 @@ def run_id(
     data_hash, manifest_hash: `content_hash` of the training pairs and of the noise manifest (None without one).
     reference_id: of the run it starts from. calibration_hash: of what turned device seconds into steps.
     kept_hash: of the keys of a treated run's rows; where these follow from the truth alone they stand for the noise.
-    Raises UserError where the weights it begins at, or files of its towers, are not there.
+    Raises MissingFile where the weights it begins at, or files of its towers, are not there.
     """
     content = run.content()
-    for place, said in _missing({key: content[key] for key in ("start", "towers") if key in content}):
+    for place, absent in _absent(content):
         other = f"; a path, or {OPEN_CLIP}MODEL/TAG" if place == "start" else ""
-        raise UserError(f"{place}: {said}{other}")
+        raise MissingFile(f"{place}: {absent.reason}{other}")
     if kept_hash is not None:
         content["kept"] = kept_hash
         if run.keep.entry.truth_alone:  # whose captions the others have changes nothing
@@ -86,20 +99,20 @@ def run_id(
     )
 
 
-def _missing(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
-    """Fields whose files are not there, and what is said of them."""
+def _absent(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Absent]]:
+    """Fields whose files are not there."""
     for key, value in content.items():
         if isinstance(value, Mapping):
-            yield from _missing(value, f"{above}{key}.")
-        elif isinstance(value, str) and value.startswith(MISSING):
-            yield f"{above}{key}", value.removeprefix(MISSING)
+            yield from _absent(value, f"{above}{key}.")
+        elif isinstance(value, Absent):
+            yield f"{above}{key}", value
 
 
 @functools.cache
-def weights(start: str) -> str:
+def weights(start: str) -> str | Absent:
     """What `start` is, as identities see it: sha256 of a file's bytes; a pretrained tag is its name.
 
-    A file that is not there is named as `MISSING`: a run that begins at it has settings, but no id.
+    A file that is not there is `Absent`: a run that begins at it has settings, but no id.
     """
     if start.startswith(OPEN_CLIP):
         return start
@@ -107,65 +120,10 @@ def weights(start: str) -> str:
         with open(start, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        return f"{MISSING}{start}: cannot be read: {error.strerror}"
+        return Absent(f"{start}: cannot be read: {error.strerror}")
 
 
 def adapter_source_hash(method: str) -> str:
-    """sha256 over an adapter's file and everything it imports, directly or not, from `methods` or its own package."""
+    """sha256 over the meaning of all that a method's class reaches in `methods` or its own package."""
     location = discovery.source(method)
     return source_hash(location.module, location.path)
-
-
-def source_hash(module: str, path: Path) -> str:
-    """sha256 over names and bytes of `source_files`."""
-    files = source_files(module, path)
-    return digest({name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items()})
-
-
-def source_files(module: str, path: Path) -> dict[str, Path]:
-    """A module's file and those of all it imports, directly or not, from `methods` or from its own package, by name."""
-    packages = {"methods", module.partition(".")[0]}
-    files: dict[str, Path] = {module: path}
-    waiting = [module]
-    while waiting:
-        current = waiting.pop()
-        for name in _imports(current, files[current]):
-            if name not in files and name.partition(".")[0] in packages:
-                found = _file_of(name)
-                if found is not None:
-                    files[name] = found
-                    waiting.append(name)
-    return files
-
-
-def _imports(module: str, path: Path) -> Iterator[str]:
-    """Absolute names of what a file may import: `from a import b` gives both a and a.b."""
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_bytes(), filename=str(path))):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield from _with_parents(alias.name)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                start = package.split(".")[: len(package.split(".")) - node.level + 1]
-                base = ".".join([*start, base]) if base else ".".join(start)
-            yield from _with_parents(base)
-            yield from (f"{base}.{alias.name}" for alias in node.names)
-
-
-def _with_parents(name: str) -> Iterator[str]:
-    parts = name.split(".")
-    return (".".join(parts[: end + 1]) for end in range(len(parts)))
-
-
-def _file_of(module: str) -> Path | None:
-    """The source file of a module, found without importing anything; None where the name is no module."""
-    top, *inner = module.split(".")
-    spec = importlib.util.find_spec(top)
-    for folder in (spec.submodule_search_locations if spec else None) or ():
-        place = Path(folder).joinpath(*inner)
-        for file in (place / "__init__.py", place.with_suffix(".py")):
-            if file.is_file():
-                return file
-    return None

@@ -26,7 +26,7 @@ from bench.environment import environment, reset_peak_memory
 from bench.errors import UserError
 from bench.evaluate import EvaluationPlan, evaluate
 from bench.evaluate.diagnostics import diagnose
-from bench.identity import OPEN_CLIP
+from bench.identity import OPEN_CLIP, TRAINING_VERSION
 from bench.keep import Asked
 from bench.keep_settings import KeepSettings
 from bench.loader import Loader
@@ -36,6 +36,7 @@ from bench.parallel import current
 from bench.progress import Progress
 from bench.settings import SNAPSHOTS, DataSettings
 from bench.store import Record, RunStore, Store
+from bench.store.format import FORMAT
 from bench.suite import Run
 from bench.tokenizers import SmallVocabulary
 from bench.towers import OpenClipTowers, build_towers, tokenizer_of
@@ -46,7 +47,7 @@ from methods.base import stream
 from methods.protocol import Facts, Method
 
 Starts = Literal["all", "files", "none"]
-_DTYPES = {"fp64": torch.float64}  # parameters are fp32 otherwise; bf16 and fp16 are autocast types
+_DTYPES = {"fp64": torch.float64}  # parameters are fp32 otherwise; bf16 is an autocast type
 
 
 @dataclass(frozen=True)
@@ -196,8 +197,7 @@ def rebuilt(run: Run, weights: Path, device: torch.device) -> tuple[OpenClipTowe
 
     With the run's number of threads. Raises UserError where the weights do not fit.
     """
-    if run.train.threads:
-        torch.set_num_threads(run.train.threads)
+    torch.set_num_threads(run.train.threads)
     towers, method = build(run)
     prepare(method, towers, run, device, None, starts="none")
     fit(weights, {"towers": towers, "method": method})
@@ -229,8 +229,7 @@ def make_job(
 
     `starts` as in `prepare`.
     """
-    if run.train.threads:
-        torch.set_num_threads(run.train.threads)
+    torch.set_num_threads(run.train.threads)
     towers, method = build(run)
     prepare(method, towers, run, device, reference, starts)
     if run.train.recompute:
@@ -296,7 +295,9 @@ def train_along(planned: Planned, store: Store, should_stop: Callable[[], bool])
 
 
 def _prepare_store(planned: Planned, out: RunStore) -> None:
-    out.write_settings({**planned.run.settings(), "id": planned.id, "resolved": planned.resolved.to_json()})
+    versions = {"format": FORMAT, "training_version": TRAINING_VERSION}
+    found = {**planned.run.settings(), **versions, "id": planned.id, "resolved": planned.resolved.to_json()}
+    out.write_settings(found)
     out.set_status("running", **{"steps": planned.resolved.steps, "stage": "train", **progress_of(out)})
     if planned.manifest is not None and not out.path("noise.parquet").exists():
         out.write_path("noise.parquet", planned.manifest.save)

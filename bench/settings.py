@@ -151,7 +151,7 @@ class TrainSettings(Model):
 
     later: ClassVar[frozenset[str]] = frozenset({"warmup_steps", "final_lr", "compile"})
     #: change time and memory, never results
-    outside: ClassVar[frozenset[str]] = frozenset({"micro_batch", "threads", "checkpoint_seconds", "recompute"})
+    outside: ClassVar[frozenset[str]] = frozenset({"micro_batch", "checkpoint_seconds", "recompute"})
 
     batch: Annotated[int, Field(ge=2)] = 128  #: pairs a step, over all devices
     micro_batch: Annotated[int, Field(ge=1)] | None = None  #: pairs a forward pass; changes memory, not results
@@ -169,7 +169,7 @@ class TrainSettings(Model):
     compile: bool = False  #: the towers by torch.compile
     recompute: bool = False  #: activations of the towers' blocks, for memory (gradient checkpointing)
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 30.0  #: between checkpoints; 0 = after every step
-    threads: Annotated[int, Field(ge=1)] | None = None  #: CPU threads; null = torch's choice
+    threads: Annotated[int, Field(ge=1)] = 1  #: of torch, a process; on a CPU the last bits of weights depend on it
 
     @model_validator(mode="before")
     @classmethod

@@ -314,18 +314,36 @@ class Suite(Model):
         return list(ordered.values())
 
     def _run(self, entry: MethodEntry, towers: TowerSettings, rate: float, seed: int) -> Run:
+        given = self._reference(entry)
+        share = REFERENCE_SHARE if given and self.budget_rule == "total" else 1.0
+        if not given:
+            return self._one(entry, towers, rate, seed, share)
+        if chain := self.chain(entry):
+            raise UserError(chain)
+        keep = UNTREATED if self.keep_of(entry).entry.reference_keeps_all else self.keep_of(entry)
+        row = given.model_copy(update={"label": f"{given.method} (reference)", "keep": keep})
+        return self._one(entry, towers, rate, seed, share, self._one(row, towers, rate, seed, share))
+
+    def _reference(self, entry: MethodEntry) -> MethodEntry | None:
+        """The row whose run an entry starts from; None for fresh towers and for given weights.
+
+        It is the suite's own row of that name, so that what was chosen for it holds for the start as well.
+        """
         method = discovery.find(entry.method)
         start = None if entry.start and method.side != "reference" else method.reference
-        share = REFERENCE_SHARE if start and self.budget_rule == "total" else 1.0
         if not start:
-            return self._one(entry, towers, rate, seed, share)
-        # The suite's own row of that name, so that what was chosen for it holds for the start as well.
+            return None
         own = [row for row in self._references or self.methods if row.label == row.method == start]
-        given = own[0] if own else MethodEntry(method=start)
-        keep = UNTREATED if self.keep_of(entry).entry.reference_keeps_all else self.keep_of(entry)
-        given = given.model_copy(update={"label": f"{start} (reference)", "keep": keep})
-        reference = self._one(given, towers, rate, seed, share)
-        return self._one(entry, towers, rate, seed, share, reference)
+        return own[0] if own else MethodEntry(method=start)
+
+    def chain(self, entry: MethodEntry) -> str:
+        """Why an entry cannot start where its method does: that start needs a start of its own. "" where it can."""
+        given = self._reference(entry)
+        if given is None or given.start or not (first := discovery.find(given.method).reference):
+            return ""
+        begun = f"{entry.method} starts from a run of {given.method}, which itself starts from a run of {first}"
+        fix = f"train {given.method} first and give its weights-100.safetensors as start: of {entry.label}"
+        return f"{begun}; references are not chained: {fix}"
 
     def _one(
         self,
@@ -396,8 +414,11 @@ def _unknown_names(suite: Suite) -> Iterator[Fault]:
         found = discovery.faults(entry.method, entry.preset, entry.config)
         for place, message in found:
             yield ("methods", position, *place), message
-        if not found:
-            yield from ((("methods", position), message) for message in _cannot_work(suite, entry))
+        if found:
+            continue
+        if chain := suite.chain(entry):
+            yield ("methods", position, "method"), chain
+        yield from ((("methods", position), message) for message in _cannot_work(suite, entry))
 
 
 def _cannot_work(suite: Suite, entry: MethodEntry) -> Iterator[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import UserError, nearest
-from bench.identity import MISSING
+from bench.identity import Absent
 
 if TYPE_CHECKING:
     from bench.settings import TowerSettings
@@ -211,18 +211,18 @@ def chooses_activation(kind: str, name: str) -> bool:
 
 
 @cache
-def bytes_of(place: str, names: tuple[str, ...]) -> str:
-    """sha256 of a file, or of those of `names` that lie in a folder; what cannot be read is named as `MISSING`."""
+def bytes_of(place: str, names: tuple[str, ...]) -> str | Absent:
+    """sha256 of a file, or of those of `names` that lie in a folder; `Absent` where one cannot be read."""
     path, files = Path(place), _files(place, names)
     if not files:
-        return f"{MISSING}{place}: holds none of {', '.join(names)}"
+        return Absent(f"{place}: holds none of {', '.join(names)}")
     total = hashlib.sha256()
     for file in files:
         try:
             with file.open("rb") as opened:
                 digest = hashlib.file_digest(opened, "sha256").digest()
         except OSError as error:
-            return f"{MISSING}{file}: cannot be read: {error.strerror}"
+            return Absent(f"{file}: cannot be read: {error.strerror}")
         total.update(digest if len(files) == 1 and file == path else file.name.encode() + digest)
     return total.hexdigest()
 

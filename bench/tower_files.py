@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from bench.data.place import Missing, root
 from bench.errors import UserError
-from bench.identity import MISSING, digest
+from bench.identity import Absent, digest
 from bench.tower_configs import is_folder, is_place, start_files, tokenizer_name
 
 if TYPE_CHECKING:
@@ -41,14 +41,14 @@ def missing_tokenizer(towers: TowerSettings) -> Missing:
     return Missing(f"vocabulary of {name}", (str(place), "the hub's cache"), get, 2**20)
 
 
-def vocabulary(towers: TowerSettings) -> str:
+def vocabulary(towers: TowerSettings) -> str | Absent:
     """sha256 of the tokenizer's tokens and their ids, the same wherever its files lie and whichever they are.
 
-    One that is not there is named as `MISSING`. UserError for files that hold none.
+    `Absent` where it is not there. UserError for files that hold none.
     """
     place = _tokenizer(towers)
     if place is None:
-        return f"{MISSING}no vocabulary of {tokenizer_name(towers)}; `bench run --dry-run` says how to get it"
+        return Absent(f"no vocabulary of {tokenizer_name(towers)}; `bench run --dry-run` says how to get it")
     file = next(place / file for file in TOKENIZER_FILES[:2] if (place / file).is_file())
     return _ids_in(file)
 

@@ -226,8 +226,8 @@ def _phase_of(resolved: Resolved, step: int) -> tuple[str, int, int]:
 def _encode(job: Job, rows: Rows) -> Tensors:
     """Encode with dropout and the like drawn from (seed, step, first row), so that a second time gives the same."""
     key = stream(job.seed, "towers", rows.clock.step, rows.positions.start).initial_seed()
-    kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(job.settings.precision)
-    with _seeded(key, job.device), torch.autocast(job.device.type, kind, enabled=kind is not None):
+    lower = job.settings.precision == "bf16"
+    with _seeded(key, job.device), torch.autocast(job.device.type, torch.bfloat16, enabled=lower):
         return job.method.encode(job.towers, rows)
 
 

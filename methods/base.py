@@ -159,10 +159,23 @@ class Contrastive(RowWise):
         self.scale.clamp_()
 
 
+class HyperparameterError(ValueError):
+    """A value that a method's Config refuses: `field` of the Config, its `value`, and what is `allowed` in words."""
+
+    def __init__(self, message: str, field: str, value: Any, allowed: str) -> None:
+        super().__init__(message, field, value, allowed)
+        self.field, self.value, self.allowed = field, value, allowed
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 def check(config: object, name: str, ok: bool, allowed: str) -> None:
-    """Refuse a hyper-parameter: ValueError naming the field, its value and what is allowed."""
+    """Refuse a hyper-parameter that is not `ok`: HyperparameterError."""
     if not ok:
-        raise ValueError(f"{type(config).__name__}.{name} = {getattr(config, name)!r}, but it must be {allowed}")
+        value = getattr(config, name)
+        message = f"{type(config).__name__}.{name} = {value!r}, but it must be {allowed}"
+        raise HyperparameterError(message, name, value, allowed)
 
 
 def check_scale(config: Any) -> None:

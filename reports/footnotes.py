@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -48,13 +49,14 @@ def footnotes(results: Results, rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def context(results: Results) -> tuple[str, ...]:
-    """Budget, treatments and noise of the data, and whether protocol, evaluation data and environment were one."""
+    """Budget, treatments and noise of the data, and whether protocol, data, runner and environment were one."""
     return (
         _budget(results.plan["budget"]),
         *_treatments(results),
         *_manifests(results),
         *other_protocols(results),
         *_mixed(results),
+        *_versions(results.runs),
         *_environments(results.runs),
     )
 
@@ -140,6 +142,13 @@ def _mixed(results: Results) -> Iterable[str]:
             f"{dataset} {task}: runs were measured on different data ({runs}), so nothing there is bold or a win. "
             "`bench run` measures again what is removed from a run's folder evaluations/."
         )
+
+
+def _versions(runs: Sequence[RunResult]) -> Iterable[str]:
+    counts = Counter(run.training_version for run in runs if run.training_version is not None)
+    if len(counts) > 1:
+        said = ", ".join(f"{count} runs of training version {version}" for version, count in sorted(counts.items()))
+        yield f"Mixed versions of the runner ({said}), so differences may not be the methods'."
 
 
 def _environments(runs: Sequence[RunResult]) -> Iterable[str]:

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from bench.errors import UserError
 from bench.store import Record, RunStore, Store
+from bench.store.format import training_version
 from reports.table import State
 from reports.vocabulary import family, family_rank, metric_rank, task_and_metric
 
@@ -35,6 +36,7 @@ class RunResult:
     kept_rows: int | None = None  #: training rows it may see; None for all
     others: tuple[Record, ...] = ()  #: measured under another protocol than the plan's; never shown as values
     unmeasured: int = 0  #: evaluations of the plan that are not stored
+    training_version: int | None = None  #: of the runner that made it; None where nothing is stored
 
     @property
     def state(self) -> str:
@@ -216,4 +218,5 @@ def _read(store: Store, cell: Mapping[str, Any], protocol: str) -> dict[str, Any
         "unmeasured": sum(not run.has_records(key) for key in cell.get("evaluations", ())),
         "ledger": run.ledger(),
         "environment": run.environment(),
+        "training_version": training_version(run.settings()),
     }

@@ -39,7 +39,7 @@ def run(
     overrides: Overrides = None,
     plugin: Plugins = None,
     data: DataFolder = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs at a time, sharing this machine's cores.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs at a time; each process has train.threads.")] = 1,
     gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="GPUs a run, with a process each.")] = None,
     processes: Annotated[
         int | None, typer.Option("--processes", min=1, help="Processes a run, on a machine without GPUs.")

@@ -29,7 +29,6 @@ class Post:
     rank: int
     world: int
     device: int  #: GPU, where there are any, modulo their number
-    threads: int
     meeting: Path  #: the file at which the ranks meet
 
 
@@ -65,7 +64,6 @@ def serve(connection: Connection, post: Post, root: Path, plugins: list[str], op
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     os.environ["LOCAL_WORLD_SIZE"] = str(post.world * options.jobs)  # torchrun's name; the loader shares by it
-    torch.set_num_threads(post.threads)
     if torch.cuda.is_available():
         torch.cuda.set_device(post.device % torch.cuda.device_count())
     if post.world > 1:

@@ -1,8 +1,7 @@
 """Several runs at a time, or several processes a run, each run in a team of its own.
 
-Small towers leave most of a machine idle, large ones need all of its GPUs. The processes share the cores evenly, and
-on a machine with GPUs each takes one in turn. Weights depend on the number of threads in their last bits, so a
-machine's runs should all be made with the same number of jobs.
+Small towers leave most of a machine idle, large ones need all of its GPUs. Every process computes with the suite's
+`train.threads`, and on a machine with GPUs each takes one in turn. The number of jobs changes no result.
 """
 
 from __future__ import annotations

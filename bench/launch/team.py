@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from bench import discovery
-from bench.device import cores
 from bench.launch.rank import STOPPING, Post, serve
 from bench.launch.work import Options, State, Summary, fail
 from bench.progress import Progress
@@ -49,13 +48,12 @@ class Team:
     def _start(self) -> None:
         world = self.yard.options.ranks
         self._folder = Path(tempfile.mkdtemp(prefix="bench-ranks-"))
-        threads = max(1, cores() // (self.yard.options.jobs * world))
         # What asks to stop waits until the new process can hear it; by default it would end it.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         try:
             for rank in range(world):
                 ours, theirs = self.yard.context.Pipe()
-                post = Post(rank, world, self.number * world + rank, threads, self._folder / "meeting")
+                post = Post(rank, world, self.number * world + rank, self._folder / "meeting")
                 arguments = (theirs, post, self.yard.store.root, discovery.plugins(), self.yard.options, self.yard.stop)
                 process = self.yard.context.Process(target=serve, args=arguments)
                 process.start()

@@ -18,6 +18,7 @@ from typing import Any
 from bench.errors import UserError, one_line
 from bench.store import files
 from bench.store.claim import Busy, holder
+from bench.store.format import mark
 from bench.store.run import RunStore, Store
 
 _ID = re.compile(r"[0-9a-f]{64}")
@@ -47,6 +48,8 @@ def merge(source: Path, store: Store, dry_run: bool = False) -> Merged:
     """
     merged = Merged()
     with _opened(source, store) as root:
+        if not dry_run:
+            mark(store.root)
         for theirs in Store(root).runs():
             try:
                 _merge_run(theirs, store.run(theirs.id), merged, dry_run)

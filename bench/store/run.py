@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from bench.errors import UserError
 from bench.store import files
 from bench.store.claim import HEARTBEAT, STALE_AFTER, Claim, holder
+from bench.store.format import mark, refuse_newer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -235,10 +236,14 @@ def _record(line: dict[str, Any]) -> Record:
 
 
 class Store:
-    """All results under one root: `runs/<id>/` and `<suite>/plan.json` beside the suite's report."""
+    """All results under one root: `runs/<id>/` and `<suite>/plan.json` beside the suite's report.
+
+    UserError where a later version of this package wrote them.
+    """
 
     def __init__(self, root: Path | str = "results") -> None:
         self.root = Path(root)
+        refuse_newer(self.root)
 
     def run(self, identity: str) -> RunStore:
         """The run with this id, whether anything is stored of it or not."""
@@ -256,6 +261,7 @@ class Store:
 
     def write_plan(self, suite: str, plan: Mapping[str, Any]) -> None:
         """What the suite compares and which runs that takes."""
+        mark(self.root)
         files.write_json(self.suite(suite) / "plan.json", plan)
 
     def name_trials(self, suite: str, identities: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -172,6 +173,16 @@ def test_footnotes_name_manifests_budget_seeds_and_mixed_environments(troubled: 
         assert "n = 3 seeds (0, 1, 2)" in text
         assert "torch 2.13.0 / 2.14.1" in text
     assert "Mixed environments" not in " ".join(by_name(three)["overview"].footnotes)
+
+
+def test_runs_of_different_versions_of_the_runner_are_said(tmp_path: Path, stores: SimpleNamespace) -> None:
+    store = stores.write_store(tmp_path, methods=stores.METHODS[:2], rates=(0.0,), seeds=(0,), diagnostics=False)
+    for cell, settings in zip(store.plan(SUITE)["cells"], [{"method": "clip"}, {"training_version": 2}], strict=True):
+        assert "Mixed versions" not in " ".join(by_name(store)["overview"].footnotes)
+        store.run(cell["run"]).write_settings(settings)
+    said = "Mixed versions of the runner (1 runs of training version 1, 1 runs of training version 2), so differences"
+    for table in by_name(store).values():
+        assert said in " ".join(table.footnotes)
 
 
 def test_numbers_of_different_data_are_said_and_not_compared(three: Store) -> None:

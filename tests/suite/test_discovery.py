@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from methods.clip import Clip
-
+from methods.base import check
 
 @dataclass(frozen=True)
 class Config:
@@ -30,8 +30,8 @@ class Config:
     mode: Literal["a", "b"] = "a"
 
     def __post_init__(self):
-        if self.sizes == (9,):
-            raise ValueError("Config.sizes = (9,), but it must be anything else")
+        word = "anything else"
+        check(self, "sizes", self.sizes != (9,), word)
 
 
 class Mine(Clip):
@@ -111,6 +111,16 @@ def test_hyper_parameters_are_checked(
     with pytest.raises(UserError) as caught:
         discovery.resolve("mine", preset, config)
     assert str(caught.value) == expected
+
+
+def test_the_place_of_a_refused_value_comes_from_the_error_not_from_its_words(tmp_path: Path) -> None:
+    plain = GOOD.replace("check(self", "self.own(self").replace(
+        "\n\nclass Mine",
+        '\n    def own(self, *_):\n        raise ValueError("Config.sizes = 9\\n, in words")\n\n\nclass Mine',
+    )
+    discovery.add_plugin(write(tmp_path, plain))
+    with pytest.raises(UserError, match=r"^mine: config: Config\.sizes = 9 , in words$"):
+        discovery.resolve("mine", None, {"sizes": [9]})
 
 
 @pytest.mark.parametrize(

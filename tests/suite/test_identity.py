@@ -106,6 +106,7 @@ def test_the_order_of_entries_changes_nothing(tmp_path_factory: pytest.TempPathF
         ("train.augment", "none"),
         ("train.eps", 1e-8),
         ("train.weight_decay", 0.2),
+        ("train.threads", 2),
         ("methods.0.method", "sogclr"),
         ("methods.0.config.temperature", 0.08),
         ("methods.0.config.learnable_scale", False),
@@ -123,10 +124,10 @@ def test_any_changed_value_changes_the_id(tmp_path: Path, path: str, value: Any)
     [
         ("name", "other"),
         ("description", "words"),
-        ("train.threads", 2),
         ("train.micro_batch", 32),
         ("train.weight_decay", 0.1),
         ("train.eps", 1.0e-6),
+        ("train.threads", 1),
         ("methods.0.label", "mine"),
         ("methods.0.config", {}),
         ("methods.0.preset", "paper"),
@@ -164,14 +165,19 @@ def test_the_training_version_and_the_tower_tables_are_part_of_it(
     assert id_of(tmp_path, BASE) == before
 
 
-def test_a_byte_of_the_adapter_changes_the_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_meaning_of_the_adapter_changes_the_id_its_words_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(discovery, "_plugins", {})
     file = tmp_path / "mine.py"
-    file.write_text('from methods.clip import Clip\n\nclass Mine(Clip):\n    name = "mine"\n')
+    text = 'from methods.clip import Clip\n\nclass Mine(Clip):\n    name = "mine"\n    SIZE = 1\n'
+    file.write_text(text)
     discovery.add_plugin(file)
     before = id_of(tmp_path, changed("methods.0.method", "mine"))
     assert id_of(tmp_path, changed("methods.0.method", "mine")) == before
-    file.write_text(file.read_text() + "#")
+    file.write_text(f'"""Words."""\n{text}# more words\n')
+    assert id_of(tmp_path, changed("methods.0.method", "mine")) == before
+    file.write_text(text.replace("SIZE = 1", "SIZE = 2"))
     assert id_of(tmp_path, changed("methods.0.method", "mine")) != before
     discovery.forget()
 
@@ -201,50 +207,19 @@ def test_true_is_not_one_and_text_is_not_a_number() -> None:
     assert len({identity.digest(value) for value in (True, 1, "1", [1], None, False, 0)}) == 7
 
 
-@pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An adapter's own package: module -> helper -> deep, and a file nobody imports."""
-    folder = tmp_path / "ownpkg"
-    (folder / "parts").mkdir(parents=True)
-    (folder / "__init__.py").write_text("")
-    (folder / "adapter.py").write_text(
-        "import json\nfrom .parts import helper\n\n\ndef late():\n    from ownpkg import lazy\n"
-    )
-    (folder / "lazy.py").write_text("import methods.base\n")
-    (folder / "parts" / "__init__.py").write_text("")
-    (folder / "parts" / "helper.py").write_text("from . import deep as d\nfrom ..adapter import late\n")
-    (folder / "parts" / "deep.py").write_text("X = 1\n")
-    (folder / "unused.py").write_text("X = 1\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    return folder
+def test_a_file_that_is_not_there_has_its_own_error_and_no_id(tmp_path: Path) -> None:
+    (run,) = runs_of(tmp_path, changed("methods.0.start", "nowhere.safetensors"))
+    assert run.content()["start"] == identity.Absent("nowhere.safetensors: cannot be read: No such file or directory")
+    assert run.key != runs_of(tmp_path, BASE)[0].key
+    with pytest.raises(
+        identity.MissingFile, match=r"start: nowhere\.safetensors: cannot be read: .*; a path, or open_clip"
+    ):
+        run.id("d", "m")
 
 
-@pytest.mark.parametrize(
-    ("file", "matters"),
-    [
-        ("adapter.py", True),
-        ("parts/helper.py", True),
-        ("parts/deep.py", True),
-        ("parts/__init__.py", True),
-        ("lazy.py", True),
-        ("__init__.py", True),
-        ("unused.py", False),
-    ],
-)
-def test_a_byte_of_any_imported_file_changes_the_source_hash(package: Path, file: str, matters: bool) -> None:
-    path = package / "adapter.py"
-    before = identity.source_hash("ownpkg.adapter", path)
-    assert identity.source_hash("ownpkg.adapter", path) == before
-    with (package / file).open("a") as handle:
-        handle.write("#")
-    assert (identity.source_hash("ownpkg.adapter", path) != before) == matters
-
-
-def test_an_adapter_is_hashed_with_base_and_protocol() -> None:
-    place = discovery.source("clip")
-    files = identity.source_files(place.module, place.path)
-    assert {"methods.clip", "methods.base", "methods.protocol", "methods"} <= set(files)
-    assert not any(name.startswith(("bench", "torch")) for name in files)
+def test_words_that_look_like_a_missing_file_are_words() -> None:
+    """What is not there is told by its type: a value that begins with "missing: " is a value."""
+    assert identity.digest({"x": "missing: y"}) != identity.digest({"x": identity.Absent("y")})
 
 
 def test_a_path_among_hyper_parameters_stands_for_its_bytes(tmp_path: Path) -> None:

@@ -125,6 +125,41 @@ def test_a_reference_comes_first_once_and_takes_its_share(path: Path, starter: s
     assert (group[0].seed, group[0].rate, group[0].noise) == (3, 0.4, "shuffled_captions")
 
 
+@pytest.fixture
+def chained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A plug-in that starts from NCU, which starts from CLIP."""
+    monkeypatch.setattr(discovery, "_plugins", {})
+    file = tmp_path / "chained.py"
+    file.write_text(
+        'from methods.clip import Clip\n\nclass Chained(Clip):\n    name = "chained"\n    reference = "ncu"\n'
+    )
+    discovery.add_plugin(file)
+    yield
+    discovery.forget()
+
+
+@pytest.mark.usefixtures("chained")
+def test_a_chain_of_references_is_refused_and_never_cut(tmp_path: Path) -> None:
+    file = tmp_path / "chain.yaml"
+    file.write_text("name: chain\nbudget: {samples: 512}\nmethods: [clip, chained]\n")
+    said = r"chain\.yaml:3: methods\.1.*chained starts from a run of ncu, which itself starts from a run of clip; "
+    with pytest.raises(UserError, match=said + "references are not chained: train ncu first and give its weights"):
+        load_suite(file)
+    with pytest.raises(UserError, match="references are not chained"):
+        load_suite(file, check_methods=False).runs()
+
+
+@pytest.mark.usefixtures("chained")
+def test_given_weights_end_a_chain_of_references(tmp_path: Path) -> None:
+    file = tmp_path / "chain.yaml"
+    rows = "[{method: chained, start: here.safetensors}, {method: ncu, start: here.safetensors}]"
+    file.write_text(f"name: chain\nbudget: {{samples: 512}}\nmethods: {rows}\n")
+    assert [run.reference for run in load_suite(file).runs()] == [None, None]
+    file.write_text(file.read_text().replace("chained, start: here.safetensors", "chained"))
+    reference, chain, _ = load_suite(file).runs()
+    assert (reference.method, reference.start, chain.reference) == ("ncu", "here.safetensors", reference)
+
+
 def test_an_additional_reference_is_the_suites_own_run(path: Path, starter: str) -> None:
     suite = load_suite(path, [f"methods=[{starter}, {{method: clip, label: mine}}]", "budget_rule=additional"])
     group = [run for run in suite.runs() if (run.seed, run.rate) == (3, 0.0)]

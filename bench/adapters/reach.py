@@ -1,0 +1,247 @@
+"""Which definitions a method's results depend on: those that its class reaches within `methods/` or its own package.
+
+From the adapter's class on, every name is followed to the module-level function, class or constant that it means, also
+through imports. What is reached counts as a whole, with three exceptions:
+
+- Of the classes of `methods/base.py` that an adapter inherits from, a member counts if the runner calls it
+  (`INHERITED`), if reached code uses its name, or if it overrides a default of `Adapter`, and no class before it in
+  the order of inheritance replaces it. So additions to that file which an adapter does not use leave its hash alone,
+  the default of a later hook included; an adapter that sets such a hook itself is changed by that.
+- `METADATA` of an adapter's class does not count: words about the method, and what a run's id holds already.
+- `methods/protocol.py` does not count: it holds types and their defaults, which `TRAINING_VERSION` covers, as it does
+  what the runner itself takes from `methods/base.py`. Nor do the words of an error that is raised.
+
+Python can hide a use: names made from strings, classes that register themselves as subclasses. `globals()`, `eval` and
+a module that is passed on as a value count as a use of the whole module.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.adapters import modules, syntax
+from bench.adapters.modules import Alias, Module
+from bench.errors import UserError
+
+PROTOCOL, BASE, ROOT = "methods.protocol", "methods.base", "Adapter"
+#: Class attributes that cannot change a result, or that a run's id holds by another way (name, presets, reference).
+METADATA = frozenset({"name", "about", "presets", "reference", "identities", "known_failures", "monitored"})
+#: Hooks and attributes whose default in `Adapter` counts. Closed: the defaults of later ones must change no result.
+INHERITED = frozenset(
+    {
+        "prepare",
+        "phases",
+        "cost",
+        "options",
+        "encode",
+        "observe",
+        "draw",
+        "loss",
+        "monitor",
+        "diagnostics",
+        "after_step",
+        "end_epoch",
+        "image_features",
+        "text_features",
+        "confidence",
+        "whole_batch",
+        "score",
+    }
+)
+_DYNAMIC = frozenset({"globals", "eval", "exec"})
+Class = tuple[Module, ast.ClassDef]
+
+
+class Reach:
+    """The definitions that a class reaches. `items`: name -> its syntax, for JSON; `files`: modules that were read."""
+
+    def __init__(self, module: str, path: Path) -> None:
+        self.items: dict[str, Any] = {}
+        self.files: dict[str, Path] = {}
+        self._packages = {"methods", module.partition(".")[0]}
+        self._words: set[str] = set()  #: attributes and names that reached code uses
+        self._families: list[list[Class]] = []  #: adapters' classes in order of inheritance
+        self._touched: set[str] = set()
+        top = self._module(module, path)
+        self._touch(module)
+        self._family(self._inheritance(top, _adapter(top)))
+        size = -1
+        while size != len(self.items):
+            size = len(self.items)
+            for family in list(self._families):
+                self._members(family)
+
+    def _module(self, name: str, path: Path | None = None) -> Module | None:
+        """A module that counts; None for others and for a name that is no module."""
+        place = self.files.get(name) or path
+        if place is None and name.partition(".")[0] in self._packages:
+            place = modules.file_of(name)
+        if place is None or name == PROTOCOL:
+            return None
+        self.files[name] = place
+        return modules.read(name, place)
+
+    def _touch(self, name: str) -> None:
+        """Count what happens as a module is imported, itself and all that it imports and lies in."""
+        if name in self._touched:
+            return
+        self._touched.add(name)
+        if "." in name:
+            self._touch(name.rpartition(".")[0])
+        module = self._module(name)
+        if module is not None:
+            for other in module.imports:
+                if other.endswith(".*") and self._module(other.removesuffix(".*")) is not None:
+                    known = f"from {other.removesuffix('.*')} import *"
+                    raise UserError(f"{module.path}: {known}: import its names, so that a run's id can follow them")
+                self._touch(other)
+            if module.actions:
+                self._add(f"{name}:", module, module.actions)
+
+    def _add(self, key: str, module: Module, nodes: Sequence[ast.AST]) -> None:
+        """Note a definition and follow what it uses."""
+        if key not in self.items:
+            self.items[key] = [syntax.summary(node).text for node in nodes]
+            for node in nodes:
+                self._uses(module, syntax.summary(node))
+
+    def _uses(self, module: Module, used: syntax.Summary) -> None:
+        self._words |= used.words
+        if used.names & _DYNAMIC:
+            self._whole(module)
+        for root, attributes in used.chains:
+            if root in used.names:
+                self._follow(module, root, attributes)
+        for statement in used.imports:
+            for name in modules.imported(module, statement):
+                self._touch(name)
+            for alias in modules.loaded(module, statement):
+                self._alias(alias, ())
+
+    def _follow(self, module: Module, name: str, attributes: tuple[str, ...]) -> None:
+        """Reach what a name with attributes means in a module; a built-in is no binding."""
+        for binding in module.bindings.get(name, ()):
+            if isinstance(binding, Alias):
+                self.items[f"{module.name}:{name}"] = ["import", binding.module, binding.name]
+                self._alias(binding, attributes)
+            elif isinstance(binding, ast.ClassDef):
+                self._class((module, binding))
+            else:
+                self._add(
+                    f"{module.name}:{name}", module, [x for x in module.bindings[name] if isinstance(x, ast.stmt)]
+                )
+
+    def _alias(self, alias: Alias, attributes: tuple[str, ...]) -> None:
+        target = self._module(alias.module)
+        if target is None:
+            return
+        self._touch(alias.module)
+        words = attributes if alias.name is None else (alias.name, *attributes)
+        if not words:
+            self._whole(target)
+        elif words[0] in target.bindings:
+            self._follow(target, words[0], words[1:])
+        elif self._module(f"{target.name}.{words[0]}") is not None or f"{target.name}.{words[0]}" == PROTOCOL:
+            self._alias(Alias(f"{target.name}.{words[0]}", None), words[1:])
+        else:
+            self._whole(target)
+
+    def _whole(self, module: Module) -> None:
+        """Reach everything that a module binds."""
+        for name in module.bindings:
+            definitions = [one for one in module.bindings[name] if not isinstance(one, Alias)]
+            if definitions and f"{module.name}:{name}" not in self.items:
+                self._follow(module, name, ())
+
+    def _class(self, found: Class) -> None:
+        """Reach a class: an adapter's member by member, any other as a whole."""
+        if any(_key(found) == _key(one) for family in self._families for one in family):
+            return
+        order = self._inheritance(*found)
+        if any(_key(one) == f"{BASE}:{ROOT}" for one in order):
+            self._family(order)
+        else:
+            self._add(_key(found), found[0], [found[1]])
+
+    def _family(self, order: list[Class]) -> None:
+        """Count an adapter's classes: bases, decorators and what their bodies do; members are counted later."""
+        self._families.append(order)
+        for place, (module, node) in enumerate(order):
+            header = [*node.bases, *node.decorator_list, *(one.value for one in node.keywords)]
+            actions = [line for line in node.body if syntax.acts(line) and not isinstance(line, syntax.Definition)]
+            self._add(f"{_key(order[place])}()", module, [*header, *actions])
+
+    def _members(self, order: list[Class]) -> None:
+        for place, (module, node) in enumerate(order):
+            for name, lines in syntax.members(node).items():
+                if name not in METADATA and self._counts(order, place, name):
+                    self._add(f"{_key(order[place])}.{name}", module, lines)
+
+    def _counts(self, order: list[Class], place: int, name: str) -> bool:
+        """Whether the runner or reached code can come to this member of one of an adapter's classes."""
+        module, node = order[place]
+        if module.name != BASE:
+            return True
+        used = name in INHERITED or name in self._words or (name.startswith("__") and name.endswith("__"))
+        if not used and node.name != ROOT:
+            used = any(name in syntax.members(one[1]) for one in order if _key(one) == f"{BASE}:{ROOT}")
+        above = {one.name for _, one in order[:place]} | {node.name}
+        for _, earlier in order[:place]:
+            lines = syntax.members(earlier).get(name)
+            if lines and not any(_passes_on(line, {"super"} | above) for line in lines):
+                return False
+        return used
+
+    def _inheritance(self, module: Module | None, node: ast.ClassDef) -> list[Class]:
+        """The class and its bases whose source counts, in Python's order of inheritance (C3)."""
+        assert module is not None
+        parents = [found for base in node.bases if (found := self._base(module, base)) is not None]
+        return [(module, node), *_merge([*(self._inheritance(*one) for one in parents), parents])]
+
+    def _base(self, module: Module, base: ast.expr) -> Class | None:
+        """The class that a base means; None for one from elsewhere."""
+        chain = next(syntax.chains(base.value if isinstance(base, ast.Subscript) else base), ("", ()))
+        return self._meant(module, (chain[0], *chain[1]))
+
+    def _meant(self, module: Module | None, words: tuple[str, ...]) -> Class | None:
+        if module is None or not words:
+            return None
+        binding = next(iter(module.bindings.get(words[0], ())), None)
+        if isinstance(binding, ast.ClassDef):
+            return module, binding
+        if isinstance(binding, Alias):
+            rest = words[1:] if binding.name is None else (binding.name, *words[1:])
+            return self._meant(self._module(binding.module), rest)
+        return self._meant(self._module(f"{module.name}.{words[0]}"), words[1:]) if binding is None else None
+
+
+def _adapter(module: Module | None) -> ast.ClassDef:
+    """The class of a method: the one that has a `name = "..."`."""
+    assert module is not None
+    for bound in module.bindings.values():
+        for node in bound:
+            if isinstance(node, ast.ClassDef) and node.bases and "name" in syntax.members(node):
+                return node
+    raise UserError(f'{module.path}:1: defines no method: a class with a base and name = "..." (see {PROTOCOL})')
+
+
+def _passes_on(line: ast.stmt, words: set[str]) -> bool:
+    """Whether a member may call the one that it replaces: by `super`, or by the name of a class."""
+    return any(isinstance(node, ast.Name) and node.id in words for node in ast.walk(line))
+
+
+def _key(found: Class) -> str:
+    return f"{found[0].name}:{found[1].name}"
+
+
+def _merge(orders: list[list[Class]]) -> Iterator[Class]:
+    """C3: take the first head that stands in no other order's tail."""
+    orders = [order for order in orders if order]
+    while orders:
+        tails = {_key(one) for order in orders for one in order[1:]}
+        head = next((order[0] for order in orders if _key(order[0]) not in tails), orders[0][0])
+        yield head
+        orders = [rest for order in orders if (rest := [one for one in order if _key(one) != _key(head)])]

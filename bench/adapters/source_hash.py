@@ -1,0 +1,29 @@
+"""The hash of an adapter's source in a run's id: of the meaning of what its class reaches, whatever Python reads it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from bench.adapters.reach import Reach
+
+_known: dict[tuple[str, Path], tuple[dict[Path, bytes], str]] = {}  #: file -> bytes of all that was read, and the hash
+
+
+def source_hash(module: str, path: Path) -> str:
+    """sha256, 64 hex digits, over the definitions that the class of a method reaches (see `bench.adapters.reach`).
+
+    `module`: its name, `path`: its file. Nothing is imported. UserError for a file that is not Python, defines no
+    method or imports `*` from its own package.
+    """
+    key = module, path
+    if key in _known:
+        read, known = _known[key]
+        if all(file.is_file() and file.read_bytes() == source for file, source in read.items()):
+            return known
+    reach = Reach(module, path)
+    text = json.dumps(reach.items, sort_keys=True, separators=(",", ":"))
+    found = hashlib.sha256(text.encode()).hexdigest()
+    _known[key] = {file: file.read_bytes() for file in reach.files.values()}, found
+    return found
