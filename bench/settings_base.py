@@ -6,8 +6,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from bench.located import fault, shown
 from bench.registry import Registry
+from bench.yaml_source import fault, shown
 
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]

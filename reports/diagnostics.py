@@ -20,7 +20,7 @@ from matplotlib.ticker import LogLocator, StrMethodFormatter
 from reports.drawing import COLOURS, LETTER, NAME_SIZE, Picture, Sheet, finish, look
 from reports.results import Results, RunResult
 
-Entry = Mapping[str, Any]  #: a diagnostic as bench/diagnostics.py stores it
+Entry = Mapping[str, Any]  #: a diagnostic as bench/store/histograms.py stores it
 Found = Mapping[tuple[str, str], Mapping[str, Entry]]  #: (method, noise) -> diagnostics by name
 #: of all methods, in one figure: diagnostic -> its series, each upwards (1) or downwards with a colour and a legend
 SIMILARITIES: Mapping[str, tuple[tuple[str, int, str, str], ...]] = {

@@ -97,14 +97,14 @@ def _record(dataset: str, own: Own) -> Ask:
 
 
 def _main_metric(dataset: str) -> str:
-    from bench.evaluation_sets import entries
+    from bench.catalogue.evaluation_sets import entries
 
     return entries()[dataset].metric
 
 
 def _members(group: str) -> list[str]:
     """Data sets of the DataComp suite; all of them, or those of one of its groups."""
-    from bench.evaluation_sets import entries
+    from bench.catalogue.evaluation_sets import entries
 
     return [name for name, entry in entries().items() if entry.datacomp and group in ("datacomp", entry.group)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.families import TaskFamily, families, find, names
+from bench.catalogue.families import TaskFamily, families, find, names
 
 
 def kind_of(name: str) -> TaskFamily | None:

@@ -12,7 +12,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("MPLBACKEND", "agg")
 
-import bench.vision  # noqa: F401  before anything imports torchvision
+import bench.torchvision_fix  # noqa: F401  before anything imports torchvision
 
 
 def write_webdataset(

@@ -8,27 +8,33 @@ from pathlib import Path
 
 import pytest
 
-from bench import discovery
+from bench.adapters import registry
 
 ROOT = Path(__file__).parents[1]
 #: beside each adapter: values of its official code, and the file that `bench new-method` starts an adapter from
-PARTS_OF_ADAPTERS = ("bench/check/oracles/", "bench/templates/")
+PARTS_OF_ADAPTERS = ("bench/checks/oracles/", "bench/templates/")
 #: words that name a paper as well as a method, and the files where they name what the paper states
 PAPERS = {"bayes", "cyclip", "ncu", "nuclr", "prolip"}
 OF_PAPERS = {
-    "bench/settings.py": "evaluation protocols of papers",
-    "bench/augmentations.py": "augmentations of papers",
+    "bench/suite/settings.py": "evaluation protocols of papers",
+    "bench/catalogue/augmentations.py": "augmentations of papers",
     "bench/data/photo.py": "augmentations of papers",
-    "bench/evaluate/protocols.py": "evaluation protocols of papers",
+    "bench/catalogue/protocols.py": "evaluation protocols of papers",
     "reports/papers.py": "papers whose printed tables are laid out",
     "reports/papers_prolip.py": "a paper whose printed tables are laid out",
 }
-BASELINE = {"bench/external.py"}  #: read foreign weights as the suite's baseline
+BASELINE = {"bench/models/evaluate_checkpoint.py"}  #: read foreign weights as the suite's baseline
 ALLOWED = ("methods.protocol", "methods.base")
 
 
 #: of `bench`, what reports read
-READ_BY_REPORTS = {"bench.store", "bench.families", "bench.evaluation_sets", "bench.resources", "bench.errors"}
+READ_BY_REPORTS = {
+    "bench.store",
+    "bench.catalogue.families",
+    "bench.catalogue.evaluation_sets",
+    "bench.resources",
+    "bench.errors",
+}
 
 
 def files() -> list[Path]:
@@ -45,7 +51,7 @@ def named(tree: ast.Module) -> Iterator[tuple[int, str]]:
         for part in ast.walk(node)
     }
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and node.value in discovery.names() and id(node) not in defaults:
+        if isinstance(node, ast.Constant) and node.value in registry.names() and id(node) not in defaults:
             yield node.lineno, str(node.value)
 
 

@@ -24,16 +24,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench import discovery
-from bench.check import lab
-from bench.environment import environment, peak_memory, reset_peak_memory
-from bench.run import available_device, make_job
-from bench.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
-from bench.show import columns
-from bench.steps import plan
+from bench.adapters import hyperparameters, registry
+from bench.checks import lab
+from bench.console.text import columns
+from bench.machine.environment import environment, peak_memory, reset_peak_memory
+from bench.planning.planner import plan
 from bench.store import Store
-from bench.suite import Run
-from bench.train import Job, _tiles, train
+from bench.suite.run import Run
+from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
+from bench.training.job import available_device, make_job
+from bench.training.loop import Job, _tiles, train
 from methods.protocol import Batch, Facts
 
 Row = dict[str, Any]
@@ -87,7 +87,7 @@ def a_run(scale: Scale, towers: TowerSettings, steps: int, **train_settings: Any
         label="clip",
         method="clip",
         preset=None,
-        config=discovery.resolve("clip", None, {}),
+        config=hyperparameters.resolve("clip", None, {}),
         data=DataSettings(name="synthetic", size=scale.size, shards=f"synthetic:{scale.batch * 4}"),
         noise=None,
         rate=0.0,
@@ -184,7 +184,7 @@ def _apart(x: Tensor, y: Tensor) -> float:
 def losses(scale: Scale, device: torch.device) -> list[Row]:
     """Seconds and memory of each method's loss, forward and backward, without towers."""
     rows = []
-    for name in discovery.names():
+    for name in registry.names():
         step = loss_step(name, scale.batch, device)
         reset_peak_memory(device)
         before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
@@ -199,7 +199,7 @@ def losses(scale: Scale, device: torch.device) -> list[Row]:
 
 def loss_step(name: str, batch: int, device: torch.device) -> Callable[[], None]:
     """One `observe`, and draw, loss and backward of every tile, as the training loop does it."""
-    kind, towers = discovery.find(name), lab.TinyTowers()
+    kind, towers = registry.find(name), lab.TinyTowers()
     small: Any = kind(kind.Config(), Facts(rows=32, batch=16, dim=16, seed=0))
     small.prepare(towers)
     when = lab.clock(1, small.phases()[-1].name)

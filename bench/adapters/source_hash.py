@@ -5,8 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from bench.adapters import registry
 from bench.adapters.reach import Reach
+
+if TYPE_CHECKING:
+    pass
+
 
 _known: dict[tuple[str, Path], tuple[dict[Path, bytes], str]] = {}  #: file -> bytes of all that was read, and the hash
 
@@ -27,3 +33,9 @@ def source_hash(module: str, path: Path) -> str:
     found = hashlib.sha256(text.encode()).hexdigest()
     _known[key] = {file: file.read_bytes() for file in reach.files.values()}, found
     return found
+
+
+def adapter_source_hash(method: str) -> str:
+    """sha256 over the meaning of all that a method's class reaches in `methods` or its own package."""
+    location = registry.source(method)
+    return source_hash(location.module, location.path)

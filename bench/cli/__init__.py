@@ -8,8 +8,8 @@ import sys
 import typer
 
 from bench.cli import data, export, gaussian, methods, noise, reporting, runs, store
-from bench.device import InUse
 from bench.errors import UNFINISHED, UserError
+from bench.machine.device_lock import InUse
 
 app = typer.Typer(
     help="Compare noise-robust contrastive image-text learning methods: same budget, same noise, more than chance.",

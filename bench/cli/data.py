@@ -93,13 +93,13 @@ def where(
     data: DataFolder = None,
 ) -> None:
     """Show which data is there, and what a suite lacks: where it was looked for, how to get it, how much disk."""
-    from bench import where as places
+    from bench.planning import availability as places
 
     use_data(data)
     if suite is None:
         lines = places.of_catalogue()
     else:
-        from bench.suite import load_suite
+        from bench.suite.suite import load_suite
 
         lines = places.of_suite(load_suite(suite, overrides or ()))
     for line in lines:

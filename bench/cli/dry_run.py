@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from bench.errors import UserError
 
 if TYPE_CHECKING:
-    from bench.run import Planned
+    from bench.planning.planned import Planned
     from bench.store import Store
-    from bench.suite import Suite
+    from bench.suite.suite import Suite
 
 GPU = "A100"  #: hours are those of, where a suite cannot be timed here and nothing is said
 
@@ -27,13 +27,16 @@ class Cost:
 
 def dry_run(suite: Suite, only: Sequence[str], seeds: Sequence[int], store: Store, cost: Cost) -> list[str]:
     """Lines for a person. Writes the plan of the whole suite, so that its report can be drawn; runs nothing."""
-    from bench import missing, plan, tune
-    from bench.show import SHORT, columns
+    from bench.console.text import columns
+    from bench.planning import plan_file, requirements, tune
+    from bench.store.lookup import SHORT
 
-    lacking = missing.missing(suite)
-    here = not any(gone(suite) for gone in (missing.training, missing.starts, missing.noise, missing.towers))
+    lacking = requirements.missing(suite)
+    here = not any(
+        gone(suite) for gone in (requirements.training, requirements.starts, requirements.noise, requirements.towers)
+    )
     choices = tune.known(suite, store) if suite.tune and here else {}
-    planned = plan.write(tune.tuned(suite, choices).select(only, seeds), choices, store, here)
+    planned = plan_file.write(tune.tuned(suite, choices).select(only, seeds), choices, store, here)
     trials = tune.missing(suite, store, only, choices) if suite.tune and here else []
     rows = [("run", "stored", "steps", "")]
     for one in [*trials, *planned]:
@@ -43,11 +46,11 @@ def dry_run(suite: Suite, only: Sequence[str], seeds: Sequence[int], store: Stor
         lines.append("rows whose trials are still to be made are shown at the suite's settings")
     if suite.tune and not here:
         lines.append(f"{suite.tune.trials} trials of every row come on top; they are planned when the data is here")
-    return [*lines, *_hours([*trials, *planned], store, suite, cost), *missing.listing(lacking)]
+    return [*lines, *_hours([*trials, *planned], store, suite, cost), *requirements.listing(lacking)]
 
 
 def _stored(one: Planned, store: Store) -> str:
-    from bench.launch.work import is_complete
+    from bench.planning.outcomes import is_complete
 
     if one.expected:
         return "no data"
@@ -59,10 +62,10 @@ def _stored(one: Planned, store: Store) -> str:
 
 def _hours(planned: list[Planned], store: Store, suite: Suite, cost: Cost) -> list[str]:
     """What is still to do, by the means that were asked for; without any, here for embedded data and on `GPU` else."""
-    from bench import gpus
-    from bench.estimate import calibrated, estimate, on_gpu
-    from bench.launch.work import is_complete
-    from bench.progress import duration
+    from bench.catalogue import gpus
+    from bench.console.progress import duration
+    from bench.planning.estimate import calibrated, estimate, on_gpu
+    from bench.planning.outcomes import is_complete
 
     todo = [one for one in planned if one.expected or not is_complete(one, store)]
     if not todo:

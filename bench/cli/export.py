@@ -20,8 +20,8 @@ def export(
     """Write a run's model as a folder that open_clip loads: configuration, weights, tokenizer and a card."""
     load_plugins(plugin)
     use_data(data)
-    from bench.export import export as exported
-    from bench.show import find_run
+    from bench.models.export import export as exported
+    from bench.store.lookup import find_run
 
     exported(find_run(store_at(results), run), out)
     typer.echo(f"local-dir:{out}: open_clip loads it, with the bench's embeddings")

@@ -15,8 +15,8 @@ from bench.errors import UserError
 
 if TYPE_CHECKING:
     from bench.data import Pairs
-    from bench.evaluate.prompt_filter import Filter, Line
-    from bench.stored import Stored
+    from bench.evaluation.probabilistic.prompt_filter import Filter, Line
+    from bench.models.stored_run import Stored
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or enough of its beginning.")]
 Dataset = Annotated[str, typer.Option("--dataset", metavar="NAME", help="Pairs to measure on.")]
@@ -51,7 +51,7 @@ def prompts(
 ) -> None:
     """Zero-shot accuracy with the most uncertain prompts of each class left out."""
     stored, pairs = _with_variances(run, results, dataset, plugin)
-    from bench.evaluate.prompt_filter import prompt_filtering
+    from bench.evaluation.probabilistic.prompt_filter import prompt_filtering
 
     chosen, texts = [_filter(text) for text in filters or ()], _templates(pairs, label, templates)
     _show(stored, pairs, prompt_filtering(stored.features, pairs, label, texts, chosen), csv_file)
@@ -78,7 +78,7 @@ def bprw(
     """Zero-shot accuracy with prompts weighted by how well they explain images (Bayesian prompt re-weighting)."""
     stored, pairs = _with_variances(run, results, dataset, plugin)
     from bench import data
-    from bench.evaluate.bprw import reweighting
+    from bench.evaluation.probabilistic.bprw import reweighting
 
     source = pairs if leak else data.load(f"{pairs.name.split('/')[0]}/train", stored.run.data.size)
     if source.name == pairs.name and not leak:
@@ -95,7 +95,7 @@ def uncertainty(
 ) -> None:
     """Mean sum of variances of captions by length and level, and of images by style."""
     stored, pairs = _with_variances(run, results, dataset, plugin)
-    from bench.evaluate.uncertainty import uncertainties
+    from bench.evaluation.probabilistic.uncertainty import uncertainties
 
     _show(stored, pairs, uncertainties(stored.features, pairs), csv_file)
 
@@ -106,7 +106,7 @@ def included(
 ) -> None:
     """Share of images within their captions, and of inputs within themselves masked (H > 0)."""
     stored, pairs = _with_variances(run, results, dataset, plugin)
-    from bench.evaluate.uncertainty import inclusions
+    from bench.evaluation.probabilistic.uncertainty import inclusions
 
     lines, notes = inclusions(stored.features, pairs, stored.run.train.batch)
     _show(stored, pairs, lines, csv_file, notes)
@@ -122,25 +122,26 @@ def hierarchy(
 ) -> None:
     """Walk from images to a root and see which of their captions, from group to tags, are met. For any method."""
     stored, pairs = _opened(run, results, dataset, plugin)
-    from bench.evaluate.hierarchy import traversals
+    from bench.evaluation.probabilistic.hierarchy import traversals
 
     _show(stored, pairs, traversals(stored.features, pairs, steps), csv_file)
 
 
 def _opened(run: str, results: Path, dataset: str, plugin: list[str] | None) -> tuple[Stored, Pairs]:
     load_plugins(plugin)
-    from bench import data, stored
+    from bench import data
+    from bench.models import stored_run
 
-    found = stored.load(store_at(results), run)
+    found = stored_run.load(store_at(results), run)
     return found, data.load(dataset, found.run.data.size)
 
 
 def _with_variances(run: str, results: Path, dataset: str, plugin: list[str] | None) -> tuple[Stored, Pairs]:
     stored, pairs = _opened(run, results, dataset, plugin)
     if "logvar" not in stored.features.texts([""]):
-        from bench import discovery
+        from bench.adapters import registry
 
-        able = ", ".join(name for name, method in discovery.all_methods().items() if method.score == "csd")
+        able = ", ".join(name for name, method in registry.all_methods().items() if method.score == "csd")
         raise UserError(f"run {stored.title}: {stored.run.method} gives no variances; methods that do: {able}")
     return stored, pairs
 
@@ -166,7 +167,7 @@ def _templates(pairs: Pairs, label: str, file: Path | None) -> Sequence[str]:
 
 
 def _filter(text: str) -> Filter:
-    from bench.evaluate.prompt_filter import STRATEGIES, Filter
+    from bench.evaluation.probabilistic.prompt_filter import STRATEGIES, Filter
 
     strategy, _, value = text.partition("=")
     try:
@@ -179,7 +180,7 @@ def _filter(text: str) -> Filter:
 
 def _show(stored: Stored, pairs: Pairs, lines: Sequence[Line], file: Path | None, notes: Sequence[str] = ()) -> None:
     """Print the table and the notes; write the table to `file` as CSV."""
-    from bench.show import columns
+    from bench.console.text import columns
 
     header = ("", "metric", "score", "value", "95 % interval", "n")
     rows = []

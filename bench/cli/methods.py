@@ -13,7 +13,7 @@ from bench.cli.options import Plugins, load_plugins
 def methods(plugin: Plugins = None) -> None:
     """List the methods: paper, fidelity, what they keep, what a step costs, their presets."""
     load_plugins(plugin)
-    from bench.catalogue import catalogue
+    from bench.adapters.describe import catalogue
 
     typer.echo(catalogue())
 
@@ -25,13 +25,13 @@ def cite(
 ) -> None:
     """Print the BibTeX of methods, entries that several share once."""
     load_plugins(plugin)
-    from bench import discovery
-    from bench.suite import load_suite
+    from bench.adapters import registry
+    from bench.suite.suite import load_suite
 
-    wanted = [discovery.canonical(name) for name in names or ()]
+    wanted = [registry.canonical(name) for name in names or ()]
     if suite is not None:
         wanted += [entry.method for entry in load_suite(suite).methods]
-    found = {name: discovery.find(name).about.bibtex.strip() for name in wanted or discovery.names()}
+    found = {name: registry.find(name).about.bibtex.strip() for name in wanted or registry.names()}
     typer.echo("\n\n".join(dict.fromkeys(filter(None, found.values()))))
     for name in (name for name, entry in found.items() if not entry):
         typer.echo(f"note: {name} gives no BibTeX", err=True)
@@ -42,7 +42,7 @@ def new_method(
     folder: Annotated[Path, typer.Option("--folder", metavar="DIR", help="Where the two files go.")] = Path(),
 ) -> None:
     """Write a method to start from, a complete loss in 40 lines, and its test; docs/new_method.md goes on from it."""
-    from bench.new_method import new_method as write
+    from bench.adapters.scaffold import new_method as write
 
     for path in write(name, folder):
         typer.echo(path)
@@ -58,7 +58,7 @@ def check(
 ) -> None:
     """Check that a method is what it says: known values, gradients, ranks, resuming, cost and more."""
     load_plugins(plugin)
-    from bench.check.verb import check as run
+    from bench.checks.verb import check as run
 
     if not run(method, everything, report, typer.echo):
         raise typer.Exit(1)

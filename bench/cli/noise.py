@@ -13,7 +13,7 @@ from bench.errors import UserError
 if TYPE_CHECKING:
     from bench.data import Pairs
     from bench.data.noise import NoiseManifest
-    from bench.suite import Suite
+    from bench.suite.suite import Suite
 
 
 def show(
@@ -32,7 +32,7 @@ def show(
     """Show corrupted pairs of a suite: the picture's own caption and the one it got."""
     use_data(data)
     from bench.data.noise_page import noise_page, noise_text
-    from bench.suite import load_suite
+    from bench.suite.suite import load_suite
 
     pairs, manifest = _manifest(load_suite(suite, overrides or (), check_methods=False), rate, seed)
     typer.echo(noise_text(pairs, manifest, count), nl=False)
@@ -48,7 +48,7 @@ def _manifest(suite: Suite, rate: float | None, seed: int | None) -> tuple[Pairs
     """The training pairs and one of the suite's noise manifests."""
     from bench.data import training
     from bench.data.noise import NoiseManifest
-    from bench.noise_settings import NoiseSettings
+    from bench.suite.noise_settings import NoiseSettings
 
     if not suite.noise.entry.fixed:
         raise UserError(

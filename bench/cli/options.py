@@ -42,12 +42,12 @@ def store_at(results: Path) -> Store:
 
 def use_data(folder: Path | None) -> None:
     """Make the folder of `--data` the data folder; UserError where something else has its name."""
-    from bench.data import place
+    from bench import data_folder
 
     if folder is not None:
         if folder.exists() and not folder.is_dir():
             raise UserError(f"--data {folder}: is no folder")
-        place.use(folder)
+        data_folder.use(folder)
 
 
 def write_report(name: str, store: Store, outline: Mapping[str, Any] | None = None) -> list[str]:
@@ -67,7 +67,7 @@ def suite_name(suite: str, store: Store) -> str:
     plan = store.plan(suite) if Path(suite).name == suite else None
     if plan is not None and not resources.is_suite(suite):
         return suite
-    from bench.suite import load_suite
+    from bench.suite.suite import load_suite
 
     loaded = load_suite(suite, check_methods=False)
     plan = store.plan(loaded.name)
@@ -79,7 +79,7 @@ def suite_name(suite: str, store: Store) -> str:
 
 def load_plugins(files: list[str] | None) -> None:
     """Make the methods of these files known."""
-    from bench import discovery
+    from bench.adapters import registry
 
     for file in files or ():
-        discovery.add_plugin(file)
+        registry.add_plugin(file)

@@ -29,8 +29,8 @@ def _outline(suite: str, name: str, store: Store) -> dict[str, Any] | None:
     """What a suite without a plan declares."""
     if store.plan(name) is not None:
         return None
-    from bench.plan import outline
-    from bench.suite import load_suite
+    from bench.planning.plan_file import outline
+    from bench.suite.suite import load_suite
 
     return outline(load_suite(suite, check_methods=False))
 
@@ -57,8 +57,8 @@ def published(
     ] = None,
 ) -> None:
     """Print a table of one of the five papers as it is printed there, or list them all."""
+    from bench.console.text import columns
     from bench.resources import published as folder
-    from bench.show import columns
     from reports.paper_tables import alone, find, papers
     from reports.text import table_text
 

@@ -25,7 +25,7 @@ from bench.cli.options import (
 from bench.errors import UNFINISHED, UserError
 
 if TYPE_CHECKING:
-    from bench.launch.work import Summary
+    from bench.planning.outcomes import Summary
     from bench.store import Store
 
 
@@ -72,7 +72,7 @@ def run(
     """
     load_plugins(plugin)
     use_data(data)
-    from bench.suite import load_suite
+    from bench.suite.suite import load_suite
 
     asked = load_suite(suite, overrides or ())
     labels, numbers = tuple(only or ()), _numbers(seeds)
@@ -91,10 +91,11 @@ def run(
         for line in said(asked, labels, numbers, store, Cost(gpu, utilisation, calibrate)):
             typer.echo(line)
         return
-    from bench import missing, plan, progress, tune
+    from bench.console import progress
     from bench.launch import launcher_of
+    from bench.planning import plan_file, requirements, tune
 
-    missing.refuse(asked)
+    requirements.refuse(asked)
     # before steps are timed, which planning runs of so many seconds does
     launch = launcher_of(launcher, asked, store, jobs=jobs, gpus=gpus, processes=processes, track=track)
     choices: dict[str, tune.Choice] = {}
@@ -104,7 +105,7 @@ def run(
             if trials.busy or trials.interrupted or trials.failed or trials.queued:
                 raise typer.Exit(_conclude(trials))
         chosen = tune.tuned(asked, choices).select(labels, numbers)
-        summary = launch(plan.write(chosen, choices, store), shown)
+        summary = launch(plan_file.write(chosen, choices, store), shown)
     if not summary.interrupted and not summary.queued:
         page = store.suite(chosen.name) / "report.html"
         if not _is_fresh(page, chosen.name, store):
@@ -115,8 +116,9 @@ def run(
 
 def status(suite: SuiteName, results: Results = RESULTS) -> None:
     """Show which runs of a suite are done, running, failed or missing, and the SLURM jobs of those not done."""
+    from bench.console.text import columns
     from bench.launch.jobs import jobs
-    from bench.show import SHORT, columns
+    from bench.store.lookup import SHORT
     from reports.status import status as rows_of
 
     store = store_at(results)
@@ -137,7 +139,8 @@ def show(
     results: Results = RESULTS,
 ) -> None:
     """Show everything about one run: status, settings, ledger, environment, records."""
-    from bench.show import describe, find_run
+    from bench.cli.text import describe
+    from bench.store.lookup import find_run
 
     typer.echo(describe(find_run(store_at(results), run)))
 

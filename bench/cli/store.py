@@ -44,10 +44,10 @@ def evaluate(
     """Evaluate a checkpoint without training. What is measured is stored below the suite and not measured again."""
     load_plugins(plugin)
     use_data(data)
-    from bench.external import evaluate_checkpoint
-    from bench.show import record_table
+    from bench.cli.text import record_table
+    from bench.models.evaluate_checkpoint import evaluate_checkpoint
     from bench.store import Busy
-    from bench.suite import load_suite
+    from bench.suite.suite import load_suite
 
     try:
         found = evaluate_checkpoint(checkpoint, load_suite(suite, overrides or ()), store_at(results), method, towers)
@@ -124,9 +124,10 @@ def collect(
     """
     if dry_run and yes:
         raise UserError("--dry-run and --yes: say one of them")
-    from bench.show import SHORT, columns
+    from bench.console.text import columns
     from bench.store.collect import RUN
     from bench.store.collect import collect as collected
+    from bench.store.lookup import SHORT
 
     items = collected(store_at(results), suite or (), delete=yes)
     rows = [(item.path.name[:SHORT], _mib([item]), "no suite names this run") for item in items if item.kind == RUN]

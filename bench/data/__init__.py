@@ -6,13 +6,13 @@ import difflib
 from collections.abc import Mapping
 from functools import cache
 
-from bench import evaluation_sets, training_sets
+from bench.catalogue import evaluation_sets, training_sets
+from bench.catalogue.training_sets import Synonyms, TrainingSet
 from bench.data import digits, emoji, synthetic
 from bench.data.pairs import MemoryPairs, Pairs, ResizedPairs
 from bench.data.photo import Resize
 from bench.errors import UserError
-from bench.settings import DataSettings
-from bench.training_sets import Synonyms, TrainingSet
+from bench.suite.settings import DataSettings
 
 __all__ = [
     "TEMPLATES",

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bench import augmentations
-from bench.data import counter
-from bench.data.arrays import Ints, Pixels
+from bench import counter
+from bench.arrays import Ints, Pixels
+from bench.catalogue import augmentations
 
 if TYPE_CHECKING:  # it takes seconds, and what only reads data (the index's processes) does without
     import torch
@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Recipe:
-    """Ranges of uniform draws, an entry of `bench.augmentations` each.
+    """Ranges of uniform draws, an entry of `bench.catalogue.augmentations` each.
 
     Lengths are shares of the image's side, angles degrees.
     """

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from bench.data.arrays import Pixels
+from bench.arrays import Pixels
 from bench.data.pairs import MemoryPairs
 from bench.errors import UserError
 

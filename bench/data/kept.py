@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.arrays import Ints, Pixels
+from bench.arrays import Ints, Pixels
 from bench.data.noise import Noise, NoiseManifest
 from bench.data.pairs import Pairs
 from bench.data.strings import Strings

@@ -1,7 +1,7 @@
 """Noise: which training pairs are wrong, how, and where their captions come from.
 
-Kinds (`bench.noise_kinds`) are never mixed. Fixed ones are wrong for the whole run: a manifest names corrupted rows
-and donors. Others are drawn anew in every step inside the batch.
+Kinds (`bench.catalogue.noise_kinds`) are never mixed. Fixed ones are wrong for the whole run: a manifest names
+corrupted rows and donors. Others are drawn anew in every step inside the batch.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bench.data import counter
-from bench.data.arrays import Ints
+from bench import counter
+from bench.arrays import Ints
 from bench.data.pairs import Pairs
 from bench.data.strings import Strings
 from bench.data.text_sets import TextSets
 from bench.errors import UserError
 
 if TYPE_CHECKING:
-    from bench.noise_settings import NoiseSettings
+    from bench.suite.noise_settings import NoiseSettings
 
 SHUFFLED, RESAMPLED, IMPORTED = "shuffled_captions", "resampled_positives", "imported"
 

@@ -9,9 +9,9 @@ import io
 import numpy as np
 from PIL import Image
 
+from bench.catalogue.noise_kinds import KINDS
 from bench.data.noise import NoiseManifest
 from bench.data.pairs import Pairs
-from bench.noise_kinds import KINDS
 
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #1c1c1e; background: #fff }

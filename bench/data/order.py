@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.data import counter
-from bench.data.arrays import Ints
+from bench import counter
+from bench.arrays import Ints
 from bench.errors import UserError
 
 if TYPE_CHECKING:
-    from bench.data.pairs import Pairs
+    pass
 
 
 def epoch_order(n: int, epoch: int, seed: int) -> Ints:
@@ -34,21 +33,8 @@ def block_order(shards: Ints, block: int, epoch: int, seed: int) -> Ints:
     return shuffled[np.argsort(blocks[shards[shuffled]], kind="stable")]
 
 
-@lru_cache(maxsize=2)
-def _held_order(pairs: Pairs, epoch: int, seed: int) -> Ints:
-    order = pairs.order(epoch, seed)
-    order.flags.writeable = False
-    return order
-
-
 def steps_per_epoch(n: int, batch: int) -> int:
     """Whole batches in n rows; the rest is dropped, so that rows are unique in a batch. UserError when n < batch."""
     if not 1 <= batch <= n:
         raise UserError(f"batch is {batch}, but there are {n} training pairs; it must lie between 1 and {n}")
     return n // batch
-
-
-def batch_rows(pairs: Pairs, batch: int, step: int, seed: int) -> tuple[Ints, int]:
-    """The rows of a global step, int64 [batch], and the epoch it belongs to; both follow from the step alone."""
-    epoch, place = divmod(step, steps_per_epoch(len(pairs), batch))
-    return _held_order(pairs, epoch, seed)[place * batch : (place + 1) * batch], epoch

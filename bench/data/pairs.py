@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from bench.data.arrays import Ints, Pixels
+from bench.arrays import Ints, Pixels
 from bench.data.augment import augment
 from bench.data.order import epoch_order
 from bench.data.photo import CROP, Resize, evaluation

@@ -15,9 +15,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 from PIL import Image
 
-from bench import augmentations
-from bench.data import counter
-from bench.data.arrays import Pixels
+from bench import counter
+from bench.arrays import Pixels
+from bench.catalogue import augmentations
 
 FORMATS = ("JPEG", "PNG", "WEBP")
 RATIO = (3 / 4, 4 / 3)  #: of a crop's width to its height
@@ -54,7 +54,7 @@ CROP, SQUASH = Resize(), Resize("squash")
 
 @dataclass(frozen=True)
 class Recipe:
-    """What training does to a photograph, an entry of `bench.augmentations` each."""
+    """What training does to a photograph, an entry of `bench.catalogue.augmentations` each."""
 
     scale: tuple[float, float] | None = None  #: share of the area that a random crop covers; None = as in evaluation
     flip: bool = False  #: left-right, one time in two

@@ -29,7 +29,7 @@ def auto_augment(image: Image.Image, draws: Sequence[float]) -> Image.Image:
     """CyCLIP's second view: torchvision's AutoAugment with ImageNet's policies."""
     import torch
 
-    from bench.vision import prepare_torchvision
+    from bench.torchvision_fix import prepare_torchvision
 
     prepare_torchvision()
     from torchvision.transforms import AutoAugment

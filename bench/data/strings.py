@@ -8,7 +8,7 @@ from typing import Any, overload
 import numpy as np
 import pyarrow as pa
 
-from bench.data.arrays import Ints
+from bench.arrays import Ints
 
 CHUNK = 1 << 16  #: strings that are Python objects at a time
 

@@ -11,10 +11,10 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.arrays import Ints, Pixels
+from bench.arrays import Ints, Pixels
 from bench.data.order import epoch_order
 from bench.errors import UserError
-from bench.settings import SYNTHETIC
+from bench.suite.settings import SYNTHETIC
 
 _PICTURES = 64  #: different ones; the rest repeat them
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bench.data import counter
-from bench.data.arrays import Ints
+from bench import counter
+from bench.arrays import Ints
 from bench.data.pairs import Pairs
 
 

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from bench.data.arrays import Ints
+from bench.arrays import Ints
 from bench.data.pairs import Pairs
-from bench.device import cores
 from bench.errors import UserError
+from bench.machine.device_lock import cores
 
 CHUNK = 32  #: rows that a process makes at a time
 WAITING = 4 * 2**30  #: bytes of pixels that may wait on a machine

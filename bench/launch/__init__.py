@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from bench.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from bench.launch.work import Summary
-    from bench.progress import Progress
-    from bench.run import Planned
+    from bench.console.progress import Progress
+    from bench.planning.outcomes import Summary
+    from bench.planning.planned import Planned
     from bench.store import Store
-    from bench.suite import Suite
+    from bench.suite.suite import Suite
 
 LAUNCHERS = ("local", "slurm")
 
@@ -25,10 +25,10 @@ def launcher_of(
     UserError, before anything is planned or timed, for what this machine cannot do. With SLURM, `gpus` goes before the
     suite's own number.
     """
+    from bench.launch.claimed import Options
     from bench.launch.local import refuse_sharing, run_all
-    from bench.launch.places import ranks
-    from bench.launch.work import Options
-    from bench.trackers import refuse_missing
+    from bench.launch.trackers import refuse_missing
+    from bench.launch.world_size import ranks
 
     if name not in LAUNCHERS:
         raise UserError(f"--launcher {name}: should be {' or '.join(LAUNCHERS)}{nearest(name, LAUNCHERS)}")

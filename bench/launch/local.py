@@ -6,13 +6,14 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bench.device import device
+from bench.console.progress import Progress
 from bench.errors import UserError
-from bench.launch.places import refuse_odd_shares
+from bench.launch.claimed import ONE, Options, cannot_start, work
 from bench.launch.side_by_side import run_side_by_side
-from bench.launch.work import ONE, Options, Summary, cannot_start, is_complete, work
-from bench.progress import Progress
-from bench.run import Planned
+from bench.launch.world_size import refuse_odd_shares
+from bench.machine.device_lock import device
+from bench.planning.outcomes import Summary, is_complete
+from bench.planning.planned import Planned
 from bench.store import Store
 
 

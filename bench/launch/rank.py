@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from bench import discovery
-from bench.launch.work import Options, assist, work
-from bench.parallel import join, leave
-from bench.progress import Progress
+from bench.adapters import registry
+from bench.console.progress import Progress
+from bench.launch.claimed import Options, assist, work
 from bench.store import Store
+from bench.training.distributed import join, leave
 
 PATIENCE = 0.5  #: seconds between messages on the steps of one run
 STOPPING = {signal.SIGTERM, signal.SIGINT, signal.SIGUSR2}  #: what people, shells and SLURM send to all of a job
@@ -69,7 +69,7 @@ def serve(connection: Connection, post: Post, root: Path, plugins: list[str], op
     if post.world > 1:
         join(post.rank, post.world, post.meeting)
     for plugin in plugins:
-        discovery.add_plugin(plugin)
+        registry.add_plugin(plugin)
     store, remote = Store(root), Remote(connection)
     while True:
         try:

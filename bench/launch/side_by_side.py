@@ -10,10 +10,11 @@ import multiprocessing
 from collections.abc import Collection
 from multiprocessing.connection import wait
 
+from bench.console.progress import Progress
+from bench.launch.claimed import Options, cannot_start
 from bench.launch.team import Team, Yard
-from bench.launch.work import Options, Summary, cannot_start
-from bench.progress import Progress
-from bench.run import Planned
+from bench.planning.outcomes import Summary
+from bench.planning.planned import Planned
 from bench.store import Store
 
 

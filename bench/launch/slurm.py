@@ -20,17 +20,18 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from bench import discovery
+from bench.adapters import registry
+from bench.console.progress import Progress
 from bench.errors import UserError
+from bench.launch.claimed import Options, cannot_start
 from bench.launch.jobs import jobs, note
 from bench.launch.local import run_all
-from bench.launch.places import ranks, refuse_odd_shares
-from bench.launch.work import Options, Summary, cannot_start, is_complete
-from bench.progress import Progress
-from bench.run import Planned
-from bench.settings import SlurmSettings
+from bench.launch.world_size import ranks, refuse_odd_shares
+from bench.planning.outcomes import Summary, is_complete
+from bench.planning.planned import Planned
 from bench.store import Store
 from bench.store.claim import STALE_AFTER, holder
+from bench.suite.settings import SlurmSettings
 
 NOTICE = 120  #: seconds between SIGUSR2 and the end of a job's time
 RESTARTS = 50  #: after so many, a job whose time is up stays out of the queue; the same command submits it again
@@ -72,7 +73,7 @@ def submit_all(
     executor = _executor(store.suite(suite) / "slurm", settings, options, suite)
     for dependency, group in _waves(left, known, summary, store, progress):
         executor.update_parameters(**_dependent(dependency))
-        works = [_Job(one, store.root.resolve(), discovery.plugins(), settings.gpus, options) for one in group]
+        works = [_Job(one, store.root.resolve(), registry.plugins(), settings.gpus, options) for one in group]
         for one, job in zip(group, _submitted(executor, works), strict=True):
             known[one.id] = job.job_id
             note(store.run(one.id), job.job_id, job.paths.stdout)
@@ -179,7 +180,7 @@ class _Job:
 
         signal.signal(signal.SIGUSR2, stop)
         for plugin in self.plugins:
-            discovery.add_plugin(plugin)
+            registry.add_plugin(plugin)
         options = replace(self.options, ranks=ranks(self.gpus, None, 1)) if self.gpus else self.options
         summary = self._made(options, time_is_up)
         if summary.done or summary.skipped:

@@ -14,11 +14,12 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from bench import discovery
+from bench.adapters import registry
+from bench.console.progress import Progress
+from bench.launch.claimed import Options, fail
 from bench.launch.rank import STOPPING, Post, serve
-from bench.launch.work import Options, State, Summary, fail
-from bench.progress import Progress
-from bench.run import Planned
+from bench.planning.outcomes import State, Summary
+from bench.planning.planned import Planned
 from bench.store import Store
 
 
@@ -54,7 +55,7 @@ class Team:
             for rank in range(world):
                 ours, theirs = self.yard.context.Pipe()
                 post = Post(rank, world, self.number * world + rank, self._folder / "meeting")
-                arguments = (theirs, post, self.yard.store.root, discovery.plugins(), self.yard.options, self.yard.stop)
+                arguments = (theirs, post, self.yard.store.root, registry.plugins(), self.yard.options, self.yard.stop)
                 process = self.yard.context.Process(target=serve, args=arguments)
                 process.start()
                 theirs.close()

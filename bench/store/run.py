@@ -160,7 +160,7 @@ class RunStore:
         return self._read("environment.json")
 
     def write_diagnostics(self, entries: list[dict[str, Any]]) -> None:
-        """Histograms of what the method learned (bench/diagnostics.py); no times."""
+        """Histograms of what the method learned (bench/store/histograms.py); no times."""
         self.write_json("diagnostics.json", {"diagnostics": entries})
 
     def diagnostics(self) -> list[dict[str, Any]]:

@@ -20,21 +20,20 @@ from typing import Any
 import pytest
 import torch
 
-from bench import discovery
-from bench.adapters import modules, reach, syntax
+from bench.adapters import modules, reach, registry, syntax
 from bench.adapters.reach import Reach
 from bench.adapters.source_hash import source_hash
-from bench.check.subject import Subject, constants, everywhere
-from bench.check.trainings import Training, make
+from bench.checks.subject import Subject, constants, everywhere
+from bench.checks.trainings import Training, make
 from bench.errors import UserError
 from bench.store import RunStore
-from bench.train import train
+from bench.training.loop import train
 from methods.protocol import Cost, Phase
 
 ROOT = Path(__file__).parents[2]
 METHODS = ROOT / "methods"
 GOLDEN = Path(__file__).with_name("source_hashes.json")
-NAMES = [name for name in discovery.names() if discovery.source(name).module.startswith("methods.")]
+NAMES = [name for name in registry.names() if registry.source(name).module.startswith("methods.")]
 SCRIPT = """
 import json, sys
 from pathlib import Path

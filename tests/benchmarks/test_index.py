@@ -19,7 +19,7 @@ from bench.data.noise import shuffled_captions
 from bench.data.shards import ShardPairs, load
 from bench.data.shards.indexing import build
 from bench.data.shards.sources import expand
-from bench.settings import DataSettings
+from bench.suite.settings import DataSettings
 
 ROWS = int(os.environ.get("BENCH_INDEX_ROWS", "20000"))
 A_SHARD = 10_000

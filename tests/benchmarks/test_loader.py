@@ -26,13 +26,13 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from torch import Tensor
 from torchvision.transforms import Compose, InterpolationMode, Normalize, RandomResizedCrop, ToTensor
 
-from bench.channels import CLIP_CHANNELS
-from bench.check.lab import TinyTowers
+from bench.catalogue.channels import CLIP_CHANNELS
+from bench.checks.lab import TinyTowers
 from bench.data import shards
 from bench.data.shards import indexing
 from bench.data.shards.sources import expand
-from bench.loader import Loader
-from bench.settings import DataSettings
+from bench.suite.settings import DataSettings
+from bench.training.loader import Loader
 from methods.protocol import Clock
 
 SHARDS, IN_EACH, BATCH, WORKERS = 4, 250, 128, 2

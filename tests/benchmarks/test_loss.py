@@ -20,9 +20,9 @@ import torch
 import torch.nn.functional as F
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from bench import discovery
-from bench.check import lab
-from bench.train import _tiles
+from bench.adapters import registry
+from bench.checks import lab
+from bench.training.loop import _tiles
 from methods.protocol import Batch, Facts, Tensors
 
 BATCH, WIDTH = 1024, 512
@@ -32,7 +32,7 @@ ONE_PROCESS = """
 import json, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-import bench.vision, test_loss
+import bench.torchvision_fix, test_loss
 name, batch, width, tiled = sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5] == "tiled"
 step = test_loss.Step(name, batch, width, tiled)
 def kilobytes(field):
@@ -49,7 +49,7 @@ class Step:
     """The loss part of one training step of a method, in its last phase."""
 
     def __init__(self, name: str, batch: int, width: int, tiled: bool = True) -> None:
-        kind = discovery.find(name)
+        kind = registry.find(name)
         self.method: Any = kind(kind.Config(), Facts(rows=4 * batch, batch=batch, dim=width, seed=0))
         self.batch, self.tiled = batch, tiled
         self.clock = lab.clock(1, self.method.phases()[-1].name)
@@ -73,7 +73,7 @@ class Step:
 
 def _leaves(name: str, batch: int, width: int) -> Tensors:
     """Leaves of the names that the method encodes, of unit length; half aligned, as in training."""
-    kind = discovery.find(name)
+    kind = registry.find(name)
     towers, when = lab.TinyTowers(), lab.clock(1)
     small: Any = kind(kind.Config(), Facts(rows=32, batch=16, dim=16, seed=0))
     small.prepare(towers)
@@ -96,7 +96,7 @@ def _memory(name: str, batch: int, width: int, tiled: str = "tiled") -> int:
     return int(json.loads(found.stdout)["bytes"])
 
 
-@pytest.mark.parametrize("name", discovery.names())
+@pytest.mark.parametrize("name", registry.names())
 def test_loss_against_clips(benchmark: BenchmarkFixture, name: str) -> None:
     """Seconds in turn in one process, memory in a process each, at B = 1024, D = 512."""
     own, clip = Step(name, BATCH, WIDTH), Step("clip", BATCH, WIDTH)
@@ -117,7 +117,7 @@ def test_loss_against_clips(benchmark: BenchmarkFixture, name: str) -> None:
     print(f"\n{name}: {time_ratio:.2f} times CLIP's seconds, {memory_ratio:.2f} its peak memory", file=sys.stderr)
 
 
-ROW_WISE = [name for name, kind in discovery.all_methods().items() if not kind.whole_batch]
+ROW_WISE = [name for name, kind in registry.all_methods().items() if not kind.whole_batch]
 
 
 @pytest.mark.parametrize("name", ROW_WISE)

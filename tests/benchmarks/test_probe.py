@@ -21,11 +21,11 @@ from clip_benchmark.metrics import linear_probe as peer
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench import data
-from bench.evaluate.probe import Labelled, sweep_probe
-from bench.settings import TowerSettings
-from bench.tokenizers import SmallVocabulary
-from bench.tower_configs import TEXT_TOWERS
-from bench.towers import build_towers, normalise
+from bench.catalogue.architectures import TEXT_TOWERS
+from bench.evaluation.probe import Labelled, sweep_probe
+from bench.suite.settings import TowerSettings
+from bench.towers.build import build_towers, normalise
+from bench.towers.tokenization import SmallVocabulary
 
 CLASSES = 65
 SPLITS = {"train": "train", "val": "validation", "test": "iid"}

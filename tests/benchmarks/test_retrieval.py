@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from clip_benchmark.metrics import zeroshot_retrieval as peer
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from bench.evaluate.retrieval import retrieve
+from bench.evaluation.retrieval import retrieve
 
 IMAGES, TEXTS, WIDTH = 5_000, 25_010, 512
 FASTER = 10  #: times at least; 9 to 42 were seen on two shared cores, where the matrix product alone takes 0.8 to 1.5 s
@@ -30,7 +30,7 @@ ONE_PROCESS = """
 import json, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-import bench.vision, test_retrieval
+import bench.torchvision_fix, test_retrieval
 arguments = test_retrieval.features()
 (lambda a, b: a @ b.T)(*(x[:256] for x in arguments[:2]))  # starts the threads
 def kilobytes(field):

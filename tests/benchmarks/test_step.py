@@ -12,14 +12,14 @@ import torch
 import torch.nn.functional as F
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from bench import discovery
-from bench.batchnorm import grouped_norms
-from bench.run import make_job
-from bench.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
-from bench.steps import plan
+from bench.adapters import hyperparameters
+from bench.planning.planner import plan
 from bench.store import Store
-from bench.suite import Run
-from bench.train import Job, train
+from bench.suite.run import Run
+from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
+from bench.towers.batchnorm import grouped_norms
+from bench.training.job import make_job
+from bench.training.loop import Job, train
 from methods.protocol import Clock
 
 STEPS, WARM = 120, 20
@@ -30,7 +30,7 @@ def a_run() -> Run:
         label="clip",
         method="clip",
         preset=None,
-        config=discovery.resolve("clip", None, {}),
+        config=hyperparameters.resolve("clip", None, {}),
         data=DataSettings(),
         noise=None,
         rate=0.0,

@@ -8,7 +8,7 @@ import re
 import tokenize
 from pathlib import Path
 
-from bench.check import oracles
+from bench.checks import oracles
 
 ROOT = Path(oracles.__file__).parents[3]
 ADDRESS = re.compile(r"official: github\.com/([\w.-]+/[\w.-]+)@([0-9a-f]{7})(?: \S|$)")

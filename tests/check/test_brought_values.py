@@ -12,11 +12,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from bench import catalogue, discovery, oracle_file
-from bench.check import lab, oracles, verb
-from bench.check.pool import Ranks
-from bench.check.subject import Subject, graded
-from bench.check.suite import CHECKS, Result, examine, subject_of
+from bench.adapters import describe, oracle_file, registry
+from bench.checks import lab, oracles, verb
+from bench.checks.pool import Ranks
+from bench.checks.subject import Subject, graded
+from bench.checks.suite import CHECKS, Result, examine, subject_of
 from bench.cli import app
 from bench.errors import UserError
 from methods.clip import Clip
@@ -39,11 +39,11 @@ TEMPERATURE = 0.07
 
 @pytest.fixture(autouse=True)
 def _own_plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(discovery, "_plugins", {})
-    discovery.forget()
+    monkeypatch.setattr(registry, "_plugins", {})
+    registry.forget()
     yield
     monkeypatch.undo()
-    discovery.forget()
+    registry.forget()
 
 
 def plugin(folder: Path, claim: str = "official-checked", base: type = Clip) -> Path:
@@ -111,15 +111,15 @@ def test_a_claim_without_values_is_refused_and_not_printed(tmp_path: Path, claim
     result = oracle_check(file)
     assert result.outcome == "failed"
     assert f"about.fidelity is '{claim}', which needs values of other code in mine.oracles.json" in result.reason
-    assert oracle_file.fidelity("mine", discovery.find("mine").about) == "unchecked"
-    assert "fidelity unchecked (" in " ".join(catalogue.describe("mine").split())
+    assert oracle_file.fidelity("mine", registry.find("mine").about) == "unchecked"
+    assert "fidelity unchecked (" in " ".join(describe.describe("mine").split())
 
 
 @pytest.mark.parametrize("claim", ["derived", "reconstructed"])
 def test_a_method_that_claims_less_needs_none(tmp_path: Path, claim: str) -> None:
     file = plugin(tmp_path, claim)
     assert oracle_check(file).outcome == "skipped"
-    assert oracle_file.fidelity("mine", discovery.find("mine").about) == claim
+    assert oracle_file.fidelity("mine", registry.find("mine").about) == claim
 
 
 @pytest.mark.parametrize("claim", ["official-checked", "formula-checked"])
@@ -127,7 +127,7 @@ def test_right_values_pass_and_are_printed(tmp_path: Path, claim: str) -> None:
     file = plugin(tmp_path, claim)
     bring(tmp_path, [clip_case()])
     assert oracle_check(file).outcome == "passed"
-    assert oracle_file.fidelity("mine", discovery.find("mine").about) == claim
+    assert oracle_file.fidelity("mine", registry.find("mine").about) == claim
 
 
 @pytest.mark.parametrize(
@@ -171,8 +171,8 @@ def test_a_name_that_is_no_gradient_or_state_is_said(tmp_path: Path) -> None:
 def test_official_needs_a_repository_and_a_commit(tmp_path: Path) -> None:
     bring(tmp_path, [clip_case()], {"where": "mpmath, 50 digits"})
     assert "needs source.repository and source.commit" in oracle_check(plugin(tmp_path)).reason
-    assert oracle_file.fidelity("mine", discovery.find("mine").about) == "unchecked"
-    discovery.forget()
+    assert oracle_file.fidelity("mine", registry.find("mine").about) == "unchecked"
+    registry.forget()
     assert oracle_check(plugin(tmp_path, "formula-checked")).outcome == "passed"
 
 
@@ -219,7 +219,7 @@ def test_an_unknown_hyper_parameter_names_file_and_case(tmp_path: Path) -> None:
 
 
 def test_every_shipped_claim_rests_on_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    claims = [name for name, kind in discovery.all_methods().items() if kind.about.fidelity in oracle_file.CLAIMS]
+    claims = [name for name, kind in registry.all_methods().items() if kind.about.fidelity in oracle_file.CLAIMS]
     assert len(claims) >= 11
     for name in claims:
         assert list(oracles.cases(name)), name
@@ -237,10 +237,10 @@ def test_an_entry_point_gets_no_values_of_a_shipped_part(tmp_path: Path, monkeyp
     text = CODE.format(module="clip", base="Clip", name="gaussian", claim="official-checked")
     (folder / "my_gaussian.py").write_text(text)
     monkeypatch.syspath_prepend(str(folder))
-    discovery.forget()
+    registry.forget()
     try:
         assert verb._named("gaussian") == Subject("gaussian")
         assert "my_gaussian.oracles.json" in oracle_check("gaussian").reason
-        assert oracle_file.fidelity("gaussian", discovery.find("gaussian").about) == "unchecked"
+        assert oracle_file.fidelity("gaussian", registry.find("gaussian").about) == "unchecked"
     finally:
         sys.modules.pop("my_gaussian", None)

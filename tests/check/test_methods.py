@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from bench import discovery
-from bench.check.pool import Ranks
-from bench.check.suite import CHECKS, examine, subject_of
+from bench.adapters import registry
+from bench.checks.pool import Ranks
+from bench.checks.suite import CHECKS, examine, subject_of
 
 
-@pytest.mark.parametrize("name", [name for name in discovery.names() if not discovery.source(name).plugin])
+@pytest.mark.parametrize("name", [name for name in registry.names() if not registry.source(name).plugin])
 def test_passes_every_check(name: str, pool: Ranks) -> None:
     results = list(examine(subject_of(name), pool))
     assert [result.check for result in results] == [check.name for check in CHECKS]

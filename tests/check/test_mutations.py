@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from bench.check import oracles
-from bench.check.pool import Ranks
-from bench.check.subject import Subject
-from bench.check.suite import CHECKS, Result, examine
+from bench.checks import oracles
+from bench.checks.pool import Ranks
+from bench.checks.subject import Subject
+from bench.checks.suite import CHECKS, Result, examine
 from methods.clip import Clip
 from methods.sogclr import Sogclr
 

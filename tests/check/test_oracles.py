@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from bench import discovery
-from bench.check import oracles
+from bench.adapters import registry
+from bench.checks import oracles
 
 #: Inputs and settings of cases, as regular expressions over paths; what a case gives stands beside them.
 GIVEN = (
@@ -77,7 +77,7 @@ def test_what_is_not_offered_is_nowhere_compared(compared: list[str], results: l
         assert not [path for path in compared if below(path, prefix) or below(prefix, path)], prefix
 
 
-@pytest.mark.parametrize("name", sorted({*oracles.modules()} - {*discovery.names()}))
+@pytest.mark.parametrize("name", sorted({*oracles.modules()} - {*registry.names()}))
 def test_values_of_no_one_method_are_reproduced(name: str) -> None:
     for case in oracles.cases(name):
         for one in case.compare():

@@ -11,20 +11,21 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bench import discovery
-from bench.budget import Ledger
-from bench.check.pool import Ranks
-from bench.check.subject import Subject
-from bench.check.suite import examine
-from bench.check.trainings import Training, make
-from bench.checkpoint import CHECKPOINT, weights_name
+from bench.adapters import registry
+from bench.checks.pool import Ranks
+from bench.checks.subject import Subject
+from bench.checks.suite import examine
+from bench.checks.trainings import Training, make
 from bench.errors import UserError
-from bench.run import make_job
-from bench.settings import SNAPSHOTS
-from bench.steps import plan
+from bench.planning.planner import plan
 from bench.store import RunStore, Store
-from bench.suite import Run, load_suite
-from bench.train import Job, train
+from bench.suite.run import Run
+from bench.suite.settings import SNAPSHOTS
+from bench.suite.suite import load_suite
+from bench.training.checkpoint import CHECKPOINT, weights_name
+from bench.training.job import make_job
+from bench.training.ledger import Ledger
+from bench.training.loop import Job, train
 from methods.protocol import Cost
 
 SIDES: Any = runpy.run_path(str(Path(__file__).with_name("sides.py")))
@@ -42,16 +43,16 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Path]]:
-    monkeypatch.setattr(discovery, "_plugins", {})
-    discovery.forget()
+    monkeypatch.setattr(registry, "_plugins", {})
+    registry.forget()
     found = {}
     for name in SIDES["PLUGINS"]:
         found[name] = tmp_path / f"{name}.py"
         found[name].write_text(SIDES["source"](name))
-        discovery.add_plugin(found[name])
+        registry.add_plugin(found[name])
     yield found
     monkeypatch.undo()
-    discovery.forget()
+    registry.forget()
 
 
 class Trained:
@@ -179,7 +180,7 @@ def test_costs_are_counted_where_the_reference_is_not_there(trained: Trained) ->
 )
 def test_declarations_that_contradict_each_other_are_refused(body: str, said: str, mutant: Any) -> None:
     with pytest.raises(UserError, match=said):
-        discovery.find(mutant("Clip", body).name)
+        registry.find(mutant("Clip", body).name)
 
 
 def test_a_decay_outside_its_range_is_named(tmp_path: Path, plugins: dict[str, Path]) -> None:

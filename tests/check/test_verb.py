@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bench import discovery
-from bench.check import shown, verb
-from bench.check.suite import CHECKS, Check
+from bench.adapters import registry
+from bench.checks import shown, suite, verb
+from bench.checks.suite import CHECKS, Check
 from bench.cli import app
 from bench.errors import UserError
 
@@ -26,14 +26,14 @@ class Mine(Clip):
 @pytest.fixture(autouse=True)
 def few_checks(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Check, ...]]:
     """Only the checks that take no time; that the whole list runs is tested where every method passes it."""
-    monkeypatch.setattr(discovery, "_plugins", {})
-    discovery.forget()
+    monkeypatch.setattr(registry, "_plugins", {})
+    registry.forget()
     few = tuple(check for check in CHECKS if check.name in ("card", "tiles", "scalars", "identities"))
-    examine = verb.examine
+    examine = suite.examine
     monkeypatch.setattr(verb, "examine", lambda subject, pool: examine(subject, pool, few))
     yield few
     monkeypatch.undo()
-    discovery.forget()
+    registry.forget()
 
 
 def test_a_users_file_is_checked_and_reported(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_failed_check_is_exit_code_1_and_says_why(tmp_path: Path) -> None:
 def test_all_ends_with_a_matrix(few_checks: tuple[Check, ...]) -> None:
     result = CliRunner().invoke(app, ["check", "--all"])
     assert result.exit_code == 0, result.output
-    for name in discovery.names():
+    for name in registry.names():
         (row,) = [line for line in result.stdout.splitlines() if line.startswith(f"{name} ")]
         assert len(row.split()) == 1 + len(few_checks) + 2
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bench import discovery
+from bench.adapters import registry
 from bench.cli import app
 from bench.errors import UserError
 
@@ -26,7 +26,7 @@ def keys(text: str) -> list[str]:
 def test_all_methods_are_cited_and_no_key_twice() -> None:
     text = cite()
     assert len(keys(text)) == len(set(keys(text)))
-    for method in discovery.all_methods().values():
+    for method in registry.all_methods().values():
         assert method.about.bibtex.strip() in text
         assert method.about.bibtex.count("{") == method.about.bibtex.count("}")
 
@@ -44,14 +44,14 @@ def test_a_suites_methods_are_cited(tmp_path: Path) -> None:
 
 
 def test_a_plugin_without_bibtex_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "_plugins", {})
+    monkeypatch.setattr(registry, "_plugins", {})
     file = tmp_path / "silent.py"
     file.write_text(
         "from dataclasses import replace\n\nfrom methods.clip import Clip\n\n\n"
         'class Silent(Clip):\n    name = "silent"\n    about = replace(Clip.about, bibtex="")\n'
     )
     result = CliRunner().invoke(app, ["cite", "silent", "--plugin", str(file)], catch_exceptions=False)
-    discovery.forget()
+    registry.forget()
     assert (result.stdout.strip(), result.stderr) == ("", "note: silent gives no BibTeX\n")
 
 

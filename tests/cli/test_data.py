@@ -15,8 +15,8 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 import bench
+from bench import data_folder as folders_of_data
 from bench.cli import app
-from bench.data import place
 from bench.errors import UserError
 
 
@@ -39,7 +39,7 @@ def write_set(folder: Path, changed: str = "") -> Path:
 
 @pytest.fixture(autouse=True)
 def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(place.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(folders_of_data.VARIABLE, str(tmp_path))
     return tmp_path
 
 
@@ -130,9 +130,9 @@ methods: [clip]
 
 
 def test_a_run_is_told_by_what_its_index_file_says_not_by_its_path(data_folder: Path) -> None:
-    from bench.steps import plan
+    from bench.planning.planner import plan
     from bench.store import Store
-    from bench.suite import load_suite
+    from bench.suite.suite import load_suite
 
     write_set(data_folder / "toy")
     called("index", "toy", "--workers", "1")

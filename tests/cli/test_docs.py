@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from bench import discovery, tune
-from bench.check.pool import Ranks
-from bench.check.suite import CHECKS, examine, subject_of
-from bench.new_method import method_source
-from bench.oracle_file import beside
-from bench.suite import load_suite
+from bench.adapters import registry
+from bench.adapters.oracle_file import beside
+from bench.adapters.scaffold import method_source
+from bench.checks.pool import Ranks
+from bench.checks.suite import CHECKS, examine, subject_of
+from bench.planning import tune
+from bench.suite.suite import load_suite
 
 PAGE = Path(__file__).parents[2] / "docs" / "new_method.md"
 SHORTER = ["budget={samples: 128}", "train.batch=64", "seeds=[0]", "noise.rates=[0.4]", "evaluate.tasks=[zero_shot]"]
@@ -59,7 +60,7 @@ def test_from_a_formula_to_a_comparison_and_on(tmp_path: Path) -> None:
 
 
 def test_the_example_of_values_is_in_order_and_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "_plugins", {})
+    monkeypatch.setattr(registry, "_plugins", {})
     file = tmp_path / "my_loss.py"
     file.write_text(block("python").replace('fidelity="derived"', 'fidelity="official-checked"'))
     beside(file).write_text(block("json"))
@@ -70,7 +71,7 @@ def test_the_example_of_values_is_in_order_and_right(tmp_path: Path, monkeypatch
     (result,) = examine(subject_of(str(file)), Ranks(), (check,))
     assert "my_loss.oracles.json, case 'two pairs': loss of step 0" in result.reason
     monkeypatch.undo()
-    discovery.forget()
+    registry.forget()
 
 
 def test_the_suite_that_shows_every_key_is_one(tmp_path: Path) -> None:

@@ -17,14 +17,14 @@ from click.testing import Result
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
+from bench.catalogue.architectures import IMAGE_TOWERS, TEXT_TOWERS
 from bench.cli import app
 from bench.errors import UserError
-from bench.settings import TowerSettings
 from bench.store import Record, RunStore, Store
-from bench.tokenizers import SmallVocabulary
-from bench.tower_configs import IMAGE_TOWERS, TEXT_TOWERS
-from bench.towers import build_towers
-from bench.weights import fit
+from bench.suite.settings import TowerSettings
+from bench.towers.build import build_towers
+from bench.towers.state_dicts import fit
+from bench.towers.tokenization import SmallVocabulary
 from methods.protocol import Facts
 
 SUITE = """\
@@ -149,9 +149,9 @@ def test_names_of_open_clip_are_understood(tmp_path: Path) -> None:
 
 
 def _clip() -> Any:
-    from bench import discovery
+    from bench.adapters import hyperparameters
 
-    return discovery.make("clip", None, {}, Facts(rows=8, batch=8, dim=16, seed=0))
+    return hyperparameters.make("clip", None, {}, Facts(rows=8, batch=8, dim=16, seed=0))
 
 
 class Evil:

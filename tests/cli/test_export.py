@@ -15,13 +15,14 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 from typer.testing import CliRunner
 
-from bench import data, foreign
-from bench.channels import CLIP_CHANNELS
+from bench import data
+from bench.catalogue.channels import CLIP_CHANNELS
 from bench.cli import app
 from bench.errors import UserError
-from bench.evaluate.features import extract_images, extract_texts
-from bench.run import build, prepare
+from bench.evaluation.features import extract_images, extract_texts
+from bench.models import open_clip_models
 from bench.store import RunStore, Store
+from bench.training.job import build, prepare
 
 _SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[1] / "train" / "towers.py")))
 SUITE = """\
@@ -74,8 +75,8 @@ class Drawings(Dataset[tuple[torch.Tensor, int]]):
 
 @pytest.mark.parametrize("label", ["small", "bert"])
 def test_open_clip_gives_the_embeddings_of_the_evaluation(folder: Path, label: str) -> None:
-    from bench.checkpoint import load_weights
-    from bench.external import run_of_settings
+    from bench.models.stored_run import run_of_settings
+    from bench.training.checkpoint import load_weights
 
     out, pairs = run_of(folder, label), data.load("emoji/iid", 32)
     run = run_of_settings(out.settings(), out.path("settings.json"))
@@ -167,15 +168,17 @@ def test_what_cannot_be_exported_is_said(folder: Path, tmp_path: Path) -> None:
 def test_a_file_of_an_open_clip_architecture_is_read_by_its_name(tmp_path: Path) -> None:
     model = open_clip.create_model("ViT-S-32-alt", force_image_size=32).eval()
     torch.save({"state_dict": {f"module.{name}": x for name, x in model.state_dict().items()}}, tmp_path / "small.pt")
-    found = foreign.find(str(tmp_path / "small.pt"), "ViT-S-32-alt")
+    found = open_clip_models.find(str(tmp_path / "small.pt"), "ViT-S-32-alt")
     assert found is not None
     assert found.described() == "ViT-S-32-alt"
-    towers, images, texts = foreign.load(found, 32).eval(), torch.randn(2, 3, 32, 32), ["a cat", "red apple"]
+    towers, images, texts = open_clip_models.load(found, 32).eval(), torch.randn(2, 3, 32, 32), ["a cat", "red apple"]
     with torch.no_grad():
         torch.testing.assert_close(towers.encode_image(images), model.encode_image(images))
         expected = model.encode_text(open_clip.get_tokenizer("ViT-S-32-alt")(texts))
         torch.testing.assert_close(towers.encode_text(towers.tokenize(texts)), expected)
-    assert foreign.find(str(tmp_path / "small.pt"), None) is None, "without its name it is a file of the suite's towers"
+    assert open_clip_models.find(str(tmp_path / "small.pt"), None) is None, (
+        "without its name it is a file of the suite's towers"
+    )
 
 
 def test_names_and_folders_that_are_none_are_said(folder: Path, tmp_path: Path) -> None:

@@ -10,12 +10,13 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from bench import progress, steps
 from bench.cli import app
+from bench.console import progress
 from bench.errors import UserError
 from bench.launch.local import run_all
+from bench.planning import planner
 from bench.store import Store
-from bench.suite import load_suite
+from bench.suite.suite import load_suite
 
 SUITE = """\
 name: tiny
@@ -33,7 +34,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "tiny.yaml").write_text(SUITE)
     store = Store(folder / "out")
     with progress.on() as shown:  # without the report that `bench run` writes
-        summary = run_all(steps.plan(load_suite(folder / "tiny.yaml").runs(), store), store, shown)
+        summary = run_all(planner.plan(load_suite(folder / "tiny.yaml").runs(), store), store, shown)
     assert len(summary.done) == 2
     return folder
 

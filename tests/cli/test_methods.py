@@ -6,7 +6,7 @@ import re
 
 from typer.testing import CliRunner
 
-from bench import discovery
+from bench.adapters import registry
 from bench.cli import app
 
 
@@ -14,7 +14,7 @@ def test_every_method_is_listed_with_what_it_is() -> None:
     result = CliRunner().invoke(app, ["methods"])
     assert result.exit_code == 0
     text = re.sub(r"\s+", " ", result.stdout)
-    for name, method in discovery.all_methods().items():
+    for name, method in registry.all_methods().items():
         about = method.about
         assert f"{name}: {about.title} ({about.paper})" in text
         assert f"fidelity {about.fidelity} ({about.equations})" in text

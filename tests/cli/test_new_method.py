@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bench import discovery
+from bench.adapters import registry
+from bench.adapters.scaffold import method_source, new_method
 from bench.errors import UserError
-from bench.new_method import method_source, new_method
 
 
 def test_what_it_writes_passes_its_own_test_and_with_it_bench_check(tmp_path: Path) -> None:
@@ -60,11 +60,11 @@ def test_the_name_is_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "my_loss" not in text
     assert "MyLoss" not in text
     assert "class SoftFocal2(" in text
-    monkeypatch.setattr(discovery, "_plugins", {})
-    assert discovery.add_plugin(method) == "soft_focal2"
-    assert discovery.find("soft_focal2").about.title == "Soft focal2"
+    monkeypatch.setattr(registry, "_plugins", {})
+    assert registry.add_plugin(method) == "soft_focal2"
+    assert registry.find("soft_focal2").about.title == "Soft focal2"
     monkeypatch.undo()
-    discovery.forget()
+    registry.forget()
 
 
 def test_it_is_short_and_parses() -> None:

@@ -27,18 +27,19 @@ from PIL import Image
 from torch.utils.data import DataLoader
 from typer.testing import CliRunner
 
-from bench import data, external, foreign
+from bench import data
 from bench.cli import app
 from bench.data import evaluation
 from bench.data.evaluation import EvaluationPairs
 from bench.data.photo import Resize
 from bench.errors import UserError
-from bench.evaluate import EvaluationPlan
-from bench.settings import DataSettings, EvaluateSettings
+from bench.evaluation import EvaluationPlan
+from bench.models import evaluate_checkpoint, open_clip_models
 from bench.store import Record, RunStore
-from bench.suite import load_suite
-from bench.towers import normalise
-from bench.weights import fetched
+from bench.suite.settings import DataSettings, EvaluateSettings
+from bench.suite.suite import load_suite
+from bench.towers.build import normalise
+from bench.towers.state_dicts import fetched
 
 PHOTOGRAPHS = sorted((Path(sklearn.datasets.__file__).parent / "images").glob("*.jpg"))
 CLASSES, TEMPLATES = (
@@ -108,9 +109,9 @@ def habit(saved: Path, folder: Path, **preprocess: object) -> Path:
     """The same weights with other words in their configuration."""
     folder.mkdir(parents=True)
     (folder / "open_clip_model.safetensors").hardlink_to(saved / "open_clip_model.safetensors")
-    said = json.loads((saved / foreign.CONFIG).read_text())
+    said = json.loads((saved / open_clip_models.CONFIG).read_text())
     said["preprocess_cfg"] = {**OTHERS, **preprocess}
-    (folder / foreign.CONFIG).write_text(json.dumps(said))
+    (folder / open_clip_models.CONFIG).write_text(json.dumps(said))
     return folder
 
 
@@ -193,13 +194,13 @@ def test_pixels_are_those_of_open_clips_transform(
     suite.write_text(SUITE)
     for mode, how in HABITS:
         folder = habit(saved, tmp_path / mode / how, resize_mode=mode, interpolation=how)
-        model = foreign.find(str(folder), None)
+        model = open_clip_models.find(str(folder), None)
         assert model is not None
-        pairs = external._described(model, load_suite(suite), None).plan(load_suite(suite)).load("cars")
+        pairs = evaluate_checkpoint._described(model, load_suite(suite), None).plan(load_suite(suite)).load("cars")
         assert isinstance(pairs, EvaluationPairs)
         _, _, transform = open_clip.create_model_and_transforms(f"local-dir:{folder}")
         expected = torch.stack([transform(pairs._image(row)) for row in range(len(pairs))])
-        ours = normalise(pairs.images(np.arange(len(pairs))), "cpu", foreign.load(model, 32).channels)
+        ours = normalise(pairs.images(np.arange(len(pairs))), "cpu", open_clip_models.load(model, 32).channels)
         torch.testing.assert_close(ours, expected, rtol=0, atol=2e-6)  # of the order of two roundings
 
 
@@ -257,9 +258,9 @@ def test_every_tag_of_open_clip_is_read_as_open_clip_reads_it() -> None:
 
     for name, tag in open_clip.list_pretrained():
         config = get_pretrained_cfg(name, tag)
-        size = foreign._size(name, name)
+        size = open_clip_models._size(name, name)
         said = PreprocessCfg(**{**merge_preprocess_dict(PreprocessCfg(), config), "size": size})
-        ours = foreign.Preprocess.read(config, size, name).to_json()
+        ours = open_clip_models.Preprocess.read(config, size, name).to_json()
         theirs = {**said.__dict__, "mean": tuple(said.mean), "std": tuple(said.std)}
         assert ours == {**theirs, "interpolation": "bilinear" if said.interpolation == "bilinear" else "bicubic"}
 
@@ -274,25 +275,25 @@ def test_what_cannot_be_followed_is_named(saved: Path, tmp_path: Path) -> None:
         ({"std": [0.5, 0.0, 0.5]}, "preprocess_cfg.std: .* should be three numbers above 0"),
     ]
     for number, (words, said) in enumerate(cases):
-        with pytest.raises(UserError, match=rf"{foreign.CONFIG}: {said}"):
-            foreign.find(str(habit(saved, tmp_path / str(number), **words)), None)
+        with pytest.raises(UserError, match=rf"{open_clip_models.CONFIG}: {said}"):
+            open_clip_models.find(str(habit(saved, tmp_path / str(number), **words)), None)
     grey = habit(saved, tmp_path / "grey", mean=0.5, std=0.25)
-    found = foreign.find(str(grey), None)
+    found = open_clip_models.find(str(grey), None)
     assert found is not None
     assert found.preprocess.channels == ((0.5,) * 3, (0.25,) * 3)
     for text, said in (("{", "is no JSON"), ("[]", "has no model_cfg")):
-        (grey / foreign.CONFIG).write_text(text)
+        (grey / open_clip_models.CONFIG).write_text(text)
         with pytest.raises(UserError, match=said):
-            foreign.find(str(grey), None)
-    (grey / foreign.CONFIG).unlink()
-    with pytest.raises(UserError, match=f"is a folder without {foreign.CONFIG}; `bench export`"):
-        foreign.find(str(grey), None)
+            open_clip_models.find(str(grey), None)
+    (grey / open_clip_models.CONFIG).unlink()
+    with pytest.raises(UserError, match=f"is a folder without {open_clip_models.CONFIG}; `bench export`"):
+        open_clip_models.find(str(grey), None)
     oblong = habit(saved, tmp_path / "oblong")
-    said_of = json.loads((oblong / foreign.CONFIG).read_text())
+    said_of = json.loads((oblong / open_clip_models.CONFIG).read_text())
     said_of["model_cfg"]["vision_cfg"]["image_size"] = [32, 64]
-    (oblong / foreign.CONFIG).write_text(json.dumps(said_of))
+    (oblong / open_clip_models.CONFIG).write_text(json.dumps(said_of))
     with pytest.raises(UserError, match="sees images of 32 x 64 px; only squares"):
-        foreign.find(str(oblong), None)
+        open_clip_models.find(str(oblong), None)
 
 
 def test_what_cannot_be_fetched_is_named_as_given_and_the_fix_works(tmp_path: Path) -> None:
@@ -326,17 +327,17 @@ def _unfetched(name: str) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("open_clip.pretrained.download_pretrained", gone)
-        fetched(name, name, foreign._otherwise(get_pretrained_cfg(*name.split("/"))))
+        fetched(name, name, open_clip_models._otherwise(get_pretrained_cfg(*name.split("/"))))
 
 
 def test_a_row_called_clip_does_not_hinder_a_model_of_open_clip(saved: Path, tmp_path: Path) -> None:
     """`--method` was to be left away where it had not been given."""
-    model, suite = foreign.find(str(saved), None), tmp_path / "asked.yaml"
+    model, suite = open_clip_models.find(str(saved), None), tmp_path / "asked.yaml"
     assert model is not None
     suite.write_text(SUITE.replace("[clip]", "[{method: prolip, label: clip}]"))
-    assert external._described(model, load_suite(suite), None).run.method == "clip"
+    assert evaluate_checkpoint._described(model, load_suite(suite), None).run.method == "clip"
     with pytest.raises(UserError, match="--method clip: adds to the towers"):
-        external._described(model, load_suite(suite), "clip")
+        evaluate_checkpoint._described(model, load_suite(suite), "clip")
 
 
 def test_stored_runs_keep_what_they_had() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from bench import discovery
+from bench.adapters import registry
 from bench.cli import app
 from bench.errors import UserError
 from bench.store import RunStore, Store
@@ -40,7 +40,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "mine.py").write_text(MINE)
     (folder / "own.yaml").write_text(SUITE)
     (folder / "other.yaml").write_text(SUITE.replace("[mine]", "[clip]").replace("name: own", "name: other"))
-    discovery._plugins.clear()
+    registry._plugins.clear()
     assert bench(folder, "run", str(folder / "own.yaml"), "--plugin", str(folder / "mine.py")).exit_code == 0
     return folder
 
@@ -48,11 +48,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _unknown() -> Iterator[None]:
     """Every test begins as a process that was not told of the file."""
-    discovery._plugins.clear()
-    discovery.forget()
+    registry._plugins.clear()
+    registry.forget()
     yield
-    discovery._plugins.clear()
-    discovery.forget()
+    registry._plugins.clear()
+    registry.forget()
 
 
 def bench(folder: Path, *arguments: str) -> Result:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from bench.cli import app
 from bench.errors import UserError
 from bench.store import Store
-from bench.suite import load_suite
+from bench.suite.suite import load_suite
 
 SUITE = """\
 name: tiny
@@ -140,7 +140,7 @@ def test_a_stale_plan_is_said(done: Path) -> None:
 
 
 def test_a_failed_run_is_exit_code_1(done: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bench import discovery
+    from bench.adapters import registry
 
     file = done / "broken.py"
     file.write_text(
@@ -150,11 +150,11 @@ def test_a_failed_run_is_exit_code_1(done: Path, monkeypatch: pytest.MonkeyPatch
         "        terms = super().loss(z, observed, anchors)\n"
         "        return {name: term / 0 for name, term in terms.items()}\n"
     )
-    monkeypatch.setattr(discovery, "_plugins", {})
+    monkeypatch.setattr(registry, "_plugins", {})
     suite = done / "broken.yaml"
     suite.write_text(SUITE.replace("name: tiny", "name: broken").replace("[clip,", "[broken,"))
     result = bench(done, "run", str(suite), "--plugin", str(file))
-    discovery.forget()
+    registry.forget()
     assert result.exit_code == 1
     assert "runs: 1 done before, 1 failed" in result.stdout
     assert "bench show RUN says why" in result.stderr

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from bench import steps
 from bench.cli import app
-from bench.launch.work import is_complete
+from bench.planning import planner
+from bench.planning.outcomes import is_complete
 from bench.store import Store
-from bench.suite import load_suite
+from bench.suite.suite import load_suite
 
 SUITE = """\
 name: %s
@@ -30,7 +30,7 @@ def bench(folder: Path, verb: str, name: str, *more: str) -> str:
 
 def complete(folder: Path, name: str) -> set[bool]:
     store = Store(folder / "out")
-    return {is_complete(one, store) for one in steps.plan(load_suite(folder / f"{name}.yaml").runs(), store)}
+    return {is_complete(one, store) for one in planner.plan(load_suite(folder / f"{name}.yaml").runs(), store)}
 
 
 def states(folder: Path, name: str) -> list[str]:

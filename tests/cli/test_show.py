@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.cli.text import describe
+from bench.console.text import columns
 from bench.errors import UserError
-from bench.show import columns, describe, find_run
 from bench.store import Record, Store
+from bench.store.lookup import find_run
 
 A, B = "ab" + "0" * 62, "ac" + "1" * 62
 

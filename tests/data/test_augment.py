@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import bench.data
-from bench.augmentations import fitting
+from bench.catalogue.augmentations import fitting
 from bench.data.augment import augment
 from bench.errors import UserError
 

@@ -16,13 +16,13 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from bench import data
+from bench.catalogue.evaluation_sets import entries
 from bench.cli import app
 from bench.data import Pairs, evaluation
 from bench.data.evaluation import index, words
 from bench.data.photo import SQUASH
 from bench.errors import UserError
-from bench.evaluate.hierarchy import levels
-from bench.evaluation_sets import entries
+from bench.evaluation.probabilistic.hierarchy import levels
 
 Folder = Callable[..., Path]
 CLASSES, TEMPLATES = ("cat", "dog", "snow fox"), ("a photo of a {c}.", "a bad photo of the {c}.")

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bench.data
-from bench.data import MemoryPairs, counter, noise
+from bench import counter
+from bench.data import MemoryPairs, noise
 from bench.data.text_sets import TextSets
 from bench.errors import UserError
 

@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.data import MemoryPairs, counter
-from bench.data.order import batch_rows, block_order, epoch_order, steps_per_epoch
+from bench import counter
+from bench.data import MemoryPairs
+from bench.data.order import block_order, epoch_order, steps_per_epoch
 from bench.errors import UserError
+from bench.training.batches import batch_rows
 
 
 def pairs_of(n):

@@ -16,7 +16,7 @@ from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL import Image
 from torchvision.transforms import AutoAugment, RandomResizedCrop
 
-from bench.augmentations import fitting
+from bench.catalogue.augmentations import fitting
 from bench.data import photo, recolour
 from bench.errors import UserError
 

@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import data, plan, steps
+from bench import data
+from bench.console.progress import Progress
 from bench.data import evaluation
 from bench.data.shards.indexing import build
 from bench.data.shards.sources import expand
 from bench.errors import UserError
-from bench.launch.work import assist, work
-from bench.progress import Progress
-from bench.run import Planned, _manifest
+from bench.launch.claimed import assist, work
+from bench.planning import plan_file, planner
+from bench.planning.planned import Planned
 from bench.store import Store
-from bench.suite import load_suite
+from bench.suite.suite import load_suite
+from bench.training.inputs import _manifest
 
 SUITE = """\
 name: tiny
@@ -31,7 +33,7 @@ methods: [clip]
 
 def planned_of(folder: Path, store: Store, more: str, augment: str = "emoji") -> Planned:
     (folder / "tiny.yaml").write_text(SUITE % augment + more)
-    (one,) = steps.plan(load_suite(folder / "tiny.yaml").runs(), store)
+    (one,) = planner.plan(load_suite(folder / "tiny.yaml").runs(), store)
     return one
 
 
@@ -79,7 +81,7 @@ def test_facts_of_evaluation_data_are_those_of_the_files(
     store, home = Store(tmp_path / "out"), evaluation_folder / "wds_pets"
 
     def facts() -> dict[str, Any]:
-        plan.write(load_suite(suite), {}, store)
+        plan_file.write(load_suite(suite), {}, store)
         found: dict[str, Any] = (store.plan("tiny") or {})["datasets"]["pets"]
         return found
 

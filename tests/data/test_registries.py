@@ -19,24 +19,25 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from bench.augmentations import AUGMENTATIONS, Augmentation, fitting
+from bench import data_folder
+from bench.arrays import Ints, Pixels
+from bench.catalogue.augmentations import AUGMENTATIONS, Augmentation, fitting
+from bench.catalogue.noise_kinds import KINDS, NoiseKind, Options
+from bench.catalogue.training_sets import TRAINING_SETS, TrainingSet
 from bench.cli import app
-from bench.data import MemoryPairs, photo, place
-from bench.data.arrays import Ints, Pixels
+from bench.data import MemoryPairs, photo
 from bench.data.noise import NoiseManifest, shuffled_captions
 from bench.data.pairs import Pairs
 from bench.data.shards.indexing import build
 from bench.data.shards.sources import expand
 from bench.errors import UserError
-from bench.loader import HostRows
-from bench.noise_kinds import KINDS, NoiseKind, Options
-from bench.noise_settings import NoiseSettings
+from bench.planning.planner import plan
 from bench.registry import Registry, lazy
-from bench.run import make_job
-from bench.steps import plan
 from bench.store import Store
-from bench.suite import load_suite
-from bench.training_sets import TRAINING_SETS, TrainingSet
+from bench.suite.noise_settings import NoiseSettings
+from bench.suite.suite import load_suite
+from bench.training.job import make_job
+from bench.training.loader import HostRows
 from methods.protocol import Clock
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -200,7 +201,7 @@ DARK = Augmentation(
 @pytest.fixture
 def shards_suite(tmp_path: Path, tars: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A suite on a small set of shards, without a recipe for images."""
-    monkeypatch.setenv(place.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(data_folder.VARIABLE, str(tmp_path))
     home = tars.write_set(tmp_path / "toy", shards=2, rows=20)
     build(expand([str(home)]), home / "index.parquet", workers=1)
     (tmp_path / "tiny.yaml").write_text(EMOJI + "data: {name: toy, size: 32, workers: 0}\nnoise: {rates: [0.5]}\n")
@@ -248,7 +249,7 @@ LIST = TrainingSet("weblist", rows=100, page="https://example.org/list", gigabyt
 
 
 def test_a_training_set_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(place.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(data_folder.VARIABLE, str(tmp_path))
     file, out = tmp_path / "tiny.yaml", tmp_path / "out"
     file.write_text(EMOJI + "data: {name: squares, size: 32}\nnoise: {rates: [0.5]}\n")
     with added(TRAINING_SETS, SQUARES):
@@ -294,7 +295,7 @@ def test_every_entry_makes_what_it_promises() -> None:
 
 def test_a_suite_is_read_without_torch() -> None:
     code = (
-        "import sys; from bench.suite import load_suite; load_suite('cc3m_noisy', check_methods=False); "
+        "import sys; from bench.suite.suite import load_suite; load_suite('cc3m_noisy', check_methods=False); "
         "load_suite('quickstart', check_methods=False); sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

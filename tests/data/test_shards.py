@@ -12,19 +12,20 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bench.data import Pairs, place, training
+from bench import data_folder as folders_of_data
+from bench.data import Pairs, training
 from bench.data import photo as photographs
 from bench.data.shards import missing
 from bench.data.shards import pairs as shard_pairs
 from bench.data.shards.indexing import build
 from bench.data.shards.sources import expand
 from bench.errors import UserError
-from bench.settings import DataSettings
+from bench.suite.settings import DataSettings
 
 
 @pytest.fixture(autouse=True)
 def data_folder(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setenv(place.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(folders_of_data.VARIABLE, str(tmp_path))
     return tmp_path
 
 

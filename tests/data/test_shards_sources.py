@@ -11,19 +11,20 @@ import numpy as np
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
-from bench.data import place, training
+from bench import data_folder as folders_of_data
+from bench.data import training
 from bench.data.shards import cache, index_path, missing
 from bench.data.shards.compare import compare
 from bench.data.shards.index import Index
 from bench.data.shards.indexing import build, default_out
 from bench.data.shards.sources import braces, expand, named
 from bench.errors import UserError
-from bench.settings import DataSettings
+from bench.suite.settings import DataSettings
 
 
 @pytest.fixture(autouse=True)
 def data_folder(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setenv(place.VARIABLE, str(tmp_path / "data"))
+    monkeypatch.setenv(folders_of_data.VARIABLE, str(tmp_path / "data"))
     return tmp_path / "data"
 
 
@@ -51,7 +52,7 @@ def test_folders_patterns_and_lists(tmp_path, tars, monkeypatch):
     assert expand([f"{tmp_path}/{{two,one}}"])[0].path == str(two / "00000.tar")
     monkeypatch.chdir(tmp_path)
     assert expand(["one"])[0].path == str(one / "00000.tar")
-    assert named(["cc3m"]) == (str(place.root() / "cc3m"),)
+    assert named(["cc3m"]) == (str(data_folder.root() / "cc3m"),)
     assert named(["one"]) == ("one",)
 
 
@@ -154,7 +155,7 @@ def test_an_index_of_a_pattern_of_folders_is_found_where_it_was_written(tmp_path
     assert told[5] == str(default_out(expand([pattern]))) == str(index_path(settings))
     build(expand([pattern]), default_out(expand([pattern])), workers=1)
     assert list(training(settings).keys) == ["0/a", "1/b"]
-    place.use(tmp_path / "my set")
+    data_folder.use(tmp_path / "my set")
     [gone] = missing(DataSettings(name="other"))
     assert gone.get.endswith(f"then: bench data index '{tmp_path / 'my set' / 'other'}'")
 

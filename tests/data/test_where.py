@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.where import of_catalogue
+from bench.planning.availability import of_catalogue
 
 Folder = Callable[..., Path]
 

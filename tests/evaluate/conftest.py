@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bench import data, discovery
-from bench.settings import TowerSettings
-from bench.tokenizers import SmallVocabulary
-from bench.tower_configs import TEXT_TOWERS
-from bench.towers import OpenClipTowers, build_towers
+from bench import data
+from bench.adapters import hyperparameters
+from bench.catalogue.architectures import TEXT_TOWERS
+from bench.suite.settings import TowerSettings
+from bench.towers.build import OpenClipTowers, build_towers
+from bench.towers.tokenization import SmallVocabulary
 from methods.protocol import Facts, Method
 
 
@@ -20,7 +21,7 @@ def build(method: str = "clip", seed: int = 0) -> tuple[Method, OpenClipTowers]:
     vocabulary = SmallVocabulary(texts, 512, TEXT_TOWERS["tiny-transformer"]["context_length"])
     torch.manual_seed(seed)
     towers = build_towers(TowerSettings(dim=32), vocabulary, 32, 128)
-    found = discovery.make(method, None, {}, Facts(len(pairs), 128, 32, seed))
+    found = hyperparameters.make(method, None, {}, Facts(len(pairs), 128, 32, seed))
     found.prepare(towers)
     return found, towers
 

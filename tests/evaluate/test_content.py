@@ -15,10 +15,10 @@ from PIL import Image
 
 from bench.data import evaluation, workers
 from bench.data.synthetic import SyntheticPairs
-from bench.evaluate import EvaluationPlan, evaluate, pixels
-from bench.settings import DataSettings, EvaluateSettings
+from bench.evaluation import EvaluationPlan, evaluate, pixels
 from bench.store import Record, RunStore
-from bench.towers import OpenClipTowers
+from bench.suite.settings import DataSettings, EvaluateSettings
+from bench.towers.build import OpenClipTowers
 from methods.protocol import Method
 
 Model = tuple[Method, OpenClipTowers]

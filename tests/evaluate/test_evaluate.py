@@ -12,12 +12,12 @@ import torch.nn.functional as F
 
 from bench import data
 from bench.data.noise import NoiseManifest, shuffled_captions
-from bench.evaluate import PROTOCOL, EvaluationPlan, evaluate
-from bench.evaluate.features import IMAGE_BATCH, extract_images, extract_texts
-from bench.evaluate.measures import held_back
-from bench.settings import DataSettings, EvaluateSettings
+from bench.evaluation import PROTOCOL, EvaluationPlan, evaluate
+from bench.evaluation.features import IMAGE_BATCH, extract_images, extract_texts
+from bench.evaluation.measures import held_back
 from bench.store import Record, RunStore
-from bench.towers import OpenClipTowers
+from bench.suite.settings import DataSettings, EvaluateSettings
+from bench.towers.build import OpenClipTowers
 from methods.protocol import Method
 
 from .conftest import build

@@ -13,18 +13,18 @@ import pytest
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
-from bench import evaluation_sets, families
+from bench.catalogue import evaluation_sets, families
+from bench.catalogue.families import Facts, On, TaskFamily, random_guess
+from bench.catalogue.protocols import PROTOCOLS
 from bench.cli import app
 from bench.errors import UserError
-from bench.evaluate import EvaluationPlan
-from bench.evaluate.bootstrap import mean_interval
-from bench.evaluate.measures import Bench, Measured, Number
-from bench.evaluate.protocols import PROTOCOLS
-from bench.evaluate.tasks import Task
-from bench.families import Facts, On, TaskFamily, random_guess
-from bench.settings import DataSettings, EvaluateSettings
+from bench.evaluation import EvaluationPlan
+from bench.evaluation.bootstrap import mean_interval
+from bench.evaluation.measures import Bench, Measured, Number
+from bench.evaluation.tasks import Task
 from bench.store import Store
-from bench.suite import load_suite
+from bench.suite.settings import DataSettings, EvaluateSettings
+from bench.suite.suite import load_suite
 
 Folder = Callable[..., Path]
 ROOT = Path(__file__).parents[2]
@@ -264,7 +264,7 @@ def test_a_new_family_is_a_headline_before_noise_detection() -> None:
 
 
 def test_no_torch_is_loaded_by_what_settings_and_reports_read() -> None:
-    code = "import sys, bench.families, bench.settings, bench.suite, reports.build, reports.vocabulary\n"
+    code = "import sys, bench.catalogue.families, bench.suite.suite, reports.build, reports.vocabulary\n"
     code += "reports.vocabulary.metric_label('top1'); print(*(set(sys.modules) & {'torch', 'open_clip'}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == ""

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from bench import data
-from bench.evaluate.features import Features, evaluation_mode, extract_images, extract_texts
-from bench.towers import OpenClipTowers, normalise
+from bench.evaluation.features import Features, evaluation_mode, extract_images, extract_texts
+from bench.towers.build import OpenClipTowers, normalise
 from methods.protocol import Method, Tensors
 
 Model = tuple[Method, OpenClipTowers]

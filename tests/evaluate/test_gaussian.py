@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench import data
-from bench.check import lab
-from bench.check.oracles import Case, cases
+from bench.checks import lab
+from bench.checks.oracles import Case, cases
 from bench.errors import UserError
-from bench.evaluate import bprw, hierarchy
-from bench.evaluate.prompt_filter import Filter, default_filters, filtered_class_vectors
-from bench.evaluate.zero_shot import class_vectors, classify
+from bench.evaluation.probabilistic import bprw, hierarchy
+from bench.evaluation.probabilistic.prompt_filter import Filter, default_filters, filtered_class_vectors
+from bench.evaluation.zero_shot import class_vectors, classify
 
 seeds = st.integers(0, 2**31)
 

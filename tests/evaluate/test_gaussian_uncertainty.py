@@ -11,8 +11,8 @@ import torch
 
 from bench import data
 from bench.data import MemoryPairs
-from bench.evaluate.features import Features
-from bench.evaluate.uncertainty import (
+from bench.evaluation.features import Features
+from bench.evaluation.probabilistic.uncertainty import (
     MEAN_COLOUR,
     fewer_words,
     inclusion,
@@ -24,7 +24,7 @@ from bench.evaluate.uncertainty import (
     within,
     words,
 )
-from bench.towers import normalise
+from bench.towers.build import normalise
 from methods import prolip
 
 from .conftest import build

@@ -8,9 +8,9 @@ import torch
 from sklearn.metrics import balanced_accuracy_score, f1_score, jaccard_score
 
 from bench.data.evaluation.hub import Puzzle
-from bench.evaluate.bootstrap import REPLICATES
-from bench.evaluate.grouped import macro_f1, mean_per_class, worst_group
-from bench.evaluate.puzzles import prompt, solve
+from bench.evaluation.bootstrap import REPLICATES
+from bench.evaluation.grouped import macro_f1, mean_per_class, worst_group
+from bench.evaluation.puzzles import prompt, solve
 
 
 def answers(n: int = 300, classes: int = 7) -> tuple[np.ndarray, np.ndarray]:

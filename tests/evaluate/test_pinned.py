@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 from bench import data
-from bench.evaluate.tasks import PROTOCOL
+from bench.evaluation.tasks import PROTOCOL
 
 PINNED = Path(__file__).with_name("pinned.json")
 

@@ -11,9 +11,9 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
-from bench.evaluate import probe
-from bench.evaluate.logistic import Problem
-from bench.evaluate.probe import STRENGTHS, Labelled, adamw_probe, sweep_probe
+from bench.evaluation import probe
+from bench.evaluation.logistic import Problem
+from bench.evaluation.probe import STRENGTHS, Labelled, adamw_probe, sweep_probe
 
 
 def digits(dtype: torch.dtype = torch.float32) -> tuple[Labelled, Labelled, Labelled]:

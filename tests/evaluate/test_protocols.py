@@ -18,19 +18,19 @@ from PIL import Image
 from sklearn.metrics import balanced_accuracy_score, f1_score
 
 from bench import data
-from bench.channels import CIFAR_CHANNELS, IMAGENET_CHANNELS
+from bench.catalogue.channels import CIFAR_CHANNELS, IMAGENET_CHANNELS
+from bench.catalogue.protocols import PROTOCOLS
 from bench.data import evaluation
 from bench.data.noise import shuffled_captions
 from bench.data.photo import CROP, SQUASH
 from bench.errors import UserError
-from bench.evaluate import EvaluationPlan, evaluate, features, measures, pixels
-from bench.evaluate.diagnostics import diagnose
-from bench.evaluate.features import Features, extract_images, extract_texts
-from bench.evaluate.protocols import PROTOCOLS
-from bench.settings import DataSettings, EvaluateSettings
+from bench.evaluation import EvaluationPlan, evaluate, features, measures, pixels
+from bench.evaluation.diagnostics import diagnose
+from bench.evaluation.features import Features, extract_images, extract_texts
 from bench.store import Record, RunStore
-from bench.suite import load_suite
-from bench.towers import OpenClipTowers, normalise
+from bench.suite.settings import DataSettings, EvaluateSettings
+from bench.suite.suite import load_suite
+from bench.towers.build import OpenClipTowers, normalise
 from methods.protocol import Method
 
 from .conftest import build

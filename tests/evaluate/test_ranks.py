@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.evaluate.ranks import Ranks, offsets, rank
+from bench.evaluation.ranks import Ranks, offsets, rank
 
 small = st.integers(-2, 2)
 
@@ -62,7 +62,7 @@ def test_rank_is_the_same_in_any_number_of_tiles(monkeypatch: pytest.MonkeyPatch
     queries, candidates = (torch.randn(n, 8, generator=generator) for n in (200, 50))
     right = torch.randint(0, 50, (200, 1), generator=generator)
     once = rank({"embedding": queries}, {"embedding": candidates}, right, "cosine")
-    monkeypatch.setattr("bench.evaluate.ranks.TILE_BYTES", 1)  # 64 rows a tile: 4 tiles
+    monkeypatch.setattr("bench.evaluation.ranks.TILE_BYTES", 1)  # 64 rows a tile: 4 tiles
     tiled = rank({"embedding": queries}, {"embedding": candidates}, right, "cosine")
     np.testing.assert_array_equal(once.better, tiled.better)
 

@@ -10,8 +10,8 @@ from clip_benchmark.metrics import zeroshot_retrieval as peer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.evaluate.ranks import rank
-from bench.evaluate.retrieval import retrieve
+from bench.evaluation.ranks import rank
+from bench.evaluation.retrieval import retrieve
 
 
 def features(images: int, captions: int, width: int = 32, noise: float = 2.0, seed: int = 0):  # type: ignore[no-untyped-def]
@@ -91,7 +91,7 @@ def test_hardly_any_image_is_ranked_twice(monkeypatch: pytest.MonkeyPatch) -> No
         seen.append(len(queries["embedding"]))
         return rank(queries, *rest)
 
-    monkeypatch.setattr("bench.evaluate.retrieval.rank", counted)
+    monkeypatch.setattr("bench.evaluation.ranks.rank", counted)
     images, texts, owner = features(300, 5)
     retrieve({"embedding": images}, {"embedding": texts}, owner)
     assert sum(seen) < 15

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from clip_benchmark.metrics import zeroshot_classification as peer
 
-from bench.evaluate.zero_shot import class_vectors, classify, prompts
+from bench.evaluation.zero_shot import class_vectors, classify, prompts
 
 CLASSES, TEMPLATES, WIDTH = 12, ("{}", "a photo of a {}.", "{} again"), 16
 

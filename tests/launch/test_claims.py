@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from bench import steps
-from bench.launch.work import Summary, cannot_start, fail, is_complete, work
-from bench.progress import Progress
-from bench.run import Planned
+from bench.console.progress import Progress
+from bench.launch.claimed import cannot_start, fail, work
+from bench.planning import planner
+from bench.planning.outcomes import Summary, is_complete
+from bench.planning.planned import Planned
 from bench.store import Store
-from bench.suite import load_suite
+from bench.suite.suite import load_suite
 
 SUITE = """\
 name: tiny
@@ -46,7 +47,7 @@ def store(tmp_path: Path) -> Store:
 def runs(tmp_path: Path, store: Store) -> list[Planned]:
     """CLIP, and NCU that starts from it."""
     (tmp_path / "tiny.yaml").write_text(SUITE)
-    return steps.plan(load_suite(tmp_path / "tiny.yaml").runs(), store)
+    return planner.plan(load_suite(tmp_path / "tiny.yaml").runs(), store)
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from bench.errors import UserError
+from bench.launch.trackers import refuse_missing, tracked
 from bench.store import Record, RunStore, Store
-from bench.trackers import refuse_missing, tracked
 
 
 def a_record(at: float, value: float) -> Record:
@@ -73,7 +73,7 @@ def test_weights_and_biases_has_every_point_once_offline(tmp_path: Path) -> None
 def test_a_tracker_that_is_not_there_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"--track tensorbord: .*did you mean 'tensorboard'"):
         refuse_missing("tensorbord")
-    monkeypatch.setattr("bench.trackers.find_spec", lambda _: None)
+    monkeypatch.setattr("bench.launch.trackers.find_spec", lambda _: None)
     with pytest.raises(UserError, match=r"pip install 'robust-cl-bench\[wandb\]'"):
         refuse_missing("wandb")
 

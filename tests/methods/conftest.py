@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bench.check import lab as laboratory
-from bench.check.oracles import values
+from bench.checks import lab as laboratory
+from bench.checks.oracles import values
 from methods.protocol import Tensors
 
 

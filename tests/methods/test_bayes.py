@@ -1,4 +1,4 @@
-"""Bayesian weighted CL: identities, draws, memory of u; its values stand in bench/check/oracles/bayes.py."""
+"""Bayesian weighted CL: identities, draws, memory of u; its values stand in bench/checks/oracles/bayes.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DCL: what its oracles in bench/check/oracles do not say."""
+"""DCL: what its oracles in bench/checks/oracles do not say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LATENT: where its regularisers vanish, its features on real towers; its values: bench/check/oracles/latent.py."""
+"""LATENT: where its regularisers vanish, its features on real towers; its values: bench/checks/oracles/latent.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CLIP, SigLIP and the label augmentations: identities and draws. Their oracles are in bench/check/oracles."""
+"""CLIP, SigLIP and the label augmentations: identities and draws. Their oracles are in bench/checks/oracles."""
 
 from __future__ import annotations
 

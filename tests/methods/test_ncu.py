@@ -1,4 +1,4 @@
-"""NCU: its transport against POT, identities, prompts and phases on real towers; values: bench/check/oracles/ncu.py."""
+"""NCU: its transport against POT, identities, prompts and phases on real towers; values: checks/oracles/ncu.py."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import math
 import pytest
 import torch
 
-from bench.check.oracles import cases
+from bench.checks.oracles import cases
 from methods.base import spans
 from methods.isogclr import Isogclr
 from methods.normaliser import differences

@@ -1,4 +1,4 @@
-"""PCME++: identities, mixed images, pseudo-positives, real towers. Its values: bench/check/oracles/pcmepp.py."""
+"""PCME++: identities, mixed images, pseudo-positives, real towers. Its values: bench/checks/oracles/pcmepp.py."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bench.check.lab import clock
-from bench.optimiser import named_parameters, set_trainable
+from bench.checks.lab import clock
+from bench.training.optimizer import named_parameters, set_trainable
 from methods.pcmepp import Pcmepp, pseudo_labels
 from methods.prolip import Prolip
 from methods.protocol import Batch

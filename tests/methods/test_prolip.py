@@ -1,4 +1,4 @@
-"""ProLIP: identities, inclusion against integrals, real towers. Its values are in bench/check/oracles/prolip.py."""
+"""ProLIP: identities, inclusion against integrals, real towers. Its values are in bench/checks/oracles/prolip.py."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bench.check.oracles.prolip import build as official
-from bench.check.oracles.prolip import gaussians, options
+from bench.checks.oracles.prolip import build as official
+from bench.checks.oracles.prolip import gaussians, options
 from methods.gaussian_towers import _with_last
 from methods.prolip import Prolip, inclusion, log_overlap
 from methods.protocol import Batch
@@ -209,7 +209,7 @@ def test_masks_are_keyed_by_seed_and_step(lab, towers):
 def test_masked_norms_use_and_keep_running_statistics(lab):
     towers = lab.TinyTowers("resnet")
     method = prepared(lab, towers)
-    from bench.batchnorm import grouped_norms
+    from bench.towers.batchnorm import grouped_norms
 
     method.encode(towers, lab.some_rows(towers, 16))
     norms = list(grouped_norms(towers.visual))

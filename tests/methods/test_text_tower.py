@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from bench.check import lab
+from bench.checks import lab
 from methods import text_tower
 from methods.ncu import Ncu
 from methods.prolip import Prolip

@@ -7,11 +7,11 @@ import dataclasses
 import pytest
 import torch
 
-from bench import discovery
-from bench.check.subject import Subject
+from bench.adapters import registry
+from bench.checks.subject import Subject
 from methods.base import unit
 
-METHODS = [name for name in discovery.names() if not discovery.source(name).plugin]
+METHODS = [name for name in registry.names() if not registry.source(name).plugin]
 
 
 def embeddings(z):

@@ -10,8 +10,8 @@ from unittest import mock
 
 import torch
 
-from bench.diagnostics import store_diagnostics
 from bench.store import Record, RunStore, Store, files
+from bench.store.histograms import store_diagnostics
 from methods.protocol import Diagnostic
 
 STYLES = ("openmoji", "openmoji-black", "fluent-high-contrast", "emojione-monotone", "near")

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from bench.errors import UserError
-from bench.plan import outline
+from bench.planning.plan_file import outline
 from bench.resources import published
 from bench.store import Record, Store
-from bench.suite import load_suite
+from bench.suite.suite import load_suite
 from reports.build import build
 from reports.csv import table_csv
 from reports.latex import document, escape, table_latex

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bench.diagnostics import store_diagnostics
 from bench.errors import UserError
 from bench.store import Store
+from bench.store.histograms import store_diagnostics
 from methods.protocol import Diagnostic
 from reports.build import build
 from reports.compare import compare

@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from bench import discovery
+from bench.adapters import registry
 
 
-@pytest.mark.parametrize("name", discovery.names())
+@pytest.mark.parametrize("name", registry.names())
 def test_a_summary_has_exactly_two_sentences(name: str) -> None:
-    summary = discovery.find(name).about.summary
+    summary = registry.find(name).about.summary
     sentences = re.split(r"(?<=[.!?])\s+(?=[A-Z])", summary)
     assert len(sentences) == 2, sentences
     assert all(re.search(r"[^.!?][.!?]$", sentence) for sentence in sentences)

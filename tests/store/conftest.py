@@ -11,13 +11,13 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from bench import steps
 from bench.cli import app
-from bench.launch.work import work
-from bench.progress import Progress
-from bench.run import Planned
+from bench.console.progress import Progress
+from bench.launch.claimed import work
+from bench.planning import planner
+from bench.planning.planned import Planned
 from bench.store import Store
-from bench.suite import load_suite
+from bench.suite.suite import load_suite
 
 SUITE = """\
 name: tiny
@@ -50,7 +50,7 @@ def contents(folder: Path) -> dict[str, str]:
 def planned(store: Path) -> list[Planned]:
     """The suite's runs: clip, the clip that ncu starts from, ncu."""
     store.with_name("tiny.yaml").write_text(SUITE)
-    return steps.plan(load_suite(store.with_name("tiny.yaml")).runs(), Store(store))
+    return planner.plan(load_suite(store.with_name("tiny.yaml")).runs(), Store(store))
 
 
 def interrupted(one: Planned, store: Path, after: int) -> None:

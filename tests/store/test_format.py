@@ -9,12 +9,12 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from bench import identity
 from bench.cli import app
 from bench.errors import UserError
+from bench.models.stored_run import load
 from bench.store import Store, format
 from bench.store.merge import merge
-from bench.stored import load
+from bench.suite import run as suite_run
 
 SUITE = """\
 name: small
@@ -46,7 +46,7 @@ def older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store of format 1: no store.json, no versions in settings, torch's choice of threads as null."""
     store = tmp_path / "results"
     with monkeypatch.context() as patch:
-        patch.setattr(identity, "TRAINING_VERSION", 1)
+        patch.setattr(suite_run, "TRAINING_VERSION", 1)
         assert bench(store, "run", "SUITE").exit_code == 0
     (store / format.NAME).unlink()
     for path in store.glob("runs/*/settings.json"):
@@ -64,7 +64,7 @@ def test_a_new_store_says_its_format_and_its_runs_their_version(tmp_path: Path) 
     assert bench(store, "run", "SUITE").exit_code == 0
     (run,) = Store(store).runs()
     found = run.settings()
-    assert (found["format"], found["training_version"]) == (format.FORMAT, identity.TRAINING_VERSION)
+    assert (found["format"], found["training_version"]) == (format.FORMAT, suite_run.TRAINING_VERSION)
     assert found["train"]["threads"] == 1
 
 
@@ -81,7 +81,7 @@ def test_an_older_store_is_read_and_new_runs_go_beside_its_own(older: Path) -> N
     assert len(runs) == 2
     assert files_of(old.folder) == before
     new = next(run for run in runs.values() if run.id != old.id)
-    assert format.training_version(new.settings()) == identity.TRAINING_VERSION
+    assert format.training_version(new.settings()) == suite_run.TRAINING_VERSION
     plan = Store(older).plan("small")
     assert plan is not None
     assert [cell["run"] for cell in plan["cells"]] == [new.id]

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from bench.cli import app
 from bench.errors import UserError
-from bench.external import describe
+from bench.models.evaluate_checkpoint import describe
 from bench.store import Store
-from bench.suite import load_suite
+from bench.suite.suite import load_suite
 from reports.results import load
 from reports.tables import relative_cost
 
@@ -96,4 +96,4 @@ def test_no_code_of_the_harness_names_the_baseline() -> None:
                     for node in ast.walk(ast.parse(file.read_bytes()))
                     if isinstance(node, ast.Constant) and node.value == "clip"
                 ]
-    assert [one.partition(":")[0] for one in found] == ["bench/suite.py"]
+    assert [one.partition(":")[0] for one in found] == ["bench/suite/suite.py"]

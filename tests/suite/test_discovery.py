@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from bench import discovery
+from bench.adapters import hyperparameters, registry
 from bench.errors import UserError
 from methods.protocol import Facts
 
-ROOT = Path(discovery.__file__).parents[1]
+ROOT = Path(registry.__file__).parents[1]
 GOOD = """\
 from dataclasses import dataclass
 from typing import Literal
@@ -43,10 +43,10 @@ class Mine(Clip):
 
 @pytest.fixture(autouse=True)
 def _own_plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(discovery, "_plugins", {})
-    discovery.forget()
+    monkeypatch.setattr(registry, "_plugins", {})
+    registry.forget()
     yield
-    discovery.forget()
+    registry.forget()
 
 
 def write(folder: Path, text: str, name: str = "mine.py") -> Path:
@@ -56,14 +56,14 @@ def write(folder: Path, text: str, name: str = "mine.py") -> Path:
 
 
 def test_every_method_of_the_package_can_be_found_and_made() -> None:
-    methods = discovery.all_methods()
+    methods = registry.all_methods()
     assert {"clip", "siglip"} <= set(methods)
     for name, method in methods.items():
         assert method.name == name
-        made = discovery.make(name, None, {}, Facts(rows=64, batch=8, dim=4, seed=0))
+        made = hyperparameters.make(name, None, {}, Facts(rows=64, batch=8, dim=4, seed=0))
         assert isinstance(made, method)
         for preset in method.presets:
-            discovery.resolve(name, preset, {})
+            hyperparameters.resolve(name, preset, {})
 
 
 def test_listing_names_imports_neither_torch_nor_adapters() -> None:
@@ -75,15 +75,15 @@ def test_listing_names_imports_neither_torch_nor_adapters() -> None:
 
 def test_a_plugin_is_a_method_like_any_other(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD)
-    assert discovery.add_plugin(path) == "mine"
-    assert "mine" in discovery.names()
-    assert discovery.resolve("mine", "paper", {"sizes": [3]}) == {
+    assert registry.add_plugin(path) == "mine"
+    assert "mine" in registry.names()
+    assert hyperparameters.resolve("mine", "paper", {"sizes": [3]}) == {
         "temperature": 1.0,
         "learnable_scale": True,
         "sizes": (3,),
         "mode": "b",
     }
-    method = discovery.make("mine", "paper", {"temperature": 0.5}, Facts(rows=8, batch=4, dim=2, seed=0))
+    method = hyperparameters.make("mine", "paper", {"temperature": 0.5}, Facts(rows=8, batch=4, dim=2, seed=0))
     assert (method.config.temperature, method.config.mode) == (0.5, "b")
 
 
@@ -107,9 +107,9 @@ def test_a_plugin_is_a_method_like_any_other(tmp_path: Path) -> None:
 def test_hyper_parameters_are_checked(
     tmp_path: Path, preset: str | None, config: dict[str, object], expected: str
 ) -> None:
-    discovery.add_plugin(write(tmp_path, GOOD))
+    registry.add_plugin(write(tmp_path, GOOD))
     with pytest.raises(UserError) as caught:
-        discovery.resolve("mine", preset, config)
+        hyperparameters.resolve("mine", preset, config)
     assert str(caught.value) == expected
 
 
@@ -118,9 +118,9 @@ def test_the_place_of_a_refused_value_comes_from_the_error_not_from_its_words(tm
         "\n\nclass Mine",
         '\n    def own(self, *_):\n        raise ValueError("Config.sizes = 9\\n, in words")\n\n\nclass Mine',
     )
-    discovery.add_plugin(write(tmp_path, plain))
+    registry.add_plugin(write(tmp_path, plain))
     with pytest.raises(UserError, match=r"^mine: config: Config\.sizes = 9 , in words$"):
-        discovery.resolve("mine", None, {"sizes": [9]})
+        hyperparameters.resolve("mine", None, {"sizes": [9]})
 
 
 @pytest.mark.parametrize(
@@ -139,9 +139,9 @@ def test_the_place_of_a_refused_value_comes_from_the_error_not_from_its_words(tm
     ],
 )
 def test_a_broken_plugin_is_named_with_its_line(tmp_path: Path, text: str, said: str) -> None:
-    discovery.add_plugin(write(tmp_path, text))
+    registry.add_plugin(write(tmp_path, text))
     with pytest.raises(UserError, match=said):
-        discovery.find("mine")
+        registry.find("mine")
 
 
 @pytest.mark.parametrize(
@@ -158,19 +158,19 @@ def test_a_broken_plugin_is_named_with_its_line(tmp_path: Path, text: str, said:
 )
 def test_what_is_no_plugin_is_refused(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
-        discovery.add_plugin(write(tmp_path, text))
-    assert {"mine", "other"}.isdisjoint(discovery.names())
+        registry.add_plugin(write(tmp_path, text))
+    assert {"mine", "other"}.isdisjoint(registry.names())
 
 
 def test_a_missing_plugin(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such file"):
-        discovery.add_plugin(tmp_path / "none.py")
+        registry.add_plugin(tmp_path / "none.py")
 
 
 def test_two_plugins_cannot_share_a_name(tmp_path: Path) -> None:
-    discovery.add_plugin(write(tmp_path, GOOD))
+    registry.add_plugin(write(tmp_path, GOOD))
     with pytest.raises(UserError, match=r"other.py: the method name 'mine' is taken by .*mine.py"):
-        discovery.add_plugin(write(tmp_path, GOOD, "other.py"))
+        registry.add_plugin(write(tmp_path, GOOD, "other.py"))
 
 
 @pytest.fixture
@@ -187,9 +187,9 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_entry_point_is_a_method(install: Path) -> None:
     (install / "entry_points.txt").write_text("[bench.methods]\nmine = lab_method:Mine\n")
     write(install.parent, GOOD, "lab_method.py")
-    assert importlib.metadata.entry_points(group=discovery.GROUP)
-    assert discovery.find("mine").__module__ == "lab_method"
-    assert discovery.source("mine").path == install.parent / "lab_method.py"
+    assert importlib.metadata.entry_points(group=registry.GROUP)
+    assert registry.find("mine").__module__ == "lab_method"
+    assert registry.source("mine").path == install.parent / "lab_method.py"
 
 
 @pytest.mark.parametrize(
@@ -204,16 +204,16 @@ def test_a_wrong_entry_point(install: Path, line: str, said: str) -> None:
     (install / "entry_points.txt").write_text(f"[bench.methods]\n{line}\n")
     write(install.parent, GOOD, "lab_method.py")
     with pytest.raises(UserError, match=said):
-        discovery.find(line.split()[0])
+        registry.find(line.split()[0])
 
 
 def test_a_need_that_is_no_word_names_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "_plugins", {})
+    monkeypatch.setattr(registry, "_plugins", {})
     file = tmp_path / "needy.py"
     file.write_text(
         'from methods.clip import Clip\n\nclass Needy(Clip):\n    name = "needy"\n    needs = frozenset({"pixel"})\n'
     )
-    discovery.add_plugin(file)
+    registry.add_plugin(file)
     with pytest.raises(UserError, match=r"needs of Needy holds 'pixel', which is no need; did you mean 'pixels'\?"):
-        discovery.find("needy")
-    discovery.forget()
+        registry.find("needy")
+    registry.forget()

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from bench.catalogue.gpus import Gpu, find, gpu_hours
 from bench.errors import UserError
-from bench.estimate import Training, calibrated, on_gpu
-from bench.evaluate import EvaluationPlan, evaluate
-from bench.evaluate.workload import workload
-from bench.gpus import Gpu, find, gpu_hours
-from bench.run import build
-from bench.steps import forecast, plan
+from bench.evaluation import EvaluationPlan, evaluate
+from bench.evaluation.workload import workload
+from bench.planning.estimate import Training, calibrated, on_gpu
+from bench.planning.planner import forecast, plan
 from bench.store import Store
-from bench.suite import load_suite
+from bench.suite.suite import load_suite
+from bench.training.job import build
 
 TWO_TOWERS = """\
 name: two
@@ -166,5 +166,5 @@ def test_calibration_on_synthetic_pairs_says_so(tmp_path: Path) -> None:
 
 
 def test_cards_need_no_torch() -> None:
-    code = "import sys, bench.gpus; sys.exit('torch' in sys.modules)"
+    code = "import sys, bench.catalogue.gpus; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

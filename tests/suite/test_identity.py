@@ -12,8 +12,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench import discovery, identity
-from bench.suite import Run, load_suite
+from bench import hashing
+from bench.adapters import registry
+from bench.suite import run as suite_run
+from bench.suite.run import Run
+from bench.suite.suite import load_suite
 
 BASE: dict[str, Any] = {
     "name": "base",
@@ -155,10 +158,10 @@ def test_the_training_version_and_the_tower_tables_are_part_of_it(
 ) -> None:
     before = id_of(tmp_path, BASE)
     with monkeypatch.context() as patch:
-        patch.setattr(identity, "TRAINING_VERSION", identity.TRAINING_VERSION + 1)
+        patch.setattr(suite_run, "TRAINING_VERSION", suite_run.TRAINING_VERSION + 1)
         assert id_of(tmp_path, BASE) != before
     with monkeypatch.context() as patch:
-        from bench.tower_configs import IMAGE_TOWERS
+        from bench.catalogue.architectures import IMAGE_TOWERS
 
         patch.setitem(IMAGE_TOWERS, "tiny-resnet", {**IMAGE_TOWERS["tiny-resnet"], "width": 24})
         assert id_of(tmp_path, BASE) != before
@@ -168,58 +171,58 @@ def test_the_training_version_and_the_tower_tables_are_part_of_it(
 def test_the_meaning_of_the_adapter_changes_the_id_its_words_do_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(discovery, "_plugins", {})
+    monkeypatch.setattr(registry, "_plugins", {})
     file = tmp_path / "mine.py"
     text = 'from methods.clip import Clip\n\nclass Mine(Clip):\n    name = "mine"\n    SIZE = 1\n'
     file.write_text(text)
-    discovery.add_plugin(file)
+    registry.add_plugin(file)
     before = id_of(tmp_path, changed("methods.0.method", "mine"))
     assert id_of(tmp_path, changed("methods.0.method", "mine")) == before
     file.write_text(f'"""Words."""\n{text}# more words\n')
     assert id_of(tmp_path, changed("methods.0.method", "mine")) == before
     file.write_text(text.replace("SIZE = 1", "SIZE = 2"))
     assert id_of(tmp_path, changed("methods.0.method", "mine")) != before
-    discovery.forget()
+    registry.forget()
 
 
 @given(json_values, st.data())
 def test_canonical_json_ignores_the_order_of_keys(value: Any, data: st.DataObject) -> None:
-    assert identity.canonical(shuffled(value, data.draw)) == identity.canonical(value)
+    assert hashing.canonical(shuffled(value, data.draw)) == hashing.canonical(value)
 
 
 @given(json_values)
 def test_canonical_json_knows_one_spelling(value: Any) -> None:
-    assert identity.canonical(json.loads(identity.canonical(value))) == identity.canonical(value)
+    assert hashing.canonical(json.loads(hashing.canonical(value))) == hashing.canonical(value)
 
 
 @given(st.integers(-(2**53), 2**53))
 def test_a_whole_float_is_its_int(number: int) -> None:
-    assert identity.canonical({"x": [number]}) == identity.canonical({"x": (float(number),)})
+    assert hashing.canonical({"x": [number]}) == hashing.canonical({"x": (float(number),)})
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_there_is_no_spelling_for_what_is_no_number(value: float) -> None:
     with pytest.raises(ValueError, match="JSON compliant"):
-        identity.canonical({"x": value})
+        hashing.canonical({"x": value})
 
 
 def test_true_is_not_one_and_text_is_not_a_number() -> None:
-    assert len({identity.digest(value) for value in (True, 1, "1", [1], None, False, 0)}) == 7
+    assert len({hashing.digest(value) for value in (True, 1, "1", [1], None, False, 0)}) == 7
 
 
 def test_a_file_that_is_not_there_has_its_own_error_and_no_id(tmp_path: Path) -> None:
     (run,) = runs_of(tmp_path, changed("methods.0.start", "nowhere.safetensors"))
-    assert run.content()["start"] == identity.Absent("nowhere.safetensors: cannot be read: No such file or directory")
+    assert run.content()["start"] == hashing.Absent("nowhere.safetensors: cannot be read: No such file or directory")
     assert run.key != runs_of(tmp_path, BASE)[0].key
     with pytest.raises(
-        identity.MissingFile, match=r"start: nowhere\.safetensors: cannot be read: .*; a path, or open_clip"
+        hashing.MissingFile, match=r"start: nowhere\.safetensors: cannot be read: .*; a path, or open_clip"
     ):
         run.id("d", "m")
 
 
 def test_words_that_look_like_a_missing_file_are_words() -> None:
     """What is not there is told by its type: a value that begins with "missing: " is a value."""
-    assert identity.digest({"x": "missing: y"}) != identity.digest({"x": identity.Absent("y")})
+    assert hashing.digest({"x": "missing: y"}) != hashing.digest({"x": hashing.Absent("y")})
 
 
 def test_a_path_among_hyper_parameters_stands_for_its_bytes(tmp_path: Path) -> None:

@@ -13,12 +13,14 @@ from typer.testing import CliRunner
 
 from bench.cli import app
 from bench.errors import UserError
-from bench.run import facts_of, kept_pairs, make_job, noise_of, rows_seen, training_pairs
-from bench.settings import DataSettings
-from bench.steps import forecast, plan
+from bench.planning.planner import forecast, plan
 from bench.store import Store
-from bench.suite import Run, load_suite
-from bench.train import train
+from bench.suite.run import Run
+from bench.suite.settings import DataSettings
+from bench.suite.suite import load_suite
+from bench.training.inputs import facts_of, kept_pairs, noise_of, rows_seen, training_pairs
+from bench.training.job import make_job
+from bench.training.loop import train
 from reports.footnotes import notes_for
 from reports.results import load
 from reports.tables import tables
@@ -76,7 +78,7 @@ def test_all_rows_as_a_choice_give_the_bytes_of_the_untreated_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows are chosen and renumbered as for any share, and it is the identity."""
-    monkeypatch.setattr("bench.settings.KeepSettings.under", lambda self, _: self)
+    monkeypatch.setattr("bench.suite.keep_settings.KeepSettings.under", lambda self, _: self)
     whole = run_with(tmp_path, "data.keep={kind: random, share: 1.0}")
     assert whole.treated
     kept = kept_pairs(whole)
@@ -164,7 +166,7 @@ def test_the_rule_says_samples_or_passes(tmp_path: Path, budget: str) -> None:
 
 def test_as_many_samples_are_no_more_than_the_budget(tmp_path: Path) -> None:
     """One epoch of all rows is two of half of them; the ledger counts it as one."""
-    from bench.budget import Ledger
+    from bench.training.ledger import Ledger
 
     run = run_with(tmp_path, "budget={epochs: 1}", "data.keep={kind: random, share: 0.5}")
     (planned,) = plan([run], Store(tmp_path / "out"))

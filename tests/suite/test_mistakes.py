@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.errors import UserError
-from bench.suite import load_suite
+from bench.suite.suite import load_suite
 
 GOOD = """\
 name: small

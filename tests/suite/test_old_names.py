@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bench import discovery
-from bench.check.suite import subject_of
+from bench.adapters import registry
+from bench.adapters.scaffold import new_method
+from bench.checks.suite import subject_of
 from bench.cli import app
 from bench.errors import UserError
-from bench.external import run_of_settings
-from bench.new_method import new_method
+from bench.models.stored_run import run_of_settings
 from bench.store import Store
-from bench.suite import Suite, load_suite
+from bench.suite.suite import Suite, load_suite
 
 SUITE = """\
 name: old
@@ -36,9 +36,9 @@ NOTE = "note: the method 'decl' is named 'decomposable_cl' now, because DECL of 
 
 @pytest.fixture(autouse=True)
 def _not_noted_yet() -> Iterator[None]:
-    discovery._note_old_name.cache_clear()
+    registry._note_old_name.cache_clear()
     yield
-    discovery.forget()
+    registry.forget()
 
 
 def suite(folder: Path, entry: str) -> Suite:
@@ -48,8 +48,8 @@ def suite(folder: Path, entry: str) -> Suite:
 
 
 def test_every_old_name_leads_to_a_method() -> None:
-    assert {now for now, _ in discovery.ALIASES.values()} <= set(discovery.names())
-    assert not set(discovery.ALIASES) & set(discovery.names()), "it is listed under its name alone"
+    assert {now for now, _ in registry.ALIASES.values()} <= set(registry.names())
+    assert not set(registry.ALIASES) & set(registry.names()), "it is listed under its name alone"
 
 
 def test_a_suite_that_says_the_old_name_plans_the_same_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,8 +109,8 @@ def test_the_old_name_is_not_free(tmp_path: Path) -> None:
     file = tmp_path / "other.py"
     file.write_text('from methods.clip import Clip\n\n\nclass Other(Clip):\n    name = "decl"\n')
     with pytest.raises(UserError, match=r"other\.py: the method name 'decl' is an old name of 'decomposable_cl'"):
-        discovery.add_plugin(file)
-    assert "decl" not in discovery.names()
+        registry.add_plugin(file)
+    assert "decl" not in registry.names()
     with pytest.raises(UserError, match="'decl': is an old name of the method 'decomposable_cl'"):
         new_method("decl", tmp_path / "new")
 
@@ -118,7 +118,7 @@ def test_the_old_name_is_not_free(tmp_path: Path) -> None:
 def test_a_start_under_an_old_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "starts.py"
     file.write_text('from methods.clip import Clip\n\n\nclass S(Clip):\n    name = "starts"\n    reference = "decl"\n')
-    monkeypatch.setattr(discovery, "_plugins", {})
-    discovery.add_plugin(file)
+    monkeypatch.setattr(registry, "_plugins", {})
+    registry.add_plugin(file)
     with pytest.raises(UserError, match=r"reference 'decl' is an old name; write 'decomposable_cl'"):
-        discovery.find("starts")
+        registry.find("starts")

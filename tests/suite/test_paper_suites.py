@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.catalogue.evaluation_sets import unknown
 from bench.errors import UserError
-from bench.evaluation_sets import unknown
 from bench.resources import published
-from bench.suite import Suite, load_suite
+from bench.suite.suite import Suite, load_suite
 from reports.own import _label
 from reports.paper_tables import printed
 

@@ -9,7 +9,7 @@ import pty
 import re
 from dataclasses import dataclass
 
-from bench import progress
+from bench.console import progress
 
 
 @dataclass

@@ -11,12 +11,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from bench import identity
+from bench import hashing
 from bench.errors import UserError
-from bench.run import build, prepare
 from bench.store import Store
-from bench.suite import Run, load_suite
-from bench.weights import located
+from bench.suite.run import Run
+from bench.suite.suite import load_suite
+from bench.towers.state_dicts import located
+from bench.training.job import build, prepare
 
 SUITE = """\
 name: started
@@ -112,7 +113,7 @@ def test_weights_that_are_not_there_or_do_not_fit_are_named(tmp_path: Path, trai
     save_file({"visual.conv1.weight": torch.zeros(3, 3)}, tmp_path / "small.safetensors")
     with pytest.raises(UserError, match=r"small\.safetensors: does not fit"):
         begun(run_of(tmp_path, tmp_path / "small.safetensors"))
-    assert identity.weights(str(trained)) == identity.weights(str(trained.resolve()))
+    assert hashing.weights(str(trained)) == hashing.weights(str(trained.resolve()))
 
 
 def test_a_tag_that_cannot_be_fetched_says_what_to_do(tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from bench import discovery, families
+from bench.adapters import registry
+from bench.catalogue import families
+from bench.catalogue.noise_kinds import noise_label
 from bench.errors import UserError
 from bench.resources import suite_names
-from bench.settings import EvaluateSettings
-from bench.suite import load_suite, noise_label
+from bench.suite.settings import EvaluateSettings
+from bench.suite.suite import load_suite
 
 SUITE = """\
 name: axes
@@ -39,9 +41,9 @@ def starter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     file.write_text(
         'from methods.clip import Clip\n\nclass Starter(Clip):\n    name = "starter"\n    reference = "clip"\n'
     )
-    monkeypatch.setattr(discovery, "_plugins", {})
-    yield discovery.add_plugin(file)
-    discovery.forget()
+    monkeypatch.setattr(registry, "_plugins", {})
+    yield registry.add_plugin(file)
+    registry.forget()
 
 
 def test_axes_expand_seeds_first_then_rates_then_methods(path: Path) -> None:
@@ -128,14 +130,14 @@ def test_a_reference_comes_first_once_and_takes_its_share(path: Path, starter: s
 @pytest.fixture
 def chained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A plug-in that starts from NCU, which starts from CLIP."""
-    monkeypatch.setattr(discovery, "_plugins", {})
+    monkeypatch.setattr(registry, "_plugins", {})
     file = tmp_path / "chained.py"
     file.write_text(
         'from methods.clip import Clip\n\nclass Chained(Clip):\n    name = "chained"\n    reference = "ncu"\n'
     )
-    discovery.add_plugin(file)
+    registry.add_plugin(file)
     yield
-    discovery.forget()
+    registry.forget()
 
 
 @pytest.mark.usefixtures("chained")
@@ -182,7 +184,7 @@ def test_shipped_suites_load(name: str) -> None:
 
 def test_the_big_suite_has_every_method() -> None:
     ablations = {"ncu_ablation"}  # of a paper's own table; no method to choose
-    assert {entry.method for entry in load_suite("emoji_noisy").methods} == set(discovery.names()) - ablations
+    assert {entry.method for entry in load_suite("emoji_noisy").methods} == set(registry.names()) - ablations
 
 
 def test_the_tasks_are_those_that_can_be_evaluated() -> None:

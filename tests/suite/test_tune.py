@@ -10,12 +10,12 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from bench import tune
 from bench.cli import app
 from bench.errors import UserError
-from bench.launch.work import Summary
+from bench.planning import tune
+from bench.planning.outcomes import Summary
 from bench.store import Store
-from bench.suite import load_suite
+from bench.suite.suite import load_suite
 
 SUITE = """\
 name: tuned

@@ -12,12 +12,12 @@ from click.testing import Result
 from PIL import Image
 from typer.testing import CliRunner
 
-from bench import tune
 from bench.cli import app
 from bench.errors import UserError
-from bench.evaluate import EvaluationPlan
+from bench.evaluation import EvaluationPlan
+from bench.planning import tune
 from bench.store import Store
-from bench.suite import load_suite
+from bench.suite.suite import load_suite
 
 SUITE = """\
 name: tuned

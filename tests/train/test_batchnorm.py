@@ -6,10 +6,10 @@ import torch
 from timm.layers import BatchNormAct2d
 from torch import nn
 
-from bench.batchnorm import GroupedBatchNorm2d, group_batchnorm, grouped_norms, record_statistics
-from bench.check import lab
-from bench.optimiser import set_trainable
-from bench.parallel import Group
+from bench.checks import lab
+from bench.towers.batchnorm import GroupedBatchNorm2d, group_batchnorm, grouped_norms, record_statistics
+from bench.training.distributed import Group
+from bench.training.optimizer import set_trainable
 from methods.ncu import Ncu
 
 

@@ -9,11 +9,14 @@ from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.budget import Ledger, Resolved, count_step_flops, resolve
 from bench.errors import UserError
-from bench.settings import TowerSettings
-from bench.tokenizers import SmallVocabulary
-from bench.towers import OpenClipTowers, build_towers
+from bench.planning.budget import resolve
+from bench.planning.flops import count_step_flops
+from bench.suite.settings import TowerSettings
+from bench.towers.build import OpenClipTowers, build_towers
+from bench.towers.tokenization import SmallVocabulary
+from bench.training.ledger import Ledger
+from bench.training.schedule import Resolved
 from methods.clip import Clip
 from methods.protocol import Facts, Phase
 

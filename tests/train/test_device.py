@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from bench.device import InUse, device
+from bench.machine.device_lock import InUse, device
 
 HOLD = """
 import sys
-from bench.device import device
+from bench.machine.device_lock import device
 with device(alone=sys.argv[1] == "alone"):
     print("held", flush=True)
     sys.stdin.read()

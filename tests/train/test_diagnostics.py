@@ -11,16 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from bench import data, discovery
-from bench.diagnostics import BINS, histogram, store_diagnostics
-from bench.evaluate.diagnostics import similarities
-from bench.progress import Progress
-from bench.run import Planned, execute
-from bench.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
-from bench.steps import plan
+from bench import data
+from bench.adapters import hyperparameters
+from bench.console.progress import Progress
+from bench.evaluation.diagnostics import similarities
+from bench.launch.execute import execute
+from bench.planning.planned import Planned
+from bench.planning.planner import plan
 from bench.store import RunStore, Store
-from bench.suite import Run
-from bench.train import Interrupted
+from bench.store.histograms import BINS, histogram, store_diagnostics
+from bench.suite.run import Run
+from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
+from bench.training.loop import Interrupted
 from methods.protocol import Diagnostic
 
 
@@ -87,7 +89,7 @@ def planned(method: str, store: Store) -> Planned:
         label=method,
         method=method,
         preset=None,
-        config=discovery.resolve(method, None, {}),
+        config=hyperparameters.resolve(method, None, {}),
         data=DataSettings(name="emoji", size=32),
         noise="shuffled_captions",
         rate=0.4,
@@ -151,7 +153,7 @@ def test_a_stopped_run_resumes_to_the_same_bytes(bayes: RunStore, tmp_path: Path
 
 
 def test_no_record_hangs_on_diagnostics(bayes: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench.run.diagnose", lambda *_: None)
+    monkeypatch.setattr("bench.evaluation.diagnostics.diagnose", lambda *_: None)
     store = Store(tmp_path)
     out = go(planned("bayes", store), store)
     assert {entry["source"] for entry in out.diagnostics()} == {"training"}

@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.identity import TRAINING_VERSION
-from bench.run import make_job
-from bench.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
-from bench.steps import plan
+from bench.catalogue.architectures import IMAGE_TOWERS
+from bench.planning.planner import plan
 from bench.store import Store
-from bench.suite import Run
-from bench.tower_configs import IMAGE_TOWERS
-from bench.train import train
+from bench.suite.run import TRAINING_VERSION, Run
+from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
+from bench.training.job import make_job
+from bench.training.loop import train
 
 GOLDEN = Path(__file__).with_name("golden.json")
 

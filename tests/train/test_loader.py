@@ -24,21 +24,21 @@ import sklearn.datasets
 import torch
 from PIL import Image
 
-from bench import discovery
-from bench.budget import Resolved
-from bench.check.lab import TinyTowers
-from bench.checkpoint import weights_name
+from bench.adapters import hyperparameters
+from bench.checks.lab import TinyTowers
 from bench.data import shards
 from bench.data.noise import Resampled
 from bench.data.shards import indexing
 from bench.data.shards.sources import expand
 from bench.errors import UserError
-from bench.loader import HostRows, Loader
-from bench.run import make_job
-from bench.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
 from bench.store import Store
-from bench.suite import Run
-from bench.train import Interrupted, Job, train
+from bench.suite.run import Run
+from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
+from bench.training.checkpoint import weights_name
+from bench.training.job import make_job
+from bench.training.loader import HostRows, Loader
+from bench.training.loop import Interrupted, Job, train
+from bench.training.schedule import Resolved
 from methods.protocol import Clock, Rows
 
 #: torch's word on more workers than cores; they may be as many as one likes
@@ -211,7 +211,7 @@ def a_run(folder: Path, workers: int, **train: Any) -> Run:
         label="photographs",
         method="latent",
         preset=None,
-        config=discovery.resolve("latent", None, {}),
+        config=hyperparameters.resolve("latent", None, {}),
         data=settings(folder, workers),
         noise="shuffled_captions",
         rate=0.3,

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import nn
 
-from bench.budget import Resolved
-from bench.run import make_job
 from bench.store import Store
-from bench.train import Job, train
+from bench.training.job import make_job
+from bench.training.loop import Job, train
+from bench.training.schedule import Resolved
 
 _SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("towers.py"))))
 BATCH = 32

@@ -14,9 +14,9 @@ import pytest
 import torch
 from transformers import BertTokenizerFast
 
-from bench.data import place
+from bench import data_folder
 from bench.errors import UserError
-from bench.run import build, prepare
+from bench.training.job import build, prepare
 
 _SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("towers.py"))))
 NAME = "bert-base-uncased"
@@ -33,7 +33,7 @@ methods: [clip]
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty data folder, beside an empty cache of the hub and in an empty working folder."""
-    monkeypatch.setenv(place.VARIABLE, str(tmp_path / "data"))
+    monkeypatch.setenv(data_folder.VARIABLE, str(tmp_path / "data"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")

@@ -12,23 +12,25 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from bench import data, discovery, tower_configs
-from bench.acceleration import blocks, compile_blocks, recompute
-from bench.batchnorm import GroupedBatchNorm2d
-from bench.budget import Resolved, count_step_flops
-from bench.data import place
+from bench import data, data_folder
+from bench.adapters import hyperparameters, registry
+from bench.catalogue import architectures
+from bench.catalogue.protocols import PROTOCOLS
 from bench.errors import UserError
-from bench.evaluate.features import extract_images, extract_texts
-from bench.evaluate.protocols import PROTOCOLS
-from bench.optimiser import make_optimiser, set_learning_rate
-from bench.run import build, make_job, prepare
-from bench.settings import TowerSettings, TrainSettings
+from bench.evaluation.features import extract_images, extract_texts
+from bench.planning.flops import count_step_flops
 from bench.store import Store
-from bench.tokenizers import ClipTokenizer, SmallVocabulary
-from bench.tower_files import missing
-from bench.towers import build_towers, channels_of, tokenizer_of
-from bench.train import train
-from bench.weights import fit, same_activation
+from bench.suite.settings import TowerSettings, TrainSettings
+from bench.suite.tower_files import missing
+from bench.towers.batchnorm import GroupedBatchNorm2d
+from bench.towers.blocks import blocks, compile_blocks, recompute
+from bench.towers.build import build_towers, channels_of, tokenizer_of
+from bench.towers.state_dicts import fit, same_activation
+from bench.towers.tokenization import ClipTokenizer, SmallVocabulary
+from bench.training.job import build, make_job, prepare
+from bench.training.loop import train
+from bench.training.optimizer import make_optimiser, set_learning_rate
+from bench.training.schedule import Resolved
 from methods.protocol import Facts
 
 _SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("towers.py"))))
@@ -46,7 +48,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture
 def towers(folders: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
-    monkeypatch.setitem(tower_configs.PAPER_TEXT_TOWERS, "tiny-clip", CLIP_TEXT)
+    monkeypatch.setitem(architectures.PAPER_TEXT_TOWERS, "tiny-clip", CLIP_TEXT)
     return {
         "rn50+bert": {"image": "tiny-rn50", "text": folders["bert"]},
         "rn50+distilbert": {"image": "tiny-rn50", "text": folders["distilbert"]},
@@ -55,12 +57,12 @@ def towers(folders: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str
 
 
 @pytest.mark.parametrize("kind", ["rn50+bert", "vit+clip"])
-@pytest.mark.parametrize("method", discovery.names())
+@pytest.mark.parametrize("method", registry.names())
 def test_every_method_trains_and_is_read_out(
     tmp_path: Path, towers: dict[str, dict[str, Any]], kind: str, method: str
 ) -> None:
     run = run_on(towers[kind], method)
-    phases = tuple((phase.name, 1) for phase in discovery.make(method, None, {}, _facts()).phases())
+    phases = tuple((phase.name, 1) for phase in hyperparameters.make(method, None, {}, _facts()).phases())
     resolved = Resolved(phases, {name: 1 for name, _ in phases}, 16, 100)
     job = make_job(run, resolved, Store(tmp_path).run("run"), None, CPU)
     before = {name: x.clone() for name, x in job.towers.named_parameters()}
@@ -80,9 +82,9 @@ def _facts() -> Any:
 def test_costs_of_methods_that_change_bert_are_counted_without_its_vocabulary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    monkeypatch.setenv(place.VARIABLE, str(tmp_path))
-    small = {**tower_configs.HF_TEXT_TOWERS["bert-base-uncased"], "hidden_size": 24, "num_hidden_layers": 3}
-    monkeypatch.setitem(tower_configs.HF_TEXT_TOWERS, "bert-base-uncased", {**small, "vocab_size": 200})
+    monkeypatch.setenv(data_folder.VARIABLE, str(tmp_path))
+    small = {**architectures.HF_TEXT_TOWERS["bert-base-uncased"], "hidden_size": 24, "num_hidden_layers": 3}
+    monkeypatch.setitem(architectures.HF_TEXT_TOWERS, "bert-base-uncased", {**small, "vocab_size": 200})
     run = run_on({"image": "tiny-vit", "text": "bert-base-uncased"}, method)
     made, adapter = build(run)
     prepare(adapter, made, run, CPU, None)
@@ -163,7 +165,7 @@ def test_identity_sees_the_bytes_of_a_folder_not_its_place(tmp_path: Path) -> No
 
 
 def test_a_missing_vocabulary_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(place.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(data_folder.VARIABLE, str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     spec = TowerSettings(text="bert-base-uncased")
     (found,) = missing(spec)
@@ -223,7 +225,7 @@ def test_all_batch_norms_of_rn50_are_grouped(towers: dict[str, dict[str, Any]]) 
 
 def test_open_clips_names_of_bert_fit(tmp_path: Path, towers: dict[str, dict[str, Any]]) -> None:
     """A state dict with open_clip's HFTextEncoder; DistilBERT's as transformers names it."""
-    from bench.bert import hf_name
+    from bench.towers.bert import hf_name
 
     run = run_on(towers["rn50+bert"])
     (made, method), (other, _) = build(run), build(run)

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bench import discovery
-from bench.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
-from bench.suite import Run
+from bench.adapters import hyperparameters
+from bench.suite.run import Run
+from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
 
 WORDS = ["a", "photo", "of", "the", "face", "red", "apple", "black", "cat", "blue", "dog", "##s", "##ing", "##ed"]
 CLIP_TEXT = {"context_length": 24, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 2}
@@ -43,7 +43,7 @@ def run_on(towers: dict[str, Any], method: str = "clip", samples: int = 32, **tr
         label="test",
         method=method,
         preset=None,
-        config=discovery.resolve(method, None, {}),
+        config=hyperparameters.resolve(method, None, {}),
         data=DataSettings(),
         noise=None,
         rate=0.0,

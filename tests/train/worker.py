@@ -13,13 +13,13 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from bench import discovery
-from bench.run import make_job
-from bench.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
-from bench.steps import plan
+from bench.adapters import hyperparameters
+from bench.planning.planner import plan
 from bench.store import Store
-from bench.suite import Run
-from bench.train import train
+from bench.suite.run import Run
+from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
+from bench.training.job import make_job
+from bench.training.loop import train
 
 DEFAULTS = {
     "method": "clip",
@@ -45,7 +45,7 @@ def make_run(settings: dict[str, object]) -> Run:
         label="test",
         method=s["method"],
         preset=None,
-        config=discovery.resolve(s["method"], None, s["config"]),
+        config=hyperparameters.resolve(s["method"], None, s["config"]),
         data=DataSettings(name="emoji", size=32),
         noise=s["noise"],
         rate=s["rate"],

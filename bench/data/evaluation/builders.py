@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from bench.data import counter
+from bench import counter
+from bench.catalogue.evaluation_sets import Entry
 from bench.data.evaluation.index import Rows
 from bench.data.evaluation.layouts import Found
 from bench.errors import UserError, one_line
-from bench.evaluation_sets import Entry
 
 V2_IMAGES = 10_000  #: of ImageNet-V2; its builder would download the whole of it where there are fewer
 Transform = Callable[[Image.Image], Any]
@@ -110,7 +110,7 @@ class _Wanted:
 
 def _build(wanted: _Wanted) -> Any:
     """A sequence of what is wanted. UserError where the folder does not hold it."""
-    import bench.vision  # noqa: F401  before torchvision
+    import bench.torchvision_fix  # noqa: F401  before torchvision
 
     entry = wanted.entry
     if not wanted.root.is_dir():

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.data import place
-from bench.data.arrays import Ints
+from bench import data_folder
+from bench.arrays import Ints
 from bench.data.evaluation.layouts import Found
 from bench.store import files
 
@@ -102,8 +102,8 @@ def keep(found: Found, mark: str, rows: Rows) -> None:
 def _homes(found: Found) -> tuple[Path, Path]:
     name = f"{found.entry.name}-{found.split}-{found.layout}.parquet"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "robust-cl-bench"
-    whose = hashlib.sha256(str(place.evaluation().resolve()).encode()).hexdigest()[:16]
-    return place.evaluation() / "index" / name, cache / whose / name
+    whose = hashlib.sha256(str(data_folder.evaluation().resolve()).encode()).hexdigest()[:16]
+    return data_folder.evaluation() / "index" / name, cache / whose / name
 
 
 def _mark(files_of: Sequence[Path]) -> str:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from bench.data import place
+from bench import data_folder
+from bench.catalogue.evaluation_sets import FOLDERS, Entry, Split, entries
 from bench.errors import UserError
-from bench.evaluation_sets import FOLDERS, Entry, Split, entries
 
 Layout: TypeAlias = Literal["webdataset", "builder", "hub"]
 
@@ -30,7 +30,7 @@ def find(entry: Entry, split: Split) -> Found | None:
         if path.is_dir() and not _lacking(path) and any(path.glob("*.tar")):
             return Found(entry, split, "webdataset", path)
     if _builder_has(entry, split):
-        return Found(entry, split, "builder", place.evaluation() / entry.name)
+        return Found(entry, split, "builder", data_folder.evaluation() / entry.name)
     for path in _cached(entry, split):
         return Found(entry, split, "hub", path)
     return None
@@ -46,7 +46,7 @@ def require(entry: Entry, split: Split) -> Found:
     return found
 
 
-def missing(entry: Entry, split: Split, purpose: str = "") -> place.Missing:
+def missing(entry: Entry, split: Split, purpose: str = "") -> data_folder.Missing:
     """What to say of a split that is not there; `purpose` is what it is wanted for."""
     said = f"{entry.title} ({entry.written(split)})" + (f", {purpose}" if purpose else "")
     for path in webdatasets(entry, split):
@@ -56,12 +56,12 @@ def missing(entry: Entry, split: Split, purpose: str = "") -> place.Missing:
             break
     looked = [*webdatasets(entry, split)]
     if _built(entry, split):
-        looked += [place.evaluation() / entry.name / need for need in _needs(entry, split)] or [
-            place.evaluation() / entry.name
+        looked += [data_folder.evaluation() / entry.name / need for need in _needs(entry, split)] or [
+            data_folder.evaluation() / entry.name
         ]
     if entry.hub and split == "test":
         looked.append(_cache(entry))
-    return place.Missing(said, tuple(map(str, looked)), _command(entry, split), entry.bytes(split) or None)
+    return data_folder.Missing(said, tuple(map(str, looked)), _command(entry, split), entry.bytes(split) or None)
 
 
 def shards(path: Path) -> list[Path]:
@@ -77,7 +77,10 @@ def webdatasets(entry: Entry, split: Split) -> list[Path]:
     stems = dict.fromkeys((entry.webdataset or entry.name, entry.name))
     tails = ("", "_test") if entry.name in entries() else ("",)
     return [
-        place.evaluation() / f"wds_{stem}{tail}" / name for stem in stems for tail in tails for name in FOLDERS[split]
+        data_folder.evaluation() / f"wds_{stem}{tail}" / name
+        for stem in stems
+        for tail in tails
+        for name in FOLDERS[split]
     ]
 
 
@@ -108,14 +111,14 @@ def _needs(entry: Entry, split: Split) -> tuple[str, ...]:
 
 
 def _builder_has(entry: Entry, split: Split) -> bool:
-    home = place.evaluation() / entry.name
+    home = data_folder.evaluation() / entry.name
     if not _built(entry, split) or not home.is_dir() or not any(home.iterdir()):
         return False
     return all((home / need).exists() for need in _needs(entry, split))
 
 
 def _cache(entry: Entry) -> Path:
-    return place.evaluation() / "hf_cache" / f"nlphuji___{entry.hub}"
+    return data_folder.evaluation() / "hf_cache" / f"nlphuji___{entry.hub}"
 
 
 def _cached(entry: Entry, split: Split) -> Iterator[Path]:
@@ -129,13 +132,13 @@ def _command(entry: Entry, split: Split) -> str:
     if entry.publisher:
         name = f"wds_{entry.webdataset or entry.name}" + ("_test" if entry.publisher == "djghosh" else "")
         some = f"--include '{split}/*' --include '*.txt'"
-        to = place.evaluation() / name
+        to = data_folder.evaluation() / name
         ways.append(f"hf download {entry.publisher}/{name} --repo-type dataset {some} --local-dir {to}")
     if _built(entry, split):
-        ways.append(f"put there the files of {entry.source}: {place.evaluation() / entry.name}")
+        ways.append(f"put there the files of {entry.source}: {data_folder.evaluation() / entry.name}")
     if entry.hub and split == "test":
         script = "download_evalsets.py of github.com/mlfoundations/datacomp"
-        ways.append(f"python download_evalsets.py {place.evaluation()} ({script})")
+        ways.append(f"python download_evalsets.py {data_folder.evaluation()} ({script})")
     if entry.name not in entries():
         ways.append("put webdataset tars there as clip_benchmark_export_wds writes them")
     return "; or ".join(ways)

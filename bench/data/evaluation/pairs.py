@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from bench.arrays import Ints, Pixels
 from bench.data import photo
-from bench.data.arrays import Ints, Pixels
 from bench.data.evaluation import index, words
 from bench.data.evaluation.hub import HubCache, Puzzle
 from bench.data.evaluation.index import Rows

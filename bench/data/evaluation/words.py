@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from bench.catalogue.evaluation_sets import Entry
 from bench.errors import UserError
-from bench.evaluation_sets import Entry
 
 DEFAULT = "imagenet1k"  #: whose templates serve a data set that has none of its own
 

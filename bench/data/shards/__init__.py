@@ -6,14 +6,14 @@ import shlex
 from functools import lru_cache
 from pathlib import Path
 
-from bench import training_sets
-from bench.data import place
-from bench.data.place import Missing
+from bench import data_folder
+from bench.catalogue import training_sets
 from bench.data.shards.index import NAME, About, Index, read_about
 from bench.data.shards.pairs import ShardPairs
 from bench.data.shards.sources import braces, expand, remote
+from bench.data_folder import Missing
 from bench.errors import UserError
-from bench.settings import DataSettings
+from bench.suite.settings import DataSettings
 
 __all__ = ["ShardPairs", "index_path", "load", "missing", "named_index"]
 EXAMPLES = 3  #: of shards in messages
@@ -67,21 +67,23 @@ def index_path(settings: DataSettings) -> Path:
         return Path(settings.index)
     first = next(braces(_sources(settings)[0].removeprefix("file://")))  # as `bench data index` writes it
     if remote(first):
-        return place.root() / settings.name / NAME
+        return data_folder.root() / settings.name / NAME
     return (Path(first).parent if first.endswith(".tar") else Path(first)) / NAME
 
 
 def named_index(name: str) -> Path:
     """An index given by its path, or by the name of a set in the data folder. UserError where there is none."""
-    for path in (Path(name), place.root() / name / NAME):
+    for path in (Path(name), data_folder.root() / name / NAME):
         if path.is_file():
             return path
-    raise UserError(f"{name}: no such index, and none at {place.root() / name / NAME}; `bench data index` makes them")
+    raise UserError(
+        f"{name}: no such index, and none at {data_folder.root() / name / NAME}; `bench data index` makes them"
+    )
 
 
 def _sources(settings: DataSettings) -> tuple[str, ...]:
     if settings.shards is None:
-        return (str(place.root() / settings.name),)
+        return (str(data_folder.root() / settings.name),)
     return (settings.shards,) if isinstance(settings.shards, str) else settings.shards
 
 
@@ -94,7 +96,7 @@ def _there(settings: DataSettings) -> dict[str, str]:
         return {shard.name: shard.path for shard in expand(_sources(settings))}
     if settings.index is not None:
         return {}
-    return {path.name: str(path) for path in sorted((place.root() / settings.name).glob("*.tar"))}
+    return {path.name: str(path) for path in sorted((data_folder.root() / settings.name).glob("*.tar"))}
 
 
 def _further(settings: DataSettings, about: About, there: dict[str, str]) -> list[str]:
@@ -133,7 +135,7 @@ def _no_index(settings: DataSettings, path: Path) -> Missing:
         expand(sources)
     except UserError:
         entry = training_sets.published(settings.name)
-        folder = place.root() / settings.name
+        folder = data_folder.root() / settings.name
         size = entry.gigabytes * 10**9 if entry and entry.gigabytes else None
         get = training_sets.how_to_get(settings.name, folder)
         return Missing(f"{settings.name}, training pairs", (*sources, str(path)), get, size)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bench.data.arrays import Ints
+from bench.arrays import Ints
 from bench.data.shards.index import INDEX_SCHEMA, VERSION, About, Entry, content_hash, fixed, ids_hash
 from bench.data.shards.part import Job, faults_of
 from bench.data.shards.scan import Fault

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from bench.data import place
+from bench import data_folder
 from bench.data.shards.sources import filesystem, remote
 from bench.errors import UserError
 
@@ -22,7 +22,7 @@ BUFFER = 1 << 20  #: bytes read at a time in a scan
 
 def folder() -> Path:
     """Below the data folder."""
-    return place.root() / "cache" / "shards"
+    return data_folder.root() / "cache" / "shards"
 
 
 def capacity() -> int:

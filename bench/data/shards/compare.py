@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bench.data.arrays import Ints
+from bench.arrays import Ints
 from bench.data.shards.index import Index
 from bench.data.strings import Strings
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.data.arrays import Ints
+from bench.arrays import Ints
 from bench.data.strings import Strings
 from bench.errors import UserError
 

@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 
+from bench.console.progress import PATIENCE, duration
 from bench.data.shards import assemble
 from bench.data.shards.assemble import Report
 from bench.data.shards.index import NAME
 from bench.data.shards.part import Job, job_of, make_part
 from bench.data.shards.sources import Shard, remote
-from bench.device import cores
 from bench.errors import UserError
-from bench.progress import PATIENCE, duration
+from bench.machine.device_lock import cores
 
 
 def default_out(shards: Sequence[Shard]) -> Path:

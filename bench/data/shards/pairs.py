@@ -12,15 +12,16 @@ import numpy.typing as npt
 import pyarrow as pa
 from PIL.Image import Image
 
-from bench.data import counter, photo
-from bench.data.arrays import Ints, Pixels
+from bench import counter
+from bench.arrays import Ints, Pixels
+from bench.data import photo
 from bench.data.order import block_order
 from bench.data.shards import cache
 from bench.data.shards.index import Entry, Index, content_hash, groups
 from bench.data.shards.scan import digest
 from bench.data.strings import Strings
 from bench.errors import UserError
-from bench.settings import DataSettings
+from bench.suite.settings import DataSettings
 
 OPEN = 128  #: shards that a process keeps open
 KEPT = 64  #: pictures that are kept for further views

@@ -1,0 +1,53 @@
+"""The methods there are, as text: what a reader asks before putting one into a suite."""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+
+from bench.adapters import hyperparameters, oracle_file, registry
+from methods.protocol import Facts, Method
+
+_EXAMPLE = Facts(rows=1024, batch=128, dim=64, seed=0)  # cost and phases do not depend on it
+
+
+def catalogue() -> str:
+    """Every method: title, paper, fidelity, state, cost, presets, hyper-parameters."""
+    return "\n\n".join(describe(name) for name in registry.names())
+
+
+def describe(name: str) -> str:
+    """One method, a few lines."""
+    kind = registry.find(name)
+    about = kind.about
+    defaults = hyperparameters.resolve(name, None, {})
+    lines = {
+        "about": about.summary,
+        "fidelity": f"{oracle_file.fidelity(name, about)} ({about.equations})",
+        "state": about.state,
+        "cost": cost(hyperparameters.make(name, None, {}, _EXAMPLE)),
+        "presets": "; ".join(
+            f"{preset} ({', '.join(f'{key}: {value}' for key, value in values.items()) or 'the defaults'})"
+            for preset, values in kind.presets.items()
+        ),
+        "config": ", ".join(f"{field.name}: {defaults[field.name]}" for field in dataclasses.fields(kind.Config)),
+        "note": about.note,
+    }
+    text = [f"{name}: {about.title} ({about.paper})"]
+    for title, content in lines.items():
+        if content:
+            text.append(textwrap.fill(content, 110, initial_indent=f"  {title:<9} ", subsequent_indent=" " * 12))
+    return "\n".join(text)
+
+
+def cost(method: Method) -> str:
+    """Tower forwards a pair and step, a phase at a time, and the run it starts from."""
+    phases = []
+    for phase in method.phases():
+        price = method.cost(phase.name)
+        share = "" if phase.share == 1.0 else f"{phase.share:.0%} {phase.name}: "
+        beside = f", without a backward {price.side_image:g} + {price.side_text:g}" if method.side != "none" else ""
+        phases.append(f"{share}{price.image:g} image + {price.text:g} text forwards a pair{beside}")
+    verb = "starts from" if method.starts_from_reference else "holds beside"
+    start = f"; {verb} a {method.reference} run" if method.reference else ""
+    return "; ".join(phases) + start

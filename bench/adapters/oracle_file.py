@@ -1,0 +1,152 @@
+"""Values of other code that a method brings in a JSON file beside its own: my_loss.oracles.json beside my_loss.py.
+
+docs/new_method.md describes the format. `bench check` compares the values; here the file is only read, without torch.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import numpy as np
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from bench.adapters import registry
+from bench.errors import UserError
+from bench.settings_base import Model
+from bench.yaml_source import dotted, fault, faults_of
+
+if TYPE_CHECKING:
+    from methods.protocol import About
+
+CLAIMS = ("official-checked", "formula-checked")  #: classes of fidelity that rest on values of other code
+UNCHECKED = "unchecked"  #: printed in place of such a class where a plug-in brings no values
+SUFFIX = ".oracles.json"
+
+Numbers = Any  #: a number or nested lists of numbers of one shape
+
+
+class OracleSource(Model):
+    """Where the values come from."""
+
+    repository: str = ""  #: "github.com/OWNER/REPO", for values of executed official code
+    commit: Annotated[str, Field(pattern=r"^([0-9a-f]{7,40})?$")] = ""
+    where: Annotated[str, Field(min_length=1)]  #: file, line and function, or how else the values were computed
+
+
+class OracleStep(Model):
+    """One training step: what `observe` and `loss` get, and what should come of it."""
+
+    inputs: dict[str, Numbers]  #: "image" and "text" [B, D] as `encode` returns them, and what else it returns
+    ids: tuple[Annotated[int, Field(ge=0)], ...] = ()  #: training rows of the batch, 0..B-1 unless said
+    phase: str = ""  #: the method's last unless said
+    epoch: Annotated[int, Field(ge=0)] = 0
+    progress: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    loss: float | None = None
+    gradient: dict[str, Numbers] = Field(
+        default_factory=dict
+    )  #: of the loss, in inputs and in the method's own parameters
+    state: dict[str, Numbers] = Field(default_factory=dict)  #: buffers of the method after the step
+
+    @field_validator("inputs", "gradient", "state")
+    @classmethod
+    def _numbers(cls, values: dict[str, Numbers]) -> dict[str, Numbers]:
+        for name, value in values.items():
+            try:
+                good = bool(np.isfinite(np.asarray(value, dtype=np.float64)).all()) and not isinstance(value, str)
+            except (TypeError, ValueError):
+                good = False
+            if not good:
+                raise fault("should be a finite number, or nested lists of them that have one shape", name)
+        return values
+
+    @model_validator(mode="after")
+    def _batch(self) -> Self:
+        for name in ("image", "text"):
+            if np.ndim(self.inputs.get(name, 0.0)) != 2:
+                raise fault("should be a list of B lists of D numbers", "inputs", name)
+        rows = len(self.inputs["image"])
+        for name, value in self.inputs.items():
+            if np.ndim(value) == 0 or len(value) != rows:
+                raise fault(f"should have {rows} rows, as image has", "inputs", name)
+        if self.ids and len(set(self.ids)) != rows:
+            raise fault(f"should be {rows} different rows, one for each of the batch", "ids")
+        return self
+
+
+class OracleCase(Model):
+    """Some steps in a row under one configuration."""
+
+    name: Annotated[str, Field(min_length=1)]
+    config: dict[str, Any] = Field(default_factory=dict)  #: hyper-parameters that differ from the defaults
+    rows: Annotated[int, Field(gt=0)] = 64  #: number of training rows
+    seed: int = 0
+    tolerance: Annotated[float, Field(gt=0, le=1e-3)] = 1e-9  #: relative, in fp64
+    steps: Annotated[tuple[OracleStep, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _rows(self) -> Self:
+        for number, step in enumerate(self.steps):
+            if max(step.ids, default=len(step.inputs["image"]) - 1) >= self.rows:
+                raise fault(f"goes beyond the {self.rows} training rows; say rows", "steps", number, "ids")
+        return self
+
+
+class OracleFile(Model):
+    """The whole file."""
+
+    source: OracleSource
+    cases: Annotated[tuple[OracleCase, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _compares(self) -> Self:
+        if all(step.loss is None and not step.gradient for case in self.cases for step in case.steps):
+            raise fault("no step says a loss or a gradient", "cases")
+        return self
+
+
+def beside(method: Path) -> Path:
+    """Where the values of the method in this file would be."""
+    return method.with_suffix(SUFFIX)
+
+
+def read(path: Path) -> OracleFile | None:
+    """The values in a file; None without such a file. UserError with one line for the first mistake in it."""
+    if not path.is_file():
+        return None
+    try:
+        text = path.read_text(encoding="utf-8")
+        json.loads(text)
+        return OracleFile.model_validate_json(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from error
+    except ValidationError as error:
+        place, message = faults_of(error, OracleFile)[0]
+        raise UserError(f"{path}: {dotted(place) or 'the file'}: {message}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from error
+
+
+def lacking(path: Path, claim: str) -> str:
+    """Why the values of this file do not carry a class of fidelity; "" where they do, or where it needs none."""
+    if claim not in CLAIMS:
+        return ""
+    found, said = read(path), f"about.fidelity is {claim!r}, which needs"
+    if found is None:
+        return f"{said} values of other code in {path.name}; bring them or say 'derived'"
+    if claim == "official-checked" and not (found.source.repository and found.source.commit):
+        return f"{said} source.repository and source.commit in {path.name}; without them say 'formula-checked'"
+    return ""
+
+
+def fidelity(name: str, about: About) -> str:
+    """How a method was checked, as tables and cards print it.
+
+    A class that rests on values of other code is printed for a plug-in that brings such values; else "unchecked".
+    `bench check` demands them of shipped methods too. UserError where the file of values is not in order.
+    """
+    place = registry.source(name)
+    if place.shipped or not lacking(beside(place.path), about.fidelity):
+        return about.fidelity
+    return UNCHECKED

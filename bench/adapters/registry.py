@@ -1,0 +1,260 @@
+"""Which methods there are: files of `methods/`, the entry-point group `bench.methods`, and `--plugin file.py`.
+
+Names are found by reading source, so listing them imports neither an adapter nor torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import importlib
+import importlib.metadata
+import importlib.util
+import sys
+import traceback
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from bench.errors import UserError, nearest, one_line
+
+if TYPE_CHECKING:
+    from methods.protocol import Method
+
+
+GROUP = "bench.methods"
+_SIDES = ("none", "reference", "ema")
+
+#: Names that methods had before -> the name now, and why it changed. Suites, stored runs and plug-ins may use both.
+ALIASES: Mapping[str, tuple[str, str]] = {
+    "decl": ("decomposable_cl", "DECL of Qin et al. 2022 is another method"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Where a method comes from."""
+
+    module: str
+    path: Path
+    plugin: bool = False
+
+    @property
+    def shipped(self) -> bool:
+        """Whether it is one of `methods/`, and not a user's file or an entry point."""
+        return self.module.startswith("methods.")
+
+
+_plugins: dict[str, Source] = {}
+
+
+def add_plugin(path: str | Path) -> str:
+    """Make the method of a file known to this process; returns its name. UserError where the file has none."""
+    file = Path(path)
+    if not file.is_file():
+        raise UserError(f"--plugin {path}: no such file")
+    name = _declared(file)
+    if name is None:
+        raise UserError(f'{file}:1: defines no method: a class with a base and name = "..." (see methods/protocol.py)')
+    _refuse_old_name(name, file)
+    taken = _sources().get(name)
+    if taken is not None and taken.path != file.resolve():
+        raise UserError(f"{file}: the method name {name!r} is taken by {taken.path}; choose another")
+    _plugins[name] = Source(f"bench_plugin_{file.stem}", file.resolve(), plugin=True)
+    forget()
+    return name
+
+
+def plugins() -> list[str]:
+    """The files given to `add_plugin`, for another process."""
+    return [str(place.path) for place in _plugins.values()]
+
+
+def forget() -> None:
+    """Look for methods anew: the files, entry points or plugins have changed."""
+    _sources.cache_clear()
+    find.cache_clear()
+
+
+def canonical(name: str) -> str:
+    """The name that a method has now. An old name is noted on stderr, once in a process."""
+    if name not in ALIASES:
+        return name
+    _note_old_name(name)
+    return ALIASES[name][0]
+
+
+@functools.cache
+def _note_old_name(name: str) -> None:
+    now, reason = ALIASES[name]
+    print(f"note: the method {name!r} is named {now!r} now, because {reason}", file=sys.stderr, flush=True)
+
+
+def _refuse_old_name(name: str, path: Path) -> None:
+    if name in ALIASES:
+        raise UserError(f"{path}: the method name {name!r} is an old name of {ALIASES[name][0]!r}; choose another")
+
+
+def names() -> list[str]:
+    """All method names, sorted. Does not import adapters."""
+    return sorted(_sources())
+
+
+def source(name: str) -> Source:
+    """The file of a method; UserError with the nearest name for an unknown one."""
+    name, known = canonical(name), _sources()
+    if name not in known:
+        raise UserError(unknown(name))
+    return known[name]
+
+
+def unknown(name: str) -> str:
+    """What to say of a name that is no method's."""
+    return f"{name!r} is not a method{nearest(name, names())} (one in a file of your own: --plugin FILE)"
+
+
+@functools.cache
+def _sources() -> dict[str, Source]:
+    found: dict[str, Source] = {}
+    for name, place in [*_shipped(), *_entry_points(), *_plugins.items()]:
+        if name in found:
+            raise UserError(f"the method name {name!r} is taken twice: by {found[name].path} and {place.path}")
+        _refuse_old_name(name, place.path)
+        found[name] = place
+    return found
+
+
+def _shipped() -> list[tuple[str, Source]]:
+    package = importlib.util.find_spec("methods")
+    assert package is not None
+    assert package.submodule_search_locations is not None
+    found = []
+    for folder in package.submodule_search_locations:
+        for path in sorted(Path(folder).glob("*.py")):
+            name = _declared(path)
+            if name is None:
+                continue  # a helper that adapters share
+            if name != path.stem:
+                raise UserError(f"{path}: the method's name {name!r} should be the file's name {path.stem!r}")
+            found.append((name, Source(f"methods.{path.stem}", path)))
+    return found
+
+
+def _entry_points() -> list[tuple[str, Source]]:
+    found = []
+    for point in importlib.metadata.entry_points(group=GROUP):
+        try:
+            spec = importlib.util.find_spec(point.module)
+        except ImportError:
+            spec = None
+        if spec is None or not spec.origin:
+            raise UserError(f"entry point {point.name!r} of {GROUP}: there is no module {point.module!r}")
+        found.append((point.name, Source(point.module, Path(spec.origin))))
+    return found
+
+
+def _declared(path: Path) -> str | None:
+    """The `name = "..."` of the one class that has it, read from the source; None for a file without such a class."""
+    try:
+        tree = ast.parse(path.read_bytes(), filename=str(path))
+    except SyntaxError as error:
+        raise UserError(f"{path}:{error.lineno}: SyntaxError: {error.msg}") from error
+    declared = [
+        (value, node.lineno)
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and node.bases
+        for line in node.body
+        if (value := _assigned(line, "name")) is not None
+    ]
+    if len(declared) > 1:
+        raise UserError(f"{path}:{declared[1][1]}: a second method; a file defines exactly one")
+    return declared[0][0] if declared else None
+
+
+def _assigned(line: ast.stmt, name: str) -> str | None:
+    """The string that a class-level `name = "..."` or `name: T = "..."` assigns."""
+    targets = line.targets if isinstance(line, ast.Assign) else [line.target] if isinstance(line, ast.AnnAssign) else []
+    value = line.value if isinstance(line, ast.Assign | ast.AnnAssign) else None
+    if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+        return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
+    return None
+
+
+@functools.cache
+def find(name: str) -> type[Method]:
+    """The class of a method. UserError for an unknown name, or with file and line for an adapter that is broken."""
+    name, place = canonical(name), source(name)
+    module = _import(place)
+    classes = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == module.__name__ and "name" in vars(value)
+    ]
+    own = [kind for kind in classes if getattr(kind, "name", None) == name]
+    if len(own) != 1:
+        raise UserError(f'{place.path}: should define exactly one class with name = "{name}", not {len(own)}')
+    method: type[Method] = own[0]
+    _check(method, place.path)
+    return method
+
+
+def all_methods() -> dict[str, type[Method]]:
+    """Every method by name, sorted."""
+    return {name: find(name) for name in names()}
+
+
+def _import(place: Source) -> ModuleType:
+    try:
+        if not place.plugin:
+            return importlib.import_module(place.module)
+        spec = importlib.util.spec_from_file_location(place.module, place.path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[place.module] = module  # dataclasses look their module up
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise UserError(f"{error.filename}:{error.lineno}: SyntaxError: {error.msg}") from error
+    except Exception as error:  # whatever a user's file raises is a mistake in that file
+        frames = traceback.extract_tb(error.__traceback__)
+        line = next((frame.lineno for frame in reversed(frames) if frame.filename == str(place.path)), 1)
+        reason = one_line(error)
+        raise UserError(f"{place.path}:{line}: cannot be imported: {type(error).__name__}: {reason}") from error
+    return module
+
+
+def _check(method: type[Method], path: Path) -> None:
+    """The parts of a method that the harness reads before it makes one."""
+    from methods import protocol
+
+    missing = [part for part in ("about", "Config", "presets", "phases", "loss") if not hasattr(method, part)]
+    if missing:
+        raise UserError(f"{path}: class {method.__name__} lacks {', '.join(missing)} (see methods/protocol.py)")
+    config: Any = method.Config
+    if not dataclasses.is_dataclass(config) or not getattr(config, "__dataclass_params__").frozen:  # noqa: B009
+        raise UserError(f"{path}: Config of {method.__name__} should be a frozen dataclass")
+    fields = [field.name for field in dataclasses.fields(config)]
+    for preset, values in method.presets.items():
+        for key in values:
+            if key not in fields:
+                raise UserError(f"{path}: preset {preset!r}: {key!r} is no field of Config{nearest(key, fields)}")
+    if method.side not in _SIDES:
+        raise UserError(f"{path}: side of {method.__name__} is {method.side!r}{nearest(method.side, _SIDES)}")
+    if method.side == "reference" and method.reference is None:
+        raise UserError(f'{path}: side = "reference" of {method.__name__} takes a reference = "METHOD"')
+    if method.reference is not None and not method.starts_from_reference and method.side != "reference":
+        raise UserError(
+            f"{path}: reference {method.reference!r} of {method.__name__} is neither its start nor its side"
+        )
+    for word in getattr(method, "needs", ()):
+        if word not in typing.get_args(protocol.Need):
+            known = nearest(word, typing.get_args(protocol.Need))
+            raise UserError(f"{path}: needs of {method.__name__} holds {word!r}, which is no need{known}")
+    start = method.reference
+    if start is not None and start in ALIASES:
+        raise UserError(f"{path}: reference {start!r} is an old name; write {ALIASES[start][0]!r}")
+    if start is not None and start not in _sources():
+        raise UserError(f"{path}: reference {start!r} is not a method{nearest(start, names())}")

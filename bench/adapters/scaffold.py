@@ -1,0 +1,71 @@
+"""`bench new-method`: an adapter that is a real loss already, and its test, to be turned into one's own."""
+
+from __future__ import annotations
+
+import importlib.util
+import keyword
+import re
+from pathlib import Path
+
+from bench.adapters import registry
+from bench.errors import UserError
+
+TEMPLATE = "my_loss"  #: the method in bench/templates
+_FOLDER = Path(__file__).with_name("templates")
+
+
+def new_method(name: str, folder: Path) -> list[Path]:
+    """Write `name`.py and test_`name`.py below `folder`, which is made if need be; returns both paths.
+
+    Raises UserError for a name that cannot be a method's, and where one of the files is there: nothing is overwritten.
+    """
+    _check_name(name)
+    files = {folder / f"{name}.py": method_source(name), folder / f"test_{name}.py": test_source(name)}
+    for path in files:
+        if path.exists():
+            raise UserError(f"{path}: is there already; choose another name or --folder")
+    _check_free(name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in files.items():
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+    except OSError as error:
+        raise UserError(f"{error.filename}: cannot be written: {error.strerror}") from error
+    return list(files)
+
+
+def method_source(name: str) -> str:
+    """The adapter under this name."""
+    return _filled(f"{TEMPLATE}.py", name)
+
+
+def test_source(name: str) -> str:
+    """Its test."""
+    return _filled(f"test_{TEMPLATE}.py", name)
+
+
+def _filled(file: str, name: str) -> str:
+    text = (_FOLDER / file).read_text(encoding="utf-8")
+    words = name.split("_")
+    named = {TEMPLATE: name, "MyLoss": "".join(map(str.capitalize, words)), "My loss": " ".join(words).capitalize()}
+    for old, new in named.items():
+        text = text.replace(old, new)
+    return text
+
+
+def _check_name(name: str) -> None:
+    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
+        raise UserError(f"{name!r}: a method's name is lower-case words with underscores between, as in my_loss")
+    if keyword.iskeyword(name):
+        raise UserError(f"{name!r}: is a word of Python; choose another name")
+
+
+def _check_free(name: str) -> None:
+    """A file of this name must hide neither another method nor a module that the harness imports."""
+    if name in registry.ALIASES:
+        raise UserError(f"{name!r}: is an old name of the method {registry.canonical(name)!r}; choose another")
+    if name in registry.names():
+        raise UserError(f"{name!r}: there is a method of this name, {registry.source(name).path}")
+    if importlib.util.find_spec(name) or importlib.util.find_spec(f"methods.{name}"):
+        raise UserError(f"{name!r}: a Python module has this name, and one of the two would hide the other")

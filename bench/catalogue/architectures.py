@@ -1,0 +1,109 @@
+"""Which towers there are, as configurations. Part of a run's identity; readable without torch."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.errors import nearest
+
+if TYPE_CHECKING:
+    pass
+
+
+Config = dict[str, Any]
+
+#: Vision towers for CPUs; `image_size` is set from the data. Ten epochs of CLIP on emoji/train at 32 px (D = 128, one
+#: core, top-1 on emoji/iid, 0.1 is chance; a text tower of width 96): timm's test_resnet 6.5 % in 39 CPU seconds,
+#: test_byobnet 5.4 in 32, test_convnext 4.7 in 34, test_efficientnet 3.8 in 35, open_clip's ResNet [1, 1, 1, 1] of
+#: width 16 4.2 in 46 and of width 32 6.9 in 99, resnet10t 8.7 in 92, this ViT 1.6 in 68.
+IMAGE_TOWERS: dict[str, Config] = {
+    "tiny-resnet": {"timm_model_name": "test_resnet", "timm_pool": "avg", "timm_proj": "linear"},
+    "tiny-vit": {"layers": 4, "width": 128, "head_width": 32, "patch_size": 8},
+}
+
+#: Text towers for short captions, with a vocabulary learned from them. One layer of width 64 lost nothing against two
+#: of width 96 (6.7 % each, at a learning rate of 2e-3) and saved a quarter of the step.
+TEXT_TOWERS: dict[str, Config] = {
+    "tiny-transformer": {"context_length": 24, "width": 64, "heads": 2, "layers": 1},
+}
+
+#: Towers of papers that open_clip has no architecture for, and its RN50 in small.
+PAPER_IMAGE_TOWERS: dict[str, Config] = {
+    "tiny-rn50": {"layers": [1, 1, 1, 1], "width": 16, "head_width": 32},
+    # torchvision's ResNet-50, averaged: NUCLR's. open_clip's RN50 pools by attention and has no ImageNet weights.
+    "resnet50": {"timm_model_name": "resnet50", "timm_pool": "avg", "timm_proj": "linear"},
+}
+PAPER_TEXT_TOWERS: dict[str, Config] = {
+    # ProLIP's, with CLIP's vocabulary
+    "transformer-12x768": {"context_length": 64, "vocab_size": 49408, "width": 768, "heads": 12, "layers": 12},
+}
+
+_BERT_BASE = {
+    "model_type": "bert",
+    "vocab_size": 30522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "initializer_range": 0.02,
+    "layer_norm_eps": 1e-12,
+    "pad_token_id": 0,
+    "cls_token_id": 101,
+}
+#: Text towers of transformers: name on the hub -> configuration, as its page has it. DistilBERT is a BERT without
+#: token types, so one configuration serves both.
+HF_TEXT_TOWERS: dict[str, Config] = {
+    "bert-base-uncased": _BERT_BASE,
+    "distilbert-base-uncased": {**_BERT_BASE, "num_hidden_layers": 6, "type_vocab_size": 0},
+}
+
+
+@cache
+def open_clip_models() -> dict[str, Path]:
+    """Architectures of open_clip and their files, found without importing it."""
+    spec = find_spec("open_clip")
+    folders = (spec.submodule_search_locations if spec else None) or ()
+    return {file.stem: file for folder in folders for file in sorted(Path(folder, "model_configs").glob("*.json"))}
+
+
+@cache
+def open_clip_model(name: str) -> Config:
+    """The configuration of an open_clip architecture: embed_dim, vision_cfg, text_cfg and the like."""
+    found: Config = json.loads(open_clip_models()[name].read_text())
+    return found
+
+
+def unknown(kind: str, name: str) -> str:
+    """What is wrong with the name of an "image" or "text" tower; "" where nothing is."""
+    own = {**IMAGE_TOWERS, **PAPER_IMAGE_TOWERS}
+    if kind == "text":
+        own = {**TEXT_TOWERS, **PAPER_TEXT_TOWERS, **HF_TEXT_TOWERS}
+    if name in open_clip_models():
+        captions = "multimodal_cfg" in open_clip_model(name)
+        return f"{name!r} writes captions (CoCa); it is no tower that images and texts are compared by" * captions
+    if name in own or (kind == "text" and Path(name).is_dir()):
+        return ""
+    return f"{name!r} is no {kind} tower{nearest(name, [*own, *open_clip_models()])}"
+
+
+def quick_gelu(name: str) -> bool:
+    """Whether an architecture of open_clip has QuickGELU, as OpenAI's weights want."""
+    return bool(name in open_clip_models() and open_clip_model(name).get("quick_gelu"))
+
+
+def chooses_activation(kind: str, name: str) -> bool:
+    """Whether an "image" or "text" tower of open_clip is one that GELU or QuickGELU is chosen for."""
+    if name not in open_clip_models():
+        return False
+    if kind == "text":
+        return "hf_model_name" not in open_clip_model(name)["text_cfg"]
+    return isinstance(open_clip_model(name)["vision_cfg"].get("layers"), int)

@@ -1,0 +1,148 @@
+"""Every evaluation data set of the five papers by one name, and what is known of it before it is there."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import yaml
+
+from bench.errors import UserError, nearest
+
+Kind: TypeAlias = Literal["classification", "retrieval", "association", "hierarchy"]
+Split: TypeAlias = Literal["test", "train", "validation"]
+Names: TypeAlias = tuple[str, ...]
+SPLITS: tuple[Split, ...] = ("test", "train", "validation")
+#: what a split is called below a webdataset folder
+FOLDERS: Mapping[Split, Names] = {"test": ("test",), "train": ("train",), "validation": ("validation", "val")}
+OWN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  #: names that the user's own sets may have
+GB = 10**9
+CATALOGUE = Path(__file__).with_name("evaluation_sets.yaml")  #: one entry a data set
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One data set. Numbers are those of its publishers; what lies on the disk is counted anew."""
+
+    name: str  #: in suites, records and tables
+    title: str  #: as papers print it
+    test: int  #: images that are scored
+    classes: int = 0  #: 0 where it has none
+    train: int = 0  #: images that a probe learns from; 0 = no such split
+    validation: int = 0  #: images of a split of its own, for retrieval
+    kind: Kind = "classification"
+    metric: str = "top1"  #: its main one in the DataComp suite
+    webdataset: str = ""  #: what follows wds_ in its folder's name where that is not its own name
+    publisher: str = "clip-benchmark"  #: whose webdataset folder is on the Hugging Face hub; "" = nobody's
+    builder: str = ""  #: clip-benchmark's name, or one of `bench.data.evaluation.builders`; "" = none
+    splits: Mapping[Split, Names] | None = None  #: the builder's names of a split where they are others, joined
+    train_share: float = 0.0  #: of a builder without splits: the rows of the smallest hashes are for training
+    needs: Mapping[Split, Names] | None = None  #: what the builder would download where it lacks below its folder
+    words: str = ""  #: clip-benchmark's key of its class names and templates where that is not its own name
+    fields: Names = ()  #: of the metadata (npy) of each image that groups are made by; "" is passed over
+    hub: str = ""  #: its name in the hf_cache folder that DataComp's script leaves
+    source: str = ""  #: where the builder's files come from
+    gb: float = 0.0  #: disk of a split other than for training
+    train_gb: float = 0.0
+    datacomp: bool = False  #: one of the suite's 38 tasks
+    group: str = ""  #: of these, as ProLIP averages them: "imagenet", "shift", "vtab", "retrieval"
+
+    @property
+    def description(self) -> str:
+        """One line for reports."""
+        many = {
+            "classification": "not there yet",
+            "retrieval": "captions of images",
+            "association": "cues and images",
+            "hierarchy": "captions in four levels",
+        }
+        return f"{self.title}, {f'{self.classes} classes' if self.classes else many[self.kind]}"
+
+    def count(self, split: Split) -> int:
+        """Images of a split as published; 0 = no such split."""
+        return {"test": self.test, "train": self.train, "validation": self.validation}[split]
+
+    def bytes(self, split: Split) -> int:
+        """Disk that a split takes, about."""
+        return round(GB * (self.train_gb if split == "train" else self.gb))
+
+    def written(self, split: Split) -> str:
+        """As data sets are named in tasks and records: "pets", "pets/train"."""
+        return self.name if split == "test" else f"{self.name}/{split}"
+
+
+@cache
+def entries() -> Mapping[str, Entry]:
+    """All, by name."""
+    rows = yaml.safe_load(CATALOGUE.read_text())
+    return {name: Entry(name=name, **_frozen(row)) for name, row in rows.items()}
+
+
+def known(name: str) -> Entry | None:
+    """A data set of the catalogue, or one of the user's own: a folder wds_NAME with classnames.txt or captions."""
+    from bench import data_folder  # here, because `bench.data` reads the catalogue itself
+
+    folder = data_folder.evaluation() / f"wds_{name}"
+    return entries().get(name) or (_own(name, folder) if OWN.fullmatch(name) and folder.is_dir() else None)
+
+
+def expected(name: str) -> Entry | None:
+    """As `known`; the user's own may be elsewhere, where nothing is known of it. None where the name is a mistake."""
+    if (entry := known(name)) is not None:
+        return entry
+    if name.startswith("wds_"):
+        return None
+    near = difflib.get_close_matches(name.lower(), entries(), n=1, cutoff=0.8)
+    return Entry(name, name, 0, publisher="") if OWN.fullmatch(name) and not near else None
+
+
+@cache
+def _own(name: str, folder: Path) -> Entry:
+    """What a folder says of itself. Its images are counted when it is read; until then a split is there or not."""
+    names = folder / "classnames.txt"
+    classes = len(names.read_text("utf-8").splitlines()) if names.is_file() else 0
+    test, train, validation = (int(any((folder / one).is_dir() for one in FOLDERS[split])) for split in SPLITS)
+    kind: Kind = "classification" if classes else "retrieval"
+    return Entry(name, name, test, classes, train, validation, kind, "top1" if classes else "mean_r1", publisher="")
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _frozen(one) for key, one in value.items()}
+    return tuple(value) if isinstance(value, list) else value
+
+
+def unknown(name: str) -> str:
+    """What is wrong with a name; "" where it is of the catalogue or a folder of the user's own."""
+    if known(name):
+        return ""
+    if name.startswith("wds_"):
+        return f"{name!r} is the name of a folder; the data set in it is called {_in_folder(name)!r}"
+    return f"{name!r} is no evaluation data set{nearest(name, entries())}"
+
+
+def _in_folder(folder: str) -> str:
+    """The data set of a folder "wds_pets" or "wds_pets_test": the catalogue's name, or the user's own."""
+    stem = folder.removeprefix("wds_")
+    for one in (stem, stem.removesuffix("_test")):
+        for entry in entries().values():
+            if one in (entry.name, entry.webdataset):
+                return entry.name
+    return stem
+
+
+def parse(dataset: str) -> tuple[Entry, Split]:
+    """ "pets" -> its entry and "test"; "pets/train" -> its entry and "train". UserError for anything else."""
+    name, slash, written = dataset.partition("/")
+    entry = expected(name)
+    if entry is None:
+        raise UserError(unknown(name))
+    for split in SPLITS:
+        if written == split or not slash:
+            return entry, split
+    raise UserError(f"data set {dataset!r}: {written!r} should be one of {', '.join(SPLITS)}")

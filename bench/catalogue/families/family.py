@@ -1,0 +1,64 @@
+"""What an evaluation task family says of itself, in one entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from bench.catalogue.evaluation_sets import Entry, Split
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a data set without its images."""
+
+    description: str
+    images: int
+    classes: Mapping[str, int] = field(default_factory=dict)  #: label -> number of classes
+    metric: str = ""  #: its main one, of the catalogue's
+
+
+@dataclass(frozen=True)
+class On:
+    """One task of a family on pairs that come with the package."""
+
+    dataset: str  #: the pairs that are scored
+    label: str = ""  #: whose classes are asked for; "" where no label is involved
+    train: str = ""  #: the pairs a probe learns from
+    validation: str = ""  #: the pairs its penalty is chosen on; "" keeps a part of `train` back
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskFamily:
+    """An evaluation task family: all that suites, evaluation, tables and docs need to know of it. Needs no torch.
+
+    Its name is part of every record's task and key: it never changes once a number is stored under it.
+    """
+
+    name: str  #: in suites and records
+    title: str  #: over its table
+    short: str  #: over a column of an overview
+    text: str  #: one or two sentences on what is measured
+    metrics: Mapping[str, str] = field(hash=False)  #: metric -> as printed over a column, in order of reading
+    main: str  #: the metric for overviews and headlines; "" = no table compares methods by it
+    #: "module:function" of `(Task, bench.evaluation.measures.Bench) -> Measured`; imported when it first measures
+    measure: str
+    chance: Callable[[str, Facts], Mapping[str, float]]  #: (label, facts) -> metric -> score of a random guess
+    fits: Callable[[Entry], str]  #: why it cannot be measured on a data set; "" where it can
+    embedded: Mapping[str, tuple[On, ...]] = field(default_factory=dict, hash=False)  #: `data.name` -> tasks
+    #: kind of data set -> its main metric, where that is not `main`
+    main_of_kind: Mapping[str, str] = field(default_factory=dict, hash=False)
+    split: Split = "test"  #: of a data set of the catalogue, that is scored
+    classes: bool = False  #: asks for the classes of images
+    learns: bool = False  #: learns from the data set's training split
+    on_training_pairs: bool = False  #: scores the suite's own training pairs, and needs corrupted ones among them
+    along: bool = False  #: measured at the points of `evaluate.curve` as well, on its first data set
+    averaged: bool = False  #: its table ends with an average
+
+    def measures(self) -> Callable[..., Any]:
+        """The function that `measure` names. Imports torch."""
+        module, _, name = self.measure.partition(":")
+        found: Callable[..., Any] = getattr(import_module(module), name)
+        return found

@@ -1,0 +1,153 @@
+"""The families of evaluation tasks that come with the package, one entry each, in order of reading."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bench.catalogue.evaluation_sets import Entry
+from bench.catalogue.families import random_guess
+from bench.catalogue.families.family import On, TaskFamily
+
+_TOPS = {"top1": "top-1", "top5": "top-5"}
+_ACCURACY = {"accuracy": "accuracy"}
+_RECALLS = {
+    **{f"{way}_r{k}": f"{label} R@{k}" for way, label in (("i2t", "I→T"), ("t2i", "T→I")) for k in (1, 5, 10)},
+    "mean_recall": "mean of six",
+    "mean_r1": "mean R@1",
+}
+_PROBES: Mapping[str, tuple[On, ...]] = {
+    "emoji": (
+        On("emoji/iid", "subgroup", "emoji/train", "emoji/validation"),
+        On("emoji/iid", "style", "emoji/train", "emoji/validation"),
+        On("digits/test", "digit", "digits/train"),
+    )
+}
+_SHIFTED = ("openmoji", "openmoji-black", "fluent-high-contrast", "emojione-monotone", "near")
+
+
+def _has_classes(entry: Entry) -> str:
+    return "" if entry.kind == "classification" else f"{entry.name!r} has no classes to be scored by"
+
+
+def _can_be_learned(entry: Entry) -> str:
+    return _has_classes(entry) or (
+        "" if entry.train else f"{entry.name!r} has no training split for a probe to learn from"
+    )
+
+
+def _has_captions(entry: Entry) -> str:
+    return "" if entry.kind in ("retrieval", "association") else f"{entry.name!r} has no captions to be scored by"
+
+
+def _has_validation_captions(entry: Entry) -> str:
+    return _has_captions(entry) or ("" if entry.validation else f"{entry.name!r} has no validation split")
+
+
+def _has_no_noise(entry: Entry) -> str:
+    return f"{entry.name!r}: noise is looked for among the training pairs alone; leave it away"
+
+
+SHIPPED = (
+    TaskFamily(
+        name="zero_shot",
+        title="Zero-shot classification",
+        short="Zero-shot",
+        text="An image gets the class whose text embedding, averaged over prompts, is nearest. No training on labels.",
+        metrics=_TOPS,
+        main="top1",
+        measure="bench.evaluation.measures:zero_shot",
+        chance=random_guess.of_ranked_classes,
+        fits=_has_classes,
+        embedded={
+            "emoji": tuple(On(f"emoji/{s}", label) for s in ("iid", "novel") for label in ("concept", "subgroup"))
+        },
+        classes=True,
+        along=True,
+    ),
+    TaskFamily(
+        name="shift",
+        title="Zero-shot classification under distribution shift",
+        short="Shift",
+        text="The same classes and prompts, but images that were made in another way than any training image.",
+        metrics=_TOPS,
+        main="top1",
+        measure="bench.evaluation.measures:zero_shot",
+        chance=random_guess.of_ranked_classes,
+        fits=_has_classes,
+        embedded={"emoji": tuple(On(f"emoji/{style}", "concept") for style in _SHIFTED)},
+        classes=True,
+        averaged=True,
+    ),
+    TaskFamily(
+        name="linear_probe",
+        title="Linear probe",
+        short="Linear probe",
+        text="A logistic regression on frozen image features before the projection; regularisation chosen on "
+        "validation.",
+        metrics=_ACCURACY,
+        main="accuracy",
+        measure="bench.evaluation.measures:linear_probe",
+        chance=random_guess.of_classes,
+        fits=_can_be_learned,
+        embedded=_PROBES,
+        classes=True,
+        learns=True,
+        averaged=True,
+    ),
+    TaskFamily(
+        name="adamw_probe",
+        title="Linear probe trained with AdamW",
+        short="AdamW probe",
+        text="One linear layer on frozen image embeddings, trained as CyCLIP's code does: another protocol, other "
+        "numbers.",
+        metrics=_ACCURACY,
+        main="accuracy",
+        measure="bench.evaluation.measures:adamw",
+        chance=random_guess.of_classes,
+        fits=_can_be_learned,
+        embedded=_PROBES,
+        classes=True,
+        learns=True,
+        averaged=True,
+    ),
+    TaskFamily(
+        name="retrieval",
+        title="Image-text retrieval",
+        short="Retrieval",
+        text="Share of queries with a right answer among the first 1, 5 or 10. I→T: find a caption of an image; T→I: "
+        "find the image of a caption.",
+        metrics=_RECALLS,
+        main="mean_recall",
+        measure="bench.evaluation.measures:retrieval",
+        chance=random_guess.of_captions,
+        fits=_has_captions,
+        embedded={"emoji": (On("emoji/iid"), On("emoji/openmoji"))},
+        main_of_kind={"association": "jaccard_10_12"},
+    ),
+    TaskFamily(
+        name="noise_detection",
+        title="Finding the corrupted training pairs",
+        short="Noise found",
+        text="Every training pair is scored by the method's own confidence; corrupted pairs should get the lower "
+        "scores.",
+        metrics={"auroc": "AUROC", "average_precision": "AP"},
+        main="auroc",
+        measure="bench.evaluation.measures:noise_detection",
+        chance=random_guess.of_two_kinds,
+        fits=_has_no_noise,
+        on_training_pairs=True,
+    ),
+    TaskFamily(
+        name="validation",
+        title="Validation",
+        short="Validation",
+        text="Retrieval on validation pairs, by which tuning chooses.",
+        metrics=_RECALLS,
+        main="",
+        measure="bench.evaluation.measures:retrieval",
+        chance=random_guess.of_captions,
+        fits=_has_validation_captions,
+        embedded={"emoji": (On("emoji/validation"),)},
+        split="validation",
+    ),
+)

@@ -1,0 +1,34 @@
+"""What a kind of `keep` is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bench.arrays import Ints
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a choice of rows may look at."""
+
+    keys: Sequence[str]  #: [N] of all training rows, in row order
+    corrupted: Ints | None  #: rows that the noise manifest names; empty without noise, None where no rows are fixed
+    seed: int
+    share: float | None  #: of the rows, where the kind takes one
+    rows: int | None  #: how many, where the kind takes a number
+
+
+@dataclass(frozen=True)
+class Keep:
+    """A treatment of the training data: which rows a run may see, whatever its method."""
+
+    name: str  #: the word in suites
+    about: str  #: a clause after "trained on": "the pairs that ..."
+    choose: Callable[[Asked], Ints]  #: the kept rows, int64 and rising; ValueError says why there are none
+    takes: tuple[str, ...] = ()  #: keys beside the kind that it needs: "share", "rows"
+    uses: str = ""  #: knowledge that no method has: "the truth"; such rows are marked, never ranked, never bold
+    truth_alone: bool = False  #: its rows follow from which pairs are clean; whose captions the others have is nothing
+    reference_keeps_all: bool = False  #: a run that the method starts from is not treated

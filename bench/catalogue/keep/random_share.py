@@ -1,0 +1,24 @@
+"""`keep: {kind: random, share: k}`: the control beside any choice of rows; it differs in number alone."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bench.catalogue.keep.entry import Asked, Keep
+
+if TYPE_CHECKING:
+    from bench.arrays import Ints
+
+
+def _random(asked: Asked) -> Ints:
+    from bench import counter
+
+    assert asked.share is not None
+    count = math.ceil(asked.share * len(asked.keys) - 1e-9)  # as in exact arithmetic
+    return np.sort(counter.hash_order(asked.keys, f"random {asked.seed}".encode())[:count])
+
+
+RANDOM = Keep("random", "a random share of the pairs", _random, takes=("share",))

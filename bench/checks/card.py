@@ -1,0 +1,140 @@
+"""Checks of what a method says about itself: its card, its hyper-parameters, known values, identities."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.nn.functional import normalize
+
+from bench.adapters import oracle_file, registry
+from bench.checks import brought, lab, oracles
+from bench.checks.subject import TOTAL, Failed, Skipped, Subject, Variant, constants, graded, same, total_of
+from bench.errors import UserError, nearest, one_line
+from methods.protocol import Clock, Facts, Identity, Method, Tensors
+
+FIDELITIES = ("official-checked", "formula-checked", "derived", "reconstructed")
+
+
+def card(subject: Subject, checks: tuple[str, ...]) -> None:
+    """The card is complete, presets can be made, `known_failures` names checks. A user's file may lack a citation."""
+    kind, about = subject.kind, subject.kind.about
+    wanted = ["title", "summary", "paper", "equations", "state"]
+    empty = [field for field in wanted if not getattr(about, field)]
+    if empty:
+        raise Failed(f"about lacks {', '.join(empty)}")
+    if about.fidelity not in FIDELITIES:
+        raise Failed(f"about.fidelity is {about.fidelity!r}, should be one of {', '.join(FIDELITIES)}")
+    if not about.bibtex.startswith("@") and (about.bibtex or subject.plugin is None):
+        raise Failed('about.bibtex should start with "@"')
+    if "paper" not in kind.presets and subject.plugin is None:
+        raise Failed('presets lack "paper"')
+    for preset, values in kind.presets.items():
+        try:
+            kind.Config(**values)
+        except ValueError as error:
+            raise Failed(f"preset {preset!r}: {error}") from error
+    if not isinstance(kind(kind.Config(), Facts(rows=8, batch=8, dim=4, seed=0)), Method):
+        raise Failed("is no Method (see methods/protocol.py)")
+    unknown = [name for name in kind.known_failures if name not in checks]
+    if unknown:
+        raise Failed(f"known_failures names no check: {', '.join(unknown)}")
+
+
+def refusals(subject: Subject) -> None:
+    """Config refuses a word it does not know and a number that is none, naming the field."""
+    config: Any = subject.kind.Config
+    bad: dict[type, Any] = {str: "nonsense", float: math.nan}
+    tried = 0
+    for field in dataclasses.fields(config):
+        value = bad.get(type(getattr(config(), field.name)))
+        if value is None:
+            continue
+        tried += 1
+        try:
+            config(**{field.name: value})
+        except ValueError as error:
+            if f"Config.{field.name} = " not in str(error):
+                raise Failed(f"{field.name} = {value!r} is refused without naming it: {error}") from error
+        else:
+            raise Failed(f"{field.name} = {value!r} is not refused (see methods.base.check)")
+    if not tried:
+        raise Skipped("has no hyper-parameter that is a number or a word")
+
+
+def known_values(subject: Subject) -> None:
+    """Values of other implementations, at the tolerance of each; a class of fidelity that rests on some has some."""
+    place = registry.source(subject.name)
+    file = oracle_file.beside(place.path)
+    found = list(oracles.cases(subject.name)) if place.shipped else []
+    lacking = oracle_file.lacking(file, subject.kind.about.fidelity) if not found else ""
+    if lacking:
+        raise Failed(lacking)
+    found += brought.cases(subject.name, file)
+    if not found:
+        raise Skipped("no oracle values")
+    for case in found:
+        for one in _compared(case):
+            value = torch.as_tensor(one.found).detach()
+            expected = torch.as_tensor(one.expected, dtype=value.dtype)
+            try:
+                torch.testing.assert_close(value, expected, rtol=one.rtol, atol=one.atol, check_device=False)
+            except AssertionError as error:
+                raise Failed(f"{case.path}: {one.what}: {one_line(error, 300)}") from error
+
+
+def _compared(case: oracles.Case) -> Iterator[oracles.Comparison]:
+    """A case's comparisons; what an adapter raises in one names the case."""
+    try:
+        yield from case.compare()
+    except UserError:
+        raise
+    except Exception as error:
+        said = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {one_line(error)}"
+        raise Failed(f"{case.path}: {said}") from error
+
+
+def identities(subject: Subject) -> None:
+    """What the method declares: with some hyper-parameters it is another method, on any batch."""
+    if not subject.kind.identities:
+        raise Skipped("declares none")
+    fields = [field.name for field in dataclasses.fields(subject.kind.Config)]
+    for identity in subject.kind.identities:
+        for key in identity.config:
+            if key not in fields:
+                raise Failed(f"identity {identity.claim!r}: {key!r} is no field of Config{nearest(key, fields)}")
+        names = subject.embedded(Variant(f"identity {identity.claim}", identity.config))[1]
+        for rows, seed in ((6, 0), (TOTAL, 1), (TOTAL, 2)):
+            draws = torch.Generator().manual_seed(seed)
+            z = {name: _like(x, rows, draws) for name, x in names.items()}
+            own, others = _two_sides(subject, identity, z, rows, seed)
+            for what in ("gradient of image", "gradient of text", *([] if identity.gradient_only else ["loss"])):
+                where = f"{identity.claim} ({rows} rows, seed {seed}): {what}"
+                same(where, own[what], identity.factor * others[what], identity.rtol, floor=1e-3)
+
+
+def _like(x: torch.Tensor, rows: int, draws: torch.Generator) -> torch.Tensor:
+    if not x.is_floating_point():
+        return x[:rows]
+    values = torch.randn((rows, *x.shape[1:]), generator=draws, dtype=torch.float64)
+    unit = bool(((x.flatten(1).norm(dim=1) - 1).abs() < 1e-3).all())
+    return (normalize(values, dim=-1) if unit else values).requires_grad_()
+
+
+def _two_sides(
+    subject: Subject, identity: Identity, z: Tensors, rows: int, seed: int
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Loss and gradients of the method and of the other one, in fp64 and with exact scalars."""
+    sides = []
+    for kind, config, phase in (
+        (subject.kind, identity.config, identity.phase),
+        (registry.find(identity.equals), identity.other, ""),
+    ):
+        method = lab.build(kind, rows=TOTAL, batch=rows, dim=z["image"].shape[1], seed=seed, **config)  # type: ignore[arg-type]
+        when = Clock(step=0, phase=phase or method.phases()[-1].name, progress=0.0, epoch=0)
+        loss = total_of(method.loss(z, constants(method, z, when)[1], slice(0, rows)))
+        sides.append(graded(method, loss, z))
+    return sides[0], sides[1]

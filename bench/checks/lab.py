@@ -1,0 +1,139 @@
+"""What checks and tests of adapters share: adapters in fp64, one step as the runner evaluates it, tiny real towers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import bench.torchvision_fix  # noqa: F401  before open_clip, which imports torchvision; the order matters
+from bench.checks.oracles import Comparison, values
+from bench.towers.batchnorm import group_batchnorm
+from bench.towers.build import OpenClipTowers
+from methods.base import Adapter
+from methods.protocol import Batch, Clock, Facts, Rows, Tensors
+
+TEXTS = ["grinning face", "a photo of a red apple", "an ice cream", "the black cat sat down", "blue car , side view"]
+
+
+def inputs(name: str, dtype: torch.dtype = torch.float64) -> Tensors:
+    """Inputs of values.json: leaves "image", "text" and where there are any "negative", with gradient."""
+    found = values()["inputs"][name]
+    keys = {"image": "image", "text": "text", "text_neg": "negative"}
+    return {new: torch.tensor(found[old], dtype=dtype).requires_grad_() for old, new in keys.items() if old in found}
+
+
+def build(kind: type[Adapter], rows: int = 64, batch: int = 8, dim: int = 16, seed: int = 0, **config: Any) -> Any:
+    """An adapter in fp64, its own scalars exact."""
+    return exact(lambda: kind(kind.Config(**config), Facts(rows=rows, batch=batch, dim=dim, seed=seed)))
+
+
+def exact(make: Callable[[], Any]) -> Any:
+    """The adapter that `make` returns, in fp64, its own scalars exact."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        return make().double()
+    finally:
+        torch.set_default_dtype(before)
+
+
+def clock(step: int = 0, phase: str = "train", epoch: int = 0) -> Clock:
+    return Clock(step=step, phase=phase, progress=0.0, epoch=epoch)
+
+
+def tiles_of(total: int, cuts: tuple[int, ...] = ()) -> list[slice]:
+    return [slice(a, b) for a, b in itertools.pairwise((0, *cuts, total))]
+
+
+def objective(
+    method: Any, z: Tensors, ids: Tensor | None = None, when: Clock | None = None, cuts: tuple[int, ...] = ()
+) -> Tensor:
+    """Loss of one step as the runner evaluates it: observe once, then draw and loss on every tile."""
+    total = z["image"].shape[0]
+    with torch.no_grad():
+        observed = method.observe(z, Batch(torch.arange(total) if ids is None else ids, when or clock()))
+    return sum_of_tiles(method, z, observed, cuts)
+
+
+def sum_of_tiles(method: Any, z: Tensors, observed: Tensors, cuts: tuple[int, ...] = ()) -> Tensor:
+    parts = []
+    for tile in tiles_of(z["image"].shape[0], cuts):
+        with torch.no_grad():
+            constants = method.draw(z, observed, tile)
+        parts += list(method.loss(z, constants, tile).values())
+    return torch.stack(parts).sum()
+
+
+def gradients(loss: Tensor, z: Tensors, expected: Mapping[str, Any], rtol: float = 1e-9) -> Iterator[Comparison]:
+    """Gradients of the loss in every leaf whose "grad_<name>" is among the expected values."""
+    names = [name for name in z if f"grad_{name}" in expected]
+    if not names:
+        return
+    found = torch.autograd.grad(loss, [z[name] for name in names], retain_graph=True)
+    for name, gradient in zip(names, found, strict=True):
+        yield Comparison(f"gradient of {name}", gradient, expected[f"grad_{name}"], rtol)
+
+
+def gradient_norms(loss: Tensor, z: Tensors, expected: Mapping[str, float], rtol: float = 1e-9) -> Iterator[Comparison]:
+    """Frobenius norms of the loss's gradients in the named leaves; 0 where it does not depend on one."""
+    found = torch.autograd.grad(loss, [z[name] for name in expected], retain_graph=True, materialize_grads=True)
+    for (name, norm), gradient in zip(expected.items(), found, strict=True):
+        yield Comparison(f"norm of the gradient of {name}", gradient.norm(), norm, rtol)
+
+
+def assert_close(found: Any, expected: Any, rtol: float = 1e-9, atol: float = 1e-12) -> None:
+    found = torch.as_tensor(found)
+    torch.testing.assert_close(
+        found.detach(), torch.as_tensor(expected, dtype=found.dtype), rtol=rtol, atol=atol, check_device=False
+    )
+
+
+class TinyTowers(OpenClipTowers):
+    """Real open_clip towers, small enough for a test, and a tokenizer of whole words.
+
+    `text` holds further options of open_clip's text_cfg, "pool_type" for instance.
+    """
+
+    def __init__(
+        self,
+        visual: str = "vit",
+        causal: bool = True,
+        patch: int = 8,
+        context: int = 16,
+        text: Mapping[str, Any] | None = None,
+    ) -> None:
+        import open_clip
+
+        vision = {
+            "vit": {"layers": 2, "width": 32, "head_width": 16, "patch_size": patch, "image_size": 32},
+            "resnet": {"layers": (1, 1, 1, 1), "width": 8, "head_width": 16, "image_size": 32},
+            "timm": {"timm_model_name": "test_resnet", "timm_pool": "avg", "timm_proj": "linear", "image_size": 32},
+        }[visual]
+        tower = {"context_length": context, "vocab_size": 64, "width": 32, "heads": 2, "layers": 3, **(text or {})}
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            clip = open_clip.model.CustomTextCLIP(16, vision, {**tower, "no_causal_mask": not causal})
+        super().__init__(clip.visual, clip.text, partial(whole_words, context=context), 16)
+        group_batchnorm(self.visual, 8)
+
+
+def whole_words(captions: list[str], context: int) -> Tensor:
+    """b strings -> [b, context] int64: one of 57 ids a word between a start and an end token, then zeros."""
+    words = [[3 + sum(word.encode()) % 57 for word in caption.split()][: context - 2] for caption in captions]
+    return torch.tensor([[60, *row, 63] + [0] * (context - 2 - len(row)) for row in words])
+
+
+def some_rows(towers: Any, total: int, part: slice | None = None, when: Clock | None = None, views: int = 0) -> Rows:
+    """Rows `part` of a batch of `total` fixed random images, each with `views` more, and captions."""
+    part = part or slice(0, total)
+    draws = torch.Generator().manual_seed(5)
+    images, *more = (torch.randn(total, 3, 32, 32, generator=draws)[part] for _ in range(1 + views))
+    captions = [TEXTS[i % len(TEXTS)] for i in range(total)][part]
+    ids = torch.arange(total)[part]
+    tokens = towers.tokenize(captions)
+    return Rows(images, tokens, captions, ids, range(total)[part], when or clock(), tuple(more))

@@ -1,0 +1,184 @@
+"""Checks of `observe`, `draw` and `loss`, on embeddings held in fp64."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bench.checks import lab
+from bench.checks.subject import (
+    TOTAL,
+    WHOLE,
+    Failed,
+    Skipped,
+    Subject,
+    Variant,
+    constants,
+    everywhere,
+    graded,
+    moments,
+    same,
+    total_of,
+)
+from bench.errors import one_line
+from methods.base import LogitScale
+from methods.protocol import Batch, Clock, Tensors
+
+
+def gradient(subject: Subject) -> None:
+    """The gradient is that of the value, in z and in the method's parameters, with `observe` and `draw` held."""
+    rows = 6
+    for where, _, method, z, when in everywhere(subject):
+        _soften(method)
+        small = {name: x.detach()[:rows].clone().requires_grad_(x.requires_grad) for name, x in z.items()}
+        _, held = constants(method, small, when)
+        inputs = [x for x in small.values() if x.requires_grad]
+
+        def value(*tensors: Tensor, method: Any = method, small: Tensors = small, held: Tensors = held) -> Tensor:
+            given = iter(tensors)
+            z = {name: next(given) if x.requires_grad else x for name, x in small.items()}
+            return total_of(method.loss(z, held, slice(0, rows)))
+
+        try:
+            torch.autograd.gradcheck(value, inputs, fast_mode=True)
+        except RuntimeError as error:
+            raise Failed(f"{where}: {one_line(error, 300)}") from error
+        _slope_of_parameters(where, method, lambda value=value, inputs=inputs: value(*inputs))
+
+
+def _soften(method: Any) -> None:
+    """Small logits, for which finite differences are exact enough."""
+    for module in method.modules():
+        if isinstance(module, LogitScale):
+            module.rho.data.fill_(0.5)
+
+
+def _slope_of_parameters(where: str, method: Any, value: Any) -> None:
+    parameters = [p for p in method.parameters() if p.requires_grad]
+    if not parameters:
+        return
+    found = torch.autograd.grad(value(), parameters, allow_unused=True)
+    for number, (parameter, gradient) in enumerate(zip(parameters, found, strict=True)):
+        way = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number), dtype=parameter.dtype)
+        at = parameter.detach().clone()
+        sides = []
+        for step in (1e-5, -1e-5):
+            parameter.data.copy_(at + step * way)
+            sides.append(value().detach())
+        parameter.data.copy_(at)
+        slope = (sides[0] - sides[1]) / 2e-5
+        expected = torch.zeros(()) if gradient is None else (gradient * way).sum()
+        if abs(float(slope - expected)) > 1e-5 * (abs(float(slope)) + abs(float(sides[0])) + 1e-3):
+            name = next(name for name, p in method.named_parameters() if p is parameter)
+            raise Failed(f"{where}: along {name} the loss changes by {slope:.6g}, its gradient says {expected:.6g}")
+
+
+def tiles(subject: Subject) -> None:
+    """Every cut of the anchors into tiles gives the loss and gradients of the whole."""
+    if subject.kind.whole_batch:
+        raise Skipped("needs all anchors at once")
+    for where, _, method, z, when in everywhere(subject):
+        with torch.no_grad():
+            observed = method.observe(z, Batch(torch.arange(TOTAL), when))
+        whole = graded(method, lab.sum_of_tiles(method, z, observed), z)
+        for cuts in ((32,), (8, 16, 24, 32), (7, 39)):
+            for what, x in graded(method, lab.sum_of_tiles(method, z, observed, cuts), z).items():
+                same(f"{where}: {what} in tiles cut at {cuts}", x, whole[what], 1e-9)
+
+
+def permutation(subject: Subject) -> None:
+    """Rows in another order, their ids with them, give the same loss, permuted gradients and the same state.
+
+    Draws are held. Where the seed does not change the constants there are none, and everything is computed anew from
+    the permuted batch. Where it does, `draw`'s result is permuted with the batch: every dimension of length B, and the
+    values of integer tensors, which name rows. Rows change places only with rows of which `encode` left the same
+    tensors empty, because which rows are encoded a second time is drawn by place.
+    """
+    for where, variant, method, z, when in everywhere(subject):
+        order = _shuffled(subject.absent(variant))
+        moved = {name: x.detach()[order].clone().requires_grad_(x.requires_grad) for name, x in z.items()}
+        other, ids = copy.deepcopy(method), torch.arange(TOTAL)
+        _, held = constants(method, z, when)
+        if _draws(subject, variant, when, held):
+            held_there = {name: _permuted(x, order) for name, x in held.items()}
+            there = total_of(other.loss(moved, held_there, WHOLE))
+            compared = other
+        else:
+            _, held_there = constants(other, moved, when, ids[order])
+            there, compared = total_of(other.loss(moved, held_there, WHOLE)), other
+            for name, x in other.state_dict().items():
+                same(f"{where}: state {name}", x, method.state_dict()[name], 1e-9)
+        here = graded(method, total_of(method.loss(z, held, WHOLE)), z)
+        for what, x in graded(compared, there, moved).items():
+            expected = here[what][order] if what.removeprefix("gradient of ") in z else here[what]
+            same(f"{where}: {what}", x, expected, 1e-9)
+
+
+def _shuffled(classes: Tensor) -> Tensor:
+    """[B] positions such that row i of the permuted batch is row order[i], of the same class."""
+    draws, order = torch.Generator().manual_seed(2), torch.arange(len(classes))
+    for one in classes.unique().tolist():
+        members = (classes == one).nonzero().flatten()
+        order[members] = members[torch.randperm(len(members), generator=draws)]
+    return order
+
+
+def _draws(subject: Subject, variant: Variant, when: Clock, held: Tensors) -> bool:
+    """Whether constants depend on the seed."""
+    (method, _), (_, z) = subject.embedded(variant, seed=12345), subject.embedded(variant)
+    _, others = constants(method, z, when)
+    return any(x.shape != others[name].shape or not torch.equal(x, others[name]) for name, x in held.items())
+
+
+def _permuted(x: Tensor, order: Tensor) -> Tensor:
+    """A constant of the batch as it is of the permuted batch."""
+    for dimension, length in enumerate(x.shape):
+        if length == TOTAL:
+            x = x.index_select(dimension, order)
+    if x.dtype == torch.int64 and x.ndim and bool(((x >= 0) & (x < TOTAL)).all()):
+        x = order.argsort()[x]
+    return x
+
+
+def purity(subject: Subject) -> None:
+    """`loss` gives the same twice and changes neither state nor what it was given; constants carry no gradient."""
+    for where, _, method, z, when in everywhere(subject):
+        observed, held = constants(method, z, when)
+        with torch.no_grad():
+            again = method.draw(z, observed, WHOLE)
+        given = {**{f"z[{n!r}]": x for n, x in z.items()}, **{f"constant {n}": x for n, x in held.items()}}
+        given |= {f"state {name}": x for name, x in method.state_dict().items()}
+        before = {name: x.detach().clone() for name, x in given.items()}
+        losses = [total_of(method.loss(z, used, WHOLE)) for used in (held, held, again)]
+        after = dict(given) | {f"state {name}": x for name, x in method.state_dict().items()}
+        for name, x in after.items():
+            same(f"{where}: {name} after loss", x.detach(), before[name], 0)
+        same(f"{where}: loss a second time", losses[1], losses[0], 0)
+        same(f"{where}: loss after drawing again", losses[2], losses[0], 0)
+        with_graph = [name for name, x in held.items() if x.requires_grad]
+        if with_graph:
+            raise Failed(f"{where}: constants {', '.join(with_graph)} require a gradient")
+
+
+def state(subject: Subject) -> None:
+    """A fresh method that loads the state_dict goes on to the same bits; state stays finite."""
+    for variant in subject.variants:
+        method, z = subject.embedded(variant)
+        ids = torch.arange(TOTAL).flip(0)
+        for when in moments(method):
+            total_of(method.loss(z, constants(method, z, when, ids)[1], WHOLE))
+            method.after_step(when)
+        method.end_epoch(0)
+        loaded, _ = subject.embedded(variant)
+        loaded.load_state_dict({name: x.clone() for name, x in method.state_dict().items()})
+        rolled = {name: x.detach().roll(1, 0).requires_grad_(x.requires_grad) for name, x in z.items()}
+        for when in moments(method):
+            losses = [total_of(m.loss(rolled, constants(m, rolled, when, ids)[1], WHOLE)) for m in (method, loaded)]
+            same(f"{variant.label}, phase {when.phase}: loss after loading the state", losses[1], losses[0], 0)
+        for name, x in method.state_dict().items():
+            same(f"{variant.label}: state {name} one step after loading", loaded.state_dict()[name], x, 0)
+            if x.is_floating_point() and not bool(x.isfinite().all()):
+                raise Failed(f"{variant.label}: state {name} is not finite")

@@ -1,0 +1,139 @@
+"""Bayesian weighted CL against our own derivation: given weights exactly, sampled ones within their errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bench.checks import lab
+from bench.checks.oracles import Case, Comparison, values
+from methods.bayes import Bayes
+from methods.clip import Clip
+from methods.protocol import Batch, Tensors
+
+CHAINS = 1000  #: the values come from 20,000, which would take 8 seconds each; the errors are scaled
+GROUPS = 20  #: parts of the chains whose spread gives the errors
+SIGMAS = 4.5
+
+
+def cases() -> Iterator[Case]:
+    found = values()["bayes_weighted_cl"]
+    for section in ("fixed_weights", "fixed_weights_no_temperature"):
+        for name, entry in found[section].items():
+            given = found["fixed_weights"][name]
+            yield Case(f"bayes_weighted_cl/{section}/{name}", partial(_given_weights, name, given, entry))
+    for name, entry in found["all_ones"].items():
+        yield Case(f"bayes_weighted_cl/all_ones/{name}", partial(_ones, name, entry))
+    for key, entry in found["gibbs_statistics"].items():
+        yield Case(f"bayes_weighted_cl/gibbs_statistics/{key}", partial(_gibbs, key[0], entry))
+    yield Case("bayes_weighted_cl/conditional_moments", _moments)
+
+
+def _given_weights(name: str, given: dict[str, Any], expected: dict[str, Any]) -> Iterator[Comparison]:
+    method, z = lab.build(Bayes, temperature=1 / expected["logit_scale"]), lab.inputs(name)
+    log_w = {key: torch.tensor(given[f"W_{key}_anchor"], dtype=torch.float64).log() for key in z}
+    loss = method.loss(z, log_w, slice(0, len(z["image"])))["weighted_contrastive"]
+    yield Comparison("loss", loss, expected["loss"])
+    yield from lab.gradients(loss, z, expected)
+    yield from lab.gradient_norms(loss, z, {key: expected[f"grad_{key}_norm"] for key in z})
+
+
+def _ones(name: str, expected: dict[str, Any]) -> Iterator[Comparison]:
+    config, z = {"temperature": 1 / expected["logit_scale"]}, lab.inputs(name)
+    yield Comparison("loss", lab.objective(lab.build(Bayes, sweeps=0, **config), z), expected["loss"])
+    yield Comparison("CLIP's", lab.objective(lab.build(Clip, **config), z), expected["clip"])
+
+
+def _sampled(method: Bayes, z: Tensors, steps: int) -> Tensor:
+    """Log weights of image anchors in independent chains, [steps, B, B]."""
+    whole = slice(0, len(z["image"]))
+    with torch.no_grad():
+        return torch.stack([method.draw(z, {"step": torch.tensor(step)}, whole)["image"] for step in range(steps)])
+
+
+def _gibbs(name: str, expected: dict[str, Any]) -> Iterator[Comparison]:
+    method = lab.build(
+        Bayes,
+        variant="b=a" if expected["b_plus"] == expected["a_plus"] else "b=0",
+        a_positive=expected["a_plus"],
+        a_negative=expected["a_minus"],
+        a_u=expected["a_u"],
+        b_u=expected["b_u"],
+        sweeps=expected["iters"],
+        temperature=1 / expected["logit_scale"],
+    )
+    z = lab.inputs(name)
+    log_w, eye = _sampled(method, z, CHAINS), torch.eye(len(z["image"]), dtype=torch.bool)
+    weighted = log_w + (method.scale() * z["image"] @ z["text"].T).detach()
+    compare = partial(_within_errors, expected["n_chains"])
+    yield compare("mean loss", weighted, _mean_loss, expected["mean_loss"])
+    yield compare("shares", weighted, _shares, expected["mean_posterior_share"])
+    medians = {"positives": ("median_w_plus", eye), "negatives": ("median_w_minus", ~eye)}
+    for what, (key, cells) in medians.items():
+        yield compare(f"ln median of {what}", log_w[:, cells], torch.median, math.log(expected[key]))
+    if "closed_form_mean_loss" in expected:
+        yield compare("mean loss, closed form", weighted, _mean_loss, expected["closed_form_mean_loss"])
+        shares = weighted.softmax(2)
+        for what, cells in (("positive", eye), ("negative", ~eye)):
+            value = expected[f"closed_form_share_{what}"]
+            yield compare(f"share of a {what}, closed form", shares[:, cells], torch.mean, value)
+
+
+def _mean_loss(weighted: Tensor) -> Tensor:
+    """[chains, B, B] -> minus the log share of the positive."""
+    return (weighted.logsumexp(2) - weighted.diagonal(dim1=1, dim2=2)).mean()
+
+
+def _shares(weighted: Tensor) -> Tensor:
+    """[chains, B, B] -> [B, B] mean softmax."""
+    return weighted.softmax(2).mean(0)
+
+
+def _within_errors(
+    others: int, what: str, chains: Tensor, statistic: Callable[[Tensor], Tensor], expected: Any
+) -> Comparison:
+    """A statistic of the chains [chains, ...] beside the expected one, which itself comes from `others` chains."""
+    spread = torch.stack([statistic(part) for part in chains.chunk(GROUPS)]).std(0) / math.sqrt(GROUPS)
+    error = spread * math.sqrt(1 + len(chains) / others)
+    gap = (statistic(chains) - torch.as_tensor(expected, dtype=chains.dtype)) / error
+    return Comparison(f"{what}, in standard errors from the value", gap, torch.zeros_like(gap).tolist(), 0, SIGMAS)
+
+
+def _moments() -> Iterator[Comparison]:
+    """The numbers of the entry's note, for 256 images that all meet the same similarities."""
+    yield from _weights_given_u()
+    yield from _u_given_weights()
+
+
+def _same_for_all(positive: float, negative: float) -> Tensors:
+    """Embeddings of 256 pairs whose image anchors have e^m as given at scale 1."""
+    logits = torch.full((256, 256), math.log(negative), dtype=torch.float64).fill_diagonal_(math.log(positive))
+    return {"image": torch.eye(256, dtype=torch.float64), "text": logits.T.contiguous()}
+
+
+def _weights_given_u() -> Iterator[Comparison]:
+    # A prior like a spike holds u at 0.3 whatever the normaliser is.
+    method = lab.build(Bayes, a_u=0.3e9, b_u=1e9, sweeps=1, temperature=1.0)
+    weights, eye = _sampled(method, _same_for_all(2.0, 1.5), 8).exp(), torch.eye(256, dtype=torch.bool)
+    yield from _moments_of("positives", weights[:, eye].flatten(), 1.0714285714, 0.1913265306)
+    yield from _moments_of("negatives", weights[:, ~eye].flatten(), 0.9569377990, 0.0915729951)
+
+
+def _u_given_weights() -> Iterator[Comparison]:
+    # A row's first visit leaves u as drawn. Its law depends on the sum of the weighted e^m alone, here 2 + 255 x 2/255.
+    method, z = lab.build(Bayes, rows=2048, sweeps=1, ema_u=0.5, temperature=1.0), _same_for_all(2.0, 2 / 255)
+    for step, ids in enumerate(torch.arange(2048).chunk(8)):
+        method.observe(z, Batch(ids, lab.clock(step)))
+    yield from _moments_of("rates", method.log_u_image.exp(), 0.25, 0.0625)
+
+
+def _moments_of(what: str, draws: Tensor, mean: float, variance: float) -> Iterator[Comparison]:
+    squares = (draws - mean).square()
+    for name, sample, value in (("mean", draws, mean), ("variance", squares, variance)):
+        error = float(sample.std()) / math.sqrt(len(sample))
+        yield Comparison(f"{name} of the {what}", sample.mean(), value, 0, SIGMAS * error)

@@ -1,0 +1,93 @@
+"""Evaluation of Gaussian embeddings against ProLIP's official analysis code. Of no one adapter.
+
+official: github.com/naver-ai/prolip@59f6324 src/analysis/unc_zeroshot_prompts.py, src/analysis/eval_hcaps.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bench.checks.oracles import Case, Comparison, values
+from bench.evaluation.probabilistic import bprw, hierarchy
+from bench.evaluation.probabilistic.prompt_filter import Filter, filtered_class_vectors, total_variance
+from bench.evaluation.ranks import offsets
+from bench.evaluation.zero_shot import class_vectors
+
+_FILTERS = {
+    "by_ranking": "by_ranking",
+    "by_std_values_per_class": "std_per_class",
+    "by_std_values_all": "std_all",
+    "by_abs_value": "abs",
+}
+
+
+def cases() -> Iterator[Case]:
+    yield Case("prolip/prompt_filtering", _prompt_filtering)
+    yield Case("prolip/bprw", _bprw)
+    yield Case("prolip/zero_shot", _zero_shot)
+    yield Case("prolip/hierarcaps", _hierarcaps)
+
+
+def _tensor(found: Any) -> Tensor:
+    return torch.tensor(found, dtype=torch.float64)
+
+
+def _prompts() -> dict[str, Tensor]:
+    """The cases' prompts, [3 classes * 5 prompts, 4]."""
+    found = values()["prolip"]["bprw"]
+    means, variances = _tensor(found["prompt_means"]).flatten(0, 1), _tensor(found["prompt_vars"]).flatten(0, 1)
+    return {"embedding": means, "logvar": variances.log()}
+
+
+def _prompt_filtering() -> Iterator[Comparison]:
+    texts = _prompts()
+    for name, expected in values()["prolip"]["prompt_filtering"]["results"].items():
+        kept = Filter(_FILTERS[name], expected["coeff"]).kept(total_variance(texts).reshape(3, 5))
+        found = filtered_class_vectors(texts, kept)
+        yield Comparison(f"{name}: means", found["embedding"].T, expected["classifier"])
+        yield Comparison(f"{name}: variances", found["logvar"].exp().T, expected["var"])
+
+
+def _bprw() -> Iterator[Comparison]:
+    expected = values()["prolip"]["bprw"]
+    means, variances = (_tensor(expected[name])[0] for name in ("prompt_means", "prompt_vars"))
+    densities = bprw.log_densities(_tensor(expected["observations_class0"]), means, variances + expected["stable_eps"])
+    start = bprw.initial_weights(variances)
+    for a in ("1.0", "2.0", "5.0"):
+        found = bprw.mixture_weights(densities, start, float(a))
+        yield Comparison(f"weights at a = {a}", found, expected["pi"][a])
+    uniform = bprw.mixture_weights(densities, torch.full_like(start, 1 / len(start)), 2.0)
+    yield Comparison("weights from a uniform start", uniform, expected["pi"]["alpha2_uniform"])
+    mean, variance = bprw.mixed(bprw.mixture_weights(densities, start, 2.0), means, variances)
+    embedding = expected["new_class_embedding"]
+    yield Comparison("class mean", mean, embedding["class0_alpha2_mean"])
+    yield Comparison("class variance", variance, embedding["class0_alpha2_var"])
+    yield Comparison("added variance", bprw.STABILITY, expected["stable_eps"])
+
+
+def _zero_shot() -> Iterator[Comparison]:
+    expected = values()["prolip"]["zero_shot"]
+    classes = class_vectors(_prompts(), 5)
+    yield Comparison("class means", classes["embedding"], expected["class_mean_normalised"])
+    yield Comparison("class variances", classes["logvar"].exp(), expected["class_var_mean"])
+    scores = _tensor(expected["query"]) @ classes["embedding"].T + offsets(classes, "csd")
+    yield Comparison("logits", 100 * scores, expected["logits"])
+
+
+def _hierarcaps() -> Iterator[Comparison]:
+    expected = values()["prolip"]["hierarcaps"]
+    images = {"embedding": _tensor(expected["image"]), "logvar": _tensor(expected["image_logvar"])}
+    texts = {
+        name: _tensor(expected[old]).flatten(0, 1) for name, old in (("embedding", "text"), ("logvar", "text_logvar"))
+    }
+    own = torch.eye(len(images["embedding"]), dtype=torch.bool).repeat_interleave(len(hierarchy.LEVELS), dim=1)
+    empty, averaged = hierarchy.roots(images, texts, {"embedding": _tensor(expected["root"])}).values()
+    inclusive = texts["embedding"][hierarchy.most_inclusive(images, texts)]
+    for name, root in (("det", empty), ("unc_root_averaged", averaged), ("unc_root_only_inclusive", inclusive)):
+        met = hierarchy.traverse(images["embedding"], texts["embedding"], own, root, expected["n_steps"])
+        found = [100 * side.mean() for side in (met.precision, met.recall, met.any)]
+        yield Comparison(f"{name}: precision, recall, any", torch.stack(found), expected[name])

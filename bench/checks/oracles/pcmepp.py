@@ -1,0 +1,104 @@
+"""PCME++ against the official loss, and its distance against sampling.
+
+official: github.com/naver-ai/pcmepp@8829c0d pcmepp/criterions/pcmepp.py (ClosedFormSampledDistanceLoss)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bench.checks import lab
+from bench.checks.oracles import Case, Comparison, values
+from methods.pcmepp import Pcmepp
+from methods.protocol import Tensors
+
+
+def cases() -> Iterator[Case]:
+    found = values()["pcmepp"]
+    for number, entry in enumerate(found["cases"]):
+        for name, expected in entry["out"].items():
+            yield Case(f"pcmepp/cases/{number}/out/{name}", partial(_case, entry, name, expected))
+    yield Case("pcmepp/mixed_targets_A/out", partial(_mixed_targets, found["mixed_targets_A"]))
+    yield Case("pcmepp/mixed_targets_A/matched", partial(_labels, found["mixed_targets_A"]))
+    yield Case("pcmepp/csd_mc_check", partial(_distance, found["csd_mc_check"]))
+
+
+def gaussians(name: str, order: list[int] | None = None) -> Tensors:
+    """Leaves "image", "text" and their log-variances of an input, its rows in `order`."""
+    given, logvar = values()["inputs"][name], values()["inputs"]["logsigma_sq"][name]
+    z = {}
+    for key in ("image", "text"):
+        z[key] = torch.tensor(given[key], dtype=torch.float64)
+        z[f"{key}_logvar"] = torch.tensor(logvar[key], dtype=torch.float64)
+    return {key: (x if order is None else x[order]).requires_grad_() for key, x in z.items()}
+
+
+def norms(z: Tensors, expected: Mapping[str, float]) -> Iterator[Comparison]:
+    """Norms of the leaves' gradients by their names in values.json, such as "mu_image" and "logvar_text"."""
+    for key, norm in expected.items():
+        kind, _, side = key.partition("_")
+        gradient = z[f"{side}_logvar" if kind == "logvar" else side].grad
+        assert isinstance(gradient, Tensor)
+        yield Comparison(f"norm of the gradient of {key}", gradient.norm(), norm)
+
+
+def _case(entry: dict[str, Any], name: str, expected: dict[str, Any]) -> Iterator[Comparison]:
+    config = {"alpha": entry["smoothness_alpha"], "beta": entry["vib_beta"], "smoothing": 0.0, "mixed_share": 0.0}
+    method = lab.build(Pcmepp, negative_scale=entry["negative_scale"], shift=entry["shift"], **config)
+    z = gaussians(name)
+    yield from _compared(method, z, lab.objective(method, z), expected, list(range(len(z["image"]))))
+
+
+def _compared(
+    method: Any, z: Tensors, loss: Tensor, expected: dict[str, Any], order: list[int]
+) -> Iterator[Comparison]:
+    """Loss and all gradients; row i of z is row order[i] of values.json."""
+    yield Comparison("loss", loss, expected["loss"])
+    loss.backward()
+    yield from norms(z, expected["grad_norms"])
+    gradient = z["image_logvar"].grad
+    assert isinstance(gradient, Tensor)
+    rows = [expected["grad_logvar_image"][row] for row in order]
+    yield Comparison("gradient of the images' log-variances", gradient, rows)
+    for name in ("shift", "negative_scale"):
+        yield Comparison(f"gradient of {name}", getattr(method, name).grad, expected[f"grad_{name}"])
+
+
+MIXED_ORDER = [1, 2, 0, 3]  #: rows 1 and 2 are mixed with each other there, neighbours 0 and 1 here
+
+
+def _mixed(entry: dict[str, Any]) -> tuple[Any, Tensors]:
+    """The method, and its step's constants for these lambdas."""
+    config = {"alpha": entry["smoothness_alpha"], "beta": entry["vib_beta"], "smoothing": entry["label_smoothing"]}
+    kept = torch.tensor(entry["lam"], dtype=torch.float64)[MIXED_ORDER]
+    explodes = torch.tensor(False)
+    partner = torch.tensor([1, 0, 3, 2])
+    observed = {"kept": kept, "partner": partner, "no_vib_image": explodes, "no_vib_text": explodes}
+    return lab.build(Pcmepp, **config), observed
+
+
+def _mixed_targets(entry: dict[str, Any]) -> Iterator[Comparison]:
+    method, observed = _mixed(entry)
+    z = gaussians("A", MIXED_ORDER)
+    yield from _compared(method, z, lab.sum_of_tiles(method, z, observed), entry["out"], MIXED_ORDER)
+
+
+def _labels(entry: dict[str, Any]) -> Iterator[Comparison]:
+    method, observed = _mixed(entry)
+    expected = torch.tensor(entry["matched"], dtype=torch.float64)[MIXED_ORDER][:, MIXED_ORDER]
+    yield Comparison("labels of image anchors", method._labels(observed, "image", slice(0, 4)), expected)
+    yield Comparison("labels of text anchors", method._labels(observed, "text", slice(0, 4)), expected.T)
+
+
+def _distance(entry: dict[str, Any]) -> Iterator[Comparison]:
+    z = gaussians("C")
+    method = lab.build(Pcmepp, negative_scale=1.0, shift=0.0)
+    found = -method._logits(z, "image", "text", slice(0, 8))[0, 1]  # C image 0, text 1
+    yield Comparison("closed form", found, entry["closed_form"])
+    # 200,000 draws: their mean has a relative standard error near 1e-3.
+    yield Comparison("mean of sampled distances", found, entry["monte_carlo_200k"], rtol=3e-3)

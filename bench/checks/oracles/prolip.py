@@ -1,0 +1,184 @@
+"""ProLIP against the official loss and towers, inclusion against integrals; what works on features: gaussian.py.
+
+official: github.com/naver-ai/prolip@59f6324 src/prolip/loss.py (ProLIPLoss)
+official: github.com/naver-ai/prolip@59f6324 src/prolip/transformer.py, src/prolip/model.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bench.checks import lab
+from bench.checks.oracles import Case, Comparison, values
+from bench.checks.oracles.pcmepp import norms
+from methods.prolip import Prolip, inclusion, log_overlap
+from methods.protocol import Batch, Tensors
+from methods.siglip import Siglip
+
+OPTIONS = {
+    "vib_beta": "vib",
+    "inclusion_alpha": "inclusion",
+    "inclusion_alpha_occ": "masked_inclusion",
+    "inclusion_loss_eps": "inclusion_eps",
+    "inclusion_loss_scale": "inclusion_scale",
+}
+
+
+def cases() -> Iterator[Case]:
+    found = values()["prolip"]
+    for number, entry in enumerate(found["loss"]["cases"]):
+        for name, expected in entry["out"].items():
+            yield Case(f"prolip/loss/cases/{number}/out/{name}", partial(_loss, entry["cfg"], name, expected))
+    for number, row in enumerate(found["loss"]["inclusion_1d_check"]["rows"]):
+        yield Case(f"prolip/loss/inclusion_1d_check/rows/{number}", partial(_one_dimension, row))
+    checks = found["checks"]
+    yield Case("prolip/checks/ppcl_sigma0_equals_siglip", partial(_siglip, checks["ppcl_sigma0_equals_siglip"]))
+    for dtype in (torch.float32, torch.float64):
+        key = f"inclusion_eps-100_{dtype}"
+        yield Case(f"prolip/checks/{key}", partial(_tiny_eps, checks["inclusion_eps-100_torch.float64"], dtype))
+    for eps in (0, -5, -20):
+        yield Case(f"prolip/checks/stable_form_max_diff_eps{eps}", partial(_stable_form, float(eps)))
+    yield Case("prolip/checks/vib", partial(_vib, checks["vib"]))
+    towers, zero = checks["towers"], "text_std_equals_uncertainty_projection_of_projected_mean_maxdiff"
+    yield Case(f"prolip/checks/towers/{zero}", partial(_text_variance, towers[zero]))
+    masked = "tokens_after_image_mask_ratio_0_75"
+    yield Case(f"prolip/checks/towers/{masked}", partial(_tokens, 1, towers[masked][:2]))
+    yield Case("prolip/checks/towers/full_tokens", partial(_tokens, 0, [towers["full_tokens"], 16]))
+
+
+def gaussians(name: str, dtype: torch.dtype = torch.float64) -> Tensors:
+    """Leaves of an input; its two masked rows, 0 and 1 there, stand at places 0 and B / 2 of the batch."""
+    given = values()["inputs"]
+    logvar, masked = given["logsigma_sq"][name], given["masked"][name]
+    total = len(given[name]["image"])
+    order = [0, *range(2, total // 2 + 1), 1, *range(total // 2 + 1, total)]
+    z = {}
+    for key in ("image", "text"):
+        z[key] = torch.tensor(given[name][key], dtype=dtype)[order]
+        z[f"{key}_logvar"] = torch.tensor(logvar[key], dtype=dtype)[order]
+        for new, old in ((f"masked_{key}", f"mean_{key}"), (f"masked_{key}_logvar", f"logvar_{key}")):
+            z[new] = torch.zeros_like(z[key])
+            z[new][[0, total // 2]] = torch.tensor(masked[old], dtype=dtype)
+    return {key: x.requires_grad_() for key, x in z.items()}
+
+
+def build(total: int, **config: Any) -> Any:
+    """ProLIP with two masked rows and, where `config` says nothing else, without regularisers."""
+    none = {"vib": 0.0, "inclusion": 0.0, "masked_inclusion": 0.0}
+    return lab.build(Prolip, batch=total, masked_share=2 / total, **{**none, **config})
+
+
+def options(cfg: dict[str, float]) -> dict[str, float]:
+    """The official loss' options as ours."""
+    return {OPTIONS[key]: float(value) for key, value in cfg.items()}
+
+
+def _loss(cfg: dict[str, float], name: str, expected: dict[str, Any]) -> Iterator[Comparison]:
+    z = gaussians(name)
+    total = len(z["image"])
+    method = build(total, **options(cfg))
+    observed = method.observe(z, Batch(torch.arange(total), lab.clock()))
+    terms = method.loss(z, observed, slice(0, total))
+    wanted = dict(expected["terms"])
+    if "img_inclusion" in wanted:
+        wanted["masked_inclusion"] = wanted.pop("img_inclusion") + wanted.pop("txt_inclusion")
+    for key, value in wanted.items():
+        yield Comparison(f"term {key}", terms[key], value)
+    loss = lab.objective(method, z)
+    yield Comparison("loss", loss, expected["loss"])
+    loss.backward()
+    yield from norms(z, expected["grad_norms"])
+    yield Comparison("gradient of the scale", method.scale.rho.grad / 10, expected["grad_scale"])
+    yield Comparison("gradient of the bias", method.bias.grad, expected["grad_bias"])
+
+
+def _one_dimension(row: dict[str, float]) -> Iterator[Comparison]:
+    keys = ("mu1", "logvar1", "mu2", "logvar2")
+    m1, v1, m2, v2 = (torch.tensor(row[key], dtype=torch.float64) for key in keys)
+    code, exact = inclusion(m1, v1, m2, v2), inclusion(m1, v1, m2, v2, exact=True)
+    yield Comparison("I as the code has it", log_overlap(m1, v1, m2, v2), row["official_inc_eps0"])
+    for key in ("numeric_log_integral", "our_corrected_closed_form"):
+        yield Comparison(f"{key}, exact", log_overlap(m1, v1, m2, v2, exact=True), row[key], 1e-9, 1e-10)
+    yield Comparison("H as the code has it", code, row["official_H"], 1e-9, 1e-10)
+    yield Comparison("H from integrals", exact, row["numeric_H"], 1e-9, 1e-10)
+    for key in ("H_difference", "predicted_difference_half"):
+        yield Comparison(key, code - exact, row[key], 1e-9, 1e-10)
+
+
+def _siglip(expected: dict[str, Any]) -> Iterator[Comparison]:
+    z = gaussians(expected["case"])
+    with torch.no_grad():
+        z["image_logvar"].fill_(-60.0)
+        z["text_logvar"].fill_(-60.0)
+    siglip = lab.objective(lab.build(Siglip), {"image": z["image"], "text": z["text"]})
+    yield Comparison("PPCL without variance", lab.objective(build(8), z), expected["ppcl_logvar_minus60"])
+    yield Comparison("SigLIP", siglip, expected["siglip"])
+
+
+def _tiny_eps(rows: list[list[float]], dtype: torch.dtype) -> Iterator[Comparison]:
+    """In single precision as in double: the official form is off there, and NaN for large log-variances."""
+    for low, high, expected in rows:
+        mean, v1, v2 = (torch.tensor(x, dtype=dtype) for x in (0.0, low, high))
+        found = inclusion(mean, v1, mean, v2, eps=-100.0)
+        rtol = 1e-9 if dtype == torch.float64 else 2e-5
+        yield Comparison(f"H for log-variances {low} and {high}", found, expected, rtol)
+
+
+def _stable_form(eps: float) -> Iterator[Comparison]:
+    """Equation 3 as printed, with 1/sigma^2 formed, against the form in which it never is."""
+    m1, v1, m2, v2 = torch.randn(4, 200, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    expected = _literal(m1, v1, m2, v2, eps) - _literal(m2, v2, m1, v1, eps)
+    yield Comparison("H of random Gaussians", inclusion(m1, v1, m2, v2, eps), expected.tolist(), 1e-9, 1e-12)
+
+
+def _literal(mean_1: Tensor, logvar_1: Tensor, mean_2: Tensor, logvar_2: Tensor, eps: float) -> Tensor:
+    narrow, wider = (eps - logvar_1).exp(), (eps - logvar_2).exp()
+    a, b = narrow + wider / 2, 2 * mean_1 * narrow + mean_2 * wider
+    c = mean_1.square() * narrow + mean_2.square() * wider / 2
+    return torch.as_tensor(-2 * logvar_1 - logvar_2 - a.log() / 2 + b.square() / (4 * a) - c)
+
+
+def _vib(expected: dict[str, Any]) -> Iterator[Comparison]:
+    z = {name: x.detach() for name, x in gaussians("C").items()}
+    for form, keys in (
+        ("code", ("official", "formula_reproduced_with_logsigma_half")),
+        ("textbook", ("textbook_KL_mean_over_B_and_D",)),
+    ):
+        found = lab.build(Prolip, vib_form=form)._vib(z, "image") / z["image"].numel()
+        for key in keys:
+            yield Comparison(key, found, expected[key])
+
+
+def _prepared(**config: Any) -> tuple[Any, lab.TinyTowers]:
+    """The method on a vision transformer with 16 patches, as the published numbers have it."""
+    towers = lab.TinyTowers("vit")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        method = lab.build(Prolip, batch=16, **config).float()
+        method.prepare(towers)
+    return method, towers
+
+
+def _text_variance(expected: float) -> Iterator[Comparison]:
+    method, towers = _prepared(text_unc="official")
+    rows = lab.some_rows(towers, 16)
+    of_mean = method.text_head.head(towers.encode_text(rows.tokens))
+    found = (method.encode(towers, rows)["text_logvar"] - of_mean).abs().max()
+    yield Comparison("log-variance beside the head on the projected mean", found, expected, 0.0, 1e-5)
+
+
+def _tokens(call: int, expected: list[int]) -> Iterator[Comparison]:
+    """[tokens, rows] of the image tower's first call, on all 16 rows, or the second, on the two masked ones."""
+    method, towers = _prepared(keep_patches=True, masked_share=2 / 16)
+    seen: list[tuple[int, int]] = []
+    hook = towers.visual.get_submodule("transformer").register_forward_pre_hook(
+        lambda _, given: seen.append((given[0].shape[1], given[0].shape[0]))
+    )
+    method.encode(towers, lab.some_rows(towers, 16))
+    hook.remove()
+    yield Comparison("tokens and rows", torch.tensor(seen[call]), expected, 0.0, 0.0)

@@ -1,0 +1,125 @@
+"""Starts the ranks of `bench check` when they are first needed, and asks them."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.checks.subject import Failed
+from bench.checks.trainings import Training
+
+PATIENCE = 180.0  #: seconds to wait for one task before the ranks are given up
+Results = dict[str, list[dict[str, Any]]]  #: layout -> by rank: training's name -> what it came to
+
+
+class Ranks:
+    """Three processes under gloo. A context manager: leaving it ends them."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        self._folder = Path()
+        self._numbers = itertools.count()
+        self._asked: dict[str, str] = {}
+
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def ask(self, name: str, trainings: Mapping[str, Training]) -> None:
+        """Start work on these trainings in all layouts; `answer(name)` waits for it. Asking twice is asking once."""
+        if name in self._asked:
+            return
+        self.start()
+        assert self._process is not None
+        assert self._process.stdin is not None
+        task = f"task{next(self._numbers)}"
+        line = json.dumps({"id": task, "trainings": {key: asdict(one) for key, one in trainings.items()}})
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        self._asked[name] = task
+
+    def answer(self, name: str) -> Results:
+        """What the trainings of `ask` came to. Failed where a rank raised or hangs; the next `ask` starts new ones."""
+        from bench.checks.rank import LAYOUTS
+
+        task = self._asked.pop(name)
+        if not self._wait(f"done {task}\n"):
+            said = self._last_words()
+            self.close()
+            raise Failed(f"a rank failed: {said}")
+        found = {
+            layout: [
+                torch.load(self._folder / f"{task}-{layout}-{rank}.pt", weights_only=True)
+                for rank in range(first, first + world)
+            ]
+            for layout, (first, world, _) in LAYOUTS.items()
+        }
+        for path in self._folder.glob(f"{task}-*"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        return found
+
+    def _last_words(self) -> str:
+        errors = sorted(self._folder.glob("error-*.txt"), key=lambda path: path.stat().st_mtime)
+        for path in (*errors, self._folder / "stderr.txt"):
+            lines = path.read_text().strip().splitlines()
+            if lines:
+                return lines[-1]
+        return f"no answer in {PATIENCE:g} s"
+
+    def start(self) -> None:
+        """Start the ranks, unless they are there; they import what they need while the caller does."""
+        if self._process is not None:
+            return
+        self._folder = Path(tempfile.mkdtemp(prefix="bench-check-"))
+        with (self._folder / "stderr.txt").open("w") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "bench.checks.rank", str(self._folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                start_new_session=True,
+            )
+
+    def _wait(self, line: str) -> bool:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while selector.select(PATIENCE):
+                found = self._process.stdout.readline()
+                if found in (line, ""):
+                    return found == line
+        return False
+
+    def close(self) -> None:
+        """End the ranks and remove what they wrote."""
+        if self._process is None:
+            return
+        process, self._process, self._asked = self._process, None, {}
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # they hold nothing; saying goodbye to each other takes them seconds
+        process.wait()
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+        process.stdout.close()
+        shutil.rmtree(self._folder, ignore_errors=True)

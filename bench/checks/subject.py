@@ -1,0 +1,230 @@
+"""What a check looks at: one method under some hyper-parameters, its embeddings, its failures."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from bench.adapters import registry
+from bench.checks import lab
+from bench.training import side_towers
+from bench.training.loop import is_leaf
+from methods.base import Adapter
+from methods.protocol import Batch, Clock, Facts, Rows, Tensors
+
+ROWS = 50  #: training rows of an instance
+TOTAL = 40  #: batch: more than a block of 32 anchors, and no multiple of it
+WHOLE = slice(0, TOTAL)
+
+
+class Failed(Exception):
+    """A check does not hold; the message says where and by how much."""
+
+
+class Skipped(Exception):
+    """A check does not apply; the message says why."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Hyper-parameters to check a method under, besides its defaults."""
+
+    label: str
+    config: Mapping[str, Any]
+
+
+@dataclass
+class Instance:
+    """A method that was prepared, with tiny towers."""
+
+    method: Any
+    towers: lab.TinyTowers
+
+    def rows(self, part: slice | None = None, when: Clock | None = None, total: int = TOTAL) -> Rows:
+        """Some fixed rows, with the views the method asks for."""
+        return lab.some_rows(self.towers, total, part, when, self.method.extra_views)
+
+    def fresh(self) -> Any:
+        """A copy of the method in the state it has now."""
+        return copy.deepcopy(self.method)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One method as `bench check` sees it."""
+
+    name: str
+    plugin: Path | None = None  #: the file it comes from, where it is not a shipped one
+    memory: dict[Any, Any] = field(default_factory=dict, compare=False)  #: what several checks share
+
+    @cached_property
+    def kind(self) -> type[Adapter]:
+        return typing.cast("type[Adapter]", registry.find(self.name))
+
+    @cached_property
+    def variants(self) -> tuple[Variant, ...]:
+        """The defaults, every preset, and every other choice of every field that names its choices."""
+        default = Variant("default", {})
+        found = {_resolved(self.kind, {}): default}
+        for label, config in self._candidates():
+            resolved = _resolved(self.kind, config)
+            if resolved is not None:
+                found.setdefault(resolved, Variant(label, config))
+        return tuple(found.values())
+
+    def _candidates(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        for preset, config in self.kind.presets.items():
+            yield f"preset {preset}", dict(config)
+        hints = typing.get_type_hints(self.kind.Config)
+        for option in dataclasses.fields(self.kind.Config):
+            for value in _choices(hints[option.name]):
+                yield f"{option.name}={value}", {option.name: value}
+
+    def instance(
+        self,
+        config: Mapping[str, Any],
+        towers: str = "vit",
+        batch: int = TOTAL,
+        seed: int = 0,
+        tiny: lab.TinyTowers | None = None,
+        **geometry: Any,
+    ) -> Instance:
+        """A prepared method in single precision, on towers of a kind or on `tiny`; equal arguments, equal weights."""
+        tiny = tiny or lab.TinyTowers(towers, **geometry)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(1)
+            method = self.kind(self.kind.Config(**config), Facts(rows=ROWS, batch=batch, dim=tiny.dim, seed=seed))
+            side_towers.hold_reference(method, tiny, None)
+            method.prepare(tiny)
+            side_towers.hold_average(method, tiny)
+        return Instance(method, tiny)
+
+    def embedded(self, variant: Variant, seed: int = 0) -> tuple[Any, Tensors]:
+        """The method in fp64 and leaves as it encodes them, moved apart by noise; both are the caller's to change."""
+        key = ("embedded", variant.label, seed)
+        if key not in self.memory:
+            instance = self.instance(variant.config, seed=seed)
+            with torch.no_grad():
+                z = instance.method.encode(instance.towers, instance.rows())
+            self.memory[key] = instance.method.double(), {name: _moved(x) for name, x in z.items()}
+        method, z = self.memory[key]
+        return copy.deepcopy(method), {name: x.clone().requires_grad_(is_leaf(name, x)) for name, x in z.items()}
+
+    def absent(self, variant: Variant) -> Tensor:
+        """[TOTAL] a number for each row: equal where `encode` left the same of its tensors empty (all zero)."""
+        key = ("absent", variant.label)
+        if key not in self.memory:
+            instance = self.instance(variant.config)
+            with torch.no_grad():
+                z = instance.method.encode(instance.towers, instance.rows())
+            empty = torch.stack([(x.flatten(1) == 0).all(1) for _, x in sorted(z.items())]).long()
+            self.memory[key] = empty.mul(2 ** torch.arange(len(empty))[:, None]).sum(0)
+        return typing.cast("Tensor", self.memory[key])
+
+
+def moments(method: Any) -> list[Clock]:
+    """First steps of every phase, and one far into the run: (phase, step, epoch) as `observe` gets them."""
+    names = [phase.name for phase in method.phases()]
+    found = [Clock(step=step, phase=name, progress=0.0, epoch=0) for name in names for step in (0, 1)]
+    return [*found, Clock(step=90, phase=names[-1], progress=0.9, epoch=9)]
+
+
+def everywhere(subject: Subject) -> Iterator[tuple[str, Variant, Any, Tensors, Clock]]:
+    """(where, variant, method, leaves, moment) for every variant at its first steps and a late one."""
+    for variant in subject.variants:
+        method, z = subject.embedded(variant)
+        for when in moments(method):
+            yield f"{variant.label}, phase {when.phase}, step {when.step}", variant, copy.deepcopy(method), z, when
+
+
+def total_of(terms: Mapping[str, Tensor]) -> Tensor:
+    return torch.stack(list(terms.values())).sum()
+
+
+def constants(method: Any, z: Tensors, when: Clock, ids: Tensor | None = None) -> tuple[Tensors, Tensors]:
+    """What `observe` and then `draw`, for all anchors at once, return. Moves the method's state."""
+    total = z["image"].shape[0]
+    with torch.no_grad():
+        observed = method.observe(z, Batch(torch.arange(total) if ids is None else ids, when))
+        return observed, method.draw(z, observed, slice(0, total))
+
+
+def graded(method: Any, loss: Tensor, z: Tensors) -> dict[str, Tensor]:
+    """The loss and its gradients in every leaf and parameter, zeros where it does not depend on one."""
+    inputs = {name: x for name, x in [*z.items(), *method.named_parameters()] if x.requires_grad}
+    grads = torch.autograd.grad(loss, list(inputs.values()), allow_unused=True)
+    found = {"loss": loss.detach()}
+    for (name, x), gradient in zip(inputs.items(), grads, strict=True):
+        found[f"gradient of {name}"] = torch.zeros_like(x) if gradient is None else gradient
+    return found
+
+
+def differs(found: Tensor, expected: Tensor, rtol: float, floor: float = 0.0) -> str | None:
+    """None where |found - expected| <= rtol (|expected| + max |expected| + floor) everywhere, else by how much not."""
+    if found.shape != expected.shape:
+        return f"shape {list(found.shape)} instead of {list(expected.shape)}"
+    found, expected = found.detach().double(), expected.detach().double()
+    if not bool((found.isfinite() == expected.isfinite()).all()):
+        return "finite in one and not in the other"
+    finite = expected.isfinite()
+    if not torch.equal(found[~finite].nan_to_num(), expected[~finite].nan_to_num()):
+        return "another infinity"
+    gap, size = (found - expected)[finite].abs(), expected[finite].abs()
+    if not len(gap.flatten()):
+        return None
+    worst = float(gap.max())
+    if bool((gap <= rtol * (size + size.max() + floor)).all()):
+        return None
+    return f"off by {worst:.3g} where the largest value is {float(size.max()):.3g} (tolerance {rtol:.0e} relative)"
+
+
+def same(what: str, found: Tensor, expected: Tensor, rtol: float, floor: float = 0.0) -> None:
+    """Failed, naming `what`, unless the two agree as in `differs`; rtol 0 asks for the same bits."""
+    if rtol == 0:
+        equal = found.shape == expected.shape and torch.equal(found.nan_to_num(), expected.nan_to_num())
+        gap = None if equal else differs(found, expected, 0.0) or "other bits"
+    else:
+        gap = differs(found, expected, rtol, floor)
+    if gap is not None:
+        raise Failed(f"{what}: {gap}")
+
+
+def _moved(x: Tensor) -> Tensor:
+    if not x.is_floating_point():
+        return x
+    lengths = x.flatten(1).norm(dim=1)
+    unit = bool(((lengths - 1).abs() < 1e-3).logical_or(lengths == 0).all())
+    noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    moved = x.double() + 0.2 * noise
+    return normalize(moved, dim=-1) if unit else moved
+
+
+def _choices(hint: Any) -> tuple[Any, ...]:
+    """The values worth trying of a field of this type: all of a closed set, one half for an optional number."""
+    if hint is bool:
+        return False, True
+    if typing.get_origin(hint) is typing.Literal:
+        return typing.get_args(hint)
+    members = typing.get_args(hint) if isinstance(hint, types.UnionType) or typing.get_origin(hint) else ()
+    return (0.5,) if float in members and type(None) in members else ()
+
+
+def _resolved(kind: type[Adapter], config: Mapping[str, Any]) -> str | None:
+    """The whole configuration as text; None where the method refuses this combination."""
+    try:
+        return repr(kind.Config(**config))
+    except ValueError:
+        if not config:
+            raise
+        return None

@@ -1,0 +1,125 @@
+"""The list of checks, and what came of them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from bench.adapters import registry
+from bench.checks import card, encoding, needs, numbers, objective, precision, training
+from bench.checks.pool import Ranks
+from bench.checks.subject import Failed, Skipped, Subject
+from bench.errors import UserError
+
+Outcome = Literal["passed", "failed", "skipped", "expected"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One property that every method should have."""
+
+    name: str
+    run: Callable[[Subject, Ranks], None]
+
+    @property
+    def about(self) -> str:
+        """One line."""
+        return (self.run.__doc__ or "").partition("\n")[0]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a check of one method came to; "expected" is a failure that the method declares."""
+
+    method: str
+    check: str
+    outcome: Outcome
+    seconds: float
+    reason: str = ""
+
+
+def _alone(check: Callable[[Subject], None]) -> Callable[[Subject, Ranks], None]:
+    def run(subject: Subject, _: Ranks) -> None:
+        check(subject)
+
+    run.__doc__ = check.__doc__
+    return run
+
+
+def _card(subject: Subject, _: Ranks) -> None:
+    card.card(subject, tuple(check.name for check in CHECKS))
+
+
+_card.__doc__ = card.card.__doc__
+
+CHECKS: tuple[Check, ...] = (
+    Check("card", _card),
+    Check("refusals", _alone(card.refusals)),
+    Check("oracles", _alone(card.known_values)),
+    Check("identities", _alone(card.identities)),
+    Check("gradient", _alone(objective.gradient)),
+    Check("tiles", _alone(objective.tiles)),
+    Check("permutation", _alone(objective.permutation)),
+    Check("purity", _alone(objective.purity)),
+    Check("state", _alone(objective.state)),
+    Check("extremes", _alone(numbers.extremes)),
+    Check("fp32", _alone(precision.fp32)),
+    Check("scalars", _alone(numbers.scalars)),
+    Check("reports", _alone(numbers.reports)),
+    Check("micro_batches", _alone(encoding.micro_batches)),
+    Check("mixed_precision", _alone(encoding.mixed_precision)),
+    Check("randomness", _alone(encoding.randomness)),
+    Check("needs", _alone(needs.needs)),
+    Check("cost", _alone(encoding.cost)),
+    Check("resume", _alone(training.resume)),
+    Check("noise_mask", _alone(training.noise_mask)),
+    Check("learns", _alone(training.learns)),
+    Check("ranks", training.ranks),
+)
+
+
+def examine(subject: Subject, pool: Ranks, checks: tuple[Check, ...] = CHECKS) -> Iterator[Result]:
+    """Run checks on one method. Ranks are asked first and heard last: they work on the other core meanwhile."""
+    if any(check.run is training.ranks for check in checks):
+        with contextlib.suppress(Exception):  # whatever the adapter raises here, the check itself meets and reports
+            pool.ask(subject.name, training.rank_trainings(subject))
+    for check in checks:
+        started = time.perf_counter()
+        outcome, reason = _outcome(subject, pool, check)
+        yield Result(subject.name, check.name, outcome, time.perf_counter() - started, reason)
+
+
+def _outcome(subject: Subject, pool: Ranks, check: Check) -> tuple[Outcome, str]:
+    known = subject.kind.known_failures.get(check.name)
+    try:
+        check.run(subject, pool)
+    except Skipped as skipped:
+        return "skipped", str(skipped)
+    except UserError:
+        raise
+    except Exception as error:  # whatever an adapter raises is a mistake in that adapter, and one row of the table
+        said = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}"
+        reason = " ".join(said.split())
+        return ("expected", f"{known} ({reason})") if known else ("failed", reason)
+    if known:
+        return "failed", f"passes, but is declared to fail: {known}"
+    return "passed", ""
+
+
+def subject_of(target: str) -> Subject:
+    """A method by name, or the one in a file. UserError for what is neither, or cannot be imported."""
+    path = Path(target)
+    if path.suffix == ".py" or path.is_file():
+        if not path.is_file():
+            raise UserError(f"{target}: no such file")
+        subject = Subject(registry.add_plugin(path), path.resolve())
+        if not registry.source(subject.name).plugin:
+            subject = Subject(subject.name)
+    else:
+        subject = Subject(registry.canonical(target))
+    registry.find(subject.name)
+    return subject

@@ -1,0 +1,182 @@
+"""Checks that train: over ranks and micro-batches, over interruptions, without the noise mask, downhill."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bench.adapters import registry
+from bench.checks.pool import Ranks
+from bench.checks.subject import Failed, Subject, Variant, same
+from bench.checks.trainings import Training, make, pairs
+from bench.data.noise import shuffled_captions
+from bench.data.pairs import MemoryPairs
+from bench.store import RunStore
+from bench.training.loop import Interrupted, NotFinite, train
+
+
+def training_of(subject: Subject, **settings: Any) -> Training:
+    return Training(subject.name, plugin=str(subject.plugin) if subject.plugin else None, **settings)
+
+
+def stateful(subject: Subject) -> Iterator[Variant]:
+    """The defaults, and the first variant of every further set of state tensors."""
+    known = []
+    for variant in subject.variants:
+        method, _ = subject.embedded(variant)
+        shapes = {name: x.shape for name, x in method.state_dict().items()}
+        if shapes not in known:
+            known.append(shapes)
+            yield variant
+
+
+def rank_trainings(subject: Subject) -> dict[str, Training]:
+    """What `ranks` trains: five steps in fp64 on a ResNet and a vision transformer, one step in fp32."""
+    found = {}
+    for variant in stateful(subject):
+        config = variant.config
+        found[f"{variant.label}, fp64, resnet"] = training_of(subject, config=config, steps=5)
+        if variant.label == "default":
+            found["default, fp64, vit"] = training_of(subject, config=config, towers="vit")
+            steps = len(subject.embedded(variant)[0].phases())
+            single = training_of(subject, config=config, towers="vit", precision="fp32", steps=steps)
+            found["default, fp32, vit"] = single
+    return found
+
+
+def ranks(subject: Subject, pool: Ranks) -> None:
+    """One, two and three processes, with micro-batches or without, give the same step.
+
+    Loss, every parameter's gradient and every state tensor; 1e-9 relative in fp64 over five steps, 1e-5 in fp32 over
+    one step of each phase, relative to the largest of the gradients of a step. Between ranks the same bits.
+    """
+    trainings = rank_trainings(subject)
+    pool.ask(subject.name, trainings)
+    found = pool.answer(subject.name)
+    (one,) = found["one process"]
+    for name, training in trainings.items():
+        rtol = 1e-9 if training.precision == "fp64" else 1e-5
+        if len({json.dumps(line) for line in one[name]["losses"]}) < training.steps:
+            raise Failed(f"{name}: the loss does not move over {training.steps} steps")
+        for layout, by_rank in found.items():
+            for rank, other in enumerate(by_rank):
+                where = f"{name}: {layout}" + (f", rank {rank}" if len(by_rank) > 1 else "")
+                _equal_runs(where, other[name], one[name], rtol)
+                for key, x in other[name]["method"].items():
+                    same(f"{where} against rank 0: state {key}", x, by_rank[0][name]["method"][key], 0)
+
+
+def _equal_runs(where: str, found: Mapping[str, Any], expected: Mapping[str, Any], rtol: float) -> None:
+    # Metrics are rank 0's to write, the others have none; the terms are summed over ranks.
+    wanted_losses = expected["losses"] if found["losses"] else []
+    for step, (here, there) in enumerate(zip(found["losses"], wanted_losses, strict=True)):
+        scale = sum(abs(value) for value in there.values())
+        for term, value in there.items():
+            same(f"{where}: {term} of step {step}", torch.tensor(here[term]), torch.tensor(value), rtol, scale)
+    for step, (grads, wanted) in enumerate(zip(found["gradients"], expected["gradients"], strict=True)):
+        largest = max((float(x.abs().max()) for x in wanted.values()), default=0.0)
+        for name, x in wanted.items():
+            same(f"{where}: gradient of {name} in step {step}", grads[name], x, rtol, floor=largest)
+    for part in ("towers", "method"):
+        for name, x in expected[part].items():
+            same(f"{where}: {part} {name} after the last step", found[part][name], x, rtol)
+
+
+def resume(subject: Subject) -> None:
+    """A training that is stopped in mid-epoch, after steps 2 and 4, and resumed by new objects writes the same bytes.
+
+    Six steps, of which three are an epoch.
+    """
+    for variant in stateful(subject):
+        training = training_of(subject, config=variant.config, towers="vit", precision="fp32", steps=6)
+        with tempfile.TemporaryDirectory() as folder:
+            straight, broken = RunStore(Path(folder) / "straight"), RunStore(Path(folder) / "broken")
+            train(make(training, straight))
+            for _ in range(2):
+                _train_on(training, broken, steps=2)
+            train(make(training, broken))
+            _same_bytes(f"{variant.label}: stopped after steps 2 and 4 and resumed", broken, straight)
+
+
+def _train_on(training: Training, out: RunStore, steps: int) -> None:
+    """Train for some steps from the last checkpoint, as a run that is asked to stop."""
+    job, asked = make(training, out), itertools.count(1)
+    job.should_stop = lambda: next(asked) == steps
+    try:
+        train(job)
+    except Interrupted:
+        return
+    raise Failed(f"did not stop after {steps} steps")
+
+
+def _same_bytes(where: str, found: RunStore, expected: RunStore) -> None:
+    for name in ("metrics.jsonl", "weights-100.safetensors"):
+        if found.path(name).read_bytes() != expected.path(name).read_bytes():
+            raise Failed(f"{where}: {name} has other bytes{_first_difference(found, expected, name)}")
+
+
+def _first_difference(found: RunStore, expected: RunStore, name: str) -> str:
+    from safetensors.torch import load_file
+
+    if name.endswith("jsonl"):
+        both = zip(found.metrics(), expected.metrics(), strict=False)
+        return f", from step {next((a['step'] for a, b in both if a != b), 'the last')} on"
+    one, other = load_file(found.path(name)), load_file(expected.path(name))
+    changed = [key for key, x in one.items() if not torch.equal(x, other[key])]
+    return f": {', '.join(changed[:3])}"
+
+
+def noise_mask(subject: Subject) -> None:
+    """Which pairs are wrong changes nothing but captions; the adapter imports nothing from `bench`.
+
+    Trained twice on the same images and captions: once they are wrong in the data, of which nobody knows, once the data
+    is right and a noise manifest makes them wrong. The bytes are the same.
+    """
+    imported = sorted(_imports(Path(registry.source(subject.name).path)))
+    if imported:
+        raise Failed(f"imports {', '.join(imported)}; methods do not know the runner")
+    training = training_of(subject, towers="vit", precision="fp32", steps=3, rows=60)
+    clean = pairs(training.rows)
+    manifest = shuffled_captions(clean, 0.5, seed=3)
+    sources = manifest.donors_of(np.arange(len(clean)))
+    texts = [clean.captions(row) for row in sources.tolist()]
+    wrong = MemoryPairs.build(clean.name, "", clean.keys, texts, {}, {}, clean.pixels)
+    with tempfile.TemporaryDirectory() as folder:
+        unknown, known = RunStore(Path(folder) / "unknown"), RunStore(Path(folder) / "known")
+        train(make(training, unknown, data=wrong))
+        train(make(training, known, data=clean, noise=manifest))
+        _same_bytes("with the noise mask known to the runner", known, unknown)
+
+
+def _imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+        yield from (name for name in names if name.partition(".")[0] == "bench")
+
+
+def learns(subject: Subject) -> None:
+    """Ten steps of each phase on easy pairs, all of them in every batch, lower what the method monitors."""
+    method, _ = subject.embedded(subject.variants[0])
+    phases = [phase.name for phase in method.phases()]
+    training = training_of(subject, towers="vit", precision="fp32", steps=10 * len(phases), rows=48, optimiser="adamw")
+    with tempfile.TemporaryDirectory() as folder:
+        out = RunStore(Path(folder) / "easy")
+        try:
+            train(make(training, out))
+        except NotFinite as error:
+            raise Failed(str(error)) from error
+        lines = out.metrics()
+    for phase in phases:
+        values = [line[subject.kind.monitored] for line in lines if line["phase"] == phase]
+        if not values[-1] < values[0]:
+            path = ", ".join(f"{value:.4g}" for value in values)
+            raise Failed(f"phase {phase}: {subject.kind.monitored} does not fall: {path}")

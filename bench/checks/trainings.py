@@ -1,0 +1,127 @@
+"""Small real trainings: the loop, loader and checkpoints of `bench run`, on drawn pairs and tiny towers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from bench.adapters import hyperparameters, registry
+from bench.checks import lab
+from bench.data.noise import NoiseManifest
+from bench.data.order import steps_per_epoch
+from bench.data.pairs import MemoryPairs
+from bench.store import RunStore
+from bench.suite.settings import TrainSettings
+from bench.training import side_towers
+from bench.training.distributed import Group
+from bench.training.loader import Loader
+from bench.training.loop import Job
+from bench.training.optimizer import named_parameters
+from bench.training.schedule import Resolved
+from methods.protocol import Facts
+
+WORDS = ("red", "green", "blue", "dark", "round", "square", "striped", "dotted", "small", "tall", "cat", "car")
+RATES = {
+    #: AdamW with an epsilon far above every gradient is SGD with momentum; by itself it would blow the last bits of
+    #: gradients that are zero in exact arithmetic (an attention's key bias) up to whole steps.
+    "sgd": {"lr": 10.0, "eps": 1e3},
+    "adamw": {"lr": 1e-3},
+}
+
+
+@dataclass(frozen=True)
+class Training:
+    """What to train; plain values, so that it can be sent to another process."""
+
+    method: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    plugin: str | None = None
+    towers: str = "resnet"
+    precision: str = "fp64"
+    steps: int = 5  #: shared evenly among the phases
+    rows: int = 150
+    micro: int | None = None
+    optimiser: str = "sgd"
+    batch: int = 48
+
+
+@lru_cache(maxsize=8)
+def pairs(rows: int) -> MemoryPairs:
+    """Pairs that can be learned: every caption is three words, every image the sum of its words' patterns."""
+    draws = np.random.default_rng(0)
+    patterns = draws.integers(0, 80, (len(WORDS), 4, 4, 3)).repeat(8, axis=1).repeat(8, axis=2)
+    chosen = np.array([draws.permutation(len(WORDS))[:3] for _ in range(rows)])
+    pixels = patterns[chosen].sum(1) + draws.integers(0, 16, (rows, 32, 32, 3))
+    texts = [[" ".join(WORDS[i] for i in words)] for words in chosen.tolist()]
+    keys = [f"{row:04d}" for row in range(rows)]
+    return MemoryPairs.build("check/train", "drawn for bench check", keys, texts, {}, {}, pixels.astype(np.uint8))
+
+
+def make(
+    training: Training,
+    out: RunStore,
+    group: Group = Group(),  # noqa: B008  frozen
+    data: MemoryPairs | None = None,
+    noise: NoiseManifest | None = None,
+) -> Job:
+    """A training that is ready to start or to resume, its weights drawn from fixed seeds."""
+    if training.plugin is not None:
+        registry.add_plugin(training.plugin)
+    data = data or pairs(training.rows)
+    dtype = {"fp64": torch.float64}.get(training.precision, torch.float32)
+    towers = lab.TinyTowers(training.towers)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        facts = Facts(len(data), training.batch, towers.dim, seed=3)
+        method: Any = hyperparameters.make(training.method, None, training.config, facts)
+        side_towers.hold_reference(method, towers, None)
+        method.prepare(towers)
+        side_towers.hold_average(method, towers)
+    towers.to(dtype), method.to(dtype)
+    settings = TrainSettings.model_validate(
+        {
+            **RATES[training.optimiser],
+            "batch": training.batch,
+            "micro_batch": training.micro,
+            "bn_group": 8,
+            "precision": training.precision,
+            "weight_decay": 0.0,
+            "checkpoint_seconds": 1e9,
+            "augment": "none",
+        }
+    )
+    cpu = torch.device("cpu")
+    loader = Loader(data, noise, towers, batch=training.batch, seed=3, recipe="none", dtype=dtype, device=cpu)
+    names = [phase.name for phase in method.phases()]
+    counts = [training.steps // len(names) + (number < training.steps % len(names)) for number in range(len(names))]
+    resolved = Resolved(
+        tuple(zip(names, counts, strict=True)),
+        dict.fromkeys(names, 0),
+        training.batch,
+        steps_per_epoch(len(data), training.batch),
+    )
+    return Job(method, towers, loader, settings, resolved, 3, out, group, cpu, log_every=1)
+
+
+@contextmanager
+def recorded_gradients(job: Job) -> Iterator[list[dict[str, Tensor]]]:
+    """Every parameter's gradient at each optimiser step taken while the context is open."""
+    found: list[dict[str, Tensor]] = []
+
+    def keep(*_: Any) -> None:
+        gradients = ((name, p.grad) for name, p in named_parameters(job.method, job.towers))
+        found.append({name: grad.clone() for name, grad in gradients if grad is not None})
+
+    handle = register_optimizer_step_pre_hook(keep)
+    try:
+        yield found
+    finally:
+        handle.remove()

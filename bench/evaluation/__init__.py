@@ -1,0 +1,68 @@
+"""Evaluation: features once per checkpoint and data set, everything else on features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from bench.catalogue import families
+from bench.data.noise import NoiseManifest
+from bench.evaluation.features import Features, PooledTowers
+from bench.evaluation.measures import Bench, Number
+from bench.evaluation.tasks import PROTOCOL, EvaluationPlan, Task
+from bench.store import Record
+from methods.protocol import Method
+
+__all__ = ["PROTOCOL", "EvaluationPlan", "Task", "evaluate"]
+
+
+def evaluate(
+    method: Method,
+    towers: PooledTowers,
+    plan: EvaluationPlan,
+    *,
+    at: float,
+    run: str,
+    checkpoint: str,
+    manifest: NoiseManifest | None,
+    done: Callable[[str], bool],
+    publish: Callable[[str, list[Record], dict[str, np.ndarray]], object],
+    features_dir: Path | None,
+) -> None:
+    """Measure one checkpoint (`checkpoint`: sha256 of its weights, taken after a share `at` of the budget).
+
+    A task whose key is `done` is skipped; every other is handed to `publish(key, records, outcomes)` as soon as it is
+    measured, so a killed evaluation goes on where it was. Features lie in `features_dir` until all tasks are published.
+    Raises FloatingPointError for features that are not finite.
+    """
+    features = Features(method, towers, checkpoint, plan.protocol.label, features_dir, plan.channels)
+    bench = Bench(plan, features, manifest)
+    for task in plan.tasks(at, manifest):
+        if done(task.key(at)):
+            continue
+        numbers, outcomes = families.find(task.family).measures()(task, bench)
+        content = plan.content(task)
+        publish(task.key(at), [_record(task, number, run, at, checkpoint, content) for number in numbers], outcomes)
+    features.discard()
+
+
+def _record(task: Task, number: Number, run: str, at: float, checkpoint: str, content: str) -> Record:
+    low, high = number.interval
+    return Record(
+        run=run,
+        at=at,
+        dataset=task.dataset,
+        task=task.name,
+        metric=number.metric,
+        score=number.score,
+        value=number.value,
+        n=number.n,
+        low=low,
+        high=high,
+        higher_is_better=True,
+        protocol=task.protocol,
+        checkpoint=checkpoint,
+        data=content,
+    )

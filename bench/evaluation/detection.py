@@ -1,0 +1,51 @@
+"""Finding the corrupted pairs: corrupted = positive, score = -confidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.evaluation.bootstrap import Floats, interval, resamples
+
+
+@dataclass(frozen=True)
+class Detection:
+    """Both numbers with their 95 % intervals over pairs."""
+
+    auroc: float
+    auroc_interval: tuple[float, float]
+    average_precision: float
+    average_precision_interval: tuple[float, float]
+
+
+def detect(confidence: npt.NDArray[np.floating], noisy: npt.NDArray[np.bool_], seed: int = 0) -> Detection:
+    """confidence [n], higher = cleaner; noisy [n], both kinds present. Pairs of equal confidence share a threshold.
+
+    Raises ValueError where a kind is missing and FloatingPointError for a confidence that is not finite.
+    """
+    if noisy.all() or not noisy.any():
+        raise ValueError("detection needs corrupted and clean pairs")
+    if not np.isfinite(confidence).all():
+        raise FloatingPointError("a confidence is NaN or infinite")
+    order = np.argsort(confidence, kind="stable")  # most suspicious first
+    ordered = confidence[order]
+    ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))  # last pair at each threshold
+    positive = noisy[order].astype(np.float64)
+    point = _areas(np.ones((1, len(order))), positive, ends)[:, 0]
+    drawn = np.concatenate([_areas(block, positive, ends) for block in resamples(len(order), seed)], axis=1)
+    areas, precisions = drawn[:, ~np.isnan(drawn).any(axis=0)]  # a draw without one of the kinds says nothing
+    return Detection(float(point[0]), interval(areas), float(point[1]), interval(precisions))
+
+
+def _areas(weights: Floats, positive: Floats, ends: npt.NDArray[np.int64]) -> Floats:
+    """[2, r] area under the ROC curve (trapezoids) and average precision (steps) of [r, n] weighted samples."""
+    found = np.cumsum(weights * positive, axis=1)[:, ends]
+    passed = np.cumsum(weights, axis=1)[:, ends]
+    false = passed - found
+    new_found, new_false = (np.diff(values, axis=1, prepend=0.0) for values in (found, false))
+    with np.errstate(invalid="ignore"):
+        area = (new_false * (found - new_found / 2)).sum(1) / (found[:, -1] * false[:, -1])
+        precision = (new_found * found / np.maximum(passed, 1.0)).sum(1) / found[:, -1]
+    return np.stack((area, precision))

@@ -1,0 +1,111 @@
+"""Diagnostics that need no adapter: similarities of pairs and, where a method has variances, uncertainties."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bench.catalogue import families
+from bench.data import Pairs
+from bench.data.noise import NoiseManifest, noisy_mask
+from bench.evaluation.features import Features, PooledTowers
+from bench.evaluation.measures import agreement
+from bench.evaluation.tasks import EvaluationPlan
+from bench.store import RunStore
+from bench.store.histograms import store_diagnostics
+from methods.protocol import Diagnostic, Method
+
+NEGATIVES = 1024  #: images at most, evenly spaced, whose mismatched pairs are looked at
+LEVELS = ("group", "subgroup", "concept")  #: class names that texts can be, from general to special
+
+
+def diagnose(
+    method: Method,
+    towers: PooledTowers,
+    plan: EvaluationPlan,
+    out: RunStore,
+    checkpoint: str,
+    manifest: NoiseManifest | None,
+) -> None:
+    """Store the diagnostics of final weights in the run, once a protocol, on data sets that a task of the plan scores.
+
+    The features are left in the run's folder under the tasks' own names: whoever calls `evaluate` next pays nothing for
+    them, and it removes them. Nothing here is a record.
+    """
+    protocol = plan.protocol.label
+    if any(entry["source"] == "evaluation" and entry.get("protocol") == protocol for entry in out.diagnostics()):
+        return
+    tasks = plan.tasks(1.0, manifest)
+    features = Features(method, towers, checkpoint, protocol, out.path("features"), plan.channels)
+    found: list[Diagnostic] = []
+    if plan.held_out in {task.dataset for task in tasks}:
+        found += _held_out(plan.load(plan.held_out), features, plan)
+    for task in tasks:
+        if families.find(task.family).on_training_pairs and manifest is not None:
+            found.append(_training(plan.load(task.dataset), features, manifest))
+    store_diagnostics(out, "evaluation", found, protocol)
+
+
+def _held_out(pairs: Pairs, features: Features, plan: EvaluationPlan) -> Iterator[Diagnostic]:
+    of_row = plan.captions(pairs)
+    captions = [text for texts in of_row for text in texts]
+    images, texts = features.images(pairs), features.texts(captions)
+    first = np.cumsum([0, *map(len, of_row[:-1])])
+    yield Diagnostic(
+        name="similarity",
+        title=f"cosine similarity on {pairs.name}",
+        axis="cosine similarity",
+        series=similarities(images["embedding"], texts["embedding"][first], [texts[0] for texts in of_row]),
+    )
+    if "logvar" in images and "logvar" in texts:
+        yield from _uncertainties(pairs, images["logvar"], texts["logvar"], captions, features)
+
+
+def similarities(images: Tensor, texts: Tensor, captions: list[str]) -> Mapping[str, Tensor]:
+    """Of n matched rows [n, D], unit: <v_i, t_i>, and <v_i, t_j> where the captions differ (NCU's Figure 5)."""
+    some = torch.linspace(0, len(images) - 1, min(len(images), NEGATIVES), device=images.device).round().long()
+    numbers = {caption: number for number, caption in enumerate(dict.fromkeys(captions))}
+    same = torch.tensor([numbers[caption] for caption in captions], device=images.device)[some]
+    cosine = images[some] @ texts[some].T
+    return {"positive": cosine.diagonal(), "negative": cosine[same[:, None] != same]}
+
+
+def _training(pairs: Pairs, features: Features, manifest: NoiseManifest) -> Diagnostic:
+    """The training pairs as training saw them, first text of each."""
+    cosine = agreement(features, pairs, manifest)["cosine"]
+    noisy = torch.from_numpy(noisy_mask(manifest, len(pairs)))
+    return Diagnostic(
+        name="training_similarity",
+        title=f"cosine similarity on {pairs.name}",
+        axis="cosine similarity",
+        series={"clean": cosine[~noisy], "corrupted": cosine[noisy]},
+    )
+
+
+def _uncertainties(
+    pairs: Pairs, images: Tensor, texts: Tensor, captions: list[str], features: Features
+) -> Iterator[Diagnostic]:
+    """Sums of sigma^2 of images and texts, of texts by length and of class names by level (ProLIP's Figures 5 to 7)."""
+    axis, of_texts = "uncertainty, sum of σ²", _total(texts)
+    words = np.array([len(caption.split()) for caption in captions])
+    yield Diagnostic("uncertainty", "uncertainty", axis, {"images": _total(images), "texts": of_texts}, log=True)
+    by_length = {f"{low} to {high} words": of_texts[(words >= low) & (words <= high)] for low, high in _thirds(words)}
+    yield Diagnostic("uncertainty_by_length", "uncertainty of captions by length", axis, by_length, log=True)
+    names = {level: pairs.classes[level] for level in LEVELS if level in pairs.classes}
+    if names:
+        by_level = {level: _total(features.texts(texts)["logvar"]) for level, texts in names.items()}
+        yield Diagnostic("uncertainty_by_level", "uncertainty of class names by level", axis, by_level, log=True)
+
+
+def _total(logvar: Tensor) -> Tensor:
+    return logvar.double().exp().sum(1)
+
+
+def _thirds(words: np.ndarray) -> list[tuple[int, int]]:
+    """Ranges of word counts, both ends included, that hold about a third of the captions each."""
+    cuts = np.quantile(words, [0, 1 / 3, 2 / 3, 1], method="inverted_cdf").astype(int).tolist()
+    starts = [cuts[0], *(cut + 1 for cut in cuts[1:-1])]
+    return [(low, high) for low, high in zip(starts, cuts[1:], strict=True) if low <= high]

@@ -1,0 +1,93 @@
+"""Metrics over classes and groups of images, with their intervals over images.
+
+The DataComp suite's main ones: recall averaged over classes, macro F1 (iWildCam), accuracy in the worst group (FMoW,
+Dollar Street, GeoDE). A group or class without images is left out, in the value and in every bootstrap replicate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bench.arrays import Ints
+from bench.evaluation.bootstrap import Floats, interval, resamples
+
+Measured = tuple[float, tuple[float, float]]  #: a value and its 95 % interval
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """Rows sorted so that those of one group follow each other."""
+
+    order: Ints
+    starts: Ints
+
+    @classmethod
+    def of(cls, groups: Ints) -> _Groups:
+        order = np.argsort(groups, kind="stable")
+        ordered = groups[order]
+        return cls(order, np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])))
+
+    def sums(self, values: Floats) -> Floats:
+        """[r, n] -> [r, groups that have rows]."""
+        found: Floats = np.add.reduceat(values[:, self.order], self.starts, axis=1)
+        return found
+
+
+def mean_per_class(hits: Floats, labels: Ints) -> Measured:
+    """Mean over classes of their share of hits; hits float [n] in [0, 1], labels int [n]."""
+    groups = _Groups.of(labels)
+
+    def value(weights: Floats) -> Floats:
+        return _nanmean(_shares(groups, weights, hits))
+
+    return _with_interval(value, len(hits))
+
+
+def worst_group(hits: Floats, groups: Ints) -> Measured:
+    """The smallest share of hits of any group; hits float [n], groups int [n]."""
+    of = _Groups.of(groups)
+
+    def value(weights: Floats) -> Floats:
+        found: Floats = np.nanmin(_shares(of, weights, hits), axis=1)
+        return found
+
+    return _with_interval(value, len(hits))
+
+
+def macro_f1(labels: Ints, predicted: Ints) -> Measured:
+    """Mean of the F1 of each class that occurs among the labels; both int [n]."""
+    classes = np.unique(labels)
+    right = (labels == predicted).astype(np.float64)
+    true, places = _Groups.of(labels), np.searchsorted(classes, predicted)
+    known = classes[np.minimum(places, len(classes) - 1)] == predicted
+    said = _Groups.of(np.where(known, places, len(classes)))
+    columns = np.unique(np.where(known, places, len(classes)))
+
+    def value(weights: Floats) -> Floats:
+        count, hits = true.sums(weights), true.sums(weights * right)
+        times = np.zeros((len(weights), len(classes) + 1))
+        times[:, columns] = said.sums(weights)
+        with np.errstate(invalid="ignore"):
+            f1 = 2 * hits / (count + times[:, :-1])
+        return _nanmean(np.where(count > 0, f1, np.nan))
+
+    return _with_interval(value, len(labels))
+
+
+def _shares(groups: _Groups, weights: Floats, hits: Floats) -> Floats:
+    """[r, groups] share of hits; NaN in a group of weight 0."""
+    with np.errstate(invalid="ignore"):
+        return groups.sums(weights * hits) / groups.sums(weights)
+
+
+def _nanmean(values: Floats) -> Floats:
+    found: Floats = np.nanmean(values, axis=1)
+    return found
+
+
+def _with_interval(value: Callable[[Floats], Floats], n: int) -> Measured:
+    point = float(value(np.ones((1, n)))[0])
+    return point, interval(np.concatenate([value(block) for block in resamples(n)]))

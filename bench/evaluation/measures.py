@@ -1,0 +1,253 @@
+"""From features to numbers: the functions that the entries of `bench.catalogue.families` name."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bench import data
+from bench.catalogue.families.random_guess import tops, with_means
+from bench.data import Pairs
+from bench.data.evaluation import CLASS, EvaluationPairs
+from bench.data.noise import NoiseManifest, noisy_mask
+from bench.evaluation import grouped
+from bench.evaluation.bootstrap import Floats, interval, mean_interval, ratio_replicates
+from bench.evaluation.detection import detect
+from bench.evaluation.features import Features, Kind, evaluation_mode, extract_images, extract_texts
+from bench.evaluation.probe import Labelled, adamw_probe, sweep_probe
+from bench.evaluation.puzzles import SIZES, prompt, solve
+from bench.evaluation.ranks import Ranks
+from bench.evaluation.retrieval import Retrieval, retrieve
+from bench.evaluation.tasks import EvaluationPlan, Task
+from bench.evaluation.zero_shot import class_vectors, classify, predictions, prompts
+from methods.protocol import Tensors
+
+CHUNK = 1 << 16  #: training pairs whose features are held at a time
+VALIDATION_SHARE = 0.2  #: of a probe's training pairs, where no validation set is named
+
+
+@dataclass(frozen=True)
+class Number:
+    """A measured value with its 95 % interval over n examples; `score` is "" where no similarity is involved."""
+
+    metric: str
+    score: str
+    value: float
+    n: int
+    interval: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What every measure works on."""
+
+    plan: EvaluationPlan
+    features: Features
+    manifest: NoiseManifest | None
+
+
+Measured = tuple[list[Number], dict[str, np.ndarray]]  #: numbers, and outcomes per example
+
+
+def scores_of(*sides: Mapping[str, Tensor]) -> list[str]:
+    """The scores that can be computed from these features."""
+    return ["cosine", "csd"] if all("logvar" in side for side in sides) else ["cosine"]
+
+
+def zero_shot(task: Task, bench: Bench) -> Measured:
+    """Top-1 and top-5 accuracy among all classes of the data set's label, by a prompt ensemble.
+
+    Where the protocol has main metrics: the data set's own as well, and again as "main".
+    """
+    pairs = bench.plan.load(task.dataset)
+    templates, names = data.templates(pairs), pairs.classes[task.label]
+    images = bench.features.images(pairs)
+    classes = class_vectors(bench.features.texts(prompts(names, templates)), len(templates))
+    labels = torch.from_numpy(pairs.labels[task.label])
+    numbers, outcomes = [], {"label": pairs.labels[task.label]}
+    for score in scores_of(images, classes):
+        ranks = classify(images, classes, labels, score)
+        outcomes |= ranks.outcomes(f"{score}_")
+        for k in tops(len(names)):
+            hits = ranks.hits(k)
+            numbers.append(Number(f"top{k}", score, float(hits.mean()), len(hits), mean_interval(hits)))
+        if bench.plan.protocol.main:
+            metric = bench.plan.metric(task.dataset)
+            scored = _Scored(pairs, ranks, partial(predictions, images, classes, score))
+            numbers += _with_main(numbers, metric, score, len(pairs), scored)
+    return numbers, outcomes
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """What a main metric is computed from."""
+
+    pairs: Pairs
+    ranks: Ranks
+    predicted: Callable[[], np.ndarray]  #: int64 [n] classes
+
+    @property
+    def labels(self) -> np.ndarray:
+        return self.pairs.labels[CLASS]
+
+
+_MAIN: Mapping[str, Callable[[_Scored], tuple[float, tuple[float, float]]]] = {
+    "mean_per_class_recall": lambda of: grouped.mean_per_class(of.ranks.hits(1), of.labels),
+    "f1_macro": lambda of: grouped.macro_f1(of.labels, of.predicted()),
+    "worst_region": lambda of: grouped.worst_group(of.ranks.hits(1), of.pairs.labels["region"]),
+    "top5_worst_income": lambda of: grouped.worst_group(of.ranks.hits(5), of.pairs.labels["income"]),
+}
+
+
+def _with_main(numbers: Sequence[Number], metric: str, score: str, n: int, scored: _Scored) -> list[Number]:
+    """The data set's main metric under its own name, where it is not there already, and as "main"."""
+    known = [one for one in numbers if (one.metric, one.score) == (metric, score)]
+    if known:
+        return [replace(known[0], metric="main")]
+    value, around = _MAIN[metric](scored)
+    return [Number(name, score, value, n, around) for name in (metric, "main")]
+
+
+def retrieval(task: Task, bench: Bench) -> Measured:
+    """Recall at 1, 5 and 10 both ways; of puzzles, how well they are solved."""
+    pairs = bench.plan.load(task.dataset)
+    if isinstance(pairs, EvaluationPairs) and pairs.puzzles:
+        return _puzzles(pairs, bench)
+    captions = bench.plan.captions(pairs)
+    owner = np.repeat(np.arange(len(pairs)), [len(texts) for texts in captions])
+    images = bench.features.images(pairs)
+    texts = bench.features.texts([text for texts in captions for text in texts])
+    numbers: list[Number] = []
+    outcomes: dict[str, np.ndarray] = {}
+    for score in scores_of(images, texts):
+        found = retrieve(images, texts, owner, score)
+        outcomes |= {f"{score}_{name}": values for name, values in found.outcomes().items()}
+        replicates = _recall_replicates(found)
+        for metric, value in found.metrics().items():
+            n = len(owner) if metric.startswith("t2i") else len(pairs)
+            numbers.append(Number(metric, score, value, n, interval(replicates[metric])))
+        if bench.plan.protocol.main:
+            numbers += [replace(one, metric="main") for one in numbers if (one.metric, one.score) == ("mean_r1", score)]
+    return numbers, outcomes
+
+
+def _puzzles(pairs: EvaluationPairs, bench: Bench) -> Measured:
+    """Mean Jaccard index over the puzzles of 10 to 12 candidates, of 5 or 6, and over all."""
+    puzzles = pairs.puzzles
+    images, cues = bench.features.images(pairs), bench.features.texts([prompt(one.cue) for one in puzzles])
+    sizes = np.array([len(one.candidates) for one in puzzles])
+    numbers: list[Number] = []
+    outcomes: dict[str, np.ndarray] = {"candidates": sizes}
+    for score in scores_of(images, cues):
+        found = outcomes[f"{score}_jaccard"] = solve(images, cues, puzzles, score)
+        for metric, among in {**SIZES, "jaccard": range(sizes.max() + 1)}.items():
+            some = found[np.isin(sizes, among)]
+            if len(some):
+                numbers.append(Number(metric, score, float(some.mean()), len(some), mean_interval(some)))
+        if bench.plan.protocol.main:
+            numbers += [
+                replace(one, metric="main") for one in numbers if one.metric == "jaccard_10_12" and one.score == score
+            ]
+    return numbers, outcomes
+
+
+def _recall_replicates(found: Retrieval) -> dict[str, Floats]:
+    """Images are drawn with all their captions, whose outcomes hang together."""
+    images = len(found.i2t.better)
+    captions = np.bincount(found.owner, minlength=images).astype(np.float64)
+    totals: dict[str, Floats] = {}
+    weights: dict[str, Floats] = {}
+    for name, hits in found.hits().items():
+        of_image = name.startswith("i2t")
+        totals[name] = hits if of_image else np.bincount(found.owner, hits, images).astype(np.float64)
+        weights[name] = np.ones(images) if of_image else captions
+    return with_means(ratio_replicates(totals, weights))
+
+
+def linear_probe(task: Task, bench: Bench) -> Measured:
+    """Accuracy of CLIP's linear probe: features before the projection, penalty chosen on validation."""
+    train, validation, classes = _probe_training(task, bench, "pooled")
+    test = _labelled(bench.plan.load(task.dataset), task, bench, "pooled")
+    probe = sweep_probe(train, validation, classes)
+    numbers, outcomes = _accuracy(probe.correct(test))
+    return numbers, {**outcomes, "strength": np.array([probe.strength])}
+
+
+def adamw(task: Task, bench: Bench) -> Measured:
+    """Accuracy of CyCLIP's linear probe: projected features, no validation."""
+    train, validation, classes = _probe_training(task, bench, "projected")
+    test = _labelled(bench.plan.load(task.dataset), task, bench, "projected")
+    return _accuracy(adamw_probe(train if task.validation else train + validation, test, classes))
+
+
+def _accuracy(correct: np.ndarray) -> Measured:
+    hits = correct.astype(np.float64)
+    return [Number("accuracy", "", float(hits.mean()), len(hits), mean_interval(hits))], {"correct": correct}
+
+
+def _probe_training(task: Task, bench: Bench, kind: Kind) -> tuple[Labelled, Labelled, int]:
+    """Training and validation rows and the number of classes."""
+    pairs = bench.plan.load(task.train)
+    train, classes = _labelled(pairs, task, bench, kind), len(pairs.classes[task.label])
+    if task.validation:
+        return train, _labelled(bench.plan.load(task.validation), task, bench, kind), classes
+    held = torch.from_numpy(held_back(pairs.keys, VALIDATION_SHARE)).to(train.labels.device)
+    return train.select(~held), train.select(held), classes
+
+
+def _labelled(pairs: Pairs, task: Task, bench: Bench, kind: Kind) -> Labelled:
+    features = bench.features.images(pairs, kind)[kind]
+    return Labelled(features, torch.from_numpy(pairs.labels[task.label]).to(features.device))
+
+
+def held_back(keys: Sequence[str], share: float) -> np.ndarray:
+    """bool [n]: the round(share * n) keys with the smallest hash, whatever their order."""
+    digests = [hashlib.sha256(key.encode()).digest() for key in keys]
+    chosen = sorted(range(len(keys)), key=digests.__getitem__)[: round(share * len(keys))]
+    mask = np.zeros(len(keys), dtype=bool)
+    mask[chosen] = True
+    return mask
+
+
+def noise_detection(task: Task, bench: Bench) -> Measured:
+    """AUROC and average precision of the method's confidence in the pairs as training saw them, first text of each."""
+    assert bench.manifest is not None
+    pairs = bench.plan.load(task.dataset)
+    bench.manifest.check(pairs)
+    confidence = agreement(bench.features, pairs, bench.manifest)["confidence"].double().numpy()
+    noisy = noisy_mask(bench.manifest, len(pairs))
+    found = detect(confidence, noisy)
+    numbers = [
+        Number("auroc", "", found.auroc, len(pairs), found.auroc_interval),
+        Number("average_precision", "", found.average_precision, len(pairs), found.average_precision_interval),
+    ]
+    return numbers, {"confidence": confidence.astype(np.float32), "noisy": noisy}
+
+
+def agreement(features: Features, pairs: Pairs, manifest: NoiseManifest) -> Tensors:
+    """The method's "confidence" and the "cosine" [n], on the CPU, of training pairs as training saw them.
+
+    In chunks, so that the features of millions of pairs are never held; what is done outlives a kill.
+    """
+    parts = []
+    for start in range(0, len(pairs), CHUNK):
+        rows = np.arange(start, min(start + CHUNK, len(pairs)))
+        key = ("agreement", pairs.content_hash, manifest.content_hash, str(start))
+        found = features.kept(key, partial(_agreement, features, pairs, manifest, rows))
+        parts.append({name: values.cpu() for name, values in found.items()})
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def _agreement(features: Features, pairs: Pairs, manifest: NoiseManifest, rows: np.ndarray) -> Tensors:
+    method, towers = features.method, features.towers
+    texts = extract_texts(method, towers, [texts[0] for texts in manifest.texts(pairs, rows)])
+    images = extract_images(method, towers, manifest.applied(pairs), rows=rows)
+    with evaluation_mode(method):
+        confidence = method.confidence(images, texts)
+    return {"confidence": confidence, "cosine": (images["embedding"] * texts["embedding"]).sum(1)}

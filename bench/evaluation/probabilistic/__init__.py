@@ -1,0 +1,1 @@
+"""Measurements that need embeddings with variances."""

@@ -1,0 +1,149 @@
+"""Bayesian prompt re-weighting (Chun et al., ProLIP, ICLR 2025, Section 3.4, Algorithm 1). Needs variances.
+
+A class is a mixture of its prompts' Gaussians; the weights are fitted by EM to points drawn from images' Gaussians.
+Paper and official code take those images from the set that is then scored. Here they come from the training split;
+the leak has to be asked for, and the result says so.
+
+official: github.com/naver-ai/prolip@59f6324 src/analysis/unc_zeroshot_prompts.py (estimate_mixing_proportions)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bench.data import Pairs
+from bench.errors import UserError
+from bench.evaluation.bootstrap import mean_interval
+from bench.evaluation.features import Features
+from bench.evaluation.measures import Number
+from bench.evaluation.probabilistic.prompt_filter import Line, top1
+from bench.evaluation.zero_shot import class_vectors, prompts
+from methods.base import stream
+
+STABILITY = 0.02  #: added to the prompts' variances in the likelihood
+ITERATIONS, TOLERANCE = 1000, 1e-12
+POINTS = 100  #: drawn for a class
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a class's weights are fitted to: points from its `images` images, under a Dirichlet prior a."""
+
+    shots: int  #: labelled images a class; 0: the nearest images of its mean prompt, unlabelled
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.shots <= POINTS:
+            raise UserError(f"--shots {self.shots}: should be from 0 to {POINTS}")
+
+    @property
+    def a(self) -> float:
+        return 2.0 if self.shots else 5.0
+
+    @property
+    def images(self) -> int:
+        """The code's; without labels the paper's text says 5 images of 10 points and yet 100 points."""
+        return self.shots or 10
+
+    @property
+    def samples(self) -> int:
+        """Points drawn from each image."""
+        return POINTS // self.images
+
+
+def log_densities(points: Tensor, means: Tensor, variances: Tensor) -> Tensor:
+    """points [J, D], means and variances [K, D] -> [J, K] ln N(x_j; mu_k, diag s2_k), up to a constant."""
+    squares = ((points[:, None] - means).square() / variances).sum(-1)
+    return -0.5 * (squares + variances.log().sum(-1))
+
+
+def initial_weights(variances: Tensor) -> Tensor:
+    """[..., K, D] -> [..., K] proportional to 1 / mean variance."""
+    sure = 1 / variances.mean(-1)
+    return sure / sure.sum(-1, keepdim=True)
+
+
+def mixture_weights(log_density: Tensor, initial: Tensor, a: float) -> Tensor:
+    """EM for the weights of fixed components: [..., J, K] log densities, [..., K] start -> [..., K], summing to 1.
+
+    A mixture stands still once a step moves it by less than 1e-12, whatever the others do.
+    """
+    weights, moving = initial, torch.ones_like(initial[..., 0], dtype=torch.bool)
+    for _ in range(ITERATIONS):
+        shares = (weights.log()[..., None, :] + log_density).softmax(-1)
+        new = (shares.sum(-2) + a - 1).clamp(min=0)
+        new = torch.where(moving[..., None], new / new.sum(-1, keepdim=True), weights)
+        moving = (new - weights).norm(dim=-1) >= TOLERANCE
+        weights = new
+        if not bool(moving.any()):
+            break
+    return weights
+
+
+def mixed(weights: Tensor, means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor]:
+    """Class Gaussians from weights [..., K]: sum pi mu, not made unit again, and sum pi^2 s2; both [..., D]."""
+    return (weights[..., None] * means).sum(-2), (weights.square()[..., None] * variances).sum(-2)
+
+
+def labelled_rows(pairs: Pairs, label: str, names: Sequence[str], shots: int) -> Tensor:
+    """int64 [C, shots]: the pairs of each class with the smallest hash of their key; fewer are taken in turns."""
+    of_name: dict[str, list[int]] = {name: [] for name in names}
+    for row in sorted(range(len(pairs)), key=lambda row: hashlib.sha256(pairs.keys[row].encode()).digest()):
+        of_name.get(pairs.classes[label][pairs.labels[label][row]], []).append(row)
+    without = [name for name in names if not of_name[name]]
+    if without:
+        lacking = f"{len(without)} classes, such as {without[0]!r}"
+        raise UserError(f"--shots {shots}: {pairs.name} has no image of {lacking}; use --shots 0")
+    return torch.tensor([[rows[shot % len(rows[:shots])] for shot in range(shots)] for rows in of_name.values()])
+
+
+def drawn(images: Mapping[str, Tensor], samples: int, key: int) -> Tensor:
+    """[M * samples, D] points in fp64 from M Gaussians, `samples` of each; the same for the same key."""
+    means = images["embedding"].double()
+    noise = torch.randn((samples, *means.shape), generator=stream(0, "bprw", key), dtype=torch.float64)
+    return (means + (images["logvar"].double() / 2).exp() * noise.to(means.device)).flatten(0, 1)
+
+
+def fit(texts: Mapping[str, Tensor], images: Mapping[str, Tensor], rows: Tensor, setting: Setting) -> Tensor:
+    """Weights [C, K] in fp64 from prompts [C, K, D] and the images `rows` [C, M] of a class; draws keyed by class."""
+    means, variances = texts["embedding"].double(), texts["logvar"].double().exp()
+    densities = []
+    for number, chosen in enumerate(rows.to(means.device)):
+        points = drawn({name: values[chosen] for name, values in images.items()}, setting.samples, number)
+        densities.append(log_densities(points, means[number], variances[number] + STABILITY))
+    return mixture_weights(torch.stack(densities), initial_weights(variances), setting.a)
+
+
+def reweighting(
+    features: Features, pairs: Pairs, source: Pairs, label: str, templates: Sequence[str], shots: Sequence[int]
+) -> list[Line]:
+    """Top-1 accuracy by CSD with all prompts alike and with weights fitted to images of `source`.
+
+    "largest weight": the mean over classes of the largest of a class's weights (1 / K where all are alike).
+    """
+    names = pairs.classes[label]
+    images, others = features.images(pairs), features.images(source)
+    flat = features.texts(prompts(names, templates))
+    labels = torch.from_numpy(pairs.labels[label])
+    ensemble = class_vectors(flat, len(templates))
+    texts = {name: values.reshape(len(names), len(templates), -1) for name, values in flat.items()}
+    lines = list(top1("all prompts alike", images, ensemble, labels, ["csd"]))
+    for setting in map(Setting, shots):
+        if setting.shots:
+            rows = labelled_rows(source, label, names, setting.shots)
+        else:
+            rows = (ensemble["embedding"] @ others["embedding"].T).topk(min(setting.images, len(source)), dim=1).indices
+        weights = fit(texts, others, rows, setting)
+        mean, variance = mixed(weights, texts["embedding"].double(), texts["logvar"].double().exp())
+        classes = {"embedding": mean.float(), "logvar": variance.log().float()}
+        what = f"{setting.shots} labelled images" if setting.shots else f"{rows.shape[1]} nearest images, no labels"
+        what += " (LEAK)" if source.name == pairs.name else ""
+        largest: np.ndarray = weights.amax(1).cpu().numpy()
+        lines += top1(what, images, classes, labels, ["csd"])
+        lines.append((what, Number("largest weight", "", float(largest.mean()), len(largest), mean_interval(largest))))
+    return lines

@@ -1,0 +1,137 @@
+"""Does a path from an image to a root meet its captions of all levels? HierarCaps' traversal, for any method.
+
+Alper & Averbuch-Elor, "Emergent visual-semantic hierarchies in image-text representations", ECCV 2024; ProLIP's root:
+Chun et al., ICLR 2025, Section 4.4. As the official code does it, captions are found by dot product; ProLIP's paper
+says by CSD.
+
+official: github.com/naver-ai/prolip@59f6324 src/analysis/eval_hcaps.py
+official: github.com/TAU-VAILab/hierarcaps@ba22b89
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bench.data import Pairs
+from bench.data.evaluation import EvaluationPairs
+from bench.errors import UserError
+from bench.evaluation.bootstrap import mean_interval
+from bench.evaluation.features import Features
+from bench.evaluation.measures import Number
+from bench.evaluation.probabilistic.prompt_filter import Line
+from methods.base import spans
+
+LEVELS = ("group", "subgroup", "name", "name and tags")
+STEPS = 50
+_ROWS = 16  #: images at a time
+
+
+def levels(pairs: Pairs) -> list[tuple[str, ...]]:
+    """For each row of an emoji set its captions from general to special, as in `LEVELS`; of HierarCaps its four.
+
+    A name can be its heading's, too ("sleepy face"). The last one is the longest caption that begins with the name.
+    """
+    if isinstance(pairs, EvaluationPairs) and pairs.source.found.entry.kind == "hierarchy":
+        return [pairs.captions(row) for row in range(len(pairs))]
+    if not {"group", "subgroup", "concept"} <= pairs.labels.keys():
+        raise UserError(
+            f"data set {pairs.name}: no hierarchy of captions is known; the emoji sets and hierarcaps have one"
+        )
+    found: list[tuple[str, ...]] = []
+    for row in range(len(pairs)):
+        group, subgroup, name = (pairs.classes[of][pairs.labels[of][row]] for of in ("group", "subgroup", "concept"))
+        tagged = [text for text in pairs.captions(row) if text.startswith(f"{name}, ")]
+        found.append((group, subgroup, name, max(tagged, key=len, default=name)))
+    return found
+
+
+@dataclass(frozen=True)
+class Traversal:
+    """What each image's path met; one entry an image, in [0, 1]."""
+
+    precision: Tensor  #: share of the captions met that are its own
+    recall: Tensor  #: share of its own captions that are met
+    any: Tensor  #: whether one is met
+    r1_root: Tensor  #: whether the caption nearest to the root is its own
+
+    def numbers(self) -> list[Number]:
+        """Means with intervals over images."""
+        found = []
+        for name, values in vars(self).items():
+            outcomes = values.double().cpu().numpy()
+            found.append(Number(name, "cosine", float(outcomes.mean()), len(outcomes), mean_interval(outcomes)))
+        return found
+
+
+def traverse(images: Tensor, texts: Tensor, own: Tensor, roots: Tensor, steps: int = STEPS) -> Traversal:
+    """Walk from each image's nearest caption towards its root; at each step the nearest caption is met.
+
+    images [n, D], texts [m, D] distinct captions, own bool [n, m], roots [n, D], all unit. The steps are
+    k / `steps` of the way, k = 0..steps-1: the root itself is never reached.
+    """
+    met = torch.zeros_like(own)
+    share = torch.arange(steps, dtype=images.dtype, device=images.device)[:, None] / steps
+    for rows in spans(len(images), _ROWS):
+        start = texts[(images[rows] @ texts.T).argmax(1)][:, None]
+        path = F.normalize(start - share * (start - roots[rows, None]), dim=-1)
+        met[rows] = met[rows].scatter(1, (path @ texts.T).argmax(-1), True)
+    right = (met & own).sum(1).double()
+    of_root = own.gather(1, (roots @ texts.T).argmax(1, keepdim=True)).squeeze(1)
+    return Traversal(right / met.sum(1), right / own.sum(1), (right > 0).double(), of_root.double())
+
+
+def log_overlap(mean_1: Tensor, logvar_1: Tensor, mean_2: Tensor, logvar_2: Tensor) -> Tensor:
+    """I(1, 2) of each dimension: ln of the integral of p_1^2 p_2 up to a constant (ProLIP, Equation 3), stable.
+
+    The normaliser -2 ln s_1^2 - ln s_2^2 is the code's, twice the integral's.
+    """
+    narrow = torch.logaddexp(-logvar_1, -logvar_2 - math.log(2))
+    pull = (mean_1 - mean_2).square() / (logvar_1.exp() + 2 * logvar_2.exp())
+    return -2 * logvar_1 - logvar_2 - narrow / 2 - pull
+
+
+def most_inclusive(images: Mapping[str, Tensor], texts: Mapping[str, Tensor]) -> Tensor:
+    """int64 [n]: the text of the largest sum of I(image, text) over dimensions."""
+    means, logvar = images["embedding"].double(), images["logvar"].double()
+    outer = texts["embedding"].double(), texts["logvar"].double()
+    return torch.stack([log_overlap(*inner, *outer).sum(-1).argmax() for inner in zip(means, logvar, strict=True)])
+
+
+def roots(images: Mapping[str, Tensor], texts: Mapping[str, Tensor], empty: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Roots [n, D] by name: the empty text; with variances also the unit mean of it and the most inclusive text."""
+    found = {"empty text": empty["embedding"].expand(len(images["embedding"]), -1)}
+    if "logvar" in images and "logvar" in texts:
+        chosen = texts["embedding"][most_inclusive(images, texts)]
+        found["empty and most inclusive text"] = F.normalize(chosen + empty["embedding"], dim=-1)
+    return found
+
+
+def traversals(features: Features, pairs: Pairs, steps: int = STEPS) -> list[Line]:
+    """Precision, recall, any and R@1 of the root over all distinct captions of the set, for every root there is.
+
+    `r1_root` counts a hit as 1; counted like recall, over all levels, it would be a quarter of that.
+    """
+    captions = levels(pairs)
+    pool = sorted({text for texts in captions for text in texts})
+    images, texts, empty = features.images(pairs), features.texts(pool), features.texts([""])
+    own = ownership(captions, pool).to(images["embedding"].device)
+    return [
+        (name, number)
+        for name, root in roots(images, texts, empty).items()
+        for number in traverse(images["embedding"], texts["embedding"], own, root, steps).numbers()
+    ]
+
+
+def ownership(captions: Sequence[Sequence[str]], pool: Sequence[str]) -> Tensor:
+    """bool [n, m]: which texts of the pool are captions of each image."""
+    place = {text: column for column, text in enumerate(pool)}
+    own = torch.zeros(len(captions), len(pool), dtype=torch.bool)
+    for row, texts in enumerate(captions):
+        own[row, [place[text] for text in texts]] = True
+    return own

@@ -1,0 +1,118 @@
+"""Zero-shot classification with the uncertain prompts of each class left out (Chun et al., ProLIP, ICLR 2025, 3.4).
+
+Needs variances. The rules are those of the official code; the paper's Table 3 names two of them.
+
+official: github.com/naver-ai/prolip@59f6324 src/analysis/unc_zeroshot_prompts.py
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bench.data import Pairs
+from bench.errors import UserError
+from bench.evaluation.bootstrap import mean_interval
+from bench.evaluation.features import Features
+from bench.evaluation.measures import Number
+from bench.evaluation.ranks import SCORES
+from bench.evaluation.zero_shot import class_vectors, classify, prompts
+
+STRATEGIES = ("by_ranking", "std_per_class", "std_all", "abs")
+Line = tuple[str, Number]  #: what was measured, and the number
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which prompts stay, by u = sum of a prompt's variances.
+
+    by_ranking: the `value` lowest of each class, ties kept. std_per_class: u <= mean + value * std of the class
+    (unbiased). std_all: u <= the value-th smallest of all classes' prompts. abs: u <= value.
+    """
+
+    strategy: str
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.strategy}={self.value:g}"
+
+    def kept(self, u: Tensor) -> Tensor:
+        """u [C, K] -> bool [C, K]; a class left without any keeps its surest. UserError where `value` does not fit."""
+        if self.strategy == "by_ranking":
+            limit = u.kthvalue(self._place(u.shape[1]), dim=1, keepdim=True).values
+        elif self.strategy == "std_per_class":
+            limit = u.mean(1, keepdim=True) + self.value * u.std(1, keepdim=True)
+        elif self.strategy == "std_all":
+            limit = u.flatten().kthvalue(self._place(u.numel())).values
+        elif self.strategy == "abs":
+            limit = u.new_tensor(self.value)
+        else:
+            raise UserError(f"filter {self}: there are {', '.join(STRATEGIES)}")
+        return (u <= limit) | (u == u.amin(1, keepdim=True))  # the surest is within any limit that another one meets
+
+    def _place(self, most: int) -> int:
+        if self.value != int(self.value) or not 1 <= self.value <= most:
+            raise UserError(f"filter {self}: should be a whole number from 1 to {most}")
+        return int(self.value)
+
+
+def total_variance(features: Mapping[str, Tensor]) -> Tensor:
+    """[n] trace of each covariance: what ProLIP calls the uncertainty of an input."""
+    return features["logvar"].exp().sum(-1)
+
+
+def filtered_class_vectors(texts: Mapping[str, Tensor], kept: Tensor) -> dict[str, Tensor]:
+    """As `class_vectors` from the prompts `kept` [C, K] alone: unit mean of their means, mean of their variances."""
+    shape = (*kept.shape, -1)
+    share = kept.to(texts["embedding"].dtype)[..., None]
+    share = share / share.sum(1, keepdim=True)
+    means = (share * F.normalize(texts["embedding"], dim=-1).reshape(shape)).sum(1)
+    variances = (share * texts["logvar"].exp().reshape(shape)).sum(1)
+    return {"embedding": F.normalize(means, dim=-1), "logvar": variances.log()}
+
+
+def default_filters(u: Tensor) -> tuple[Filter, ...]:
+    """Each class's surest prompt; then the surer half, what is up to the mean of the class or of all."""
+    half = math.ceil(u.shape[1] / 2)
+    return (
+        *(Filter("by_ranking", keep) for keep in dict.fromkeys((1, half))),
+        Filter("std_per_class", 0.0),
+        Filter("std_all", math.ceil(u.numel() / 2)),
+        Filter("abs", float(u.mean())),
+    )
+
+
+def prompt_filtering(
+    features: Features, pairs: Pairs, label: str, templates: Sequence[str], filters: Sequence[Filter] = ()
+) -> list[Line]:
+    """Top-1 accuracy with all prompts and with each filter (default: `default_filters`), and the share they keep."""
+    images = features.images(pairs)
+    texts = features.texts(prompts(pairs.classes[label], templates))
+    labels = torch.from_numpy(pairs.labels[label])
+    lines = list(top1("all prompts", images, class_vectors(texts, len(templates)), labels))
+    u = total_variance(texts).reshape(-1, len(templates))
+    for one in filters or default_filters(u):
+        kept = one.kept(u)
+        share = kept.double().mean(1).cpu().numpy()
+        lines.append((str(one), Number("kept", "", float(share.mean()), len(share), mean_interval(share))))
+        lines += top1(str(one), images, filtered_class_vectors(texts, kept), labels)
+    return lines
+
+
+def top1(
+    what: str,
+    images: Mapping[str, Tensor],
+    classes: Mapping[str, Tensor],
+    labels: Tensor,
+    scores: Sequence[str] = SCORES,
+) -> Iterator[Line]:
+    """Top-1 accuracy of images [n] among classes [C] by each score; labels int64 [n]."""
+    for score in scores:
+        hits: np.ndarray = classify(images, classes, labels, score).hits(1)
+        yield what, Number("top1", score, float(hits.mean()), len(hits), mean_interval(hits))

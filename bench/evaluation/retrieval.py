@@ -1,0 +1,111 @@
+"""Image-text retrieval with any number of captions per image: recall at 1, 5 and 10 both ways.
+
+An image counts if any of its captions is among the first k (Karpathy & Fei-Fei, CVPR 2015; clip-benchmark's rule).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bench.catalogue.families.random_guess import RECALLS, with_means
+from bench.evaluation.ranks import Ranks, offsets, rank, require_finite, tile_rows
+
+_BAND = 1e-5  # scores nearer than this may be equal: far above the rounding of a dot product
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """Ranks of both directions; `owner` [texts] says which image each text belongs to.
+
+    `i2t.better` is exact up to the largest recall, beyond it up to near ties; `i2t` counts no tie beyond it.
+    """
+
+    i2t: Ranks  #: one entry an image
+    t2i: Ranks  #: one entry a text
+    owner: np.ndarray
+
+    def hits(self) -> dict[str, np.ndarray]:
+        """ "i2t_r1" -> [images], ..., "t2i_r10" -> [texts]: probability of a hit, per example."""
+        sides = (("i2t", self.i2t), ("t2i", self.t2i))
+        return {f"{name}_r{k}": side.hits(k) for name, side in sides for k in RECALLS}
+
+    def metrics(self) -> dict[str, float]:
+        """The six recalls, their mean (as papers print it) and the mean of the two R@1, all in [0, 1]."""
+        return with_means({name: float(hits.mean()) for name, hits in self.hits().items()})
+
+    def outcomes(self) -> dict[str, np.ndarray]:
+        """What is stored per example."""
+        return {**self.i2t.outcomes("i2t_"), **self.t2i.outcomes("t2i_"), "owner": self.owner.astype(np.int32)}
+
+
+def retrieve(
+    images: Mapping[str, Tensor], texts: Mapping[str, Tensor], owner: Sequence[int] | np.ndarray, score: str = "cosine"
+) -> Retrieval:
+    """images [n], texts [m] features; owner [m] the image of each text, in any order, every image at least one.
+
+    One matrix product serves both directions. Texts pass in tiles of rows, and a text's own image is in its row, so
+    text to image is exact at once. An image's captions may lie in other tiles, so its best own score is computed
+    beforehand, which rounds differently; the few images for which that could matter, because a wrong text scores within
+    a narrow band of it, are ranked anew by themselves.
+    """
+    of_text = torch.as_tensor(np.asarray(owner, dtype=np.int64))
+    n = len(images["embedding"])
+    captions = _captions(of_text, n, len(texts["embedding"]))
+    t2i, above, within = _one_pass(images, texts, of_text.to(images["embedding"].device), score)
+    again = torch.nonzero((above < max(RECALLS)) & (within > above)).flatten()
+    better, tied_wrong = above.cpu().numpy(), np.zeros(n, dtype=np.int64)
+    tied_right = np.ones(n, dtype=np.int64)
+    if len(again):
+        exact = rank({name: values[again] for name, values in images.items()}, texts, captions[again.cpu()], score)
+        rows = again.cpu().numpy()
+        better[rows], tied_wrong[rows], tied_right[rows] = exact.better, exact.tied_wrong, exact.tied_right
+    return Retrieval(Ranks(better, tied_wrong, tied_right), t2i, of_text.numpy())
+
+
+def _captions(of_text: Tensor, n: int, m: int) -> Tensor:
+    """[n, c] the texts of each image, padded with -1."""
+    if len(of_text) != m or not n or not m or set(of_text.tolist()) != set(range(n)):
+        raise ValueError(f"{len(of_text)} owners do not give {n} images and {m} texts to each other")
+    per_image = torch.bincount(of_text, minlength=n)
+    by_image = torch.argsort(of_text, stable=True)
+    place = torch.arange(m) - (torch.cumsum(per_image, 0) - per_image)[of_text[by_image]]
+    captions = torch.full((n, int(per_image.max())), -1, dtype=torch.int64)
+    captions[of_text[by_image], place] = by_image
+    return captions
+
+
+@torch.inference_mode()
+def _one_pass(
+    images: Mapping[str, Tensor], texts: Mapping[str, Tensor], of_text: Tensor, score: str
+) -> tuple[Ranks, Tensor, Tensor]:
+    """Text-to-image ranks; per image, wrong texts above its best caption's band, and in or above it."""
+    a, b = texts["embedding"], images["embedding"]
+    shift_a, shift_b = offsets(texts, score), offsets(images, score)
+    require_finite(a, b, shift_a, shift_b)
+    size = min(tile_rows(len(b), a.element_size()), len(a))
+    tiles = [slice(start, min(start + size, len(a))) for start in range(0, len(a), size)]
+    own = torch.cat([torch.linalg.vecdot(a[rows], b[of_text[rows]]) for rows in tiles]) + shift_a + shift_b[of_text]
+    best = own.new_full((len(b),), -torch.inf).scatter_reduce(0, of_text, own, "amax")
+    band = _BAND * max(1.0, float(own.abs().max()))
+    above, within = torch.zeros(2, len(b), dtype=torch.int64, device=a.device)
+    counts = torch.empty(2, len(a), dtype=torch.int64, device=a.device)
+    scores, flags = a.new_empty(size, len(b)), a.new_empty(size, len(b))  # counting floats is faster than booleans
+    for rows in tiles:
+        tile, flag = scores[: rows.stop - rows.start], flags[: rows.stop - rows.start]
+        torch.mm(a[rows], b.T, out=tile)
+        if score != "cosine":
+            tile.add_(shift_a[rows, None]).add_(shift_b)
+        right = of_text[rows, None]
+        mine = tile.gather(1, right)
+        counts[0, rows] = torch.gt(tile, mine, out=flag).sum(1).long()
+        counts[1, rows] = torch.ge(tile, mine, out=flag).sum(1).long()
+        tile.scatter_(1, right, -torch.inf)
+        above += torch.gt(tile, best + band, out=flag).sum(0).long()
+        within += torch.ge(tile, best - band, out=flag).sum(0).long()
+    better, at_least = counts.cpu().numpy()
+    return Ranks(better, at_least - better - 1, np.ones_like(better)), above, within

@@ -1,0 +1,70 @@
+"""Canonical content and its sha256, so that a result is found by what it was made from."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bench.errors import UserError
+
+if TYPE_CHECKING:
+    pass
+
+
+OPEN_CLIP = "open_clip:"  #: before the name of pretrained weights, in place of a path
+
+
+@dataclass(frozen=True)
+class Absent:
+    """Stands in a run's content for the hash of a file that is not there: the run then has settings, but no id."""
+
+    reason: str  #: one line: which file, and why
+
+
+class MissingFile(UserError):
+    """Weights or a vocabulary that a run's id needs are not there."""
+
+
+def canonical(value: Any) -> str:
+    """JSON with one spelling a value: sorted keys, 1.0 as 1, tuples as lists. ValueError for nan and infinities."""
+    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"keys should be strings, not {key!r}")
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Absent):
+        return {"absent": value.reason}
+    if isinstance(value, float) and math.isfinite(value) and value.is_integer():
+        return int(value)
+    return value
+
+
+def digest(value: Any) -> str:
+    """sha256 of the canonical JSON, 64 hex digits."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()
+
+
+@functools.cache
+def weights(start: str) -> str | Absent:
+    """What `start` is, as identities see it: sha256 of a file's bytes; a pretrained tag is its name.
+
+    A file that is not there is `Absent`: a run that begins at it has settings, but no id.
+    """
+    if start.startswith(OPEN_CLIP):
+        return start
+    try:
+        with open(start, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        return Absent(f"{start}: cannot be read: {error.strerror}")

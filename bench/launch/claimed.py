@@ -1,0 +1,123 @@
+"""One claimed run in this process, whatever becomes of it."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from bench.console.progress import Progress
+from bench.launch.execute import execute, progress_of, train_along
+from bench.planning.outcomes import State, Summary, is_complete
+from bench.planning.planned import Planned
+from bench.store import Busy, Claim, Store
+from bench.training.loop import Interrupted, Lost, NotFinite
+
+
+@dataclass(frozen=True)
+class Options:
+    """How runs are made; nothing of it changes what comes out."""
+
+    jobs: int = 1  #: runs at a time
+    ranks: int = 1  #: processes a run, each with a GPU where there are any
+    track: str | None = None  #: where metrics are streamed, of `bench.launch.trackers.NAMES`
+
+
+ONE = Options()  #: one run after the other, in this process
+
+
+def work(
+    one: Planned,
+    store: Store,
+    progress: Progress,
+    should_stop: Callable[[], bool],
+    track: str | None = None,
+    summon: Callable[[], None] | None = None,
+) -> tuple[State, str]:
+    """Claim a run and execute it; what became of it, and a message. Its status is written while the claim is held.
+
+    `summon` calls the other ranks, when there is something to train; they come by `assist`.
+    """
+    try:
+        with store.run(one.id).claim() as claim:
+            return _guarded(
+                one, store, claim, lambda: execute(one, store, progress, should_stop, lambda: claim.lost, track, summon)
+            )
+    except Busy as busy:
+        return "busy", str(busy)
+
+
+def _guarded(one: Planned, store: Store, claim: Claim, action: Callable[[], None]) -> tuple[State, str]:
+    out = store.run(one.id)
+    try:
+        action()
+    except Lost:
+        return "busy", "this process was silent for too long; another one took the run over"
+    except Interrupted as stop:
+        out.set_status("interrupted", step=stop.step, steps=one.resolved.steps)
+        return "interrupted", str(stop)
+    except Exception as error:  # whatever a run raises fails this run alone
+        if not claim.lost:
+            out.set_status("failed", **progress_of(out), error=_described(error))
+        return "failed", _message(error)
+    return "done", ""
+
+
+def assist(one: Planned, store: Store, should_stop: Callable[[], bool]) -> tuple[State, str, dict[str, Any] | None]:
+    """A further rank's part of a run; writes nothing. What became of it, a message, and its error for the status."""
+    try:
+        train_along(one, store, should_stop)
+    except Interrupted as stop:
+        return "interrupted", str(stop), None
+    except Exception as error:  # the first rank waits for this one: the starter has to know
+        return "failed", _message(error), _described(error)
+    return "done", "", None
+
+
+def _message(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _described(error: Exception) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "type": type(error).__name__,
+        "message": str(error),
+        "traceback": "".join(traceback.format_exception(error)),
+    }
+    if isinstance(error, NotFinite):
+        found.update(step=error.step, term=error.term)
+    return found
+
+
+def fail(one: Planned, store: Store, message: str, error: dict[str, Any]) -> tuple[State, str]:
+    """Set the status of a run that no process of this call has in hand to `failed`; what became of it, and a message.
+
+    The status is written under the run's claim. A run that another process works on is `busy`; one that is finished
+    keeps its status, and is `done` if it is complete.
+    """
+    out = store.run(one.id)
+    try:
+        with out.claim():
+            if is_complete(one, store):
+                return "done", "another process made it"
+            if out.status()["state"] != "done":
+                out.set_status("failed", **progress_of(out), error=error)
+    except Busy as busy:
+        return "busy", str(busy)
+    return "failed", message
+
+
+def cannot_start(one: Planned, summary: Summary, store: Store, progress: Progress) -> bool:
+    """Whether the run it starts from will not be there; it is then booked as busy or, by `fail`, as failed."""
+    state: State
+    if one.reference in summary.busy:
+        state, message = "busy", "the run it starts from is busy"
+    elif one.reference in summary.failed:
+        message = f"the run it starts from, {one.reference[:16]}, failed"
+        state, message = fail(one, store, message, {"type": "Reference", "message": message})
+    else:
+        return False
+    summary.add(state, one.id)
+    progress.run_finished(one.run, state, message)
+    return True

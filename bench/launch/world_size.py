@@ -1,0 +1,52 @@
+"""How many processes a run gets, and whether machine and batch have room for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.errors import UserError
+from bench.planning.planned import Planned
+from bench.suite.run import Run
+from bench.towers.batchnorm import grouped_norms
+from bench.training.job import build
+
+
+def ranks(gpus: int | None, processes: int | None, jobs: int) -> int:
+    """Processes a run: `--gpus` of them with one GPU each, or `--processes` of them on CPUs; 1 where neither is given.
+
+    UserError where the machine has fewer GPUs than `jobs` runs need, or where `--processes` would leave GPUs idle.
+    """
+    import torch
+
+    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if gpus is not None and processes is not None:
+        raise UserError("--gpus and --processes: say one of them")
+    if gpus is not None and gpus * jobs > found:
+        more = f" x --jobs {jobs}" if jobs > 1 else ""
+        instead = "" if found else f"; --processes {gpus} trains on as many CPU processes"
+        raise UserError(f"--gpus {gpus}{more}: this machine has {found} GPUs that torch can use{instead}")
+    if processes is not None and found:
+        raise UserError(f"--processes {processes}: is for machines without GPUs, this one has {found}; use --gpus")
+    return gpus or processes or 1
+
+
+def refuse_odd_shares(planned: Sequence[Planned], ranks: int) -> None:
+    """UserError where a run's batch does not divide evenly, in whole groups of BatchNorm where its towers have it."""
+    known: set[tuple[object, ...]] = set()
+    for run in (one.run for one in planned) if ranks > 1 else ():
+        key = (run.towers, run.train.batch, run.train.bn_group)
+        if key in known:
+            continue
+        known.add(key)
+        batch, group = run.train.batch, run.train.bn_group
+        if batch % ranks:
+            raise UserError(f"train.batch: {batch} does not divide among {ranks} processes; use another number of them")
+        if batch // ranks % group and _has_batchnorm(run):
+            raise UserError(
+                f"train.bn_group: {group} does not divide the {batch // ranks} pairs of batch {batch} that each of "
+                f"{ranks} processes has; use fewer processes, or a smaller bn_group (which makes other runs)"
+            )
+
+
+def _has_batchnorm(run: Run) -> bool:
+    return bool(grouped_norms(build(run)[0]))

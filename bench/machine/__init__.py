@@ -1,0 +1,1 @@
+"""The machine: its hardware and packages, and who has the device."""

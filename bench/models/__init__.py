@@ -1,0 +1,1 @@
+"""Trained models: read back, evaluated from elsewhere, exported."""

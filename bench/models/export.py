@@ -1,0 +1,202 @@
+"""`bench export`: a run's final weights as a folder that open_clip loads, and whatever reads open_clip's models."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from bench.catalogue import architectures
+from bench.errors import UserError, one_line
+from bench.evaluation.features import evaluation_mode
+from bench.models import export_card
+from bench.models.open_clip_models import CONFIG, Preprocess
+from bench.models.stored_run import run_of_settings
+from bench.suite import tower_files
+from bench.towers.bert import BertText, bert_config, hf_name
+from bench.towers.build import OpenClipTowers
+from bench.towers.tokenization import ClipTokenizer, HubTokenizer, SmallVocabulary
+from bench.training.checkpoint import weights_name
+from bench.training.job import rebuilt
+
+if TYPE_CHECKING:
+    from bench.store import RunStore
+    from bench.suite.run import Run
+    from methods.protocol import Method
+
+WEIGHTS = "open_clip_model.safetensors"
+TOLERANCE = 1e-4  #: of unit embeddings, between ours and open_clip's
+_PROBES = ("a photo of a cat", "red apple , side view", "two dogs")
+
+
+def export(out: RunStore, folder: Path) -> None:
+    """Write a finished run's towers to `folder`, load them with open_clip again and compare.
+
+    Raises UserError for a run without final weights, a folder that has something in it, towers that open_clip cannot
+    describe, and a method whose embeddings are not those of the towers alone; then nothing is left behind.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder}: is not an empty folder")
+    path = out.path(weights_name(1.0))
+    if not path.exists():
+        raise UserError(f"run {out.id[:16]} has no final weights ({out.status()['state']})")
+    run = run_of_settings(out.settings(), out.path("settings.json"))
+    towers, method = rebuilt(run, path, torch.device("cpu"))
+    _same_as_the_towers(method, towers, run)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        _write(folder, towers, method, run)
+        _same_as_open_clip(folder, towers, run)
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    (folder / "README.md").write_text(export_card.card(out, run, method, folder), encoding="utf-8")
+
+
+def _inputs(towers: OpenClipTowers, run: Run) -> tuple[Tensor, Tensor]:
+    dtype = next(towers.visual.parameters()).dtype
+    draws = torch.Generator().manual_seed(0)
+    images = torch.randn(3, 3, run.data.size, run.data.size, generator=draws, dtype=dtype)
+    return images, towers.tokenize(list(_PROBES))
+
+
+def _same_as_the_towers(method: Method, towers: OpenClipTowers, run: Run) -> None:
+    images, tokens = _inputs(towers, run)
+    with evaluation_mode(method, towers):
+        pairs = {
+            "images": (method.image_features(towers, images), towers.encode_image(images)),
+            "texts": (method.text_features(towers, tokens), towers.encode_text(tokens)),
+        }
+    for what, (own, plain) in pairs.items():
+        if _distance(own["embedding"], plain) > TOLERANCE:
+            raise UserError(
+                f"{run.method}: its embeddings of {what} are not those of the towers alone, because it adds to them; "
+                "open_clip's models cannot hold it"
+            )
+
+
+def _same_as_open_clip(folder: Path, towers: OpenClipTowers, run: Run) -> None:
+    import open_clip
+
+    images, tokens = _inputs(towers, run)
+    try:
+        model = open_clip.create_model(f"local-dir:{folder}")
+    except Exception as error:  # whatever open_clip meets in what was written
+        reason = one_line(error, 300)
+        raise UserError(
+            f"{run.towers.image} at {run.data.size} px: open_clip cannot load it again: {reason}"
+        ) from error
+    with evaluation_mode(model, towers):
+        found = {
+            "images": _distance(towers.encode_image(images), model.encode_image(images.float())),
+            "texts": _distance(towers.encode_text(tokens), model.encode_text(tokens)),
+        }
+    read = open_clip.get_tokenizer(f"local-dir:{folder}")(list(_PROBES))
+    if not torch.equal(read, tokens):
+        raise UserError(f"{folder}: open_clip reads captions otherwise than the bench does")
+    for what, distance in found.items():
+        if distance > TOLERANCE:
+            raise UserError(f"{folder}: open_clip's embeddings of {what} differ from the bench's by {distance:.2g}")
+
+
+def _distance(one: Tensor, other: Tensor) -> float:
+    """Largest difference of an entry of unit vectors."""
+    return float((F.normalize(one.float(), dim=-1) - F.normalize(other.float(), dim=-1)).abs().max())
+
+
+def _write(folder: Path, towers: OpenClipTowers, method: Method, run: Run) -> None:
+    from open_clip.model import CustomTextCLIP
+
+    config = {
+        "embed_dim": run.towers.dim,
+        "vision_cfg": tower_files.image_config(run.towers, run.data.size),
+        "text_cfg": _text_config(folder, towers, run),
+        "quick_gelu": _quick_gelu(run),
+        "custom_text": True,
+    }
+    preprocess = Preprocess(run.data.size, towers.channels).to_json()  # evaluation's own way with photographs
+    written = json.dumps({"model_cfg": config, "preprocess_cfg": preprocess}, indent=2)
+    (folder / CONFIG).write_text(written + "\n", encoding="utf-8")
+    blank = CustomTextCLIP(**{key: value for key, value in config.items() if key != "custom_text"})
+    state = {f"visual.{name}": x for name, x in towers.visual.state_dict().items()}
+    state |= {f"text.{name}": x for name, x in _text_state(towers.text).items()}
+    state["logit_scale"] = _scale(method)
+    for name, x in blank.state_dict().items():
+        if name not in state and name.endswith(("num_batches_tracked", "token_type_embeddings.weight")):
+            state[name] = torch.zeros_like(x)  # which grouped norms do not count, and DistilBERT does not have
+    single = {name: x.float() if x.is_floating_point() else x for name, x in state.items()}
+    save_file({name: x.detach().contiguous() for name, x in single.items()}, folder / WEIGHTS)
+
+
+def _quick_gelu(run: Run) -> bool:
+    """The one activation that open_clip has for both towers."""
+    names = {"image": run.towers.image, "text": run.towers.text}
+    chosen = {
+        architectures.quick_gelu(name) for kind, name in names.items() if architectures.chooses_activation(kind, name)
+    }
+    if len(chosen) > 1:
+        raise UserError(f"towers {run.towers.image} and {run.towers.text}: open_clip has one activation for both")
+    return chosen.pop() if chosen else False
+
+
+def _text_state(text: nn.Module) -> dict[str, Tensor]:
+    if not isinstance(text, BertText):
+        return dict(text.state_dict())
+    found = {
+        hf_name(name, "transformer."): x for name, x in text.state_dict().items() if name != "text_projection.weight"
+    }
+    return {**found, "proj.weight": text.text_projection.weight}
+
+
+def _scale(method: Method) -> Tensor:
+    """ln of the logit scale: the method's, or CLIP's first one where it has none under that name."""
+    scale = getattr(getattr(method, "scale", None), "rho", None)
+    return scale.detach() if isinstance(scale, Tensor) else torch.tensor(math.log(1 / 0.07))
+
+
+def _text_config(folder: Path, towers: OpenClipTowers, run: Run) -> dict[str, Any]:
+    """open_clip's description of the text tower; writes the files that its tokenizer reads."""
+    tokenizer, config = towers.tokenizer, tower_files.text_config(run.towers)
+    if isinstance(tokenizer, ClipTokenizer):
+        return config
+    if isinstance(tokenizer, SmallVocabulary):
+        _write_small(folder, tokenizer)
+        return {**config, "vocab_size": tokenizer.size, "hf_tokenizer_name": str(folder.resolve())}
+    assert isinstance(tokenizer, HubTokenizer)
+    tokenizer.files.tokenizer.save_pretrained(folder)
+    if not isinstance(towers.text, BertText):
+        return config
+    made = bert_config(config)
+    made.save_pretrained(folder)
+    return {
+        "context_length": config["context_length"],
+        "vocab_size": made.vocab_size,
+        "hf_model_name": str(folder.resolve()),
+        "hf_tokenizer_name": str(folder.resolve()),
+        "hf_model_pretrained": False,
+        "hf_proj_type": "linear",
+        "hf_pooler_type": "cls_last_hidden_state_pooler",
+    }
+
+
+def _write_small(folder: Path, vocabulary: SmallVocabulary) -> None:
+    """The learned vocabulary as transformers reads it, with the start and end tokens that it adds itself."""
+    from tokenizers import Tokenizer, processors
+
+    from bench.towers.tokenization import PAD
+
+    tokenizer = Tokenizer.from_str(vocabulary.tokenizer.to_str())
+    start, end = "<|start|>", "<|end|>"
+    tokenizer.add_special_tokens([start, end])
+    ids = [(start, vocabulary.start), (end, vocabulary.end)]
+    tokenizer.post_processor = processors.TemplateProcessing(single=f"{start} $A {end}", special_tokens=ids)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    described = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": PAD}
+    (folder / "tokenizer_config.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,187 @@
+"""Models that open_clip builds itself: pretrained ones by name, its state dicts, and folders of `bench export`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import bench.torchvision_fix  # noqa: F401  before open_clip, which imports torchvision
+from bench.catalogue import architectures
+from bench.catalogue.channels import CLIP_CHANNELS, Channels
+from bench.data.photo import CROP, Resize
+from bench.errors import UserError, nearest, one_line
+from bench.hashing import OPEN_CLIP
+from bench.towers.build import OpenClipTowers
+from bench.towers.state_dicts import fetched
+
+CONFIG = "open_clip_config.json"
+_MODES, _INTERPOLATIONS = ("shortest", "longest", "squash"), ("bicubic", "bilinear", "random")
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """How a model's images are prepared: open_clip's PreprocessCfg, as its evaluation transform reads it."""
+
+    size: int | None = None  #: pixels a side; None = those of the suite
+    channels: Channels = CLIP_CHANNELS
+    resize: Resize = CROP
+
+    @classmethod
+    def read(cls, said: Mapping[str, Any], size: int | None, where: str) -> Preprocess:
+        """From open_clip's words; a missing one has its default. UserError, with `where`, for what it cannot follow.
+
+        The interpolation "random" is open_clip's for training; it evaluates such a model bicubically.
+        """
+        given = {key: value for key, value in said.items() if value is not None}
+        mode, interpolation = given.get("resize_mode", "shortest"), given.get("interpolation", "bicubic")
+        fill, layout = given.get("fill_color", 0), given.get("mode", "RGB")
+        for key, value, valid in (
+            ("resize_mode", mode, _MODES),
+            ("interpolation", interpolation, _INTERPOLATIONS),
+            ("mode", layout, ("RGB",)),
+        ):
+            if value not in valid:
+                raise UserError(f"{where}: preprocess_cfg.{key}: {value!r}{nearest(value, valid)}")
+        if type(fill) is not int or not 0 <= fill <= 255:
+            raise UserError(f"{where}: preprocess_cfg.fill_color: {fill!r} should be a whole number from 0 to 255")
+        mean, std = (_three(given, key, CLIP_CHANNELS[row], where) for row, key in enumerate(("mean", "std")))
+        kernel = "bilinear" if interpolation == "bilinear" else "bicubic"
+        return cls(size, (mean, std), Resize(mode, kernel, fill))  # type: ignore[arg-type]
+
+    def to_json(self) -> dict[str, Any]:
+        """In open_clip's words."""
+        mean, std = self.channels
+        drawn = {"interpolation": self.resize.interpolation, "resize_mode": self.resize.mode}
+        return {"size": self.size, "mode": "RGB", "mean": mean, "std": std, **drawn, "fill_color": self.resize.fill}
+
+
+def _three(given: Mapping[str, Any], key: str, default: tuple[float, ...], where: str) -> tuple[float, ...]:
+    """Red, green, blue; one number stands for all three."""
+    value = given.get(key, default)
+    found = tuple(value) if isinstance(value, (list, tuple)) else (value,) * 3
+    if len(found) != 3 or not all(type(one) in (int, float) for one in found) or (key == "std" and min(found) <= 0):
+        sort = "numbers above 0" if key == "std" else "numbers"
+        raise UserError(f"{where}: preprocess_cfg.{key}: {value!r} should be three {sort}")
+    return tuple(map(float, found))
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A model as open_clip names it."""
+
+    name: str  #: of an architecture, or "local-dir:" and a folder
+    pretrained: str  #: tag or file of its weights; "" where the folder has them
+    weights: Path  #: the file they lie in
+    preprocess: Preprocess = Preprocess()
+    quick_gelu: bool = False  #: whether the tag says so; an architecture or a folder may say so besides
+
+    def described(self) -> Any:
+        """As identities see it: a name, or what a folder's file says."""
+        if not self.name.startswith("local-dir:"):
+            return self.name
+        return _config(self.weights.parent)
+
+    def content(self) -> dict[str, Any]:
+        """Everything but the weights that its embeddings depend on."""
+        own = {"open_clip": self.described(), "preprocess": self.preprocess.to_json()}
+        return {**own, "quick_gelu": True} if self.quick_gelu else own
+
+
+def find(given: str, architecture: str | None) -> Foreign | None:
+    """What `given` is of open_clip's: [open_clip:]MODEL/TAG, an exported folder, or with an `architecture` a file.
+
+    None for any other file. A file says nothing of its images: they are as large as the suite says, and prepared as
+    open_clip does without a word. Raises UserError for a model or tag that open_clip does not know, or cannot fetch.
+    """
+    from open_clip.pretrained import get_pretrained_cfg
+
+    path = Path(given)
+    if path.is_dir():
+        if architecture is not None:
+            raise UserError(f"--towers {architecture}: {path / CONFIG} says what the folder holds; leave it away")
+        return _folder(path)
+    if architecture is not None:
+        wrong = architectures.unknown("image", architecture)
+        if wrong or architecture not in architectures.open_clip_models():
+            raise UserError(f"--towers {architecture}: {wrong or 'is no architecture of open_clip'}")
+        if not path.is_file():
+            raise UserError(f"{given}: no such file")
+        return Foreign(architecture, given, path)
+    name = given.removeprefix(OPEN_CLIP)
+    model, _, tag = name.rpartition("/")
+    if path.is_file() or (name == given and model not in architectures.open_clip_models()):
+        return None
+    config = get_pretrained_cfg(model, tag) or {}
+    weights = fetched(name, given, _otherwise(config))
+    preprocess = Preprocess.read(config, _size(model, given), given)
+    return Foreign(model, tag, weights, preprocess, bool(config.get("quick_gelu")))
+
+
+def _otherwise(config: Mapping[str, Any]) -> str:
+    """How to measure weights that cannot be fetched here. A repository of a file alone describes no model."""
+    repository, _, file = config.get("hf_hub", "").rpartition("/")
+    if file:
+        return f"fetch it elsewhere (hf download {repository} {file}) and copy its folder of ~/.cache/huggingface/hub"
+    return f"fetch it elsewhere (hf download {repository} --local-dir FOLDER) and give the folder"
+
+
+def _folder(path: Path) -> Foreign:
+    from open_clip.factory import _find_checkpoint_in_dir
+
+    weights = _find_checkpoint_in_dir(path)
+    lacking = [CONFIG] * (not (path / CONFIG).is_file()) + ["weights"] * (weights is None)
+    if weights is None or lacking:
+        raise UserError(f"{path}: is a folder without {' and '.join(lacking)}; `bench export` writes one that has them")
+    said, name = _config(path), f"local-dir:{path}"
+    preprocess = Preprocess.read(said.get("preprocess_cfg") or {}, _size(name, str(path)), str(path / CONFIG))
+    return Foreign(name, "", Path(weights), preprocess)
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    try:
+        said = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{folder / CONFIG}: is no JSON: {one_line(error)}") from error
+    if not isinstance(said, dict) or not isinstance(said.get("model_cfg"), dict):
+        raise UserError(f"{folder / CONFIG}: has no model_cfg; `bench export` writes one")
+    return said
+
+
+def _size(name: str, said: str) -> int:
+    """Pixels a side that an architecture sees. UserError for one that sees other than squares."""
+    import open_clip
+
+    vision: Mapping[str, Any] = (open_clip.get_model_config(name) or {}).get("vision_cfg", {})
+    size = vision.get("image_size", 224)
+    sides = tuple(size) if isinstance(size, (list, tuple)) else (size, size)
+    if len(set(sides)) != 1:
+        raise UserError(f"{said}: sees images of {' x '.join(map(str, sides))} px; only squares can be measured")
+    return int(sides[0])
+
+
+def load(model: Foreign, size: int) -> OpenClipTowers:
+    """Its towers, for images of `size` px. UserError for one of another size, or that open_clip cannot build."""
+    import open_clip
+
+    a_file = bool(model.pretrained) and Path(model.pretrained) == model.weights
+    try:
+        made: Any = open_clip.create_model(
+            model.name,
+            pretrained=model.pretrained or None,
+            force_custom_text=True,
+            force_quick_gelu=model.quick_gelu,
+            force_image_size=size if a_file else None,
+        )
+        tokenizer = open_clip.get_tokenizer(model.name)
+    except Exception as error:  # whatever open_clip meets in files that others wrote
+        reason = one_line(error, 300)
+        raise UserError(f"{model.weights}: open_clip cannot build {model.name} from it: {reason}") from error
+    native = made.visual.image_size
+    native = native if isinstance(native, int) else native[0]
+    if native != size:
+        raise UserError(f"{model.name}: sees images of {native} px, not the {size} px of its configuration")
+    dim = open_clip.get_model_config(model.name)["embed_dim"]
+    return OpenClipTowers(made.visual, made.text, tokenizer, dim, model.preprocess.channels)

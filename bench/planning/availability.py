@@ -1,0 +1,68 @@
+"""Which data is on this machine, for a suite or at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bench import data, data_folder
+from bench.catalogue.evaluation_sets import SPLITS, Entry, entries, parse
+from bench.console.text import columns
+from bench.data import evaluation
+from bench.data.evaluation import layouts
+from bench.data_folder import Missing
+from bench.errors import UserError
+from bench.evaluation.tasks import EvaluationPlan
+from bench.planning.requirements import listing, missing, training
+
+if TYPE_CHECKING:
+    from bench.suite.suite import Suite
+
+_HEAD = ("data set", "layout", "images", "where")
+
+
+def of_suite(suite: Suite) -> list[str]:
+    """Lines for a person: what of a suite's data is there, and what is missing with how to get it."""
+    plan, rows = EvaluationPlan(suite.data, suite.evaluate), []
+    if not suite.data.embedded and not training(suite):
+        pairs = data.training(suite.data)
+        rows.append((pairs.name, "training pairs", f"{len(pairs):,}", pairs.description))
+    return _lines(rows + _present(list(plan.wanted())), missing(suite))
+
+
+def of_catalogue() -> list[str]:
+    """Lines for a person: every evaluation data set that is there, the user's own too, and those that are not."""
+    known = list(entries().values())
+    rows = _present([entry.written(split) for entry in (*known, *_own()) for split in SPLITS if entry.count(split)])
+    there = {name for name, *_ in rows}
+    tests = [entry for entry in known if entry.name not in there]
+    lines = _lines(rows, [])
+    if tests:
+        size = sum(entry.gb for entry in tests)
+        lines.append(f"missing, about {size:,.0f} GB: {', '.join(entry.name for entry in tests)}")
+        lines.append("`bench data where SUITE` says where a suite's data is looked for, and how to get it")
+    return lines
+
+
+def _own() -> list[Entry]:
+    """Of folders wds_NAME that are none of the catalogue's."""
+    known = {path.parent for entry in entries().values() for path in layouts.webdatasets(entry, "test")}
+    folders = [folder for folder in sorted(data_folder.evaluation().glob("wds_*/")) if folder not in known]
+    return [parse(folder.name.removeprefix("wds_"))[0] for folder in folders]
+
+
+def _present(names: list[str]) -> list[tuple[str, str, str, str]]:
+    rows: list[tuple[str, str, str, str]] = []
+    for name in names:
+        found = None
+        try:
+            found = evaluation.find(name)
+            if found is not None:
+                rows.append((name, found.layout, f"{evaluation.counts(name)[0]:,}", str(found.path)))
+        except UserError as error:
+            rows.append((name, found.layout if found else "?", "?", f"broken: {error}"))
+    return rows
+
+
+def _lines(rows: list[tuple[str, str, str, str]], gone: list[Missing]) -> list[str]:
+    there = columns([_HEAD, *rows]) if rows else [f"no data below {data_folder.root()}"]
+    return [*there, *listing(gone)]

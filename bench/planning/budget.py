@@ -1,0 +1,54 @@
+"""A budget turned into steps before the first one, and the ledger of what was spent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from bench.data.order import steps_per_epoch
+from bench.errors import UserError
+from bench.training.schedule import Resolved
+from methods.protocol import Phase
+
+
+def resolve(
+    kind: str,
+    value: float,
+    *,
+    rows: int,
+    batch: int,
+    seen: int | None = None,
+    phases: Sequence[Phase],
+    step_flops: Mapping[str, int],
+    step_seconds: Mapping[str, float] | None = None,
+) -> Resolved:
+    """Turn `{kind: value}` into steps of each phase; a dearer step means fewer of them where the budget is a cost.
+
+    `rows` is N, `batch` is B; of the rows only `seen` may be trained on (None: all).
+    `step_seconds` is the stored calibration that `device_seconds` needs.
+    Raises UserError if a phase would get no step, or a batch is larger than the data.
+    """
+    per_epoch = steps_per_epoch(rows, batch)
+    if kind in ("epochs", "samples"):
+        total = int(value * per_epoch + 1e-9) if kind == "epochs" else int(value // batch)
+        counts = _split(total, [phase.share for phase in phases])
+    else:
+        if kind == "device_seconds" and step_seconds is None:
+            raise UserError("budget.device_seconds: needs a calibration of this machine")
+        price: Mapping[str, float] = step_seconds if kind == "device_seconds" else step_flops  # type: ignore[assignment]
+        counts = [int(value * phase.share / price[phase.name]) for phase in phases]
+    for phase, steps in zip(phases, counts, strict=True):
+        if steps < 1:
+            raise UserError(f"budget.{kind}: {value:g} leaves no step for phase {phase.name!r}; give more")
+    steps_of = tuple((phase.name, steps) for phase, steps in zip(phases, counts, strict=True))
+    own = steps_per_epoch(rows if seen is None else seen, batch)
+    return Resolved(steps_of, dict(step_flops), batch, own, per_epoch if own != per_epoch else 0)
+
+
+def _split(total: int, shares: Sequence[float]) -> list[int]:
+    """Whole steps in proportion to `shares`, summing to `total` (largest remainder)."""
+    exact = [total * share / sum(shares) for share in shares]
+    counts = [int(x) for x in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda i: counts[i] - exact[i])
+    for i in by_remainder[: total - sum(counts)]:
+        counts[i] += 1
+    return counts

@@ -1,0 +1,204 @@
+"""What is still to do of a suite: hours and disk, said before anything starts."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from bench.catalogue.gpus import UTILISATION, Gpu, gpu_hours
+from bench.catalogue.noise_kinds import KINDS
+from bench.evaluation.workload import Workload, workload
+from bench.machine.device_lock import device
+from bench.planning.flops import count_forward_flops
+from bench.planning.outcomes import is_complete
+from bench.planning.planned import Planned
+from bench.planning.planner import costed
+from bench.planning.timing import CALIBRATION_STEPS, time_steps
+from bench.store import Store
+from bench.suite.settings import SNAPSHOTS
+from bench.training.inputs import training_pairs
+from bench.training.job import build
+
+TIMED_STEPS = 8
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the towers encode to evaluate runs, at every point of their curves and at the end."""
+
+    read: Workload
+    flops: int  #: forward alone
+
+
+@dataclass(frozen=True)
+class Training:
+    """What runs come to, whether their data is here or not."""
+
+    runs: int
+    steps: int
+    samples: int  #: pairs seen
+    flops: int  #: of training
+    hours: float  #: of training, of one device
+    disk_bytes: int  #: weights and checkpoints that are kept
+    source: str  #: where the hours come from
+    evaluation: Evaluation
+    evaluate_hours: float  #: of one device
+    reading: str  #: whether reading data is in the hours
+
+    @property
+    def text(self) -> str:
+        """Lines for a person: what it comes to, and what the hours include."""
+        return (
+            f"{self.runs} runs, {self.steps:,} steps, {self.samples / 1e6:,.0f} M samples, {self.flops:.2e} FLOPs, "
+            f"{self.hours:,.1f} hours of training and {self.evaluate_hours:,.1f} of evaluation, "
+            f"{self.disk_bytes / 2**30:,.1f} GiB\n"
+            f"hours are of {self.source}; evaluation is the towers' forwards on {self.evaluation.read.images:,} images "
+            f"and {self.evaluation.read.texts:,} texts, {self.evaluation.flops:.2e} FLOPs, without fits of probes\n"
+            f"{self.reading}"
+        )
+
+
+def on_gpu(planned: Sequence[Planned], gpu: Gpu, utilisation: float = UTILISATION) -> Training:
+    """Training and evaluation on a named card at a share of its peak. Waiting for data is not in it.
+
+    Raises UserError for a share outside (0, 1].
+    """
+    hours = gpu_hours(sum(one.resolved.flops for one in planned), gpu, utilisation)
+    measured = [_evaluation(group) for group in _by_towers(planned)]
+    evaluate_hours = gpu_hours(sum(one.flops for one in measured), gpu, utilisation)
+    source = f"one {gpu.name} at {utilisation:.0%} of {gpu.peak / 1e12:,.0f} TFLOP/s {gpu.precision} ({gpu.datasheet})"
+    pairs = sum(one.resolved.steps * one.resolved.batch for one in planned) / hours / 3600
+    images = sum(one.read.images for one in measured) / evaluate_hours / 3600 if evaluate_hours else 0.0
+    reading = (
+        f"reading is not in the hours: a card then waits for nothing if {pairs:,.0f} pairs/s are decoded in training "
+        f"and {images:,.0f} images/s in evaluation"
+    )
+    return _training(planned, hours, source, measured, evaluate_hours, reading)
+
+
+def calibrated(planned: Sequence[Planned], steps: int = CALIBRATION_STEPS) -> Training:
+    """Training and evaluation on this machine's device, from `steps` real steps of the first run of every towers."""
+    hours = evaluate_hours = 0.0
+    firsts: list[str] = []
+    measured: list[Evaluation] = []
+    with device(alone=False):
+        for group in _by_towers(planned):
+            first = group[0]
+            seconds = time_steps(costed(first), steps)
+            rate = statistics.mean(first.resolved.step_flops[name] / spent for name, spent in seconds.items())
+            hours += sum(one.resolved.flops for one in group) / rate / 3600
+            firsts.append(first.run.title)
+            measured.append(_evaluation(group))
+            evaluate_hours += measured[-1].flops / rate / 3600
+    reading = (
+        "reading is not in the hours: the training data is not here, and steps were timed on synthetic pairs"
+        if any(one.expected for one in planned)
+        else "reading the training data is in the hours, as in the timed steps; reading evaluation data is not"
+    )
+    source = f"this machine, {steps} timed steps of {'; '.join(firsts)}"
+    return _training(planned, hours, source, measured, evaluate_hours, reading)
+
+
+def _evaluation(group: Sequence[Planned]) -> Evaluation:
+    """Of runs with the same towers."""
+    run = costed(group[0])
+    with torch.device("meta"):
+        towers, _ = build(run)
+    per_image, per_text = count_forward_flops(towers, run.data.size)
+    known: dict[tuple[object, ...], Workload] = {}
+    total = Workload()
+    for one in group:
+        noisy = one.run.noise is not None and KINDS[one.run.noise].fixed and one.run.rate > 0
+        rows = len(training_pairs(costed(one))) if noisy else 0
+        for at in (*one.run.evaluate.curve, 1.0):
+            key = (one.run.evaluate.model_dump_json(), one.run.data.model_dump_json(), at, rows)
+            if key not in known:
+                known[key] = workload(one.evaluation, at, rows)
+            total += known[key]
+    return Evaluation(total, total.images * per_image + total.texts * per_text)
+
+
+def _training(
+    planned: Sequence[Planned],
+    hours: float,
+    source: str,
+    measured: Sequence[Evaluation],
+    evaluate_hours: float,
+    reading: str,
+) -> Training:
+    return Training(
+        runs=len(planned),
+        steps=sum(one.resolved.steps for one in planned),
+        samples=sum(one.resolved.steps * one.resolved.batch for one in planned),
+        flops=sum(one.resolved.flops for one in planned),
+        hours=hours,
+        disk_bytes=_disk(planned),
+        source=source,
+        evaluation=Evaluation(sum((one.read for one in measured), Workload()), sum(one.flops for one in measured)),
+        evaluate_hours=evaluate_hours,
+        reading=reading,
+    )
+
+
+def _by_towers(planned: Sequence[Planned]) -> list[list[Planned]]:
+    groups: dict[str, list[Planned]] = {}
+    for one in planned:
+        groups.setdefault(one.run.towers.model_dump_json(), []).append(one)
+    return list(groups.values())
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """For the runs that are not complete, one after the other on this machine."""
+
+    runs: int
+    train_seconds: float
+    evaluate_seconds: float | None  #: None where no run of these towers was ever evaluated in this store
+    disk_bytes: int
+    source: str  #: where the seconds come from
+
+
+def estimate(planned: Sequence[Planned], store: Store) -> Estimate:
+    """FLOPs over the rate that finished runs of the same towers and batch reached, or that a few timed steps reach."""
+    todo = [one for one in planned if not is_complete(one, store)]
+    if not todo:
+        return Estimate(0, 0.0, 0.0, 0, "nothing to do")
+    flops = sum(one.resolved.flops for one in todo)
+    first = todo[0].run
+    finished = [
+        (run.ledger(), run.environment().get("ranks", {}).get("world", 1))
+        for run in store.runs()
+        if run.status()["state"] == "done"
+        and run.settings()["towers"] == first.towers.model_dump()
+        and run.settings()["train"]["batch"] == first.train.batch
+        and run.settings()["train"]["threads"] == first.train.threads
+    ]
+    if finished:  # a ledger sums the seconds of all ranks
+        rate = statistics.median(ranks * one["flops"] / one["train_seconds"] for one, ranks in finished)
+        evaluation = statistics.median(one["evaluate_seconds"] for one, _ in finished) * len(todo)
+        source = f"{len(finished)} finished runs of these towers"
+    else:
+        with device(alone=False):
+            seconds = time_steps(first, TIMED_STEPS)
+        rate = statistics.mean(todo[0].resolved.step_flops[name] / spent for name, spent in seconds.items())
+        evaluation, source = None, f"{TIMED_STEPS} timed steps of {first.label}"
+    return Estimate(len(todo), flops / rate, evaluation, _disk(todo), source)
+
+
+def _disk(planned: Sequence[Planned]) -> int:
+    """Bytes that runs keep: weights, and a checkpoint with AdamW's two moments.
+
+    Counted on meta tensors, by towers; what a method adds to them is little. Features are deleted when a run is
+    evaluated.
+    """
+    total = 0
+    for group in _by_towers(planned):
+        run = costed(group[0])
+        with torch.device("meta"):
+            towers, _ = build(run)
+        weights: int = sum(x.numel() * x.element_size() for x in towers.state_dict().values())
+        total += weights * (len(SNAPSHOTS) + 1 + 3) * len(group)
+    return total

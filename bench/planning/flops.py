@@ -1,0 +1,108 @@
+"""What a step costs, in FLOPs."""
+
+from __future__ import annotations
+
+import copy
+import traceback
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from bench.adapters import registry
+from bench.adapters.source_hash import adapter_source_hash
+from bench.errors import UserError
+from bench.hashing import digest
+from bench.suite.run import Run
+from bench.towers.build import OpenClipTowers
+from bench.training.job import build, prepare
+from bench.training.optimizer import set_trainable
+from methods.protocol import Batch, Clock, Method, Phase, Rows
+
+TOWER_ROWS = 128  #: of a batch that are counted through the towers; each row costs the same
+
+
+def count_step_flops(method: Method, towers: OpenClipTowers, batch: int, image_size: int) -> dict[str, int]:
+    """Algorithmic FLOPs (matmul and convolution) of one unrecomputed step of each phase, forward and backward.
+
+    Towers are counted on meta tensors with at most TOWER_ROWS rows, and scaled by B / rows. Pairwise losses are counted
+    on real tensors with at most 64 rows, because they may look at values, and scaled by (B / rows)^2.
+    """
+    return {phase.name: _phase_flops(method, towers, batch, image_size, phase) for phase in method.phases()}
+
+
+def count_forward_flops(towers: OpenClipTowers, image_size: int) -> tuple[int, int]:
+    """Algorithmic FLOPs to encode one image of `image_size` px, and one text. Towers on meta stay there."""
+    meta = copy.deepcopy(towers).to("meta").eval()
+    dtype = next(meta.visual.parameters()).dtype
+    # with gradients: without, torch's attention takes a fused path on some devices, which is not counted
+    with FlopCounterMode(display=False) as image:
+        meta.encode_image(torch.empty(1, 3, image_size, image_size, device="meta", dtype=dtype))
+    with FlopCounterMode(display=False) as text:
+        meta.encode_text(torch.empty(1, meta.context_length, dtype=torch.int64, device="meta"))
+    return image.get_total_flops(), text.get_total_flops()
+
+
+def _phase_flops(method: Method, towers: OpenClipTowers, batch: int, image_size: int, phase: Phase) -> int:
+    meta_towers, meta_method = copy.deepcopy(towers).to("meta"), copy.deepcopy(method)
+    assert isinstance(meta_method, nn.Module)
+    meta_method.to("meta")
+    set_trainable(meta_method, meta_towers, phase)
+    clock = Clock(step=0, phase=phase.name, progress=0.0, epoch=0)
+    rows = min(batch, TOWER_ROWS)
+    with FlopCounterMode(display=False) as towers_counter:
+        z = meta_method.encode(meta_towers, _example_rows(meta_method, meta_towers, rows, image_size, clock))
+        outputs = [x for x in z.values() if x.requires_grad]
+        torch.autograd.backward(outputs, [torch.empty_like(x) for x in outputs])
+    small = min(batch, 64)
+    leaves = {name: _example_leaf(x, small) for name, x in z.items()}
+    loss_method = copy.deepcopy(method)
+    with FlopCounterMode(display=False) as loss_counter:
+        ids = torch.arange(small)
+        with torch.no_grad():
+            observed = loss_method.observe(leaves, Batch(ids, clock))
+            observed = loss_method.draw(leaves, observed, slice(0, small))
+        torch.stack(list(loss_method.loss(leaves, observed, slice(0, small)).values())).sum().backward()
+    pairwise = (batch / small) ** 2
+    towers_flops = round(towers_counter.get_total_flops() * batch / rows)
+    return int(towers_flops + round(loss_counter.get_total_flops() * pairwise))
+
+
+def _example_rows(method: Method, towers: OpenClipTowers, batch: int, size: int, clock: Clock) -> Rows:
+    images = torch.empty(batch, 3, size, size, device="meta", dtype=next(towers.parameters()).dtype)
+    ids = torch.arange(batch, device="meta")
+    tokens = torch.empty(batch, towers.context_length, dtype=torch.int64, device="meta")
+    return Rows(images, tokens, ["a"] * batch, ids, range(batch), clock, (images,) * method.extra_views)
+
+
+def _example_leaf(x: Tensor, rows: int) -> Tensor:
+    if not x.is_floating_point():
+        return torch.zeros(rows, *x.shape[1:], dtype=x.dtype)
+    draws = torch.randn(rows, *x.shape[1:], generator=torch.Generator().manual_seed(0), dtype=x.dtype)
+    return torch.nn.functional.normalize(draws, dim=-1).requires_grad_(x.requires_grad)
+
+
+_FREE = ("lr", "weight_decay", "betas", "eps", "warmup")  #: of the recipe, without influence on a step's cost
+
+
+def _cost_key(run: Run) -> str:
+    """Equal for runs whose steps cost the same. A temperature is a factor; no adapter does other work for another."""
+    content = {key: value for key, value in run.content().items() if key != "keep"}
+    train = {key: value for key, value in content["train"].items() if key not in _FREE}
+    config = {key: value for key, value in content["config"].items() if key != "temperature"}
+    kept = {**content, "noise": None, "seed": None, "budget": None, "reference": None, "train": train, "config": config}
+    return digest({**kept, "adapter": adapter_source_hash(run.method)})
+
+
+def _price(run: Run) -> tuple[tuple[Phase, ...], dict[str, int]]:
+    towers, method = build(run)
+    try:
+        prepare(method, towers, run, torch.device("cpu"), None, starts="files")
+        return method.phases(), count_step_flops(method, towers, run.train.batch, run.data.size)
+    except UserError:
+        raise
+    except Exception as error:  # whatever an adapter raises is a mistake in that adapter, found before anything starts
+        frames = traceback.extract_tb(error.__traceback__)
+        path = str(registry.source(run.method).path)
+        line = next((frame.lineno for frame in reversed(frames) if frame.filename == path), 1)
+        raise UserError(f"{path}:{line}: counting a step failed: {type(error).__name__}: {error}") from error

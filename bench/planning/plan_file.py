@@ -1,0 +1,205 @@
+"""plan.json: what a suite compares and which runs that takes, so that reports need neither torch nor adapters."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bench import hashing
+from bench.adapters import hyperparameters, oracle_file
+from bench.catalogue.noise_kinds import KINDS
+from bench.suite.keep_settings import UNTREATED
+from bench.suite.settings import MethodEntry
+from bench.suite.suite import Suite
+
+if TYPE_CHECKING:
+    from bench.data.noise import NoiseManifest
+    from bench.planning.planned import Planned
+    from bench.planning.tune import Choice
+    from bench.store import Store
+    from methods.protocol import Facts
+
+
+def write(suite: Suite, choices: Mapping[str, Choice], store: Store, here: bool = True) -> list[Planned]:
+    """Write the plan of the whole suite; its selected runs with steps, and with ids where its data is `here`."""
+    from bench.planning import planner
+
+    runs = suite.select().runs()
+    planned = planner.plan(runs, store) if here else planner.forecast(runs, store)
+    last = store.plan(suite.name)
+    made = build(suite, planned, choices, last)
+    if last is None or hashing.digest({**last, "made": made["made"]}) != hashing.digest(made):
+        store.write_plan(suite.name, made)
+    if len(choices) == len(suite.methods):
+        store.forget_trials(suite.name)  # the plan names them now
+    chosen = {run.key for run in suite.runs()}
+    return [one for one in planned if one.run.key in chosen]
+
+
+def build(
+    suite: Suite, planned: Sequence[Planned], choices: Mapping[str, Choice], last: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The plan of a whole suite from all its runs, selections aside, with what its trials came to by label.
+
+    Evaluation sets are read to be described, so that broken ones are found now. Those of the package never change: of
+    them the `last` plan's description is kept.
+    """
+    from bench.evaluation import EvaluationPlan
+    from bench.planning.planner import costed
+    from bench.training.inputs import facts_of
+
+    by_key = {item.run.key: item for item in planned}
+    sets = EvaluationPlan(suite.data, suite.evaluate)
+    same = last is not None and (last.get("suite_hash"), last.get("protocol")) == (suite.hash, sets.protocol.label)
+    known = same and suite.data.embedded and not sets.wanted()
+    facts = facts_of(costed(planned[0]))
+    return {
+        "suite": suite.name,
+        "description": suite.description,
+        "suite_hash": suite.hash,
+        "made": time.time(),
+        "budget": {"kind": suite.budget.kind, "value": suite.budget.value, "rule": suite.budget_rule},
+        "data": _data(planned[0]),
+        "primary": sets.primary(),
+        "methods": [_method(suite, entry, facts) for entry in suite.methods],
+        "baseline": suite.baseline_row,
+        "noises": _blocks(suite),
+        "seeds": list(suite.seeds),
+        "tuning": _tuning(suite, choices),
+        "cells": [
+            {"method": run.label, "noise": run.block, "seed": run.seed, **_cell(by_key[run.key])}
+            for run in suite.cells()
+        ],
+        "protocol": sets.protocol.label,
+        "datasets": last["datasets"] if last and known else sets.datasets(),
+        "settings": {
+            "towers": [towers.model_dump(mode="json") for towers in suite.towers],
+            "train": suite.train.model_dump(mode="json"),
+            "evaluate": suite.evaluate.model_dump(mode="json"),
+        },
+        "tables": _tables(suite),
+    }
+
+
+def outline(suite: Suite) -> dict[str, Any]:
+    """What a report of a suite without a plan can say: what the suite declares, and no runs. Needs no torch."""
+    return {
+        "suite": suite.name,
+        "description": suite.description,
+        "budget": {"kind": suite.budget.kind, "value": suite.budget.value, "rule": suite.budget_rule},
+        "data": {"name": suite.data.name, "rows": suite.data.rows or 0},
+        "methods": [],
+        "noises": _blocks(suite),
+        "seeds": list(suite.seeds),
+        "cells": [],
+        "datasets": {},
+        "settings": {"train": suite.train.model_dump(mode="json")},
+        "tables": _tables(suite),
+    }
+
+
+def _tables(suite: Suite) -> dict[str, Any] | None:
+    """Which printed tables the report lays out, and what stands beside their rows."""
+    return suite.tables.model_dump(mode="json") if suite.tables else None
+
+
+def _data(planned: Planned) -> dict[str, Any]:
+    """The training pairs; of those that are not there what the suite states."""
+    from bench.planning.planner import costed
+    from bench.training.inputs import training_pairs
+
+    settings = planned.run.data
+    stand_in = costed(planned)
+    if stand_in.data != settings:
+        rows = len(training_pairs(stand_in))
+        said = "not here when this was planned; the number of pairs is the stated one"
+        return {"name": settings.name, "description": said, "size": settings.size, "rows": rows, "hash": ""}
+    pairs = training_pairs(planned.run)
+    about = {"name": pairs.name, "description": pairs.description, "size": settings.size}
+    return {**about, "rows": len(pairs), "hash": pairs.content_hash}
+
+
+def _blocks(suite: Suite) -> list[dict[str, Any]]:
+    """What is compared within itself: the noises, under each of the suite's towers."""
+    found = {
+        run.block: {
+            "label": run.block,
+            "kind": run.noise,
+            "title": KINDS[run.noise].title if run.noise else "",
+            "rate": run.rate,
+            "towers": run.towers.label,
+        }
+        for run in suite.cells()
+    }
+    return list(found.values())
+
+
+def _tuning(suite: Suite, choices: Mapping[str, Choice]) -> dict[str, Any] | None:
+    """None where a suite tunes nothing."""
+    if suite.tune is None:
+        return None
+    found = {entry.label: choices[entry.label].to_json() for entry in suite.methods if entry.label in choices}
+    return {**suite.tune.model_dump(mode="json"), "methods": found}
+
+
+def _method(suite: Suite, entry: MethodEntry, facts: Facts) -> dict[str, Any]:
+    method = hyperparameters.make(entry.method, entry.preset, entry.config, facts)
+    about = method.about  # the instance's: what it lacks here, such as synonyms, stands in its note
+    return {
+        "label": entry.label,
+        "method": entry.method,
+        "title": about.title,
+        "summary": about.summary,
+        "paper": about.paper,
+        "equations": about.equations,
+        "fidelity": oracle_file.fidelity(entry.method, about),
+        "bibtex": about.bibtex,
+        "note": about.note,
+        "state": about.state,
+        "score": method.score,
+        "config": hyperparameters.resolve(entry.method, entry.preset, entry.config),
+        "preset": entry.preset,
+        "lr": entry.lr or suite.train.lr,
+        "reference": None if entry.start and method.side != "reference" else method.reference,
+        "start": entry.start,
+        "budget_rule": suite.budget_rule,
+        "keep": _keep(suite, entry),
+    }
+
+
+def _keep(suite: Suite, entry: MethodEntry) -> dict[str, Any] | None:
+    """The treatment of a row's training data; None without one."""
+    keep = suite.keep_of(entry)
+    if keep == UNTREATED:
+        return None
+    return {
+        "label": keep.label,
+        "about": keep.entry.about,
+        "uses": keep.entry.uses,
+        "rule": suite.data.keep_rule,
+    }
+
+
+def _cell(planned: Planned) -> dict[str, Any]:
+    from bench.training.inputs import rows_seen
+
+    return {
+        "run": planned.id,
+        "reference_run": planned.reference,
+        "steps": planned.resolved.steps,
+        "phases": [{"name": name, "steps": steps} for name, steps in planned.resolved.phases],
+        "manifest": _manifest(planned.manifest),
+        "kept_rows": rows_seen(planned.run) if planned.kept_hash else None,
+        "evaluations": list(planned.evaluation_keys()),
+    }
+
+
+def _manifest(manifest: NoiseManifest | None) -> dict[str, Any] | None:
+    if manifest is None:
+        return None
+    return {
+        "hash": manifest.content_hash,
+        "realised_rate": manifest.realised_rate,
+        "rows": len(manifest.rows),
+    }

@@ -1,0 +1,99 @@
+"""What a suite needs and this machine does not have, said before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.data_folder import Missing, root
+from bench.errors import UserError
+from bench.hashing import OPEN_CLIP
+from bench.suite import tower_files
+
+if TYPE_CHECKING:
+    from bench.suite.run import Run
+    from bench.suite.suite import Suite
+
+
+def missing(suite: Suite) -> list[Missing]:
+    """Training pairs, evaluation data, noise files and weights that are not there, each once."""
+    return list(dict.fromkeys([*training(suite), *_evaluation(suite), *starts(suite), *noise(suite), *towers(suite)]))
+
+
+def training(suite: Suite | Run) -> list[Missing]:
+    """What is missing of the training pairs alone."""
+    if suite.data.embedded or suite.data.synthetic:
+        return []
+    from bench.data import shards
+
+    return shards.missing(suite.data)
+
+
+def starts(suite: Suite) -> list[Missing]:
+    """Files of weights to begin at that are not there; without them no run has an id."""
+    labels: dict[str, list[str]] = {}
+    for run in suite.cells():
+        if run.start and not run.start.startswith(OPEN_CLIP) and not Path(run.start).is_file():
+            labels.setdefault(run.start, []).append(run.label)
+    return [
+        Missing(
+            f"weights to start {', '.join(dict.fromkeys(own))} from",
+            (file,),
+            f"the suite's comments say where from; or start: {OPEN_CLIP}MODEL/TAG",
+            None,
+        )
+        for file, own in labels.items()
+    ]
+
+
+def noise(suite: Suite) -> list[Missing]:
+    """Index files of noise that are not there."""
+    gone = (file for file in suite.noise.files if not Path(file).is_file())
+    return [Missing("index file of the noise", (file,), suite.noise.entry.files, None) for file in gone]
+
+
+def _evaluation(suite: Suite) -> list[Missing]:
+    from bench.evaluation.tasks import EvaluationPlan
+
+    asked = [suite.evaluate, *([suite.evaluate.of_trials()] if suite.tune else [])]
+    return [gone for settings in asked for gone in EvaluationPlan(suite.data, settings).missing()]
+
+
+def towers(suite: Suite) -> list[Missing]:
+    """Vocabularies and weights of single towers that are not there; without them no run has an id."""
+    return [gone for spec in suite.towers for gone in tower_files.missing(spec)]
+
+
+def refuse(suite: Suite) -> None:
+    """UserError that lists all that is missing, where anything is; weights that are only a name are fetched."""
+    found = missing(suite)
+    if found:
+        raise UserError("\n".join([f"suite {suite.name} needs what is not here:", *listing(found)]))
+    _fetch(suite)
+
+
+def _fetch(suite: Suite) -> None:
+    """Weights that are only a name, so that no run fails for them later."""
+    starts = {run.start for run in suite.cells() if run.start and run.start.startswith(OPEN_CLIP)}
+    named = [spec for spec in suite.towers if spec.image_start == "imagenet" or spec.text_start == "hub"]
+    if starts or named:
+        from bench.towers import pretrained, state_dicts
+
+        for start in sorted(starts):
+            state_dicts.located(start)
+        for spec in named:
+            pretrained.fetch(spec)
+
+
+def listing(found: list[Missing]) -> list[str]:
+    """Lines for a person: what, where it was looked for, how to get it, how much disk it takes."""
+    lines = []
+    for one in found:
+        size = f", about {one.bytes / 1e9:,.0f} GB" if one.bytes is not None and one.bytes >= 1e9 else ""
+        lines.append(f"missing: {one.what}{size}")
+        lines.extend(f"    looked for {place}" for place in one.looked)
+        lines.append(f"    get it: {one.get}")
+    total = sum(one.bytes or 0 for one in found)
+    if total >= 1e9:
+        lines.append(f"in all about {total / 1e9:,.0f} GB, below {root()} (--data DIR or $BENCH_DATA says where)")
+    return lines

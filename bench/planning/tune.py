@@ -1,0 +1,255 @@
+"""The same number of trials for every method: learning rate, and the temperature of methods that keep it fixed.
+
+A trial is an ordinary run under the suite's recipe, with a seed of its own, scored by the mean of the six recalls on
+the validation pairs, which no table shows, under the suite's protocol. Of several validation sets the mean counts.
+Trials are stored as runs are, so they are made once; what they cost is
+booked beside the method, not in its budget.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bench.adapters import hyperparameters, registry
+from bench.suite.settings import MethodEntry, TuneSettings
+
+if TYPE_CHECKING:
+    from bench.planning.outcomes import Summary
+    from bench.planning.planned import Planned
+    from bench.store import Store
+    from bench.suite.suite import Suite
+
+METRIC = "mean_recall"
+DIVERGED = ("NotFinite", "FloatingPointError")  #: errors of runs that ended alike if they were made again
+SPENT = ("samples", "flops", "train_seconds", "evaluate_seconds")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting of a method, the run that tried it, and how it did."""
+
+    changes: dict[str, float]
+    run: str
+    reference_run: str | None  #: what that run started from
+    score: float | None  #: None where its loss, or that of what it started from, left the reals
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the trials of a method came to."""
+
+    trials: tuple[Trial, ...]
+    ledger: dict[str, float]  #: of all trials together, their reference runs included once
+
+    @property
+    def best(self) -> Trial:
+        """The highest score, the earliest of equals; the suite's own settings where no trial has one."""
+        return max(self.trials, key=lambda trial: -1.0 if trial.score is None else trial.score)
+
+    def to_json(self) -> dict[str, Any]:
+        """For plan.json."""
+        return {
+            "chosen": self.best.changes,
+            "score": self.best.score,
+            "trials": [vars(trial) for trial in self.trials],
+            "ledger": self.ledger,
+        }
+
+
+def stages(suite: Suite) -> list[list[MethodEntry]]:
+    """The rows whose trials can be made together: those that start from another method wait for its choice."""
+    first = [entry for entry in suite.methods if not registry.find(entry.method).reference]
+    late = [entry for entry in suite.methods if entry not in first]
+    return [stage for stage in (first, late) if stage]
+
+
+def settings_of(tune: TuneSettings, entry: MethodEntry) -> list[dict[str, float]]:
+    """What each trial of a row changes: nothing in the first; the same points for every row in the others."""
+    count = tune.trials - 1
+    order = list(range(count))
+    random.Random(tune.seed).shuffle(order)  # pairs learning rates with temperatures, each once
+    found: list[dict[str, float]] = [{}]
+    for number in range(count):
+        changes = {"lr": _between(tune.lr, number, count)}
+        if _keeps_its_temperature(entry):
+            changes["temperature"] = _between(tune.temperature, order[number], count)
+        found.append(changes)
+    return found
+
+
+def _between(bounds: tuple[float, float], number: int, count: int) -> float:
+    """The middle of the `number`-th of `count` equal parts on a logarithmic scale, three digits."""
+    low, high = bounds
+    return float(f"{low * (high / low) ** ((number + 0.5) / count):.3g}")
+
+
+def _keeps_its_temperature(entry: MethodEntry) -> bool:
+    config = hyperparameters.resolve(entry.method, entry.preset, entry.config)
+    return "temperature" in config and not config.get("learnable_scale", False) and "temperature" not in entry.config
+
+
+def applied(entry: MethodEntry, changes: Mapping[str, float]) -> MethodEntry:
+    """The row with these settings."""
+    update: dict[str, Any] = {"lr": changes["lr"]} if "lr" in changes else {}
+    if "temperature" in changes:
+        update["config"] = {**entry.config, "temperature": changes["temperature"]}
+    return entry.model_copy(update=update)
+
+
+def trial_suite(suite: Suite, rows: Sequence[MethodEntry], choices: Mapping[str, Choice]) -> Suite:
+    """A suite whose runs are the trials of these rows."""
+    tune = suite.tune
+    assert tune is not None
+    entries = [
+        applied(entry, changes).model_copy(update={"label": _trial_label(entry, number)})
+        for entry in rows
+        for number, changes in enumerate(settings_of(tune, entry))
+    ]
+    rate = max(suite.noise.rates) if tune.rate is None else tune.rate
+    return suite.changed(
+        tune=None,
+        methods=tuple(entries),
+        seeds=(tune.seed,),
+        noise=suite.noise.at(rate),
+        budget=tune.budget or suite.budget,
+        evaluate=suite.evaluate.of_trials(),
+    ).with_references(tuned(suite, choices).methods)
+
+
+def _trial_label(entry: MethodEntry, number: int) -> str:
+    return f"{entry.label}, trial {number}"
+
+
+def known(suite: Suite, store: Store) -> dict[str, Choice]:
+    """The choice of every row whose trials are all there."""
+    choices: dict[str, Choice] = {}
+    for rows in stages(suite):
+        choices |= _plan(suite, rows, choices, store).choices(store)
+    return choices
+
+
+def missing(suite: Suite, store: Store, labels: Sequence[str], choices: Mapping[str, Choice]) -> list[Planned]:
+    """The trials that `search` would make, as far as they can be known before those that come first."""
+    stage_runs = [_plan(suite, _wanted(suite, stage, labels, choices), choices, store) for stage in stages(suite)]
+    return list({one.id: one for found in stage_runs for one in found.todo(store)}.values())
+
+
+def search(
+    suite: Suite, store: Store, labels: Sequence[str], work: Callable[[list[Planned]], Summary]
+) -> tuple[dict[str, Choice], Summary]:
+    """Make the trials of the rows with these labels (none: of all), and of what they start from.
+
+    Returns the choices known then, of other rows too, and what became of the trials. A trial whose loss left the reals
+    is one that scored nothing: it is not made again and not counted as failed.
+    """
+    from bench.planning.outcomes import Summary
+
+    choices, total = known(suite, store), Summary()
+    for stage in stages(suite):
+        trials = _plan(suite, _wanted(suite, stage, labels, choices), choices, store)
+        store.name_trials(suite.name, [one.id for one in trials.runs])
+        summary = work(trials.todo(store))
+        total.done += summary.done
+        total.busy += summary.busy
+        total.interrupted += summary.interrupted
+        total.queued += summary.queued
+        diverged = {one.id for one in trials.runs if _diverged(one, store)}
+        total.failed += [identity for identity in summary.failed if identity not in diverged]
+        choices |= trials.choices(store)
+        if total.busy or total.interrupted or total.queued:
+            break
+    return choices, total
+
+
+def _wanted(
+    suite: Suite, stage: Sequence[MethodEntry], labels: Sequence[str], choices: Mapping[str, Choice]
+) -> list[MethodEntry]:
+    """Rows of a stage with these labels (none: all), or from which one of them starts, that have no choice yet."""
+    starts = {registry.find(entry.method).reference for entry in suite.methods if entry.label in labels}
+    rows = [entry for entry in stage if not labels or entry.label in (*labels, *starts)]
+    return [entry for entry in rows if entry.label not in choices]
+
+
+@dataclass(frozen=True)
+class _Trials:
+    """The trials of some rows as planned runs."""
+
+    runs: list[Planned]  #: each once, those they start from first
+    of: dict[str, list[tuple[dict[str, float], Planned]]]  #: label -> (what it changes, its run)
+
+    def todo(self, store: Store) -> list[Planned]:
+        """Those to make, or to skip because they are complete."""
+        return [one for one in self.runs if not _diverged(one, store)]
+
+    def choices(self, store: Store) -> dict[str, Choice]:
+        """Of the rows whose trials are all measured or diverged; one that failed otherwise is made again first."""
+        from bench.planning.outcomes import is_complete
+
+        found = {}
+        for label, own in self.of.items():
+            if all(is_complete(one, store) or _diverged(one, store) for _, one in own):
+                trials = tuple(Trial(changes, one.id, one.reference, _score(one, store)) for changes, one in own)
+                found[label] = Choice(trials, _spent([one for _, one in own], store))
+        return found
+
+
+def _plan(suite: Suite, rows: Sequence[MethodEntry], choices: Mapping[str, Choice], store: Store) -> _Trials:
+    from bench.planning import planner
+
+    if not rows:
+        return _Trials([], {})
+    assert suite.tune is not None
+    trials = trial_suite(suite, rows, choices)
+    planned = planner.plan(trials.runs(), store)
+    by_key = {one.run.key: one for one in planned}
+    by_label = {run.label: by_key[run.key] for run in trials.cells()}  # two trials may be one run
+    of = {
+        entry.label: [
+            (changes, by_label[_trial_label(entry, number)])
+            for number, changes in enumerate(settings_of(suite.tune, entry))
+        ]
+        for entry in rows
+    }
+    return _Trials(planned, of)
+
+
+def _diverged(one: Planned, store: Store) -> bool:
+    """Whether its loss or features, or those of the run it starts from, left the reals: they would again."""
+    statuses = [store.run(identity).status() for identity in (one.id, one.reference) if identity]
+    return any(status["state"] == "failed" and status["error"]["type"] in DIVERGED for status in statuses)
+
+
+def _score(one: Planned, store: Store) -> float | None:
+    """The mean over the validation sets, each with equal weight; None where one of them has no score."""
+    wanted = ("validation", METRIC, registry.find(one.run.method).score, one.evaluation.protocol.label)
+    records = store.run(one.id).records()
+    scores = {r.dataset: r.value for r in records if (r.task, r.metric, r.score, r.protocol) == wanted and r.at == 1.0}
+    values = [scores.get(task.dataset) for task in one.evaluation.chosen()]
+    there = [value for value in values if value is not None]
+    return sum(there) / len(there) if there and len(there) == len(values) else None
+
+
+def _spent(ones: Sequence[Planned], store: Store) -> dict[str, float]:
+    identities = {one.id for one in ones} | {one.reference for one in ones if one.reference}
+    ledgers = [store.run(identity).ledger() or _spent_until(store, identity) for identity in identities]
+    return {key: sum(ledger.get(key, 0) for ledger in ledgers) for key in SPENT}
+
+
+def _spent_until(store: Store, identity: str) -> dict[str, float]:
+    """What a run without a ledger did before it stopped, in counts; its seconds are not known."""
+    resolved = store.run(identity).settings().get("resolved", {"phases": [], "batch": 0})
+    left, flops = store.run(identity).status().get("error", {}).get("step", 0), 0.0
+    samples = left * resolved["batch"]
+    for name, steps in resolved["phases"]:
+        flops += min(left, steps) * resolved["step_flops"][name]
+        left = max(0, left - steps)
+    return {"samples": samples, "flops": flops}
+
+
+def tuned(suite: Suite, choices: Mapping[str, Choice]) -> Suite:
+    """The suite with every row at its chosen settings; rows without a choice stay as they are."""
+    best = {label: choice.best.changes for label, choice in choices.items()}
+    return suite.changed(methods=tuple(applied(entry, best.get(entry.label, {})) for entry in suite.methods))

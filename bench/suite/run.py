@@ -1,0 +1,158 @@
+"""One run: method x noise x seed under one budget, and its content address."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from bench import hashing
+from bench.adapters import hyperparameters
+from bench.adapters.source_hash import adapter_source_hash
+from bench.catalogue.noise_kinds import KINDS, noise_label
+from bench.hashing import OPEN_CLIP, Absent, MissingFile, digest
+from bench.suite import tower_files
+from bench.suite.keep_settings import UNTREATED, KeepSettings
+from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
+
+#: Raised whenever the runner or `methods/protocol.py` gives other results for the same settings. 2: embeddings are
+#: normalised in fp32, the number of threads is a run's own, and of an adapter's source only its meaning counts.
+TRAINING_VERSION = 2
+
+
+def run_id(
+    run: Run,
+    data_hash: str,
+    manifest_hash: str | None,
+    reference_id: str | None = None,
+    calibration_hash: str | None = None,
+    kept_hash: str | None = None,
+) -> str:
+    """64 hex digits; the first 16 are shown.
+
+    data_hash, manifest_hash: `content_hash` of the training pairs and of the noise manifest (None without one).
+    reference_id: of the run it starts from. calibration_hash: of what turned device seconds into steps.
+    kept_hash: of the keys of a treated run's rows; where these follow from the truth alone they stand for the noise.
+    Raises MissingFile where the weights it begins at, or files of its towers, are not there.
+    """
+    content = run.content()
+    for place, absent in _absent(content):
+        other = f"; a path, or {OPEN_CLIP}MODEL/TAG" if place == "start" else ""
+        raise MissingFile(f"{place}: {absent.reason}{other}")
+    if kept_hash is not None:
+        content["kept"] = kept_hash
+        if run.keep.entry.truth_alone:  # whose captions the others have changes nothing
+            content["noise"] = manifest_hash = None
+    return digest(
+        {
+            **content,
+            "training_version": TRAINING_VERSION,
+            "adapter": adapter_source_hash(run.method),
+            "pairs": data_hash,
+            "manifest": manifest_hash if run.rate else None,
+            "reference": reference_id,
+            "calibration": calibration_hash,
+        }
+    )
+
+
+def _absent(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Absent]]:
+    """Fields whose files are not there."""
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            yield from _absent(value, f"{above}{key}.")
+        elif isinstance(value, Absent):
+            yield f"{above}{key}", value
+
+
+@dataclass(frozen=True)
+class Run:
+    """One method x noise x seed under one budget. Two runs with equal `content()` are the same run."""
+
+    label: str
+    method: str
+    preset: str | None
+    config: dict[str, Any]  #: all hyper-parameters, resolved
+    data: DataSettings
+    noise: str | None  #: a kind; None at rate 0
+    rate: float
+    seed: int
+    budget: Budget  #: what this run itself may spend, its reference run not counted
+    towers: TowerSettings
+    train: TrainSettings
+    evaluate: EvaluateSettings
+    reference: Run | None = None  #: the run it starts from
+    start: str | None = None  #: the weights it starts from instead
+    keep: KeepSettings = UNTREATED  #: which rows it may see
+    keep_rule: str = "samples"
+    noise_file: str | None = None  #: an index file that says which pairs are wrong
+    noise_options: dict[str, Any] = dataclasses.field(
+        default_factory=dict
+    )  #: the kind's own settings, defaults included
+
+    @property
+    def treated(self) -> bool:
+        """Whether rows may be left out."""
+        return self.keep != UNTREATED
+
+    @property
+    def block(self) -> str:
+        """Which runs it is compared with: its towers, where a suite has several, and its noise."""
+        noise = noise_label(self.noise or "shuffled_captions", self.rate)
+        return f"{self.towers.label}, {noise}" if self.towers.label else noise
+
+    @property
+    def title(self) -> str:
+        """One line for progress and messages."""
+        return f"{self.label}, {self.block}, seed {self.seed}"
+
+    def content(self) -> dict[str, Any]:
+        """Everything of the settings that its result depends on; no labels, no performance-only keys."""
+        options = KINDS[self.noise].options.model_validate(self.noise_options).content() if self.noise else {}
+        return {
+            **({"start": hashing.weights(self.start)} if self.start else {}),
+            **({"keep": {**self.keep.content(), "rule": self.keep_rule}} if self.treated else {}),
+            "method": self.method,
+            "config": hyperparameters.content(self.method, self.config),
+            "data": self.data.content(),
+            "noise": {"kind": self.noise, "rate": self.rate, **({"options": options} if options else {})},
+            "seed": self.seed,
+            "budget": {"kind": self.budget.kind, "value": self.budget.value},
+            "towers": tower_files.content(self.towers),
+            "train": self.train.content(),
+            "reference": self.reference.content() if self.reference else None,
+        }
+
+    @cached_property
+    def key(self) -> str:
+        """Hash of `content()`: equal for equal runs, known before any data is read."""
+        return hashing.digest(self.content())
+
+    def id(
+        self,
+        data_hash: str,
+        manifest_hash: str | None,
+        reference_id: str | None = None,
+        calibration_hash: str | None = None,
+        kept_hash: str | None = None,
+    ) -> str:
+        """The content address; see `bench.suite.run.run_id`."""
+        return run_id(self, data_hash, manifest_hash, reference_id, calibration_hash, kept_hash)
+
+    def settings(self) -> dict[str, Any]:
+        """Everything, for settings.json."""
+        options = {"options": self.noise_options} if self.noise and self.noise_options else {}
+        return {
+            **self.content(),
+            "config": self.config,
+            "start": self.start,
+            "label": self.label,
+            "preset": self.preset,
+            "data": self.data.model_dump(mode="json"),
+            "noise": {"kind": self.noise, "rate": self.rate, "file": self.noise_file, **options},
+            "towers": self.towers.model_dump(mode="json"),
+            "train": self.train.model_dump(mode="json"),
+            "evaluate": self.evaluate.model_dump(mode="json"),
+        }

@@ -1,0 +1,317 @@
+"""The sections of a suite's YAML as typed models."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+
+from bench.adapters import registry
+from bench.catalogue import architectures, families, training_sets
+from bench.catalogue.augmentations import AUGMENTATIONS, DEFAULTS, Images
+from bench.errors import nearest
+from bench.settings_base import Model, Range, Rate, Seed, Several, Strings, entry_of, once
+from bench.suite.keep_settings import UNTREATED, KeepSettings
+from bench.yaml_source import fault, shown
+
+Protocol = Literal["common", "bayes", "nuclr", "ncu", "prolip"]
+SYNTHETIC = "synthetic:"  #: before a number of made-up pairs, in place of shards
+SNAPSHOTS = (0.25, 0.5, 0.75)  #: shares of the budget at which every run keeps its weights
+
+
+class DataSettings(Model):
+    """Which pairs to train on: the embedded emoji, or webdataset shards under a name of their own.
+
+    Where files lie is no part of a run's identity; what they hold is.
+    """
+
+    #: a run's content holds `keep` and its rule itself, because a row of the suite may have another
+    later: ClassVar[frozenset[str]] = frozenset({"share", "block"})
+    outside: ClassVar[frozenset[str]] = frozenset({"shards", "index", "rows", "workers", "keep", "keep_rule"})
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")] = "emoji"
+    size: Annotated[int, Field(ge=8)] = 32  #: pixels a side
+    #: brace pattern, folder or list of them, local or of any fsspec URL; null = the data folder's `name`
+    shards: str | Strings | None = None
+    index: str | None = None  #: null = index.parquet beside the first shard, or in the data folder where that is remote
+    rows: Annotated[int, Field(ge=2)] | None = None  #: as stated by the paper; stands in while the data is not there
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0  #: of the rows, those with the smallest keyed hash
+    block: Annotated[int, Field(ge=1)] = 16  #: shards whose rows are shuffled together
+    keep: KeepSettings = UNTREATED  #: which rows a run may see, where a method's entry does not say otherwise
+    #: samples: kept rows are repeated until as many samples are seen as without; passes: as many passes, fewer samples
+    keep_rule: Literal["samples", "passes"] = "samples"
+    workers: Annotated[int, Field(ge=0)] | None = None  #: decoding processes a rank; null = from the machine's cores
+
+    @property
+    def embedded(self) -> bool:
+        """Whether it comes with the package."""
+        return self.name in training_sets.embedded()
+
+    @property
+    def images(self) -> Images:
+        """What training augments."""
+        return "drawn art" if self.embedded else "photographs"
+
+    @property
+    def untreated(self) -> DataSettings:
+        """The same pairs, all of them."""
+        fields = type(self).model_fields
+        return self.model_copy(update={name: fields[name].get_default() for name in ("keep", "keep_rule")})
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether it is made up as it is read."""
+        return isinstance(self.shards, str) and self.shards.startswith(SYNTHETIC)
+
+    @field_validator("name")
+    @classmethod
+    def _no_slip(cls, name: str) -> str:
+        own = training_sets.embedded()
+        near = difflib.get_close_matches(name, own, n=1, cutoff=0.8)
+        if near and name not in own:
+            raise fault(f"{name!r} is too near to {near[0]!r}, which comes with the package; did you mean {near[0]!r}?")
+        return name
+
+    @model_validator(mode="after")
+    def _fits_the_embedded(self) -> Self:
+        if self.embedded:
+            own = training_sets.TRAINING_SETS[self.name].sizes
+            if self.size not in own:
+                sizes = " or ".join(map(str, own))
+                raise fault(f"{self.size} should be {sizes}: {self.name} has no other sizes", "size")
+            for field in ("shards", "index", "rows"):
+                if getattr(self, field) is not None:
+                    raise fault(f"{self.name} comes with the package and has none; leave it away", field)
+        return self
+
+
+class Budget(Model):
+    """What a run may spend: exactly one of the four."""
+
+    epochs: Annotated[float, Field(gt=0)] | None = None
+    samples: Annotated[float, Field(gt=0)] | None = None
+    flops: Annotated[float, Field(gt=0)] | None = None
+    device_seconds: Annotated[float, Field(gt=0)] | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        kinds = [kind for kind in type(self).model_fields if getattr(self, kind) is not None]
+        if len(kinds) != 1:
+            said = " and ".join(kinds) if kinds else "nothing"
+            raise fault(f"says {said}; should say exactly one of epochs, samples, flops, device_seconds")
+        return self
+
+    @property
+    def kind(self) -> str:
+        """ "epochs", "samples", "flops" or "device_seconds"."""
+        return next(kind for kind in type(self).model_fields if getattr(self, kind) is not None)
+
+    @property
+    def value(self) -> float:
+        """Epochs, samples, FLOPs or seconds."""
+        return float(getattr(self, self.kind))
+
+    def scaled(self, share: float) -> Budget:
+        """`share` of this budget."""
+        return Budget.model_validate({self.kind: self.value * share})
+
+
+class TowerSettings(Model):
+    """The two encoders; `bench.catalogue.architectures` says which names there are."""
+
+    later: ClassVar[frozenset[str]] = frozenset({"context", "image_start", "text_start", "channels"})
+    outside: ClassVar[frozenset[str]] = frozenset({"label"})
+
+    label: str = ""  #: in tables, where a suite compares several
+    image: str = "tiny-resnet"  #: a small tower of ours, or an open_clip architecture such as "RN50", "ViT-B-16"
+    #: a small tower of ours, an open_clip architecture (its text tower), "bert-base-uncased" and the like, or a folder
+    #: of a transformers model
+    text: str = "tiny-transformer"
+    dim: Annotated[int, Field(ge=1)] = 128  #: width of the shared embedding
+    vocabulary: Annotated[int, Field(ge=2)] = 4096  #: tokens, of a small tower; others bring their own
+    context: Annotated[int, Field(ge=3)] | None = None  #: tokens a caption; null = the text tower's own
+    #: pretrained weights to begin at: a file or folder, or "imagenet" (timm's), "hub" (transformers'); null = fresh
+    image_start: Annotated[str, Field(min_length=1)] | None = None
+    text_start: Annotated[str, Field(min_length=1)] | None = None
+    #: mean and standard deviation of pixels; null = those of open_clip's weights of the image tower, mostly CLIP's
+    channels: Literal["imagenet"] | None = None
+
+    @field_validator("image", "text")
+    @classmethod
+    def _known(cls, name: str, info: ValidationInfo) -> str:
+        assert info.field_name is not None
+        message = architectures.unknown(info.field_name, name)
+        if message:
+            raise fault(message)
+        return name
+
+
+class TrainSettings(Model):
+    """The recipe every method of a suite shares."""
+
+    later: ClassVar[frozenset[str]] = frozenset({"warmup_steps", "final_lr", "compile"})
+    #: change time and memory, never results
+    outside: ClassVar[frozenset[str]] = frozenset({"micro_batch", "checkpoint_seconds", "recompute"})
+
+    batch: Annotated[int, Field(ge=2)] = 128  #: pairs a step, over all devices
+    micro_batch: Annotated[int, Field(ge=1)] | None = None  #: pairs a forward pass; changes memory, not results
+    bn_group: Annotated[int, Field(ge=1)] = 128  #: consecutive pairs that share BatchNorm statistics
+    lr: Annotated[float, Field(gt=0)] = 1e-3
+    weight_decay: Annotated[float, Field(ge=0)] = 0.1
+    betas: Annotated[tuple[Rate, Rate], Field(strict=False)] = (0.9, 0.98)
+    eps: Annotated[float, Field(gt=0)] = 1e-6
+    warmup: Rate = 0.1  #: share of the steps
+    warmup_steps: Annotated[int, Field(ge=0)] | None = None  #: in place of `warmup`; at most a tenth of the steps
+    final_lr: Annotated[float, Field(ge=0)] = 0.0  #: where the cosine ends
+    precision: Literal["fp32", "bf16", "fp64"] = "fp32"  #: of the towers
+    #: of training images; a suite that says none takes what fits its data
+    augment: Annotated[str, entry_of(AUGMENTATIONS)] = DEFAULTS["drawn art"]
+    compile: bool = False  #: the towers by torch.compile
+    recompute: bool = False  #: activations of the towers' blocks, for memory (gradient checkpointing)
+    checkpoint_seconds: Annotated[float, Field(ge=0)] = 30.0  #: between checkpoints; 0 = after every step
+    threads: Annotated[int, Field(ge=1)] = 1  #: of torch, a process; on a CPU the last bits of weights depend on it
+
+    @model_validator(mode="before")
+    @classmethod
+    def _group_of_a_small_batch(cls, values: Any) -> Any:
+        """A batch under 128 is one BatchNorm group unless said otherwise."""
+        if isinstance(values, dict) and "bn_group" not in values and isinstance(values.get("batch"), int):
+            return {**values, "bn_group": max(1, min(128, values["batch"]))}
+        return values
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> Self:
+        if self.batch % self.bn_group:
+            raise fault(f"{self.bn_group} does not divide batch {self.batch}", "bn_group")
+        if self.micro_batch is not None and (self.micro_batch > self.batch or self.micro_batch % self.bn_group):
+            whole = f"at most batch {self.batch} and a multiple of bn_group {self.bn_group}"
+            raise fault(f"{self.micro_batch} should be {whole}", "micro_batch")
+        return self
+
+    @model_validator(mode="after")
+    def _learning_rate_falls(self) -> Self:
+        if self.final_lr > self.lr:
+            raise fault(f"{self.final_lr:g} should be at most lr {self.lr:g}, from which the cosine falls", "final_lr")
+        return self
+
+
+def _known_family(name: str) -> str:
+    if name not in families.names():
+        raise fault(f"{shown(name)} is no family of evaluation tasks{nearest(name, families.names())}")
+    return name
+
+
+Task = Annotated[str, AfterValidator(_known_family)]  #: a family of `bench.catalogue.families`
+
+
+class EvaluateSettings(Model):
+    """What is measured: at the end, and along the way for curves of score against cost."""
+
+    tasks: Annotated[tuple[Task, ...], Several] = (
+        "zero_shot",
+        "shift",
+        "linear_probe",
+        "retrieval",
+        "noise_detection",
+    )
+    curve: Annotated[
+        tuple[float, ...], Field(strict=False)
+    ] = ()  #: shares of the budget at which it is measured as well
+    protocol: Protocol = "common"  #: how pixels, prompts and metrics are done (`bench.catalogue.protocols`)
+    #: family of tasks -> names in the catalogue of evaluation data; the embedded data has its own
+    datasets: dict[Task, Strings] = Field(default_factory=dict)
+
+    def of_trials(self) -> EvaluateSettings:
+        """What trials measure: the validation sets, under the same protocol."""
+        datasets = {family: names for family, names in self.datasets.items() if family == "validation"}
+        return self.model_copy(update={"tasks": ("validation",), "curve": (), "datasets": datasets})
+
+    @field_validator("tasks", "curve")
+    @classmethod
+    def _once(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        return once(values)
+
+    @field_validator("datasets")
+    @classmethod
+    def _in_the_catalogue(cls, datasets: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        for family, names in datasets.items():
+            for position, name in enumerate(once(names)):
+                if message := families.unfit(family, name):
+                    raise fault(message, family, position)
+        return datasets
+
+    @field_validator("curve")
+    @classmethod
+    def _kept_weights(cls, curve: tuple[float, ...]) -> tuple[float, ...]:
+        for position, share in enumerate(curve):
+            if share not in SNAPSHOTS:
+                raise fault(f"{share:g} should be 0.25, 0.5 or 0.75", position)
+        return curve
+
+
+class TuneSettings(Model):
+    """Trials that every method gets alike before it is compared; the best on the validation pairs sets its row.
+
+    The first trial is the suite's own settings. The others spread over the ranges, evenly on a logarithmic scale.
+    """
+
+    trials: Annotated[int, Field(ge=2)]  #: of every method
+    budget: Budget | None = None  #: of one trial; null = the suite's
+    rate: Rate | None = None  #: noise of the trials; null = the suite's highest
+    seed: Seed = 1000  #: of the trials; best none of the suite's
+    lr: Range = (5e-4, 8e-3)
+    temperature: Range = (0.01, 0.2)  #: of methods that keep it fixed and whose entry does not name it
+
+    @field_validator("lr", "temperature")
+    @classmethod
+    def _ordered(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if not value[0] < value[1]:
+            raise fault(f"{list(value)} should be [low, high]")
+        return value
+
+
+class SlurmSettings(Model):
+    """How `--launcher slurm` asks for a job; one job a run. null leaves it to the cluster."""
+
+    partition: str | None = None
+    account: str | None = None
+    time: Annotated[str, Field(pattern=r"^(\d+-)?\d+(:\d+){0,2}$")] = "24:00:00"  #: as sbatch reads it
+    gpus: Annotated[int, Field(ge=0)] = 1  #: a job; 0 = CPUs only
+    cpus_per_gpu: Annotated[int, Field(ge=1)] = 8
+    memory_gb: Annotated[int, Field(ge=1)] | None = None
+    constraint: str | None = None
+
+
+class MethodEntry(Model):
+    """A row of the tables: a method with its hyper-parameters. A bare name means its defaults."""
+
+    method: str
+    label: Annotated[str, Field(min_length=1)] = ""
+    preset: str | None = None
+    config: dict[str, Any] = Field(default_factory=dict)
+    lr: Annotated[float, Field(gt=0)] | None = None  #: in place of `train.lr`
+    keep: KeepSettings | None = None  #: in place of `data.keep`
+    #: weights to begin at, in place of fresh towers or of a reference run: a file of this store or of open_clip's
+    #: format, or "open_clip:MODEL/TAG". What they cost is not known and not charged. "{data}" stands for the data
+    #: folder, "{towers}" for the label of the towers, where a suite has several.
+    start: Annotated[str, Field(min_length=1)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare_name(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            value = {"method": value}
+        if isinstance(value, dict) and isinstance(value.get("method"), str):
+            name = value["method"]  # an old name stays the label, which stored plans and options know
+            return {"label": name, **value, "method": registry.canonical(name)}
+        return value
+
+    def start_of(self, towers: TowerSettings) -> str | None:
+        """The weights these towers begin at."""
+        start = self.start and self.start.replace("{towers}", towers.label)
+        if not start or "{data}" not in start:
+            return start
+        from bench import data_folder  # here, because `bench.data` reads settings itself
+
+        return start.replace("{data}", str(data_folder.root()))

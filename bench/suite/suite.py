@@ -1,0 +1,337 @@
+"""A suite: what is compared. It expands into runs.
+
+`load_suite` reads the YAML and names every mistake in it with file, line and the nearest valid word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, field_validator, model_validator
+
+from bench import hashing, resources
+from bench.adapters import hyperparameters, registry
+from bench.catalogue.augmentations import DEFAULTS, fitting
+from bench.errors import UserError, nearest
+from bench.settings_base import Model, Seed, Several, once
+from bench.suite import needs
+from bench.suite.keep_settings import UNTREATED, KeepSettings
+from bench.suite.noise_settings import NoiseSettings
+from bench.suite.printed_tables import PaperTables
+from bench.suite.run import Run
+from bench.suite.settings import (
+    Budget,
+    DataSettings,
+    EvaluateSettings,
+    MethodEntry,
+    SlurmSettings,
+    TowerSettings,
+    TrainSettings,
+    TuneSettings,
+)
+from bench.yaml_source import Fault, Located, fault, faults_of
+
+REFERENCE_SHARE = 0.5  #: of the budget, under `budget_rule: total`, for the run a method starts from
+
+
+class Suite(Model):
+    """The whole YAML."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    description: str = ""
+    data: DataSettings = DataSettings()
+    noise: NoiseSettings = NoiseSettings()
+    seeds: Annotated[tuple[Seed, ...], Several] = (0,)
+    budget: Budget
+    budget_rule: Literal["total", "additional"] = "total"  #: is a reference run paid from the budget, or on top?
+    towers: Annotated[tuple[TowerSettings, ...], Several] = (TowerSettings(),)
+    train: Annotated[TrainSettings, Field(validate_default=True)] = TrainSettings()
+    evaluate: EvaluateSettings = EvaluateSettings()
+    tune: TuneSettings | None = None
+    slurm: SlurmSettings = SlurmSettings()
+    tables: PaperTables | None = None
+    baseline: Annotated[str, Field(min_length=1)] = (
+        "clip"  #: the row that others are compared with: a label or a method
+    )
+    methods: Annotated[tuple[MethodEntry, ...], Several]
+    _written: str = PrivateAttr(default="")
+    _references: tuple[MethodEntry, ...] = PrivateAttr(default=())
+    _only: tuple[str, ...] = PrivateAttr(default=())
+    _seeds: tuple[int, ...] = PrivateAttr(default=())
+
+    @field_validator("name")
+    @classmethod
+    def _a_free_name(cls, name: str) -> str:
+        if name == "runs":
+            raise fault("'runs' is where the store keeps runs; choose another name")
+        return name
+
+    @field_validator("towers", mode="before")
+    @classmethod
+    def _one_or_several(cls, towers: Any) -> Any:
+        return [towers] if isinstance(towers, Mapping) else towers
+
+    @field_validator("towers")
+    @classmethod
+    def _told_apart(cls, towers: tuple[TowerSettings, ...]) -> tuple[TowerSettings, ...]:
+        labels = [one.label for one in towers]
+        for position, label in enumerate(labels):
+            if len(towers) > 1 and (not label or label in labels[:position]):
+                raise fault("each of several towers needs a label of its own", position, "label")
+        return towers
+
+    @field_validator("seeds")
+    @classmethod
+    def _once(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        return once(seeds)
+
+    @field_validator("methods")
+    @classmethod
+    def _own_labels(cls, methods: tuple[MethodEntry, ...]) -> tuple[MethodEntry, ...]:
+        labels = [entry.label for entry in methods]
+        for position, label in enumerate(labels):
+            if label in labels[:position]:
+                raise fault(f"the label {label!r} stands twice; give one of them a label of its own", position)
+        return methods
+
+    @model_validator(mode="after")
+    def _own_rows(self) -> Self:
+        """What stands beside a paper's rows is a row of this suite."""
+        labels, towers = [entry.label for entry in self.methods], [one.label for one in self.towers]
+        for field, known in (("rows", labels), ("towers", towers)):
+            for name in getattr(self.tables, field, ()):
+                if name not in known:
+                    raise fault(f"{name!r} is no label of this suite{nearest(name, known)}", "tables", field, name)
+        return self
+
+    @model_validator(mode="after")
+    def _learning_rates_fall(self) -> Self:
+        for position, entry in enumerate(self.methods):
+            if entry.lr is not None and entry.lr < self.train.final_lr:
+                raise fault(f"{entry.lr:g} is below train.final_lr {self.train.final_lr:g}", "methods", position, "lr")
+        return self
+
+    @model_validator(mode="after")
+    def _clean_pairs_are_fixed(self) -> Self:
+        """What is kept for being clean takes noise that stays where it is."""
+        if self.noise.kind != "resampled_positives" or not any(self.noise.rates):
+            return self
+        asked: list[tuple[tuple[str | int, ...], KeepSettings | None]] = [(("data", "keep"), self.data.keep)]
+        asked += [(("methods", position, "keep"), entry.keep) for position, entry in enumerate(self.methods)]
+        for place, keep in asked:
+            if keep is not None and keep.entry.uses:
+                raise fault(
+                    f"{keep.kind} needs a fixed set of clean pairs, which {self.noise.kind} leaves none", *place
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_tuned(self) -> Self:
+        """A trial has one pair of towers, noise of a rate that there is a file for, and a set to be scored on."""
+        if self.tune is None:
+            return self
+        if self.evaluate.datasets.get("validation") == ():
+            raise fault("trials are scored on it; name one set at least", "evaluate", "datasets", "validation")
+        if len(self.towers) > 1:
+            raise fault("trials need one pair of towers; make a suite of each", "towers")
+        if self.tune.rate is not None and self.noise.files and self.tune.rate not in self.noise.rates:
+            raise fault(f"{self.tune.rate:g} is none of the suite's rates, which have files", "tune", "rate")
+        return self
+
+    @field_validator("train")
+    @classmethod
+    def _an_augmentation_that_fits(cls, train: TrainSettings, info: ValidationInfo) -> TrainSettings:
+        if "augment" in train.model_fields_set or "data" not in info.data:
+            return train
+        return train.model_copy(update={"augment": DEFAULTS[info.data["data"].images]})
+
+    @model_validator(mode="after")
+    def _a_recipe_of_such_images(self) -> Self:
+        kind, given = self.data.images, self.train.augment
+        if given not in fitting(kind):
+            message = f"{given!r} is no recipe for {kind}, which {self.data.name} is{nearest(given, fitting(kind))}"
+            raise fault(message, "train", "augment")
+        return self
+
+    @property
+    def hash(self) -> str:
+        """Of everything but the description, as written: tells a plan made from other settings."""
+        return self._written or hashing.digest(self.model_dump(exclude={"description"}))
+
+    def keep_of(self, entry: MethodEntry) -> KeepSettings:
+        """Which rows a row of the tables is trained on: its own word, or the suite's."""
+        return self.data.keep if entry.keep is None else entry.keep
+
+    @property
+    def baseline_row(self) -> str:
+        """Label of the row that others are compared with; without one of that label or method, the first row."""
+        named = [entry.label for entry in self.methods if entry.label == self.baseline]
+        rows = [entry for entry in self.methods if not self.keep_of(entry).entry.uses]
+        of_method = [entry.label for entry in rows if entry.method == self.baseline]
+        return [*named, *of_method, self.methods[0].label][0]
+
+    def changed(self, **sections: Any) -> Suite:
+        """The same suite with other sections, its references and its hash as they were; no selection."""
+        copy = self.model_copy(update=sections)
+        copy._written, copy._only, copy._seeds = self.hash, (), ()
+        return copy
+
+    def with_references(self, entries: Sequence[MethodEntry]) -> Suite:
+        """The same suite, whose pretrained starts are the entries among these that have their method's name."""
+        copy = self.model_copy()
+        copy._references = tuple(entries)
+        return copy
+
+    def select(self, only: Sequence[str] = (), seeds: Sequence[int] = ()) -> Suite:
+        """The same suite whose `runs()` are those of some labels and seeds; UserError for one it does not have."""
+        labels = [entry.label for entry in self.methods]
+        only = [label if label in labels else registry.canonical(label) for label in only]
+        for label in only:
+            if label not in labels:
+                raise UserError(f"--only {label}: no method of suite {self.name}{nearest(label, labels)}")
+        for seed in seeds:
+            if seed not in self.seeds:
+                own = ", ".join(map(str, self.seeds))
+                raise UserError(f"--seeds {seed}: suite {self.name} has {own}; more with --set 'seeds=[{own}, {seed}]'")
+        chosen = self.model_copy()
+        chosen._only, chosen._seeds = tuple(only), tuple(seeds)
+        return chosen
+
+    def cells(self) -> list[Run]:
+        """One run a cell: seeds, then towers, noise rates, methods, each in suite order. Selections do not matter."""
+        return [
+            self._run(entry, towers, rate, seed)
+            for seed in self.seeds
+            for towers in self.towers
+            for rate in self.noise.rates
+            for entry in self.methods
+        ]
+
+    def runs(self) -> list[Run]:
+        """What there is to run, each once, a reference before those that start from it; selections apply."""
+        cells = self.cells()
+        own = {run.key: run for run in reversed(cells)}
+        ordered: dict[str, Run] = {}
+        for run in cells:
+            if (not self._only or run.label in self._only) and (not self._seeds or run.seed in self._seeds):
+                if run.reference:
+                    ordered.setdefault(run.reference.key, own.get(run.reference.key, run.reference))
+                ordered.setdefault(run.key, run)
+        return list(ordered.values())
+
+    def _run(self, entry: MethodEntry, towers: TowerSettings, rate: float, seed: int) -> Run:
+        given = self._reference(entry)
+        share = REFERENCE_SHARE if given and self.budget_rule == "total" else 1.0
+        if not given:
+            return self._one(entry, towers, rate, seed, share)
+        if chain := self.chain(entry):
+            raise UserError(chain)
+        keep = UNTREATED if self.keep_of(entry).entry.reference_keeps_all else self.keep_of(entry)
+        row = given.model_copy(update={"label": f"{given.method} (reference)", "keep": keep})
+        return self._one(entry, towers, rate, seed, share, self._one(row, towers, rate, seed, share))
+
+    def _reference(self, entry: MethodEntry) -> MethodEntry | None:
+        """The row whose run an entry starts from; None for fresh towers and for given weights.
+
+        It is the suite's own row of that name, so that what was chosen for it holds for the start as well.
+        """
+        method = registry.find(entry.method)
+        start = None if entry.start and method.side != "reference" else method.reference
+        if not start:
+            return None
+        own = [row for row in self._references or self.methods if row.label == row.method == start]
+        return own[0] if own else MethodEntry(method=start)
+
+    def chain(self, entry: MethodEntry) -> str:
+        """Why an entry cannot start where its method does: that start needs a start of its own. "" where it can."""
+        given = self._reference(entry)
+        if given is None or given.start or not (first := registry.find(given.method).reference):
+            return ""
+        begun = f"{entry.method} starts from a run of {given.method}, which itself starts from a run of {first}"
+        fix = f"train {given.method} first and give its weights-100.safetensors as start: of {entry.label}"
+        return f"{begun}; references are not chained: {fix}"
+
+    def _one(
+        self,
+        entry: MethodEntry,
+        towers: TowerSettings,
+        rate: float,
+        seed: int,
+        share: float,
+        reference: Run | None = None,
+    ) -> Run:
+        return Run(
+            label=entry.label,
+            method=entry.method,
+            preset=entry.preset,
+            config=hyperparameters.resolve(entry.method, entry.preset, entry.config),
+            data=self.data.untreated,
+            keep=self.keep_of(entry).under(rate),
+            keep_rule=self.data.keep_rule,
+            noise=self.noise.kind if rate else None,
+            rate=rate,
+            noise_file=self.noise.file(rate),
+            noise_options=self.noise.chosen_options().model_dump(mode="json"),
+            seed=seed,
+            budget=self.budget.scaled(share),
+            towers=towers,
+            train=self.train if entry.lr is None else self.train.model_copy(update={"lr": entry.lr}),
+            evaluate=self.evaluate,
+            reference=reference,
+            start=entry.start_of(towers),
+        )
+
+
+def load_suite(suite: str | Path, overrides: Sequence[str] = (), check_methods: bool = True) -> Suite:
+    """The suite of a path or a name, with `--set` overrides applied.
+
+    With `check_methods`, methods, hyper-parameters and what is measured are looked up as well, which imports torch.
+    Raises UserError with one line a mistake.
+    """
+    located = Located.read(resources.suite_path(str(suite)))
+    for override in overrides:
+        located.set(override)
+    try:
+        loaded = Suite.model_validate(located.data)
+    except ValidationError as error:
+        raise located.fail(faults_of(error, Suite)) from error
+    faults = [*_unmeasured(loaded), *_unknown_names(loaded)] if check_methods else []
+    if faults:
+        raise located.fail(faults)
+    return loaded
+
+
+def _unmeasured(suite: Suite) -> Iterator[Fault]:
+    """Families of tasks without data sets, and suites that compare nothing."""
+    from bench.evaluation.tasks import EvaluationPlan  # here, because it reads settings itself, and loads torch
+
+    noisy = suite.noise.kind != "resampled_positives" and any(suite.noise.rates)
+    for place, message in EvaluationPlan(suite.data, suite.evaluate).faults(noisy):
+        yield ("evaluate", "tasks", *([] if place is None else [place])), message
+
+
+def _unknown_names(suite: Suite) -> Iterator[Fault]:
+    """What only adapters can say."""
+    labels = [entry.label for entry in suite.methods]
+    if suite.baseline not in labels and suite.baseline not in registry.names():
+        known = nearest(suite.baseline, {*labels, *registry.names()})
+        yield ("baseline",), f"{suite.baseline!r} is neither a label of this suite nor a method{known}"
+    for position, entry in enumerate(suite.methods):
+        found = hyperparameters.faults(entry.method, entry.preset, entry.config)
+        for place, message in found:
+            yield ("methods", position, *place), message
+        if found:
+            continue
+        if chain := suite.chain(entry):
+            yield ("methods", position, "method"), chain
+        yield from ((("methods", position), message) for message in _cannot_work(suite, entry))
+
+
+def _cannot_work(suite: Suite, entry: MethodEntry) -> Iterator[str]:
+    """Reasons why a row cannot be trained on the suite's towers."""
+    wanted = hyperparameters.needs(entry.method, entry.preset, entry.config)
+    for towers in suite.towers:
+        for word, reason in needs.unmet(wanted, towers):
+            yield f"{entry.method} needs {word} ({needs.NEEDS[word].about}), but {reason}"

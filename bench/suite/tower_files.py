@@ -1,0 +1,233 @@
+"""Which files towers need that do not come with the package, and which of them are not there. Needs no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.data_folder import Missing, root
+from bench.errors import UserError
+from bench.hashing import Absent, digest
+
+if TYPE_CHECKING:
+    from bench.suite.settings import TowerSettings
+
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bench.suite.settings import TowerSettings
+
+from bench.catalogue.architectures import (
+    HF_TEXT_TOWERS,
+    IMAGE_TOWERS,
+    PAPER_IMAGE_TOWERS,
+    PAPER_TEXT_TOWERS,
+    TEXT_TOWERS,
+    Config,
+    open_clip_model,
+    open_clip_models,
+)
+
+#: files of a tokenizer: one of the first two holds the vocabulary, the last says which tokens are special
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "tokenizer_config.json", "config.json")
+_OWNERS = {"bert-base-uncased": "google-bert", "distilbert-base-uncased": "distilbert"}
+
+
+def hub_name(name: str) -> str:
+    """ "bert-base-uncased" -> "google-bert/bert-base-uncased"; others are the same."""
+    return f"{_OWNERS[name]}/{name}" if name in _OWNERS else name
+
+
+def tokenizer_folder(towers: TowerSettings) -> Path | None:
+    """Where the files of the towers' tokenizer lie: in their folder, or of a name, below the data folder."""
+    place = _own_place(towers)
+    return place if any((place / file).is_file() for file in TOKENIZER_FILES[:2]) else None
+
+
+def missing_tokenizer(towers: TowerSettings) -> Missing:
+    """What there is to say of a tokenizer that is not there."""
+    name, place = tokenizer_name(towers) or "", _own_place(towers)
+    if is_folder(towers.text):
+        return Missing(f"vocabulary of {name}", (name,), f"put vocab.txt or tokenizer.json into {name}", None)
+    get = f"hf download {hub_name(name)} {' '.join(TOKENIZER_FILES)} --local-dir {place}"
+    return Missing(f"vocabulary of {name}", (str(place), "the hub's cache"), get, 2**20)
+
+
+def vocabulary(towers: TowerSettings) -> str | Absent:
+    """sha256 of the tokenizer's tokens and their ids, the same wherever its files lie and whichever they are.
+
+    `Absent` where it is not there. UserError for files that hold none.
+    """
+    place = _tokenizer(towers)
+    if place is None:
+        return Absent(f"no vocabulary of {tokenizer_name(towers)}; `bench run --dry-run` says how to get it")
+    file = next(place / file for file in TOKENIZER_FILES[:2] if (place / file).is_file())
+    return _ids_in(file)
+
+
+@cache
+def _ids_in(file: Path) -> str:
+    try:
+        text = file.read_text(encoding="utf-8")
+        if file.suffix == ".txt":
+            return digest({token: position for position, token in enumerate(text.removesuffix("\n").split("\n"))})
+        described = json.loads(text)
+        ids = described["model"]["vocab"]
+        if isinstance(ids, list):  # a Unigram model: tokens with their scores, in order
+            ids = {token: position for position, (token, _) in enumerate(ids)}
+        added = {token["content"]: token["id"] for token in described.get("added_tokens") or ()}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"towers.text: {file}: cannot be read as a vocabulary: {error!r}") from error
+    return digest({**ids, **added})
+
+
+def missing(towers: TowerSettings) -> Iterator[Missing]:
+    """Vocabularies and weights of single towers that are not there. What is fetched by name is not looked for."""
+    if tokenizer_name(towers) and _tokenizer(towers) is None:
+        yield missing_tokenizer(towers)
+    for what, start in (("image", towers.image_start), ("text", towers.text_start)):
+        if start is not None and is_place(start) and not start_files(start):
+            yield Missing(f"weights that the {what} tower starts from", (start,), "see the suite's comments", None)
+
+
+def _own_place(towers: TowerSettings) -> Path:
+    name = tokenizer_name(towers) or ""
+    return Path(name) if is_folder(towers.text) else root() / "tokenizers" / Path(name).name
+
+
+def _tokenizer(towers: TowerSettings) -> Path | None:
+    """As `tokenizer_folder`, the hub's cache included."""
+    own, name = tokenizer_folder(towers), tokenizer_name(towers)
+    if own or name is None or is_folder(towers.text):
+        return own
+    from huggingface_hub import try_to_load_from_cache
+
+    found = (try_to_load_from_cache(hub_name(name), file) for file in TOKENIZER_FILES[:2])
+    return next((Path(file).parent for file in found if isinstance(file, str)), None)
+
+
+HF_CONTEXT = 77  #: tokens a caption where the suite says nothing; open_clip's
+
+#: DistilBERT's fields of a configuration, and BERT's
+_FIELDS = {
+    "dim": "hidden_size",
+    "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads",
+    "hidden_dim": "intermediate_size",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "activation": "hidden_act",
+}
+
+#: files of a transformers folder that say how a tower is built and how it reads texts
+_DESCRIPTION = ("config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json")
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+
+
+def content(towers: TowerSettings) -> dict[str, Any]:
+    """Towers as identities see them: our own by their configuration, files by their bytes, others by their name."""
+    found = towers.content()
+    found["image"] = {**IMAGE_TOWERS, **PAPER_IMAGE_TOWERS}.get(towers.image, towers.image)
+    found["text"] = {**TEXT_TOWERS, **PAPER_TEXT_TOWERS}.get(towers.text, towers.text)
+    if towers.text in HF_TEXT_TOWERS:
+        found["text"] = {**HF_TEXT_TOWERS[towers.text], "name": towers.text}  # which is that of its vocabulary
+    if is_folder(towers.text):
+        found["text"] = {"folder": bytes_of(towers.text, _DESCRIPTION)}
+    elif tokenizer_name(towers):
+        found["tokenizer"] = vocabulary(towers)
+    for field in ("image_start", "text_start"):
+        start = getattr(towers, field)
+        if is_place(start):
+            found[field] = bytes_of(start, _WEIGHTS)
+    return found
+
+
+def tokenizer_name(towers: TowerSettings) -> str | None:
+    """The tokenizer of transformers that the text tower reads by, a name on the hub or the tower's folder, if any."""
+    text = text_config(towers)
+    found: str | None = towers.text if "model_type" in text else text.get("hf_tokenizer_name")
+    return found
+
+
+def is_place(start: str | None) -> bool:
+    """Whether the weights that a tower starts from are a file or folder, not only a name."""
+    return start not in (None, "imagenet", "hub")
+
+
+def start_files(start: str) -> list[Path]:
+    """The files of weights at a place that a tower starts from; none where it is not there."""
+    return [file for file in _files(start, _WEIGHTS) if file.is_file()]
+
+
+def is_folder(text: str) -> bool:
+    """Whether the name of a text tower is that of a folder of a transformers model."""
+    own = {*TEXT_TOWERS, *PAPER_TEXT_TOWERS, *HF_TEXT_TOWERS}
+    return text not in own and text not in open_clip_models()
+
+
+def read_config(folder: Path) -> Config:
+    """The configuration in a folder of a transformers model, in BERT's words; UserError for one that is neither."""
+    path = folder / "config.json"
+    try:
+        found: Config = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"towers.text: {path}: cannot be read: {error}") from error
+    kind = found.get("model_type")
+    if kind not in ("bert", "distilbert"):
+        raise UserError(f"towers.text: {path}: model_type {kind!r} should be 'bert' or 'distilbert'")
+    if kind == "distilbert":
+        found = {_FIELDS.get(key, key): value for key, value in found.items()}
+        found |= {"layer_norm_eps": 1e-12, "type_vocab_size": 0, "model_type": "bert"}
+    return found
+
+
+def text_config(towers: TowerSettings) -> Config:
+    """The text tower's configuration, with the tokens a caption; UserError for a folder that describes none."""
+    own = {**TEXT_TOWERS, **PAPER_TEXT_TOWERS}
+    if towers.text in own:
+        found = own[towers.text]
+    elif towers.text in open_clip_models():
+        found = {"context_length": 77, "vocab_size": 49408, **open_clip_model(towers.text)["text_cfg"]}
+    else:
+        found = HF_TEXT_TOWERS.get(towers.text) or read_config(Path(towers.text))
+        found = {"context_length": min(HF_CONTEXT, found.get("max_position_embeddings", 512)), **found}
+    return {**found, "context_length": towers.context or found["context_length"]}
+
+
+def image_config(towers: TowerSettings, size: int) -> Config:
+    """The image tower's configuration at `size` px."""
+    own = {**IMAGE_TOWERS, **PAPER_IMAGE_TOWERS}
+    if towers.image in own:
+        return {**own[towers.image], "image_size": size}
+    model = open_clip_model(towers.image)
+    found = {**model["vision_cfg"], "image_size": size}
+    if found.get("timm_proj") == "none" and model["embed_dim"] != towers.dim:
+        found["timm_proj"] = "linear"  # its features are of another width than the suite's embedding
+    return found
+
+
+@cache
+def bytes_of(place: str, names: tuple[str, ...]) -> str | Absent:
+    """sha256 of a file, or of those of `names` that lie in a folder; `Absent` where one cannot be read."""
+    path, files = Path(place), _files(place, names)
+    if not files:
+        return Absent(f"{place}: holds none of {', '.join(names)}")
+    total = hashlib.sha256()
+    for file in files:
+        try:
+            with file.open("rb") as opened:
+                digest = hashlib.file_digest(opened, "sha256").digest()
+        except OSError as error:
+            return Absent(f"{file}: cannot be read: {error.strerror}")
+        total.update(digest if len(files) == 1 and file == path else file.name.encode() + digest)
+    return total.hexdigest()
+
+
+def _files(place: str, names: tuple[str, ...]) -> list[Path]:
+    path = Path(place)
+    return [path / name for name in names if (path / name).is_file()] if path.is_dir() else [path]

@@ -1,0 +1,1 @@
+"""The two encoders: how they are built, read texts, start from weights."""

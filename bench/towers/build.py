@@ -1,0 +1,178 @@
+"""Image and text towers through open_clip, and what turns uint8 pixels into their input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import bench.torchvision_fix  # noqa: F401  before open_clip, which imports torchvision
+from bench.catalogue import architectures
+from bench.catalogue.channels import CLIP_CHANNELS, IMAGENET_CHANNELS, Channels
+from bench.errors import UserError, one_line
+from bench.suite import tower_files
+from bench.towers.batchnorm import group_batchnorm
+from bench.towers.tokenization import ClipTokenizer, HubTokenizer, Tokenizer
+
+if TYPE_CHECKING:
+    from bench.suite.settings import TowerSettings
+
+
+class OpenClipTowers(nn.Module):
+    """Two encoders as open_clip has them, and how they read their inputs. The logit scale is the method's."""
+
+    def __init__(
+        self,
+        visual: nn.Module,
+        text: nn.Module,
+        tokenizer: Callable[[list[str]], Tensor],
+        dim: int,
+        channels: Channels = CLIP_CHANNELS,
+    ) -> None:
+        super().__init__()
+        self.visual, self.text = visual, text
+        self.dim, self.channels, self.tokenizer = dim, channels, tokenizer
+        self.context_length = int(text.context_length)  # type: ignore[arg-type]
+
+    @property
+    def side(self) -> OpenClipTowers:
+        """The second pair of towers of a method that declares one (`bench.training.side_towers`)."""
+        side: OpenClipTowers | None = self.__dict__.get("_side")
+        if side is None:
+            raise RuntimeError('towers.side: the method declares none; set side = "reference" or "ema"')
+        return side
+
+    def hold_side(self, side: OpenClipTowers) -> None:
+        """Keep a second pair of towers beside these; it moves with them to another device or type."""
+        # No submodule: it is neither trained nor stored with the towers.
+        self.__dict__["_side"] = side.eval().requires_grad_(False)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        if self.__dict__.get("_side") is not None:
+            self.side._apply(fn, recurse)
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+
+    def encode_image(self, images: Tensor) -> Tensor:
+        """[b, 3, H, W] normalised -> [b, D], not normalised."""
+        out: Tensor = self.visual(images)
+        return out
+
+    def encode_text(self, tokens: Tensor) -> Tensor:
+        """[b, L] int64 -> [b, D], not normalised."""
+        out: Tensor = self.text(tokens)
+        return out
+
+    def tokenize(self, captions: list[str]) -> Tensor:
+        """b strings -> [b, L] int64 on the towers' device; on meta, where costs are counted, only their shape."""
+        device = next(self.text.parameters()).device
+        if device.type == "meta":
+            return torch.empty(len(captions), self.context_length, dtype=torch.int64, device=device)
+        return self.tokenizer(captions).to(device, non_blocking=True)
+
+    def pooled(self, images: Tensor) -> Tensor:
+        """[b, 3, H, W] -> [b, P]: image features before the projection (CLIP's linear-probe protocol).
+
+        A ResNet with attention pooling has no such vector; there it is the mean over positions of its last layer.
+        """
+        visual: Any = self.visual
+        if getattr(visual, "proj", None) is not None:  # VisionTransformer
+            projection, visual.proj = visual.proj, None
+            try:
+                out: Tensor = visual(images)
+            finally:
+                visual.proj = projection
+            return out
+        if hasattr(visual, "trunk"):
+            return _pooled_by_timm(visual, images)
+        x = visual.stem(images)
+        for layer in (visual.layer1, visual.layer2, visual.layer3, visual.layer4):
+            x = layer(x)
+        return F.adaptive_avg_pool2d(x, 1).flatten(1)
+
+
+def _pooled_by_timm(visual: Any, images: Tensor) -> Tensor:
+    if len(visual.head):  # open_clip's head projects, and sometimes pools
+        x: Tensor = visual.trunk(images)
+    else:  # the trunk's own classifier projects, if anything does
+        x = visual.trunk.forward_head(visual.trunk.forward_features(images), pre_logits=True)
+    return x if x.ndim == 2 else F.adaptive_avg_pool2d(x, 1).flatten(1)
+
+
+def normalise(
+    images: np.ndarray | Tensor, device: torch.device | str = "cpu", channels: Channels = CLIP_CHANNELS
+) -> Tensor:
+    """uint8 [b, H, W, 3] -> float32 [b, 3, H, W] by the towers' channel statistics, channels last in memory."""
+    pixels = torch.as_tensor(images).to(device, non_blocking=True)
+    mean, std = (torch.tensor(values) for values in channels)
+    scale, shift = (x.to(device, non_blocking=True) for x in (1.0 / (255.0 * std), mean / std))
+    return pixels.float().mul_(scale).sub_(shift).permute(0, 3, 1, 2)
+
+
+def tokenizer_of(spec: TowerSettings, learn: Callable[[int, int], Tokenizer]) -> Tokenizer:
+    """The tokenizer of the text tower; `learn(tokens, context_length)` makes that of a small one from its data."""
+    text = tower_files.text_config(spec)
+    context: int = text["context_length"]
+    if spec.text in architectures.TEXT_TOWERS:
+        return learn(spec.vocabulary, context)
+    options = text.get("tokenizer_kwargs") or {}
+    if tower_files.tokenizer_name(spec):
+        return HubTokenizer(spec, text["vocab_size"], context, options)
+    return ClipTokenizer(context, options)
+
+
+def build_towers(spec: TowerSettings, tokenizer: Tokenizer, image_size: int, bn_group: int) -> OpenClipTowers:
+    """Fresh towers, drawn from the global RNG: seed it. Raises UserError for a combination that cannot be built."""
+    visual, text = _visual(spec, image_size, bn_group), _text(spec, tokenizer)
+    return OpenClipTowers(visual, text, tokenizer, spec.dim, channels_of(spec))
+
+
+def _visual(spec: TowerSettings, size: int, bn_group: int) -> nn.Module:
+    from open_clip.model import _build_vision_tower
+
+    config = tower_files.image_config(spec, size)
+    try:
+        visual: Any = _build_vision_tower(spec.dim, config, architectures.quick_gelu(spec.image))
+        if spec.image in architectures.open_clip_models() and hasattr(getattr(visual, "trunk", None), "set_input_size"):
+            visual.set_input_size(size)  # open_clip builds timm's transformers for the size of their name
+        group_batchnorm(visual, bn_group)
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:  # what does not fit
+        raise UserError(f"towers.image: {spec.image} at {size} px cannot be built: {error}") from error
+    made: nn.Module = visual
+    return made
+
+
+def _text(spec: TowerSettings, tokenizer: Tokenizer) -> nn.Module:
+    from open_clip.model import _build_text_tower
+
+    config = tower_files.text_config(spec)
+    if "model_type" in config:
+        from bench.towers.bert import BertText
+
+        assert isinstance(tokenizer, HubTokenizer)
+        first = config.get("cls_token_id")
+        return BertText(config, spec.dim, tokenizer.files.tokenizer.cls_token_id if first is None else first)
+    if spec.text in architectures.TEXT_TOWERS:
+        config["vocab_size"] = tokenizer.size
+    if config.get("hf_model_name"):
+        config["hf_model_pretrained"] = False
+    try:
+        text: nn.Module = _build_text_tower(spec.dim, config, architectures.quick_gelu(spec.text))
+    except OSError as error:  # the hub's: open_clip asks it for the configuration of a transformers model
+        reason = one_line(error, 200)
+        raise UserError(f"towers.text: {spec.text}: its configuration cannot be fetched ({reason})") from error
+    return text
+
+
+def channels_of(spec: TowerSettings) -> Channels:
+    """Channel statistics as asked for, or of the weights that open_clip has of the image tower; CLIP's without any."""
+    from open_clip.pretrained import get_pretrained_cfg, list_pretrained_tags_by_model
+
+    if spec.channels == "imagenet":
+        return IMAGENET_CHANNELS
+    tags = list_pretrained_tags_by_model(spec.image)
+    found = get_pretrained_cfg(spec.image, tags[0]) if tags else {}
+    return tuple(found.get("mean") or CLIP_CHANNELS[0]), tuple(found.get("std") or CLIP_CHANNELS[1])

@@ -1,0 +1,146 @@
+"""Pretrained weights of one tower: of images by a file or timm, of texts by a folder or transformers' hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from bench.errors import UserError, one_line
+from bench.suite import tower_files
+from bench.suite.tower_files import hub_name
+from bench.towers.state_dicts import read
+
+if TYPE_CHECKING:
+    from bench.suite.settings import TowerSettings
+    from bench.towers.build import OpenClipTowers
+
+#: names under which weights trained to classify have what a tower has no use for
+_CLASSIFIERS = ("fc.", "head.", "classifier.", "last_linear.")
+#: what stands between a tower and the shared embedding; files trained otherwise lack it, and it starts fresh
+_PROJECTIONS = ("proj", "head.", "attnpool.c_proj.", "attnpool.positional_embedding", "text_projection")
+_SHOWN = 3  #: wrong tensors that an error names
+
+
+def begin(towers: OpenClipTowers, spec: TowerSettings, fetch: bool) -> None:
+    """Put `image_start` and `text_start` into fresh towers; a projection that they lack stays fresh.
+
+    Without `fetch`, weights that are only a name, or not there, are left out. Raises UserError for what cannot be read
+    or fetched, or does not fit.
+    """
+    if spec.image_start is not None and (fetch or _is_there(spec.image_start)):
+        _fill(towers.visual, _image_weights(towers.visual, spec), spec.image_start, "image_start")
+    if spec.text_start is not None and (fetch or _is_there(spec.text_start)):
+        _fill(towers.text, _text_weights(towers.text, spec), spec.text_start, "text_start")
+
+
+def _is_there(start: str) -> bool:
+    return tower_files.is_place(start) and bool(tower_files.start_files(start))
+
+
+def fetch(spec: TowerSettings) -> None:
+    """Have the weights that are only a name on this machine. UserError where they cannot be fetched."""
+    if spec.image_start == "imagenet":
+        _from_timm(spec)
+    if spec.text_start == "hub":
+        _from_hub(spec.text)
+
+
+def _image_weights(visual: nn.Module, spec: TowerSettings) -> dict[str, Tensor]:
+    assert spec.image_start is not None
+    if spec.image_start == "imagenet":
+        return _from_timm(spec)
+    found = _flat(_file(spec.image_start, "image_start"))
+    if any(name.startswith("visual.") for name in found):  # a whole CLIP
+        return {name.removeprefix("visual."): x for name, x in found.items() if name.startswith("visual.")}
+    if hasattr(visual, "trunk") and not any(name.startswith("trunk.") for name in found):
+        return {f"trunk.{name}": x for name, x in found.items() if not name.startswith(_CLASSIFIERS)}
+    return found
+
+
+def _from_timm(spec: TowerSettings) -> dict[str, Tensor]:
+    """The ImageNet weights of a timm tower, fetched if need be."""
+    import timm
+
+    architecture = tower_files.image_config(spec, 224).get("timm_model_name")
+    if architecture is None:
+        said = f"{spec.image} is no model of timm's; resnet50 is one, or give a file"
+        raise UserError(f"towers.image_start: imagenet: {said}")
+    try:
+        made = timm.create_model(architecture, pretrained=True, num_classes=0)
+    except Exception as error:  # of requests, the hub or the file system, whichever serves these weights
+        reason = one_line(error, 200)
+        raise UserError(
+            f"towers.image_start: imagenet: the weights of timm's {architecture} cannot be fetched ({reason}); fetch "
+            "them elsewhere and give the file"
+        ) from error
+    return {f"trunk.{key}": x for key, x in made.state_dict().items()}
+
+
+def _text_weights(text: nn.Module, spec: TowerSettings) -> dict[str, Tensor]:
+    from bench.towers.bert import BertText, own_name
+
+    assert spec.text_start is not None
+    if not isinstance(text, BertText):
+        raise UserError(
+            f"towers.text_start: {spec.text} is no model of transformers'; weights of open_clip go below a method's "
+            "`start`, as in start: open_clip:MODEL/TAG"
+        )
+    path = _from_hub(spec.text) if spec.text_start == "hub" else _weights_in(Path(spec.text_start))
+    named = {own_name(name): x for name, x in read(path).items()}
+    found = {name: x for name, x in named.items() if name is not None}
+    if text.type_embedding is None:
+        found.pop("type_embedding", None)
+    return found
+
+
+def _from_hub(name: str) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(hub_name(name), "model.safetensors"))
+    except Exception as error:  # of requests or the hub
+        reason = one_line(error, 200)
+        raise UserError(
+            f"towers.text_start: hub: the weights of {name} cannot be fetched ({reason}); fetch them elsewhere "
+            f"(hf download {hub_name(name)} --local-dir FOLDER) and give the folder"
+        ) from error
+
+
+def _weights_in(folder: Path) -> Path:
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        if (folder / name).is_file():
+            return folder / name
+    raise UserError(f"towers.text_start: {folder}: holds neither model.safetensors nor pytorch_model.bin")
+
+
+def _file(place: str, field: str) -> dict[str, Any]:
+    if not Path(place).is_file():
+        raise UserError(f"towers.{field}: {place}: no such file; a file of weights, or imagenet")
+    return read(Path(place))
+
+
+def _flat(state: dict[str, Any]) -> dict[str, Tensor]:
+    """A state dict without what trainers wrap around it."""
+    for wrapper in ("state_dict", "model"):
+        if isinstance(state.get(wrapper), dict):
+            state = state[wrapper]
+    return {name.removeprefix("module."): x for name, x in state.items() if isinstance(x, Tensor)}
+
+
+def _fill(tower: nn.Module, found: dict[str, Tensor], place: str, field: str) -> None:
+    """Every tensor of the tower but its projection must be there, and fit."""
+    own = tower.state_dict()
+    found = {name: x for name, x in found.items() if not name.endswith("num_batches_tracked")}
+    wrong = [f"has {name}, which the tower does not" for name in found if name not in own]
+    for name, x in own.items():
+        fresh = name.startswith(_PROJECTIONS)
+        if name not in found:
+            wrong += [] if fresh else [f"lacks {name}"]
+        elif found[name].shape != x.shape:
+            wrong.append(f"{name} is {list(found[name].shape)} in the file, but {list(x.shape)} in the tower")
+    if wrong:
+        more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+        raise UserError(f"towers.{field}: {place}: does not fit: {'; '.join(wrong[:_SHOWN])}{more}")
+    tower.load_state_dict({**own, **found})

@@ -1,0 +1,176 @@
+"""Files of weights: this store's, or open_clip's state dicts under their own names."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from bench.catalogue import architectures
+from bench.errors import UserError, nearest, one_line
+from bench.hashing import OPEN_CLIP
+from bench.towers.bert import BertText, own_name
+from methods.protocol import Method
+
+if TYPE_CHECKING:
+    from bench.suite.settings import TowerSettings
+
+#: open_clip's CLIP keeps the parts of its text tower at the top level
+_TEXT_PARTS = ("token_embedding", "positional_embedding", "transformer", "ln_final", "text_projection")
+#: what a CLIP state dict has besides the two towers; no score looks at it
+_UNUSED = re.compile(r"(^|\.)(logit_scale|logit_bias|attn_mask|num_batches_tracked)$")
+_SHOWN = 3  #: wrong tensors that an error names
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What a file holds; nothing of it is executed. UserError where it is neither safetensors nor a state dict."""
+    try:
+        if path.suffix == ".safetensors":
+            return dict(load_file(path))
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # the unpickler raises whatever the bytes lead it to: KeyError for the text "hi"
+        reason = str(error).split("\n")[0]
+        raise UserError(f"{path}: neither safetensors nor a state dict of tensors: {reason}") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: holds a {type(found).__name__}, not a state dict")
+    return found
+
+
+def tensors_of(path: Path, bert: bool = False) -> dict[str, tuple[str, Tensor]]:
+    """The tensors of a file by their names in the store, "towers.*" and "method.*", each with its name in the file.
+
+    Names of open_clip's CLIP and CustomTextCLIP are translated, with or without "module." before them; `bert`: for
+    our BERT, whose names open_clip's are not.
+    """
+    found: dict[str, tuple[str, Tensor]] = {}
+    for given, value in _entries(path).items():
+        name = given.removeprefix("module.")
+        top = name.split(".")[0]
+        if _UNUSED.search(name):
+            continue
+        if top == "text" and bert:
+            own = own_name(name.removeprefix("text.transformer."))
+            if name != "text.proj.weight" and own is None:
+                continue  # what open_clip's tower has and does not use
+            name = f"towers.text.{own or 'text_projection.weight'}"
+        elif top in ("visual", "text"):
+            name = f"towers.{name}"
+        elif top in _TEXT_PARTS:
+            name = f"towers.text.{name}"
+        found[name] = (given, value)
+    return found
+
+
+def _entries(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file by its own names, without what is wrapped around them."""
+    state = read(path)
+    if {"towers", "method", "step"} <= state.keys():  # a checkpoint of ours
+        state = {f"{part}.{name}": value for part in ("towers", "method") for name, value in state[part].items()}
+    elif isinstance(state.get("state_dict"), dict):  # a checkpoint of open_clip's trainer
+        state = state["state_dict"]
+    for given, value in state.items():
+        if not isinstance(given, str) or not isinstance(value, Tensor):
+            raise UserError(f"{path}: {given!r} is of type {type(value).__name__}; a state dict holds only tensors")
+    return state
+
+
+def fit(path: Path, modules: dict[str, Any]) -> None:
+    """Put the tensors of a file into `modules` ("towers", "method"); every name and shape must fit.
+
+    A file without any tensor of the method leaves it fresh: scores look at the towers. Raises UserError naming tensors.
+    """
+    bert = isinstance(modules["towers"].text, BertText)
+    found = tensors_of(path, bert)
+    found = {name: x for name, x in found.items() if name.split(".")[0] != "method" or "method" in modules}
+    states = {part: module.state_dict() for part, module in modules.items()}
+    if not any(name.startswith("method.") for name in found):
+        states.pop("method", None)
+    wanted = {f"{part}.{name}": value for part, state in states.items() for name, value in state.items()}
+    wrong = [f"lacks {name} {_shape(value)}" for name, value in wanted.items() if name not in found]
+    for name, (given, value) in found.items():
+        if name not in wanted:
+            wrong.append(f"has {given} {_shape(value)}, which the towers and the method do not")
+        elif value.shape != wanted[name].shape:
+            wrong.append(
+                f"{given} is {_shape(value)} in the file, but {_shape(wanted[name])} in the {name.split('.')[0]}"
+            )
+    if wrong:
+        more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+        raise UserError(f"{path}: does not fit: {'; '.join(wrong[:_SHOWN])}{more}")
+    for part in states:
+        module = modules[part]
+        assert isinstance(module, nn.Module)
+        own = len(part) + 1
+        module.load_state_dict({name[own:]: value for name, (_, value) in found.items() if name.startswith(f"{part}.")})
+
+
+def _shape(value: Tensor) -> str:
+    return json.dumps(list(value.shape))
+
+
+def start_from(path: Path, method: Method, towers: nn.Module) -> None:
+    """Begin at the weights in a file: all of the towers, and the method's parameters of the same name and shape.
+
+    Called before `prepare`, so that whatever the method adds to the towers starts fresh; what it keeps fixed stays as
+    configured. UserError where towers differ.
+    """
+    assert isinstance(method, nn.Module)
+    fit(path, {"towers": towers})
+    given = {name[7:]: value for name, (_, value) in tensors_of(path).items() if name.startswith("method.")}
+    for name, value in _entries(path).items():
+        if name.removeprefix("module.") == "logit_scale":  # open_clip's name for ours
+            given["scale.rho"] = value
+    with torch.no_grad():
+        for name, own in method.named_parameters():
+            if name in given and own.shape == given[name].shape:
+                own.copy_(given[name])
+
+
+def same_activation(start: str, towers: TowerSettings) -> None:
+    """UserError where pretrained weights want another activation than the towers have: shapes alone would not tell."""
+    from open_clip.pretrained import get_pretrained_cfg
+
+    model, _, tag = start.removeprefix(OPEN_CLIP).rpartition("/")
+    wanted = bool(get_pretrained_cfg(model, tag).get("quick_gelu"))
+    for field in ("image", "text"):
+        name = getattr(towers, field)
+        if architectures.quick_gelu(name) != wanted and architectures.chooses_activation(field, name):
+            have, given = ("QuickGELU", "GELU")[:: 1 if wanted else -1]
+            raise UserError(f"start: {start}: was trained with {have}, but towers.{field} {name} has {given}")
+
+
+def located(start: str) -> Path:
+    """The file of a suite's `start`: a path, or "open_clip:MODEL/TAG" for pretrained weights, fetched if need be.
+
+    UserError for a file that is not there, a model or tag that open_clip does not know, or one that cannot be fetched.
+    """
+    if not start.startswith(OPEN_CLIP):
+        path = Path(start)
+        if not path.is_file():
+            raise UserError(f"start: {start}: no such file; a path, or {OPEN_CLIP}MODEL/TAG")
+        return path
+    return fetched(start.removeprefix(OPEN_CLIP), f"start: {start}", "fetch it elsewhere and give its path")
+
+
+def fetched(name: str, said: str, otherwise: str) -> Path:
+    """The file of open_clip's pretrained weights "MODEL/TAG", fetched if need be.
+
+    UserError that begins with `said`, for weights that open_clip does not know, or cannot fetch: then with the fix
+    `otherwise`.
+    """
+    import open_clip
+    from open_clip.pretrained import download_pretrained, get_pretrained_cfg
+
+    model, _, tag = name.rpartition("/")
+    known = [f"{model}/{one}" for model, one in open_clip.list_pretrained()]
+    if name not in known:
+        raise UserError(f"{said}: open_clip knows no such weights{nearest(name, known)}")
+    try:
+        return Path(download_pretrained(get_pretrained_cfg(model, tag)))
+    except Exception as error:  # of requests, the hub or the file system, whichever serves this tag
+        raise UserError(f"{said}: cannot be fetched ({one_line(error, 200)}); {otherwise}") from error

@@ -1,0 +1,108 @@
+"""From captions to token ids: a small vocabulary learned from the texts, CLIP's, or one of transformers'."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from tokenizers import Tokenizer as Encoder
+from tokenizers import models, normalizers, pre_tokenizers, trainers
+from torch import Tensor
+
+from bench.errors import UserError, one_line
+from bench.suite.tower_files import hub_name, missing_tokenizer, tokenizer_folder, tokenizer_name
+
+if TYPE_CHECKING:
+    from bench.suite.settings import TowerSettings
+
+PAD, UNKNOWN = "<pad>", "<unk>"
+
+
+class Tokenizer(Protocol):
+    """Captions -> ids of a fixed length."""
+
+    size: int  #: ids that there are
+    context_length: int
+
+    def __call__(self, texts: list[str]) -> Tensor:
+        """n strings -> [n, context_length] int64."""
+
+
+class SmallVocabulary:
+    """Byte-pair tokens learned from the training texts: a 49,408-word table would be most of a tiny model.
+
+    The end token has the largest id, because open_clip's text tower reads out at the arg max of the ids.
+    """
+
+    def __init__(self, texts: list[str], size: int, context_length: int) -> None:
+        tokenizer = Encoder(models.BPE(unk_token=UNKNOWN))
+        tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()])
+        trainer = trainers.BpeTrainer(vocab_size=size - 2, special_tokens=[PAD, UNKNOWN], show_progress=False)
+        tokenizer.train_from_iterator(sorted(set(texts)), trainer)
+        self.tokenizer = tokenizer
+        learned: int = tokenizer.get_vocab_size()
+        self.start, self.end, self.size = learned, learned + 1, learned + 2
+        self.context_length = context_length
+        self._rows: dict[str, list[int]] = {}
+
+    def __call__(self, texts: list[str]) -> Tensor:
+        """n strings -> [n, context_length] int64; a long text loses its tail, never its end token."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._rows]
+        for text, encoding in zip(new, self.tokenizer.encode_batch(new), strict=True):
+            ids = [self.start, *encoding.ids[: self.context_length - 2], self.end]
+            self._rows[text] = ids + [0] * (self.context_length - len(ids))
+        return torch.tensor([self._rows[text] for text in texts], dtype=torch.int64)
+
+
+class ClipTokenizer:
+    """CLIP's byte-pair encoding, which comes with open_clip."""
+
+    def __init__(self, context_length: int, options: dict[str, Any]) -> None:
+        from open_clip.tokenizer import SimpleTokenizer
+
+        self._encode = SimpleTokenizer(context_length=context_length, **options)
+        self.size, self.context_length = self._encode.vocab_size, context_length
+
+    def __call__(self, texts: list[str]) -> Tensor:
+        found: Tensor = self._encode(texts)
+        return found
+
+
+class HubTokenizer:
+    """A tokenizer of transformers, read when the first caption comes: costs are counted without it.
+
+    It is that of the towers: in a folder, or of a name on the hub, whose files are looked for in the data folder first.
+    UserError where there are none, or where they hold more ids than the tower.
+    """
+
+    def __init__(self, towers: TowerSettings, size: int, context_length: int, options: dict[str, Any]) -> None:
+        self._towers, self.size, self.context_length, self._options = towers, size, context_length, options
+
+    @cached_property
+    def files(self) -> Any:
+        """open_clip's wrapper of what was read."""
+        from open_clip.tokenizer import HFTokenizer
+
+        name, place = tokenizer_name(self._towers), tokenizer_folder(self._towers)
+        assert name is not None
+        source = str(place) if place else hub_name(name)
+        try:
+            found = HFTokenizer(source, context_length=self.context_length, **self._options)
+        except ImportError as error:
+            raise UserError("towers.text: needs transformers; pip install 'robust-cl-bench[bert]'") from error
+        except (OSError, ValueError) as error:  # of the hub or the file system, whichever was asked
+            if place:
+                reason = one_line(error, 200)
+                raise UserError(f"towers.text: {place}: cannot be read: {reason}") from error
+            lacking = missing_tokenizer(self._towers)
+            looked = ", ".join(lacking.looked)
+            raise UserError(f"towers.text: no {lacking.what} in {looked}; get it with: {lacking.get}") from error
+        if len(found.tokenizer) > self.size:
+            raise UserError(f"towers.text: {source}: has {len(found.tokenizer)} ids, but the tower {self.size}")
+        return found
+
+    def __call__(self, texts: list[str]) -> Tensor:
+        found: Tensor = self.files(texts)
+        return found

@@ -1,0 +1,1 @@
+"""One training: its inputs, its loop, its ledger."""

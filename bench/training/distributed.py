@@ -1,0 +1,110 @@
+"""The process group: who holds which rows, gathers, reductions. One process is a group of one, on the same path."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from bench.towers.batchnorm import GroupedBatchNorm2d
+
+#: how long a rank waits for the others in one message: for a checkpoint on a slow disk, or code being compiled
+PATIENCE = timedelta(minutes=30)
+
+
+@dataclass(frozen=True)
+class Group:
+    """This process's place among the ranks that share a global batch."""
+
+    rank: int = 0
+    world: int = 1
+    members: dist.ProcessGroup | None = None  #: these ranks; None: all that torch.distributed was initialised with
+
+    def share(self, batch: int) -> slice:
+        """The consecutive global rows this rank encodes. Raises ValueError if the ranks' shares are not equal."""
+        if batch % self.world:
+            raise ValueError(f"batch {batch} is not a multiple of the number of ranks {self.world}")
+        size = batch // self.world
+        return slice(self.rank * size, (self.rank + 1) * size)
+
+    def gather(self, x: Tensor) -> Tensor:
+        """[b, ...] of every rank -> [B, ...] in rank order. No gradient: the runner carries it by hand."""
+        if self.world == 1:
+            return x
+        parts = [torch.empty_like(x) for _ in range(self.world)]
+        dist.all_gather(parts, x.contiguous(), group=self.members)
+        return torch.cat(parts)
+
+    def sum_(self, x: Tensor) -> Tensor:
+        """Sum over ranks, in place; the same bits on every rank."""
+        if self.world > 1:
+            dist.all_reduce(x, group=self.members)
+        return x
+
+    def rows(self, *values: float) -> list[list[float]]:
+        """A few numbers of every rank, on every rank, in rank order: [world][len(values)]. Leaves a GPU alone."""
+        if self.world == 1:
+            return [list(values)]
+        found: list[list[float]] = self.gather(torch.tensor([values], dtype=torch.float64)).tolist()
+        return found
+
+    def sum_gradients_(self, parameters: list[nn.Parameter]) -> None:
+        """Sum every gradient over ranks, one flat message a dtype. A parameter without one gets zeros, in any world."""
+        by_dtype: dict[torch.dtype, list[Tensor]] = {}
+        for parameter in parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            by_dtype.setdefault(parameter.grad.dtype, []).append(parameter.grad)
+        if self.world == 1:
+            return
+        for grads in by_dtype.values():
+            flat = self.sum_(torch.cat([grad.flatten() for grad in grads]))
+            for grad, part in zip(grads, flat.split([grad.numel() for grad in grads]), strict=True):
+                grad.copy_(part.view_as(grad))
+
+    def commit_batchnorm(self, norms: Sequence[GroupedBatchNorm2d]) -> None:
+        """Move running statistics once, by the mean over the groups that all ranks saw in this step."""
+        for norm in norms:
+            if not norm.seen:
+                continue
+            if len(norm.seen) * self.world == 1:
+                mean, var = norm.seen[0]
+            else:
+                total = torch.stack([torch.stack(pair) for pair in norm.seen]).sum(0)
+                mean, var = self.sum_(total) / (len(norm.seen) * self.world)
+            norm.running_mean.lerp_(mean, norm.momentum)
+            norm.running_var.lerp_(var, norm.momentum)
+            norm.seen.clear()
+
+
+def join(rank: int, world: int, meeting: Path) -> None:
+    """Make this process one of `world` on this machine, which meet at the file `meeting`; `current()` then says so.
+
+    Tensors on GPUs travel by NCCL, the others by gloo.
+    """
+    if sys.platform == "linux":
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # a host's own name may lead nowhere
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(
+        backend, init_method=f"file://{meeting.resolve()}", rank=rank, world_size=world, timeout=PATIENCE
+    )
+
+
+def leave() -> None:
+    """Undo `join`."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def current() -> Group:
+    """The group torch.distributed was initialised with, or a group of one."""
+    if dist.is_available() and dist.is_initialized():
+        return Group(dist.get_rank(), dist.get_world_size())
+    return Group()

@@ -1,0 +1,145 @@
+"""One run from its settings to its records: its inputs and address, its steps, training, evaluation."""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import nn
+
+from bench import data
+from bench.adapters import hyperparameters
+from bench.data.noise import NoiseManifest
+from bench.data.workers import processes
+from bench.hashing import OPEN_CLIP
+from bench.store import RunStore
+from bench.suite.run import Run
+from bench.suite.settings import SNAPSHOTS, DataSettings
+from bench.towers import pretrained
+from bench.towers.blocks import compile_blocks, recompute
+from bench.towers.build import OpenClipTowers, build_towers, tokenizer_of
+from bench.towers.state_dicts import fit, located, same_activation, start_from
+from bench.towers.tokenization import SmallVocabulary
+from bench.training import side_towers
+from bench.training.checkpoint import weights_name
+from bench.training.distributed import current
+from bench.training.inputs import facts_of, kept_pairs, noise_of, training_pairs
+from bench.training.loader import Loader
+from bench.training.loop import Job
+from bench.training.schedule import Resolved
+from methods.base import stream
+from methods.protocol import Method
+
+Starts = Literal["all", "files", "none"]
+_DTYPES = {"fp64": torch.float64}  # parameters are fp32 otherwise; bf16 is an autocast type
+
+
+@lru_cache(maxsize=8)
+def _vocabulary(settings: DataSettings, tokens: int, context_length: int) -> SmallVocabulary:
+    pairs = data.training(settings)
+    texts = [text for row in range(len(pairs)) for text in pairs.captions(row)]
+    return SmallVocabulary(texts, tokens, context_length)
+
+
+def build(run: Run) -> tuple[OpenClipTowers, Method]:
+    """Fresh towers and method, drawn from the run's seed alone."""
+    spec = run.towers
+    tokenizer = tokenizer_of(spec, partial(_vocabulary, run.data))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream(run.seed, "initialisation").initial_seed())
+        towers = build_towers(spec, tokenizer, run.data.size, run.train.bn_group)
+        method = hyperparameters.make(run.method, None, run.config, facts_of(run))
+    return towers, method
+
+
+def prepare(
+    method: Method,
+    towers: OpenClipTowers,
+    run: Run,
+    device: torch.device,
+    reference: RunStore | None,
+    starts: Starts = "all",
+) -> None:
+    """Begin at the run's start or its reference's final weights, let the method change the towers, move to `device`.
+
+    `starts`: "files" leaves out weights that are not there yet, as costs do not depend on them; "none" leaves out all.
+    """
+    assert isinstance(method, nn.Module)
+    final = None if reference is None or starts == "none" else reference.path(weights_name(1.0))
+    side_towers.hold_reference(method, towers, final)
+    if starts != "none":
+        _begin(method, towers, run, final if method.starts_from_reference else None, fetch=starts == "all")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream(run.seed, "preparation").initial_seed())
+        method.prepare(towers)
+    side_towers.hold_average(method, towers)
+    dtype = _DTYPES.get(run.train.precision, torch.float32)
+    towers.to(device, dtype)
+    towers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # halves a small ResNet's step on CPUs
+    method.to(device, dtype)
+
+
+def rebuilt(run: Run, weights: Path, device: torch.device) -> tuple[OpenClipTowers, Method]:
+    """A run's towers and method with the weights in a file; what it started from is in them.
+
+    With the run's number of threads. Raises UserError where the weights do not fit.
+    """
+    torch.set_num_threads(run.train.threads)
+    towers, method = build(run)
+    prepare(method, towers, run, device, None, starts="none")
+    fit(weights, {"towers": towers, "method": method})
+    return towers, method
+
+
+def _begin(method: Method, towers: OpenClipTowers, run: Run, reference: Path | None, fetch: bool) -> None:
+    if run.start is not None:
+        if run.start.startswith(OPEN_CLIP):
+            same_activation(run.start, run.towers)
+        if not fetch and not Path(run.start).is_file():
+            return
+        start_from(located(run.start), method, towers)
+    elif reference is not None:
+        start_from(reference, method, towers)
+    else:
+        pretrained.begin(towers, run.towers, fetch)
+
+
+def make_job(
+    run: Run,
+    resolved: Resolved,
+    out: RunStore,
+    reference: RunStore | None,
+    device: torch.device,
+    starts: Starts = "all",
+) -> Job:
+    """A training that is ready to start or to resume, in this process with the run's number of threads.
+
+    `starts` as in `prepare`.
+    """
+    torch.set_num_threads(run.train.threads)
+    towers, method = build(run)
+    prepare(method, towers, run, device, reference, starts)
+    if run.train.recompute:
+        recompute(towers)
+    if run.train.compile:
+        compile_blocks(towers, device)
+    kept, noise = kept_pairs(run), noise_of(run)
+    loader = Loader(
+        training_pairs(run) if kept is None else kept,
+        None if kept is not None and isinstance(noise, NoiseManifest) else noise,  # kept pairs have theirs already
+        towers,
+        batch=run.train.batch,
+        seed=run.seed,
+        recipe=run.train.augment,
+        dtype=_DTYPES.get(run.train.precision, torch.float32),
+        device=device,
+        workers=0 if run.data.embedded else processes(run.data.workers, current().world),
+    )
+    return Job(method, towers, loader, run.train, resolved, run.seed, out, current(), device, SNAPSHOTS)
+
+
+def available_device() -> torch.device:
+    """The first GPU, or the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,0 +1,83 @@
+"""The ledger of what a run spent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import nn
+
+from bench.training.schedule import Resolved
+from methods.protocol import Method
+
+TOLERANCE = {"epochs": 0.01, "samples": 0.01, "flops": 0.01, "device_seconds": 0.05}
+
+
+@dataclass
+class Ledger:
+    """What a run spent. Counts are algorithmic: micro-batches encoded twice count once; seconds are measured.
+
+    Of a run on several ranks, counts are of the global batch, seconds of training are summed over ranks (device
+    seconds), and memory is that of the rank that needed most. Only the first rank evaluates, so `evaluate_seconds`
+    are one device's.
+
+    `repeated_seconds` are those of finished steps that a kill took back, because they lay after the last checkpoint.
+    After every step the run's store notes `train_seconds + repeated_seconds`; on resume, what it noted beyond the
+    checkpoint's `train_seconds` was lost. So it is exact after any number of kills, to the step: the step in which a
+    process died was never finished and is in neither number.
+    """
+
+    samples: int = 0
+    image_forwards: float = 0.0
+    image_backwards: float = 0.0
+    text_forwards: float = 0.0
+    text_backwards: float = 0.0
+    flops: int = 0
+    train_seconds: float = 0.0
+    data_seconds: float = 0.0  #: of train_seconds, waiting for data, on every rank
+    evaluate_seconds: float = 0.0
+    repeated_seconds: float = 0.0  #: lost to kills: of finished steps that had to be done again
+    peak_memory_bytes: int = 0
+
+    def charge(self, method: Method, towers: nn.Module, phase: str, batch: int, step_flops: int) -> None:
+        """Book one optimiser step on the global batch."""
+        cost = method.cost(phase)
+        self.samples += batch
+        self.flops += step_flops
+        self.image_forwards += (cost.image + cost.side_image) * batch
+        self.text_forwards += (cost.text + cost.side_text) * batch
+        if _trains(towers.visual):
+            self.image_backwards += cost.image * batch
+        if _trains(towers.text):
+            self.text_backwards += cost.text * batch
+
+    def statement(
+        self, kind: str, value: float, resolved: Resolved, reference: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """The ledger as stored: what was spent, what was planned, and whether the budget was kept."""
+        spent = self.spent(kind, resolved)
+        return {
+            **asdict(self),
+            "budget": {"kind": kind, "value": value},
+            "planned": {"steps": resolved.steps, "flops": resolved.flops},
+            "spent_share": spent / value,
+            "over_budget": spent > value * (1 + TOLERANCE[kind]),
+            "reference": reference,
+        }
+
+    def spent(self, kind: str, resolved: Resolved) -> float:
+        """What was spent in the budget's own unit."""
+        if kind == "epochs":
+            return self.samples / ((resolved.budget_epoch_steps or resolved.epoch_steps) * resolved.batch)
+        measured: dict[str, float] = {
+            "samples": self.samples,
+            "flops": self.flops,
+            "device_seconds": self.train_seconds,
+        }
+        return measured[kind]
+
+
+def _trains(module: object) -> bool:
+    assert isinstance(module, nn.Module)
+    return any(parameter.requires_grad for parameter in module.parameters())

@@ -1,0 +1,141 @@
+"""From a step number to this rank's rows of the global batch: order, captions under noise, augmentation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bench.arrays import Ints
+from bench.data.noise import Noise, draw_captions
+from bench.data.pairs import MemoryPairs, Pairs
+from bench.data.workers import CHUNK, Ahead, Item, Pixels, room
+from bench.towers.build import OpenClipTowers, normalise
+from bench.training.batches import batch_rows
+from methods.protocol import Clock, Rows
+
+
+@dataclass(frozen=True)
+class HostRows:
+    """A micro-batch whose pixels wait on the host, a byte each; as the towers' input they are four or eight."""
+
+    pixels: list[Tensor]  #: of each view, uint8 [b, H, W, 3]; pinned where there is a GPU
+    tokens: Tensor
+    captions: list[str]
+    ids: Tensor
+    positions: range
+    clock: Clock
+
+
+class Loader:
+    """Batches of one run. What it yields depends on (seed, step) alone, never on ranks, micro-batches or the past.
+
+    With `workers`, that many processes make the pixels, ahead of time from the first step asked for; `close` ends them.
+    """
+
+    def __init__(
+        self,
+        pairs: Pairs,
+        noise: Noise | None,
+        towers: OpenClipTowers,
+        *,
+        batch: int,
+        seed: int,
+        recipe: str,
+        dtype: torch.dtype,
+        device: torch.device,
+        workers: int = 0,
+    ) -> None:
+        self.pairs = pairs if noise is None else noise.applied(pairs)
+        self.noise, self.towers = noise, towers
+        self.batch, self.seed, self.recipe = batch, seed, recipe
+        self.dtype, self.device = dtype, device
+        self.workers = workers
+        self.seconds = 0.0  #: for which the caller had to wait, in all
+        self._ahead: Ahead | None = None
+        self._chunk = CHUNK
+        self._ready: object = None  #: (step, share, size, views) that the processes work for next
+
+    def ids(self, step: int) -> Tensor:
+        """[B] int64, unique: the training rows of the global batch."""
+        return torch.tensor(batch_rows(self.pairs, self.batch, step, self.seed)[0], device=self.device)
+
+    def micro_batches(self, clock: Clock, share: slice, size: int, views: int) -> Iterator[HostRows]:
+        """The rank's `share` of the global batch in pieces of `size` consecutive rows, with `views` further views.
+
+        Raises UserError, naming the pair, where an image cannot be read, and RuntimeError where a process died.
+        """
+        began = time.perf_counter()
+        rows, epoch = batch_rows(self.pairs, self.batch, clock.step, self.seed)
+        donors = np.arange(self.batch)
+        if self.noise is not None:
+            donors = self.noise.donors_in_batch(clock.step, self.batch)
+        if self.workers:
+            self._start(clock.step, share, size, 1 + views)
+        for places in _pieces(np.arange(share.start, share.stop), size):
+            captions = draw_captions(self.pairs, self.noise, rows[donors[places]], epoch, self.seed)
+            batch = HostRows(
+                pixels=self._pixels(Item(rows[places], epoch), 1 + views),
+                tokens=self.towers.tokenize(captions),
+                captions=captions,
+                ids=torch.from_numpy(rows[places]).to(self.device, non_blocking=True),
+                positions=range(int(places[0]), int(places[-1]) + 1),
+                clock=clock,
+            )
+            self.seconds += time.perf_counter() - began
+            yield batch
+            began = time.perf_counter()
+        if self.workers:
+            self._ready = (clock.step + 1, share, size, 1 + views)
+
+    def on_device(self, held: HostRows) -> Rows:
+        """A micro-batch as `encode` takes it, made anew each time. A GPU's copy of pinned pixels is not waited for."""
+        first, *views = (normalise(view, self.device, self.towers.channels).to(self.dtype) for view in held.pixels)
+        return Rows(first, held.tokens, held.captions, held.ids, held.positions, held.clock, tuple(views))
+
+    def close(self) -> None:
+        """End the processes, if there are any; they start again with the next step asked for."""
+        if self._ahead is not None:
+            self._ahead.close()
+        self._ahead = self._ready = None
+
+    def _pixels(self, item: Item, views: int) -> list[Tensor]:
+        """uint8 [b, H, W, 3] of each view: made here, or put together from what the processes made."""
+        here = Pixels(self.pairs, self.seed, self.recipe, views)
+        if isinstance(self.pairs, MemoryPairs):
+            return here.of(item)
+        whole: list[Tensor] = []
+        n, pinned = len(item.rows), self.device.type == "cuda"
+        for at in range(0, n, self._chunk):  # decoded pictures are large: never those of a whole micro-batch at once
+            chunk = slice(at, at + self._chunk)
+            parts = next(self._ahead) if self._ahead else here.of(Item(item.rows[chunk], item.epoch))
+            whole = whole or [torch.empty((n, *x.shape[1:]), dtype=x.dtype, pin_memory=pinned) for x in parts]
+            for view, part in zip(whole, parts, strict=True):
+                view[chunk] = part
+        return whole
+
+    def _start(self, step: int, share: slice, size: int, views: int) -> None:
+        """Have the processes work on `step`: they do already, unless it is the first one or another than was due."""
+        if self._ready != (step, share, size, views):
+            self.close()
+            pixels = Pixels(self.pairs, self.seed, self.recipe, views)
+            rows = batch_rows(self.pairs, self.batch, step, self.seed)[0][share]
+            a_row = sum(view.nbytes for view in pixels.of(Item(rows[:1], 0)))
+            self._chunk, waiting = room(a_row, len(rows), self.workers, self.batch // len(rows))
+            self._ahead = Ahead(pixels.of, self._items(step, share, size), self.workers, self._chunk, waiting)
+        self._ready = None  # until all of the step was taken
+
+    def _items(self, first: int, share: slice, size: int) -> Iterator[Item]:
+        for step in count(first):
+            rows, epoch = batch_rows(self.pairs, self.batch, step, self.seed)
+            for piece in _pieces(rows[share], size):
+                yield from (Item(chunk, epoch) for chunk in _pieces(piece, self._chunk))
+
+
+def _pieces(values: Ints, size: int) -> Iterator[Ints]:
+    return (values[start : start + size] for start in range(0, len(values), size))

@@ -1,0 +1,291 @@
+"""THE training loop, the same for every method, any number of ranks and micro-batches. Read it from top to bottom."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from bench.machine.environment import peak_memory
+from bench.store import RunStore
+from bench.store.histograms import store_diagnostics
+from bench.suite.settings import TrainSettings
+from bench.towers.batchnorm import grouped_norms, record_statistics
+from bench.towers.build import OpenClipTowers
+from bench.training import side_towers
+from bench.training.checkpoint import load_checkpoint, save_checkpoint, save_weights
+from bench.training.distributed import Group
+from bench.training.ledger import Ledger
+from bench.training.loader import Loader
+from bench.training.optimizer import make_optimiser, named_parameters, set_learning_rate, set_trainable
+from bench.training.schedule import Resolved
+from methods.base import stream
+from methods.protocol import Batch, Clock, Method, Rows, Tensors
+
+TILE_ENTRIES = 2**22  #: similarities a tile of anchors may hold at once (16 MiB in fp32)
+
+
+class Interrupted(Exception):
+    """Training was asked to stop; a checkpoint of the step it names is written."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(f"stopped after step {step}")
+        self.step = step
+
+
+class Lost(Exception):
+    """Another process took the run over, having heard nothing from this one for too long. Nothing more is written."""
+
+
+class NotFinite(Exception):
+    """A term of the loss, or the gradient, became NaN or infinite."""
+
+    def __init__(self, step: int, term: str, value: float) -> None:
+        super().__init__(f"{term} is {value} at step {step}")
+        self.step = step
+        self.term = term
+
+
+@dataclass
+class Job:
+    """Everything one training needs, already built."""
+
+    method: Method
+    towers: OpenClipTowers
+    loader: Loader
+    settings: TrainSettings
+    resolved: Resolved
+    seed: int
+    out: RunStore
+    group: Group
+    device: torch.device
+    curve: tuple[float, ...] = ()  #: shares of the steps after which weights are kept; 1.0 is always kept
+    log_every: int = 10
+    on_step: Callable[[int, int, float, float], None] | None = None  #: told steps done, steps, loss, samples per second
+    should_stop: Callable[[], bool] | None = None
+    is_lost: Callable[[], bool] | None = None  #: whether the claim on the run's store went to another process
+
+
+def train(job: Job) -> Ledger:
+    """Train to the end of the budget, from the last checkpoint if there is one.
+
+    Leaves weights-*.safetensors, metrics.jsonl and a checkpoint in the run's store. Raises Interrupted after a
+    requested stop and NotFinite (naming step and term) if the loss leaves the reals.
+    """
+    with closing(job.loader):  # its processes end with the training, however that ends
+        return _train(job)
+
+
+def _train(job: Job) -> Ledger:
+    method, towers, group, loader = job.method, job.towers, job.group, job.loader
+    assert isinstance(method, nn.Module)
+    batch, steps = job.settings.batch, job.resolved.steps
+    share = group.share(batch)
+    micro = min(job.settings.micro_batch or share.stop - share.start, share.stop - share.start)
+    single = micro == share.stop - share.start
+    per_epoch = job.resolved.epoch_steps
+    keep_at = {at: math.ceil(at * steps) for at in (*job.curve, 1.0)}
+    norms = grouped_norms(towers)
+    if norms and micro % norms[0].group:
+        raise ValueError(f"{micro} rows a forward pass are not a multiple of bn_group {norms[0].group}")
+    phases = {phase.name: phase for phase in method.phases()}
+    ledger, first, optimiser, optimiser_state = Ledger(), 0, None, None
+
+    saved = load_checkpoint(job.out, job.device)
+    if saved is not None:
+        first, optimiser_state, ledger = saved["step"], saved["optimiser"], Ledger(**saved["ledger"])
+        towers.load_state_dict(saved["towers"])
+        method.load_state_dict(saved["method"])
+        side_towers.restore(method, towers, saved)
+    # After a kill the store has noted more seconds than the checkpoint: those of the steps that are now repeated.
+    ledger.repeated_seconds = max(ledger.repeated_seconds, job.out.train_seconds() - ledger.train_seconds)
+    if group.rank == 0:
+        job.out.truncate_metrics(first)
+    saved_at = time.monotonic()
+
+    for step in range(first, steps):
+        started, waited = time.perf_counter(), loader.seconds
+        name, phase_start, phase_steps = _phase_of(job.resolved, step)
+        if optimiser is None or step == phase_start:  # every phase has a fresh optimiser and schedule
+            set_trainable(method, towers, phases[name])
+            optimiser = make_optimiser(method, towers, phases[name], job.settings)
+            if optimiser_state is not None and step > phase_start:
+                optimiser.load_state_dict(optimiser_state)
+            optimiser_state = None
+            trained = [parameter for _, parameter in named_parameters(method, towers) if parameter.requires_grad]
+        set_learning_rate(optimiser, step - phase_start, phase_steps, job.settings)
+        clock = Clock(step=step, phase=name, progress=step / steps, epoch=step // per_epoch)
+
+        # 1. Encode this rank's rows. With one micro-batch its graph is kept; with several, each is encoded again in 4.
+        # What waits for that second time is bytes on the host, not the towers' input.
+        pieces, kept = [], []
+        for held in loader.micro_batches(clock, share, micro, method.extra_views):
+            kept.append(held)
+            with torch.set_grad_enabled(single):
+                pieces.append(_encode(job, loader.on_device(held)))
+        local = pieces[0] if single else {key: torch.cat([piece[key] for piece in pieces]) for key in pieces[0]}
+
+        # 2. Gather every rank's embeddings and make them leaves; the method sees all B rows, in at least fp32.
+        z = {key: _leaf(key, group.gather(x.detach())) for key, x in local.items()}
+        with torch.no_grad():
+            observed = method.observe(z, Batch(loader.ids(step), clock))
+
+        # 3. The loss in tiles of anchors, each sent back at once, so its memory grows linearly with the batch.
+        terms: dict[str, Tensor] = {}
+        weight = 1.0 / group.world if method.whole_batch else 1.0
+        for anchors in _tiles(method.whole_batch, share, batch):
+            with torch.no_grad():
+                constants = method.draw(z, observed, anchors)
+            parts = method.loss(z, constants, anchors)
+            (torch.stack(list(parts.values())).sum() * weight).backward()
+            for key, part in parts.items():
+                terms[key] = terms.get(key, 0.0) + part.detach() * weight
+        values = dict(zip(terms, group.sum_(torch.stack(list(terms.values()))).tolist(), strict=True))
+        for key, value in values.items():
+            if not math.isfinite(value):
+                raise NotFinite(step, key, value)
+
+        # 4. Sum dL/dz over ranks, and send this rank's rows back through the towers.
+        gradients = {
+            key: group.sum_(torch.zeros_like(x) if x.grad is None else x.grad)[share].to(local[key].dtype)
+            for key, x in z.items()
+            if x.requires_grad
+        }
+        record_statistics(norms, False)  # what is encoded again was recorded before
+        if single:
+            _backward(local, gradients)
+        else:
+            for held in kept:
+                at = slice(held.positions.start - share.start, held.positions.stop - share.start)
+                _backward(_encode(job, loader.on_device(held)), {key: grad[at] for key, grad in gradients.items()})
+        record_statistics(norms, True)
+        group.sum_gradients_(trained)
+
+        # 5. Step, and let the method move its own scalars.
+        if job.is_lost is not None and job.is_lost():
+            raise Lost
+        if step % job.log_every == 0 or step + 1 == steps:
+            norm = torch.nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None]).item()
+            if not math.isfinite(norm):
+                raise NotFinite(step, "gradient norm", norm)
+            if group.rank == 0:
+                job.out.append_metrics(_line(job, step, clock, values, optimiser, norm, z, observed))
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        group.commit_batchnorm(norms)
+        method.after_step(clock)
+        side_towers.follow(method, towers, clock)
+        if (step + 1) % per_epoch == 0:
+            method.end_epoch(clock.epoch)
+
+        if step + 1 == steps and group.rank == 0:  # before the last checkpoint, so that no resumed run goes without
+            with torch.no_grad():
+                store_diagnostics(job.out, "training", method.diagnostics(z, observed))
+
+        # 6. Book it; keep weights and a checkpoint when due, or when asked to stop.
+        ledger.charge(method, towers, name, batch, job.resolved.step_flops[name])
+        seconds = time.perf_counter() - started
+        asked = job.should_stop is not None and job.should_stop()
+        told = group.rows(seconds, loader.seconds - waited, peak_memory(job.device), asked)
+        spent, waits, peaks, stops = zip(*told, strict=True)
+        ledger.train_seconds += sum(spent)
+        ledger.data_seconds += sum(waits)
+        ledger.peak_memory_bytes = max(ledger.peak_memory_bytes, *map(int, peaks))
+        if group.rank == 0:
+            job.out.note_train_seconds(ledger.train_seconds + ledger.repeated_seconds)
+        for budget_share, due in keep_at.items():
+            if due == step + 1 and group.rank == 0:
+                save_weights(job.out, budget_share, method, towers)
+        stop = any(stops)  # one rank was asked: all stop after the same step
+        if group.rank == 0:
+            if stop or time.monotonic() - saved_at >= job.settings.checkpoint_seconds or step + 1 == steps:
+                save_checkpoint(job.out, step + 1, method, towers, optimiser, ledger)
+                saved_at = time.monotonic()
+                job.out.set_status("running", stage="train", step=step + 1, steps=steps)
+            if job.on_step is not None:
+                job.on_step(step + 1, steps, sum(values.values()), batch / seconds)
+        if stop and step + 1 < steps:
+            raise Interrupted(step + 1)
+    return ledger
+
+
+def _phase_of(resolved: Resolved, step: int) -> tuple[str, int, int]:
+    """(name, first step, number of steps) of the phase that `step` belongs to."""
+    start = 0
+    for name, length in resolved.phases:
+        if step < start + length:
+            return name, start, length
+        start += length
+    raise ValueError(f"step {step} lies beyond the last phase, which ends at {start}")
+
+
+def _encode(job: Job, rows: Rows) -> Tensors:
+    """Encode with dropout and the like drawn from (seed, step, first row), so that a second time gives the same."""
+    key = stream(job.seed, "towers", rows.clock.step, rows.positions.start).initial_seed()
+    lower = job.settings.precision == "bf16"
+    with _seeded(key, job.device), torch.autocast(job.device.type, torch.bfloat16, enabled=lower):
+        return job.method.encode(job.towers, rows)
+
+
+@contextmanager
+def _seeded(key: int, device: torch.device) -> Iterator[None]:
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(key)
+        yield
+
+
+def is_leaf(name: str, x: Tensor) -> bool:
+    """Whether a tensor of `encode` is sent back through the towers: not what is no number or comes from a side."""
+    return x.is_floating_point() and not name.startswith("side_")
+
+
+def _leaf(name: str, x: Tensor) -> Tensor:
+    if not x.is_floating_point():
+        return x
+    return (x if x.dtype == torch.float64 else x.float()).clone().requires_grad_(is_leaf(name, x))
+
+
+def _backward(local: Tensors, gradients: Tensors) -> None:
+    reached = [key for key in gradients if local[key].requires_grad]
+    if reached:
+        torch.autograd.backward([local[key] for key in reached], [gradients[key] for key in reached])
+
+
+def _tiles(whole_batch: bool, share: slice, batch: int) -> Iterator[slice]:
+    """This rank's anchors in tiles of whole blocks of 32; a whole-batch loss has one tile of all B."""
+    if whole_batch:
+        yield slice(0, batch)
+        return
+    size = max(32, TILE_ENTRIES // batch // 32 * 32)
+    for start in range(share.start, share.stop, size):
+        yield slice(start, min(start + size, share.stop))
+
+
+def _line(
+    job: Job,
+    step: int,
+    clock: Clock,
+    values: dict[str, float],
+    optimiser: torch.optim.Optimizer,
+    norm: float,
+    z: Tensors,
+    observed: Tensors,
+) -> dict[str, object]:
+    """One line of metrics.jsonl; no times, so that an interrupted run writes the same file."""
+    with torch.no_grad():
+        own = dict(job.method.monitor(z, observed))
+    return {
+        "step": step,
+        "phase": clock.phase,
+        "epoch": clock.epoch,
+        "loss": sum(values.values()),
+        "terms": values,
+        "lr": optimiser.param_groups[0]["lr"],
+        "gradient_norm": norm,
+        **own,
+    }

@@ -1,0 +1,37 @@
+"""Steps of a run, by phase."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What a run's budget comes to."""
+
+    phases: tuple[tuple[str, int], ...]  #: (name, steps) in order
+    step_flops: Mapping[str, int]  #: of one step of each phase
+    batch: int  #: B
+    epoch_steps: int  #: steps of one pass over the rows that the run sees
+    budget_epoch_steps: int = 0  #: of one pass as a budget in epochs counts it; 0 = `epoch_steps`
+
+    def to_json(self) -> dict[str, Any]:
+        """For settings.json."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Resolved:
+        """The inverse of `to_json`."""
+        return cls(**{**value, "phases": tuple((name, steps) for name, steps in value["phases"])})
+
+    @property
+    def steps(self) -> int:
+        """Of all phases."""
+        return sum(steps for _, steps in self.phases)
+
+    @property
+    def flops(self) -> int:
+        """Of all steps."""
+        return sum(steps * self.step_flops[name] for name, steps in self.phases)

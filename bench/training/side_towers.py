@@ -1,0 +1,53 @@
+"""The second pair of towers that a method may hold: frozen reference weights, or an average of the trained ones."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.towers.build import OpenClipTowers
+from bench.towers.state_dicts import fit
+from methods.protocol import Clock, Method
+
+
+def hold_reference(method: Method, towers: OpenClipTowers, weights: Path | None) -> None:
+    """Before `prepare`: towers as the reference run has them, with its final weights (None: where only costs count)."""
+    if method.side == "reference":
+        side = copy.deepcopy(towers)
+        if weights is not None:
+            fit(weights, {"towers": side})
+        towers.hold_side(side)
+
+
+def hold_average(method: Method, towers: OpenClipTowers) -> None:
+    """After `prepare`: a copy of the initial towers, with whatever the method added to them."""
+    if method.side == "ema":
+        towers.hold_side(copy.deepcopy(towers))
+
+
+@torch.no_grad()
+def follow(method: Method, towers: OpenClipTowers, clock: Clock) -> None:
+    """After an optimiser step: side <- m * side + (1 - m) * towers for parameters; buffers are copied."""
+    if method.side != "ema":
+        return
+    decay = method.side_decay(clock)
+    if not 0 <= decay <= 1:
+        raise ValueError(f"{method.name}.side_decay gives {decay} at step {clock.step}, but it must lie in [0, 1]")
+    held, own = (list[torch.Tensor](pair.parameters()) for pair in (towers.side, towers))
+    torch._foreach_lerp_(held, own, 1 - decay)
+    for mine, buffer in zip(towers.side.buffers(), towers.buffers(), strict=True):
+        mine.copy_(buffer)
+
+
+def state(method: Method, towers: OpenClipTowers) -> dict[str, Any]:
+    """What a checkpoint holds of the side: an average's weights. A reference's lie with its own run."""
+    return {"side": towers.side.state_dict()} if method.side == "ema" else {}
+
+
+def restore(method: Method, towers: OpenClipTowers, saved: dict[str, Any]) -> None:
+    """The inverse of `state`."""
+    if method.side == "ema":
+        towers.side.load_state_dict(saved["side"])
