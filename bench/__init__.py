@@ -1,1 +1,50 @@
-"""How methods are run: suites, data, noise, training, evaluation, store."""
+"""Compare noise-robust contrastive image-text learning methods: same budget, same noise, more than chance.
+
+    import bench
+
+    bench.run_suite("quickstart", results="results", jobs=2)
+    results = bench.Results("results")
+    results.table("overview")      # a pandas frame
+    results.figure("radar")        # a matplotlib figure
+
+Names are resolved when they are first used: `import bench` is instant, and `Results` never imports torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bench.adapters.registry import add_plugin
+    from bench.checks.verb import check
+    from bench.errors import UserError
+    from bench.launch.run_suite import run_suite
+    from bench.models.evaluate_checkpoint import evaluate_checkpoint as evaluate
+    from bench.results import Results
+    from bench.suite.suite import Suite, load_suite
+
+#: public name -> its module, and its name there
+_HOME = {
+    "Results": ("bench.results", "Results"),
+    "Suite": ("bench.suite.suite", "Suite"),
+    "UserError": ("bench.errors", "UserError"),
+    "add_plugin": ("bench.adapters.registry", "add_plugin"),
+    "check": ("bench.checks.verb", "check"),
+    "evaluate": ("bench.models.evaluate_checkpoint", "evaluate_checkpoint"),
+    "load_suite": ("bench.suite.suite", "load_suite"),
+    "run_suite": ("bench.launch.run_suite", "run_suite"),
+}
+
+__all__ = ["Results", "Suite", "UserError", "add_plugin", "check", "evaluate", "load_suite", "run_suite"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'bench' has no attribute {name!r}")
+    module, own = _HOME[name]
+    return getattr(import_module(module), own)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

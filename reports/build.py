@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +55,15 @@ def build(suite: str, store: Store, outline: Mapping[str, Any] | None = None) ->
         return _write(store.suite(suite), results, files)
 
 
+def is_fresh(suite: str, store: Store) -> bool:
+    """Whether the suite's report is younger than its plan and than the last change of any run it shows."""
+    page, plan = store.suite(suite) / "report.html", store.plan(suite) or {"cells": []}
+    shown = {cell["run"] for cell in plan["cells"]}
+    sources = [page.with_name("plan.json"), *(store.run(identity).path("status.json") for identity in shown)]
+    made = page.stat().st_mtime_ns if page.exists() else 0
+    return all(source.stat().st_mtime_ns < made for source in sources if source.exists())
+
+
 @contextmanager
 def _no_collector() -> Iterator[None]:
     """A report makes a hundred thousand objects and keeps them; looking for garbage among them takes a fifth of it."""
@@ -93,7 +102,7 @@ def _scores(suite: str, store: Store) -> Iterator[Callable[[Results], list[Pictu
 
 def _draw(suite: str, store: Store) -> list[Picture]:
     with _no_collector():
-        return _pictures(load(suite, store))
+        return [replace(picture, figure=None) for picture in _pictures(load(suite, store))]
 
 
 def _pictures(results: Results) -> list[Picture]:
@@ -108,7 +117,7 @@ def _files(results: Results, drawn: Callable[[Results], list[Picture]]) -> dict[
     from reports.html import page
     from reports.win_map import wins_picture
 
-    made = [*tables(results), *paper_tables(results, resources.published())]
+    made = all_tables(results)
     similarities, own = learned(results)
     records, maps = records_csv(results), [wins_picture(results, table) for table in made if table.name == "wins"]
     scores = [*drawn(results), *(picture for picture in maps if picture)]
@@ -118,6 +127,21 @@ def _files(results: Results, drawn: Callable[[Results], list[Picture]]) -> dict[
         files[f"figures/{picture.name}.pdf"] = picture.pdf
         files[f"figures/{picture.name}.png"] = picture.png
     return files
+
+
+def all_tables(results: Results) -> list[Table]:
+    """Every table of a suite's report: its own, then those of the papers that it asks for."""
+    return [*tables(results), *paper_tables(results, resources.published())]
+
+
+def all_pictures(results: Results) -> list[Picture]:
+    """Every figure of a suite's report that there are numbers for, each with its matplotlib figure."""
+    from reports.diagnostics import learned
+    from reports.win_map import wins_picture
+
+    maps = [wins_picture(results, table) for table in tables(results) if table.name == "wins"]
+    similarities, own = learned(results)
+    return [*_pictures(results), *(one for one in (*maps, similarities, *own.values()) if one is not None)]
 
 
 def _printed_files(results: Results) -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""Tables and records as CSV, for spreadsheets and for whoever wants to compute something else."""
+"""Tables and records as pandas frames and as CSV, for whoever wants to compute something else."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RECORD_COLUMNS = (
 )
 
 
-def table_csv(table: Table) -> str:
+def table_frame(table: Table) -> pd.DataFrame:
     """One line a row: the mean of every column (in the unit of the store, shares in [0, 1]) with its std and n.
 
     A column without a value holds the word for why; `runs` lists the ids of all runs of the line. `fidelity` says how
@@ -41,7 +41,12 @@ def table_csv(table: Table) -> str:
         column.name if column.unit == "printed" else " ".join(filter(None, (column.group, column.label)))
         for column in table.columns
     ]
-    return _text(pd.DataFrame([_line(row, names) for row in table.rows]))
+    return pd.DataFrame([_line(row, names) for row in table.rows])
+
+
+def table_csv(table: Table) -> str:
+    """`table_frame` as CSV."""
+    return _text(table_frame(table))
 
 
 def _line(row: Row, names: Sequence[str]) -> dict[str, object]:
@@ -69,7 +74,7 @@ def _fidelity(row: Row) -> str:
     return f"{row.fidelity} (not verified)" if unverified(row.fidelity) else row.fidelity
 
 
-def records_csv(results: Results) -> str:
+def records_frame(results: Results) -> pd.DataFrame:
     """Tidy: one line a record of every run of the suite, checkpoints along the way included (`at` < 1)."""
     lines: list[tuple[object, ...]] = []
     for run in results.runs:
@@ -78,7 +83,12 @@ def records_csv(results: Results) -> str:
         names = (results.suite, run.method, entry["method"], entry["fidelity"])
         head = (*names, run.noise, noise["kind"], noise["rate"], run.seed, manifest)
         lines.extend((*head, *_values(record)) for record in run.records.values())
-    return _text(pd.DataFrame(lines, columns=RECORD_COLUMNS, dtype=object))  # as they are: no guessing of types
+    return pd.DataFrame(lines, columns=RECORD_COLUMNS, dtype=object)  # values as they are: pandas guesses no types
+
+
+def records_csv(results: Results) -> str:
+    """`records_frame` as CSV."""
+    return _text(records_frame(results))
 
 
 def _text(frame: pd.DataFrame) -> str:

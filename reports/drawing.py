@@ -60,6 +60,7 @@ class Picture:
     png: bytes
     pdf: bytes
     least: int  #: pixels of width below which its words cannot be read
+    figure: Figure | None = None  #: what the files were made from; it does not travel between processes
 
 
 def style_of(results: Results, method: str) -> dict[str, Any]:
@@ -90,7 +91,7 @@ def finish(name: str, caption: str, figure: Figure) -> Picture:
         buffer = io.BytesIO()
         figure.savefig(buffer, format=kind, dpi=160, **more)
         files[kind] = buffer.getvalue()
-    return Picture(name, caption, files["png"], files["pdf"], round(figure.get_figwidth() * 75))
+    return Picture(name, caption, files["png"], files["pdf"], round(figure.get_figwidth() * 75), figure)
 
 
 def handles(results: Results, methods: Sequence[str]) -> list[Artist]:

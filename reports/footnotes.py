@@ -16,7 +16,6 @@ BOLD = (
     "Bold: not shown to be worse than the best of its column under the same noise (differences paired by seed, "
     "residual variance pooled over methods, t-test, Holm at 5 %)."
 )
-_UNITS = {"epochs": "epochs", "samples": "samples", "flops": "FLOPs", "device_seconds": "device seconds"}
 _ENVIRONMENT = ("packages", "hardware", "commit")
 
 
@@ -96,7 +95,7 @@ def _seeds(results: Results, rows: Sequence[Row]) -> Iterable[str]:
 
 
 def _budget(budget: Mapping[str, Any]) -> str:
-    text = f"Budget of every run: {budget['value']:g} {_UNITS.get(budget['kind'], budget['kind'])}"
+    text = f"Budget of every run: {budget['value']:g} {budget.get('unit', budget['kind'].replace('_', ' '))}"
     rules = {
         "total": "; a method that starts from a reference run pays for it out of the same budget",
         "additional": "; a reference run that a method starts from is paid on top, and counted in its costs",

@@ -128,8 +128,8 @@ def _in_its_unit(found: Cell, number: Published) -> Cell:
 
 
 def _spent(budget: Mapping[str, Any]) -> str:
-    value = budget["value"]
-    return f"{value:.3g} FLOPs" if budget["kind"] == "flops" else f"{value:,.0f} {budget['kind'].replace('_', ' ')}"
+    value, unit = budget["value"], budget.get("unit", budget["kind"].replace("_", " "))
+    return f"{value:.3g} {unit}" if value >= 1e9 else f"{value:,.0f} {unit}"
 
 
 def _about(results: Results) -> str:

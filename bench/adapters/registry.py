@@ -63,6 +63,8 @@ def add_plugin(path: str | Path) -> str:
     taken = _sources().get(name)
     if taken is not None and taken.path != file.resolve():
         raise UserError(f"{file}: the method name {name!r} is taken by {taken.path}; choose another")
+    if taken is not None and not taken.plugin:
+        return name  # a file of `methods/` itself
     _plugins[name] = Source(f"bench_plugin_{file.stem}", file.resolve(), plugin=True)
     forget()
     return name

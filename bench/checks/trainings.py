@@ -28,6 +28,7 @@ from bench.training.optimizer import named_parameters
 from bench.training.schedule import Resolved
 from methods.protocol import Facts
 
+CPU = torch.device("cpu")
 WORDS = ("red", "green", "blue", "dark", "round", "square", "striped", "dotted", "small", "tall", "cat", "car")
 RATES = {
     #: AdamW with an epsilon far above every gradient is SGD with momentum; by itself it would blow the last bits of
@@ -71,8 +72,9 @@ def make(
     group: Group = Group(),  # noqa: B008  frozen
     data: MemoryPairs | None = None,
     noise: NoiseManifest | None = None,
+    device: torch.device = CPU,
 ) -> Job:
-    """A training that is ready to start or to resume, its weights drawn from fixed seeds."""
+    """A training that is ready to start or to resume, its weights drawn from fixed seeds on the CPU."""
     if training.plugin is not None:
         registry.add_plugin(training.plugin)
     data = data or pairs(training.rows)
@@ -85,8 +87,21 @@ def make(
         side_towers.hold_reference(method, towers, None)
         method.prepare(towers)
         side_towers.hold_average(method, towers)
-    towers.to(dtype), method.to(dtype)
-    settings = TrainSettings.model_validate(
+    towers.to(device, dtype), method.to(device, dtype)
+    loader = Loader(data, noise, towers, batch=training.batch, seed=3, recipe="none", dtype=dtype, device=device)
+    names = [phase.name for phase in method.phases()]
+    counts = [training.steps // len(names) + (number < training.steps % len(names)) for number in range(len(names))]
+    resolved = Resolved(
+        tuple(zip(names, counts, strict=True)),
+        dict.fromkeys(names, 0),
+        training.batch,
+        steps_per_epoch(len(data), training.batch),
+    )
+    return Job(method, towers, loader, _settings(training), resolved, 3, out, group, device, log_every=1)
+
+
+def _settings(training: Training) -> TrainSettings:
+    return TrainSettings.model_validate(
         {
             **RATES[training.optimiser],
             "batch": training.batch,
@@ -98,17 +113,6 @@ def make(
             "augment": "none",
         }
     )
-    cpu = torch.device("cpu")
-    loader = Loader(data, noise, towers, batch=training.batch, seed=3, recipe="none", dtype=dtype, device=cpu)
-    names = [phase.name for phase in method.phases()]
-    counts = [training.steps // len(names) + (number < training.steps % len(names)) for number in range(len(names))]
-    resolved = Resolved(
-        tuple(zip(names, counts, strict=True)),
-        dict.fromkeys(names, 0),
-        training.batch,
-        steps_per_epoch(len(data), training.batch),
-    )
-    return Job(method, towers, loader, settings, resolved, 3, out, group, cpu, log_every=1)
 
 
 @contextmanager

@@ -1,8 +1,10 @@
-"""`bench check`, apart from its arguments."""
+"""Check adapters, one or all: from Python, and what `bench check` calls."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -13,34 +15,61 @@ from bench.checks.pool import Ranks
 from bench.checks.subject import Subject
 from bench.checks.suite import Result, examine, subject_of
 from bench.errors import UserError
+from methods.protocol import Method
+
+Say = Callable[[str], object]
 
 
-def check(target: str | None, everything: bool, report: Path | None, say: Callable[[str], object]) -> bool:
-    """Check one method or all of them, saying each result when it is there; whether nothing failed.
+def check(adapter: str | Path | type[Method], say: Say | None = None) -> list[Result]:
+    """Run every check on one adapter: a method's name, a file with one, or its class; returns a result for each.
 
-    UserError where `target` is no method, its file cannot be imported, or `report` has no known suffix.
+    `say` receives each result as a line when it is there. Raises UserError for what is no method, or a file that
+    cannot be imported.
     """
-    if (target is None) != everything:
-        raise UserError("bench check: say either a method (a name or a file) or --all")
-    if report is not None:
-        shown.check_format(report)
-    torch.set_num_threads(1)  # the ranks work beside this process, and bits should not depend on the machine
+    target = str(_file_of(adapter)) if isinstance(adapter, type) else str(adapter)
+    with _one_thread():
+        return _examined([subject_of(target)], say or _ignore, failures_only=False)
+
+
+def check_all(say: Say | None = None) -> list[Result]:
+    """Run every check on every method that is known; `say` receives the failures as lines."""
+    with _one_thread():
+        return _examined([_named(name) for name in registry.names()], say or _ignore, failures_only=True)
+
+
+def _ignore(_: str) -> None:
+    """Nobody listens."""
+
+
+def _examined(subjects: Sequence[Subject], say: Say, failures_only: bool) -> list[Result]:
     results: list[Result] = []
     with Ranks() as pool:
         pool.start()
-        subjects = [subject_of(target)] if target else [_named(name) for name in registry.names()]
         for subject in subjects:
             say(f"{subject.name}: {subject.kind.about.title}")
             for result in examine(subject, pool):
                 results.append(result)
-                if target or result.outcome == "failed":
+                if result.outcome == "failed" or not failures_only:
                     say(shown.line(result))
-    if everything:
-        say("\n" + shown.matrix(results))
-    say(shown.verdict(results))
-    if report is not None:
-        shown.write(report, results)
-    return all(result.outcome != "failed" for result in results)
+    return results
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The ranks work beside this process, and bits should not depend on the machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _file_of(adapter: type[Method]) -> Path:
+    try:
+        return Path(inspect.getfile(adapter))
+    except (OSError, TypeError) as error:
+        raise UserError(f"{adapter.__name__}: has no source file; write the adapter to a file of its own") from error
 
 
 def _named(name: str) -> Subject:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from bench.cli.options import Plugins, load_plugins
+from bench.errors import UserError
 
 
 def methods(plugin: Plugins = None) -> None:
@@ -58,7 +59,17 @@ def check(
 ) -> None:
     """Check that a method is what it says: known values, gradients, ranks, resuming, cost and more."""
     load_plugins(plugin)
-    from bench.checks.verb import check as run
+    from bench.checks import shown, verb
 
-    if not run(method, everything, report, typer.echo):
+    if (method is None) != everything:
+        raise UserError("bench check: say either a method (a name or a file) or --all")
+    if report is not None:
+        shown.check_format(report)
+    results = verb.check(method, typer.echo) if method is not None else verb.check_all(typer.echo)
+    if everything:
+        typer.echo("\n" + shown.matrix(results))
+    typer.echo(shown.verdict(results))
+    if report is not None:
+        shown.write(report, results)
+    if any(result.outcome == "failed" for result in results):
         raise typer.Exit(1)

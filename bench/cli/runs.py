@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,11 +21,10 @@ from bench.cli.options import (
     use_data,
     write_report,
 )
-from bench.errors import UNFINISHED, UserError
+from bench.errors import UNFINISHED, UserError, nearest
 
 if TYPE_CHECKING:
     from bench.planning.outcomes import Summary
-    from bench.store import Store
 
 
 def run(
@@ -45,7 +43,7 @@ def run(
         int | None, typer.Option("--processes", min=1, help="Processes a run, on a machine without GPUs.")
     ] = None,
     launcher: Annotated[
-        str, typer.Option("--launcher", metavar="local|slurm", help="Here, or one job a run as the suite's slurm says.")
+        str, typer.Option("--launcher", metavar="NAME", help="local: on this machine; slurm: one job a run.")
     ] = "local",
     track: Annotated[
         str | None, typer.Option("--track", metavar="tensorboard|wandb", help="Stream metrics there as well.")
@@ -72,18 +70,18 @@ def run(
     """
     load_plugins(plugin)
     use_data(data)
+    from bench.launch.launcher import LAUNCHERS
     from bench.suite.suite import load_suite
 
     asked = load_suite(suite, overrides or ())
     labels, numbers = tuple(only or ()), _numbers(seeds)
-    asked.select(labels, numbers)  # names what it does not have before anything starts
+    asked.select(labels, numbers)  # refuses unknown labels and seeds before anything starts
+    if launcher not in LAUNCHERS:
+        raise UserError(
+            f"--launcher {launcher}: should be {' or '.join(LAUNCHERS.names())}{nearest(launcher, LAUNCHERS.names())}"
+        )
     store = store_at(results)
-    if not dry_run and (gpu or utilisation or calibrate):
-        raise UserError("--gpu, --utilisation and --calibrate estimate hours; they go with --dry-run")
-    if calibrate and (gpu or utilisation):
-        raise UserError("--calibrate times this machine; leave --gpu and --utilisation away")
-    if utilisation is not None and gpu is None:
-        raise UserError(f"--utilisation {utilisation:g}: is of a card; name it with --gpu")
+    _refuse_odd_estimates(dry_run, gpu, utilisation, calibrate)
     if dry_run:
         from bench.cli.dry_run import Cost
         from bench.cli.dry_run import dry_run as said
@@ -91,27 +89,34 @@ def run(
         for line in said(asked, labels, numbers, store, Cost(gpu, utilisation, calibrate)):
             typer.echo(line)
         return
-    from bench.console import progress
-    from bench.launch import launcher_of
-    from bench.planning import plan_file, requirements, tune
+    from bench.launch.run_suite import run_suite
+    from reports.build import is_fresh
 
-    requirements.refuse(asked)
-    # before steps are timed, which planning runs of so many seconds does
-    launch = launcher_of(launcher, asked, store, jobs=jobs, gpus=gpus, processes=processes, track=track)
-    choices: dict[str, tune.Choice] = {}
-    with progress.on() as shown:
-        if asked.tune:
-            choices, trials = tune.search(asked, store, labels, lambda todo: launch(todo, shown))
-            if trials.busy or trials.interrupted or trials.failed or trials.queued:
-                raise typer.Exit(_conclude(trials))
-        chosen = tune.tuned(asked, choices).select(labels, numbers)
-        summary = launch(plan_file.write(chosen, choices, store), shown)
-    if not summary.interrupted and not summary.queued:
-        page = store.suite(chosen.name) / "report.html"
-        if not _is_fresh(page, chosen.name, store):
-            write_report(chosen.name, store)
-        typer.echo(f"report: {page}")
+    summary = run_suite(
+        asked,
+        results,
+        only=labels,
+        seeds=numbers,
+        jobs=jobs,
+        gpus=gpus,
+        processes=processes,
+        launcher=launcher,
+        track=track,
+    )
+    if not (summary.interrupted or summary.queued) and store.plan(asked.name) is not None:
+        if not is_fresh(asked.name, store):
+            write_report(asked.name, store)
+        typer.echo(f"report: {store.suite(asked.name) / 'report.html'}")
     raise typer.Exit(_conclude(summary))
+
+
+def _refuse_odd_estimates(dry_run: bool, gpu: str | None, utilisation: float | None, calibrate: bool) -> None:
+    if not dry_run and (gpu or utilisation or calibrate):
+        raise UserError("--gpu, --utilisation and --calibrate estimate hours; they go with --dry-run")
+    if calibrate and (gpu or utilisation):
+        raise UserError("--calibrate times this machine; leave --gpu and --utilisation away")
+    if utilisation is not None and gpu is None:
+        raise UserError(f"--utilisation {utilisation:g}: is of a card; name it with --gpu")
 
 
 def status(suite: SuiteName, results: Results = RESULTS) -> None:
@@ -165,14 +170,6 @@ def _conclude(summary: Summary) -> int:
         typer.echo(f"resume with: {shlex.join(['bench', *sys.argv[1:]])}", err=True)
         return UNFINISHED
     return 1 if summary.failed else 0
-
-
-def _is_fresh(page: Path, suite: str, store: Store) -> bool:
-    """Whether a report is younger than its plan and than the last change of any run it shows."""
-    ids = {cell["run"] for cell in (store.plan(suite) or {"cells": []})["cells"]}
-    sources = [page.with_name("plan.json"), *(store.run(identity).path("status.json") for identity in ids)]
-    made = page.stat().st_mtime_ns if page.exists() else 0
-    return all(source.stat().st_mtime_ns < made for source in sources if source.exists())
 
 
 def _numbers(text: str) -> list[int]:

@@ -50,7 +50,9 @@ def evaluate(
     from bench.suite.suite import load_suite
 
     try:
-        found = evaluate_checkpoint(checkpoint, load_suite(suite, overrides or ()), store_at(results), method, towers)
+        found = evaluate_checkpoint(
+            checkpoint, load_suite(suite, overrides or ()), store_at(results).root, method=method, architecture=towers
+        )
     except Busy as busy:
         typer.echo(f"{checkpoint}: another process evaluates it ({busy})", err=True)
         raise typer.Exit(UNFINISHED) from busy

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from bench.console.progress import Progress
 from bench.errors import UserError
 from bench.launch.claimed import ONE, Options, cannot_start, work
+from bench.launch.launcher import Request
 from bench.launch.side_by_side import run_side_by_side
-from bench.launch.world_size import refuse_odd_shares
+from bench.launch.world_size import ranks, refuse_odd_shares
 from bench.machine.device_lock import device
 from bench.planning.outcomes import Summary, is_complete
 from bench.planning.planned import Planned
 from bench.store import Store
+from bench.suite.suite import Suite
+
+
+def prepare(suite: Suite, store: Store, request: Request) -> Callable[[list[Planned], Progress], Summary]:
+    """See `bench.launch.launcher.Launcher`."""
+    options = Options(request.jobs, ranks(request.gpus, request.processes, request.jobs), request.track)
+    refuse_sharing(suite.budget.timed, options)
+    return lambda planned, progress: run_all(planned, store, progress, options)
 
 
 def refuse_sharing(timed: bool, options: Options) -> None:
@@ -41,7 +50,7 @@ def run_all(planned: list[Planned], store: Store, progress: Progress, options: O
     waiting = [one for one in planned if one.id not in complete]
     if not waiting:
         return summary
-    timed = any(one.run.budget.kind == "device_seconds" for one in waiting)
+    timed = any(one.run.budget.timed for one in waiting)
     refuse_sharing(timed, options)
     refuse_odd_shares(waiting, options.ranks)
     with _stop_requests() as requested, device(alone=timed):

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +25,7 @@ from bench.console.progress import Progress
 from bench.errors import UserError
 from bench.launch.claimed import Options, cannot_start
 from bench.launch.jobs import jobs, note
+from bench.launch.launcher import Request
 from bench.launch.local import run_all
 from bench.launch.world_size import ranks, refuse_odd_shares
 from bench.planning.outcomes import Summary, is_complete
@@ -32,10 +33,23 @@ from bench.planning.planned import Planned
 from bench.store import Store
 from bench.store.claim import STALE_AFTER, holder
 from bench.suite.settings import SlurmSettings
+from bench.suite.suite import Suite
 
 NOTICE = 120  #: seconds between SIGUSR2 and the end of a job's time
 RESTARTS = 50  #: after so many, a job whose time is up stays out of the queue; the same command submits it again
 PAUSE = 10.0  #: seconds between looks at a run that a dead node still seems to hold
+
+
+def prepare(suite: Suite, store: Store, request: Request) -> Callable[[list[Planned], Progress], Summary]:
+    """See `bench.launch.launcher.Launcher`. `request.gpus` goes before the suite's own number."""
+    slurm = suite.slurm if request.gpus is None else suite.slurm.model_copy(update={"gpus": request.gpus})
+    if request.processes is not None and slurm.gpus:
+        raise UserError(
+            f"--processes {request.processes}: is for jobs without GPUs; say slurm.gpus: 0 in the suite, or --gpus"
+        )
+    options = Options(request.jobs, slurm.gpus or request.processes or 1, request.track)
+    refuse(suite.budget.timed, options)
+    return lambda planned, progress: submit_all(planned, store, slurm, options, suite.name, progress)
 
 
 def refuse(timed: bool, options: Options) -> None:

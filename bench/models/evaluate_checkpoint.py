@@ -25,7 +25,7 @@ from bench.models.stored_run import run_of_settings
 from bench.store import Record, RunStore, Store
 from bench.suite.run import Run
 from bench.suite.settings import MethodEntry
-from bench.suite.suite import Suite
+from bench.suite.suite import Suite, load_suite
 from bench.towers.build import OpenClipTowers
 from bench.towers.state_dicts import read
 from bench.training.checkpoint import CHECKPOINT, file_hash
@@ -86,28 +86,35 @@ class Evaluated:
 
 
 def evaluate_checkpoint(
-    given: str, suite: Suite, store: Store, label: str | None = None, architecture: str | None = None
+    checkpoint: str | Path,
+    suite: Suite | str | Path,
+    results: str | Path = "results",
+    *,
+    method: str | None = None,
+    architecture: str | None = None,
 ) -> Evaluated:
     """Measure what a suite measures on the weights in a file, and store it below the suite; what is stored is kept.
 
-    Of a run's file, settings.json beside it says what it is; any other is read by the suite's row `label`, or by the
-    method of that name with its defaults (None: the suite's baseline), with the suite's towers. open_clip's models are
-    given by MODEL/TAG, by a folder of `bench export`, or by a file and the `architecture` it is of. Noise detection
-    needs the manifest of a run. Raises UserError for what cannot be read or does not fit, Busy while another process
-    measures it.
+    Of a run's file, settings.json beside it says what it is; any other is read by the suite's row of the label
+    `method`, or by the method of that name with its defaults (None: the suite's baseline), with the suite's towers.
+    open_clip's models are given by MODEL/TAG, by a folder of `bench export`, or by a file and the `architecture` it is
+    of. Noise detection needs the manifest of a run. `results` is the store's folder. Raises UserError for what cannot
+    be read or does not fit, Busy while another process measures it.
     """
+    given, store, label = str(checkpoint), Store(Path(results)), method
+    suite = suite if isinstance(suite, Suite) else load_suite(suite)
     model = open_clip_models.find(given, architecture)
-    checkpoint = describe(Path(given), suite, label) if model is None else _described(model, suite, label)
-    plan = checkpoint.plan(suite)
-    folder = store.suite(suite.name) / "evaluated" / f"{checkpoint.hash[:16]}-{digest(checkpoint.content())[:8]}"
-    out, tasks = RunStore(folder), plan.tasks(1.0, checkpoint.manifest)
+    found = describe(Path(given), suite, label) if model is None else _described(model, suite, label)
+    plan = found.plan(suite)
+    folder = store.suite(suite.name) / "evaluated" / f"{found.hash[:16]}-{digest(found.content())[:8]}"
+    out, tasks = RunStore(folder), plan.tasks(1.0, found.manifest)
     todo = [task for task in tasks if not out.has_records(task.key(1.0))]
     if todo:
-        towers, method = _load(checkpoint, plan)
+        towers, adapter = _load(found, plan)
         with out.claim(), device(alone=False):
-            out.write_settings(checkpoint.provenance())
+            out.write_settings(found.provenance())
             out.write_environment(environment(available_device()))
-            _measure(checkpoint, method, towers, plan, out)
+            _measure(found, adapter, towers, plan, out)
     wanted = {(task.dataset, task.name) for task in tasks}
     done = (one for one in out.records() if one.protocol == plan.protocol.label)
     records = [one for one in done if (one.dataset, one.task) in wanted]

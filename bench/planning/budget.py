@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from bench.catalogue.budget_kinds import BUDGET_KINDS, BudgetKind, StepCosts
 from bench.data.order import steps_per_epoch
 from bench.errors import UserError
 from bench.training.schedule import Resolved
@@ -24,24 +25,31 @@ def resolve(
     """Turn `{kind: value}` into steps of each phase; a dearer step means fewer of them where the budget is a cost.
 
     `rows` is N, `batch` is B; of the rows only `seen` may be trained on (None: all).
-    `step_seconds` is the stored calibration that `device_seconds` needs.
+    `step_seconds` is the stored calibration that a timed kind needs.
     Raises UserError if a phase would get no step, or a batch is larger than the data.
     """
-    per_epoch = steps_per_epoch(rows, batch)
-    if kind in ("epochs", "samples"):
-        total = int(value * per_epoch + 1e-9) if kind == "epochs" else int(value // batch)
-        counts = _split(total, [phase.share for phase in phases])
+    per_epoch, entry = steps_per_epoch(rows, batch), BUDGET_KINDS[kind]
+    costs = StepCosts(batch, per_epoch, step_flops, step_seconds)
+    if entry.steps is not None:
+        counts = _split(entry.steps(value, costs), [phase.share for phase in phases])
     else:
-        if kind == "device_seconds" and step_seconds is None:
-            raise UserError("budget.device_seconds: needs a calibration of this machine")
-        price: Mapping[str, float] = step_seconds if kind == "device_seconds" else step_flops  # type: ignore[assignment]
-        counts = [int(value * phase.share / price[phase.name]) for phase in phases]
+        counts = _bought(entry, value, costs, phases)
     for phase, steps in zip(phases, counts, strict=True):
         if steps < 1:
             raise UserError(f"budget.{kind}: {value:g} leaves no step for phase {phase.name!r}; give more")
     steps_of = tuple((phase.name, steps) for phase, steps in zip(phases, counts, strict=True))
     own = steps_per_epoch(rows if seen is None else seen, batch)
     return Resolved(steps_of, dict(step_flops), batch, own, per_epoch if own != per_epoch else 0)
+
+
+def _bought(entry: BudgetKind, value: float, costs: StepCosts, phases: Sequence[Phase]) -> list[int]:
+    """Steps that each phase's share of `value` pays for."""
+    assert entry.price is not None
+    try:
+        price = entry.price(costs)
+    except ValueError as error:
+        raise UserError(f"budget.{entry.name}: {error}") from error
+    return [int(value * phase.share / price[phase.name]) for phase in phases]
 
 
 def _split(total: int, shares: Sequence[float]) -> list[int]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench import hashing
 from bench.adapters import hyperparameters, oracle_file
+from bench.catalogue.budget_kinds import BUDGET_KINDS
 from bench.catalogue.noise_kinds import KINDS
 from bench.suite.keep_settings import UNTREATED
 from bench.suite.settings import MethodEntry
@@ -59,7 +60,7 @@ def build(
         "description": suite.description,
         "suite_hash": suite.hash,
         "made": time.time(),
-        "budget": {"kind": suite.budget.kind, "value": suite.budget.value, "rule": suite.budget_rule},
+        "budget": _budget(suite),
         "data": _data(planned[0]),
         "primary": sets.primary(),
         "methods": [_method(suite, entry, facts) for entry in suite.methods],
@@ -87,7 +88,7 @@ def outline(suite: Suite) -> dict[str, Any]:
     return {
         "suite": suite.name,
         "description": suite.description,
-        "budget": {"kind": suite.budget.kind, "value": suite.budget.value, "rule": suite.budget_rule},
+        "budget": _budget(suite),
         "data": {"name": suite.data.name, "rows": suite.data.rows or 0},
         "methods": [],
         "noises": _blocks(suite),
@@ -102,6 +103,11 @@ def outline(suite: Suite) -> dict[str, Any]:
 def _tables(suite: Suite) -> dict[str, Any] | None:
     """Which printed tables the report lays out, and what stands beside their rows."""
     return suite.tables.model_dump(mode="json") if suite.tables else None
+
+
+def _budget(suite: Suite) -> dict[str, Any]:
+    unit = BUDGET_KINDS[suite.budget.kind].unit
+    return {"kind": suite.budget.kind, "value": suite.budget.value, "unit": unit, "rule": suite.budget_rule}
 
 
 def _data(planned: Planned) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def plan(runs: list[Run], store: Store) -> list[Planned]:
     planned = []
     for run in runs:
         reference = ids[run.reference.key] if run.reference else None
-        seconds = _calibration(run, store) if run.budget.kind == "device_seconds" else None
+        seconds = _calibration(run, store) if run.budget.timed else None
         calibration = digest(seconds) if seconds else None
         data_hash, manifest_hash, kept_hash = hashes(run)
         identity = run.id(data_hash, manifest_hash, reference, calibration, kept_hash)
@@ -60,7 +60,7 @@ def forecast(runs: list[Run], store: Store) -> list[Planned]:
         key = _cost_key(stand_in)
         if key not in prices:
             prices[key] = _price(stand_in)
-        seconds = _calibration(stand_in, store) if run.budget.kind == "device_seconds" else None
+        seconds = _calibration(stand_in, store) if run.budget.timed else None
         reference = names[run.reference.key] if run.reference else None
         planned.append(
             Planned(run, names[run.key], reference, _resolve(stand_in, *prices[key], seconds), expected=True)

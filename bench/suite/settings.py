@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from bench.adapters import registry
 from bench.catalogue import architectures, families, training_sets
 from bench.catalogue.augmentations import AUGMENTATIONS, DEFAULTS, Images
+from bench.catalogue.budget_kinds import BUDGET_KINDS
 from bench.errors import nearest
 from bench.settings_base import Model, Range, Rate, Seed, Several, Strings, entry_of, once
 from bench.suite.keep_settings import UNTREATED, KeepSettings
@@ -87,30 +88,41 @@ class DataSettings(Model):
 
 
 class Budget(Model):
-    """What a run may spend: exactly one of the four."""
+    """What a run may spend: `{kind: value}` of exactly one of `bench.catalogue.budget_kinds`."""
 
-    epochs: Annotated[float, Field(gt=0)] | None = None
-    samples: Annotated[float, Field(gt=0)] | None = None
-    flops: Annotated[float, Field(gt=0)] | None = None
-    device_seconds: Annotated[float, Field(gt=0)] | None = None
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Annotated[float, Field(gt=0)]] = Field(init=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: Any) -> Any:
+        return {key: value for key, value in given.items() if value is not None} if isinstance(given, dict) else given
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
-        kinds = [kind for kind in type(self).model_fields if getattr(self, kind) is not None]
+        kinds = list(self.__pydantic_extra__)
+        for kind in kinds:
+            if kind not in BUDGET_KINDS:
+                raise fault(f"unknown key{nearest(kind, BUDGET_KINDS.names())}", kind)
         if len(kinds) != 1:
-            said = " and ".join(kinds) if kinds else "nothing"
-            raise fault(f"says {said}; should say exactly one of epochs, samples, flops, device_seconds")
+            given = " and ".join(kinds) if kinds else "nothing"
+            raise fault(f"says {given}; should say exactly one of {', '.join(BUDGET_KINDS.names())}")
         return self
 
     @property
     def kind(self) -> str:
-        """ "epochs", "samples", "flops" or "device_seconds"."""
-        return next(kind for kind in type(self).model_fields if getattr(self, kind) is not None)
+        """The name of its kind, such as "epochs"."""
+        return next(iter(self.__pydantic_extra__))
 
     @property
     def value(self) -> float:
-        """Epochs, samples, FLOPs or seconds."""
-        return float(getattr(self, self.kind))
+        """How much, in the unit of its kind."""
+        return float(self.__pydantic_extra__[self.kind])
+
+    @property
+    def timed(self) -> bool:
+        """Whether steps are timed on the machine that trains, which needs the device alone."""
+        return BUDGET_KINDS[self.kind].timed
 
     def scaled(self, share: float) -> Budget:
         """`share` of this budget."""

@@ -8,10 +8,9 @@ from typing import Any
 
 from torch import nn
 
+from bench.catalogue.budget_kinds import BUDGET_KINDS, Spent
 from bench.training.schedule import Resolved
 from methods.protocol import Method
-
-TOLERANCE = {"epochs": 0.01, "samples": 0.01, "flops": 0.01, "device_seconds": 0.05}
 
 
 @dataclass
@@ -62,20 +61,14 @@ class Ledger:
             "budget": {"kind": kind, "value": value},
             "planned": {"steps": resolved.steps, "flops": resolved.flops},
             "spent_share": spent / value,
-            "over_budget": spent > value * (1 + TOLERANCE[kind]),
+            "over_budget": spent > value * (1 + BUDGET_KINDS[kind].tolerance),
             "reference": reference,
         }
 
     def spent(self, kind: str, resolved: Resolved) -> float:
         """What was spent in the budget's own unit."""
-        if kind == "epochs":
-            return self.samples / ((resolved.budget_epoch_steps or resolved.epoch_steps) * resolved.batch)
-        measured: dict[str, float] = {
-            "samples": self.samples,
-            "flops": self.flops,
-            "device_seconds": self.train_seconds,
-        }
-        return measured[kind]
+        epoch_samples = (resolved.budget_epoch_steps or resolved.epoch_steps) * resolved.batch
+        return BUDGET_KINDS[kind].spent(Spent(self.samples, self.flops, self.train_seconds, epoch_samples))
 
 
 def _trains(module: object) -> bool:

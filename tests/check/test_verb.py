@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from bench.adapters import registry
 from bench.checks import shown, suite, verb
 from bench.checks.suite import CHECKS, Check
-from bench.cli import app
+from bench.cli import app, methods
 from bench.errors import UserError
 
 MINE = """
@@ -79,14 +79,14 @@ def test_all_ends_with_a_matrix(few_checks: tuple[Check, ...]) -> None:
 )
 def test_bad_input_is_named(target: str | None, everything: bool, report: str | None, said: str) -> None:
     with pytest.raises(UserError, match="^.*" + said.replace(".", r"\.").replace("?", r"\?")):
-        verb.check(target, everything, Path(report) if report else None, lambda _: None)
+        methods.check(target, everything, Path(report) if report else None)
 
 
 def test_a_file_that_cannot_be_imported_is_named_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "broken.py"
     path.write_text("import nowhere_to_be_found\n\nclass A(object):\n    name = 'broken'\n")
     with pytest.raises(UserError, match=r"broken\.py:1: cannot be imported: ModuleNotFoundError"):
-        verb.check(str(path), False, None, lambda _: None)
+        verb.check(str(path))
 
 
 def test_every_check_has_a_line_about_it() -> None:

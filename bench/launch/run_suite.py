@@ -1,0 +1,58 @@
+"""A suite from its settings to its stored results: trials, plan, runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.console import progress
+from bench.launch.launcher import LAUNCHERS, Request
+from bench.launch.trackers import refuse_missing
+from bench.planning import plan_file, requirements, tune
+from bench.planning.outcomes import Summary
+from bench.store import Store
+from bench.suite.suite import Suite, load_suite
+
+if TYPE_CHECKING:
+    from bench.planning.tune import Choice
+
+
+def run_suite(
+    suite: Suite | str | Path,
+    results: Path | str = "results",
+    *,
+    only: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    jobs: int = 1,
+    gpus: int | None = None,
+    processes: int | None = None,
+    launcher: str = "local",
+    track: str | None = None,
+) -> Summary:
+    """Train and evaluate what is missing of a suite in the store below `results`; returns what became of its runs.
+
+    suite: a loaded one, a YAML file, or the name of a shipped suite. only, seeds: these labels and seeds alone (empty:
+    all). jobs: runs at a time. gpus, processes: ranks a run. launcher: "local" or "slurm". track: "tensorboard" or
+    "wandb". Trials of the suite's `tune` come first; where one of them is not finished, no other run is started.
+
+    A run that fails does not stop the others. Progress goes to stderr. Raises UserError, before anything is trained,
+    for bad settings and for what this machine lacks.
+    """
+    loaded = suite if isinstance(suite, Suite) else load_suite(suite)
+    loaded.select(only, seeds)  # refuses unknown labels and seeds before anything starts
+    make = LAUNCHERS[launcher]
+    if track is not None:
+        refuse_missing(track)
+    requirements.refuse(loaded)
+    store = Store(Path(results))
+    # The launcher looks at the machine before planning times any steps.
+    launch = make.prepare(loaded, store, Request(jobs, gpus, processes, track))
+    choices: dict[str, Choice] = {}
+    with progress.on() as shown:
+        if loaded.tune:
+            choices, trials = tune.search(loaded, store, only, lambda planned: launch(planned, shown))
+            if trials.busy or trials.interrupted or trials.failed or trials.queued:
+                return trials
+        chosen = tune.tuned(loaded, choices).select(only, seeds)
+        return launch(plan_file.write(chosen, choices, store), shown)

@@ -1,0 +1,88 @@
+"""The training loop on a device: micro-batches, resuming, compilation, a process group of one rank."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from bench.checks.trainings import Training, make
+from bench.store import RunStore
+from bench.towers.blocks import compile_blocks
+from bench.training.distributed import current, join, leave
+from bench.training.loop import Interrupted, train
+
+
+def trained(training: Training, out: Path, device: torch.device) -> dict[str, Tensor]:
+    job = make(training, RunStore(out), device=device)
+    train(job)
+    return {name: x.detach().cpu() for name, x in job.towers.state_dict().items()}
+
+
+def assert_near(found: dict[str, Tensor], expected: dict[str, Tensor], rtol: float) -> None:
+    for name, x in expected.items():
+        if x.is_floating_point():
+            torch.testing.assert_close(found[name], x, rtol=rtol, atol=rtol * max(1e-3, float(x.abs().max())), msg=name)
+
+
+def test_micro_batches_change_nothing(trained_on: str, place: torch.device, tmp_path: Path) -> None:
+    whole = Training(trained_on, steps=4, precision="fp64")
+    cut = Training(trained_on, steps=4, precision="fp64", micro=16)
+    assert_near(trained(cut, tmp_path / "cut", place), trained(whole, tmp_path / "whole", place), 1e-8)
+
+
+def test_a_step_in_fp32_is_the_cpus_in_fp64(trained_on: str, place: torch.device, tmp_path: Path) -> None:
+    """One step of each phase; a vision transformer, because a ResNet's BatchNorm blows up last bits."""
+    one = Training(trained_on, steps=2, precision="fp32", towers="vit")
+    exact = Training(trained_on, steps=2, precision="fp64", towers="vit")
+    found = trained(one, tmp_path / "found", place)
+    expected = trained(exact, tmp_path / "expected", torch.device("cpu"))
+    assert_near({name: x.double() for name, x in found.items() if x.is_floating_point()}, expected, 1e-3)
+
+
+def test_an_interrupted_training_ends_at_the_same_weights(trained_on: str, place: torch.device, tmp_path: Path) -> None:
+    training = Training(trained_on, steps=6, precision="fp32", towers="vit")
+    straight = trained(training, tmp_path / "straight", place)
+    job, asked = make(training, RunStore(tmp_path / "broken"), device=place), itertools.count(1)
+    job.should_stop = lambda: next(asked) == 3
+    with pytest.raises(Interrupted):
+        train(job)
+    resumed = trained(training, tmp_path / "broken", place)
+    if place.type == "cpu":
+        assert all(torch.equal(resumed[name], x) for name, x in straight.items())
+    assert_near(resumed, straight, 1e-6)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; on the CPU: tests/train")
+@pytest.mark.filterwarnings("ignore")  # the compiler's own, of its caches and of this machine
+def test_compiled_blocks_train_alike(tmp_path: Path) -> None:
+    device = torch.device("cuda")
+    training = Training("clip", steps=2, precision="fp32", towers="vit")
+    plain = trained(training, tmp_path / "plain", device)
+    job = make(training, RunStore(tmp_path / "compiled"), device=device)
+    compile_blocks(job.towers, device)
+    train(job)
+    assert_near({name: x.detach().cpu() for name, x in job.towers.state_dict().items()}, plain, 1e-4)
+
+
+def test_a_group_of_one_rank_sums_and_gathers_by_its_backend(tmp_path: Path, device: torch.device) -> None:
+    """NCCL for a GPU's tensors, gloo for the others: what one process does as a group is what it does alone."""
+    training = Training("clip", steps=2, precision="fp64")
+    alone = trained(training, tmp_path / "alone", device)
+    join(0, 1, tmp_path / "meeting")
+    try:
+        group = current()
+        x = torch.arange(6.0, device=device)
+        torch.distributed.all_reduce(x)
+        parts = [torch.empty_like(x)]
+        torch.distributed.all_gather(parts, x)
+        assert torch.equal(parts[0].cpu(), torch.arange(6.0))
+        job = make(training, RunStore(tmp_path / "group"), group, device=device)
+        train(job)
+    finally:
+        leave()
+    assert_near({name: x.detach().cpu() for name, x in job.towers.state_dict().items()}, alone, 1e-12)

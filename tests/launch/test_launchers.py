@@ -1,0 +1,53 @@
+"""A launcher is one entry: `bench run --launcher NAME` and `bench.run_suite` take it from there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import bench
+from bench.cli import app
+from bench.launch.launcher import LAUNCHERS, Launcher, Request
+
+SUITE = """\
+name: launched
+budget: {samples: 32}
+towers: {dim: 8, vocabulary: 300}
+train: {batch: 16, threads: 1}
+evaluate: {tasks: [zero_shot]}
+methods: [clip]
+"""
+
+
+@pytest.fixture
+def requests() -> Iterator[list[Request]]:
+    """A launcher that notes what it was asked, and then makes runs as the local one does."""
+    seen: list[Request] = []
+
+    def prepare(suite, store, request):
+        seen.append(request)
+        return LAUNCHERS["local"].prepare(suite, store, Request())
+
+    LAUNCHERS.add(Launcher("noting", "notes what it is asked", prepare))
+    yield seen
+    LAUNCHERS.remove("noting")
+
+
+def test_one_entry_adds_a_launcher(requests: list[Request], tmp_path: Path) -> None:
+    (tmp_path / "launched.yaml").write_text(SUITE)
+    command = ["run", str(tmp_path / "launched.yaml"), "--results", str(tmp_path / "out"), "--launcher", "noting"]
+    result = CliRunner().invoke(app, [*command, "--jobs", "3"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert "runs: 1 done" in result.stdout
+    summary = bench.run_suite(tmp_path / "launched.yaml", tmp_path / "out", launcher="noting", processes=2)
+    assert len(summary.skipped) == 1
+    assert requests == [Request(jobs=3), Request(processes=2)]
+    with pytest.raises(bench.UserError, match="'noting' is a launcher already"):
+        LAUNCHERS.add(Launcher("noting", "again", LAUNCHERS["local"].prepare))
+
+
+def test_shipped_launchers_are_known() -> None:
+    assert LAUNCHERS.names() == ("local", "slurm")
