@@ -28,7 +28,20 @@ from bench.errors import UserError
 
 PROTOCOL, BASE, ROOT = "methods.protocol", "methods.base", "Adapter"
 #: Class attributes that cannot change a result, or that a run's id holds by another way (name, presets, reference).
-METADATA = frozenset({"name", "about", "presets", "reference", "identities", "known_failures", "monitored"})
+METADATA = frozenset(
+    {
+        "name",
+        "former_names",
+        "about",
+        "presets",
+        "reference",
+        "identities",
+        "known_failures",
+        "monitored",
+        "needs",
+        "needs_under",
+    }
+)
 #: Hooks and attributes whose default in `Adapter` counts. Closed: the defaults of later ones must change no result.
 INHERITED = frozenset(
     {

@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 GROUP = "bench.methods"
 _SIDES = ("none", "reference", "ema")
 
-#: Names that methods had before -> the name now, and why it changed. Suites, stored runs and plug-ins may use both.
-ALIASES: Mapping[str, tuple[str, str]] = {
-    "decl": ("decomposable_cl", "DECL of Qin et al. 2022 is another method"),
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Source:
@@ -41,6 +36,7 @@ class Source:
     module: str
     path: Path
     plugin: bool = False
+    former: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: names it had before -> why they changed
 
     @property
     def shipped(self) -> bool:
@@ -56,16 +52,17 @@ def add_plugin(path: str | Path) -> str:
     file = Path(path)
     if not file.is_file():
         raise UserError(f"--plugin {path}: no such file")
-    name = _declared(file)
-    if name is None:
+    declared = _declared(file)
+    if declared is None:
         raise UserError(f'{file}:1: defines no method: a class with a base and name = "..." (see methods/protocol.py)')
+    name, former = declared
     _refuse_old_name(name, file)
     taken = _sources().get(name)
     if taken is not None and taken.path != file.resolve():
         raise UserError(f"{file}: the method name {name!r} is taken by {taken.path}; choose another")
     if taken is not None and not taken.plugin:
         return name  # a file of `methods/` itself
-    _plugins[name] = Source(f"bench_plugin_{file.stem}", file.resolve(), plugin=True)
+    _plugins[name] = Source(f"bench_plugin_{file.stem}", file.resolve(), True, former)
     forget()
     return name
 
@@ -77,27 +74,34 @@ def plugins() -> list[str]:
 
 def forget() -> None:
     """Look for methods anew: the files, entry points or plugins have changed."""
-    _sources.cache_clear()
-    find.cache_clear()
+    for cached in (_shipped, former_names, _sources, find):
+        cached.cache_clear()
+
+
+@functools.cache
+def former_names() -> dict[str, tuple[str, str]]:
+    """Names that shipped methods had before -> the name now, and why it changed, as adapters declare them."""
+    return {old: (name, reason) for name, place in _shipped() for old, reason in place.former.items()}
 
 
 def canonical(name: str) -> str:
     """The name that a method has now. An old name is noted on stderr, once in a process."""
-    if name not in ALIASES:
+    if name not in former_names():
         return name
     _note_old_name(name)
-    return ALIASES[name][0]
+    return former_names()[name][0]
 
 
 @functools.cache
 def _note_old_name(name: str) -> None:
-    now, reason = ALIASES[name]
+    now, reason = former_names()[name]
     print(f"note: the method {name!r} is named {now!r} now, because {reason}", file=sys.stderr, flush=True)
 
 
 def _refuse_old_name(name: str, path: Path) -> None:
-    if name in ALIASES:
-        raise UserError(f"{path}: the method name {name!r} is an old name of {ALIASES[name][0]!r}; choose another")
+    if name in former_names():
+        now, _ = former_names()[name]
+        raise UserError(f"{path}: the method name {name!r} is an old name of {now!r}; choose another")
 
 
 def names() -> list[str]:
@@ -129,6 +133,7 @@ def _sources() -> dict[str, Source]:
     return found
 
 
+@functools.cache
 def _shipped() -> list[tuple[str, Source]]:
     package = importlib.util.find_spec("methods")
     assert package is not None
@@ -136,12 +141,13 @@ def _shipped() -> list[tuple[str, Source]]:
     found = []
     for folder in package.submodule_search_locations:
         for path in sorted(Path(folder).glob("*.py")):
-            name = _declared(path)
-            if name is None:
+            declared = _declared(path)
+            if declared is None:
                 continue  # a helper that adapters share
+            name, former = declared
             if name != path.stem:
                 raise UserError(f"{path}: the method's name {name!r} should be the file's name {path.stem!r}")
-            found.append((name, Source(f"methods.{path.stem}", path)))
+            found.append((name, Source(f"methods.{path.stem}", path, former=former)))
     return found
 
 
@@ -158,30 +164,31 @@ def _entry_points() -> list[tuple[str, Source]]:
     return found
 
 
-def _declared(path: Path) -> str | None:
-    """The `name = "..."` of the one class that has it, read from the source; None for a file without such a class."""
+def _declared(path: Path) -> tuple[str, dict[str, str]] | None:
+    """The `name` and the `former_names` of the one class that has a name, read from the source.
+
+    None for a file without such a class.
+    """
     try:
         tree = ast.parse(path.read_bytes(), filename=str(path))
     except SyntaxError as error:
         raise UserError(f"{path}:{error.lineno}: SyntaxError: {error.msg}") from error
-    declared = [
-        (value, node.lineno)
-        for node in tree.body
-        if isinstance(node, ast.ClassDef) and node.bases
-        for line in node.body
-        if (value := _assigned(line, "name")) is not None
-    ]
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.bases]
+    declared = [(name, node) for node in classes if isinstance(name := _assigned(node, "name"), str)]
     if len(declared) > 1:
-        raise UserError(f"{path}:{declared[1][1]}: a second method; a file defines exactly one")
-    return declared[0][0] if declared else None
+        raise UserError(f"{path}:{declared[1][1].lineno}: a second method; a file defines exactly one")
+    return (declared[0][0], _assigned(declared[0][1], "former_names") or {}) if declared else None
 
 
-def _assigned(line: ast.stmt, name: str) -> str | None:
-    """The string that a class-level `name = "..."` or `name: T = "..."` assigns."""
-    targets = line.targets if isinstance(line, ast.Assign) else [line.target] if isinstance(line, ast.AnnAssign) else []
-    value = line.value if isinstance(line, ast.Assign | ast.AnnAssign) else None
-    if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-        return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
+def _assigned(node: ast.ClassDef, name: str) -> Any:
+    """The literal that `name = ...` or `name: T = ...` in a class assigns; None for anything else."""
+    for line in node.body:
+        targets = [line.target] if isinstance(line, ast.AnnAssign) else getattr(line, "targets", [])
+        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            try:
+                return ast.literal_eval(line.value)  # type: ignore[attr-defined]
+            except (ValueError, TypeError):
+                return None
     return None
 
 
@@ -256,7 +263,7 @@ def _check(method: type[Method], path: Path) -> None:
             known = nearest(word, typing.get_args(protocol.Need))
             raise UserError(f"{path}: needs of {method.__name__} holds {word!r}, which is no need{known}")
     start = method.reference
-    if start is not None and start in ALIASES:
-        raise UserError(f"{path}: reference {start!r} is an old name; write {ALIASES[start][0]!r}")
+    if start is not None and start in former_names():
+        raise UserError(f"{path}: reference {start!r} is an old name; write {former_names()[start][0]!r}")
     if start is not None and start not in _sources():
         raise UserError(f"{path}: reference {start!r} is not a method{nearest(start, names())}")

@@ -263,14 +263,14 @@ def test_what_an_adapter_does_not_use_changes_nothing(copied: Path) -> None:
     for file in ("base.py", "protocol.py"):
         (copied / file).write_text((copied / file).read_text() + HOOK)
     with_default(copied / "base.py", "def later_hook(self, x):\n        return x * 2\n")
-    with_default(copied / "base.py", "needs = ('pixels',)\n")
+    with_default(copied / "base.py", "later_flag = ('pixels',)\n")
     with_default(copied / "base.py", "def another_view(self):\n        return 7\n", "class Contrastive(RowWise):")
     with_default(copied / "protocol.py", "side: int = 3", "class Cost:")
     (copied / "unrelated.py").write_text("X = 1\n")
     assert hashes(copied) == before
 
 
-@pytest.mark.parametrize("line", ["needs = ('tokens',)", "def later_hook(self):\n        return 2", "SIZE = 4"])
+@pytest.mark.parametrize("line", ["later_flag = ('tokens',)", "def later_hook(self):\n        return 2", "SIZE = 4"])
 def test_what_an_adapter_sets_itself_changes_it_alone(copied: Path, line: str) -> None:
     before = hashes(copied)
     with_default(copied / "siglip.py", line, "class Siglip(RowWise):")
@@ -279,9 +279,9 @@ def test_what_an_adapter_sets_itself_changes_it_alone(copied: Path, line: str) -
 
 
 def test_a_class_of_base_that_sets_a_default_anew_changes_those_that_inherit_it(copied: Path) -> None:
-    with_default(copied / "base.py", "needs = ()\n")
+    with_default(copied / "base.py", "later_flag = ()\n")
     before = hashes(copied)
-    with_default(copied / "base.py", "needs = ('tokens',)\n", "class WholeBatch(Adapter):")
+    with_default(copied / "base.py", "later_flag = ('tokens',)\n", "class WholeBatch(Adapter):")
     after = hashes(copied)
     assert {name for name in NAMES if after[name] != before[name]} == {"ncu", "ncu_ablation"}
 

@@ -1,6 +1,6 @@
 """Stored records are found by task and protocol version, not by pixels: evaluation sets may not change under a version.
 
-`python tests/evaluate/test_pinned.py` writes the hashes anew.
+`python tests/evaluation/test_pinned.py` writes the hashes anew.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ def suite(folder: Path, entry: str) -> Suite:
 
 
 def test_every_old_name_leads_to_a_method() -> None:
-    assert {now for now, _ in registry.ALIASES.values()} <= set(registry.names())
-    assert not set(registry.ALIASES) & set(registry.names()), "it is listed under its name alone"
+    assert {now for now, _ in registry.former_names().values()} <= set(registry.names())
+    assert not set(registry.former_names()) & set(registry.names()), "it is listed under its name alone"
 
 
 def test_a_suite_that_says_the_old_name_plans_the_same_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,6 @@
 """Losses of 20 steps on both towers, stored: whoever changes what the runner computes must say so.
 
-`python tests/train/test_golden.py` writes them anew.
+`python tests/training/test_golden.py` writes them anew.
 """
 
 from __future__ import annotations

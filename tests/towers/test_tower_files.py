@@ -18,7 +18,7 @@ from bench import data_folder
 from bench.errors import UserError
 from bench.training.job import build, prepare
 
-_SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("towers.py"))))
+_SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("small.py"))))
 NAME = "bert-base-uncased"
 SUITE = """\
 name: lacking

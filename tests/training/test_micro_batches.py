@@ -16,7 +16,7 @@ from bench.training.job import make_job
 from bench.training.loop import Job, train
 from bench.training.schedule import Resolved
 
-_SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("towers.py"))))
+_SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[1] / "towers" / "small.py")))
 BATCH = 32
 
 

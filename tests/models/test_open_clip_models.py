@@ -310,7 +310,9 @@ def test_what_cannot_be_fetched_is_named_as_given_and_the_fix_works(tmp_path: Pa
         (cache / part).mkdir(parents=True)
     (cache / "refs" / "main").write_text("abc")
     (cache / "snapshots" / "abc" / "pytorch_model.bin").write_bytes(b"weights")
-    code = "from bench import foreign; print(foreign.find('ViTamin-S/datacomp1b', None).weights)"
+    code = (
+        "from bench.models import open_clip_models; print(open_clip_models.find('ViTamin-S/datacomp1b', None).weights)"
+    )
     again = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=tmp_path)
     assert again.stdout.strip() == str(cache / "snapshots" / "abc" / "pytorch_model.bin"), again.stderr
     with pytest.raises(

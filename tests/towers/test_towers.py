@@ -33,7 +33,7 @@ from bench.training.optimizer import make_optimiser, set_learning_rate
 from bench.training.schedule import Resolved
 from methods.protocol import Facts
 
-_SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("towers.py"))))
+_SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("small.py"))))
 CLIP_TEXT, bert_folder, run_on = _SMALL.CLIP_TEXT, _SMALL.bert_folder, _SMALL.run_on
 
 CPU = torch.device("cpu")
