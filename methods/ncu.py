@@ -124,7 +124,8 @@ class Ncu(WholeBatch):
         super().__init__(config, facts)
         self.scale = LogitScale(config.temperature, config.learnable_scale)  # the reference's name
         self.eda = Eda.of(facts, "ncu", config.eda_alpha, config.wordnet)
-        self.frozen_blocks, self.first_prompt = 0, 1
+        self.frozen_blocks = 0
+        self.first_prompt: int | None = None  #: position of the first prompt; the tokenizer tells it when it is there
         if not self.eda.synonyms:
             note = f"{self.about.note} Negative captions are edited by swap and deletion only: no synonyms were given."
             self.__dict__["about"] = dataclasses.replace(self.about, note=note)
@@ -135,8 +136,6 @@ class Ncu(WholeBatch):
             raise ValueError(f"prompts = {self.config.prompts} leave no room in {text.context_length} text tokens")
         self.prompts = nn.Parameter(0.02 * torch.randn_like(text.positional_embedding[: self.config.prompts]))
         self.frozen_blocks = portion(self.config.frozen_text, len(text.transformer.resblocks))
-        # A tower that reads out its first token has one that is no word.
-        self.first_prompt = int(text.pool_type == "first" or text_tower.has_start_token(towers))
 
     def phases(self) -> tuple[Phase, ...]:
         share = self.config.learn_share
@@ -164,6 +163,8 @@ class Ncu(WholeBatch):
     def _encode_prompted(self, towers: Towers, tokens: Tensor) -> Tensor:
         """[b, L] -> [b, D]: the prompts follow the start token, if there is one, and the caption follows them."""
         text, first = text_tower.parts(towers, "ncu"), self.first_prompt
+        if first is None:  # a tower that reads out its first token has one that is no word
+            first = self.first_prompt = int(text.pool_type == "first" or text_tower.has_start_token(towers))
         last, length = first + self.config.prompts, tokens.shape[1]
         # An id that stands for prompts: neither hidden as padding nor read out as the end.
         filler = min({0, 1, 2} - {text.pad_id, text.eos_id})

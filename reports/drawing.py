@@ -6,7 +6,7 @@ import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -60,7 +60,8 @@ class Picture:
     png: bytes
     pdf: bytes
     least: int  #: pixels of width below which its words cannot be read
-    figure: Figure | None = None  #: what the files were made from; it does not travel between processes
+    #: what the files were made from; it does not travel between processes
+    figure: Figure | None = field(default=None, compare=False)
 
 
 def style_of(results: Results, method: str) -> dict[str, Any]:

