@@ -52,7 +52,7 @@ def test_folders_patterns_and_lists(tmp_path, tars, monkeypatch):
     assert expand([f"{tmp_path}/{{two,one}}"])[0].path == str(two / "00000.tar")
     monkeypatch.chdir(tmp_path)
     assert expand(["one"])[0].path == str(one / "00000.tar")
-    assert named(["cc3m"]) == (str(data_folder.root() / "cc3m"),)
+    assert named(["cc3m"]) == (str(folders_of_data.root() / "cc3m"),)
     assert named(["one"]) == ("one",)
 
 
@@ -155,7 +155,7 @@ def test_an_index_of_a_pattern_of_folders_is_found_where_it_was_written(tmp_path
     assert told[5] == str(default_out(expand([pattern]))) == str(index_path(settings))
     build(expand([pattern]), default_out(expand([pattern])), workers=1)
     assert list(training(settings).keys) == ["0/a", "1/b"]
-    data_folder.use(tmp_path / "my set")
+    folders_of_data.use(tmp_path / "my set")
     [gone] = missing(DataSettings(name="other"))
     assert gone.get.endswith(f"then: bench data index '{tmp_path / 'my set' / 'other'}'")
 
