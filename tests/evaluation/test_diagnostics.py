@@ -153,7 +153,7 @@ def test_a_stopped_run_resumes_to_the_same_bytes(bayes: RunStore, tmp_path: Path
 
 
 def test_no_record_hangs_on_diagnostics(bayes: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench.evaluation.diagnostics.diagnose", lambda *_: None)
+    monkeypatch.setattr("bench.launch.execute.diagnose", lambda *_: None)
     store = Store(tmp_path)
     out = go(planned("bayes", store), store)
     assert {entry["source"] for entry in out.diagnostics()} == {"training"}
