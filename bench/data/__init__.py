@@ -32,15 +32,15 @@ _SETS = {"emoji": tuple(emoji.SETS), "digits": tuple(digits.SETS)}
 
 
 def names() -> tuple[str, ...]:
-    """All data sets that `load` knows."""
+    """Names of the data sets that come with the package, such as "emoji/iid"."""
     return tuple(f"{family}/{split}" for family, splits in _SETS.items() for split in splits)
 
 
 @cache
 def load(name: str, size: int = 64) -> Pairs:
-    """A data set by name at `size` px, read once a process: of the package, or of the catalogue of evaluation data.
+    """Load a data set of the package or of the evaluation catalogue at `size` px, once a process.
 
-    Raises UserError on an unknown name or size, and for data that is not there.
+    Raises UserError for an unknown name or size, and if the data is missing or broken.
     """
     if not evaluation_sets.unknown(name.split("/")[0]):
         from bench.data import evaluation
@@ -55,9 +55,10 @@ def load(name: str, size: int = 64) -> Pairs:
 
 @cache
 def load_resized(name: str, size: int, seen: int, resize: Resize) -> Pairs:
-    """A data set of the package at `size` px, brought to the `seen` px of a model as evaluation brings photographs.
+    """Load a data set of the package at `size` px for a model whose input has `seen` px.
 
-    UserError as of `load`.
+    Images are resized as evaluation resizes photographs (`bench.data.photo.evaluation`). Raises UserError as `load`
+    does.
     """
     pairs = load(name, size)
     if seen == size:
@@ -67,7 +68,7 @@ def load_resized(name: str, size: int, seen: int, resize: Resize) -> Pairs:
 
 
 def training(settings: DataSettings) -> Pairs:
-    """The pairs a run trains on. UserError where they are not there, with what is missing and how to get it."""
+    """Load the pairs that a run trains on. If they are missing, raises a UserError that says how to get them."""
     if settings.embedded:
         return _made(training_sets.TRAINING_SETS[settings.name], settings.size)
     if settings.synthetic:
@@ -84,14 +85,14 @@ def _made(entry: TrainingSet, size: int) -> Pairs:
 
 
 def templates(pairs: Pairs) -> tuple[str, ...]:
-    """Prompts for zero-shot on a data set, with "{}" for the class name."""
+    """Return the zero-shot prompts of a data set, with "{}" for the class name. Raises KeyError if it has none."""
     from bench.data.evaluation import EvaluationPairs
 
     return pairs.templates if isinstance(pairs, EvaluationPairs) else TEMPLATES[pairs.name.split("/")[0]]
 
 
 def evaluation_captions(pairs: Pairs, k: int = 5) -> list[tuple[str, ...]]:
-    """Exactly k texts a row: its first k captions; where they are fewer, prompts of the first one, then repeats."""
+    """Return exactly k texts for each of the n rows: its captions, then prompts of the first one, then repeats."""
     templates = TEMPLATES.get(pairs.name.split("/")[0], ("{}",))
     result = []
     for row in range(len(pairs)):
@@ -103,6 +104,6 @@ def evaluation_captions(pairs: Pairs, k: int = 5) -> list[tuple[str, ...]]:
 
 
 def synonyms(name: str) -> Synonyms:
-    """Names of the training concepts of a data set -> their other names; empty for a set without them."""
+    """Map each name of a data set's training concepts to the concept's other names; {} if the set has no such names."""
     entry = training_sets.embedded().get(name.split("/")[0])
     return entry.synonyms() if entry and entry.synonyms else {}

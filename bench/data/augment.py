@@ -1,4 +1,4 @@
-"""Augmentation of training images: keyed by (seed, row, epoch, view), whatever else is in the batch."""
+"""Augmentation of drawn art: keyed by (seed, row, epoch, view), independent of the other rows of the batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench import counter
 from bench.arrays import Ints, Pixels
 from bench.catalogue import augmentations
 
-if TYPE_CHECKING:  # it takes seconds, and what only reads data (the index's processes) does without
+if TYPE_CHECKING:  # importing torch takes seconds, and processes that only index data do not need it
     import torch
 
 Floats = npt.NDArray[np.float64]
@@ -21,24 +21,21 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Recipe:
-    """Ranges of uniform draws, an entry of `bench.catalogue.augmentations` each.
+    """Ranges of uniform draws; each recipe is an entry of `bench.catalogue.augmentations`."""
 
-    Lengths are shares of the image's side, angles degrees.
-    """
-
-    shift: float
+    shift: float  #: at most this share of the image's side, in both directions
     zoom: float  #: factor in [1 - zoom, 1 + zoom]
-    turn: float
-    flip: bool  #: left-right, one time in two
-    shade: float  #: all ink times a factor in [1 - shade, 1 + shade]
-    tint: float  #: the ink of each channel, likewise
+    turn: float  #: at most so many degrees, in both directions
+    flip: bool  #: flip left-right with probability 0.5
+    shade: float  #: multiply all ink by a factor in [1 - shade, 1 + shade]
+    tint: float  #: multiply the ink of each channel by a factor in [1 - tint, 1 + tint]
 
 
 def augment(images: Pixels, rows: Ints, epoch: int, seed: int, view: int = 0, recipe: str = "emoji") -> Pixels:
-    """uint8 [b, H, W, 3] -> uint8 [b, H, W, 3]; what leaves the frame is lost, what enters is white.
+    """Augment images uint8 [b, H, W, 3] of `rows` [b] into the same shape.
 
-    Bilinear affine warp, then ink (white minus colour) is scaled. `view` numbers further views of the same image.
-    UserError where `recipe` is not one of drawn art.
+    A bilinear affine warp, which fills with white, then a scaling of the ink (white minus colour). `view` numbers
+    further views of the same image. Raises UserError if `recipe` is not one of drawn art.
     """
     ranges: Recipe | None = augmentations.recipe(recipe, "drawn art")
     if ranges is None or not len(images):
@@ -57,7 +54,7 @@ def augment(images: Pixels, rows: Ints, epoch: int, seed: int, view: int = 0, re
 
 
 def _affine(span: Floats, draws: Floats, ranges: Recipe) -> torch.Tensor:
-    """[6, b, 1, 1]: coefficients xx, xy, x, yx, yy, y from output to input coordinates, both in [-1, 1]."""
+    """Return [6, b, 1, 1]: the coefficients xx, xy, x, yx, yy, y from output to input coordinates, both in [-1, 1]."""
     import torch
 
     zoom = 1 + ranges.zoom * span[:, 0]
@@ -70,7 +67,7 @@ def _affine(span: Floats, draws: Floats, ranges: Recipe) -> torch.Tensor:
 
 
 def _grid(affine: torch.Tensor, height: int, width: int) -> torch.Tensor:
-    """[b, H, W, 2] sampling points. Element by element: a matrix product may round differently in another batch."""
+    """Return sampling points [b, H, W, 2], without a matrix product, whose rounding may depend on the batch size."""
     import torch
 
     xx, xy, x, yx, yy, y = affine

@@ -19,19 +19,22 @@ TEST_SHARE = 0.25
 
 
 def load(split: str, size: int) -> MemoryPairs:
-    """One of `SETS`, black on white, scaled bilinearly to `size` px. A keyed hash picks the test rows."""
+    """Load one of `SETS`, black on white, scaled bilinearly to `size` px. The test rows are those of the lowest hashes.
+
+    Raises KeyError for another split.
+    """
     from sklearn.datasets import load_digits
 
-    found = load_digits()
-    keys = [f"digit-{i:04d}" for i in range(len(found.images))]
+    scans = load_digits()
+    keys = [f"digit-{i:04d}" for i in range(len(scans.images))]
     chosen = set(sorted(keys, key=lambda key: hashlib.sha256(key.encode()).digest())[: round(TEST_SHARE * len(keys))])
     rows = [i for i, key in enumerate(keys) if (key in chosen) == (split == "test")]
-    grey = np.round(255 - found.images * (255 / 16)).astype(np.uint8)
+    grey = np.round(255 - scans.images * (255 / 16)).astype(np.uint8)
     side = (size, size)
     pixels = np.stack(
         [np.asarray(Image.fromarray(grey[i]).resize(side, Image.Resampling.BILINEAR).convert("RGB")) for i in rows]
     )
-    digits = [int(found.target[i]) for i in rows]
+    digits = [int(scans.target[i]) for i in rows]
     texts = [tuple(template.format(NAMES[d]) for template in TEMPLATES) for d in digits]
     return MemoryPairs.build(
         f"digits/{split}", SETS[split], [keys[i] for i in rows], texts, {"digit": digits}, {"digit": NAMES}, pixels

@@ -1,7 +1,7 @@
-"""The embedded emoji pack: one concept drawn by several artists, with short English phrases.
+"""The embedded emoji pack: each concept is drawn by several artists and has short English phrases as captions.
 
-Icon art on a white ground, no photographs. Shards are gzipped webdataset tars, one a style; `tools/build_emoji.py` made
-them and decided the splits, which each sample carries.
+The images are icons on white, not photographs. There is one shard for each style, a gzipped webdataset tar that
+`tools/build_emoji.py` made; each sample names its split.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FOLDER = Path(__file__).parent / "emoji"
 TRAINING_STYLES = ("noto", "noto-v1", "twemoji", "fluent-flat", "emojione", "fxemoji", "streamline")
 STYLES = (*TRAINING_STYLES, "openmoji", "openmoji-black", "fluent-high-contrast", "emojione-monotone", "fluent-3d")
 SIZES = (64, 32)
-#: words that training captions use around names, too
+#: training captions use these words around names, too
 TEMPLATES = ("{}", "an emoji of {}", "a drawing of {}")
 #: set -> (styles that may hold it, description)
 SETS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -57,22 +57,24 @@ SETS: dict[str, tuple[tuple[str, ...], str]] = {
 
 @dataclass(frozen=True)
 class Sample:
+    """One sample of a shard."""
+
     fields: dict[str, Any]  #: key, captions, names, concept, subgroup, group, style, split, licence
     webp: bytes
 
 
 @cache
 def shard(style: str, folder: Path = FOLDER) -> tuple[Sample, ...]:
-    """All samples of a style. Raises UserError when the file is missing or not the one `sha256s` names."""
+    """Read all samples of a style. Raises UserError if the file is missing or `sha256s` has another sha256 for it."""
     path = folder / f"{style}.tar.gz"
     sums = {name: digest for digest, name in (line.split() for line in (folder / "sha256s").read_text().splitlines())}
     try:
         data = path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); install the package again") from error
-    found = hashlib.sha256(data).hexdigest()
-    if found != sums.get(path.name):
-        raise UserError(f"{path}: sha256 is {found[:16]}..., not the one in sha256s; install the package again")
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != sums.get(path.name):
+        raise UserError(f"{path}: sha256 is {digest[:16]}..., not the one in sha256s; install the package again")
     members: dict[str, bytes] = {}
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
         for member in archive:
@@ -84,31 +86,31 @@ def shard(style: str, folder: Path = FOLDER) -> tuple[Sample, ...]:
 
 
 def decode(samples: Sequence[Sample], size: int) -> Pixels:
-    """uint8 [n, size, size, 3]; 32 px is the rounded 2x2 mean of 64 px."""
+    """Return uint8 [n, size, size, 3]; 32 px is the rounded 2x2 mean of 64 px. Raises UserError for another size."""
     if size not in SIZES:
         raise UserError(f"emoji at {size} px: sizes are {' and '.join(map(str, SIZES))}")
     pixels = np.empty((len(samples), size, size, 3), np.uint8)
-    for place, sample in zip(pixels, samples, strict=True):
+    for image_pixels, sample in zip(pixels, samples, strict=True):
         with Image.open(io.BytesIO(sample.webp), formats=("WEBP",)) as image:
             full = np.asarray(image.convert("RGB"))
         if size == 64:
-            place[:] = full
+            image_pixels[:] = full
         else:
             pairs = full[0::2].astype(np.uint16) + full[1::2]
-            place[:] = (pairs[:, 0::2] + pairs[:, 1::2] + 2) >> 2
+            image_pixels[:] = (pairs[:, 0::2] + pairs[:, 1::2] + 2) >> 2
     return pixels
 
 
 @cache
 def _names(novel: bool) -> dict[str, tuple[str, ...]]:
-    """Concept -> all its names, of the held-out concepts or of the training concepts, in byte order."""
-    found = {
+    """Map the held-out (`novel`) or the training concepts, in byte order, to all their names."""
+    names = {
         sample.fields["concept"]: tuple(sample.fields["names"])
         for style in TRAINING_STYLES
         for sample in shard(style)
         if (sample.fields["split"] == "novel") == novel
     }
-    return dict(sorted(found.items(), key=lambda item: item[0].encode()))
+    return dict(sorted(names.items(), key=lambda item: item[0].encode()))
 
 
 @cache
@@ -117,7 +119,10 @@ def _headings(label: str) -> tuple[str, ...]:
 
 
 def load(split: str, size: int) -> MemoryPairs:
-    """One of `SETS` at 64 or 32 px. All sets of training concepts have the same classes in the same order."""
+    """Load one of `SETS` at 64 or 32 px. All sets of training concepts have the same classes in the same order.
+
+    Raises UserError for another size or a damaged shard, and KeyError for another split.
+    """
     styles, description = SETS[split]
     samples = [s for style in styles for s in shard(style) if s.fields["split"] == split]
     classes = {
@@ -133,7 +138,7 @@ def load(split: str, size: int) -> MemoryPairs:
 
 
 def synonyms() -> dict[str, tuple[str, ...]]:
-    """Every name of a training concept -> the concept's other names."""
+    """Map every name of a training concept to the concept's other names."""
     return {
         name: tuple(other for other in names if other != name)
         for names in _names(novel=False).values()

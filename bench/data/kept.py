@@ -1,4 +1,4 @@
-"""Some rows of a set of pairs, as a set of its own."""
+"""A subset of the rows of a set of pairs."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from bench.data.strings import Strings
 
 @dataclass(frozen=True, eq=False)
 class KeptPairs:
-    """Rows of other pairs, renumbered 0..n'-1 in key order, with the captions that the noise gave them.
+    """Some rows of other pairs, renumbered 0..n'-1 in key order, with the captions that the noise gives them.
 
-    Order and augmentation are the whole set's, with the other rows left out: with all rows kept nothing changes.
+    Sample order and augmentation are those of the whole set without the other rows: if all rows are kept, training
+    does not change. Methods raise what the same methods of `whole` raise.
     """
 
     whole: Pairs
-    rows: Ints  #: [n'] of the whole set, rising
-    noise: Noise  #: of the whole set, where its rows are fixed for the run; `Noise()` changes nothing
+    rows: Ints  #: [n'] rows of the whole set, rising
+    noise: Noise  #: noise of the whole set, if it is fixed for the run; `Noise()` changes nothing
 
     @cached_property
     def _seen(self) -> Pairs:
-        """All rows with the images that training sees."""
+        """The whole set with the images that training sees."""
         return self.noise.applied(self.whole)
 
     @property
@@ -67,13 +68,14 @@ class KeptPairs:
         return self._seen.sampled(self.rows[rows], epoch, seed, view, recipe)
 
     def order(self, epoch: int, seed: int) -> Ints:
-        own = np.full(len(self.whole), -1, np.int64)
-        own[self.rows] = np.arange(len(self.rows))
-        order = own[self.whole.order(epoch, seed)]
+        new_rows = np.full(len(self.whole), -1, np.int64)
+        new_rows[self.rows] = np.arange(len(self.rows))
+        order = new_rows[self.whole.order(epoch, seed)]
         return order[order >= 0]
 
     @cached_property
     def content_hash(self) -> str:
+        """sha256 over the whole set's hash, the kept rows and the noise manifest's hash."""
         digest = hashlib.sha256(self.whole.content_hash.encode())
         fixed = self.noise.content_hash if isinstance(self.noise, NoiseManifest) else ""
         digest.update(self.rows.tobytes() + fixed.encode())

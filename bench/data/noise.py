@@ -1,7 +1,7 @@
-"""Noise: which training pairs are wrong, how, and where their captions come from.
+"""Noise: which training pairs are corrupted, how, and where their captions come from.
 
-Kinds (`bench.catalogue.noise_kinds`) are never mixed. Fixed ones are wrong for the whole run: a manifest names
-corrupted rows and donors. Others are drawn anew in every step inside the batch.
+A run has one kind of noise (`bench.catalogue.noise_kinds`). Fixed noise corrupts rows for the whole run: a manifest
+lists the corrupted rows and their donors. Other kinds draw captions anew within the batch in every step.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ SHUFFLED, RESAMPLED, IMPORTED = "shuffled_captions", "resampled_positives", "imp
 
 
 class Noise:
-    """How training pairs are made wrong. As it stands it changes nothing; a kind overrides what it changes."""
+    """Changes training pairs. This base class changes nothing; a kind overrides the methods for what it changes."""
 
     def donors_in_batch(self, step: int, batch: int) -> Ints:
-        """int64 [batch]: the position in the global batch whose caption each row takes in a step."""
+        """Return int64 [batch]: the position in the global batch whose caption each row takes in a step."""
         return np.arange(batch, dtype=np.int64)
 
     def texts(self, pairs: Pairs, rows: Ints) -> list[tuple[str, ...]]:
-        """The texts that each of `rows` [b] draws from, for the whole run."""
+        """Return the texts that each of `rows` [b] draws its caption from, for the whole run."""
         return [pairs.captions(row) for row in rows.tolist()]
 
     def applied(self, pairs: Pairs) -> Pairs:
-        """Pairs of the same rows with the images that training sees: `pairs` itself where no image is changed."""
+        """Return the same rows with the images that training sees; `pairs` itself if no image is changed."""
         return pairs
 
 
@@ -51,12 +51,12 @@ class Noise:
 class NoiseManifest(Noise):
     """Corrupted rows and their donors: row rows[i] takes the captions of row donors[i].
 
-    A kind that edits texts or changes images is a subclass: it overrides `texts` or `applied`, and `content_hash` and
-    `save` with what these follow from.
+    A kind that edits texts or images is a subclass. It overrides `texts` or `applied`, and extends `content_hash` and
+    `save` by the parameters that determine the edits.
     """
 
     kind: str
-    rate: float  #: as asked for
+    rate: float  #: the requested rate
     seed: int
     n: int  #: number of training rows
     rows: Ints  #: [m], rising
@@ -67,7 +67,7 @@ class NoiseManifest(Noise):
 
     @cached_property
     def content_hash(self) -> str:
-        """sha256 over what the manifest does: number of rows, keys and donor keys."""
+        """sha256 over the manifest's effect: number of rows, keys and donor keys."""
         digest = hashlib.sha256(repr((self.n, len(self.keys))).encode())
         for keys in (self.keys, self.donor_keys):
             for piece in Strings.of(keys).joined("\0"):
@@ -76,27 +76,30 @@ class NoiseManifest(Noise):
         return digest.hexdigest()
 
     def donors_of(self, rows: Ints) -> Ints:
-        """[b] rows -> [b] rows whose captions they take: themselves where they are clean."""
+        """Map rows [b] to the rows [b] whose captions they take; a clean row maps to itself."""
         if not len(self.rows):
             return rows
         at = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
         return np.where(self.rows[at] == rows, self.donors[at], rows)
 
     def texts(self, pairs: Pairs, rows: Ints) -> list[tuple[str, ...]]:
-        """Those of the donors, of clean rows their own."""
+        """Return the texts of the donors for corrupted rows and a row's own texts for clean ones."""
         return super().texts(pairs, self.donors_of(rows))
 
     def check(self, pairs: Pairs) -> None:
         """Raise UserError unless the manifest was made for these pairs."""
-        right = len(pairs) == self.n and all(
+        fits = len(pairs) == self.n and all(
             Strings.of(pairs.keys).take(rows) == Strings.of(keys)
             for rows, keys in ((self.rows, self.keys), (self.donors, self.donor_keys))
         )
-        if not right:
+        if not fits:
             raise UserError(f"noise manifest ({self.n} rows) was not made for {pairs.name} ({len(pairs)} rows)")
 
     def save(self, path: Path) -> None:
-        """Parquet: key, donor_key, row, donor_row; kind, rate, seed and the rest in the schema's metadata."""
+        """Write Parquet: columns key, donor_key, row, donor_row; the other fields as JSON in the schema's metadata.
+
+        Raises OSError if the file cannot be written.
+        """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -109,7 +112,7 @@ class NoiseManifest(Noise):
 
     @classmethod
     def load(cls, path: Path) -> NoiseManifest:
-        """Read what `save` wrote. Raises UserError when the file is something else."""
+        """Read a manifest that `save` wrote. Raises UserError if the file is missing or something else."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -124,10 +127,12 @@ class NoiseManifest(Noise):
 
 
 def shuffled_captions(pairs: Pairs, rate: float, seed: int) -> NoiseManifest:
-    """Corrupt the round(rate * n) rows with the smallest keyed hash of their key: rates nest, file order is nothing.
+    """Corrupt the round(rate * n) rows with the smallest keyed hash of their key.
 
-    In the order of those hashes each row takes the captions of the next, one cycle over all corrupted rows; a donor
-    with the same caption set is passed over and serves later. Raises UserError when no such cycle exists.
+    So the corrupted rows of a lower rate are among those of a higher one, and the order of files does not matter. In
+    the order of the hashes each row takes the captions of the next, in one cycle over all corrupted rows; a donor with
+    the same caption set is skipped and used later. Raises UserError if the rate is not in [0, 1] or no such cycle
+    exists.
     """
     _check_rate(rate)
     n = len(pairs)
@@ -145,7 +150,7 @@ def import_ncr(path: Path, pairs: Pairs, rate: float | None = None) -> NoiseMani
     A NumPy array over captions in the data set's order; entry i is the image that caption i is trained with, images
     counted 0..n/c - 1 and caption i belonging to image i // c. `pairs` must have one row a caption, keys in the same
     order (`bench data index --each-caption` where images have several). A row keeps its image: it takes the caption
-    that the file gives to that image. UserError where the file does not fit the pairs, or `rate` where that is given.
+    that the file gives to that image. Raises UserError if the file does not fit the pairs, or its rate is not `rate`.
     """
     try:
         index = np.load(path, allow_pickle=False).astype(np.int64)
@@ -166,24 +171,24 @@ def import_ncr(path: Path, pairs: Pairs, rate: float | None = None) -> NoiseMani
 
 
 def make_shuffled(pairs: Pairs, _settings: NoiseSettings, rate: float, seed: int) -> Noise:
-    """The entry "shuffled_captions"."""
+    """Make the noise of the entry "shuffled_captions"; errors as in `shuffled_captions`."""
     return shuffled_captions(pairs, rate, seed)
 
 
 def make_resampled(_pairs: Pairs, _settings: NoiseSettings, rate: float, seed: int) -> Noise:
-    """The entry "resampled_positives"."""
+    """Make the noise of the entry "resampled_positives". Raises UserError if the rate is not in [0, 1]."""
     return Resampled(rate, seed)
 
 
 def make_imported(pairs: Pairs, settings: NoiseSettings, rate: float, _seed: int) -> Noise:
-    """The entry "imported"."""
+    """Make the noise of the entry "imported"; errors as in `import_ncr`."""
     file = settings.file(rate)
     assert file is not None
     return import_ncr(Path(file), pairs, rate)
 
 
 def noisy_mask(manifest: NoiseManifest, n: int) -> npt.NDArray[np.bool_]:
-    """bool [n], true where a row is corrupted."""
+    """Return bool [n], true for corrupted rows."""
     mask = np.zeros(n, bool)
     mask[manifest.rows] = True
     return mask
@@ -191,7 +196,10 @@ def noisy_mask(manifest: NoiseManifest, n: int) -> npt.NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class Resampled(Noise):
-    """Resampled positives: in every step floor(rate * B) rows of the batch take the caption of a row drawn in it."""
+    """Resampled positives: in every step floor(rate * B) rows take the caption of a row drawn from the batch.
+
+    Raises UserError if the rate is not in [0, 1].
+    """
 
     rate: float
     seed: int
@@ -201,7 +209,7 @@ class Resampled(Noise):
         _check_rate(self.rate)
 
     def donors_in_batch(self, step: int, batch: int) -> Ints:
-        """int64 [batch]: the position whose caption each row takes. A draw is uniform and may hit the row itself."""
+        """Return int64 [batch]: the position whose caption each row takes, drawn uniformly from all of the batch."""
         positions = np.arange(batch, dtype=np.int64)
         drawn = counter.words(counter.word(self.seed, "resampled", step), positions, 2)
         count = int(self.rate * batch + 1e-9)  # 0.29 * 100 is 28.999... in binary and means 29
@@ -211,12 +219,12 @@ class Resampled(Noise):
 
 
 def caption_choice(counts: Ints, rows: Ints, epoch: int, seed: int) -> Ints:
-    """int64 [b]: which of counts[i] texts row rows[i] draws in an epoch; keyed by (seed, row, epoch) alone."""
+    """Return int64 [b]: the index in 0..counts[i]-1 that row rows[i] draws, keyed by (seed, row, epoch) alone."""
     return counter.below(counts, counter.words(counter.word(seed, "captions", epoch), rows)[:, 0])
 
 
 def draw_captions(pairs: Pairs, noise: Noise | None, rows: Ints, epoch: int, seed: int) -> list[str]:
-    """The captions that `rows` [b] train with in an epoch; a corrupted row draws from the texts that the noise says."""
+    """Return the b captions that `rows` [b] train with in an epoch, drawn from the texts that the noise gives them."""
     texts = (noise or Noise()).texts(pairs, rows)
     choice = caption_choice(np.array([len(t) for t in texts], np.int64), rows, epoch, seed)
     return [t[i] for t, i in zip(texts, choice.tolist(), strict=True)]
@@ -228,7 +236,7 @@ def _check_rate(rate: float) -> None:
 
 
 def _check_realised(path: Path, rate: float | None, realised: float, n: int) -> None:
-    """A shuffle leaves some captions where they are, and no more than some."""
+    """A shuffle leaves a few captions in place, so the realised rate may differ from `rate` by a little."""
     if rate is not None and abs(realised - rate) > 0.02 + 5 / n:
         raise UserError(
             f"{path}: {realised:.1%} of its captions are at another image, noise.rates says {rate:.1%}; "
@@ -237,14 +245,14 @@ def _check_realised(path: Path, rate: float | None, realised: float, n: int) -> 
 
 
 def _cycle(rows: list[int], kinds: list[int], what: str) -> Ints:
-    """Rows in nearly their order such that neighbours, last and first included, differ in kind.
+    """Reorder rows as little as possible into a cycle whose neighbours differ in kind.
 
-    A row of the same kind as the one before it waits and goes in after the next row of another kind. What still waits
-    at the end is one kind only; it is put between neighbours that are both of other kinds. There are enough of these
-    places exactly when no kind holds more than half of the rows.
+    A row of the same kind as the one before it waits, and is inserted after the next row of another kind. The rows
+    that still wait at the end are all of one kind; they are inserted between neighbours that are both of other kinds.
+    There are enough such places exactly if no kind has more than half of the rows. Raises UserError otherwise.
     """
-    placed: list[int] = []  # places in `rows`
-    waiting: list[int] = []  # all of the kind that was placed last
+    placed: list[int] = []  # indices into `rows`
+    waiting: list[int] = []  # indices of rows of the kind that was placed last
     for i, kind in enumerate(kinds):
         if placed and kind == kinds[placed[-1]]:
             waiting.append(i)

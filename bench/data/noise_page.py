@@ -1,4 +1,4 @@
-"""Corrupted pairs to look at: as text, and as one HTML page with the pictures in it."""
+"""Shows corrupted pairs: as text, and as one HTML page that contains the pictures."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ img { width: 72px; height: 72px; grid-row: span 3; image-rendering: auto }
 
 
 def shown(manifest: NoiseManifest, limit: int) -> list[int]:
-    """At most `limit` places of the manifest, spread evenly over it."""
+    """Return at most `limit` indices into the manifest's rows, evenly spaced."""
     count = min(limit, len(manifest.rows))
     return [i * len(manifest.rows) // count for i in range(count)]
 
 
 def summary(pairs: Pairs, manifest: NoiseManifest) -> str:
-    """What was corrupted, in one sentence."""
+    """Describe in one sentence which pairs are corrupted."""
     return (
         f"{manifest.kind}, rate {manifest.rate:g}, seed {manifest.seed}: {len(manifest.rows)} of {manifest.n} pairs of "
         f"{pairs.name} {KINDS[manifest.kind].effect}; {manifest.realised_rate:.1%} have no correct caption left "
@@ -46,7 +46,7 @@ def summary(pairs: Pairs, manifest: NoiseManifest) -> str:
 
 
 def noise_text(pairs: Pairs, manifest: NoiseManifest, limit: int) -> str:
-    """The summary, then one line a pair: key, own first caption, donor's first caption, donor's key."""
+    """Return the summary, then for at most `limit` pairs a line: key, own and given first caption, donor's key."""
     lines = [summary(pairs, manifest)]
     for i in shown(manifest, limit):
         own, given = (texts[0] for texts in _own_and_given(pairs, manifest, i))
@@ -55,7 +55,11 @@ def noise_text(pairs: Pairs, manifest: NoiseManifest, limit: int) -> str:
 
 
 def noise_page(pairs: Pairs, manifest: NoiseManifest, limit: int) -> str:
-    """A self-contained HTML page of corrupted pairs: picture, own caption struck out, captions it trains with."""
+    """Return a self-contained HTML page of at most `limit` corrupted pairs.
+
+    Each has its picture, its own caption struck out and the caption that it trains with. Raises UserError if an image
+    cannot be read.
+    """
     places = shown(manifest, limit)
     images = manifest.applied(pairs).images(manifest.rows[np.array(places, dtype=np.int64)])
     items = "\n".join(_item(pairs, manifest, i, image) for i, image in zip(places, images, strict=True))
@@ -70,7 +74,7 @@ def noise_page(pairs: Pairs, manifest: NoiseManifest, limit: int) -> str:
 
 
 def _own_and_given(pairs: Pairs, manifest: NoiseManifest, i: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The texts of the manifest's i-th row, and those that it trains with."""
+    """Return the own texts of the manifest's i-th row, and the texts that it trains with."""
     row = manifest.rows[i : i + 1]
     return pairs.captions(int(row[0])), manifest.texts(pairs, row)[0]
 

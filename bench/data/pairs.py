@@ -1,4 +1,4 @@
-"""What a data set of pairs is, and the one kind that lies in memory."""
+"""The protocol of a data set of pairs, and the implementation that holds its pixels in memory."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Pairs(Protocol):
 
     @property
     def name(self) -> str:
-        """As in suites: "emoji/train"."""
+        """The name that suites use: "emoji/train"."""
 
     @property
     def description(self) -> str:
-        """One line: what it is and what it shares with the training pairs."""
+        """One line that describes the data and its overlap with the training pairs."""
 
     @property
     def keys(self) -> Sequence[str]:
@@ -47,19 +47,22 @@ class Pairs(Protocol):
     def __len__(self) -> int: ...
 
     def __hash__(self) -> int:
-        """Of the object, so that what was worked out for it can be kept."""
+        """Hash of the object's identity, so that caches can use pairs as keys."""
 
     def captions(self, row: int) -> tuple[str, ...]:
-        """All texts of a row, at least one, in a fixed order; the first is the plainest."""
+        """Return all texts of a row, at least one, in a fixed order; the first is the plainest."""
 
     def images(self, rows: npt.NDArray[np.integer[Any]]) -> Pixels:
-        """[b] rows -> uint8 [b, H, W, 3], as evaluation sees them."""
+        """Map rows [b] to uint8 [b, H, W, 3] as evaluation sees them. Raises UserError if an image cannot be read."""
 
     def sampled(self, rows: Ints, epoch: int, seed: int, view: int, recipe: str) -> Pixels:
-        """[b] rows -> uint8 [b, H, W, 3], as training sees them: augmented, keyed by (seed, row, epoch, view)."""
+        """Map rows [b] to uint8 [b, H, W, 3] as training sees them: augmented, keyed by (seed, row, epoch, view).
+
+        Raises UserError if an image cannot be read or `recipe` does not fit the data.
+        """
 
     def order(self, epoch: int, seed: int) -> Ints:
-        """int64 [n]: the permutation of rows that one pass over the data follows."""
+        """Return int64 [n]: the permutation of rows that one epoch follows."""
 
     @property
     def content_hash(self) -> str:
@@ -68,7 +71,7 @@ class Pairs(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class MemoryPairs:
-    """Pairs decoded once and held as uint8. `MemoryPairs.build` brings rows into key order."""
+    """Pairs whose decoded pixels lie in memory as uint8. `MemoryPairs.build` sorts rows by key."""
 
     name: str
     description: str
@@ -89,7 +92,10 @@ class MemoryPairs:
         classes: Mapping[str, Sequence[str]],
         pixels: Pixels,
     ) -> MemoryPairs:
-        """Pairs from columns in any order, each of length n. UserError on a repeated key or a row without text."""
+        """Make pairs from columns of length n, in any order of rows.
+
+        pixels: uint8 [n, H, W, 3]. Raises UserError for a repeated key and for a row without a text.
+        """
         order = sorted(range(len(keys)), key=lambda i: keys[i].encode())
         ordered = tuple(keys[i] for i in order)
         for before, after in pairwise(ordered):
@@ -98,8 +104,8 @@ class MemoryPairs:
         for key, captions in zip(keys, texts, strict=True):
             if not captions:
                 raise UserError(f"{name}: key {key!r} has no caption; every pair needs at least one")
-        held = np.ascontiguousarray(pixels[order])
-        held.flags.writeable = False
+        sorted_pixels = np.ascontiguousarray(pixels[order])
+        sorted_pixels.flags.writeable = False
         return cls(
             name,
             description,
@@ -107,7 +113,7 @@ class MemoryPairs:
             tuple(tuple(texts[i]) for i in order),
             {label: np.asarray(values, dtype=np.int64)[order] for label, values in labels.items()},
             {label: tuple(names) for label, names in classes.items()},
-            held,
+            sorted_pixels,
         )
 
     def __len__(self) -> int:
@@ -127,7 +133,7 @@ class MemoryPairs:
         return epoch_order(len(self), epoch, seed)
 
     def select(self, mask: npt.NDArray[np.bool_]) -> MemoryPairs:
-        """The rows where `mask` [n] is true, renumbered, with the same classes."""
+        """Return the rows whose entry of `mask` [n] is true, renumbered, with the same classes."""
         rows = np.flatnonzero(mask).tolist()
         labels = {label: values[rows] for label, values in self.labels.items()}
         keys, texts = [self.keys[r] for r in rows], [self.texts[r] for r in rows]
@@ -148,14 +154,14 @@ class MemoryPairs:
 
 @dataclass(frozen=True, eq=False)
 class ResizedPairs(MemoryPairs):
-    """The same pairs for a model that sees another size; evaluation alone reads them, resized when asked for."""
+    """The same pairs at a model's input size. Images are resized on access; only evaluation uses this class."""
 
-    size: int = 0  #: pixels a side
+    size: int = 0  #: width and height in pixels
     resize: Resize = CROP
 
     @classmethod
     def of(cls, pairs: MemoryPairs, size: int, resize: Resize) -> ResizedPairs:
-        """`pairs` at `size` px."""
+        """Return `pairs` at `size` px."""
         return cls(**{field.name: getattr(pairs, field.name) for field in fields(pairs)}, size=size, resize=resize)
 
     def images(self, rows: npt.NDArray[np.integer[Any]]) -> Pixels:

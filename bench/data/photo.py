@@ -1,6 +1,6 @@
-"""From the bytes of an encoded image to the pixels that evaluation and training see.
+"""Decodes image files and makes the pixels that evaluation and training see.
 
-Pillow alone decodes and resizes, as in open_clip and webdataset: other decoders differ from it in the last bits.
+Only Pillow decodes and resizes, as in open_clip and webdataset: other decoders differ from it in the last bits.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from bench.catalogue import augmentations
 
 FORMATS = ("JPEG", "PNG", "WEBP")
 RATIO = (3 / 4, 4 / 3)  #: of a crop's width to its height
-STRIP = 64  #: times its height or width, the longest picture that is resized whole
-ATTEMPTS = 10  #: at a crop that fits, as in torchvision
-DRAWS = 48  #: numbers in [0, 1) a picture: 22 for the crop, one for the flip, the rest for the change
+STRIP = 64  #: the largest ratio of the longer to the shorter side at which an image is resized whole
+ATTEMPTS = 10  #: attempts to draw a crop that fits, as in torchvision
+DRAWS = 48  #: numbers in [0, 1) for an image: 22 for the crop, one for the flip, the rest for the change
 Change = Callable[[Image.Image, Sequence[float]], Image.Image]
 Mode: TypeAlias = Literal["shortest", "longest", "squash"]
 Interpolation: TypeAlias = Literal["bicubic", "bilinear"]
@@ -32,17 +32,17 @@ FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BIL
 
 @dataclass(frozen=True)
 class Resize:
-    """How evaluation makes a picture a square. Words, meaning and defaults are those of open_clip's PreprocessCfg."""
+    """How evaluation makes an image square. Words, meaning and defaults are those of open_clip's PreprocessCfg."""
 
-    #: "shortest": the shorter side to the size, centre of the other; "longest": the longer side to the size, borders
-    #: beside the other; "squash": both sides to the size
+    #: "shortest": scale the shorter side to the size and crop the centre; "longest": scale the longer side to the size
+    #: and pad the other; "squash": scale both sides to the size
     mode: Mode = "shortest"
     interpolation: Interpolation = "bicubic"
-    fill: int = 0  #: 0 to 255: the three channels of the borders
+    fill: int = 0  #: value of all channels of the padding, 0 to 255
 
     @property
     def label(self) -> str:
-        """Equal for equal pixels. It enters hashes of data; the two that came first keep their names."""
+        """A text that identifies the pixels. Hashes of data contain it, so the two oldest settings keep their names."""
         plain = {"shortest": "crop", "squash": "squash"}
         if self.mode in plain and self.interpolation == "bicubic":
             return plain[self.mode]
@@ -54,25 +54,26 @@ CROP, SQUASH = Resize(), Resize("squash")
 
 @dataclass(frozen=True)
 class Recipe:
-    """What training does to a photograph, an entry of `bench.catalogue.augmentations` each."""
+    """The training augmentation of photographs; each recipe is an entry of `bench.catalogue.augmentations`."""
 
-    scale: tuple[float, float] | None = None  #: share of the area that a random crop covers; None = as in evaluation
-    flip: bool = False  #: left-right, one time in two
-    before: Change | None = None  #: of the whole picture
-    after: Change | None = None  #: of the crop at its final size
-    plain_first: bool = False  #: the first view is the evaluation's; only further views are changed
+    #: range of the share of the area that a random crop covers; None: resize as in evaluation
+    scale: tuple[float, float] | None = None
+    flip: bool = False  #: flip left-right with probability 0.5
+    before: Change | None = None  #: change of the whole image
+    after: Change | None = None  #: change of the crop at its final size
+    plain_first: bool = False  #: the first view is as in evaluation; only further views are augmented
 
 
 class Undecodable(Exception):
-    """Bytes that are no whole JPEG, PNG or WebP; the message says why."""
+    """The bytes are not a complete JPEG, PNG or WebP file; the message says why."""
 
 
 def decode(data: bytes) -> Image.Image:
-    """The RGB picture in `data`: JPEG, PNG or WebP, whatever its file is called. Raises Undecodable.
+    """Decode the bytes of a JPEG, PNG or WebP file into an RGB image.
 
-    As webdataset and open_clip do, EXIF orientation is ignored and alpha is dropped, not blended: published models saw
-    such pixels. Grey of 16 bits keeps its upper 8, which Pillow's own conversion would turn white. Over 89 megapixels
-    is refused.
+    As in webdataset and open_clip, EXIF orientation is ignored and alpha is dropped, not blended: published models saw
+    such pixels. Grey of 16 bits keeps its upper 8, which Pillow's own conversion would turn white. Raises Undecodable
+    for other bytes, damaged files and images of more than 89 megapixels.
     """
     try:
         with warnings.catch_warnings():
@@ -81,14 +82,14 @@ def decode(data: bytes) -> Image.Image:
             image = Image.open(io.BytesIO(data), formats=FORMATS)
             image.load()
             return _rgb(image)
-    except Exception as error:  # Pillow's plugins let out whatever broken bytes make them run into
+    except Exception as error:  # Pillow's plugins raise many types for broken bytes
         raise Undecodable(f"{type(error).__name__}: {error}") from error
 
 
 def evaluation(image: Image.Image, size: int, resize: Resize = CROP) -> Pixels:
-    """uint8 [size, size, 3]: open_clip's evaluation transform before it normalises, to the last bit.
+    """Return uint8 [size, size, 3]: open_clip's evaluation transform before normalisation, to the last bit.
 
-    A strip longer than 64 to 1 of which only the centre is seen loses its ends first, for memory.
+    An RGB image longer than 64 to 1 that will be cropped to its centre loses its ends first, to save memory.
     """
     kernel = FILTERS[resize.interpolation]
     if resize.mode == "squash":
@@ -103,9 +104,9 @@ def evaluation(image: Image.Image, size: int, resize: Resize = CROP) -> Pixels:
 
 
 def sampled(image: Image.Image, row: int, epoch: int, seed: int, view: int, recipe: str, size: int) -> Pixels:
-    """uint8 [size, size, 3] as training sees it; every draw is keyed by (seed, row, epoch, view) alone.
+    """Return uint8 [size, size, 3] as training sees an RGB image; draws are keyed by (seed, row, epoch, view) alone.
 
-    UserError where `recipe` is not one of photographs.
+    Raises UserError if `recipe` is not one of photographs.
     """
     do: Recipe = augmentations.recipe(recipe, "photographs")
     if do.plain_first and not view:
@@ -132,7 +133,7 @@ def _rgb(image: Image.Image) -> Image.Image:
 
 
 def _padded(image: Image.Image, size: int, resize: Resize) -> Image.Image:
-    """The whole picture in the middle of a square of `resize.fill`."""
+    """Return the whole image, resized, in the centre of a square of `resize.fill`."""
     ratio = max(image.size) / size
     width, height = (max(1, round(side / ratio)) for side in image.size)
     resized = image.resize((width, height), FILTERS[resize.interpolation])
@@ -142,6 +143,7 @@ def _padded(image: Image.Image, size: int, resize: Resize) -> Image.Image:
 
 
 def _shortened(image: Image.Image) -> Image.Image:
+    """Return the centre of the image whose sides have at most the ratio STRIP."""
     width, height = (min(side, STRIP * min(image.size)) for side in image.size)
     if (width, height) == image.size:
         return image
@@ -150,7 +152,7 @@ def _shortened(image: Image.Image) -> Image.Image:
 
 
 def _crop_box(size: tuple[int, int], scale: tuple[float, float], draws: Sequence[float]) -> tuple[int, int, int, int]:
-    """Left, top, right, bottom of torchvision's RandomResizedCrop: area and ratio drawn until the box fits."""
+    """Return left, top, right, bottom of torchvision's RandomResizedCrop: draw area and ratio until the box fits."""
     width, height = size
     low, high = math.log(RATIO[0]), math.log(RATIO[1])
     for attempt in range(ATTEMPTS):

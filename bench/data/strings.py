@@ -1,4 +1,4 @@
-"""Millions of strings as a sequence, without millions of Python objects."""
+"""A sequence of millions of strings that is stored as an Arrow array and not as Python objects."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import pyarrow as pa
 
 from bench.arrays import Ints
 
-CHUNK = 1 << 16  #: strings that are Python objects at a time
+CHUNK = 1 << 16  #: number of strings that are converted to Python objects at a time
 
 
 class Strings(Sequence[str]):
-    """An Arrow array of strings, read like a tuple of them. Equal to any sequence with the same strings."""
+    """An Arrow array of strings that reads like a tuple. It equals any sequence of the same strings but a str."""
 
     def __init__(self, array: Any) -> None:
-        """`array`: pyarrow Array or ChunkedArray of strings."""
+        """`array`: pyarrow Array or ChunkedArray of strings, without nulls."""
         self.array = array
 
     @classmethod
     def of(cls, strings: Sequence[str]) -> Strings:
-        """The same strings; itself where it is one already."""
+        """Return `strings` as Strings; the same object if it already is one."""
         return strings if isinstance(strings, cls) else cls(pa.array(strings, pa.large_string()))
 
     def __len__(self) -> int:
@@ -49,16 +49,16 @@ class Strings(Sequence[str]):
             return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
         return NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]  # as for a list
+    __hash__ = None  # type: ignore[assignment]  # it equals lists, which have no hash
 
     def take(self, rows: Ints) -> Strings:
-        """The strings at `rows` [m]."""
+        """Return the strings at `rows` [m]. Raises pyarrow.ArrowIndexError for a row outside 0..n-1."""
         return Strings(self.array.take(pa.array(rows)))
 
     def joined(self, separator: str) -> Iterable[bytes]:
-        """The UTF-8 bytes of separator.join(self), in pieces."""
-        for place, chunk in enumerate(self._chunks()):
-            yield (separator * (place > 0) + separator.join(chunk)).encode()
+        """Yield the UTF-8 bytes of separator.join(self) in pieces."""
+        for number, chunk in enumerate(self._chunks()):
+            yield (separator * (number > 0) + separator.join(chunk)).encode()
 
     def _chunks(self) -> Iterator[list[str]]:
         for start in range(0, len(self), CHUNK):

@@ -1,4 +1,4 @@
-"""Pairs that mean nothing, as many as asked for: to count and time steps where the real data is not at hand."""
+"""Any number of meaningless pairs, to count and time steps without the real data."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from bench.data.order import epoch_order
 from bench.errors import UserError
 from bench.suite.settings import SYNTHETIC
 
-_PICTURES = 64  #: different ones; the rest repeat them
+_PICTURES = 64  #: number of different images; row r shows image r % 64
 
 
 class _Keys(Sequence[str]):
-    """Row numbers as text, made when asked for."""
+    """Row numbers as text of ten digits, made on access."""
 
     def __init__(self, n: int) -> None:
         self.n = n
@@ -40,7 +40,7 @@ class _Keys(Sequence[str]):
 
 @dataclass(frozen=True, eq=False)
 class SyntheticPairs:
-    """`n` pairs of noise and numbered captions, `size` px a side."""
+    """`n` pairs of random images of `size` x `size` px and numbered captions. No method raises a UserError."""
 
     name: str
     n: int
@@ -87,7 +87,7 @@ class SyntheticPairs:
 
 
 def load(name: str, shards: str, size: int) -> SyntheticPairs:
-    """The pairs of "synthetic:N". UserError where N is no number of at least two."""
+    """Make the N pairs of `shards` = "synthetic:N". Raises UserError unless N is a whole number of at least 2."""
     number = shards.removeprefix(SYNTHETIC)
     if not number.isdecimal() or int(number) < 2:
         raise UserError(f"data.shards: {shards!r} should be {SYNTHETIC}N with the number of pairs, at least 2")

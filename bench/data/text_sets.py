@@ -1,4 +1,4 @@
-"""Which rows have the same captions: comparisons of millions of rows at once."""
+"""Finds rows with equal or disjoint sets of captions, among millions of rows at once."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class Columnar(Protocol):
     """Pairs whose captions are an Arrow column."""
 
     def caption_lists(self, rows: Ints) -> Any:
-        """[m] rows -> pyarrow Array of lists of texts."""
+        """Map rows [m] to a pyarrow Array of m lists of texts."""
 
 
 @dataclass(frozen=True)
 class TextSets:
-    """The sets of captions of some rows, texts as numbers: equal numbers, equal texts."""
+    """The caption sets of some rows. A text is a number, and equal numbers mean equal texts."""
 
     rows: Ints  #: [m], rising
     starts: Ints  #: [m + 1]; row rows[i] has texts[starts[i]:starts[i + 1]]
-    texts: Ints  #: rising within a row, each once
+    texts: Ints  #: rising within a row, without repeats
 
     @classmethod
     def of(cls, pairs: Pairs, rows: Ints) -> TextSets:
-        """`rows` [m] in any order."""
+        """Read the captions of `rows` [m], which may be in any order."""
         rows = np.sort(rows)
         lists = _lists(pairs, rows)
         texts = lists.flatten().dictionary_encode().indices.to_numpy().astype(np.int64)
@@ -45,20 +45,23 @@ class TextSets:
         return cls(rows, np.concatenate([[0], np.cumsum(counts)]), texts[once])
 
     def kinds(self, rows: Ints) -> npt.NDArray[np.uint64]:
-        """[k] numbers that are equal where `rows` have the same set of captions."""
+        """Return uint64 [k], equal for two of `rows` [k] if their caption sets are equal.
+
+        Different sets get different numbers, except for collisions of 64-bit sums. Each of `rows` is among `self.rows`.
+        """
         if not len(self.rows):
             return np.empty(0, np.uint64)
         kinds = np.add.reduceat(counter.mix(self.texts.astype(np.uint64)), self.starts[:-1])
         return kinds[np.searchsorted(self.rows, rows)]
 
     def disjoint(self, rows: Ints, others: Ints) -> int:
-        """How many of `rows` [k] have no caption in common with their counterpart of `others` [k]."""
+        """Count the i at which rows[i] and others[i] have no caption in common; both [k], each among `self.rows`."""
         bound = int(self.texts.max(initial=0)) + 1
         both = np.intersect1d(self._coded(rows, bound), self._coded(others, bound), assume_unique=True)
         return len(rows) - len(np.unique(both // bound))
 
     def _coded(self, rows: Ints, bound: int) -> Ints:
-        """One number for each text of each of `rows`: its place times `bound`, plus the text's."""
+        """Return i * `bound` + text for each text of each rows[i]."""
         at = np.searchsorted(self.rows, rows)
         counts = self.starts[at + 1] - self.starts[at]
         ends = np.cumsum(counts)
@@ -69,7 +72,7 @@ class TextSets:
 
 
 def _lists(pairs: Pairs, rows: Ints) -> Any:
-    """pyarrow Array of lists: the captions of `rows`."""
+    """Return the captions of `rows` [m] as a pyarrow Array of m lists."""
     if isinstance(pairs, Columnar):
         return pairs.caption_lists(rows)
     return pa.array([pairs.captions(row) for row in rows.tolist()], pa.list_(pa.large_string()))

@@ -1,4 +1,4 @@
-"""Training pixels made ahead of time by processes, in the order in which they will be asked for."""
+"""Worker processes that decode and augment images ahead of time, in the order in which they will be read."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from bench.errors import UserError
 from bench.machine.device_lock import cores
 
 CHUNK = 32  #: rows that a process makes at a time
-WAITING = 4 * 2**30  #: bytes of pixels that may wait on a machine
-SHARED = Path("/dev/shm")  #: where they wait
+WAITING = 4 * 2**30  #: bytes of finished pixels that one machine buffers at most
+SHARED = Path("/dev/shm")  #: the shared memory that buffers them
 
 
 @dataclass(frozen=True)
 class Item:
-    """Rows of one step, a chunk at most."""
+    """Rows of one step, at most a chunk of them."""
 
-    rows: Ints
+    rows: Ints  #: [b]
     epoch: int
 
 
 @dataclass(frozen=True)
 class Pixels:
-    """How items are turned into pixels, here or in another process."""
+    """Turns items into pixels, in this process or in another one."""
 
     pairs: Pairs
     seed: int
     recipe: str
-    views: int  #: the first one included
+    views: int  #: number of views, the first one included
 
     def of(self, item: Item) -> list[Tensor]:
-        """uint8 [b, H, W, 3] of each view."""
+        """Return uint8 [b, H, W, 3] for each view. Raises UserError if an image cannot be read."""
         return [
             torch.from_numpy(self.pairs.sampled(item.rows, item.epoch, self.seed, view, self.recipe))
             for view in range(self.views)
@@ -54,7 +54,10 @@ class Pixels:
 
 @dataclass(frozen=True)
 class _Answers(Dataset[list[Tensor] | UserError]):
-    """What another process sends back; an error raised there, torch would bury in a traceback of its own."""
+    """Calls `make` in a worker process and returns a UserError instead of raising it.
+
+    DataLoader would wrap a raised error in a RuntimeError whose message is a whole traceback.
+    """
 
     make: Callable[[Any], list[Tensor]]
 
@@ -65,14 +68,18 @@ class _Answers(Dataset[list[Tensor] | UserError]):
             return error
 
 
-class Ahead:
-    """`workers` processes that `make` pixels of `items`, in order and some way ahead, until `close`."""
+class Prefetcher:
+    """An iterator over `make(item)` for each of `items`, in order, computed ahead of time by worker processes.
+
+    `close` ends the processes.
+    """
 
     def __init__(
         self, make: Callable[[Any], list[Tensor]], items: Iterator[Any], workers: int, chunk: int, rows: int
     ) -> None:
-        # Forked, so that an index of millions of rows is shared and not copied. A forked process must leave the GPU
-        # alone, and does: it decodes and nothing else. On macOS a fork breaks system libraries.
+        """Start `workers` processes, which together buffer about `rows` rows; an item has at most `chunk` rows."""
+        # A fork shares an index of millions of rows instead of copying it. A forked process must not use the GPU; these
+        # only decode. On macOS a fork breaks system libraries.
         context = "fork" if sys.platform == "linux" else "spawn"
         self._made: Any = iter(
             DataLoader(
@@ -83,47 +90,56 @@ class Ahead:
                 prefetch_factor=max(2, rows // (chunk * workers)),
                 worker_init_fn=_obey_the_parent_alone,
                 multiprocessing_context=context,
-                generator=torch.Generator(),  # its seeds for the processes are not used, nor to be drawn from torch's
+                generator=torch.Generator(),  # DataLoader draws unused seeds; torch's global generator must not move
             )
         )
 
     def __next__(self) -> list[Tensor]:
-        """The next item's pixels. Raises the UserError that making them did, RuntimeError where a process died."""
+        """Return the next item's pixels.
+
+        Raises the UserError that `make` raised, RuntimeError if a worker process died, and StopIteration at the end.
+        """
         try:
             made: list[Tensor] | UserError = next(self._made)
-        except (ConnectionError, EOFError) as error:  # it died while it handed something over
-            time.sleep(1.0)  # torch's own error, which says how it died, comes with a signal
+        except (ConnectionError, EOFError) as error:  # the process died while it sent a result
+            time.sleep(1.0)  # a signal handler of torch raises an error that says how the process died
             raise RuntimeError("a process that decodes images died") from error
         if isinstance(made, UserError):
             raise made
         return made
 
     def close(self) -> None:
-        """End the processes, now and not when the last traceback that knows of them is gone."""
+        """End the processes now; without this they live as long as any traceback refers to this object."""
         self._made._shutdown_workers()
 
 
 def processes(asked: int | None, ranks: int) -> int:
-    """How many a rank gets: as asked, else its even share of the machine's cores but one, and 16 at most."""
+    """Number of worker processes of a rank: `asked`, or by default its share of the cores minus one, from 1 to 16."""
     if asked is not None:
         return asked
     return max(1, min(16, cores() // _beside(ranks) - 1))
 
 
 def _beside(ranks: int) -> int:
-    """Processes that train on this machine, other runs' included where the launcher says so."""
+    """Number of training processes on this machine: LOCAL_WORLD_SIZE if a launcher set it, else `ranks`."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", ranks))
 
 
 def room(size: int, rows: int, workers: int, ranks: int) -> tuple[int, int]:
-    """Rows of `size` bytes in a chunk, and rows that may wait: `rows` at most, as far as shared memory reaches."""
+    """Return the rows of a chunk and the rows to buffer, for rows of `size` bytes each.
+
+    At most `rows` rows are buffered, and fewer if the shared memory of this machine is too small for them.
+    """
     free = shutil.disk_usage(SHARED).free // 2 if SHARED.is_dir() else WAITING
     waiting = min(rows, min(WAITING, free) // _beside(ranks) // size)
     return max(1, min(CHUNK, waiting // (2 * workers))), waiting
 
 
 def _obey_the_parent_alone(_worker: int) -> None:
-    """A terminal or a scheduler sends its signals to all processes: the parent then still needs the next batch."""
+    """Ignore SIGINT, and SIGTERM from anyone but the parent.
+
+    Terminals and schedulers signal every process of a job, but the parent still needs the next batch to stop cleanly.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -131,6 +147,7 @@ def _obey_the_parent_alone(_worker: int) -> None:
 
 
 def _await_the_end() -> None:
+    """Exit on a SIGTERM that the parent sent."""
     while sys.platform == "linux":
         if signal.sigwaitinfo({signal.SIGTERM}).si_pid == os.getppid():
             os._exit(0)

@@ -1,4 +1,4 @@
-"""Evaluation: features once per checkpoint and data set, everything else on features."""
+"""Evaluation: features are extracted once per checkpoint and data set; all tasks work on features."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ def evaluate(
 ) -> None:
     """Measure one checkpoint (`checkpoint`: sha256 of its weights, taken after a share `at` of the budget).
 
-    A task whose key is `done` is skipped; every other is handed to `publish(key, records, outcomes)` as soon as it is
-    measured, so a killed evaluation goes on where it was. Features lie in `features_dir` until all tasks are published.
-    Raises FloatingPointError for features that are not finite.
+    A task whose key is `done` is skipped; the result of every other is passed to `publish(key, records, outcomes)` as
+    soon as it is measured, so a killed evaluation continues where it stopped. Features are stored in `features_dir`
+    until all tasks are published. Raises FloatingPointError if features or confidences are not finite, and UserError
+    if data is missing or cannot be read.
     """
     features = Features(method, towers, checkpoint, plan.protocol.label, features_dir, plan.channels)
     bench = Bench(plan, features, manifest)

@@ -1,4 +1,4 @@
-"""Percentile intervals over examples: how far a number would move with other examples, for this checkpoint."""
+"""Bootstrap percentile intervals over examples, for one fixed checkpoint."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 REPLICATES = 1000
-_BLOCK = 1 << 18  # drawn examples at a time: what is done with them stays in the cache
+_BLOCK = 1 << 18  # examples drawn at a time, few enough for the processor's cache
 
 
 def resamples(n: int, seed: int = 0, replicates: int = REPLICATES) -> Iterator[Floats]:
-    """How often each of n examples is drawn when n are drawn with replacement: [r, n] blocks of `replicates` rows."""
+    """Yield counts of each of n examples in n draws with replacement: blocks [r, n], `replicates` rows in all."""
     rng = np.random.default_rng(seed)
     size = max(1, _BLOCK // n)
     for start in range(0, replicates, size):
@@ -23,23 +23,24 @@ def resamples(n: int, seed: int = 0, replicates: int = REPLICATES) -> Iterator[F
 
 
 def ratio_replicates(totals: Mapping[str, Floats], weights: Mapping[str, Floats], seed: int = 0) -> dict[str, Floats]:
-    """[replicates] of sum(total) / sum(weight) by name, all from the same draws of the n units.
+    """Return by name the replicates [REPLICATES] of sum(total) / sum(weight), all from the same draws of the n units.
 
-    A unit is what is drawn as a whole: an example (weight 1), or an image with all its captions (weight their number).
+    totals, weights: [n] by name. A unit is drawn as a whole: an example (weight 1), or an image with all its captions
+    (weight: their number).
     """
     names = list(totals)
     tops = np.stack([totals[name] for name in names], axis=1)
     bottoms = np.stack([weights[name] for name in names], axis=1)
-    found = np.concatenate([(drawn @ tops) / (drawn @ bottoms) for drawn in resamples(len(tops), seed)])
-    return dict(zip(names, found.T, strict=True))
+    ratios = np.concatenate([(drawn @ tops) / (drawn @ bottoms) for drawn in resamples(len(tops), seed)])
+    return dict(zip(names, ratios.T, strict=True))
 
 
 def mean_interval(values: Floats, seed: int = 0) -> tuple[float, float]:
-    """95 % interval of the mean of [n] values."""
+    """Return the 95 % interval of the mean of values [n]."""
     return interval(ratio_replicates({"": values}, {"": np.ones(len(values))}, seed)[""])
 
 
 def interval(replicates: Floats) -> tuple[float, float]:
-    """95 % percentile interval."""
+    """Return the 95 % percentile interval of replicates [r]."""
     low, high = np.percentile(replicates, (2.5, 97.5))
     return float(low), float(high)

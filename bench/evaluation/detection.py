@@ -1,4 +1,4 @@
-"""Finding the corrupted pairs: corrupted = positive, score = -confidence."""
+"""Detection of corrupted pairs: corrupted = positive, score = -confidence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.evaluation.bootstrap import Floats, interval, resamples
 
 @dataclass(frozen=True)
 class Detection:
-    """Both numbers with their 95 % intervals over pairs."""
+    """AUROC and average precision with their 95 % intervals over pairs."""
 
     auroc: float
     auroc_interval: tuple[float, float]
@@ -21,9 +21,10 @@ class Detection:
 
 
 def detect(confidence: npt.NDArray[np.floating], noisy: npt.NDArray[np.bool_], seed: int = 0) -> Detection:
-    """confidence [n], higher = cleaner; noisy [n], both kinds present. Pairs of equal confidence share a threshold.
+    """Score confidence [n] (higher = cleaner) against noisy [n]. Pairs of equal confidence share a threshold.
 
-    Raises ValueError where a kind is missing and FloatingPointError for a confidence that is not finite.
+    Raises ValueError unless there are corrupted and clean pairs, and FloatingPointError for a confidence that is not
+    finite.
     """
     if noisy.all() or not noisy.any():
         raise ValueError("detection needs corrupted and clean pairs")
@@ -35,17 +36,20 @@ def detect(confidence: npt.NDArray[np.floating], noisy: npt.NDArray[np.bool_], s
     positive = noisy[order].astype(np.float64)
     point = _areas(np.ones((1, len(order))), positive, ends)[:, 0]
     drawn = np.concatenate([_areas(block, positive, ends) for block in resamples(len(order), seed)], axis=1)
-    areas, precisions = drawn[:, ~np.isnan(drawn).any(axis=0)]  # a draw without one of the kinds says nothing
+    areas, precisions = drawn[:, ~np.isnan(drawn).any(axis=0)]  # without draws that have only one kind
     return Detection(float(point[0]), interval(areas), float(point[1]), interval(precisions))
 
 
 def _areas(weights: Floats, positive: Floats, ends: npt.NDArray[np.int64]) -> Floats:
-    """[2, r] area under the ROC curve (trapezoids) and average precision (steps) of [r, n] weighted samples."""
-    found = np.cumsum(weights * positive, axis=1)[:, ends]
+    """Return [2, r]: area under the ROC curve (trapezoids) and average precision (steps) of samples weighted [r, n].
+
+    positive: [n], most suspicious first; ends: the last pair at each threshold.
+    """
+    true = np.cumsum(weights * positive, axis=1)[:, ends]
     passed = np.cumsum(weights, axis=1)[:, ends]
-    false = passed - found
-    new_found, new_false = (np.diff(values, axis=1, prepend=0.0) for values in (found, false))
+    false = passed - true
+    new_true, new_false = (np.diff(values, axis=1, prepend=0.0) for values in (true, false))
     with np.errstate(invalid="ignore"):
-        area = (new_false * (found - new_found / 2)).sum(1) / (found[:, -1] * false[:, -1])
-        precision = (new_found * found / np.maximum(passed, 1.0)).sum(1) / found[:, -1]
+        area = (new_false * (true - new_true / 2)).sum(1) / (true[:, -1] * false[:, -1])
+        precision = (new_true * true / np.maximum(passed, 1.0)).sum(1) / true[:, -1]
     return np.stack((area, precision))

@@ -1,4 +1,4 @@
-"""Diagnostics that need no adapter: similarities of pairs and, where a method has variances, uncertainties."""
+"""Diagnostics of any method: similarities of pairs and, if the method has variances, uncertainties."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from bench.store import RunStore
 from bench.store.histograms import store_diagnostics
 from methods.protocol import Diagnostic, Method
 
-NEGATIVES = 1024  #: images at most, evenly spaced, whose mismatched pairs are looked at
-LEVELS = ("group", "subgroup", "concept")  #: class names that texts can be, from general to special
+NEGATIVES = 1024  #: at most so many images, evenly spaced, are used for mismatched pairs
+LEVELS = ("group", "subgroup", "concept")  #: labels whose class names are encoded as texts, from general to special
 
 
 def diagnose(
@@ -30,23 +30,23 @@ def diagnose(
     checkpoint: str,
     manifest: NoiseManifest | None,
 ) -> None:
-    """Store the diagnostics of final weights in the run, once a protocol, on data sets that a task of the plan scores.
+    """Store the diagnostics of final weights in the run, once per protocol, for data sets that the plan's tasks use.
 
-    The features are left in the run's folder under the tasks' own names: whoever calls `evaluate` next pays nothing for
-    them, and it removes them. Nothing here is a record.
+    The features stay in the run's folder under the names that tasks use: a following `evaluate` reads them and then
+    removes them. No records are written. Raises FloatingPointError and UserError as `evaluate` does.
     """
     protocol = plan.protocol.label
     if any(entry["source"] == "evaluation" and entry.get("protocol") == protocol for entry in out.diagnostics()):
         return
     tasks = plan.tasks(1.0, manifest)
     features = Features(method, towers, checkpoint, protocol, out.path("features"), plan.channels)
-    found: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     if plan.held_out in {task.dataset for task in tasks}:
-        found += _held_out(plan.load(plan.held_out), features, plan)
+        diagnostics += _held_out(plan.load(plan.held_out), features, plan)
     for task in tasks:
         if families.find(task.family).on_training_pairs and manifest is not None:
-            found.append(_training(plan.load(task.dataset), features, manifest))
-    store_diagnostics(out, "evaluation", found, protocol)
+            diagnostics.append(_training(plan.load(task.dataset), features, manifest))
+    store_diagnostics(out, "evaluation", diagnostics, protocol)
 
 
 def _held_out(pairs: Pairs, features: Features, plan: EvaluationPlan) -> Iterator[Diagnostic]:
@@ -65,7 +65,10 @@ def _held_out(pairs: Pairs, features: Features, plan: EvaluationPlan) -> Iterato
 
 
 def similarities(images: Tensor, texts: Tensor, captions: list[str]) -> Mapping[str, Tensor]:
-    """Of n matched rows [n, D], unit: <v_i, t_i>, and <v_i, t_j> where the captions differ (NCU's Figure 5)."""
+    """Return "positive" <v_i, t_i> and "negative" <v_i, t_j> for differing captions (NCU's Figure 5).
+
+    images, texts: n matched unit rows [n, D]; captions: n. At most NEGATIVES rows, evenly spaced, are used.
+    """
     some = torch.linspace(0, len(images) - 1, min(len(images), NEGATIVES), device=images.device).round().long()
     numbers = {caption: number for number, caption in enumerate(dict.fromkeys(captions))}
     same = torch.tensor([numbers[caption] for caption in captions], device=images.device)[some]
@@ -74,7 +77,7 @@ def similarities(images: Tensor, texts: Tensor, captions: list[str]) -> Mapping[
 
 
 def _training(pairs: Pairs, features: Features, manifest: NoiseManifest) -> Diagnostic:
-    """The training pairs as training saw them, first text of each."""
+    """Return the similarities of the training pairs as training saw them, with the first text of each."""
     cosine = agreement(features, pairs, manifest)["cosine"]
     noisy = torch.from_numpy(noisy_mask(manifest, len(pairs)))
     return Diagnostic(
@@ -88,7 +91,7 @@ def _training(pairs: Pairs, features: Features, manifest: NoiseManifest) -> Diag
 def _uncertainties(
     pairs: Pairs, images: Tensor, texts: Tensor, captions: list[str], features: Features
 ) -> Iterator[Diagnostic]:
-    """Sums of sigma^2 of images and texts, of texts by length and of class names by level (ProLIP's Figures 5 to 7)."""
+    """Yield sums of sigma^2: images, texts, texts by length, class names by level (ProLIP's Figures 5 to 7)."""
     axis, of_texts = "uncertainty, sum of σ²", _total(texts)
     words = np.array([len(caption.split()) for caption in captions])
     yield Diagnostic("uncertainty", "uncertainty", axis, {"images": _total(images), "texts": of_texts}, log=True)
@@ -105,7 +108,7 @@ def _total(logvar: Tensor) -> Tensor:
 
 
 def _thirds(words: np.ndarray) -> list[tuple[int, int]]:
-    """Ranges of word counts, both ends included, that hold about a third of the captions each."""
+    """Return ranges of word counts, both ends included, each with about a third of the captions."""
     cuts = np.quantile(words, [0, 1 / 3, 2 / 3, 1], method="inverted_cdf").astype(int).tolist()
     starts = [cuts[0], *(cut + 1 for cut in cuts[1:-1])]
     return [(low, high) for low, high in zip(starts, cuts[1:], strict=True) if low <= high]

@@ -1,4 +1,4 @@
-"""Features, extracted once per checkpoint and data set; every task works on them."""
+"""Extracts features once per checkpoint and data set; every task works on them."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from bench.towers.build import normalise
 from methods.protocol import Method, Tensors, Towers
 
 Kind = Literal["embedding", "pooled", "projected"]
-IMAGE_BATCH, TEXT_BATCH = 256, 512  # fixed: another batch rounds differently
-HELD = 4 << 30  #: bytes of features in memory; more where one part alone is larger
+IMAGE_BATCH, TEXT_BATCH = 256, 512  # fixed, because another batch size rounds differently
+HELD = 4 << 30  #: bytes of features in memory, unless a single part is larger
 
 
 class PooledTowers(Towers, Protocol):
-    """Towers that can also be read out before the projection."""
+    """Towers that also give image features before the projection."""
 
     channels: Channels
 
     def pooled(self, images: Tensor) -> Tensor:
-        """[b, 3, H, W] -> [b, P]."""
+        """Map images [b, 3, H, W] to features [b, P]."""
 
 
 @contextmanager
 def evaluation_mode(*parts: object) -> Iterator[None]:
-    """All modules in evaluation mode without gradient; each gets its own mode back."""
+    """Set all modules to evaluation mode and disable gradients; afterwards restore each module's mode."""
     modules = [module for part in parts if isinstance(part, nn.Module) for module in part.modules()]
     before = [module.training for module in modules]
     try:
@@ -58,11 +58,11 @@ def extract_images(
     rows: Ints | None = None,
     channels: Channels | None = None,
 ) -> Tensors:
-    """Features of all n images, or of `rows`, float32 on the towers' device, evaluation transform (no augmentation).
+    """Extract features of all n images, or of `rows` [n], with the evaluation transform: float32 on the towers' device.
 
     "embedding": what the method compares, {"embedding": [n, D] unit, maybe "logvar": [n, D]};
     "pooled": {"pooled": [n, P]} before the projection; "projected": {"projected": [n, D]} after it, not made unit.
-    Pixels are normalised by `channels`, the towers' own unless given.
+    Pixels are normalised by `channels`, by default the towers' own. Raises UserError if an image cannot be read.
     """
     parameter = next(towers.visual.parameters())
 
@@ -78,7 +78,7 @@ def extract_images(
 
 
 def extract_texts(method: Method, towers: Towers, texts: Sequence[str]) -> Tensors:
-    """Features of n texts, float32 on the towers' device. Equal texts get equal features, encoded once."""
+    """Extract features of n texts: by name [n, ...], float32 on the towers' device. Equal texts are encoded once."""
     unique = sorted(set(texts))
     place = {text: row for row, text in enumerate(unique)}
 
@@ -86,12 +86,12 @@ def extract_texts(method: Method, towers: Towers, texts: Sequence[str]) -> Tenso
         return method.text_features(towers, towers.tokenize(unique[start : start + TEXT_BATCH]))
 
     with evaluation_mode(method, towers):
-        found = _joined(map(features, range(0, len(unique), TEXT_BATCH)))
-    return {name: values[[place[text] for text in texts]] for name, values in found.items()}
+        encoded = _joined(map(features, range(0, len(unique), TEXT_BATCH)))
+    return {name: values[[place[text] for text in texts]] for name, values in encoded.items()}
 
 
-def _joined(found: Iterable[Tensors]) -> Tensors:
-    parts = [{name: values.float() for name, values in part.items()} for part in found]
+def _joined(batches_of_features: Iterable[Tensors]) -> Tensors:
+    parts = [{name: values.float() for name, values in part.items()} for part in batches_of_features]
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -100,9 +100,9 @@ def _digest(*parts: str) -> str:
 
 
 class Features:
-    """The features of one checkpoint, the latest in memory and, given a folder, all on disk, where they outlive a kill.
+    """The features of one checkpoint: the latest in memory and, with a folder, all on disk, where they survive a kill.
 
-    `channels`: name of a data set -> what its pixels are normalised by; None = the towers' own.
+    `channels`: maps a data set's name to the channels that normalise its pixels; None stands for the towers' own.
     """
 
     def __init__(
@@ -116,12 +116,12 @@ class Features:
     ) -> None:
         self.method, self.towers, self.channels = method, towers, channels
         name = _digest(checkpoint, protocol)[:16]
-        self.folder = None if folder is None else folder / name  # of its own, so that all of it can go at once
+        self.folder = None if folder is None else folder / name  # for this checkpoint alone, so that it can be removed
         self.device = next(towers.visual.parameters()).device
         self._held: dict[str, Tensors] = {}
 
     def images(self, pairs: Pairs, kind: Kind = "embedding") -> Tensors:
-        """As `extract_images`."""
+        """Return `extract_images(pairs, kind)`, computed once."""
         own = (self.channels(pairs.name) if self.channels else None) or self.towers.channels
         return self.kept(
             ("images", kind, pairs.content_hash, repr(own)),  # the hash tells size and resizing as well
@@ -129,16 +129,16 @@ class Features:
         )
 
     def texts(self, texts: Sequence[str]) -> Tensors:
-        """As `extract_texts`."""
+        """Return `extract_texts(texts)`, computed once."""
         return self.kept(("texts", *texts), lambda: extract_texts(self.method, self.towers, texts))
 
     def discard(self) -> None:
-        """Remove the files: all that was wanted of this checkpoint is measured."""
+        """Remove the files, once everything is measured."""
         if self.folder is not None:
             files.remove(self.folder)
 
     def kept(self, key: tuple[str, ...], extract: Callable[[], Tensors]) -> Tensors:
-        """What `extract` gave under `key`, now or before."""
+        """Return the result of `extract()`, computed once for each `key` of this checkpoint and protocol."""
         name = _digest(*key)
         if name not in self._held:
             self._held[name] = self._stored(name, extract)
@@ -146,7 +146,7 @@ class Features:
         return self._held[name]
 
     def _make_room(self, newest: str) -> None:
-        """Let go of the oldest: dozens of data sets do not fit beside each other."""
+        """Drop the oldest features from memory while all take more than HELD; the newest stay."""
         sizes = {name: sum(values.nbytes for values in part.values()) for name, part in self._held.items()}
         for name in list(self._held):
             if name != newest and sum(sizes.values()) > HELD:
@@ -157,6 +157,6 @@ class Features:
             return extract()
         path = self.folder / f"{name}.safetensors"
         if not path.exists():
-            found = {part: values.cpu().contiguous() for part, values in extract().items()}
-            files.write_bytes(path, save(found))
+            features = {part: values.cpu().contiguous() for part, values in extract().items()}
+            files.write_bytes(path, save(features))
         return load_file(path, device=str(self.device))

@@ -19,10 +19,10 @@ Measured = tuple[float, tuple[float, float]]  #: a value and its 95 % interval
 
 @dataclass(frozen=True)
 class _Groups:
-    """Rows sorted so that those of one group follow each other."""
+    """An order of the rows in which those of a group follow each other."""
 
-    order: Ints
-    starts: Ints
+    order: Ints  #: [n]
+    starts: Ints  #: [groups that have rows] the first position of each group in `order`
 
     @classmethod
     def of(cls, groups: Ints) -> _Groups:
@@ -31,13 +31,13 @@ class _Groups:
         return cls(order, np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])))
 
     def sums(self, values: Floats) -> Floats:
-        """[r, n] -> [r, groups that have rows]."""
-        found: Floats = np.add.reduceat(values[:, self.order], self.starts, axis=1)
-        return found
+        """Sum values [r, n] by group: [r, groups that have rows]."""
+        sums: Floats = np.add.reduceat(values[:, self.order], self.starts, axis=1)
+        return sums
 
 
 def mean_per_class(hits: Floats, labels: Ints) -> Measured:
-    """Mean over classes of their share of hits; hits float [n] in [0, 1], labels int [n]."""
+    """Return the mean over classes of the share of hits; hits float [n] in [0, 1], labels int [n]."""
     groups = _Groups.of(labels)
 
     def value(weights: Floats) -> Floats:
@@ -47,29 +47,29 @@ def mean_per_class(hits: Floats, labels: Ints) -> Measured:
 
 
 def worst_group(hits: Floats, groups: Ints) -> Measured:
-    """The smallest share of hits of any group; hits float [n], groups int [n]."""
-    of = _Groups.of(groups)
+    """Return the smallest share of hits of any group; hits float [n] in [0, 1], groups int [n]."""
+    rows = _Groups.of(groups)
 
     def value(weights: Floats) -> Floats:
-        found: Floats = np.nanmin(_shares(of, weights, hits), axis=1)
-        return found
+        lowest: Floats = np.nanmin(_shares(rows, weights, hits), axis=1)
+        return lowest
 
     return _with_interval(value, len(hits))
 
 
 def macro_f1(labels: Ints, predicted: Ints) -> Measured:
-    """Mean of the F1 of each class that occurs among the labels; both int [n]."""
+    """Return the mean F1 of the classes that occur among `labels` [n]; predicted [n] may hold other classes."""
     classes = np.unique(labels)
     right = (labels == predicted).astype(np.float64)
     true, places = _Groups.of(labels), np.searchsorted(classes, predicted)
     known = classes[np.minimum(places, len(classes) - 1)] == predicted
-    said = _Groups.of(np.where(known, places, len(classes)))
-    columns = np.unique(np.where(known, places, len(classes)))
+    column_of = np.where(known, places, len(classes))  # the last column: classes that no label has
+    by_prediction, columns = _Groups.of(column_of), np.unique(column_of)
 
     def value(weights: Floats) -> Floats:
         count, hits = true.sums(weights), true.sums(weights * right)
         times = np.zeros((len(weights), len(classes) + 1))
-        times[:, columns] = said.sums(weights)
+        times[:, columns] = by_prediction.sums(weights)
         with np.errstate(invalid="ignore"):
             f1 = 2 * hits / (count + times[:, :-1])
         return _nanmean(np.where(count > 0, f1, np.nan))
@@ -78,16 +78,17 @@ def macro_f1(labels: Ints, predicted: Ints) -> Measured:
 
 
 def _shares(groups: _Groups, weights: Floats, hits: Floats) -> Floats:
-    """[r, groups] share of hits; NaN in a group of weight 0."""
+    """Return the share of hits [r, groups]; NaN in a group of weight 0."""
     with np.errstate(invalid="ignore"):
         return groups.sums(weights * hits) / groups.sums(weights)
 
 
 def _nanmean(values: Floats) -> Floats:
-    found: Floats = np.nanmean(values, axis=1)
-    return found
+    means: Floats = np.nanmean(values, axis=1)
+    return means
 
 
 def _with_interval(value: Callable[[Floats], Floats], n: int) -> Measured:
+    """Apply `value`, which maps weights [r, n] to [r], to weights 1 and to bootstrap resamples."""
     point = float(value(np.ones((1, n)))[0])
     return point, interval(np.concatenate([value(block) for block in resamples(n)]))

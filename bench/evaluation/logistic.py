@@ -1,10 +1,10 @@
 """Multinomial logistic regression by preconditioned L-BFGS: the solver under the linear probe.
 
 It minimises (1/n) sum_i cross-entropy_i + (strength / 2n) |W|^2 over weights W and a bias without penalty, which is
-scikit-learn's `LogisticRegression(C=1/strength)`. What makes it fast leaves that optimum where it is: as the bias is
-free, features may be centred; as the penalty does not see rotations, they are rotated to their principal axes, where
-the curvature is nearly diagonal and known, so L-BFGS starts from it; logits are linear along a search direction, so a
-line search needs no product with the features; and a fit may start from another strength's solution.
+scikit-learn's `LogisticRegression(C=1/strength)`. The following makes it fast without moving the optimum. The bias is
+free, so features are centred. The penalty does not change under rotation, so features are rotated to their principal
+axes, where the curvature is nearly diagonal and known, and L-BFGS starts from it. Logits are linear along a search
+direction, so a line search needs no product with the features. A fit may start from another strength's solution.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ class Solution:
 
     weight: Tensor  #: [P, C]
     bias: Tensor  #: [C]
-    iterations: int
+    iterations: int  #: that the fit took
 
     def logits(self, features: Tensor) -> Tensor:
-        """[n, P] -> [n, C]."""
+        """Map features [n, P] to logits [n, C]."""
         return features @ self.weight + self.bias
 
     def towards(self, other: Solution, share: float) -> Solution:
-        """The point on the line from here (share 0) to `other` (share 1)."""
+        """Return the point on the line from this solution (share 0) to `other` (share 1)."""
         weight, bias = (torch.lerp(a, b, share) for a, b in ((self.weight, other.weight), (self.bias, other.bias)))
         return Solution(weight, bias, 0)
 
 
 class Problem:
-    """Training rows of one probe, prepared once for any number of strengths."""
+    """The training rows of one probe, prepared once for fits at any number of strengths."""
 
     def __init__(self, features: Tensor, labels: Tensor, classes: int) -> None:
-        """features [n, P] floating, labels [n] int64 in 0..classes-1. Work is done in the features' dtype."""
+        """features [n, P] floating, labels [n] int64 in 0..classes-1. Computes in the features' dtype."""
         self.labels, self.classes = labels, classes
         self.mean = features.mean(0)
         centred = features - self.mean
@@ -55,7 +55,7 @@ class Problem:
         self.prior = (torch.bincount(labels, minlength=classes).to(features.dtype) / len(labels)).log()
 
     def fit(self, strength: float, start: Solution | None = None, gap: float = GAP) -> Solution:
-        """The optimum at one L2 strength, from `start` or from zero weights. Deterministic."""
+        """Minimise at one L2 strength, from `start` or from zero weights, to within `gap` nats a row. Deterministic."""
         descent = _Descent(self, strength, self._theta(start))
         while descent.gap() > gap and descent.iterations < MAX_ITERATIONS and descent.step():
             pass
@@ -63,7 +63,7 @@ class Problem:
         return Solution(weight, descent.theta[-1] - self.mean @ weight, descent.iterations)
 
     def _theta(self, start: Solution | None) -> Tensor:
-        """[P + 1, C] a solution in rotated coordinates."""
+        """Return a solution in rotated coordinates, [P + 1, C]."""
         if start is None:
             return torch.cat((self.rows.new_zeros(len(self.axes), self.classes), self.prior[None]))
         bias = start.bias + self.mean @ start.weight
@@ -88,11 +88,11 @@ class _Descent:
         self.pairs: list[tuple[Tensor, Tensor, Tensor]] = []  # steps, gradient changes, 1 / their product
 
     def gap(self) -> float:
-        """Estimated distance of the objective from its minimum: in scaled coordinates the curvature is about 1."""
+        """Estimate the distance of the objective from its minimum; in scaled coordinates the curvature is about 1."""
         return 0.5 * float((self.gradient * self.gradient).sum())
 
     def step(self) -> bool:
-        """One iteration; False when rounding leaves nothing to gain along the direction."""
+        """Do one iteration. Returns False if, at this precision, the objective cannot decrease along the direction."""
         direction = self._direction()
         move = direction * self.scale
         change = self.problem.rows @ move
@@ -110,7 +110,7 @@ class _Descent:
         return True
 
     def _gradient(self) -> Tensor:
-        """[P + 1, C] in scaled coordinates, at the current shares (softmax of the logits)."""
+        """Return the gradient [P + 1, C] in scaled coordinates, at the current shares (softmax of the logits)."""
         labels = self.problem.labels[:, None]
         residual = self.shares.scatter_add(1, labels, self.shares.new_full((1, 1), -1.0).expand_as(labels))
         out = self.problem.rows.T @ residual / len(residual)
@@ -148,7 +148,7 @@ class _Descent:
         return 0.0
 
     def _along(self, change: Tensor, move: Tensor, length: float) -> tuple[float, float, Tensor]:
-        """Objective, its derivative along the direction, and softmax, `length` along it."""
+        """Return the objective, its derivative along the direction, and the softmax [n, C], at `length` along it."""
         logs = F.log_softmax(torch.add(self.logits, change, alpha=length), 1)
         shares = logs.exp()
         labels = self.problem.labels[:, None]

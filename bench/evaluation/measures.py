@@ -1,4 +1,4 @@
-"""From features to numbers: the functions that the entries of `bench.catalogue.families` name."""
+"""The measures of the task families: functions from features to numbers, named in `bench.catalogue.families`."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from bench.evaluation.tasks import EvaluationPlan, Task
 from bench.evaluation.zero_shot import class_vectors, classify, predictions, prompts
 from methods.protocol import Tensors
 
-CHUNK = 1 << 16  #: training pairs whose features are held at a time
-VALIDATION_SHARE = 0.2  #: of a probe's training pairs, where no validation set is named
+CHUNK = 1 << 16  #: training pairs whose features are in memory at a time
+VALIDATION_SHARE = 0.2  #: share of a probe's training pairs that validates it, if no validation set is named
 
 
 @dataclass(frozen=True)
 class Number:
-    """A measured value with its 95 % interval over n examples; `score` is "" where no similarity is involved."""
+    """A measured value with its 95 % interval over n examples; `score` is "" if no similarity is involved."""
 
     metric: str
     score: str
@@ -45,7 +45,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Bench:
-    """What every measure works on."""
+    """The input of every measure. A measure raises FloatingPointError if features are not finite."""
 
     plan: EvaluationPlan
     features: Features
@@ -56,14 +56,14 @@ Measured = tuple[list[Number], dict[str, np.ndarray]]  #: numbers, and outcomes 
 
 
 def scores_of(*sides: Mapping[str, Tensor]) -> list[str]:
-    """The scores that can be computed from these features."""
+    """Return the scores that can be computed: "csd" needs variances on all sides."""
     return ["cosine", "csd"] if all("logvar" in side for side in sides) else ["cosine"]
 
 
 def zero_shot(task: Task, bench: Bench) -> Measured:
-    """Top-1 and top-5 accuracy among all classes of the data set's label, by a prompt ensemble.
+    """Measure top-1 and top-5 accuracy among all classes of the data set's label, with a prompt ensemble.
 
-    Where the protocol has main metrics: the data set's own as well, and again as "main".
+    If the protocol has main metrics, the data set's own is added, once under its name and once as "main".
     """
     pairs = bench.plan.load(task.dataset)
     templates, names = data.templates(pairs), pairs.classes[task.label]
@@ -86,11 +86,11 @@ def zero_shot(task: Task, bench: Bench) -> Measured:
 
 @dataclass(frozen=True)
 class _Scored:
-    """What a main metric is computed from."""
+    """The input of a main metric."""
 
     pairs: Pairs
     ranks: Ranks
-    predicted: Callable[[], np.ndarray]  #: int64 [n] classes
+    predicted: Callable[[], np.ndarray]  #: returns the predicted classes, int64 [n]
 
     @property
     def labels(self) -> np.ndarray:
@@ -106,7 +106,7 @@ _MAIN: Mapping[str, Callable[[_Scored], tuple[float, tuple[float, float]]]] = {
 
 
 def _with_main(numbers: Sequence[Number], metric: str, score: str, n: int, scored: _Scored) -> list[Number]:
-    """The data set's main metric under its own name, where it is not there already, and as "main"."""
+    """Return the main metric as "main", and under its own name unless it is among `numbers`."""
     known = [one for one in numbers if (one.metric, one.score) == (metric, score)]
     if known:
         return [replace(known[0], metric="main")]
@@ -115,7 +115,7 @@ def _with_main(numbers: Sequence[Number], metric: str, score: str, n: int, score
 
 
 def retrieval(task: Task, bench: Bench) -> Measured:
-    """Recall at 1, 5 and 10 both ways; of puzzles, how well they are solved."""
+    """Measure recall at 1, 5 and 10 in both directions; for puzzles, the Jaccard index of their solutions."""
     pairs = bench.plan.load(task.dataset)
     if isinstance(pairs, EvaluationPairs) and pairs.puzzles:
         return _puzzles(pairs, bench)
@@ -126,10 +126,10 @@ def retrieval(task: Task, bench: Bench) -> Measured:
     numbers: list[Number] = []
     outcomes: dict[str, np.ndarray] = {}
     for score in scores_of(images, texts):
-        found = retrieve(images, texts, owner, score)
-        outcomes |= {f"{score}_{name}": values for name, values in found.outcomes().items()}
-        replicates = _recall_replicates(found)
-        for metric, value in found.metrics().items():
+        result = retrieve(images, texts, owner, score)
+        outcomes |= {f"{score}_{name}": values for name, values in result.outcomes().items()}
+        replicates = _recall_replicates(result)
+        for metric, value in result.metrics().items():
             n = len(owner) if metric.startswith("t2i") else len(pairs)
             numbers.append(Number(metric, score, value, n, interval(replicates[metric])))
         if bench.plan.protocol.main:
@@ -138,16 +138,16 @@ def retrieval(task: Task, bench: Bench) -> Measured:
 
 
 def _puzzles(pairs: EvaluationPairs, bench: Bench) -> Measured:
-    """Mean Jaccard index over the puzzles of 10 to 12 candidates, of 5 or 6, and over all."""
+    """Measure the mean Jaccard index of the puzzles with 10 to 12 candidates, with 5 or 6, and of all."""
     puzzles = pairs.puzzles
     images, cues = bench.features.images(pairs), bench.features.texts([prompt(one.cue) for one in puzzles])
     sizes = np.array([len(one.candidates) for one in puzzles])
     numbers: list[Number] = []
     outcomes: dict[str, np.ndarray] = {"candidates": sizes}
     for score in scores_of(images, cues):
-        found = outcomes[f"{score}_jaccard"] = solve(images, cues, puzzles, score)
+        jaccard = outcomes[f"{score}_jaccard"] = solve(images, cues, puzzles, score)
         for metric, among in {**SIZES, "jaccard": range(sizes.max() + 1)}.items():
-            some = found[np.isin(sizes, among)]
+            some = jaccard[np.isin(sizes, among)]
             if len(some):
                 numbers.append(Number(metric, score, float(some.mean()), len(some), mean_interval(some)))
         if bench.plan.protocol.main:
@@ -157,21 +157,21 @@ def _puzzles(pairs: EvaluationPairs, bench: Bench) -> Measured:
     return numbers, outcomes
 
 
-def _recall_replicates(found: Retrieval) -> dict[str, Floats]:
-    """Images are drawn with all their captions, whose outcomes hang together."""
-    images = len(found.i2t.better)
-    captions = np.bincount(found.owner, minlength=images).astype(np.float64)
+def _recall_replicates(result: Retrieval) -> dict[str, Floats]:
+    """Bootstrap the recalls by images with all their captions, because outcomes of one image depend on each other."""
+    images = len(result.i2t.better)
+    captions = np.bincount(result.owner, minlength=images).astype(np.float64)
     totals: dict[str, Floats] = {}
     weights: dict[str, Floats] = {}
-    for name, hits in found.hits().items():
+    for name, hits in result.hits().items():
         of_image = name.startswith("i2t")
-        totals[name] = hits if of_image else np.bincount(found.owner, hits, images).astype(np.float64)
+        totals[name] = hits if of_image else np.bincount(result.owner, hits, images).astype(np.float64)
         weights[name] = np.ones(images) if of_image else captions
     return with_means(ratio_replicates(totals, weights))
 
 
 def linear_probe(task: Task, bench: Bench) -> Measured:
-    """Accuracy of CLIP's linear probe: features before the projection, penalty chosen on validation."""
+    """Measure the accuracy of CLIP's linear probe: features before the projection, penalty chosen on validation."""
     train, validation, classes = _probe_training(task, bench, "pooled")
     test = _labelled(bench.plan.load(task.dataset), task, bench, "pooled")
     probe = sweep_probe(train, validation, classes)
@@ -180,7 +180,7 @@ def linear_probe(task: Task, bench: Bench) -> Measured:
 
 
 def adamw(task: Task, bench: Bench) -> Measured:
-    """Accuracy of CyCLIP's linear probe: projected features, no validation."""
+    """Measure the accuracy of CyCLIP's linear probe: projected features, no validation."""
     train, validation, classes = _probe_training(task, bench, "projected")
     test = _labelled(bench.plan.load(task.dataset), task, bench, "projected")
     return _accuracy(adamw_probe(train if task.validation else train + validation, test, classes))
@@ -192,13 +192,13 @@ def _accuracy(correct: np.ndarray) -> Measured:
 
 
 def _probe_training(task: Task, bench: Bench, kind: Kind) -> tuple[Labelled, Labelled, int]:
-    """Training and validation rows and the number of classes."""
+    """Return training rows, validation rows and the number of classes."""
     pairs = bench.plan.load(task.train)
     train, classes = _labelled(pairs, task, bench, kind), len(pairs.classes[task.label])
     if task.validation:
         return train, _labelled(bench.plan.load(task.validation), task, bench, kind), classes
-    held = torch.from_numpy(held_back(pairs.keys, VALIDATION_SHARE)).to(train.labels.device)
-    return train.select(~held), train.select(held), classes
+    validates = torch.from_numpy(held_back(pairs.keys, VALIDATION_SHARE)).to(train.labels.device)
+    return train.select(~validates), train.select(validates), classes
 
 
 def _labelled(pairs: Pairs, task: Task, bench: Bench, kind: Kind) -> Labelled:
@@ -207,7 +207,7 @@ def _labelled(pairs: Pairs, task: Task, bench: Bench, kind: Kind) -> Labelled:
 
 
 def held_back(keys: Sequence[str], share: float) -> np.ndarray:
-    """bool [n]: the round(share * n) keys with the smallest hash, whatever their order."""
+    """Return bool [n], true for the round(share * n) keys with the smallest sha256, independent of their order."""
     digests = [hashlib.sha256(key.encode()).digest() for key in keys]
     chosen = sorted(range(len(keys)), key=digests.__getitem__)[: round(share * len(keys))]
     mask = np.zeros(len(keys), dtype=bool)
@@ -216,31 +216,35 @@ def held_back(keys: Sequence[str], share: float) -> np.ndarray:
 
 
 def noise_detection(task: Task, bench: Bench) -> Measured:
-    """AUROC and average precision of the method's confidence in the pairs as training saw them, first text of each."""
+    """Measure how the method's confidence finds corrupted pairs, as training saw them, with the first text of each.
+
+    Raises UserError if the manifest was made for other pairs.
+    """
     assert bench.manifest is not None
     pairs = bench.plan.load(task.dataset)
     bench.manifest.check(pairs)
     confidence = agreement(bench.features, pairs, bench.manifest)["confidence"].double().numpy()
     noisy = noisy_mask(bench.manifest, len(pairs))
-    found = detect(confidence, noisy)
+    result = detect(confidence, noisy)
     numbers = [
-        Number("auroc", "", found.auroc, len(pairs), found.auroc_interval),
-        Number("average_precision", "", found.average_precision, len(pairs), found.average_precision_interval),
+        Number("auroc", "", result.auroc, len(pairs), result.auroc_interval),
+        Number("average_precision", "", result.average_precision, len(pairs), result.average_precision_interval),
     ]
     return numbers, {"confidence": confidence.astype(np.float32), "noisy": noisy}
 
 
 def agreement(features: Features, pairs: Pairs, manifest: NoiseManifest) -> Tensors:
-    """The method's "confidence" and the "cosine" [n], on the CPU, of training pairs as training saw them.
+    """Return the method's "confidence" [n] and the "cosine" [n], on the CPU, of training pairs as training saw them.
 
-    In chunks, so that the features of millions of pairs are never held; what is done outlives a kill.
+    They are computed in chunks, because features of millions of pairs do not fit in memory; stored chunks survive a
+    kill.
     """
     parts = []
     for start in range(0, len(pairs), CHUNK):
         rows = np.arange(start, min(start + CHUNK, len(pairs)))
         key = ("agreement", pairs.content_hash, manifest.content_hash, str(start))
-        found = features.kept(key, partial(_agreement, features, pairs, manifest, rows))
-        parts.append({name: values.cpu() for name, values in found.items()})
+        chunk = features.kept(key, partial(_agreement, features, pairs, manifest, rows))
+        parts.append({name: values.cpu() for name, values in chunk.items()})
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 

@@ -1,4 +1,4 @@
-"""Pixels of evaluation images, batch by batch, decoded by processes while the batches before are in the towers."""
+"""Batches of evaluation images, decoded by worker processes while the towers encode the batches before."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor
 
 from bench.arrays import Ints, Pixels
 from bench.data import MemoryPairs, Pairs
-from bench.data.workers import Ahead, processes, room
+from bench.data.workers import Prefetcher, processes, room
 
-AHEAD = 3  #: batches
-FEW = 256  #: rows that are not worth a process
+AHEAD = 3  #: batches that are decoded ahead of time
+FEW = 256  #: rows for each worker process at least
 
 
 def _decoded(pairs: Pairs, rows: Ints) -> list[Tensor]:
@@ -22,7 +22,10 @@ def _decoded(pairs: Pairs, rows: Ints) -> list[Tensor]:
 
 
 def batches(pairs: Pairs, rows: Ints, size: int) -> Iterator[Pixels]:
-    """uint8 [b, H, W, 3] of `rows`, `size` rows a batch, in order. Raises the UserError that reading them did."""
+    """Yield uint8 [b, H, W, 3] for each `size` of `rows` [n], in order; the last batch may be smaller.
+
+    Raises UserError if an image cannot be read, and RuntimeError if a worker process died.
+    """
     parts = [rows[start : start + size] for start in range(0, len(rows), size)]
     workers = min(processes(None, 1), len(rows) // FEW)
     if isinstance(pairs, MemoryPairs) or not workers:
@@ -31,12 +34,12 @@ def batches(pairs: Pairs, rows: Ints, size: int) -> Iterator[Pixels]:
     one = pairs.images(rows[:1])
     chunk, waiting = room(one.nbytes, AHEAD * size, workers, 1)
     pieces = (part[start : start + chunk] for part in parts for start in range(0, len(part), chunk))
-    ahead = Ahead(partial(_decoded, pairs), pieces, workers, chunk, waiting)
+    prefetcher = Prefetcher(partial(_decoded, pairs), pieces, workers, chunk, waiting)
     try:
         for part in parts:
             whole = np.empty((len(part), *one.shape[1:]), np.uint8)
-            for start in range(0, len(part), chunk):  # taken over at once: what is held here, shared memory holds
-                whole[start : start + chunk] = next(ahead)[0].numpy()
+            for start in range(0, len(part), chunk):  # copied at once, because a kept tensor occupies shared memory
+                whole[start : start + chunk] = next(prefetcher)[0].numpy()
             yield whole
     finally:
-        ahead.close()
+        prefetcher.close()

@@ -1,8 +1,8 @@
-"""Where the right answer stands among all candidates, counted in a stream: no matrix of all scores is ever kept.
+"""Ranks of the right answers among all candidates, counted in tiles: the matrix of all scores is never in memory.
 
-**Ties.** Candidates with exactly the score of the best right answer are counted apart, and a hit is the probability of
-a hit when tied candidates are put in random order. So a collapsed model, which gives every pair one score, scores
-chance: neither perfect, as when counting only what is strictly better, nor whatever order a sort happens to return.
+**Ties.** Candidates with exactly the score of the best right answer are counted separately, and a hit is the
+probability of a hit if tied candidates are ordered at random. So a collapsed model, which gives every pair the same
+score, scores chance. Counting only strictly better candidates would call it perfect, and a sort would be arbitrary.
 Right and wrong candidates are compared within one matrix product, so that equal features give equal scores.
 """
 
@@ -22,16 +22,16 @@ TILE_BYTES = 10 << 20  #: of one tile of scores; measured best of 1 to 40 MB at 
 
 @dataclass(frozen=True)
 class Ranks:
-    """One entry a query: candidates better than its best right answer, and those exactly as good."""
+    """For each query, the number of candidates better than its best right answer, and of those equally good."""
 
     better: np.ndarray  #: int64 [n]
     tied_wrong: np.ndarray  #: int64 [n]
     tied_right: np.ndarray  #: int64 [n], at least 1: the best right answer itself
 
     def hits(self, k: int) -> np.ndarray:
-        """float64 [n]: probability that a right answer is among the first k (0 or 1 where nothing is tied).
+        """Return float64 [n]: the probability that a right answer is among the first k (0 or 1 without ties).
 
-        1 - C(wrong, p) / C(wrong + right, p) for the p = k - better places that are left to the tied.
+        1 - C(wrong, p) / C(wrong + right, p) for the p = k - better places that are left for tied candidates.
         """
         missed = np.ones(len(self.better))
         tied = self.tied_wrong + self.tied_right
@@ -41,13 +41,13 @@ class Ranks:
         return 1.0 - missed
 
     def outcomes(self, prefix: str) -> dict[str, np.ndarray]:
-        """What is stored per example: enough to compute any recall anew."""
+        """Return the arrays int32 [n] that are stored per example; every recall can be computed from them."""
         counts = {"better": self.better, "tied_wrong": self.tied_wrong, "tied_right": self.tied_right}
         return {f"{prefix}{name}": values.astype(np.int32) for name, values in counts.items()}
 
 
 def offsets(features: Mapping[str, Tensor], score: str) -> Tensor:
-    """[n] what each row adds to its dot products.
+    """Return [n]: the term that each row adds to its dot products.
 
     Closed-form sampled distance (Chun et al., ProLIP, ICLR 2025): CSD = |mu - mu'|^2 + sum s2 + sum s2'. For unit means
     -CSD = 2 mu.mu' - 2 - sum s2 - sum s2', so ranking by -CSD is ranking by mu.mu' - (sum s2)/2 - (sum s2')/2.
@@ -62,13 +62,13 @@ def offsets(features: Mapping[str, Tensor], score: str) -> Tensor:
 
 
 def require_finite(*values: Tensor) -> None:
-    """Raise FloatingPointError unless all are finite: NaN compares as never better, which would score as perfect."""
+    """Raise FloatingPointError unless all are finite: NaN is never better, so it would count as a perfect score."""
     if not all(math.isfinite(value.sum(dtype=torch.float64)) for value in values):  # NaN and infinity survive a sum
         raise FloatingPointError("features hold NaN or infinite values; nothing can be ranked by them")
 
 
 def tile_rows(candidates: int, element_size: int) -> int:
-    """Rows of a tile of scores; few rows would make the matrix product slow, so at least 64."""
+    """Return the rows of a tile of scores, at least 64, because the matrix product is slow with few rows."""
     return max(64, TILE_BYTES // (max(candidates, 1) * element_size))
 
 
@@ -76,7 +76,8 @@ def tile_rows(candidates: int, element_size: int) -> int:
 def rank(queries: Mapping[str, Tensor], candidates: Mapping[str, Tensor], right: Tensor, score: str) -> Ranks:
     """Rank `candidates` [m] for each of `queries` [n].
 
-    right: int64 [n, c], the candidates that are right answers, at least one a query, padded behind with -1.
+    right: int64 [n, c], the candidates that are right answers, at least one a query, padded at the end with -1.
+    Raises ValueError if it does not fit queries and candidates, and FloatingPointError if features are not finite.
     """
     a, b = queries["embedding"], candidates["embedding"]
     shift = offsets(candidates, score)  # a query's own variance moves all its scores alike

@@ -1,4 +1,4 @@
-"""Image-text retrieval with any number of captions per image: recall at 1, 5 and 10 both ways.
+"""Image-text retrieval with any number of captions per image: recall at 1, 5 and 10 in both directions.
 
 An image counts if any of its captions is among the first k (Karpathy & Fei-Fei, CVPR 2015; clip-benchmark's rule).
 """
@@ -15,43 +15,46 @@ from torch import Tensor
 from bench.catalogue.families.random_guess import RECALLS, with_means
 from bench.evaluation.ranks import Ranks, offsets, rank, require_finite, tile_rows
 
-_BAND = 1e-5  # scores nearer than this may be equal: far above the rounding of a dot product
+_BAND = 1e-5  # scores that differ by less may be equal; far above the rounding error of a dot product
 
 
 @dataclass(frozen=True)
 class Retrieval:
-    """Ranks of both directions; `owner` [texts] says which image each text belongs to.
+    """Ranks of both directions; `owner` [texts] is the image of each text.
 
-    `i2t.better` is exact up to the largest recall, beyond it up to near ties; `i2t` counts no tie beyond it.
+    `i2t.better` is exact up to the largest recall; beyond it near ties may be counted wrongly and ties are not counted.
     """
 
-    i2t: Ranks  #: one entry an image
-    t2i: Ranks  #: one entry a text
+    i2t: Ranks  #: an entry for each image
+    t2i: Ranks  #: an entry for each text
     owner: np.ndarray
 
     def hits(self) -> dict[str, np.ndarray]:
-        """ "i2t_r1" -> [images], ..., "t2i_r10" -> [texts]: probability of a hit, per example."""
+        """Return the probability of a hit per example: "i2t_r1" -> [images], ..., "t2i_r10" -> [texts]."""
         sides = (("i2t", self.i2t), ("t2i", self.t2i))
         return {f"{name}_r{k}": side.hits(k) for name, side in sides for k in RECALLS}
 
     def metrics(self) -> dict[str, float]:
-        """The six recalls, their mean (as papers print it) and the mean of the two R@1, all in [0, 1]."""
+        """Return the six recalls, their mean (which papers print) and the mean of the two R@1, all in [0, 1]."""
         return with_means({name: float(hits.mean()) for name, hits in self.hits().items()})
 
     def outcomes(self) -> dict[str, np.ndarray]:
-        """What is stored per example."""
+        """Return the arrays that are stored per example."""
         return {**self.i2t.outcomes("i2t_"), **self.t2i.outcomes("t2i_"), "owner": self.owner.astype(np.int32)}
 
 
 def retrieve(
     images: Mapping[str, Tensor], texts: Mapping[str, Tensor], owner: Sequence[int] | np.ndarray, score: str = "cosine"
 ) -> Retrieval:
-    """images [n], texts [m] features; owner [m] the image of each text, in any order, every image at least one.
+    """Rank images [n] and texts [m] against each other.
 
-    One matrix product serves both directions. Texts pass in tiles of rows, and a text's own image is in its row, so
-    text to image is exact at once. An image's captions may lie in other tiles, so its best own score is computed
-    beforehand, which rounds differently; the few images for which that could matter, because a wrong text scores within
-    a narrow band of it, are ranked anew by themselves.
+    owner [m]: the image of each text, in any order; every image has at least one text. Raises ValueError if owners do
+    not fit, and FloatingPointError if features are not finite.
+
+    One matrix product serves both directions. Texts are processed in tiles of rows, and a text's own image is in its
+    row, so text to image is exact. An image's captions may lie in other tiles, so its best own score is computed
+    beforehand, which rounds differently. The few images with a wrong text within a narrow band of that score are
+    ranked again by themselves.
     """
     of_text = torch.as_tensor(np.asarray(owner, dtype=np.int64))
     n = len(images["embedding"])
@@ -68,7 +71,7 @@ def retrieve(
 
 
 def _captions(of_text: Tensor, n: int, m: int) -> Tensor:
-    """[n, c] the texts of each image, padded with -1."""
+    """Return the texts of each image, int64 [n, c], padded with -1."""
     if len(of_text) != m or not n or not m or set(of_text.tolist()) != set(range(n)):
         raise ValueError(f"{len(of_text)} owners do not give {n} images and {m} texts to each other")
     per_image = torch.bincount(of_text, minlength=n)
@@ -83,7 +86,7 @@ def _captions(of_text: Tensor, n: int, m: int) -> Tensor:
 def _one_pass(
     images: Mapping[str, Tensor], texts: Mapping[str, Tensor], of_text: Tensor, score: str
 ) -> tuple[Ranks, Tensor, Tensor]:
-    """Text-to-image ranks; per image, wrong texts above its best caption's band, and in or above it."""
+    """Return text-to-image ranks and, for each image, its wrong texts above the band, and within or above it."""
     a, b = texts["embedding"], images["embedding"]
     shift_a, shift_b = offsets(texts, score), offsets(images, score)
     require_finite(a, b, shift_a, shift_b)

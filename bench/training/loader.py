@@ -14,7 +14,7 @@ from torch import Tensor
 from bench.arrays import Ints
 from bench.data.noise import Noise, draw_captions
 from bench.data.pairs import MemoryPairs, Pairs
-from bench.data.workers import CHUNK, Ahead, Item, Pixels, room
+from bench.data.workers import CHUNK, Item, Pixels, Prefetcher, room
 from bench.towers.build import OpenClipTowers, normalise
 from bench.training.batches import batch_rows
 from methods.protocol import Clock, Rows
@@ -57,7 +57,7 @@ class Loader:
         self.dtype, self.device = dtype, device
         self.workers = workers
         self.seconds = 0.0  #: for which the caller had to wait, in all
-        self._ahead: Ahead | None = None
+        self._ahead: Prefetcher | None = None
         self._chunk = CHUNK
         self._ready: object = None  #: (step, share, size, views) that the processes work for next
 
@@ -127,7 +127,7 @@ class Loader:
             rows = batch_rows(self.pairs, self.batch, step, self.seed)[0][share]
             a_row = sum(view.nbytes for view in pixels.of(Item(rows[:1], 0)))
             self._chunk, waiting = room(a_row, len(rows), self.workers, self.batch // len(rows))
-            self._ahead = Ahead(pixels.of, self._items(step, share, size), self.workers, self._chunk, waiting)
+            self._ahead = Prefetcher(pixels.of, self._items(step, share, size), self.workers, self._chunk, waiting)
         self._ready = None  # until all of the step was taken
 
     def _items(self, first: int, share: slice, size: int) -> Iterator[Item]:

@@ -1,4 +1,4 @@
-"""Evaluation data that does not come with the package: a catalogue, and the layouts its files may lie in."""
+"""Evaluation data that does not come with the package: the sets of a catalogue, read from several file layouts."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ __all__ = [
 
 
 def load(dataset: str, size: int, resize: Resize = CROP) -> EvaluationPairs:
-    """A data set of the catalogue, "pets" or "pets/train", at `size` px.
+    """Load a data set of the catalogue, "pets" or "pets/train", at `size` px.
 
-    UserError for an unknown name, for files that are not there (with how to get them) and for broken ones.
+    Raises UserError for an unknown name, for missing files (the message says how to get them) and for broken ones.
     """
     return _load(layouts.require(*parse(dataset)), size, resize)
 
@@ -42,19 +42,20 @@ def _load(found: Found, size: int, resize: Resize) -> EvaluationPairs:
 
 
 def find(dataset: str) -> Found | None:
-    """Where a data set lies; None where it is not there."""
+    """Find the files of a data set; None if they are missing. Raises UserError for an unknown name."""
     return layouts.find(*parse(dataset))
 
 
 def missing(dataset: str, purpose: str = "") -> Missing | None:
-    """What to say of a data set that is not there; None where it is."""
+    """Describe a missing data set; None if it is not missing. Raises UserError for an unknown name."""
     return None if find(dataset) else layouts.missing(*parse(dataset), purpose)
 
 
 def counts(dataset: str) -> tuple[int, int]:
-    """Images and classes of a data set: exactly where it is there, else as published. Decodes nothing.
+    """Return the number of images and of classes of a data set: counted if it is present, otherwise as published.
 
-    A builder's folder counts as published until it was read once. UserError for broken files.
+    No image is decoded; so the published numbers are also used for a builder's folder that was never read. Raises
+    UserError for an unknown name and for broken files.
     """
     entry, split = parse(dataset)
     found = layouts.find(entry, split)

@@ -1,4 +1,4 @@
-"""Folders as the builders of clip-benchmark read them, and a few that it has no builder for."""
+"""Folders that the builders of clip-benchmark read, and a few for which it has no builder."""
 
 from __future__ import annotations
 
@@ -21,29 +21,32 @@ from bench.data.evaluation.index import Rows
 from bench.data.evaluation.layouts import Found
 from bench.errors import UserError, one_line
 
-V2_IMAGES = 10_000  #: of ImageNet-V2; its builder would download the whole of it where there are fewer
+V2_IMAGES = 10_000  #: images of ImageNet-V2; its builder would download all of it if there were fewer
 Transform = Callable[[Image.Image], Any]
 
 
 @dataclass(frozen=True)
 class Built:
-    """One split of a data set in this layout. Nothing is ever downloaded."""
+    """One split of a data set in this layout. Nothing is downloaded."""
 
     found: Found
 
     @property
     def files(self) -> list[Path]:
-        """The folder and what lies directly in it: deeper changes go unnoticed, for the sake of a million files."""
+        """The folder and its direct content; deeper changes go unnoticed, since there may be a million files."""
         return [self.found.path, *sorted(self.found.path.iterdir())]
 
     def scan(self) -> Rows:
-        """All images with their digests: builders tell labels only together with a decoded image."""
+        """Read all rows with the digests of their images, because builders give labels only with a decoded image.
+
+        Raises UserError if the folder does not hold the data set.
+        """
         parts = self._parts(_digest)
-        at = [(part, number) for part, data in enumerate(parts) for number in range(len(data))]
+        indices = [(part, number) for part, data in enumerate(parts) for number in range(len(data))]
         with ThreadPoolExecutor() as threads:
-            items = list(threads.map(lambda place: parts[place[0]][place[1]], at))
-        keys = tuple(f"s{number:07d}" for number in range(len(at)))
-        places = np.array(at, np.int64).reshape(-1, 2)
+            items = list(threads.map(lambda index: parts[index[0]][index[1]], indices))
+        keys = tuple(f"s{number:07d}" for number in range(len(indices)))
+        places = np.array(indices, np.int64).reshape(-1, 2)
         rows = Rows(
             keys,
             places={"part": places[:, 0], "number": places[:, 1]},
@@ -56,16 +59,16 @@ class Built:
         return self._own_share(rows)
 
     def image(self, place: Mapping[str, int]) -> Image.Image:
-        """RGB."""
-        found: Image.Image = self._pictures[place["part"]][place["number"]][0]
-        return found
+        """Return the RGB image of a row. Raises what the builder raises for a broken file."""
+        image: Image.Image = self._pictures[place["part"]][place["number"]][0]
+        return image
 
     def digest(self, place: Mapping[str, int]) -> str:
-        """sha256 of decoded pixels: builders hide the files."""
+        """Return the sha256 of decoded pixels, because builders hide the files."""
         return _digest(self.image(place))
 
     def lines(self, name: str) -> tuple[str, ...]:
-        """Class names; prompts are clip-benchmark's."""
+        """Return the builder's class names for "classnames.txt", and () for any other file."""
         classes = getattr(self._pictures[0], "classes", None) if name == "classnames.txt" else None
         return tuple(classes or ())
 
@@ -79,7 +82,7 @@ class Built:
         return [_build(_Wanted(entry, self.found.path, name, transform)) for name in names]
 
     def _own_share(self, rows: Rows) -> Rows:
-        """Where there is no official split, the rows of the smallest hashes are for training, the others for tests."""
+        """Without an official split, the rows of the smallest hashes are for training and the others for tests."""
         share = self.found.entry.train_share
         if not share:
             return rows
@@ -100,7 +103,7 @@ def _digest(image: Image.Image) -> str:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What a builder is asked for: items of (transformed image, label or captions)."""
+    """A request to a builder for items of (transformed image, label or captions)."""
 
     entry: Entry
     root: Path
@@ -109,7 +112,7 @@ class _Wanted:
 
 
 def _build(wanted: _Wanted) -> Any:
-    """A sequence of what is wanted. UserError where the folder does not hold it."""
+    """Return a sequence of the requested items. Raises UserError if the folder does not hold them."""
     import bench.torchvision_fix  # noqa: F401  before torchvision
 
     entry = wanted.entry
@@ -117,14 +120,14 @@ def _build(wanted: _Wanted) -> Any:
         raise UserError(f"{wanted.root}: is not there any more")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of splits that a builder does not have
+            warnings.simplefilter("ignore")  # builders warn about splits that they do not have
             return _OWN.get(entry.builder, _clip_benchmark)(wanted)
     except UserError:
         raise
-    except (Exception, SystemExit) as error:  # each builder has its own way to say that files are missing
+    except (Exception, SystemExit) as error:  # each builder reports missing files in its own way
         reason = one_line(error) or type(error).__name__
-        said = f"{wanted.root}: is not {entry.title} as the builder {entry.builder!r} reads it: {reason}"
-        raise UserError(f"{said}. It needs the files of {entry.source}") from error
+        fault = f"{wanted.root}: is not {entry.title} as the builder {entry.builder!r} reads it: {reason}"
+        raise UserError(f"{fault}. It needs the files of {entry.source}") from error
 
 
 def _clip_benchmark(wanted: _Wanted) -> Any:
@@ -143,10 +146,10 @@ def _clip_benchmark(wanted: _Wanted) -> Any:
 def _imagenet_v2(wanted: _Wanted) -> Any:
     images = sum(1 for _ in wanted.root.glob("ImageNetV2-matched-frequency/**/*.jpeg"))
     if images != V2_IMAGES:
-        said = f"{wanted.root}: has {images} images of {V2_IMAGES} of {wanted.entry.title}"
-        raise UserError(f"{said}; get them from {wanted.entry.source}")
+        fault = f"{wanted.root}: has {images} images of {V2_IMAGES} of {wanted.entry.title}"
+        raise UserError(f"{fault}; get them from {wanted.entry.source}")
     data = _clip_benchmark(wanted)
-    data.fnames.sort()  # they come as the file system lists them
+    data.fnames.sort()  # the builder leaves them in the order of the file system
     return data
 
 
@@ -165,7 +168,7 @@ def _folders(wanted: _Wanted) -> Any:
 
 
 class _HierarCaps:
-    """Its CSV: id, captions from general to special with "=>" between, URL of the image."""
+    """HierarCaps from its CSV: id, captions from general to special separated by "=>", URL of the image."""
 
     def __init__(self, wanted: _Wanted) -> None:
         with (wanted.root / "hierarcaps_test.csv").open(encoding="utf-8", newline="") as file:

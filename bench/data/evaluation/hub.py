@@ -1,4 +1,4 @@
-"""Arrow files of the Hugging Face hub's cache, in which DataComp's script leaves retrieval sets and WinoGAViL."""
+"""Reads Arrow files of the Hugging Face hub's cache, in which DataComp's script stores retrieval sets and WinoGAViL."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ _COLUMNS = {"retrieval": ("image", "caption"), "association": ("candidates", "ca
 
 @dataclass(frozen=True)
 class Puzzle:
-    """A cue and the images it may stand for."""
+    """A cue and the images that it may refer to."""
 
     cue: str
     candidates: tuple[int, ...]  #: rows of the images
-    right: tuple[bool, ...]  #: which of these people chose; at least one
+    right: tuple[bool, ...]  #: for each candidate whether people chose it; at least one is true
 
 
 @dataclass(frozen=True)
 class HubCache:
-    """One split of a data set in this layout. Images lie in the file, or in files that it names."""
+    """One split of a data set in this layout. The file contains the images or their paths."""
 
     found: Found
 
     @property
     def files(self) -> list[Path]:
-        """The Arrow file."""
+        """The Arrow file, in a list."""
         return [self.found.path]
 
     @cached_property
     def table(self) -> pa.Table:
-        """All columns, mapped into memory. UserError for what is no such file."""
+        """The whole table, mapped into memory. Raises UserError if the file is damaged or lacks a column."""
         import pyarrow as pa
 
         try:
@@ -58,21 +58,24 @@ class HubCache:
         return table
 
     def scan(self) -> Rows:
-        """One row an image: with its captions, or under its name among the candidates."""
+        """Return a row for each image: with its captions, or with its name among the candidates.
+
+        Raises UserError as `table` does.
+        """
         if self.found.entry.kind == "retrieval":
             texts = [(one,) if isinstance(one, str) else tuple(one) for one in self.table["caption"].to_pylist()]
             keys = tuple(f"s{number:07d}" for number in range(len(texts)))
             return Rows(keys, None, tuple(texts), {}, {"number": np.arange(len(keys), dtype=np.int64)}).ordered()
-        first: dict[str, tuple[int, int]] = {}
+        first: dict[str, tuple[int, int]] = {}  # name -> its first puzzle, and its position there
         for number, names in enumerate(self.table["candidates"].to_pylist()):
             for slot, name in enumerate(names):
                 first.setdefault(name, (number, slot))
         places = np.array([*first.values()], np.int64).reshape(-1, 2)
-        located = {"number": places[:, 0], "slot": places[:, 1]}
-        return Rows(tuple(first), None, tuple((name,) for name in first), {}, located).ordered()
+        columns = {"number": places[:, 0], "slot": places[:, 1]}
+        return Rows(tuple(first), None, tuple((name,) for name in first), {}, columns).ordered()
 
     def puzzles(self, rows: Rows) -> tuple[Puzzle, ...]:
-        """The cues; () where the data set has none."""
+        """Return the puzzles over `rows`, which `scan` gave; () if the data set has none."""
         if self.found.entry.kind != "association":
             return ()
         row_of = {key: row for row, key in enumerate(rows.keys)}
@@ -83,18 +86,18 @@ class HubCache:
         )
 
     def image(self, place: Mapping[str, int]) -> Image.Image:
-        """RGB. UserError for what is no image."""
+        """Return the RGB image of a row. Raises UserError if it is missing or cannot be decoded."""
         try:
             return photo.decode(self._data(place))
         except photo.Undecodable as error:
             raise UserError(f"{self.found.path}: image {dict(place)} cannot be read: {error}") from error
 
     def digest(self, place: Mapping[str, int]) -> str:
-        """sha256 of an image file."""
+        """Return the sha256 of a row's image file. Raises UserError if it is missing."""
         return hashlib.sha256(self._data(place)).hexdigest()
 
     def lines(self, name: str) -> tuple[str, ...]:
-        """This layout has no such files."""
+        """Return (): this layout has no text files."""
         return ()
 
     def _data(self, place: Mapping[str, int]) -> bytes:
@@ -107,5 +110,5 @@ class HubCache:
         try:
             return Path(value["path"]).read_bytes()
         except OSError as error:
-            said = f"its image {value['path']} cannot be read: {error.strerror}"
-            raise UserError(f"{self.found.path}: {said}; get it again") from error
+            fault = f"its image {value['path']} cannot be read: {error.strerror}"
+            raise UserError(f"{self.found.path}: {fault}; get it again") from error

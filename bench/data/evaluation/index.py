@@ -1,4 +1,4 @@
-"""What is known of every image of a split without decoding it; found on first use and kept as Parquet."""
+"""The index of a split: labels, captions and positions of all images, made on first use and stored as Parquet."""
 
 from __future__ import annotations
 
@@ -19,30 +19,31 @@ from bench.store import files
 if TYPE_CHECKING:
     import pyarrow as pa
 
-VERSION = "1"  #: of the columns; an index of another one is made anew
+VERSION = "1"  #: version of the columns; an index of another version is made again
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Columns of length n, in byte order of the keys. A column that a data set does not have is empty."""
+    """Columns of length n, in byte order of the keys. A column is empty if the data set does not have it."""
 
     keys: tuple[str, ...]
     labels: Ints | None = None  #: int64 [n], the class
     captions: tuple[tuple[str, ...], ...] = ()
     groups: Mapping[str, Ints] = field(default_factory=dict)  #: field of the metadata -> int64 [n]
-    places: Mapping[str, Ints] = field(default_factory=dict)  #: where its source finds an image: name -> int64 [n]
+    #: position of an image in its source: name -> int64 [n]
+    places: Mapping[str, Ints] = field(default_factory=dict)
     digests: tuple[str, ...] = ()  #: sha256 of each image
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def ordered(self) -> Rows:
-        """The same rows in byte order of their keys."""
+        """Return the same rows in byte order of their keys."""
         order = sorted(range(len(self)), key=lambda row: self.keys[row].encode())
         return self.select(np.array(order, dtype=np.int64))
 
     def select(self, rows: Ints) -> Rows:
-        """These rows, in this order."""
+        """Return `rows` [m], in this order."""
         listed = rows.tolist()
         return Rows(
             tuple(self.keys[row] for row in listed),
@@ -55,38 +56,47 @@ class Rows:
 
 
 def indexed(found: Found, files_of: Sequence[Path], scan: Callable[[], Rows]) -> Rows:
-    """The rows of a split: as kept, or from `scan` where its files (name, size, time) are no longer those."""
+    """Return the rows of a split: the stored ones, or those of `scan` if its files (name, size, time) have changed.
+
+    Raises OSError if a file is missing, and what `scan` raises.
+    """
     mark = _mark(files_of)
-    kept = known(found, mark)
-    if kept is not None:
-        return kept
+    stored = known(found, mark)
+    if stored is not None:
+        return stored
     rows = scan()
     keep(found, mark, rows)
     return rows
 
 
 def with_digests(found: Found, files_of: Sequence[Path], rows: Rows, digests: Sequence[str]) -> Rows:
-    """The rows with the digests of their images, kept as well."""
+    """Return the rows with the sha256 `digests` [n] of their images, and store them."""
     rows = replace(rows, digests=tuple(digests))
     keep(found, _mark(files_of), rows)
     return rows
 
 
 def known(found: Found, mark: str | None = None) -> Rows | None:
-    """The rows that were kept; None where there are none, or not of these files. Without `mark`, of whatever files."""
+    """Return the stored rows; None if there are none, or if they are not of the files that `mark` stands for.
+
+    Without `mark`, the files are not compared.
+    """
     import pyarrow.parquet as pq
 
     for path in _homes(found):
         if path.is_file():
             table = pq.read_table(path)
-            said = (table.schema.metadata or {}).get(b"mark", b"").decode()
-            if said.startswith(f"{VERSION} ") and mark in (None, said):
+            stored_mark = (table.schema.metadata or {}).get(b"mark", b"").decode()
+            if stored_mark.startswith(f"{VERSION} ") and mark in (None, stored_mark):
                 return _rows(table)
     return None
 
 
 def keep(found: Found, mark: str, rows: Rows) -> None:
-    """Write the rows below the data folder, or where that cannot be written in the user's cache."""
+    """Store the rows below the data folder, or in the user's cache if the data folder is read-only.
+
+    Raises OSError if neither can be written.
+    """
     import pyarrow.parquet as pq
 
     table = _table(rows).replace_schema_metadata({"mark": mark})
@@ -100,6 +110,7 @@ def keep(found: Found, mark: str, rows: Rows) -> None:
 
 
 def _homes(found: Found) -> tuple[Path, Path]:
+    """Return the paths of the index in the data folder and in the user's cache."""
     name = f"{found.entry.name}-{found.split}-{found.layout}.parquet"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "robust-cl-bench"
     whose = hashlib.sha256(str(data_folder.evaluation().resolve()).encode()).hexdigest()[:16]
@@ -107,6 +118,7 @@ def _homes(found: Found) -> tuple[Path, Path]:
 
 
 def _mark(files_of: Sequence[Path]) -> str:
+    """Return a text that changes with VERSION and with name, size or time of a file."""
     digest = hashlib.sha256()
     for path in files_of:
         state = path.stat()
@@ -135,8 +147,8 @@ def _rows(table: pa.Table) -> Rows:
         return {name.removeprefix(prefix): _ints(table, name) for name in names}
 
     def texts(name: str) -> list[object]:
-        found: list[object] = table[name].to_pylist() if name in table.column_names else []
-        return found
+        values: list[object] = table[name].to_pylist() if name in table.column_names else []
+        return values
 
     return Rows(
         tuple(map(str, texts("key"))),
@@ -149,5 +161,5 @@ def _rows(table: pa.Table) -> Rows:
 
 
 def _ints(table: pa.Table, name: str) -> Ints:
-    found: Ints = table[name].to_numpy().astype(np.int64)
-    return found
+    values: Ints = table[name].to_numpy().astype(np.int64)
+    return values

@@ -1,4 +1,4 @@
-"""Where the files of a data set are looked for below the data folder, and how to get them where they are not."""
+"""Finds the files of a data set below the data folder, and says how to get them if they are missing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ class Found:
 
 
 def find(entry: Entry, split: Split) -> Found | None:
-    """The first layout that has the split: webdataset, clip-benchmark's builder, hub cache; None where none has it."""
+    """Find the split in the layouts webdataset, clip-benchmark's builder and hub cache, in this order.
+
+    Returns None if none has it. Raises UserError if nshards.txt is not a number.
+    """
     for path in webdatasets(entry, split):
         if path.is_dir() and not _lacking(path) and any(path.glob("*.tar")):
             return Found(entry, split, "webdataset", path)
@@ -37,22 +40,22 @@ def find(entry: Entry, split: Split) -> Found | None:
 
 
 def require(entry: Entry, split: Split) -> Found:
-    """As `find`. UserError where it is not there: what, where it was looked for, how to get it, how much disk."""
+    """Find the split as `find` does. If it is missing, raises a UserError that says how to get it and its size."""
     found = find(entry, split)
     if found is None:
-        one = missing(entry, split)
-        size = f" (about {one.bytes / 1e9:.2g} GB)" if one.bytes else ""
-        raise UserError(f"{one.what} is missing; looked in {', '.join(one.looked)}. Get it with: {one.get}{size}")
+        gone = missing(entry, split)
+        size = f" (about {gone.bytes / 1e9:.2g} GB)" if gone.bytes else ""
+        raise UserError(f"{gone.what} is missing; looked in {', '.join(gone.looked)}. Get it with: {gone.get}{size}")
     return found
 
 
 def missing(entry: Entry, split: Split, purpose: str = "") -> data_folder.Missing:
-    """What to say of a split that is not there; `purpose` is what it is wanted for."""
-    said = f"{entry.title} ({entry.written(split)})" + (f", {purpose}" if purpose else "")
+    """Describe a missing split: where it is expected, how to get it, its size. `purpose` says what it is used for."""
+    description = f"{entry.title} ({entry.written(split)})" + (f", {purpose}" if purpose else "")
     for path in webdatasets(entry, split):
         lacking = _lacking(path)
         if lacking:
-            said += f": incomplete, {path} lacks {', '.join(lacking[:3])}{' ...' if len(lacking) > 3 else ''}"
+            description += f": incomplete, {path} lacks {', '.join(lacking[:3])}{' ...' if len(lacking) > 3 else ''}"
             break
     looked = [*webdatasets(entry, split)]
     if _built(entry, split):
@@ -61,11 +64,14 @@ def missing(entry: Entry, split: Split, purpose: str = "") -> data_folder.Missin
         ]
     if entry.hub and split == "test":
         looked.append(_cache(entry))
-    return data_folder.Missing(said, tuple(map(str, looked)), _command(entry, split), entry.bytes(split) or None)
+    return data_folder.Missing(description, tuple(map(str, looked)), _command(entry, split), entry.bytes(split) or None)
 
 
 def shards(path: Path) -> list[Path]:
-    """The tars of a split's folder by number: as many as nshards.txt counts, or all."""
+    """List the tars of a split's folder by number: as many as nshards.txt says, or all if there is no such file.
+
+    Raises UserError if nshards.txt is not a number.
+    """
     count = _counted(path)
     if count is not None:
         return [path / f"{number}.tar" for number in range(count)]
@@ -73,7 +79,7 @@ def shards(path: Path) -> list[Path]:
 
 
 def webdatasets(entry: Entry, split: Split) -> list[Path]:
-    """Folders of tars that a split may lie in, most likely first."""
+    """List the folders of tars in which a split may lie, the most likely one first."""
     stems = dict.fromkeys((entry.webdataset or entry.name, entry.name))
     tails = ("", "_test") if entry.name in entries() else ("",)
     return [
@@ -85,7 +91,7 @@ def webdatasets(entry: Entry, split: Split) -> list[Path]:
 
 
 def _counted(path: Path) -> int | None:
-    """What nshards.txt says; None where there is none."""
+    """Return the number in nshards.txt; None if there is no such file."""
     file = path / "nshards.txt"
     if not file.is_file():
         return None
@@ -96,7 +102,7 @@ def _counted(path: Path) -> int | None:
 
 
 def _lacking(path: Path) -> list[str]:
-    """Shards that nshards.txt counts and that are not there."""
+    """Return the names of shards that nshards.txt counts but that are missing."""
     tars = (path / f"{number}.tar" for number in range(_counted(path) or 0))
     return [tar.name for tar in tars if not tar.is_file()]
 
@@ -122,12 +128,13 @@ def _cache(entry: Entry) -> Path:
 
 
 def _cached(entry: Entry, split: Split) -> Iterator[Path]:
-    """What DataComp's script leaves of sets that the hub keeps in another format."""
+    """Yield the Arrow files that DataComp's script leaves of sets that the hub stores in another format."""
     if entry.hub and split == "test":
         yield from sorted(_cache(entry).rglob("*-test.arrow"))
 
 
 def _command(entry: Entry, split: Split) -> str:
+    """Say in which ways a split can be got, separated by "; or"."""
     ways = []
     if entry.publisher:
         name = f"wds_{entry.webdataset or entry.name}" + ("_test" if entry.publisher == "djghosh" else "")

@@ -1,4 +1,4 @@
-"""One split of an evaluation data set as pairs: decoded when it is asked for, never held."""
+"""One split of an evaluation data set as pairs, whose images are decoded on every access."""
 
 from __future__ import annotations
 
@@ -25,48 +25,48 @@ from bench.data.order import epoch_order
 from bench.data.photo import Resize
 from bench.errors import UserError
 
-CLASS = "class"  #: the label that is classified
+CLASS = "class"  #: name of the label that is classified
 
 
 class Source(Protocol):
-    """A layout: what is in a split, and its images."""
+    """The reader of one layout."""
 
     @property
     def found(self) -> Found: ...
 
     @property
     def files(self) -> list[Path]:
-        """Whose names, sizes and times tell whether an index is still true."""
+        """The files whose names, sizes and times show whether a stored index is still valid."""
 
     def scan(self) -> Rows:
-        """All rows in byte order of their keys. UserError for what cannot be read."""
+        """Read all rows, in byte order of their keys. Raises UserError for files that cannot be read."""
 
     def image(self, place: Mapping[str, int]) -> Image.Image:
-        """RGB, by the `places` of a row."""
+        """Return the RGB image of a row, whose `Rows.places` are `place`. Raises UserError if it is broken."""
 
     def digest(self, place: Mapping[str, int]) -> str:
-        """sha256 of an image."""
+        """Return the sha256 of a row's image."""
 
     def lines(self, name: str) -> Sequence[str]:
-        """Of a text file that comes with the data set; empty where there is none."""
+        """Return the lines of a text file that comes with the data set; empty if there is none."""
 
 
 @dataclass(frozen=True, eq=False)
 class EvaluationPairs:
-    """Conforms to `bench.data.Pairs`. Captions of a row of classes are the name of its class."""
+    """Implements `bench.data.Pairs`. In a data set of classes, the caption of a row is the name of its class."""
 
     name: str  #: "pets", "pets/train"
     description: str
     source: Source
     rows: Rows
     classes: Mapping[str, tuple[str, ...]]
-    templates: tuple[str, ...]  #: prompts with "{}" for the class name; () where there are no classes
-    size: int  #: pixels a side
+    templates: tuple[str, ...]  #: prompts with "{}" for the class name; () without classes
+    size: int  #: width and height in pixels
     resize: Resize
 
     @classmethod
     def read(cls, source: Source, size: int, resize: Resize) -> EvaluationPairs:
-        """What a layout holds. UserError where its class names do not fit its labels."""
+        """Read a split. Raises UserError for broken files, and if its class names do not fit its labels."""
         found, rows = source.found, index.indexed(source.found, source.files, source.scan)
         entry = found.entry
         names, templates = _words(source, rows) if entry.classes else ((), ())
@@ -74,8 +74,8 @@ class EvaluationPairs:
         for group, values in rows.groups.items():
             classes[group] = tuple(f"{group} {value}" for value in range(int(values.max(initial=-1)) + 1))
         own = f"; {entry.train_share:.0%} of the images, by hash, are for training"
-        said = entry.description + (own if found.layout == "builder" and entry.train_share else "")
-        return cls(entry.written(found.split), said, source, rows, classes, templates, size, resize)
+        description = entry.description + (own if found.layout == "builder" and entry.train_share else "")
+        return cls(entry.written(found.split), description, source, rows, classes, templates, size, resize)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -107,12 +107,12 @@ class EvaluationPairs:
 
     @property
     def puzzles(self) -> tuple[Puzzle, ...]:
-        """The cues of a data set of associations; () of any other."""
+        """The puzzles of a data set of associations; () for any other."""
         return self.source.puzzles(self.rows) if isinstance(self.source, HubCache) else ()
 
     @cached_property
     def content_hash(self) -> str:
-        """sha256 over keys, captions, labels, digests of the images, and how these are brought to their size."""
+        """sha256 over keys, captions, labels, digests of the images, prompts, size and the way of resizing."""
         digest = hashlib.sha256(repr((self.size, self.resize.label, self.templates)).encode())
         labels = {name: values.tolist() for name, values in self.labels.items()}
         for row, (key, image) in enumerate(zip(self.keys, self._digests(), strict=True)):
@@ -124,9 +124,9 @@ class EvaluationPairs:
         if self.rows.digests or not len(self):
             return self.rows.digests
         with ThreadPoolExecutor() as threads:
-            found = list(threads.map(lambda row: self.source.digest(self._place(row)), range(len(self))))
-        index.with_digests(self.source.found, self.source.files, self.rows, found)
-        return found
+            digests = list(threads.map(lambda row: self.source.digest(self._place(row)), range(len(self))))
+        index.with_digests(self.source.found, self.source.files, self.rows, digests)
+        return digests
 
     def _image(self, row: int) -> Image.Image:
         return self.source.image(self._place(row))
@@ -136,7 +136,7 @@ class EvaluationPairs:
 
 
 def source_of(found: Found) -> Source:
-    """The reader of a layout."""
+    """Return the reader of the layout of `found`."""
     if found.layout == "builder":
         from bench.data.evaluation.builders import Built
 
@@ -145,13 +145,13 @@ def source_of(found: Found) -> Source:
 
 
 def _words(source: Source, rows: Rows) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Class names and prompts: the folder's own, or clip-benchmark's."""
+    """Return class names and prompts: the folder's own, or clip-benchmark's."""
     entry, path = source.found.entry, source.found.path
     names = tuple(source.lines("classnames.txt")) or words.class_names(entry)
     assert rows.labels is not None
     most = int(rows.labels.max(initial=-1)) + 1
     if most > len(names) or rows.labels.min(initial=0) < 0:
-        said = f"labels go to {most - 1}, but there are {len(names)} class names"
-        raise UserError(f"{path}: {said}; {path.parent / 'classnames.txt'} should have one a line")
+        fault = f"labels go to {most - 1}, but there are {len(names)} class names"
+        raise UserError(f"{path}: {fault}; {path.parent / 'classnames.txt'} should have one a line")
     own = tuple(source.lines("zeroshot_classification_templates.txt"))
     return names, words.braces(own) if own else words.templates(entry)

@@ -1,4 +1,4 @@
-"""Folders of tars as `clip_benchmark_export_wds` writes them and DataComp's script downloads them."""
+"""Reads folders of tars that `clip_benchmark_export_wds` writes and DataComp's script downloads."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class _Sample:
 
     key: str
     shard: int
-    image: tuple[int, int] = (0, 0)  #: offset and size; size 0 = none
-    texts: dict[str, bytes] = field(default_factory=dict)
+    image: tuple[int, int] = (0, 0)  #: offset and size in bytes; size 0: there is none
+    texts: dict[str, bytes] = field(default_factory=dict)  #: by extension
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class WebDataset:
 
     @cached_property
     def files(self) -> list[Path]:
-        """The tars."""
+        """The tars, by number."""
         return shards(self.found.path)
 
     def scan(self) -> Rows:
-        """All samples. UserError for a broken tar and for a sample without image, label, caption or metadata."""
+        """Read all samples. Raises UserError for a broken tar or a sample that lacks something."""
         samples = [sample for number in range(len(self.files)) for sample in self._samples(number)]
         keys = tuple(sample.key for sample in samples)
-        if len(set(keys)) < len(keys):  # numbered anew in every shard
+        if len(set(keys)) < len(keys):  # every shard numbers its samples from 0
             keys = tuple(f"{sample.shard:05d}/{sample.key}" for sample in samples)
         retrieval = self.found.entry.kind == "retrieval"
         labels = None if retrieval else np.array([self._label(sample) for sample in samples], np.int64)
@@ -64,7 +64,7 @@ class WebDataset:
         ).ordered()
 
     def image(self, place: Mapping[str, int]) -> Image.Image:
-        """RGB. UserError for what is no image."""
+        """Return the RGB image of a row. Raises UserError if it cannot be decoded."""
         try:
             return photo.decode(self._data(place))
         except photo.Undecodable as error:
@@ -72,11 +72,11 @@ class WebDataset:
             raise UserError(f"{tar}: the image at byte {place['offset']} cannot be read: {error}") from error
 
     def digest(self, place: Mapping[str, int]) -> str:
-        """sha256 of an image file."""
+        """Return the sha256 of a row's image file."""
         return hashlib.sha256(self._data(place)).hexdigest()
 
     def lines(self, name: str) -> tuple[str, ...]:
-        """The lines of a text file beside the splits; () where it is not there."""
+        """Return the lines of a text file beside the splits; () if there is none."""
         path = self.found.path.parent / name
         return tuple(line.strip() for line in path.read_text("utf-8").splitlines()) if path.is_file() else ()
 
@@ -85,7 +85,7 @@ class WebDataset:
             return os.pread(file.fileno(), place["size"], place["offset"])
 
     def _samples(self, number: int) -> Iterator[_Sample]:
-        """The samples of a shard; members of one key follow each other."""
+        """Yield the samples of a shard. The members of a sample are expected to follow each other."""
         sample = None
         try:
             with tarfile.open(self.files[number], "r:") as tar:
@@ -124,18 +124,19 @@ class WebDataset:
             raise self._fault(sample, f"no image ({', '.join(IMAGES)})")
         try:
             if "txt" in sample.texts:
-                found = sample.texts["txt"].decode().splitlines()
+                texts = sample.texts["txt"].decode().splitlines()
             else:
-                said = json.loads(sample.texts.get("json", b"[]"))
-                found = said if isinstance(said, list) else said.get("captions", said.get("caption", []))
+                content = json.loads(sample.texts.get("json", b"[]"))
+                texts = content if isinstance(content, list) else content.get("captions", content.get("caption", []))
         except ValueError as error:
             raise self._fault(sample, f"captions that cannot be read: {error}") from error
-        captions = (found,) if isinstance(found, str) else tuple(text for text in found if text)
+        captions = (texts,) if isinstance(texts, str) else tuple(text for text in texts if text)
         if not captions:
             raise self._fault(sample, "no caption (txt, json)")
         return captions
 
     def _groups(self, samples: list[_Sample]) -> dict[str, np.ndarray]:
+        """Return the integer columns of the metadata by name, int64 [n] each."""
         fields = self.found.entry.fields
         if not fields:
             return {}
@@ -150,5 +151,5 @@ class WebDataset:
         table = np.array(rows, np.int64).reshape(-1, len(fields))
         return {name: table[:, column] for column, name in enumerate(fields) if name}
 
-    def _fault(self, sample: _Sample, what: str) -> UserError:
-        return UserError(f"{self.files[sample.shard]}: sample {sample.key!r} has {what}")
+    def _fault(self, sample: _Sample, fault: str) -> UserError:
+        return UserError(f"{self.files[sample.shard]}: sample {sample.key!r} has {fault}")

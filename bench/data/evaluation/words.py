@@ -1,4 +1,4 @@
-"""Class names and prompt templates that come with clip-benchmark, read without importing it."""
+"""Reads the class names and prompts that come with clip-benchmark, without importing it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,28 @@ from typing import Any
 from bench.catalogue.evaluation_sets import Entry
 from bench.errors import UserError
 
-DEFAULT = "imagenet1k"  #: whose templates serve a data set that has none of its own
+DEFAULT = "imagenet1k"  #: its prompts are used for data sets without prompts of their own
 
 
 def class_names(entry: Entry) -> tuple[str, ...]:
-    """Of a data set with all its classes; () where clip-benchmark has none."""
+    """Return the names of all classes of a data set; () if clip-benchmark has none.
+
+    Raises UserError if clip-benchmark is not installed.
+    """
     return tuple(_read("en_classnames.json").get(entry.words or entry.name, ()))
 
 
 def templates(entry: Entry) -> tuple[str, ...]:
-    """Prompts with "{}" for the class name."""
+    """Return the prompts of a data set with "{}" for the class name; those of ImageNet if it has none.
+
+    Raises UserError if clip-benchmark is not installed.
+    """
     known = _read("en_zeroshot_classification_templates.json")
     return braces(known.get(entry.words or entry.name) or known[DEFAULT])
 
 
 def braces(written: tuple[str, ...] | list[str]) -> tuple[str, ...]:
-    """clip-benchmark's "{c}" as our "{}"."""
+    """Replace clip-benchmark's "{c}" by "{}"."""
     return tuple(text.replace("{c}", "{}") for text in written)
 
 
@@ -36,5 +42,5 @@ def _read(name: str) -> dict[str, Any]:
     if spec is None or not spec.submodule_search_locations:
         raise UserError("class names and prompts come with clip-benchmark; install it: pip install clip-benchmark")
     path = Path(next(iter(spec.submodule_search_locations))) / "datasets" / name
-    found: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    return found
+    content: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return content

@@ -1,4 +1,4 @@
-"""Training pairs in webdataset shards: `load` reads what `bench data index` wrote."""
+"""Training pairs in webdataset shards, read through the index that `bench data index` writes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from bench.errors import UserError
 from bench.suite.settings import DataSettings
 
 __all__ = ["ShardPairs", "index_path", "load", "missing", "named_index"]
-EXAMPLES = 3  #: of shards in messages
+EXAMPLES = 3  #: number of shards that a message names
 
 
 def load(settings: DataSettings) -> ShardPairs:
-    """The pairs of `settings`, read once a process. UserError where they are not there, with how to get them."""
+    """Load the pairs of `settings`, once a process.
+
+    If they are missing or incomplete, raises a UserError that says how to get them.
+    """
     path = index_path(settings).absolute()
     return _load(settings, path, path.stat().st_mtime_ns if path.is_file() else 0)
 
@@ -28,16 +31,16 @@ def load(settings: DataSettings) -> ShardPairs:
 @lru_cache(maxsize=4)
 def _load(settings: DataSettings, path: Path, _changed: int) -> ShardPairs:
     for gone in missing(settings):
-        looked = ", ".join(gone.looked)
-        raise UserError(f"{gone.what}: not there; looked for {looked}. To get it: {gone.get}")
+        locations = ", ".join(gone.looked)
+        raise UserError(f"{gone.what}: not there; looked for {locations}. To get it: {gone.get}")
     index = Index.read(path)
     return ShardPairs(settings, index, _paths(settings, path, index.about, _there(settings)))
 
 
 def missing(settings: DataSettings) -> list[Missing]:
-    """What of the training data is not there: nothing, the index or a part of it, or shards.
+    """List what is missing of the training data: the index, rows of it, or shards; [] if nothing is.
 
-    UserError for what is no index, and for a wrong pattern.
+    Raises UserError if the index file is something else or cannot be read.
     """
     if settings.embedded:
         return []
@@ -62,7 +65,7 @@ def missing(settings: DataSettings) -> list[Missing]:
 
 
 def index_path(settings: DataSettings) -> Path:
-    """Where the index is looked for."""
+    """Return the path at which the index is expected. Raises UserError for a malformed pattern in data.shards."""
     if settings.index is not None:
         return Path(settings.index)
     first = next(braces(_sources(settings)[0].removeprefix("file://")))  # as `bench data index` writes it
@@ -72,7 +75,7 @@ def index_path(settings: DataSettings) -> Path:
 
 
 def named_index(name: str) -> Path:
-    """An index given by its path, or by the name of a set in the data folder. UserError where there is none."""
+    """Find an index by its path, or by the name of a set in the data folder. Raises UserError if there is none."""
     for path in (Path(name), data_folder.root() / name / NAME):
         if path.is_file():
             return path
@@ -88,9 +91,9 @@ def _sources(settings: DataSettings) -> tuple[str, ...]:
 
 
 def _there(settings: DataSettings) -> dict[str, str]:
-    """Name -> path of the shards that the suite names; where it names none, of those in its data folder's folder.
+    """Map names to paths of the shards that the suite names, or by default of those in the set's folder of the data.
 
-    A suite that names an index alone means what that holds.
+    Returns {} if the suite names only an index: then the index alone says which shards there are.
     """
     if settings.shards is not None:
         return {shard.name: shard.path for shard in expand(_sources(settings))}
@@ -100,24 +103,24 @@ def _there(settings: DataSettings) -> dict[str, str]:
 
 
 def _further(settings: DataSettings, about: About, there: dict[str, str]) -> list[str]:
-    """Names of shards that are there and not in the index, and so would not be trained on."""
+    """Return the names of shards that exist but are not in the index, so that training would not see them."""
     indexed = {entry.name for entry in about.shards}
     if settings.shards is None:
-        indexed = {name.rpartition("/")[2] for name in indexed}  # of several folders, each with its place before it
+        indexed = {name.rpartition("/")[2] for name in indexed}  # shards of several folders have a prefix
     return [name for name in there if name not in indexed]
 
 
 def _paths(settings: DataSettings, path: Path, about: About, there: dict[str, str]) -> list[str]:
-    """Of the shards of the index at `path`: by name among those of the suite, if it names any; else as the index says.
+    """Return the paths of the index's shards: those that the suite gives for their names, else those in the index.
 
-    UserError where the suite names others.
+    Raises UserError if the suite names shards, but not all that are indexed.
     """
     if settings.shards is None:
         return [entry.path if remote(entry.path) else str(path.parent / entry.path) for entry in about.shards]
     gone = [entry.name for entry in about.shards if entry.name not in there]
     if gone:
-        said = f"{len(gone)} of {len(about.shards)} shards of {path} are not among them, the first is {gone[0]}"
-        raise UserError(f"data.shards: {said}; name all that were indexed")
+        lacking = f"{len(gone)} of {len(about.shards)} shards of {path} are not among them, the first is {gone[0]}"
+        raise UserError(f"data.shards: {lacking}; name all that were indexed")
     return [there[entry.name] for entry in about.shards]
 
 

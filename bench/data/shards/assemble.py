@@ -1,4 +1,4 @@
-"""Put scanned shards together: rows in key order, repeated keys out, faults counted against the limit."""
+"""Joins scanned shards into an index: sorts rows by key, drops repeated keys, counts faults against the limit."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from bench.data.strings import Strings
 from bench.errors import UserError
 
 GROUP = 1 << 16  #: rows of a Parquet row group
-EXAMPLES = 3  #: of each reason in messages
+EXAMPLES = 3  #: number of faults of each reason that a message names
 
 
 @dataclass(frozen=True)
 class Report:
-    """What an index came to."""
+    """The result of indexing."""
 
     out: Path
     about: About
-    faults: Path  #: the list of what was left out
-    seconds: float = 0.0
+    faults: Path  #: the CSV that lists the faults
+    seconds: float = 0.0  #: time that it took
 
     def timed(self, seconds: float) -> Report:
-        """The same, with the time it took."""
+        """Return the same report with the time it took."""
         return replace(self, seconds=seconds)
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the lines that the command prints."""
         about, lost = self.about, sum(self.about.faults.values())
         rate = f"{about.rows / max(self.seconds, 1e-9):,.0f} rows/s"
         return [
@@ -55,10 +55,13 @@ class Report:
 
 
 def write(jobs: Sequence[Job], out: Path, limit: float, decode: str, each_caption: bool) -> Report:
-    """Write index and list of faults from complete parts. UserError over the limit, or without a row."""
+    """Write the index `out` and the list of faults beside it, from the complete parts of all `jobs`.
+
+    Raises UserError, without an index, if more than the share `limit` of samples is faulty or no row is left.
+    """
     table = _joined(jobs)
     keys = table["key"]
-    order = pc.sort_indices(keys).to_numpy().astype(np.int64)  # stable: of equal keys the first shard's comes first
+    order = pc.sort_indices(keys).to_numpy().astype(np.int64)  # stable: the first shard wins
     first = _first(keys.take(pa.array(order)))
     faults = [fault for job in jobs for fault in faults_of(job.part)]
     faults += _repeated(table, order[~first], jobs)
@@ -66,10 +69,10 @@ def write(jobs: Sequence[Job], out: Path, limit: float, decode: str, each_captio
     shard = table["shard"].to_numpy()
     rows = np.bincount(shard[order], minlength=len(jobs))
     faults = _weighed(faults, jobs, rows)
-    listed = out.with_name(f"{out.name.removesuffix('.parquet')}.faults.csv")
-    _list(faults, listed)
+    faults_file = out.with_name(f"{out.name.removesuffix('.parquet')}.faults.csv")
+    _list(faults, faults_file)
     counts = _counted(faults)
-    _check(out, len(order), faults, counts, limit, listed)
+    _check(out, len(order), faults, counts, limit, faults_file)
     about = About(
         VERSION,
         len(order),
@@ -81,20 +84,20 @@ def write(jobs: Sequence[Job], out: Path, limit: float, decode: str, each_captio
         tuple(Entry(job.shard.name, _relative(job, out), job.bytes, int(rows[i])) for i, job in enumerate(jobs)),
     )
     _write(table, order, about, out)
-    return Report(out, about, listed)
+    return Report(out, about, faults_file)
 
 
 def _joined(jobs: Sequence[Job]) -> Any:
-    """All rows of all parts, in one piece, with the number of their shard."""
+    """Return a table of all rows of all parts, with the number of their shard."""
     tables = []
-    for place, job in enumerate(jobs):
+    for number, job in enumerate(jobs):
         part = pq.read_table(job.part).replace_schema_metadata(None)
-        tables.append(part.append_column("shard", pa.array(np.full(len(part), place, np.int32))))
+        tables.append(part.append_column("shard", pa.array(np.full(len(part), number, np.int32))))
     return pa.concat_tables(tables).combine_chunks()
 
 
 def _first(keys: Any) -> Any:
-    """bool [n]: true where a key of this sorted column differs from the one before it."""
+    """Return bool [n]: whether each key of this sorted column differs from the one before it."""
     first = np.ones(len(keys), bool)
     if len(keys) > 1:
         first[1:] = pc.not_equal(keys.slice(1), keys.slice(0, len(keys) - 1)).to_numpy()
@@ -102,25 +105,29 @@ def _first(keys: Any) -> Any:
 
 
 def _repeated(table: Any, places: Ints, jobs: Sequence[Job]) -> list[Fault]:
-    found = table.select(["key", "offset", "shard"]).take(pa.array(places)).to_pylist()
-    why = "another shard has this key; its sample stands"
-    return [Fault(jobs[f["shard"]].shard.name, f["key"], f["offset"], "duplicate key", why) for f in found]
+    """Return a fault for each of the rows `places` [m] of the table, whose keys occur in an earlier shard."""
+    rows = table.select(["key", "offset", "shard"]).take(pa.array(places)).to_pylist()
+    detail = "another shard has this key; its sample stands"
+    return [Fault(jobs[row["shard"]].shard.name, row["key"], row["offset"], "duplicate key", detail) for row in rows]
 
 
 def _weighed(faults: Sequence[Fault], jobs: Sequence[Job], rows: Ints) -> list[Fault]:
-    """A broken tar counts for the samples it lacks beside the mean of those that are whole."""
-    held = {job.shard.name: int(count) for job, count in zip(jobs, rows, strict=True)}
+    """Estimate how many samples each broken tar lost: the mean of the whole shards minus its own.
+
+    rows: int64 [shards], the rows of each job's shard.
+    """
+    shard_rows = {job.shard.name: int(count) for job, count in zip(jobs, rows, strict=True)}
     broken = {fault.shard for fault in faults if fault.reason == "broken tar"}
-    whole = [count for name, count in held.items() if name not in broken]
+    whole = [count for name, count in shard_rows.items() if name not in broken]
     mean = round(sum(whole) / len(whole)) if whole else 0
     return [
-        replace(fault, samples=max(1, mean - held[fault.shard])) if fault.reason == "broken tar" else fault
+        replace(fault, samples=max(1, mean - shard_rows[fault.shard])) if fault.reason == "broken tar" else fault
         for fault in faults
     ]
 
 
 def _counted(faults: Sequence[Fault]) -> dict[str, int]:
-    """Reason -> samples, the most frequent first."""
+    """Map each reason to its number of samples, the most frequent first."""
     counts: Counter[str] = Counter()
     for fault in faults:
         counts[fault.reason] += fault.samples
@@ -128,6 +135,7 @@ def _counted(faults: Sequence[Fault]) -> dict[str, int]:
 
 
 def _check(out: Path, rows: int, faults: Sequence[Fault], counts: dict[str, int], limit: float, listed: Path) -> None:
+    """Raise a UserError with examples if there is no row, or more than the share `limit` of samples is lost."""
     lost = sum(counts.values())
     if rows and lost <= limit * (rows + lost):
         return
@@ -150,7 +158,7 @@ def _list(faults: Sequence[Fault], path: Path) -> None:
 
 
 def _relative(job: Job, out: Path) -> str:
-    """A shard's path as the index keeps it."""
+    """Return a shard's path as the index stores it: relative if it lies below the index's folder."""
     path, folder = job.shard.path, out.parent.absolute()
     below = not remote(path) and Path(path).is_relative_to(folder)
     return str(Path(path).relative_to(folder)) if below else path

@@ -1,4 +1,4 @@
-"""Remote shards on this machine's disk: each fetched whole, once, the least recently used given up for new ones."""
+"""A cache of remote shards on the local disk: whole files, of which the least recently used are deleted first."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ BUFFER = 1 << 20  #: bytes read at a time in a scan
 
 
 def folder() -> Path:
-    """Below the data folder."""
+    """Return the cache's folder, below the data folder. It need not exist."""
     return data_folder.root() / "cache" / "shards"
 
 
 def capacity() -> int:
-    """Bytes that the cache may hold: $BENCH_CACHE_GB (10^9 bytes), or 200 of them."""
+    """Return the bytes that the cache may take: $BENCH_CACHE_GB * 10^9, by default 200 GB.
+
+    Raises UserError if the variable is not a positive number.
+    """
     text = os.environ.get(VARIABLE, str(DEFAULT_GB))
     try:
         value = float(text)
@@ -38,9 +41,10 @@ def capacity() -> int:
 
 
 def fetched(url: str, bytes: int) -> Path:
-    """The local copy of a remote shard of so many bytes, fetched now if it is not there or of another size.
+    """Return the local copy of a remote shard of `bytes` bytes; fetch it if it is missing or has another size.
 
-    Processes that want the same wait for one. UserError where it cannot be fetched whole, or has another size.
+    Of several processes that need it one fetches and the others wait. Raises UserError if it cannot be fetched whole,
+    or has another size at its source.
     """
     name = f"{hashlib.sha256(url.encode()).hexdigest()[:16]}-{url.rpartition('/')[2]}"
     path = folder() / name
@@ -49,22 +53,25 @@ def fetched(url: str, bytes: int) -> Path:
         with _locked(folder() / f"{name}.lock"):
             if not _holds(path, bytes):
                 _fetch(url, path, bytes)
-    with contextlib.suppress(FileNotFoundError):  # another process may give it up this moment; the caller tries again
+    with contextlib.suppress(FileNotFoundError):  # another process may just have deleted it; the caller tries again
         os.utime(path)
     return path
 
 
 def opened(path: str, bytes: int) -> BinaryIO:
-    """A shard of so many bytes open for reading: a local file, or the local copy of a URL. OSError where that fails."""
+    """Open a shard of `bytes` bytes for reading: a local file, or the local copy of a URL.
+
+    Raises OSError if the file cannot be opened, and UserError as `fetched` does.
+    """
     if not remote(path):
         return open(path, "rb", buffering=BUFFER)
     while True:
-        with contextlib.suppress(FileNotFoundError):  # another process gave it up for room since it was fetched
+        with contextlib.suppress(FileNotFoundError):  # another process deleted it since it was fetched
             return open(fetched(path, bytes), "rb", buffering=BUFFER)
 
 
 def size(url: str) -> int:
-    """Bytes of a remote shard. UserError where it is not there."""
+    """Return the bytes of a remote shard. Raises UserError if it cannot be reached."""
     fs, path = filesystem(url)
     try:
         return int(fs.size(path))
@@ -80,36 +87,36 @@ def _holds(path: Path, bytes: int) -> bool:
 
 def _fetch(url: str, path: Path, bytes: int) -> None:
     fs, source = filesystem(url)
-    there = size(url)
-    if there != bytes:
-        said = f"has {there} bytes, {bytes} when it was indexed"
-        raise UserError(f"shards: {url}: {said}; it was replaced, run `bench data index` again")
+    remote_bytes = size(url)
+    if remote_bytes != bytes:
+        change = f"has {remote_bytes} bytes, {bytes} when it was indexed"
+        raise UserError(f"shards: {url}: {change}; it was replaced, run `bench data index` again")
     _make_room(bytes)
-    part = path.with_name(path.name + ".part")  # one process at a time holds the lock, a dead one's part is overwritten
+    part = path.with_name(path.name + ".part")  # overwrites what a killed process left
     try:
         with fs.open(source, "rb") as remote_file, open(part, "wb") as local_file:
             shutil.copyfileobj(remote_file, local_file, 1 << 22)
     except Exception as error:  # whatever the store's package raises
         part.unlink(missing_ok=True)
         raise UserError(f"shards: {url}: cannot be fetched ({type(error).__name__}: {error})") from error
-    came = part.stat().st_size
-    if came != bytes:
+    fetched_bytes = part.stat().st_size
+    if fetched_bytes != bytes:
         part.unlink()
-        raise UserError(f"shards: {url}: {came} of its {bytes} bytes came; the same command fetches it again")
+        raise UserError(f"shards: {url}: {fetched_bytes} of its {bytes} bytes came; the same command fetches it again")
     part.rename(path)
 
 
 def _make_room(size: int) -> None:
-    """Give up shards, the least recently used first, until `size` more bytes fit."""
-    held = []
+    """Delete cached shards, the least recently used first, until `size` more bytes fit."""
+    cached = []
     for path in folder().glob("*.tar"):
-        with contextlib.suppress(FileNotFoundError):  # given up by another process
-            held.append((path.stat().st_mtime, path.stat().st_size, path))
-    free = capacity() - sum(bytes for _, bytes, _ in held) - size
-    for _, bytes, path in sorted(held):
+        with contextlib.suppress(FileNotFoundError):  # another process deleted it
+            cached.append((path.stat().st_mtime, path.stat().st_size, path))
+    free = capacity() - sum(bytes for _, bytes, _ in cached) - size
+    for _, bytes, path in sorted(cached):
         if free >= 0:
             return
-        path.unlink(missing_ok=True)  # whoever reads it now has it open
+        path.unlink(missing_ok=True)  # processes that read it have it open
         free += bytes
 
 

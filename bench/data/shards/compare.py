@@ -1,4 +1,4 @@
-"""How an index differs from a published one."""
+"""Compares an index with a published one."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _COLUMNS = ("key", "captions", "digest", "hash")
 
 @dataclass(frozen=True)
 class Comparison:
-    """Keys by how they differ. The manifest is the measure: "missing" is in it and not in the index."""
+    """The keys whose rows differ, relative to the manifest: "missing" keys are in it and not in the index."""
 
-    rows: int  #: of the index
-    stated: int  #: of the manifest
+    rows: int  #: number of rows of the index
+    stated: int  #: number of rows of the manifest
     missing: Strings
     extra: Strings
-    captions: Strings  #: in both, with other captions
-    images: Strings  #: in both, with another image file
+    captions: Strings  #: keys in both, with other captions
+    images: Strings  #: keys in both, with another image file
 
     @property
     def equal(self) -> bool:
-        """No difference."""
+        """Whether there is no difference."""
         return not any(map(len, (self.missing, self.extra, self.captions, self.images)))
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the lines that the command prints."""
         if self.equal:
             return [f"equal: {self.rows:,} rows with the same keys, captions and images"]
         named = {
@@ -46,22 +46,22 @@ class Comparison:
         return [
             f"{self.rows:,} rows, {self.stated:,} in the manifest",
             *(
-                f"  {len(keys):,} {what}: {', '.join(keys[:EXAMPLES])}{', ...' if len(keys) > EXAMPLES else ''}"
-                for what, keys in named.items()
+                f"  {len(keys):,} {difference}: {', '.join(keys[:EXAMPLES])}{', ...' if len(keys) > EXAMPLES else ''}"
+                for difference, keys in named.items()
                 if len(keys)
             ),
         ]
 
 
 def compare(index: Path, manifest: Path) -> Comparison:
-    """Compare by key. UserError where one of the files is no index."""
+    """Compare two index files by key. Raises UserError if one of them is missing or not an index."""
     ours, theirs = Index.read(index, _COLUMNS), Index.read(manifest, _COLUMNS)
     at = pc.index_in(ours.table["key"], value_set=theirs.table["key"].combine_chunks())
     extra = pc.is_null(at).to_numpy()
     here = np.flatnonzero(~extra)
     there = pc.drop_null(at).to_numpy().astype(np.int64)
-    kept = np.zeros(theirs.about.rows, bool)
-    kept[there] = True
+    matched = np.zeros(theirs.about.rows, bool)
+    matched[there] = True
     differ = (ours.hashes("hash")[here] != theirs.hashes("hash")[there]).any(axis=1)
     here, there = here[differ], there[differ]
     images = (ours.hashes("digest")[here] != theirs.hashes("digest")[there]).any(axis=1)
@@ -69,7 +69,7 @@ def compare(index: Path, manifest: Path) -> Comparison:
     return Comparison(
         ours.about.rows,
         theirs.about.rows,
-        theirs.keys.take(np.flatnonzero(~kept)),
+        theirs.keys.take(np.flatnonzero(~matched)),
         ours.keys.take(np.flatnonzero(extra)),
         ours.keys.take(here[captions]),
         ours.keys.take(here[images]),
@@ -77,6 +77,7 @@ def compare(index: Path, manifest: Path) -> Comparison:
 
 
 def _captions(index: Index, rows: Ints) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
-    found = np.empty(len(rows), object)
-    found[:] = index.captions.take(pa.array(rows)).to_pylist()
-    return found
+    """Return the captions of `rows` [m], a list each, as an object array [m]."""
+    captions = np.empty(len(rows), object)
+    captions[:] = index.captions.take(pa.array(rows)).to_pylist()
+    return captions

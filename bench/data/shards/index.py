@@ -1,4 +1,4 @@
-"""The index file: one Parquet row a pair in key order, and in its metadata what the whole is."""
+"""The index file: one Parquet row for each pair, in key order; the metadata describes the shards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAME = "index.parquet"
 FIELDS: dict[str, Any] = {
     "key": pa.large_string(),
     "offset": pa.int64(),  #: of the image file in the shard, in bytes
-    "size": pa.int64(),
+    "size": pa.int64(),  #: of the image file, in bytes
     "captions": pa.list_(pa.large_string()),
     "digest": pa.binary(16),  #: of the image file's bytes
     "hash": pa.binary(16),  #: of key, captions and digest
@@ -36,10 +36,10 @@ Hashes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Entry:
-    """A shard as it was when it was indexed."""
+    """A shard at the time of indexing."""
 
     name: str
-    path: str  #: relative to the index's folder where it lies below it; else a whole path or a URL
+    path: str  #: relative to the index's folder if it lies below it; else an absolute path or a URL
     bytes: int
     rows: int
 
@@ -53,24 +53,24 @@ class About:
     content_hash: str  #: of all rows; see `content_hash`
     ids: str  #: sha256 of the keys in order, a newline after each
     decode: str  #: "full" or "header": how images were verified
-    each_caption: bool  #: a row a caption in place of one an image
-    faults: Mapping[str, int]  #: reason -> samples left out
+    each_caption: bool  #: whether there is a row for each caption, instead of for each image
+    faults: Mapping[str, int]  #: reason -> number of samples left out
     shards: tuple[Entry, ...]
 
     def to_json(self) -> str:
-        """For the Parquet schema's metadata."""
+        """Return the JSON that is stored in the Parquet schema's metadata."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> About:
-        """What `to_json` wrote. ValueError, TypeError or KeyError otherwise."""
+        """Read what `to_json` wrote. Raises ValueError, TypeError or KeyError for something else."""
         fields = json.loads(text)
         return cls(**{**fields, "shards": tuple(Entry(**one) for one in fields["shards"])})
 
 
 @dataclass(frozen=True)
 class Index:
-    """An index that was read. Columns have one entry a row."""
+    """An index in memory. Columns have one entry for each of the n rows."""
 
     path: Path
     about: About
@@ -78,7 +78,10 @@ class Index:
 
     @classmethod
     def read(cls, path: Path, columns: tuple[str, ...] = (*FIELDS, "shard")) -> Index:
-        """UserError where the file is no index, or of a version that this code does not know."""
+        """Read some columns of an index file.
+
+        Raises UserError if the file is missing, not an index, or of another version.
+        """
         about = read_about(path)
         try:
             return cls(path, about, pq.read_table(path, columns=list(columns)))
@@ -87,26 +90,26 @@ class Index:
 
     @property
     def keys(self) -> Strings:
-        """In byte order."""
+        """The n keys in byte order."""
         return Strings(self.table["key"])
 
     @property
     def captions(self) -> Any:
-        """pyarrow Array of lists of strings, in one piece."""
+        """pyarrow Array of n lists of strings."""
         return self.table["captions"].combine_chunks()
 
     def ints(self, column: str) -> Ints:
-        """int64 [n]: "offset", "size" or "shard"."""
+        """Return the column "offset", "size" or "shard" as int64 [n]."""
         values: Ints = self.table[column].to_numpy().astype(np.int64, copy=False)
         return values
 
     def hashes(self, column: str) -> Hashes:
-        """uint8 [n, 16]: "digest" or "hash"."""
+        """Return the column "digest" or "hash" as uint8 [n, 16]."""
         return fixed(self.table[column])
 
 
 def read_about(path: Path) -> About:
-    """The metadata alone. UserError where the file is no index, or of a version that this code does not know."""
+    """Read the metadata alone. Raises UserError if the file is missing, not an index, or of another version."""
     try:
         about = About.from_json((pq.read_schema(path).metadata or {})[b"index"])
     except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
@@ -117,14 +120,14 @@ def read_about(path: Path) -> About:
 
 
 def fixed(column: Any) -> Hashes:
-    """uint8 [n, 16] of a pyarrow ChunkedArray of 16 bytes each."""
+    """Return a pyarrow ChunkedArray of n values of 16 bytes, without nulls, as uint8 [n, 16]."""
     parts = [np.frombuffer(c.buffers()[1], np.uint8, 16 * len(c), 16 * c.offset) for c in column.chunks if len(c)]
     joined: Hashes = np.concatenate(parts) if parts else np.empty(0, np.uint8)
     return joined.reshape(-1, 16)
 
 
 def groups(shard: Ints) -> Ints:
-    """[n] shard numbers -> the same numbered by their lowest row, whatever the shards were called."""
+    """Renumber shards [n] in the order of their lowest rows, so that names and order of files do not matter."""
     _, first, inverse = np.unique(shard, return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
@@ -132,9 +135,9 @@ def groups(shard: Ints) -> Ints:
 
 
 def content_hash(hashes: Hashes, shard: Ints) -> str:
-    """sha256 over what training sees of rows: keys, captions, image files, and which of them share a shard.
+    """Return a sha256 over keys, captions, image files, and which rows share a shard.
 
-    The last because the order of training follows from it. Names, sizes and bytes of shards are not in it.
+    Shards are included because the sample order depends on them; their names, sizes and bytes are not.
     hashes: uint8 [n, 16], the rows' own; shard: int64 [n].
     """
     digest = hashlib.sha256(f"shards {len(hashes)}".encode())
@@ -144,7 +147,7 @@ def content_hash(hashes: Hashes, shard: Ints) -> str:
 
 
 def ids_hash(keys: Strings) -> str:
-    """sha256 of the keys in order, a newline after each."""
+    """Return the sha256 of the keys in order, with a newline after each."""
     digest = hashlib.sha256()
     for piece in keys.joined("\n"):
         digest.update(piece)

@@ -1,4 +1,4 @@
-"""Make an index: scan every shard once in several processes, keep what is done, put it together."""
+"""Makes an index: scans every shard once in several processes, keeps finished parts, joins them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bench.machine.device_lock import cores
 
 
 def default_out(shards: Sequence[Shard]) -> Path:
-    """index.parquet beside the first shard. UserError where that is remote."""
+    """Return the path of index.parquet beside the first shard. Raises UserError if that shard is remote."""
     if remote(shards[0].path):
         where = "suites look for index.parquet in the data folder's folder of that name"
         raise UserError(f"--out: say where the index of {shards[0].path} goes; {where}")
@@ -43,12 +43,12 @@ def build(
     each_caption: bool = False,
     progress: bool = False,
 ) -> Report:
-    """Index `shards` into the Parquet file `out`, and list what it leaves out in a CSV beside it.
+    """Index `shards` into the Parquet file `out`, and list the faults in a CSV beside it.
 
-    What is scanned is kept in the folder OUT.work until the index is written, so that a stopped or failed index goes
-    on; without a scanned shard the folder is removed. UserError where a shard cannot be read, where more than the share
-    `limit` of samples is faulty (no index is written then), where no row is left, or where another process writes the
-    same index.
+    Scanned parts are kept in the folder OUT.work until the index is written, so that the same command continues after
+    a stop or a failure; a folder without a part is removed. Raises UserError if a shard cannot be read, if more than
+    the share `limit` of samples is faulty or no row is left (then no index is written), or if another process writes
+    the same index.
     """
     began = time.monotonic()
     work = out.with_name(f"{out.name}.work")
@@ -66,7 +66,10 @@ def build(
 def _scanned(
     shards: Sequence[Shard], work: Path, decode: str, each_caption: bool, workers: int, lines: _Lines
 ) -> list[Job]:
-    """A job for each shard whose part is in `work`. UserError, which says what of it is kept, if a shard fails."""
+    """Scan all shards and return their jobs; the parts lie in `work`.
+
+    If a shard fails, raises a UserError that says how many scanned parts are kept.
+    """
     try:
         jobs = [job_of(i, shard, work, decode, each_caption) for i, shard in enumerate(shards)]
         _scan([job for job in jobs if not job.part.exists()], len(jobs), workers, lines)
@@ -75,8 +78,8 @@ def _scanned(
         if not done:
             shutil.rmtree(work)
             raise
-        kept = f"{done} of {len(shards)} scanned shards are kept in {work}; the same command goes on from there"
-        raise UserError(f"{error}\n{kept}") from error
+        progress = f"{done} of {len(shards)} scanned shards are kept in {work}; the same command goes on from there"
+        raise UserError(f"{error}\n{progress}") from error
     return jobs
 
 
@@ -102,7 +105,7 @@ def _scan(jobs: Sequence[Job], total: int, workers: int, lines: _Lines) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """A worker whose parent was killed would wait for work for ever."""
+    """Exit when the parent process is gone; otherwise a worker of a killed parent would wait forever."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -123,7 +126,7 @@ def _alone(work: Path) -> Iterator[None]:
 
 
 class _Lines:
-    """Progress on stderr, a line every few seconds."""
+    """Prints progress on stderr, a line every few seconds."""
 
     def __init__(self, shown: bool) -> None:
         self._shown = shown
@@ -131,13 +134,13 @@ class _Lines:
         self._total = self._before = self._done = self._rows = 0
 
     def start(self, before: int, total: int) -> None:
-        """`before` of `total` shards were scanned by an earlier command."""
+        """Begin; `before` of `total` shards were scanned by an earlier command."""
         self._total, self._before = total, before
         if before:
             self._say(f"{before} of {total} shards were scanned before")
 
     def done(self, rows: int) -> None:
-        """One more shard, with so many rows."""
+        """Count one more shard, with so many rows."""
         self._done, self._rows = self._done + 1, self._rows + rows
         now, ready = time.monotonic(), self._before + self._done
         if now - self._spoken >= PATIENCE or ready == self._total:

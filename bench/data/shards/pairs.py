@@ -1,4 +1,4 @@
-"""Pairs whose images stay in their shards: each is read by its place in the tar when it is asked for."""
+"""Pairs whose images stay in their shards; each is read by its offset in the tar on access."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from bench.data.strings import Strings
 from bench.errors import UserError
 from bench.suite.settings import DataSettings
 
-OPEN = 128  #: shards that a process keeps open
-KEPT = 64  #: pictures that are kept for further views
+OPEN = 128  #: number of shards that a process keeps open
+KEPT = 64  #: number of decoded images that are kept for further views
 AGAIN = "run `bench data index` again"
 
 
@@ -35,7 +35,7 @@ class ShardPairs:
     classes: Mapping[str, tuple[str, ...]] = {}
 
     def __init__(self, settings: DataSettings, index: Index, paths: Sequence[str]) -> None:
-        """`paths`: of the index's shards, in its order."""
+        """`paths`: the paths of the index's shards, in its order. Raises UserError if data.share leaves no row."""
         self.settings, self.about, self.index_path = settings, index.about, index.path
         self._paths, self._open = tuple(paths), dict[int, _Open]()
         self._last: tuple[bytes, list[Image]] = (b"", [])
@@ -56,59 +56,62 @@ class ShardPairs:
         return len(self._keys)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """In another process the index is read again: it takes a second, and the file is shared."""
+        """Pickle the settings alone: another process reads the index again, which takes a second and saves memory."""
         return reopened, (self.settings, self.content_hash)
 
     @property
     def name(self) -> str:
-        """ "cc3m/pairs"; "cc3m/train" would be a part of an evaluation set of that name."""
+        """The set's name and "/pairs": "cc3m/train" would be a split of an evaluation set of that name."""
         return f"{self.settings.name}/pairs"
 
     @property
     def description(self) -> str:
-        """One line."""
+        """One line that describes the data."""
         return f"{len(self):,} pairs in {len(self._paths):,} shards, indexed in {self.index_path}."
 
     @property
     def keys(self) -> Sequence[str]:
-        """In byte order."""
+        """The n keys in byte order."""
         return self._keys
 
     def captions(self, row: int) -> tuple[str, ...]:
-        """At least one."""
+        """Return the texts of a row, at least one."""
         return tuple(self._captions[row].as_py())
 
     def caption_lists(self, rows: Ints) -> Any:
-        """[m] rows -> pyarrow Array of lists of texts."""
+        """Map rows [m] to a pyarrow Array of m lists of texts."""
         return self._captions.take(pa.array(rows))
 
     def encoded(self, rows: npt.NDArray[np.integer[Any]]) -> list[bytes]:
-        """The image files' bytes, read in the order they lie on disk.
+        """Read the bytes of the image files of `rows` [b], in the order in which they lie on disk.
 
-        UserError, with shard and key, where they are not what was indexed.
+        Raises a UserError with shard and key if they are not the indexed ones or cannot be read.
         """
-        found: list[bytes] = [b""] * len(rows)
+        contents: list[bytes] = [b""] * len(rows)
         for i in np.lexsort((self._offsets[rows], self._shards[rows])).tolist():
-            found[i] = self._read(int(rows[i]))
-        return found
+            contents[i] = self._read(int(rows[i]))
+        return contents
 
     def images(self, rows: npt.NDArray[np.integer[Any]]) -> Pixels:
-        """[b] rows -> uint8 [b, size, size, 3], as evaluation sees them."""
+        """Map rows [b] to uint8 [b, size, size, 3] as evaluation sees them. Raises UserError as `encoded` does."""
         return np.stack([photo.evaluation(image, self.settings.size) for image in self._decoded(rows)])
 
     def sampled(self, rows: Ints, epoch: int, seed: int, view: int, recipe: str) -> Pixels:
-        """[b] rows -> uint8 [b, size, size, 3], augmented, keyed by (seed, row, epoch, view)."""
+        """Map rows [b] to uint8 [b, size, size, 3], augmented, keyed by (seed, row, epoch, view).
+
+        Raises UserError as `encoded` does, and if `recipe` is not one of photographs.
+        """
         images = zip(rows.tolist(), self._decoded(rows), strict=True)
         size = self.settings.size
         return np.stack([photo.sampled(image, row, epoch, seed, view, recipe, size) for row, image in images])
 
     def order(self, epoch: int, seed: int) -> Ints:
-        """int64 [n]: shards in a drawn order, `block` of them at a time, rows shuffled inside each block."""
+        """Return int64 [n]: rows by blocks of `settings.block` shards, the rows of each block shuffled."""
         return block_order(self._groups, self.settings.block, epoch, seed)
 
     @cached_property
     def content_hash(self) -> str:
-        """See `bench.data.shards.index.content_hash`; of these rows, where they are a share."""
+        """`bench.data.shards.index.content_hash` of these rows."""
         return content_hash(self._hashes, self._shards) if self.settings.share < 1 else self.about.content_hash
 
     @cached_property
@@ -116,9 +119,9 @@ class ShardPairs:
         return groups(self._shards)
 
     def _decoded(self, rows: npt.NDArray[np.integer[Any]]) -> list[Image]:
-        """RGB pictures. The last few are kept: further views of the same rows are asked for next."""
-        asked = rows.tobytes()
-        if self._last[0] == asked:
+        """Return RGB images of `rows` [b]; a small batch is kept, because its further views are read next."""
+        requested = rows.tobytes()
+        if self._last[0] == requested:
             return self._last[1]
         images = []
         for row, data in zip(rows.tolist(), self.encoded(rows), strict=True):
@@ -128,7 +131,7 @@ class ShardPairs:
                 where = f"{self._paths[int(self._shards[row])]}: the image of {self._keys[row]!r} cannot be decoded"
                 raise UserError(f"{where} ({error}); {AGAIN}, with --decode full") from error
         if len(images) <= KEPT:
-            self._last = (asked, images)
+            self._last = (requested, images)
         return images
 
     def _read(self, row: int) -> bytes:
@@ -146,7 +149,7 @@ class ShardPairs:
 
 
 class _Open:
-    """An open shard. Reads name their place, so that forked processes and threads can share it."""
+    """An open shard. Reads pass their offset (pread), so that forked processes and threads can share it."""
 
     def __init__(self, path: str, entry: Entry) -> None:
         try:
@@ -154,9 +157,9 @@ class _Open:
                 self.descriptor = os.dup(file.fileno())
         except OSError as error:
             raise UserError(f"shards: {path}: cannot be read: {error.strerror}") from error
-        held = os.fstat(self.descriptor).st_size
-        if held != entry.bytes:
-            raise UserError(f"{path}: has {held} bytes, {entry.bytes} when it was indexed; it was replaced, {AGAIN}")
+        size = os.fstat(self.descriptor).st_size
+        if size != entry.bytes:
+            raise UserError(f"{path}: has {size} bytes, {entry.bytes} when it was indexed; it was replaced, {AGAIN}")
 
     def __del__(self) -> None:
         if hasattr(self, "descriptor"):
@@ -164,13 +167,16 @@ class _Open:
 
 
 def smallest(keys: Strings, share: float) -> Ints:
-    """Rising rows of the round(share * n) keys with the smallest keyed hash: a smaller share lies in a larger one."""
+    """Return the rising rows of the round(share * n) keys with the smallest keyed hash.
+
+    So the rows of a smaller share are among those of a larger one.
+    """
     chosen = counter.hash_order(keys, b"share")[: round(share * len(keys))]
     return np.sort(chosen)
 
 
 def reopened(settings: DataSettings, expected: str) -> ShardPairs:
-    """The same pairs in another process. UserError where the index was changed in between."""
+    """Load pickled pairs in another process. Raises UserError if the index was changed since, or data is missing."""
     from bench.data.shards import load
 
     pairs = load(settings)

@@ -1,4 +1,4 @@
-"""What is known of one scanned shard: a Parquet file of its rows, its faults in the metadata."""
+"""The part of one scanned shard: a Parquet file of its rows, with its faults in the metadata."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Job:
     """One shard to scan."""
 
     shard: Shard
-    bytes: int
-    part: Path  #: where the result goes; named by all that it depends on
-    full: bool
-    each_caption: bool
+    bytes: int  #: size of the tar
+    part: Path  #: the file to write; its name is a hash of everything that its content depends on
+    full: bool  #: whether to decode whole images, or their headers alone
+    each_caption: bool  #: whether to make a row for each caption, instead of for each image
 
 
 def job_of(place: int, shard: Shard, work: Path, decode: str, each_caption: bool) -> Job:
-    """UserError where the shard is not there."""
+    """Return the job of the shard at `place` in the list; parts go to `work`. Raises UserError if it is missing."""
     if remote(shard.path):
         size, changed = cache.size(shard.path), 0
     else:
@@ -47,7 +47,10 @@ def job_of(place: int, shard: Shard, work: Path, decode: str, each_caption: bool
 
 
 def make_part(job: Job) -> int:
-    """Scan the shard and write its part, complete or not at all. Returns its rows; UserError where it is unreadable."""
+    """Scan the shard, write its part completely or not at all, and return its number of rows.
+
+    Raises UserError if the shard cannot be read.
+    """
     try:
         with cache.opened(job.shard.path, job.bytes) as file:
             rows, faults = scan(file, job.shard.name, job.shard.prefix, job.full)
@@ -63,12 +66,12 @@ def make_part(job: Job) -> int:
 
 
 def faults_of(part: Path) -> list[Fault]:
-    """The faults of a part."""
+    """Read the faults of a part."""
     return [Fault(**one) for one in json.loads(pq.read_schema(part).metadata[b"faults"])]
 
 
 def _by_caption(row: Row) -> list[Row]:
-    """A row for each caption, with keys that sort as the captions do."""
+    """Return a row for each caption, with keys "key#0", "key#1", ... that sort in the order of the captions."""
     width = len(str(len(row.captions) - 1))
     return [
         Row(f"{row.key}#{i:0{width}}", row.offset, row.size, (caption,), row.digest)

@@ -1,6 +1,6 @@
-"""Members of a tar by their headers, several times faster than `tarfile`, and strict about damage.
+"""Lists the members of a tar from their headers, several times faster than `tarfile`, and strict about damage.
 
-Formats: ustar, GNU (long names), pax (path and size). Nothing is ever extracted.
+Formats: ustar, GNU (long names), pax (path and size). Nothing is extracted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _ATTRIBUTES, _SHARED_ATTRIBUTES, _LONG_NAME, _LONG_LINK = b"x", b"g", b"L", b"K"
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A file, link or something special; folders are left out."""
+    """A file, link or special member; folders are left out."""
 
     name: bytes
     kind: str  #: "file", "link" or "special"
@@ -25,16 +25,21 @@ class Member:
 
 
 class Broken(Exception):
-    """The tar cannot be read past a place: (message, offset in bytes)."""
+    """The tar is damaged."""
 
     def __init__(self, message: str, offset: int) -> None:
+        """`offset`: byte from which the tar cannot be read."""
         super().__init__(f"{message} at byte {offset}")
 
 
 def members(file: BinaryIO, size: int) -> Iterator[Member]:
-    """Members in order; `size` is the file's, in bytes. The caller may read and seek between them. Raises Broken."""
+    """Yield the members in order. `size` is the file's, in bytes.
+
+    The caller may read and seek between two members. Raises Broken if a header is damaged, a member is cut off or the
+    end mark is missing.
+    """
     at = 0
-    given: dict[str, bytes] = {}  # by headers before the member they are about
+    given: dict[str, bytes] = {}  # attributes that extra headers give to the next member
     while True:
         file.seek(at)
         header = file.read(BLOCK)
@@ -64,12 +69,12 @@ def _member(header: bytes, kind: bytes, given: dict[str, bytes], offset: int, si
         if header[257:262] == b"ustar" and header[262:263] == b"\0" and header[345]:
             name = header[345:500].split(b"\0", 1)[0] + b"/" + name
     sparse = any(key.startswith("GNU.sparse") for key in given)
-    what = "file" if kind in _FILES and not sparse else "link" if kind in _LINKS else "special"
-    return Member(name, what, offset, size)
+    sort = "file" if kind in _FILES and not sparse else "link" if kind in _LINKS else "special"
+    return Member(name, sort, offset, size)
 
 
 def _length(header: bytes, given: bytes | None, at: int) -> int:
-    """Bytes of data; Broken where the header's checksum is not right."""
+    """Return the bytes of data after a header. Raises Broken if the checksum or the number is wrong."""
     try:
         stated = int(header[148:156].strip(b" \0"), 8)
         if stated != sum(header[:148]) + sum(header[156:]) + 8 * 0x20:
@@ -84,8 +89,8 @@ def _length(header: bytes, given: bytes | None, at: int) -> int:
 
 
 def _attributes(data: bytes, at: int) -> dict[str, bytes]:
-    """Records of a pax header, "length key=value\\n" each."""
-    found, start = {}, 0
+    """Parse the records of a pax header, "length key=value\\n" each. Raises Broken if one is malformed."""
+    attributes, start = {}, 0
     while start < len(data) and data[start]:
         digits, _, _ = data[start : start + 20].partition(b" ")
         try:
@@ -95,6 +100,6 @@ def _attributes(data: bytes, at: int) -> dict[str, bytes]:
             end = start
         if end <= start:
             raise Broken("has invalid attributes", at)
-        found[key.decode("utf-8", "replace")] = value
+        attributes[key.decode("utf-8", "replace")] = value
         start = end
-    return found
+    return attributes

@@ -1,8 +1,8 @@
 """Bayesian prompt re-weighting (Chun et al., ProLIP, ICLR 2025, Section 3.4, Algorithm 1). Needs variances.
 
 A class is a mixture of its prompts' Gaussians; the weights are fitted by EM to points drawn from images' Gaussians.
-Paper and official code take those images from the set that is then scored. Here they come from the training split;
-the leak has to be asked for, and the result says so.
+Paper and code (below) take those images from the set that is then scored. Here they come from the training split; if
+the scored set is given instead, the result is marked as a leak.
 
 official: github.com/naver-ai/prolip@59f6324 src/analysis/unc_zeroshot_prompts.py (estimate_mixing_proportions)
 """
@@ -28,14 +28,17 @@ from methods.base import stream
 
 STABILITY = 0.02  #: added to the prompts' variances in the likelihood
 ITERATIONS, TOLERANCE = 1000, 1e-12
-POINTS = 100  #: drawn for a class
+POINTS = 100  #: points drawn for each class
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a class's weights are fitted to: points from its `images` images, under a Dirichlet prior a."""
+    """The data of a fit: points from `images` images of each class, under a Dirichlet prior a.
 
-    shots: int  #: labelled images a class; 0: the nearest images of its mean prompt, unlabelled
+    Raises UserError unless 0 <= shots <= POINTS.
+    """
+
+    shots: int  #: labelled images of each class; 0: the unlabelled images nearest to its mean prompt
 
     def __post_init__(self) -> None:
         if not 0 <= self.shots <= POINTS:
@@ -43,11 +46,12 @@ class Setting:
 
     @property
     def a(self) -> float:
+        """Parameter of the symmetric Dirichlet prior."""
         return 2.0 if self.shots else 5.0
 
     @property
     def images(self) -> int:
-        """The code's; without labels the paper's text says 5 images of 10 points and yet 100 points."""
+        """Images of each class, as in the code. Without labels the paper states 5 images of 10 points, 100 in all."""
         return self.shots or 10
 
     @property
@@ -57,21 +61,21 @@ class Setting:
 
 
 def log_densities(points: Tensor, means: Tensor, variances: Tensor) -> Tensor:
-    """points [J, D], means and variances [K, D] -> [J, K] ln N(x_j; mu_k, diag s2_k), up to a constant."""
+    """Return ln N(x_j; mu_k, diag s2_k) up to a constant, [J, K], for points [J, D], means and variances [K, D]."""
     squares = ((points[:, None] - means).square() / variances).sum(-1)
     return -0.5 * (squares + variances.log().sum(-1))
 
 
 def initial_weights(variances: Tensor) -> Tensor:
-    """[..., K, D] -> [..., K] proportional to 1 / mean variance."""
+    """Return weights [..., K] proportional to 1 / mean of variances [..., K, D], with sum 1."""
     sure = 1 / variances.mean(-1)
     return sure / sure.sum(-1, keepdim=True)
 
 
 def mixture_weights(log_density: Tensor, initial: Tensor, a: float) -> Tensor:
-    """EM for the weights of fixed components: [..., J, K] log densities, [..., K] start -> [..., K], summing to 1.
+    """Fit the weights [..., K] (sum 1) of fixed components by EM: log densities [..., J, K], start [..., K].
 
-    A mixture stands still once a step moves it by less than 1e-12, whatever the others do.
+    A mixture stops once a step moves it by less than 1e-12, independently of the others.
     """
     weights, moving = initial, torch.ones_like(initial[..., 0], dtype=torch.bool)
     for _ in range(ITERATIONS):
@@ -86,12 +90,15 @@ def mixture_weights(log_density: Tensor, initial: Tensor, a: float) -> Tensor:
 
 
 def mixed(weights: Tensor, means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor]:
-    """Class Gaussians from weights [..., K]: sum pi mu, not made unit again, and sum pi^2 s2; both [..., D]."""
+    """Return mean sum pi mu (not normalised) and variance sum pi^2 s2 [..., D] of classes with weights [..., K]."""
     return (weights[..., None] * means).sum(-2), (weights.square()[..., None] * variances).sum(-2)
 
 
 def labelled_rows(pairs: Pairs, label: str, names: Sequence[str], shots: int) -> Tensor:
-    """int64 [C, shots]: the pairs of each class with the smallest hash of their key; fewer are taken in turns."""
+    """Return int64 [C, shots]: the rows of each class with the smallest hash of their key, repeated if they are fewer.
+
+    Raises UserError if a class has no image.
+    """
     of_name: dict[str, list[int]] = {name: [] for name in names}
     for row in sorted(range(len(pairs)), key=lambda row: hashlib.sha256(pairs.keys[row].encode()).digest()):
         of_name.get(pairs.classes[label][pairs.labels[label][row]], []).append(row)
@@ -103,14 +110,14 @@ def labelled_rows(pairs: Pairs, label: str, names: Sequence[str], shots: int) ->
 
 
 def drawn(images: Mapping[str, Tensor], samples: int, key: int) -> Tensor:
-    """[M * samples, D] points in fp64 from M Gaussians, `samples` of each; the same for the same key."""
+    """Draw points [M * samples, D] in fp64 from M Gaussians, `samples` of each; equal keys give equal draws."""
     means = images["embedding"].double()
     noise = torch.randn((samples, *means.shape), generator=stream(0, "bprw", key), dtype=torch.float64)
     return (means + (images["logvar"].double() / 2).exp() * noise.to(means.device)).flatten(0, 1)
 
 
 def fit(texts: Mapping[str, Tensor], images: Mapping[str, Tensor], rows: Tensor, setting: Setting) -> Tensor:
-    """Weights [C, K] in fp64 from prompts [C, K, D] and the images `rows` [C, M] of a class; draws keyed by class."""
+    """Fit weights [C, K] in fp64 of prompts [C, K, D] to the images `rows` [C, M]; draws are keyed by class."""
     means, variances = texts["embedding"].double(), texts["logvar"].double().exp()
     densities = []
     for number, chosen in enumerate(rows.to(means.device)):
@@ -122,9 +129,10 @@ def fit(texts: Mapping[str, Tensor], images: Mapping[str, Tensor], rows: Tensor,
 def reweighting(
     features: Features, pairs: Pairs, source: Pairs, label: str, templates: Sequence[str], shots: Sequence[int]
 ) -> list[Line]:
-    """Top-1 accuracy by CSD with all prompts alike and with weights fitted to images of `source`.
+    """Measure top-1 accuracy by CSD with equal weights, and with weights fitted to images of `source`.
 
-    "largest weight": the mean over classes of the largest of a class's weights (1 / K where all are alike).
+    "largest weight" is the mean over classes of a class's largest weight (1 / K for equal weights). Raises UserError
+    for invalid `shots`, and if a class has no image in `source`.
     """
     names = pairs.classes[label]
     images, others = features.images(pairs), features.images(source)

@@ -1,8 +1,7 @@
-"""Does a path from an image to a root meet its captions of all levels? HierarCaps' traversal, for any method.
+"""HierarCaps' traversal, for any method: does the path from an image to a root meet its captions of all levels?
 
 Alper & Averbuch-Elor, "Emergent visual-semantic hierarchies in image-text representations", ECCV 2024; ProLIP's root:
-Chun et al., ICLR 2025, Section 4.4. As the official code does it, captions are found by dot product; ProLIP's paper
-says by CSD.
+Chun et al., ICLR 2025, Section 4.4. Captions are found by dot product as in the code below; ProLIP's paper says by CSD.
 
 official: github.com/naver-ai/prolip@59f6324 src/analysis/eval_hcaps.py
 official: github.com/TAU-VAILab/hierarcaps@ba22b89
@@ -29,13 +28,14 @@ from methods.base import spans
 
 LEVELS = ("group", "subgroup", "name", "name and tags")
 STEPS = 50
-_ROWS = 16  #: images at a time
+_ROWS = 16  #: images that are traversed at a time
 
 
 def levels(pairs: Pairs) -> list[tuple[str, ...]]:
-    """For each row of an emoji set its captions from general to special, as in `LEVELS`; of HierarCaps its four.
+    """Return four captions of each row, from general to special: those of HierarCaps, or for emoji as in `LEVELS`.
 
-    A name can be its heading's, too ("sleepy face"). The last one is the longest caption that begins with the name.
+    A name can equal its heading ("sleepy face"). The last level is the longest caption that begins with the name.
+    Raises UserError for other data sets.
     """
     if isinstance(pairs, EvaluationPairs) and pairs.source.found.entry.kind == "hierarchy":
         return [pairs.captions(row) for row in range(len(pairs))]
@@ -43,30 +43,30 @@ def levels(pairs: Pairs) -> list[tuple[str, ...]]:
         raise UserError(
             f"data set {pairs.name}: no hierarchy of captions is known; the emoji sets and hierarcaps have one"
         )
-    found: list[tuple[str, ...]] = []
+    captions: list[tuple[str, ...]] = []
     for row in range(len(pairs)):
         group, subgroup, name = (pairs.classes[of][pairs.labels[of][row]] for of in ("group", "subgroup", "concept"))
         tagged = [text for text in pairs.captions(row) if text.startswith(f"{name}, ")]
-        found.append((group, subgroup, name, max(tagged, key=len, default=name)))
-    return found
+        captions.append((group, subgroup, name, max(tagged, key=len, default=name)))
+    return captions
 
 
 @dataclass(frozen=True)
 class Traversal:
-    """What each image's path met; one entry an image, in [0, 1]."""
+    """Scores of each image's path, [n] in [0, 1] each. The path meets the captions nearest to its points."""
 
-    precision: Tensor  #: share of the captions met that are its own
-    recall: Tensor  #: share of its own captions that are met
-    any: Tensor  #: whether one is met
+    precision: Tensor  #: share of the met captions that are the image's own
+    recall: Tensor  #: share of the image's own captions that are met
+    any: Tensor  #: whether at least one of its own captions is met
     r1_root: Tensor  #: whether the caption nearest to the root is its own
 
     def numbers(self) -> list[Number]:
-        """Means with intervals over images."""
-        found = []
+        """Return the means with their intervals over images."""
+        numbers = []
         for name, values in vars(self).items():
             outcomes = values.double().cpu().numpy()
-            found.append(Number(name, "cosine", float(outcomes.mean()), len(outcomes), mean_interval(outcomes)))
-        return found
+            numbers.append(Number(name, "cosine", float(outcomes.mean()), len(outcomes), mean_interval(outcomes)))
+        return numbers
 
 
 def traverse(images: Tensor, texts: Tensor, own: Tensor, roots: Tensor, steps: int = STEPS) -> Traversal:
@@ -87,7 +87,7 @@ def traverse(images: Tensor, texts: Tensor, own: Tensor, roots: Tensor, steps: i
 
 
 def log_overlap(mean_1: Tensor, logvar_1: Tensor, mean_2: Tensor, logvar_2: Tensor) -> Tensor:
-    """I(1, 2) of each dimension: ln of the integral of p_1^2 p_2 up to a constant (ProLIP, Equation 3), stable.
+    """Return I(1, 2) of each dimension: ln of the integral of p_1^2 p_2 up to a constant (ProLIP, Equation 3), stable.
 
     The normaliser -2 ln s_1^2 - ln s_2^2 is the code's, twice the integral's.
     """
@@ -97,25 +97,26 @@ def log_overlap(mean_1: Tensor, logvar_1: Tensor, mean_2: Tensor, logvar_2: Tens
 
 
 def most_inclusive(images: Mapping[str, Tensor], texts: Mapping[str, Tensor]) -> Tensor:
-    """int64 [n]: the text of the largest sum of I(image, text) over dimensions."""
+    """Return int64 [n]: for each image the text with the largest sum of I(image, text) over dimensions."""
     means, logvar = images["embedding"].double(), images["logvar"].double()
     outer = texts["embedding"].double(), texts["logvar"].double()
     return torch.stack([log_overlap(*inner, *outer).sum(-1).argmax() for inner in zip(means, logvar, strict=True)])
 
 
 def roots(images: Mapping[str, Tensor], texts: Mapping[str, Tensor], empty: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Roots [n, D] by name: the empty text; with variances also the unit mean of it and the most inclusive text."""
-    found = {"empty text": empty["embedding"].expand(len(images["embedding"]), -1)}
+    """Return roots [n, D] by name: the empty text and, with variances, its unit mean with the most inclusive text."""
+    by_name = {"empty text": empty["embedding"].expand(len(images["embedding"]), -1)}
     if "logvar" in images and "logvar" in texts:
         chosen = texts["embedding"][most_inclusive(images, texts)]
-        found["empty and most inclusive text"] = F.normalize(chosen + empty["embedding"], dim=-1)
-    return found
+        by_name["empty and most inclusive text"] = F.normalize(chosen + empty["embedding"], dim=-1)
+    return by_name
 
 
 def traversals(features: Features, pairs: Pairs, steps: int = STEPS) -> list[Line]:
-    """Precision, recall, any and R@1 of the root over all distinct captions of the set, for every root there is.
+    """Measure precision, recall, any and R@1 of the root over all distinct captions of the set, for each root.
 
-    `r1_root` counts a hit as 1; counted like recall, over all levels, it would be a quarter of that.
+    `r1_root` counts a hit as 1; counted like recall, over all four levels, a hit would be a quarter. Raises UserError
+    if the data set has no hierarchy.
     """
     captions = levels(pairs)
     pool = sorted({text for texts in captions for text in texts})
@@ -129,7 +130,7 @@ def traversals(features: Features, pairs: Pairs, steps: int = STEPS) -> list[Lin
 
 
 def ownership(captions: Sequence[Sequence[str]], pool: Sequence[str]) -> Tensor:
-    """bool [n, m]: which texts of the pool are captions of each image."""
+    """Return bool [n, m]: whether each text of the pool is a caption of each image."""
     place = {text: column for column, text in enumerate(pool)}
     own = torch.zeros(len(captions), len(pool), dtype=torch.bool)
     for row, texts in enumerate(captions):

@@ -1,6 +1,6 @@
 """Zero-shot classification with the uncertain prompts of each class left out (Chun et al., ProLIP, ICLR 2025, 3.4).
 
-Needs variances. The rules are those of the official code; the paper's Table 3 names two of them.
+Needs variances. The rules are those of the code below; the paper's Table 3 names two of them.
 
 official: github.com/naver-ai/prolip@59f6324 src/analysis/unc_zeroshot_prompts.py
 """
@@ -25,14 +25,14 @@ from bench.evaluation.ranks import SCORES
 from bench.evaluation.zero_shot import class_vectors, classify, prompts
 
 STRATEGIES = ("by_ranking", "std_per_class", "std_all", "abs")
-Line = tuple[str, Number]  #: what was measured, and the number
+Line = tuple[str, Number]  #: a description, and the measured number
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Which prompts stay, by u = sum of a prompt's variances.
+    """A rule that keeps some prompts, by u = sum of a prompt's variances.
 
-    by_ranking: the `value` lowest of each class, ties kept. std_per_class: u <= mean + value * std of the class
+    by_ranking: the `value` lowest of each class, and ties. std_per_class: u <= mean + value * std of the class
     (unbiased). std_all: u <= the value-th smallest of all classes' prompts. abs: u <= value.
     """
 
@@ -43,7 +43,10 @@ class Filter:
         return f"{self.strategy}={self.value:g}"
 
     def kept(self, u: Tensor) -> Tensor:
-        """u [C, K] -> bool [C, K]; a class left without any keeps its surest. UserError where `value` does not fit."""
+        """Return bool [C, K]: the prompts that stay, from u [C, K]. Each class keeps at least its most certain prompt.
+
+        Raises UserError for an unknown strategy, and for a `value` that does not fit it.
+        """
         if self.strategy == "by_ranking":
             limit = u.kthvalue(self._place(u.shape[1]), dim=1, keepdim=True).values
         elif self.strategy == "std_per_class":
@@ -54,7 +57,7 @@ class Filter:
             limit = u.new_tensor(self.value)
         else:
             raise UserError(f"filter {self}: there are {', '.join(STRATEGIES)}")
-        return (u <= limit) | (u == u.amin(1, keepdim=True))  # the surest is within any limit that another one meets
+        return (u <= limit) | (u == u.amin(1, keepdim=True))  # every class keeps its minimum
 
     def _place(self, most: int) -> int:
         if self.value != int(self.value) or not 1 <= self.value <= most:
@@ -63,12 +66,12 @@ class Filter:
 
 
 def total_variance(features: Mapping[str, Tensor]) -> Tensor:
-    """[n] trace of each covariance: what ProLIP calls the uncertainty of an input."""
+    """Return [n]: the trace of each covariance, which ProLIP calls the uncertainty of an input."""
     return features["logvar"].exp().sum(-1)
 
 
 def filtered_class_vectors(texts: Mapping[str, Tensor], kept: Tensor) -> dict[str, Tensor]:
-    """As `class_vectors` from the prompts `kept` [C, K] alone: unit mean of their means, mean of their variances."""
+    """Average the prompts with `kept` [C, K] as `class_vectors` does: unit mean of means, mean of variances."""
     shape = (*kept.shape, -1)
     share = kept.to(texts["embedding"].dtype)[..., None]
     share = share / share.sum(1, keepdim=True)
@@ -78,7 +81,11 @@ def filtered_class_vectors(texts: Mapping[str, Tensor], kept: Tensor) -> dict[st
 
 
 def default_filters(u: Tensor) -> tuple[Filter, ...]:
-    """Each class's surest prompt; then the surer half, what is up to the mean of the class or of all."""
+    """Return the filters that are tried by default.
+
+    For each class its most certain prompt, its more certain half, and prompts up to its mean; over all classes the more
+    certain half, and prompts up to the mean.
+    """
     half = math.ceil(u.shape[1] / 2)
     return (
         *(Filter("by_ranking", keep) for keep in dict.fromkeys((1, half))),
@@ -91,7 +98,10 @@ def default_filters(u: Tensor) -> tuple[Filter, ...]:
 def prompt_filtering(
     features: Features, pairs: Pairs, label: str, templates: Sequence[str], filters: Sequence[Filter] = ()
 ) -> list[Line]:
-    """Top-1 accuracy with all prompts and with each filter (default: `default_filters`), and the share they keep."""
+    """Measure top-1 accuracy with all prompts and with each filter, and the share of prompts that it keeps.
+
+    Without `filters`, those of `default_filters` are used. Raises UserError for a filter that does not fit.
+    """
     images = features.images(pairs)
     texts = features.texts(prompts(pairs.classes[label], templates))
     labels = torch.from_numpy(pairs.labels[label])
@@ -106,13 +116,13 @@ def prompt_filtering(
 
 
 def top1(
-    what: str,
+    name: str,
     images: Mapping[str, Tensor],
     classes: Mapping[str, Tensor],
     labels: Tensor,
     scores: Sequence[str] = SCORES,
 ) -> Iterator[Line]:
-    """Top-1 accuracy of images [n] among classes [C] by each score; labels int64 [n]."""
+    """Yield the top-1 accuracy of images [n] among classes [C] by each score, under `name`; labels int64 [n]."""
     for score in scores:
         hits: np.ndarray = classify(images, classes, labels, score).hits(1)
-        yield what, Number("top1", score, float(hits.mean()), len(hits), mean_interval(hits))
+        yield name, Number("top1", score, float(hits.mean()), len(hits), mean_interval(hits))

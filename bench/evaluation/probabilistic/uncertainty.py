@@ -1,4 +1,4 @@
-"""What the variances say: uncertainty by caption length, level and style, and which inputs lie within which.
+"""Uncertainty by caption length, level and style, and inclusion of inputs in each other, from variances.
 
 Chun et al., ProLIP, ICLR 2025, Section 4.3 (Figures 6-8). Needs variances.
 """
@@ -25,14 +25,14 @@ from methods.protocol import Clock, Method, Rows, Tensors
 
 LONGEST = 8  #: words; longer captions are counted with these
 MASKED = 0.75  #: share of an input that is hidden
-CELLS = 8  #: a side of the grid of cells of a masked image
-MEAN_COLOUR = np.array([123, 117, 104], np.uint8)  #: CLIP's channel means: what hidden cells show
+CELLS = 8  #: a masked image has CELLS x CELLS cells
+MEAN_COLOUR = np.array([123, 117, 104], np.uint8)  #: CLIP's channel means, the colour of hidden cells
 
 
 def uncertainties(features: Features, pairs: Pairs) -> list[Line]:
-    """Mean sum of variances of the distinct captions by length, those of each level, and the images of each style.
+    """Measure the mean sum of variances of distinct captions by length, of captions by level, of images by style.
 
-    Levels and styles only where the data set has them.
+    Levels and styles are left out if the data set does not have them.
     """
     captions = sorted({text for row in range(len(pairs)) for text in pairs.captions(row)})
     lengths = np.array([min(words(text), LONGEST) for text in captions])
@@ -52,20 +52,21 @@ def uncertainties(features: Features, pairs: Pairs) -> list[Line]:
 
 
 def words(text: str) -> int:
+    """Return the number of words."""
     return len(text.split())
 
 
 def _variances(features: Mapping[str, Tensor]) -> np.ndarray:
-    found: np.ndarray = total_variance(features).double().cpu().numpy()
-    return found
+    variances: np.ndarray = total_variance(features).double().cpu().numpy()
+    return variances
 
 
-def _mean(what: str, values: np.ndarray, metric: str = "variance") -> Line:
-    return what, Number(metric, "", float(values.mean()), len(values), mean_interval(values))
+def _mean(name: str, values: np.ndarray, metric: str = "variance") -> Line:
+    return name, Number(metric, "", float(values.mean()), len(values), mean_interval(values))
 
 
 def within(inner: Mapping[str, Tensor], outer: Mapping[str, Tensor]) -> Tensor:
-    """bool [n]: H(inner in outer) > 0, summed over dimensions."""
+    """Return bool [n]: whether H(inner in outer), summed over dimensions, is > 0."""
     mean_1, logvar_1, mean_2, logvar_2 = (
         side[name].double() for side in (inner, outer) for name in ("embedding", "logvar")
     )
@@ -73,9 +74,9 @@ def within(inner: Mapping[str, Tensor], outer: Mapping[str, Tensor]) -> Tensor:
 
 
 def inclusion(mean_1: Tensor, logvar_1: Tensor, mean_2: Tensor, logvar_2: Tensor) -> Tensor:
-    """H(1, 2) of each dimension, > 0 where Gaussian 1 lies within Gaussian 2 (Equations 3 and 4 at eps = 0).
+    """Return H(1, 2) of each dimension; it is > 0 if Gaussian 1 lies within Gaussian 2 (Equations 3 and 4 at eps = 0).
 
-    The difference of the two integrals of Equation 3, whose common factors cancel.
+    It is the difference of the two integrals of Equation 3; their common factors cancel.
     """
     sum_1 = torch.logaddexp(logvar_1, logvar_2 + math.log(2))  # ln(sigma_1^2 + 2 sigma_2^2)
     sum_2 = torch.logaddexp(logvar_2, logvar_1 + math.log(2))
@@ -84,11 +85,11 @@ def inclusion(mean_1: Tensor, logvar_1: Tensor, mean_2: Tensor, logvar_2: Tensor
 
 
 def inclusions(features: Features, pairs: Pairs, batch: int) -> tuple[list[Line], list[str]]:
-    """Shares of H > 0 on held-out pairs, and notes on what cannot be measured.
+    """Measure shares of H > 0 on held-out pairs; also return notes on measures that the method does not allow.
 
-    An image within its first caption; an input within itself with 75 % of it hidden, in two ways. On the input: cells
-    of an image show the mean colour, words of its longest caption are left out, through the features any method has.
-    As in training: with the masks that the method's own `encode` draws for batches of `batch` rows, where it has any.
+    The measures are an image within its first caption, and an input within itself with 75 % of it hidden, in two ways.
+    For any method the input is masked: cells of an image show the mean colour, words of the longest caption are left
+    out. If the method masks in training, its own `encode` draws the masks, for batches of `batch` rows.
     """
     images, longest = features.images(pairs), longest_captions(pairs)
     first = features.texts([pairs.captions(row)[0] for row in range(len(pairs))])
@@ -105,17 +106,17 @@ def inclusions(features: Features, pairs: Pairs, batch: int) -> tuple[list[Line]
     return lines + [_share(f"{side} within itself masked as in training", held) for side, held in trained.items()], []
 
 
-def _share(what: str, held: Tensor) -> Line:
-    return _mean(what, held.double().cpu().numpy(), "share H > 0")
+def _share(name: str, included: Tensor) -> Line:
+    return _mean(name, included.double().cpu().numpy(), "share H > 0")
 
 
 def longest_captions(pairs: Pairs) -> list[str]:
-    """The caption of most words of each row."""
+    """Return the caption with the most words of each row."""
     return [max(pairs.captions(row), key=words) for row in range(len(pairs))]
 
 
 def fewer_words(text: str, number: int) -> str:
-    """A quarter of the words, at least one, in their order; drawn by `number`."""
+    """Draw a quarter of the words, at least one, and keep their order; equal `number`s give equal draws."""
     parts = text.split()
     count = max(1, round(len(parts) * (1 - MASKED)))
     kept = torch.randperm(len(parts), generator=stream(0, "masked words", number))[:count].sort().values
@@ -123,7 +124,7 @@ def fewer_words(text: str, number: int) -> str:
 
 
 def masked(pairs: Pairs) -> MemoryPairs:
-    """The same pairs with 75 % of the cells of each image in the mean colour, others for every image."""
+    """Return the same pairs with 75 % of each image's cells, drawn for each image, in the mean colour."""
     rows = np.arange(len(pairs))
     pixels = pairs.images(rows)
     order = torch.rand(len(rows), CELLS * CELLS, generator=stream(0, "masked cells")).argsort(1)
@@ -137,11 +138,11 @@ def masked(pairs: Pairs) -> MemoryPairs:
 def masked_in_training(
     method: Method, towers: PooledTowers, pairs: Pairs, captions: Sequence[str], batch: int
 ) -> dict[str, Tensor]:
-    """H > 0 by side, bool [about n], with the masks of the method's `encode`; {} where it gives no masked versions.
+    """Return whether H > 0 by side, bool [about n], with masks of the method's `encode`; {} if it does not mask.
 
-    Only some places of a batch are masked, so the pairs pass through several times, each time moved on by one.
+    Only some rows of a batch are masked, so the pairs are encoded several times, each time shifted by one row.
     """
-    shift, shifts, held = 0, 1, dict[str, list[Tensor]]()
+    shift, shifts, included = 0, 1, dict[str, list[Tensor]]()
     with evaluation_mode(method, towers):
         while shift < shifts:
             for start in range(0, len(pairs), batch):
@@ -151,18 +152,18 @@ def masked_in_training(
                     return {}
                 places = z["masked_image"].abs().sum(1).nonzero().flatten()
                 shifts = batch // len(places)
-                places = places[places < len(pairs) - start - shift]  # later ones began again at the first pair
+                places = places[places < len(pairs) - start - shift]  # later rows repeat the first pairs
                 for side in ("image", "text"):
                     whole, part = _gaussian(z, side, places), _gaussian(z, f"masked_{side}", places)
-                    held.setdefault(side, []).append(within(whole, part))
+                    included.setdefault(side, []).append(within(whole, part))
             shift += 1
-    return {side: torch.cat(parts) for side, parts in held.items()}
+    return {side: torch.cat(parts) for side, parts in included.items()}
 
 
 def _rows(
     method: Method, towers: PooledTowers, pairs: Pairs, rows: np.ndarray, captions: Sequence[str], step: int
 ) -> Rows:
-    """Pairs as a batch of training, without augmentation."""
+    """Return `rows` [b] as a training batch, without augmentation."""
     parameter = next(towers.visual.parameters())
     images = normalise(pairs.images(rows), parameter.device, towers.channels).to(parameter.dtype)
     texts = [captions[row] for row in rows.tolist()]
