@@ -44,6 +44,7 @@ def test_a_random_order_hits_as_often_as_is_said(images: int) -> None:
     assert found["mean_r1"] == pytest.approx((six[0] + six[3]) / 2)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 40))
 def test_a_guess_among_classes(classes: int) -> None:
     found = random_guess.of_ranked_classes("x", Facts("", 10, {"x": classes}))
@@ -122,6 +123,7 @@ def test_other_seeds_keep_other_rows_and_only_the_truth_is_marked() -> None:
 # --- budgets, cards, noise ------------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.integers(1, 2000), st.integers(1, 500), st.integers(0, 300))
 def test_whole_epochs_and_samples_buy_whole_steps(batch: int, epoch_steps: int, value: int) -> None:
     costs = StepCosts(batch, epoch_steps, {"train": 7})
@@ -150,6 +152,7 @@ def test_a_price_is_that_of_each_phase() -> None:
     assert [kind.tolerance for kind in BUDGET_KINDS] == [0.01, 0.01, 0.01, 0.05]
 
 
+@settings(deadline=None)
 @given(st.floats(1e12, 1e22), st.floats(0.01, 1))
 def test_hours_times_rate_are_the_flops(flops: float, share: float) -> None:
     card = find("nvidia h100")

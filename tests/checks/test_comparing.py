@@ -25,6 +25,7 @@ from methods.protocol import Phase
 NUMBERS = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=8)
 
 
+@settings(deadline=None)
 @given(NUMBERS, st.sampled_from([1e-9, 1e-4, 0.05]), st.sampled_from([0.0, 1e-3, 1.0]))
 def test_a_gap_within_the_tolerance_is_none_and_one_beyond_is_said(
     values: list[float], rtol: float, floor: float
@@ -95,6 +96,7 @@ def test_gradients_are_of_leaves_and_parameters_and_zero_where_nothing_depends()
     assert len(lab.tiles_of(total, (1,))) == 2
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 39), unique=True, max_size=5).map(sorted))
 def test_tiles_of_a_batch_follow_each_other(cuts: list[int]) -> None:
     tiles = lab.tiles_of(40, tuple(cuts))

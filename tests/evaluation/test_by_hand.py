@@ -73,6 +73,7 @@ def test_a_class_vector_is_the_mean_of_its_own_prompts(seed: int, classes: int, 
         assert torch.allclose(found["logvar"][number].exp(), variance)
 
 
+@settings(deadline=None)
 @given(st.lists(st.text("ab{}", max_size=4), max_size=4), st.lists(st.sampled_from(["{}", "a {}.", "x", "{}{}"])))
 def test_prompts_stand_class_by_class(names: list[str], templates: list[str]) -> None:
     found = prompts(names, templates)

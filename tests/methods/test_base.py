@@ -42,6 +42,7 @@ def batch(total, dim=5, seed=0):
     return {name: F.normalize(x, dim=1) for name, x in zip(("image", "text"), pair, strict=True)}
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**40), st.text(max_size=9), st.lists(st.integers(0, 2**40), max_size=3))
 def test_a_key_of_a_stream_is_63_bits_of_blake2b(seed, purpose, key):
     digest = hashlib.blake2b(repr((seed, purpose, tuple(key))).encode(), digest_size=8).digest()
@@ -58,11 +59,13 @@ def test_streams_of_other_keys_are_others_and_leave_the_global_generator_alone()
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 100), st.integers(1, 5000))
 def test_a_portion_is_that_of_exact_arithmetic(percent, total):
     assert portion(percent / 100, total) == math.floor(Fraction(percent, 100) * total)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 3000), st.integers(1, 400))
 def test_spans_cover_every_row_once(total, size):
     parts = spans(total, size)
@@ -71,6 +74,7 @@ def test_spans_cover_every_row_once(total, size):
     assert 0 < parts[-1].stop - parts[-1].start <= size
 
 
+@settings(deadline=None)
 @given(st.integers(0, 300), st.integers(1, 200))
 def test_blocks_cut_anchors_at_multiples_of_their_size(start, count):
     found = blocks(slice(start, start + count))

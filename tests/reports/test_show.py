@@ -34,6 +34,7 @@ PREFIXES = {
 UNITS = st.sampled_from(sorted(PREFIXES))
 
 
+@settings(deadline=None)
 @given(st.floats(1.0, 1e24), UNITS)
 def test_a_printed_cost_reads_back_within_its_digits(value: float, unit: str) -> None:
     number, _, name = show(value, unit).partition(" ")  # type: ignore[arg-type]
@@ -41,6 +42,7 @@ def test_a_printed_cost_reads_back_within_its_digits(value: float, unit: str) ->
     assert float(number) * size == pytest.approx(value, rel=0.006 if size > 1 else 0.51 / max(value, 1.0))
 
 
+@settings(deadline=None)
 @given(st.floats(1.0, 1e24), UNITS)
 def test_the_prefix_is_the_largest_that_fits(value: float, unit: str) -> None:
     size, name = scale(value, unit)  # type: ignore[arg-type]
@@ -57,6 +59,7 @@ def test_a_prefix_begins_at_its_own_size(unit: str) -> None:
             assert scale(math.nextafter(size, 0), unit)[0] < size  # type: ignore[arg-type]
 
 
+@settings(deadline=None)
 @given(st.floats(1.0, 1e15))
 def test_a_prefixed_number_has_three_digits(value: float) -> None:
     number, _, name = show(value, "flops").partition(" ")
@@ -65,6 +68,7 @@ def test_a_prefixed_number_has_three_digits(value: float) -> None:
         assert len(digits) == 3 or (len(digits) == 4 and "." not in number)  # 1000 just below the next prefix
 
 
+@settings(deadline=None)
 @given(st.floats(-10, 10), st.integers(0, 4))
 def test_a_percentage_is_a_hundred_times_its_share(value: float, digits: int) -> None:
     assert abs(float(show(value, "percent", digits)) - 100 * value) <= 0.5 * 10**-digits + 1e-9
