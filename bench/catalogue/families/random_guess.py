@@ -33,7 +33,7 @@ def of_captions(_label: str, facts: Facts) -> Mapping[str, float]:
     if not facts.images or facts.metric not in ("", "mean_r1"):
         return {}
     texts = facts.images * CAPTIONS
-    recalls = {f"i2t_r{k}": 1 - comb(texts - CAPTIONS, k) / comb(texts, k) for k in RECALLS}
+    recalls = {f"i2t_r{k}": 1 - comb(texts - CAPTIONS, k) / comb(texts, min(k, texts)) for k in RECALLS}
     return with_means(recalls | {f"t2i_r{k}": min(1.0, k / facts.images) for k in RECALLS})
 
 

@@ -1,0 +1,249 @@
+"""Measurements of embeddings with variances against integrals, draws and loops of their own."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from bench.errors import UserError
+from bench.evaluation.probabilistic import bprw, hierarchy, uncertainty
+from bench.evaluation.probabilistic.prompt_filter import Filter, default_filters, filtered_class_vectors, top1
+from bench.evaluation.zero_shot import class_vectors
+
+few = settings(max_examples=25, deadline=None)
+SEEDS = st.integers(0, 9999)
+
+
+def gaussians(seed: int, *shape: int) -> dict[str, torch.Tensor]:
+    draws = torch.Generator().manual_seed(seed)
+    means, logvar = (torch.randn(*shape, generator=draws, dtype=torch.float64) for _ in range(2))
+    return {"embedding": F.normalize(means, dim=-1), "logvar": logvar - 2}
+
+
+@few
+@given(st.floats(-2, 2), st.floats(-2, 1), st.floats(-2, 2), st.floats(-2, 1))
+def test_inclusion_is_the_difference_of_two_integrals(m1: float, v1: float, m2: float, v2: float) -> None:
+    """ln of the integrals of unnormalised densities; the normaliser is the official code's, twice the integral's."""
+    x = torch.linspace(-20, 20, 20_001, dtype=torch.float64)
+
+    def log_overlap(inner: tuple[float, float], outer: tuple[float, float]) -> float:
+        (m, v), (n, w) = inner, outer
+        density = (-((x - m) ** 2) / math.exp(v) - (x - n) ** 2 / (2 * math.exp(w))).exp()
+        return math.log(float(torch.trapezoid(density, x))) - 2 * v - w
+
+    arguments = (torch.tensor([value], dtype=torch.float64) for value in (m1, v1, m2, v2))
+    found = float(uncertainty.inclusion(*arguments)[0])
+    assert found == pytest.approx(log_overlap((m1, v1), (m2, v2)) - log_overlap((m2, v2), (m1, v1)), abs=1e-6)
+
+
+@few
+@given(SEEDS, st.integers(1, 6))
+def test_inclusion_has_a_sign_that_turns_with_its_sides(seed: int, dims: int) -> None:
+    a, b = gaussians(seed, 4, dims), gaussians(seed + 1, 4, dims)
+    forth = uncertainty.inclusion(a["embedding"], a["logvar"], b["embedding"], b["logvar"])
+    back = uncertainty.inclusion(b["embedding"], b["logvar"], a["embedding"], a["logvar"])
+    assert torch.allclose(forth, -back)
+    assert torch.equal(uncertainty.within(a, b), forth.sum(-1) > 0)
+
+
+@few
+@given(SEEDS, st.integers(1, 6), st.integers(1, 5))
+def test_the_most_inclusive_text_has_the_largest_overlap(seed: int, images: int, texts: int) -> None:
+    a, b = gaussians(seed, images, 3), gaussians(seed + 1, texts, 3)
+    chosen = hierarchy.most_inclusive(a, b).tolist()
+    for i in range(images):
+        sums = []
+        for j in range(texts):
+            total = 0.0
+            for d in range(3):
+                (m1, v1), (m2, v2) = (
+                    (float(side["embedding"][row, d]), math.exp(float(side["logvar"][row, d])))
+                    for side, row in ((a, i), (b, j))
+                )
+                total += -2 * math.log(v1) - math.log(v2) - math.log(1 / v1 + 1 / (2 * v2)) / 2
+                total -= (m1 - m2) ** 2 / (v1 + 2 * v2)
+            sums.append(total)
+        assert chosen[i] == sums.index(max(sums))
+
+
+@few
+@given(SEEDS, st.integers(1, 20), st.integers(2, 9), st.integers(1, 7))
+def test_a_path_is_walked_step_by_step(seed: int, n: int, m: int, steps: int) -> None:
+    rng = np.random.default_rng(seed)
+    drawn = (rng.normal(size=(rows, 4)) for rows in (n, m, n))
+    images, texts, roots = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in drawn)
+    own = rng.random((n, m)) < 0.4
+    own[:, 0] = True
+    tensors = (torch.from_numpy(x) for x in (images, texts, own, roots))
+    found = hierarchy.traverse(*tensors, steps=steps)
+    for i in range(n):
+        start, met = texts[np.argmax(texts @ images[i])], set()
+        for k in range(steps):
+            point = start + k / steps * (roots[i] - start)
+            met.add(int(np.argmax(texts @ point)))
+        right = {j for j in met if own[i, j]}
+        assert float(found.precision[i]) == pytest.approx(len(right) / len(met))
+        assert float(found.recall[i]) == pytest.approx(len(right) / own[i].sum())
+        assert bool(found.any[i]) == bool(right)
+        assert bool(found.r1_root[i]) == own[i, np.argmax(texts @ roots[i])]
+    numbers = {one.metric: one for one in found.numbers()}
+    assert numbers["recall"].value == pytest.approx(float(found.recall.mean()))
+    assert all(one.n == n and one.interval[0] <= one.value + 1e-12 for one in numbers.values())
+
+
+def test_roots_need_variances_for_the_inclusive_one() -> None:
+    images, texts, empty = gaussians(0, 5, 4), gaussians(1, 3, 4), gaussians(2, 1, 4)
+    found = hierarchy.roots(images, texts, empty)
+    assert list(found) == ["empty text", "empty and most inclusive text"]
+    assert torch.equal(found["empty text"], empty["embedding"].repeat(5, 1))
+    nearest = texts["embedding"][hierarchy.most_inclusive(images, texts)]
+    middle = (nearest + empty["embedding"]) / 2
+    assert torch.allclose(found["empty and most inclusive text"], F.normalize(middle, dim=1))
+    for side in (images, texts):
+        plain = {"embedding": side["embedding"]}
+        given_ = (plain, texts) if side is images else (images, plain)
+        assert list(hierarchy.roots(*given_, empty)) == ["empty text"]
+
+
+@few
+@given(st.lists(st.lists(st.sampled_from("abcde"), min_size=1, max_size=4), min_size=1, max_size=6))
+def test_ownership_says_whose_captions_are_where(captions: list[list[str]]) -> None:
+    pool = sorted({text for texts in captions for text in texts})
+    own = hierarchy.ownership(captions, pool)
+    assert [[pool[j] for j in row.nonzero().flatten()] for row in own] == [sorted(set(texts)) for texts in captions]
+
+
+@few
+@given(SEEDS, st.integers(1, 5), st.integers(2, 9))
+def test_log_densities_are_scipys_up_to_one_constant(seed: int, prompts: int, points: int) -> None:
+    texts, x = gaussians(seed, prompts, 3), gaussians(seed + 1, points, 3)["embedding"]
+    variances = texts["logvar"].exp()
+    found = bprw.log_densities(x, texts["embedding"], variances).numpy()
+    for j in range(prompts):
+        law = stats.multivariate_normal(texts["embedding"][j].numpy(), np.diag(variances[j].numpy()))
+        assert np.allclose(found[:, j], law.logpdf(x.numpy()) + 1.5 * math.log(2 * math.pi))
+
+
+@few
+@given(SEEDS, st.integers(2, 4), st.sampled_from([1.0, 2.0, 5.0]))
+def test_weights_maximise_the_posterior(seed: int, prompts: int, a: float) -> None:
+    """No other distribution among many drawn ones has a higher posterior density (the problem is concave)."""
+    texts, x = gaussians(seed, prompts, 3), gaussians(seed + 1, 12, 3)["embedding"]
+    logs = bprw.log_densities(x, texts["embedding"], texts["logvar"].exp())
+    weights = bprw.mixture_weights(logs, torch.full((prompts,), 1 / prompts, dtype=torch.float64), a)
+
+    def posterior(w: torch.Tensor) -> torch.Tensor:
+        mixture = (w.clamp(min=1e-300).log()[:, None] + logs).logsumexp(-1).sum(-1)
+        return mixture + (a - 1) * w.clamp(min=1e-300).log().sum(-1)
+
+    others = torch.from_numpy(np.random.default_rng(seed).dirichlet(np.ones(prompts), 300))
+    near = F.normalize(weights + 0.02 * others, p=1, dim=1)
+    best = posterior(weights[None])[0]
+    assert float(posterior(torch.cat((others, near))).max()) <= float(best) + 1e-6
+
+
+def test_mixed_moments_are_those_of_a_weighted_sum() -> None:
+    texts = gaussians(3, 3, 2)
+    weights = torch.tensor([0.5, 0.2, 0.3], dtype=torch.float64)
+    draws = np.random.default_rng(0).normal(size=(200_000, 3, 2))
+    sums = ((texts["embedding"].numpy() + draws * (texts["logvar"] / 2).exp().numpy()) * weights.numpy()[:, None]).sum(
+        1
+    )
+    mean, variance = bprw.mixed(weights, texts["embedding"], texts["logvar"].exp())
+    assert np.allclose(sums.mean(0), mean.numpy(), atol=5e-3)
+    assert np.allclose(sums.var(0), variance.numpy(), rtol=0.02)
+
+
+def test_drawn_points_belong_to_their_image_and_key() -> None:
+    images = gaussians(5, 4, 3)
+    points = bprw.drawn(images, 5000, 7).reshape(5000, 4, 3)
+    assert torch.allclose(points.mean(0), images["embedding"], atol=0.1)
+    assert torch.allclose(points.var(0), images["logvar"].exp(), rtol=0.1)
+    assert torch.equal(points.flatten(0, 1), bprw.drawn(images, 5000, 7))
+    assert not torch.equal(points.flatten(0, 1), bprw.drawn(images, 5000, 8))
+
+
+@pytest.mark.parametrize(("shots", "a", "images", "samples"), [(0, 5.0, 10, 10), (1, 2.0, 1, 100), (30, 2.0, 30, 3)])
+def test_a_setting_draws_about_a_hundred_points(shots: int, a: float, images: int, samples: int) -> None:
+    setting = bprw.Setting(shots)
+    assert (setting.a, setting.images, setting.samples) == (a, images, samples)
+
+
+@pytest.mark.parametrize("shots", [-1, 101])
+def test_more_shots_than_points_are_refused(shots: int) -> None:
+    with pytest.raises(UserError, match=f"--shots {shots}"):
+        bprw.Setting(shots)
+
+
+@few
+@given(SEEDS, st.integers(1, 4), st.integers(2, 6), st.data())
+def test_filters_keep_what_their_rule_says(seed: int, classes: int, prompts: int, drawn: st.DataObject) -> None:
+    u = torch.from_numpy(np.random.default_rng(seed).integers(1, 9, (classes, prompts)).astype(np.float64))
+    rank, place = drawn.draw(st.integers(1, prompts)), drawn.draw(st.integers(1, classes * prompts))
+    bound = drawn.draw(st.floats(0, 10))
+    rules = {
+        Filter("by_ranking", rank): [[x <= sorted(row)[rank - 1] for x in row] for row in u.tolist()],
+        Filter("std_all", place): [[x <= sorted(u.flatten().tolist())[place - 1] for x in row] for row in u.tolist()],
+        Filter("abs", bound): [[x <= bound for x in row] for row in u.tolist()],
+        Filter("std_per_class", 0.5): [
+            [x <= np.mean(row) + 0.5 * np.std(row, ddof=1) + 1e-12 for x in row] for row in u.tolist()
+        ],
+    }
+    for one, kept in rules.items():
+        expected = [
+            [keep or (not any(row) and x == min(values)) for keep, x in zip(row, values, strict=True)]
+            for row, values in zip(kept, u.tolist(), strict=True)
+        ]
+        assert one.kept(u).tolist() == expected, str(one)
+
+
+@few
+@given(SEEDS, st.integers(1, 4), st.integers(2, 5))
+def test_vectors_of_kept_prompts_are_those_of_an_ensemble_of_them(seed: int, classes: int, prompts: int) -> None:
+    texts = gaussians(seed, classes * prompts, 3)
+    kept = torch.from_numpy(np.random.default_rng(seed).random((classes, prompts)) < 0.5)
+    kept[:, 0] = True
+    found = filtered_class_vectors(texts, kept)
+    for number in range(classes):
+        rows = number * prompts + kept[number].nonzero().flatten()
+        alone = class_vectors({name: x[rows] for name, x in texts.items()}, len(rows))
+        for name in ("embedding", "logvar"):
+            assert torch.allclose(found[name][number], alone[name][0])
+
+
+def test_default_filters_are_one_of_each_kind_and_half_of_the_prompts() -> None:
+    u = torch.arange(14, dtype=torch.float64).reshape(2, 7)
+    assert [str(one) for one in default_filters(u)] == [
+        "by_ranking=1", "by_ranking=4", "std_per_class=0", "std_all=7", "abs=6.5",
+    ]  # fmt: skip
+    assert [str(one) for one in default_filters(u[:, :1])][:2] == ["by_ranking=1", "std_per_class=0"]
+
+
+def test_a_line_a_score_has_the_share_of_hits() -> None:
+    images, classes = gaussians(1, 40, 3), gaussians(2, 5, 3)
+    labels = (images["embedding"] @ classes["embedding"].T).argmax(1)
+    labels[:10] = (labels[:10] + 1) % 5
+    lines = {number.score: (what, number) for what, number in top1("all", images, classes, labels)}
+    assert list(lines) == ["cosine", "csd"]
+    what, number = lines["cosine"]
+    assert (what, number.metric, number.value, number.n) == ("all", "top1", 0.75, 40)
+    assert number.interval[0] < 0.75 < number.interval[1]
+
+
+@few
+@given(st.lists(st.text("abc", min_size=1, max_size=3), min_size=1, max_size=20), st.integers(0, 99))
+def test_a_quarter_of_the_words_in_their_order(parts: list[str], number: int) -> None:
+    text = " ".join(parts)
+    found = uncertainty.fewer_words(text, number).split()
+    assert len(found) == max(1, round(len(parts) / 4))
+    rest = iter(parts)
+    assert all(word in rest for word in found)  # a subsequence
+    assert found == uncertainty.fewer_words(text, number).split()
+    assert uncertainty.words(text) == len(parts)
