@@ -152,6 +152,8 @@ def test_one_step_of_the_recipe_is_adamws_equation() -> None:
 def test_what_a_phase_freezes_gets_no_optimiser_and_a_frozen_tower_evaluates() -> None:
     towers, method = small_towers(), WithScalars(Clip.Config(), FACTS)
     phase = Phase(trainable=lambda name: not name.startswith("towers.visual.") and name != "method.plain")
+    towers.eval()
+    method.eval()
     set_trainable(method, towers, phase)
     optimiser = make_optimiser(method, towers, phase, TrainSettings(batch=8))
     held = {id(p) for group in optimiser.param_groups for p in group["params"]}
@@ -159,8 +161,7 @@ def test_what_a_phase_freezes_gets_no_optimiser_and_a_frozen_tower_evaluates() -
         assert parameter.requires_grad == phase.trainable(name), name
         assert (id(parameter) in held) == phase.trainable(name), name
     assert not any(module.training for module in towers.visual.modules())
-    assert towers.text.training
-    assert method.training
+    assert all((towers.training, towers.text.training, method.training))
     set_trainable(method, towers, Phase())
     assert all(parameter.requires_grad for _, parameter in named_parameters(method, towers))
     assert all(module.training for module in towers.visual.modules())
