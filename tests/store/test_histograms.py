@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def diagnostic(name: str = "weights", log: bool = False, **series: list[float]) 
 def test_every_number_is_counted_once_or_dropped_and_said(one: list[float], two: list[float], log: bool) -> None:
     found = histogram(diagnostic(log=log, one=one, two=two))
     edges = found["edges"]
-    assert all(low < high for low, high in zip(edges, edges[1:], strict=False)), "rising"
+    assert all(low < high for low, high in itertools.pairwise(edges)), "rising"
     for legend, values in (("one", one), ("two", two)):
         own = found["series"][legend]
         good = [value for value in values if math.isfinite(value) and (value > 0 or not log)]

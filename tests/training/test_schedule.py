@@ -65,7 +65,8 @@ def test_an_epoch_sees_every_row_at_most_once_and_drops_less_than_a_batch(pairs:
         seen = np.concatenate([batch_rows(pairs, batch, epoch * steps + step, 3)[0] for step in range(steps)])
         assert len(seen) == len(set(seen.tolist())) == steps * batch
         assert 0 <= len(pairs) - len(seen) < batch
-        assert (seen.min() >= 0) and (seen.max() < len(pairs))
+        assert seen.min() >= 0
+        assert seen.max() < len(pairs)
 
 
 def test_the_epoch_follows_from_the_step_and_the_order_from_epoch_and_seed(pairs: data.Pairs) -> None:

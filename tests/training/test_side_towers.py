@@ -146,5 +146,5 @@ def test_a_method_without_a_side_has_none() -> None:
     side_towers.follow(method, towers, clock(0))
     side_towers.restore(method, towers, {})
     assert side_towers.state(method, towers) == {}
-    with pytest.raises(RuntimeError, match="towers.side: the method declares none"):
+    with pytest.raises(RuntimeError, match=r"towers\.side: the method declares none"):
         _ = towers.side
