@@ -107,5 +107,5 @@ def test_a_run_without_weights_says_which_command_trains_it(runs: list[Run], tmp
     assert command == f"bench run mine.yaml --only ncu --seeds 3 --results '{store.root}'"
     store.write_plan("a", {"cells": cells[:1]})
     store.write_plan("quickstart", {"cells": cells[1:]})
-    with pytest.raises(UserError, match="bench run mine.yaml"):
+    with pytest.raises(UserError, match=r"bench run mine\.yaml"):
         load(store, "ab")
