@@ -1,0 +1,81 @@
+"""The SLURM jobs of runs, as a queue answers that is a program of our own on PATH."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bench.errors import UserError
+from bench.launch import jobs
+from bench.store import Store
+
+QUEUE = """\
+#!/bin/sh
+echo "$@" >> "{log}"
+printf '17|RUNNING|None\\n18_3|PENDING|Dependency\\nslurm is busy today\\n'
+exit {code}
+"""
+
+
+@pytest.fixture
+def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a `squeue` that lists two jobs; the file `calls` in it says how it was called."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    write(folder, 0)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return folder
+
+
+def write(folder: Path, code: int) -> None:
+    program = folder / "squeue"
+    program.write_text(QUEUE.format(log=folder / "calls", code=code))
+    program.chmod(0o755)
+
+
+def noted(store: Store, **of_runs: str) -> list:
+    for identity, job in of_runs.items():
+        jobs.note(store.run(identity), job, Path("logs") / f"{job}.out")
+    return [store.run(identity) for identity in sorted(of_runs)]
+
+
+@pytest.mark.usefixtures("queue")
+def test_each_run_has_its_last_job_as_the_queue_says(tmp_path: Path) -> None:
+    store = Store(tmp_path / "out")
+    runs = [*noted(store, a="16", b="18_3", c="99"), store.run("never handed over")]
+    noted(store, a="17")
+    found = jobs.jobs(runs)
+    assert found == {
+        "a": jobs.Job("17", "RUNNING", "None", "logs/17.out"),
+        "b": jobs.Job("18_3", "PENDING", "Dependency", "logs/18_3.out"),
+        "c": jobs.Job("99", None, "", "logs/99.out"),
+    }
+    assert [found[name].shown for name in "abc"] == [
+        "job 17 running",
+        "job 18_3 pending (Dependency)",
+        "job 99 is over, its log is logs/99.out",
+    ]
+
+
+def test_the_queue_is_asked_once_for_all_and_only_if_a_run_has_a_job(tmp_path: Path, queue: Path) -> None:
+    store = Store(tmp_path / "out")
+    assert jobs.jobs([store.run("a"), store.run("b")]) == {}
+    assert not (queue / "calls").exists()
+    jobs.jobs(noted(store, a="17", b="18", c="19"))
+    (call,) = (queue / "calls").read_text().splitlines()
+    assert "--me" in call
+    assert "--array" in call, "an element of an array has a line of its own"
+
+
+def test_a_queue_that_does_not_answer_is_no_queue_without_jobs(tmp_path: Path, queue: Path) -> None:
+    write(queue, 1)
+    with pytest.raises(UserError, match="squeue: SLURM does not answer"):
+        jobs.jobs(noted(Store(tmp_path / "out"), a="17"))
+
+
+def test_elsewhere_a_jobs_state_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = jobs.jobs(noted(Store(tmp_path / "out"), a="17"))
+    assert found["a"].shown == "job 17 unknown (no squeue here)"

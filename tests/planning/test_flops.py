@@ -1,0 +1,106 @@
+"""Counted FLOPs follow the batch, the phase and the size of images as the arithmetic says."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from bench.planning.flops import TOWER_ROWS, count_forward_flops, count_step_flops
+from bench.suite.settings import TowerSettings
+from bench.towers.build import OpenClipTowers, build_towers
+from bench.towers.tokenization import SmallVocabulary
+from methods.clip import Clip
+from methods.protocol import Facts, Phase, Rows, Tensors
+
+FACTS = Facts(rows=64, batch=8, dim=16, seed=0)
+DIM = 16
+PRODUCT = 2 * DIM  #: FLOPs a pair of rows takes in a product of similarities
+
+
+class Frozen(Clip):
+    """CLIP whose second phase trains no image tower."""
+
+    def phases(self) -> tuple[Phase, ...]:
+        late = Phase("late", 0.5, trainable=lambda name: not name.startswith("towers.visual."))
+        return (Phase("early", 0.5), late)
+
+
+class Twice(Clip):
+    """CLIP that encodes its images twice."""
+
+    def encode(self, towers: OpenClipTowers, rows: Rows) -> Tensors:
+        z = super().encode(towers, rows)
+        return {**z, "image": z["image"] + super().encode(towers, rows)["image"]}
+
+
+@pytest.fixture(scope="module")
+def towers() -> OpenClipTowers:
+    vocabulary = SmallVocabulary(["a red apple"], 64, 16)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return build_towers(TowerSettings(image="tiny-resnet", dim=DIM), vocabulary, 32, 512)
+
+
+def step(towers: OpenClipTowers, batch: int, kind: type[Clip] = Clip) -> dict[str, int]:
+    return count_step_flops(kind(Clip.Config(), FACTS), copy.deepcopy(towers), batch, 32)
+
+
+def test_towers_cost_a_row_alike_and_pairs_cost_their_square(towers: OpenClipTowers) -> None:
+    counted = {batch: step(towers, batch)["train"] for batch in (8, 16, 2 * TOWER_ROWS)}
+    square = (counted[16] - 2 * counted[8]) / (2 * 8 * 8)  # from c 16^2 - 2 c 8^2 = 2 c 8^2
+    assert square > 0
+    assert square % PRODUCT == 0, "whole products of similarities"
+    row = (counted[8] - square * 64) / 8
+    for batch, total in counted.items():
+        assert total == row * batch + square * batch * batch, batch
+
+
+def test_a_step_is_a_forward_and_at_most_two_more(towers: OpenClipTowers) -> None:
+    image, text = count_forward_flops(towers, 32)
+    forward = 8 * (image + text)
+    towers_alone = (4 * step(towers, 8)["train"] - step(towers, 16)["train"]) / 2
+    assert 2 * forward < towers_alone <= 3 * forward
+
+
+def test_a_frozen_tower_saves_its_backward(towers: OpenClipTowers) -> None:
+    found = step(towers, 8, Frozen)
+    image, _ = count_forward_flops(towers, 32)
+    saved = found["early"] - found["late"]
+    assert 8 * image < saved <= 2 * 8 * image
+    assert list(found) == ["early", "late"]
+
+
+def test_what_a_method_encodes_twice_costs_twice(towers: OpenClipTowers) -> None:
+    image, text = count_forward_flops(towers, 32)
+    more = step(towers, 8, Twice)["train"] - step(towers, 8)["train"]
+    assert 8 * (2 * image + text) < more <= 8 * (3 * image + text), "texts of the second time are thrown away"
+
+
+def test_a_forward_is_the_sum_of_its_layers(towers: OpenClipTowers) -> None:
+    """A convolution takes 2 k^2 c_in c_out FLOPs a pixel, a linear layer 2 c_in c_out."""
+    total = 0
+
+    def count(layer: nn.Module, _: tuple[torch.Tensor, ...], out: torch.Tensor) -> None:
+        nonlocal total
+        if isinstance(layer, nn.Conv2d):
+            total += 2 * out.numel() * layer.weight[0].numel()
+        elif isinstance(layer, nn.Linear):
+            total += 2 * out.numel() * layer.in_features
+
+    watched = copy.deepcopy(towers).eval()
+    for layer in watched.visual.modules():
+        layer.register_forward_hook(count)
+    with torch.no_grad():
+        watched.encode_image(torch.zeros(1, 3, 32, 32))
+    assert count_forward_flops(towers, 32)[0] == total > 0
+
+
+def test_larger_images_cost_in_proportion_to_their_pixels(towers: OpenClipTowers) -> None:
+    (small, text), (large, same) = (count_forward_flops(towers, size) for size in (32, 64))
+    assert 3.9 < large / small <= 4.0
+    assert text == same
+    assert all(parameter.device.type == "cpu" for parameter in towers.parameters())
+    assert all(parameter.requires_grad for parameter in towers.parameters())

@@ -1,0 +1,163 @@
+"""Files appear whole or not at all, whatever a writer does or wherever it is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.store import files
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@settings(deadline=None, max_examples=12)
+@given(JSON)
+def test_json_is_read_as_it_was_written(tmp_path_factory: pytest.TempPathFactory, value: object) -> None:
+    path = tmp_path_factory.mktemp("json") / "deep" / "value.json"
+    files.write_json(path, value)
+    assert files.read_json(path) == value
+    assert path.read_bytes() == files.dump(value)
+    assert path.read_bytes().endswith(b"\n")
+
+
+def test_keys_keep_their_order_and_letters_stay_letters() -> None:
+    text = files.dump({"b": "café", "a": 1}).decode()
+    assert text.index('"b"') < text.index('"a"')
+    assert "café" in text
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), [{"deep": float("-inf")}]])
+def test_what_is_no_number_is_refused_and_the_old_file_stays(tmp_path: Path, value: object) -> None:
+    path = tmp_path / "value.json"
+    files.write_json(path, 1)
+    with pytest.raises(ValueError, match="JSON compliant"):
+        files.write_json(path, value)
+    assert files.read_json(path) == 1
+    assert names(tmp_path) == ["value.json"]
+
+
+def test_a_file_that_is_not_there_is_none_and_a_broken_one_an_error(tmp_path: Path) -> None:
+    assert files.read_json(tmp_path / "none.json") is None
+    (tmp_path / "half.json").write_text('{"a": ')
+    with pytest.raises(json.JSONDecodeError):
+        files.read_json(tmp_path / "half.json")
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_writer_that_fails_half_way_leaves_the_old_bytes_and_nothing_else(tmp_path: Path, durable: bool) -> None:
+    target = tmp_path / "weights"
+    files.write_bytes(target, b"old", durable)
+
+    def broken(path: Path) -> None:
+        assert path.parent == target.parent, "beside the target, so that a rename is one step"
+        assert path.name.startswith(files.TEMPORARY)
+        path.write_bytes(b"new, but only ha")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        files.write_path(target, broken, durable)
+    assert target.read_bytes() == b"old"
+    assert names(tmp_path) == ["weights"]
+
+
+def test_a_scratch_folder_is_removed_too(tmp_path: Path) -> None:
+    with files.scratch(tmp_path / "below" / "thing") as path:
+        (path / "inner").mkdir(parents=True)
+        (path / "inner" / "file").write_text("x")
+    assert names(tmp_path / "below") == []
+
+
+def test_two_scratches_of_one_target_never_meet(tmp_path: Path) -> None:
+    with files.scratch(tmp_path / "a") as one, files.scratch(tmp_path / "a") as other:
+        assert one != other
+
+
+def test_a_folder_is_published_once(tmp_path: Path) -> None:
+    target = tmp_path / "evaluations" / "key"
+    assert files.publish_folder(target, {"a": b"1", "b": b"2"})
+    assert not files.publish_folder(target, {"a": b"other"})
+    assert {path.name: path.read_bytes() for path in target.iterdir()} == {"a": b"1", "b": b"2"}
+    assert names(target.parent) == ["key"]
+
+
+def test_of_many_publishers_at_once_exactly_one_is_told_that_it_was_first(tmp_path: Path) -> None:
+    target, told = tmp_path / "key", []
+    gate = threading.Barrier(8)
+
+    def publish(number: int) -> None:
+        gate.wait()
+        told.append((files.publish_folder(target, {"who": str(number).encode()}), number))
+
+    threads = [threading.Thread(target=publish, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (first,) = [number for was_first, number in told if was_first]
+    assert (target / "who").read_text() == str(first)
+    assert names(tmp_path) == ["key"]
+
+
+def test_a_place_that_cannot_be_taken_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("a file, no folder")
+    with pytest.raises(OSError, match="key"):
+        files.publish_folder(tmp_path / "key", {"a": b"1"})
+    assert names(tmp_path) == ["key"]
+
+
+def test_a_killed_writer_leaves_only_what_the_next_holder_clears(tmp_path: Path) -> None:
+    """A real process, killed in the middle of a write."""
+    code = (
+        "import sys, time\nfrom pathlib import Path\nfrom bench.store import files\n"
+        "def slow(path):\n    path.write_bytes(b'half')\n    print('writing', flush=True)\n    time.sleep(60)\n"
+        "files.write_path(Path(sys.argv[1]), slow)\n"
+    )
+    target = tmp_path / "run" / "checkpoint.pt"
+    files.write_bytes(target, b"old")
+    process = subprocess.Popen([sys.executable, "-c", code, str(target)], stdout=subprocess.PIPE, env={**os.environ})
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"writing\n"
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert target.read_bytes() == b"old"
+    assert len(names(target.parent)) == 2, "the half is there, under a temporary name"
+    files.clear_scratch(tmp_path / "run")
+    assert names(target.parent) == ["checkpoint.pt"]
+
+
+def test_clearing_leaves_other_processes_claims_in_the_making(tmp_path: Path) -> None:
+    claim = tmp_path / f"{files.TEMPORARY}{files.CLAIM_FILE}-1-abc"
+    left = tmp_path / "deep" / f"{files.TEMPORARY}weights-1-abc"
+    left.mkdir(parents=True)
+    (left / "x").write_text("x")
+    claim.write_text("{}")
+    (tmp_path / "status.json").write_text("{}")
+    files.clear_scratch(tmp_path)
+    assert names(tmp_path) == [claim.name, "deep", "status.json"]
+    assert names(tmp_path / "deep") == []
+
+
+def test_removing_what_is_not_there_is_nothing(tmp_path: Path) -> None:
+    files.remove(tmp_path / "none")
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "folder" / "inner").mkdir(parents=True)
+    for name in ("file", "folder"):
+        files.remove(tmp_path / name)
+    assert names(tmp_path) == []
