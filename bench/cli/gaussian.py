@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench.cli.options import RESULTS, Plugins, Results, load_plugins, store_at
+from bench.cli.options import RESULTS, CsvFile, Plugins, Results, RunId, load_plugins, store_at
 from bench.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,14 +17,12 @@ if TYPE_CHECKING:
     from bench.evaluation.probabilistic.prompt_filter import Filter, Line
     from bench.models.stored_run import Stored
 
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or enough of its beginning.")]
 Dataset = Annotated[str, typer.Option("--dataset", metavar="NAME", help="Pairs to measure on.")]
 Label = Annotated[str, typer.Option("--label", help="What to classify, as in zero_shot/LABEL.")]
 Templates = Annotated[
     Path | None,
     typer.Option("--templates", metavar="FILE", help='Prompts, one a line with "{}"; default: the data set\'s.'),
 ]
-CsvFile = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the table as well.")]
 IID = "emoji/iid"
 
 app = typer.Typer(help="What variances are good for (methods with Gaussian embeddings).", no_args_is_help=True)
@@ -180,6 +177,7 @@ def _filter(text: str) -> Filter:
 
 def _show(stored: Stored, pairs: Pairs, lines: Sequence[Line], file: Path | None, notes: Sequence[str] = ()) -> None:
     """Print the table and the notes; write the table to `file` as CSV."""
+    from bench.cli.text import write_csv
     from bench.console.text import columns
 
     header = ("", "metric", "score", "value", "95 % interval", "n")
@@ -191,15 +189,8 @@ def _show(stored: Stored, pairs: Pairs, lines: Sequence[Line], file: Path | None
     for line in [*columns([header, *rows]), *notes]:
         typer.echo(line)
     if file is not None:
-        _write_csv(file, lines)
+        head = ("what", "metric", "score", "value", "low", "high", "n")
+        write_csv(
+            file, [head, *((what, one.metric, one.score, one.value, *one.interval, one.n) for what, one in lines)]
+        )
         typer.echo(file)
-
-
-def _write_csv(file: Path, lines: Sequence[Line]) -> None:
-    header = ("what", "metric", "score", "value", "low", "high", "n")
-    rows = [(what, one.metric, one.score, one.value, *one.interval, one.n) for what, one in lines]
-    try:
-        with file.open("w", encoding="utf-8", newline="") as out:
-            csv.writer(out, lineterminator="\n").writerows([header, *rows])
-    except OSError as error:
-        raise UserError(f"--csv {file}: cannot be written: {error.strerror}") from error

@@ -44,10 +44,10 @@ def compare(
     results: Results = RESULTS,
 ) -> None:
     """Say how two methods of a suite differ: difference, interval, p-value and cost per metric, and a verdict."""
-    from reports.compare import compare as compared
+    import bench
 
     store = store_at(results)
-    typer.echo(compared(suite_name(suite, store), store, a, b).text())
+    typer.echo(bench.Results(results, suite_name(suite, store)).compare(a, b).text())
 
 
 def published(

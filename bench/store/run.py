@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 TRIALS = "trials.json"  #: beside a suite's plan: runs it needs that the plan does not name yet
 TRAIN_SECONDS = "train_seconds"
+_REPLAN = "delete it, and `bench run {} --dry-run` writes it again"
 STATES = ("running", "interrupted", "failed", "done")
 
 
@@ -275,5 +276,12 @@ class Store:
         (self.suite(suite) / TRIALS).unlink(missing_ok=True)
 
     def plan(self, suite: str) -> dict[str, Any] | None:
-        """The suite's plan, or None where it was never run nor planned in this store."""
-        return cast("dict[str, Any] | None", files.read_json(self.suite(suite) / "plan.json"))
+        """Return the suite's plan, or None if it was never planned in this store. UserError for a damaged file."""
+        path = self.suite(suite) / "plan.json"
+        try:
+            plan = files.read_json(path)
+        except ValueError as error:
+            raise UserError(f"{path}: cannot be read: {error}; {_REPLAN.format(suite)}") from error
+        if plan is not None and not (isinstance(plan, dict) and isinstance(plan.get("cells"), list)):
+            raise UserError(f"{path}: is not a plan: it has no list of cells; {_REPLAN.format(suite)}")
+        return plan
