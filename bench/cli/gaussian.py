@@ -1,4 +1,4 @@
-"""`bench gaussian` and `bench hierarchy`: look closer at the model of a stored run."""
+"""`bench gaussian` and `bench hierarchy`: measure what the embeddings of a stored run express."""
 
 from __future__ import annotations
 
@@ -125,15 +125,17 @@ def hierarchy(
 
 
 def _opened(run: str, results: Path, dataset: str, plugin: list[str] | None) -> tuple[Stored, Pairs]:
+    """Load a stored run's model and the pairs to measure it on."""
     load_plugins(plugin)
     from bench import data
     from bench.models import stored_run
 
-    found = stored_run.load(store_at(results), run)
-    return found, data.load(dataset, found.run.data.size)
+    stored = stored_run.load(store_at(results), run)
+    return stored, data.load(dataset, stored.run.data.size)
 
 
 def _with_variances(run: str, results: Path, dataset: str, plugin: list[str] | None) -> tuple[Stored, Pairs]:
+    """Load a stored run and pairs. Raises UserError if the run's method has no variances."""
     stored, pairs = _opened(run, results, dataset, plugin)
     if "logvar" not in stored.features.texts([""]):
         from bench.adapters import registry
@@ -144,6 +146,7 @@ def _with_variances(run: str, results: Path, dataset: str, plugin: list[str] | N
 
 
 def _templates(pairs: Pairs, label: str, file: Path | None) -> Sequence[str]:
+    """Read prompts from `file`, one a line; without a file return the data set's own."""
     from bench.data import templates
     from bench.errors import nearest
 
@@ -155,12 +158,14 @@ def _templates(pairs: Pairs, label: str, file: Path | None) -> Sequence[str]:
         lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"--templates {file}: cannot be read: {error}") from error
-    found = list(dict.fromkeys(filter(None, lines)))
-    wrong = [line for line in found if "{}" not in line]
-    if wrong or len(found) < 2:
-        said = f"{wrong[0]!r} lacks {{}} for the class name" if wrong else f"{len(found)} prompts; give at least two"
-        raise UserError(f"--templates {file}: {said}")
-    return found
+    prompts = list(dict.fromkeys(filter(None, lines)))
+    wrong = [line for line in prompts if "{}" not in line]
+    if wrong or len(prompts) < 2:
+        reason = (
+            f"{wrong[0]!r} lacks {{}} for the class name" if wrong else f"{len(prompts)} prompts; give at least two"
+        )
+        raise UserError(f"--templates {file}: {reason}")
+    return prompts
 
 
 def _filter(text: str) -> Filter:

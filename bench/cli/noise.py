@@ -1,4 +1,4 @@
-"""`bench noise`: look at what a suite corrupts."""
+"""`bench noise`: show the pairs that a suite corrupts."""
 
 from __future__ import annotations
 

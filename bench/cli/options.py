@@ -80,7 +80,7 @@ RESULTS = Path("results")
 
 
 def store_at(results: Path) -> Store:
-    """The store below a folder; UserError where something else has its name."""
+    """Open the store below a folder. Raises UserError if the path is not a folder."""
     from bench.store import Store
 
     if results.exists() and not results.is_dir():
@@ -89,7 +89,7 @@ def store_at(results: Path) -> Store:
 
 
 def use_data(folder: Path | None) -> None:
-    """Make the folder of `--data` the data folder; UserError where something else has its name."""
+    """Make the folder of `--data` the data folder. Raises UserError if the path is not a folder."""
     from bench import data_folder
 
     if folder is not None:
@@ -99,16 +99,16 @@ def use_data(folder: Path | None) -> None:
 
 
 def write_report(name: str, store: Store, outline: Mapping[str, Any] | None = None) -> list[str]:
-    """Build a suite's report, of its `outline` where it has no plan; returns what was written."""
+    """Build a suite's report, from its `outline` if it has no plan; return the paths that were written."""
     from reports.build import build
 
     return [str(path) for path in build(name, store, outline).paths]
 
 
 def suite_name(suite: str, store: Store) -> str:
-    """The name of a suite given by file or name; a note where its plan was made from other settings.
+    """Return the name of a suite given by file or name; print a note if its plan was made from other settings.
 
-    A suite whose file is gone can still be reported on by name.
+    A suite whose file is gone can still be named if the store has its plan.
     """
     from bench import resources
 
@@ -126,7 +126,7 @@ def suite_name(suite: str, store: Store) -> str:
 
 
 def load_plugins(files: list[str] | None) -> None:
-    """Make the methods of these files known."""
+    """Register the methods in the files of `--plugin`."""
     from bench.adapters import registry
 
     for file in files or ():

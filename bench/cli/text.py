@@ -15,7 +15,7 @@ from bench.store import Record, RunStore, files
 
 
 def describe(run: RunStore) -> str:
-    """Status, settings, ledger, environment and records of a run."""
+    """Return status, settings, ledger, environment and records of a run as text."""
     parts = [f"run {run.id}"]
     for title, content in (
         ("status", run.status()),
@@ -31,7 +31,7 @@ def describe(run: RunStore) -> str:
 
 
 def _flat(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Nested mappings as dotted keys, as `--set` takes them."""
+    """Return nested mappings as (dotted key, value), with keys as `--set` takes them."""
     lines: list[tuple[str, str]] = []
     for key, value in content.items():
         if isinstance(value, Mapping) and value:
@@ -57,7 +57,7 @@ def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> None:
 
 
 def record_table(records: Sequence[Record]) -> list[str]:
-    """One line per record under a heading, with the protocol if there are several; no lines without records."""
+    """Return one line per record under a heading, with the protocol if there are several; no lines without records."""
     several = len({record.protocol for record in records}) > 1
     heads = ("budget", "data set", "task", "metric", "score", "value", "95 % interval", "n")
     rows = [(*heads, "protocol") if several else heads]
