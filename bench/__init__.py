@@ -2,10 +2,13 @@
 
     import bench
 
+    print(*bench.dry_run("quickstart"), sep="\\n")             # runs, steps, hours, missing data
     bench.run_suite("quickstart", results="results", jobs=2)
     results = bench.Results("results")
-    results.table("overview")      # a pandas frame
-    results.figure("radar")        # a matplotlib figure
+    results.table("overview")                                 # a pandas frame
+    results.figure("radar")                                   # a matplotlib figure
+    run = results.status()["run"][0]
+    bench.export(run, "exported", results="results")          # a folder that open_clip loads
 
 Names are resolved when they are first used: `import bench` is instant, and `Results` never imports torch.
 """
