@@ -2,10 +2,13 @@
 
     import bench
 
+    print(*bench.dry_run("quickstart"), sep="\\n")             # runs, steps, hours, missing data
     bench.run_suite("quickstart", results="results", jobs=2)
     results = bench.Results("results")
-    results.table("overview")      # a pandas frame
-    results.figure("radar")        # a matplotlib figure
+    results.table("overview")                                 # a pandas frame
+    results.figure("radar")                                   # a matplotlib figure
+    run = results.status()["run"][0]
+    bench.export(run, "exported", results="results")          # a folder that open_clip loads
 
 Names are resolved when they are first used: `import bench` is instant, and `Results` never imports torch.
 """
@@ -19,8 +22,10 @@ if TYPE_CHECKING:
     from bench.adapters.registry import add_plugin
     from bench.checks.verb import check
     from bench.errors import UserError
+    from bench.launch.dry_run import dry_run
     from bench.launch.run_suite import run_suite
     from bench.models.evaluate_checkpoint import evaluate_checkpoint as evaluate
+    from bench.models.export import export
     from bench.results import Results
     from bench.suite.suite import Suite, load_suite
 
@@ -31,12 +36,25 @@ _HOME = {
     "UserError": ("bench.errors", "UserError"),
     "add_plugin": ("bench.adapters.registry", "add_plugin"),
     "check": ("bench.checks.verb", "check"),
+    "dry_run": ("bench.launch.dry_run", "dry_run"),
     "evaluate": ("bench.models.evaluate_checkpoint", "evaluate_checkpoint"),
+    "export": ("bench.models.export", "export"),
     "load_suite": ("bench.suite.suite", "load_suite"),
     "run_suite": ("bench.launch.run_suite", "run_suite"),
 }
 
-__all__ = ["Results", "Suite", "UserError", "add_plugin", "check", "evaluate", "load_suite", "run_suite"]
+__all__ = [
+    "Results",
+    "Suite",
+    "UserError",
+    "add_plugin",
+    "check",
+    "dry_run",
+    "evaluate",
+    "export",
+    "load_suite",
+    "run_suite",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -17,10 +17,14 @@ if TYPE_CHECKING:
 
 
 class Results:
-    """The results below a folder. Where it holds plans of several suites, `suite` says which one is meant.
+    """The results below a folder. If it holds plans of several suites, `suite` chooses one of them.
 
-    Everything is read from disk at each call, so that what other processes finish meanwhile is seen.
-    Methods raise UserError for a suite without a plan, and for names of tables, figures and labels that are not there.
+    Everything is read from disk at each call, so runs that other processes finish meanwhile are seen. Every method
+    takes `suite` as well, which goes before the one given here.
+    Methods raise UserError for a suite without a plan, for a damaged plan.json, and for unknown names of tables,
+    figures and labels.
+
+    >>> results = bench.Results("results", suite="quickstart")  # doctest: +SKIP
     """
 
     def __init__(self, folder: str | Path = "results", suite: str | None = None) -> None:
@@ -30,49 +34,88 @@ class Results:
 
     @property
     def suites(self) -> list[str]:
-        """The suites that were planned or run here, sorted."""
+        """Names of the suites that were planned or run here, sorted.
+
+        >>> bench.Results("results").suites  # doctest: +SKIP
+        ['cc3m_noisy', 'quickstart']
+        """
         return sorted(path.parent.name for path in self.folder.glob("*/plan.json"))
 
     def records(self, suite: str | None = None) -> pd.DataFrame:
-        """Every record of a suite's runs, one line each: label, noise, seed, data set, task, metric, value and more."""
+        """Return every record of a suite's runs, one line each: label, noise, seed, data set, task, metric, value, ...
+
+        >>> results.records().query("metric == 'top1' and at == 1.0").groupby("label")["value"].mean()  # doctest: +SKIP
+        """
         from reports.csv import records_frame
 
         return records_frame(self._read(suite))
 
     def tables(self, suite: str | None = None) -> list[str]:
-        """Names of the tables that `table` knows."""
+        """Return the names of the tables that `table` knows.
+
+        >>> results.tables()  # doctest: +SKIP
+        ['overview', ...]
+        """
         from reports.build import all_tables
 
         return [table.name for table in all_tables(self._read(suite))]
 
     def table(self, name: str, suite: str | None = None) -> pd.DataFrame:
-        """A table of the report, as its CSV has it: the mean of every column with std, n and run ids beside it."""
+        """Return a table of the report as its CSV has it: each column's mean, with std, n and run ids beside it.
+
+        >>> results.table("overview").set_index("row")  # doctest: +SKIP
+        """
         from reports.build import all_tables
         from reports.csv import table_frame
 
-        found = {table.name: table for table in all_tables(self._read(suite))}
-        if name not in found:
-            raise UserError(f"{name!r} is not a table of this report{nearest(name, found)}")
-        return table_frame(found[name])
+        tables = {table.name: table for table in all_tables(self._read(suite))}
+        if name not in tables:
+            raise UserError(f"{name!r} is not a table of this report{nearest(name, tables)}")
+        return table_frame(tables[name])
 
     def figure(self, name: str, suite: str | None = None) -> Figure:
-        """A figure of the report: "radar", "noise", "cost", "wins", "similarities", as far as there are numbers."""
+        """Return a figure of the report: "radar", "noise", "cost", "wins" or "similarities", if its numbers are stored.
+
+        >>> results.figure("radar").savefig("radar.pdf")  # doctest: +SKIP
+        """
         from reports.build import all_pictures
 
-        found = {picture.name: picture.figure for picture in all_pictures(self._read(suite))}
-        figure = found.get(name)
+        figures = {picture.name: picture.figure for picture in all_pictures(self._read(suite))}
+        figure = figures.get(name)
         if figure is None:
-            raise UserError(f"{name!r} is not a figure of this report{nearest(name, found)}")
+            raise UserError(f"{name!r} is not a figure of this report{nearest(name, figures)}")
         return figure
 
-    def compare(self, a: str, b: str, suite: str | None = None) -> Comparison:
-        """How two labels of a suite differ on every metric: difference, interval, p-value, cost and a verdict."""
+    def status(self, suite: str | None = None) -> pd.DataFrame:
+        """Return one line per run: method, noise, seed, state, step, run (the start of its id) and a note.
+
+        The note holds the error of a failed run, and the SLURM job of a run that is not done.
+
+        >>> results.status().query("state == 'failed'")[["method", "note"]]  # doctest: +SKIP
+        """
+        import pandas as pd
+
+        name = self._name(suite)
+        head, *lines = status_rows(name, self._store)
+        runs = len(self._read(name).runs)  # the totals follow them
+        return pd.DataFrame(lines[:runs], columns=[column or "note" for column in head]).astype({"seed": int})
+
+    def compare(self, a: str, b: str | None = None, suite: str | None = None) -> Comparison:
+        """Compare two labels of a suite on every metric: difference, interval, p-value, cost and a verdict.
+
+        Without `b`, `a` is compared with the suite's baseline.
+
+        >>> print(results.compare("sogclr", "clip").text())  # doctest: +SKIP
+        """
         from reports.compare import compare
 
         return compare(self._name(suite), self._store, a, b)
 
     def report(self, suite: str | None = None) -> Path:
-        """Write tables, figures and the page of a suite; returns the path of `report.html`."""
+        """Write tables, figures and the page of a suite; return the path of `report.html`.
+
+        >>> webbrowser.open(results.report().resolve().as_uri())  # doctest: +SKIP
+        """
         from reports.build import build
 
         return build(self._name(suite), self._store).paths[0]
@@ -83,10 +126,28 @@ class Results:
         return load(self._name(suite), self._store)
 
     def _name(self, suite: str | None) -> str:
-        """The suite that is meant: the one named here, or when this was made, or the only one there is."""
+        """Return the suite named here, else the one named when this was made, else the only one in the folder."""
         known = self.suites
         name = suite or self._suite or (known[0] if len(known) == 1 else None)
         if name is None:
             which = f"say which suite: {', '.join(known)}" if known else "no suite was planned or run here"
             raise UserError(f"{self.folder}: {which}")
         return name
+
+
+def status_rows(suite: str, store: Store) -> list[tuple[str, ...]]:
+    """Return the rows of `bench status`: a heading, every run with its SLURM job, and how many runs are in each state.
+
+    Only runs that are not done are looked up in SLURM's queue. Raises UserError if the suite has no plan.
+    """
+    from bench.launch.jobs import jobs
+    from bench.store.lookup import SHORT
+    from reports.status import status
+
+    rows = status(suite, store)
+    cells = (store.plan(suite) or {"cells": []})["cells"]
+    runs = {one: store.run(one) for cell in cells for one in (cell["run"], cell["reference_run"]) if one}
+    trained = {row[-2] for row in rows if row[3] == "trained"}
+    unfinished = (run for run in runs.values() if run.status()["state"] != "done" or run.id[:SHORT] in trained)
+    notes = {identity[:SHORT]: job.shown for identity, job in jobs(unfinished).items()}
+    return [(*row[:-1], ", ".join(filter(None, (row[-1], notes.get(row[-2]))))) for row in rows]

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import bench
+from bench.launch.jobs import note
 from bench.store import Store
 
 SUITE = """\
@@ -93,6 +94,40 @@ def test_a_checkpoint_is_evaluated_without_training(folder: Path) -> None:
     found = bench.evaluate(run.path("weights-100.safetensors"), folder / "face.yaml", folder / "out")
     own = {(record.dataset, record.task, record.metric): record.value for record in run.records() if record.at == 1.0}
     assert {(one.dataset, one.task, one.metric): one.value for one in found.records} == own
+
+
+def test_a_dry_run_lists_the_runs_and_what_is_left_and_trains_nothing(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = bench.dry_run(folder / "face.yaml", tmp_path, only=["permuted"])
+    assert len([line for line in lines if "missing" in line and "permuted" in line]) == 1
+    assert not any(" clip" in line for line in lines[1:])
+    assert any(line.startswith("to do: 1 runs, training ") for line in lines)
+    assert list(Store(tmp_path).runs()) == []
+    plan = Store(tmp_path).plan("face")
+    assert plan is not None
+    note(Store(tmp_path).run(plan["cells"][1]["run"]), "17", tmp_path / "17.out")
+    monkeypatch.setattr("bench.launch.jobs.shutil.which", lambda _: None)
+    status = bench.Results(tmp_path).status()
+    assert status["state"].tolist() == ["missing", "missing"]
+    assert status["note"].tolist() == ["", "job 17 unknown (no squeue here)"]
+    done = bench.dry_run(folder / "face.yaml", folder / "out")
+    assert [line.split()[1] for line in done] == ["stored", "complete", "complete"]
+    for options, message in (
+        ({"calibrate": True, "gpu": "a100"}, "--calibrate times this machine"),
+        ({"utilisation": 0.3}, "--utilisation 0.3: is of a card"),
+    ):
+        with pytest.raises(bench.UserError, match=message):
+            bench.dry_run(folder / "face.yaml", tmp_path, **options)
+
+
+def test_a_run_is_exported_by_the_beginning_of_its_id(folder: Path, tmp_path: Path) -> None:
+    run = next(Store(folder / "out").runs())
+    bench.export(run.id[:12], tmp_path / "model", folder / "out")
+    assert run.id in (tmp_path / "model" / "README.md").read_text()
+    with pytest.raises(bench.UserError, match=r"no run in .* has an id that starts like this"):
+        bench.export("none", tmp_path / "other", folder / "out")
+    assert not (tmp_path / "other").exists()
 
 
 def test_an_adapter_is_checked_by_name_file_or_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

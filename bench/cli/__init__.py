@@ -1,4 +1,4 @@
-"""The verbs of the command line: arguments and printing. Whatever is heavy is imported by the verb that needs it."""
+"""The verbs of the command line: arguments and printing. Heavy modules are imported by the verbs that need them."""
 
 from __future__ import annotations
 
@@ -44,9 +44,10 @@ app.add_typer(data.app, name="data")
 
 
 def main() -> None:
-    """The `bench` command."""
-    # Threads that spin while they wait (300,000 times by default) make a busy machine crawl: a small ResNet's step on
-    # two cores took 32 ms idle and 1,200 ms beside another process, with 1,000 times 41 and 96. Read when torch loads.
+    """Run the `bench` command."""
+    # OpenMP's threads spin 300,000 times while they wait, which slows down a busy machine: a step of a small ResNet on
+    # two cores took 32 ms on an idle machine and 1,200 ms beside another process; with 1,000 spins 41 ms and 96 ms.
+    # The variable is read when torch loads.
     if not os.environ.keys() & {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}:
         os.environ["GOMP_SPINCOUNT"] = "1000"
     try:

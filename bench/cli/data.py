@@ -1,4 +1,4 @@
-"""`bench data`: index shards of training pairs, compare an index with a published one, say which data is there."""
+"""`bench data`: index shards of training pairs, compare two indexes, show which data is on this machine."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def index(
     from bench.data.shards import sources as shards
 
     use_data(data)
-    found = shards.expand(shards.named(sources))
-    path = out or indexing.default_out(found)
+    files = shards.expand(shards.named(sources))
+    path = out or indexing.default_out(files)
     report = indexing.build(
-        found, path, workers=workers, limit=limit, decode=decode.value, each_caption=each_caption, progress=True
+        files, path, workers=workers, limit=limit, decode=decode.value, each_caption=each_caption, progress=True
     )
     for line in report.lines():
         typer.echo(line)
@@ -76,10 +76,10 @@ def verify(
     from bench.data.shards.compare import compare
 
     use_data(data)
-    found = compare(named_index(index), manifest)
-    for line in found.lines():
+    difference = compare(named_index(index), manifest)
+    for line in difference.lines():
         typer.echo(line)
-    if not found.equal:
+    if not difference.equal:
         raise typer.Exit(1)
 
 
@@ -93,14 +93,11 @@ def where(
     data: DataFolder = None,
 ) -> None:
     """Show which data is there, and what a suite lacks: where it was looked for, how to get it, how much disk."""
-    from bench.planning import availability as places
+    from bench.planning import availability
+    from bench.suite.suite import load_suite
 
     use_data(data)
-    if suite is None:
-        lines = places.of_catalogue()
-    else:
-        from bench.suite.suite import load_suite
-
-        lines = places.of_suite(load_suite(suite, overrides or ()))
+    loaded = load_suite(suite, overrides or ()) if suite is not None else None
+    lines = availability.of_catalogue() if loaded is None else availability.of_suite(loaded)
     for line in lines:
         typer.echo(line)

@@ -1,8 +1,7 @@
-"""`bench gaussian` and `bench hierarchy`: look closer at the model of a stored run."""
+"""`bench gaussian` and `bench hierarchy`: measure what the embeddings of a stored run express."""
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench.cli.options import RESULTS, Plugins, Results, load_plugins, store_at
+from bench.cli.options import RESULTS, CsvFile, Plugins, Results, RunId, load_plugins, store_at
 from bench.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,14 +17,12 @@ if TYPE_CHECKING:
     from bench.evaluation.probabilistic.prompt_filter import Filter, Line
     from bench.models.stored_run import Stored
 
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or enough of its beginning.")]
 Dataset = Annotated[str, typer.Option("--dataset", metavar="NAME", help="Pairs to measure on.")]
 Label = Annotated[str, typer.Option("--label", help="What to classify, as in zero_shot/LABEL.")]
 Templates = Annotated[
     Path | None,
     typer.Option("--templates", metavar="FILE", help='Prompts, one a line with "{}"; default: the data set\'s.'),
 ]
-CsvFile = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the table as well.")]
 IID = "emoji/iid"
 
 app = typer.Typer(help="What variances are good for (methods with Gaussian embeddings).", no_args_is_help=True)
@@ -128,15 +125,17 @@ def hierarchy(
 
 
 def _opened(run: str, results: Path, dataset: str, plugin: list[str] | None) -> tuple[Stored, Pairs]:
+    """Load a stored run's model and the pairs to measure it on."""
     load_plugins(plugin)
     from bench import data
     from bench.models import stored_run
 
-    found = stored_run.load(store_at(results), run)
-    return found, data.load(dataset, found.run.data.size)
+    stored = stored_run.load(store_at(results), run)
+    return stored, data.load(dataset, stored.run.data.size)
 
 
 def _with_variances(run: str, results: Path, dataset: str, plugin: list[str] | None) -> tuple[Stored, Pairs]:
+    """Load a stored run and pairs. Raises UserError if the run's method has no variances."""
     stored, pairs = _opened(run, results, dataset, plugin)
     if "logvar" not in stored.features.texts([""]):
         from bench.adapters import registry
@@ -147,6 +146,7 @@ def _with_variances(run: str, results: Path, dataset: str, plugin: list[str] | N
 
 
 def _templates(pairs: Pairs, label: str, file: Path | None) -> Sequence[str]:
+    """Read prompts from `file`, one a line; without a file return the data set's own."""
     from bench.data import templates
     from bench.errors import nearest
 
@@ -158,12 +158,14 @@ def _templates(pairs: Pairs, label: str, file: Path | None) -> Sequence[str]:
         lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"--templates {file}: cannot be read: {error}") from error
-    found = list(dict.fromkeys(filter(None, lines)))
-    wrong = [line for line in found if "{}" not in line]
-    if wrong or len(found) < 2:
-        said = f"{wrong[0]!r} lacks {{}} for the class name" if wrong else f"{len(found)} prompts; give at least two"
-        raise UserError(f"--templates {file}: {said}")
-    return found
+    prompts = list(dict.fromkeys(filter(None, lines)))
+    wrong = [line for line in prompts if "{}" not in line]
+    if wrong or len(prompts) < 2:
+        reason = (
+            f"{wrong[0]!r} lacks {{}} for the class name" if wrong else f"{len(prompts)} prompts; give at least two"
+        )
+        raise UserError(f"--templates {file}: {reason}")
+    return prompts
 
 
 def _filter(text: str) -> Filter:
@@ -180,6 +182,7 @@ def _filter(text: str) -> Filter:
 
 def _show(stored: Stored, pairs: Pairs, lines: Sequence[Line], file: Path | None, notes: Sequence[str] = ()) -> None:
     """Print the table and the notes; write the table to `file` as CSV."""
+    from bench.cli.text import write_csv
     from bench.console.text import columns
 
     header = ("", "metric", "score", "value", "95 % interval", "n")
@@ -191,15 +194,8 @@ def _show(stored: Stored, pairs: Pairs, lines: Sequence[Line], file: Path | None
     for line in [*columns([header, *rows]), *notes]:
         typer.echo(line)
     if file is not None:
-        _write_csv(file, lines)
+        head = ("what", "metric", "score", "value", "low", "high", "n")
+        write_csv(
+            file, [head, *((what, one.metric, one.score, one.value, *one.interval, one.n) for what, one in lines)]
+        )
         typer.echo(file)
-
-
-def _write_csv(file: Path, lines: Sequence[Line]) -> None:
-    header = ("what", "metric", "score", "value", "low", "high", "n")
-    rows = [(what, one.metric, one.score, one.value, *one.interval, one.n) for what, one in lines]
-    try:
-        with file.open("w", encoding="utf-8", newline="") as out:
-            csv.writer(out, lineterminator="\n").writerows([header, *rows])
-    except OSError as error:
-        raise UserError(f"--csv {file}: cannot be written: {error.strerror}") from error

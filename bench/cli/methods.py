@@ -1,4 +1,4 @@
-"""Verbs about methods."""
+"""Verbs that list, cite, check and start methods."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def cite(
     wanted = [registry.canonical(name) for name in names or ()]
     if suite is not None:
         wanted += [entry.method for entry in load_suite(suite).methods]
-    found = {name: registry.find(name).about.bibtex.strip() for name in wanted or registry.names()}
-    typer.echo("\n\n".join(dict.fromkeys(filter(None, found.values()))))
-    for name in (name for name, entry in found.items() if not entry):
+    entries = {name: registry.find(name).about.bibtex.strip() for name in wanted or registry.names()}
+    typer.echo("\n\n".join(dict.fromkeys(filter(None, entries.values()))))
+    for name in (name for name, entry in entries.items() if not entry):
         typer.echo(f"note: {name} gives no BibTeX", err=True)
 
 

@@ -1,4 +1,4 @@
-"""What several verbs share: options, the store, a suite's name."""
+"""Options of the verbs as annotated types, and what several verbs share: the store, the name of a suite."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bench.store import Store
 
 SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="A YAML file, or the name of a shipped suite.")]
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or enough of its beginning.")]
 Results = Annotated[Path, typer.Option("--results", metavar="DIR", help="Where results are stored.")]
 Overrides = Annotated[
     list[str] | None,
@@ -28,11 +29,58 @@ DataFolder = Annotated[
         "--data", metavar="DIR", help="The data folder; $BENCH_DATA or ./data unless said.", show_default=False
     ),
 ]
+CsvFile = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the table as well.")]
+
+# Options of `bench run`
+Only = Annotated[list[str] | None, typer.Option("--only", metavar="LABEL", help="Only this method; may be repeated.")]
+Seeds = Annotated[str, typer.Option("--seeds", metavar="0,1", help="Only these of the suite's seeds.")]
+Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Runs at a time; each process has train.threads.")]
+Gpus = Annotated[int | None, typer.Option("--gpus", min=1, help="GPUs a run, with a process each.")]
+Processes = Annotated[
+    int | None, typer.Option("--processes", min=1, help="Processes a run, on a machine without GPUs.")
+]
+LauncherName = Annotated[
+    str, typer.Option("--launcher", metavar="NAME", help="local: on this machine; slurm: one job a run.")
+]
+Track = Annotated[
+    str | None, typer.Option("--track", metavar="tensorboard|wandb", help="Stream metrics there as well.")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Say what would be run, what it would take, what is missing; run nothing.")
+]
+GpuName = Annotated[
+    str | None, typer.Option("--gpu", metavar="NAME", help="With --dry-run: hours of this card, such as a100.")
+]
+Utilisation = Annotated[
+    float | None, typer.Option("--utilisation", metavar="SHARE", help="With --gpu: of the card's peak; 0.35.")
+]
+Calibrate = Annotated[
+    bool,
+    typer.Option("--calibrate", help="With --dry-run: hours of this machine, evaluation too, by 20 timed steps."),
+]
+
+# Options of `bench eval`
+CheckpointFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="CHECKPOINT",
+        help="A run's weights or checkpoint, a state dict, open_clip's MODEL/TAG, or an exported folder.",
+    ),
+]
+TasksOf = Annotated[str, typer.Option("--suite", metavar="SUITE", help="Whose tasks and towers: a file or a name.")]
+ReadAs = Annotated[
+    str | None,
+    typer.Option("--method", metavar="LABEL", help="Reads a file that is not a run's; default: the suite's baseline."),
+]
+Architecture = Annotated[
+    str | None,
+    typer.Option("--towers", metavar="MODEL", help="The file is a state dict of this architecture of open_clip."),
+]
 RESULTS = Path("results")
 
 
 def store_at(results: Path) -> Store:
-    """The store below a folder; UserError where something else has its name."""
+    """Open the store below a folder. Raises UserError if the path is not a folder."""
     from bench.store import Store
 
     if results.exists() and not results.is_dir():
@@ -41,7 +89,7 @@ def store_at(results: Path) -> Store:
 
 
 def use_data(folder: Path | None) -> None:
-    """Make the folder of `--data` the data folder; UserError where something else has its name."""
+    """Make the folder of `--data` the data folder. Raises UserError if the path is not a folder."""
     from bench import data_folder
 
     if folder is not None:
@@ -51,16 +99,16 @@ def use_data(folder: Path | None) -> None:
 
 
 def write_report(name: str, store: Store, outline: Mapping[str, Any] | None = None) -> list[str]:
-    """Build a suite's report, of its `outline` where it has no plan; returns what was written."""
+    """Build a suite's report, from its `outline` if it has no plan; return the paths that were written."""
     from reports.build import build
 
     return [str(path) for path in build(name, store, outline).paths]
 
 
 def suite_name(suite: str, store: Store) -> str:
-    """The name of a suite given by file or name; a note where its plan was made from other settings.
+    """Return the name of a suite given by file or name; print a note if its plan was made from other settings.
 
-    A suite whose file is gone can still be reported on by name.
+    A suite whose file is gone can still be named if the store has its plan.
     """
     from bench import resources
 
@@ -78,7 +126,7 @@ def suite_name(suite: str, store: Store) -> str:
 
 
 def load_plugins(files: list[str] | None) -> None:
-    """Make the methods of these files known."""
+    """Register the methods in the files of `--plugin`."""
     from bench.adapters import registry
 
     for file in files or ():

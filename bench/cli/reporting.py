@@ -13,7 +13,7 @@ from bench.cli.options import RESULTS, DataFolder, Results, SuiteName, store_at,
 if TYPE_CHECKING:
     from bench.store import Store
 
-PAGE = 100  #: letters a line where nobody looks at a terminal
+PAGE = 100  #: characters a line if the output is not a terminal
 
 
 def report(suite: SuiteName, results: Results = RESULTS, data: DataFolder = None) -> None:
@@ -26,7 +26,7 @@ def report(suite: SuiteName, results: Results = RESULTS, data: DataFolder = None
 
 
 def _outline(suite: str, name: str, store: Store) -> dict[str, Any] | None:
-    """What a suite without a plan declares."""
+    """Return what a suite declares if it has no plan; None if it has one."""
     if store.plan(name) is not None:
         return None
     from bench.planning.plan_file import outline
@@ -44,10 +44,10 @@ def compare(
     results: Results = RESULTS,
 ) -> None:
     """Say how two methods of a suite differ: difference, interval, p-value and cost per metric, and a verdict."""
-    from reports.compare import compare as compared
+    import bench
 
     store = store_at(results)
-    typer.echo(compared(suite_name(suite, store), store, a, b).text())
+    typer.echo(bench.Results(results, suite_name(suite, store)).compare(a, b).text())
 
 
 def published(

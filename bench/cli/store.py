@@ -8,34 +8,33 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench.cli.options import RESULTS, DataFolder, Overrides, Plugins, Results, load_plugins, store_at, use_data
+from bench.cli.options import (
+    RESULTS,
+    Architecture,
+    CheckpointFile,
+    CsvFile,
+    DataFolder,
+    Overrides,
+    Plugins,
+    ReadAs,
+    Results,
+    TasksOf,
+    load_plugins,
+    store_at,
+    use_data,
+)
 from bench.errors import UNFINISHED, UserError
 
 if TYPE_CHECKING:
-    from bench.store import Record
     from bench.store.collect import Item
 
 
 def evaluate(
-    checkpoint: Annotated[
-        str,
-        typer.Argument(
-            metavar="CHECKPOINT",
-            help="A run's weights or checkpoint, a state dict, open_clip's MODEL/TAG, or an exported folder.",
-        ),
-    ],
-    suite: Annotated[str, typer.Option("--suite", metavar="SUITE", help="Whose tasks and towers: a file or a name.")],
-    method: Annotated[
-        str | None,
-        typer.Option(
-            "--method", metavar="LABEL", help="Reads a file that is not a run's; default: the suite's baseline."
-        ),
-    ] = None,
-    towers: Annotated[
-        str | None,
-        typer.Option("--towers", metavar="MODEL", help="The file is a state dict of this architecture of open_clip."),
-    ] = None,
-    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the records there as well.")] = None,
+    checkpoint: CheckpointFile,
+    suite: TasksOf,
+    method: ReadAs = None,
+    towers: Architecture = None,
+    csv: CsvFile = None,
     results: Results = RESULTS,
     overrides: Overrides = None,
     plugin: Plugins = None,
@@ -44,42 +43,23 @@ def evaluate(
     """Evaluate a checkpoint without training. What is measured is stored below the suite and not measured again."""
     load_plugins(plugin)
     use_data(data)
-    from bench.cli.text import record_table
-    from bench.models.evaluate_checkpoint import evaluate_checkpoint
+    import bench
+    from bench.cli.text import record_fields, record_table, write_csv
     from bench.store import Busy
-    from bench.suite.suite import load_suite
 
+    settings, root = bench.load_suite(suite, overrides or ()), store_at(results).root
     try:
-        found = evaluate_checkpoint(
-            checkpoint, load_suite(suite, overrides or ()), store_at(results).root, method=method, architecture=towers
-        )
+        evaluated = bench.evaluate(checkpoint, settings, root, method=method, architecture=towers)
     except Busy as busy:
         typer.echo(f"{checkpoint}: another process evaluates it ({busy})", err=True)
         raise typer.Exit(UNFINISHED) from busy
-    for line in record_table(found.records):
+    for line in record_table(evaluated.records):
         typer.echo(line)
-    typer.echo(f"tasks: {found.measured} measured, {found.known} measured before; stored in {found.out.folder}")
+    counts = f"{evaluated.measured} measured, {evaluated.known} measured before"
+    typer.echo(f"tasks: {counts}; stored in {evaluated.out.folder}")
     if csv is not None:
-        _write_csv(csv, found.records)
+        write_csv(csv, record_fields(evaluated.records))
         typer.echo(csv)
-
-
-def _write_csv(path: Path, records: Sequence[Record]) -> None:
-    """All fields of records, one line each."""
-    import csv
-    import io
-    from dataclasses import astuple, fields
-
-    from bench.store import Record, files
-
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([field.name for field in fields(Record)])
-    writer.writerows(map(astuple, records))
-    try:
-        files.write_bytes(path, text.getvalue().encode())
-    except OSError as error:
-        raise UserError(f"--csv {path}: cannot be written: {error.strerror}") from error
 
 
 def merge(
@@ -92,22 +72,22 @@ def merge(
     """Merge another store into this one. What is complete here stays as it is; contradictions are reported."""
     from bench.store.merge import merge as merged
 
-    found = merged(source, store_at(results), dry_run)
-    for problem in found.problems:
+    outcome = merged(source, store_at(results), dry_run)
+    for problem in outcome.problems:
         typer.echo(problem, err=True)
     counts = {
-        "new": len(found.new),
-        "further than here": len(found.advanced),
-        "here already": len(found.known),
-        "busy, left out": len(found.busy),
+        "new": len(outcome.new),
+        "further than here": len(outcome.advanced),
+        "here already": len(outcome.known),
+        "busy, left out": len(outcome.busy),
     }
     typer.echo(f"runs: {', '.join(f'{count} {what}' for what, count in counts.items() if count) or 'none'}")
     typer.echo(
-        f"also: {found.evaluations} evaluations of runs that were here, {found.evaluated} evaluated checkpoints, "
-        f"{found.calibrations} calibrations, {len(found.plans)} plans"
+        f"also: {outcome.evaluations} evaluations of runs that were here, {outcome.evaluated} evaluated checkpoints, "
+        f"{outcome.calibrations} calibrations, {len(outcome.plans)} plans"
     )
-    if found.problems:
-        typer.echo(f"left out: {len(found.problems)}, see above")
+    if outcome.problems:
+        typer.echo(f"left out: {len(outcome.problems)}, see above")
     if dry_run:
         typer.echo("nothing was changed")
 

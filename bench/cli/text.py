@@ -1,16 +1,21 @@
-"""Everything the store holds about one run, as text. Never imports torch."""
+"""Stored runs and their records as text and CSV. Never imports torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, fields
+from pathlib import Path
 from typing import Any
 
 from bench.console.text import columns
-from bench.store import Record, RunStore
+from bench.errors import UserError
+from bench.store import Record, RunStore, files
 
 
 def describe(run: RunStore) -> str:
-    """Status, settings, ledger, environment and records of a run."""
+    """Return status, settings, ledger, environment and records of a run as text."""
     parts = [f"run {run.id}"]
     for title, content in (
         ("status", run.status()),
@@ -26,7 +31,7 @@ def describe(run: RunStore) -> str:
 
 
 def _flat(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Nested mappings as dotted keys, as `--set` takes them."""
+    """Return nested mappings as (dotted key, value), with keys as `--set` takes them."""
     lines: list[tuple[str, str]] = []
     for key, value in content.items():
         if isinstance(value, Mapping) and value:
@@ -36,8 +41,23 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]
     return lines
 
 
+def record_fields(records: Iterable[Record]) -> list[tuple[Any, ...]]:
+    """All fields of records, one row each, under a row with the names of the fields."""
+    return [tuple(field.name for field in fields(Record)), *map(astuple, records)]
+
+
+def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> None:
+    """Write rows, the heading first, to the file of `--csv`. Raises UserError if it cannot be written."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    try:
+        files.write_bytes(path, text.getvalue().encode())
+    except OSError as error:
+        raise UserError(f"--csv {path}: cannot be written: {error.strerror}") from error
+
+
 def record_table(records: Sequence[Record]) -> list[str]:
-    """One line a record under a heading; nothing where there is none. With the protocol where there are several."""
+    """Return one line per record under a heading, with the protocol if there are several; no lines without records."""
     several = len({record.protocol for record in records}) > 1
     heads = ("budget", "data set", "task", "metric", "score", "value", "95 % interval", "n")
     rows = [(*heads, "protocol") if several else heads]

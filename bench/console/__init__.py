@@ -1,1 +1,1 @@
-"""What a person sees while runs go on."""
+"""Output for a person at a terminal: progress of runs, aligned columns."""

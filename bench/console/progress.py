@@ -1,4 +1,4 @@
-"""What a person sees while a suite runs: bars on a terminal, plain lines where the output is piped."""
+"""Progress of a suite: bars on a terminal, plain lines if the output is piped."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ PATIENCE = 5.0  #: seconds between plain lines of the same stage
 
 
 class Titled(Protocol):
-    """A run, as far as progress needs to know one."""
+    """The part of a run that progress needs."""
 
     @property
     def title(self) -> str: ...
 
 
 def duration(seconds: float) -> str:
-    """ "42 s", "3:05 min", "2:10 h"."""
+    """Write seconds for a person: "42 s", "3:05 min", "2:10 h"."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -49,38 +49,38 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing is left open."""
+        """Plain lines leave nothing to close."""
 
     def beside(self) -> Progress:
-        """For one more run at the same time, on the same stream."""
+        """Return the progress of one more run at the same time, on the same stream."""
         return Progress(self._stream, self._clock)
 
     def run_started(self, run: Titled, index: int, total: int) -> None:
-        """`index` counts from 0."""
+        """Note that a run starts; `index` counts the `total` runs of the suite from 0."""
         self._prefix = f"[{index + 1}/{total}] {run.title}"
         self._stage, self._began = "", None
         self._say("started")
 
     def stage(self, name: str) -> None:
-        """What the run does now: "train", "evaluate emoji/iid"."""
+        """Note what the run does now, such as "train" or "evaluate emoji/iid"."""
         if name != self._stage:
             self._stage, self._began = name, None
             self._say(name)
 
     def step(self, step: int, steps: int, loss: float, samples_per_second: float) -> None:
-        """`step` of `steps` are done."""
+        """Note that `step` of `steps` are done."""
         left = self._left(step, steps)
         if self._clock() - self._spoken >= PATIENCE or step == steps:
             self._say(f"step {step}/{steps}, loss {loss:.4g}, {samples_per_second:,.0f} samples/s, {left} left")
 
     def run_finished(self, run: Titled, state: str, message: str = "") -> None:
-        """`state` as in the store: done, failed, interrupted; or "skipped" for a run that was there already."""
+        """Note the final state of a run in the store's words, or "skipped" if it was complete before."""
         if not self._prefix.endswith(run.title):
             self._prefix = run.title  # it ended before it started, because of another run
         self._say(f"{state}: {message}" if message else state)
 
     def _left(self, step: int, steps: int) -> str:
-        """Time left at the pace since this stage's first step."""
+        """Return the time left at the pace since this stage's first step, "?" at that step itself."""
         now = self._clock()
         if self._began is None or step <= self._began[1]:
             self._began = (now, step)
@@ -94,7 +94,7 @@ class Progress:
 
 
 class Bars(Progress):
-    """The same as bars: one for the suite, one for every run at work with loss, samples/s and time left."""
+    """Bars: one for the suite, and one per running run with its loss, samples per second and time left."""
 
     _bars: RichProgress
     _suite: Any
@@ -132,7 +132,7 @@ class Bars(Progress):
         self._bars.stop()
 
     def run_started(self, run: Titled, index: int, total: int) -> None:
-        if self._bars.tasks[self._suite].total is None:  # those before the first one were complete
+        if self._bars.tasks[self._suite].total is None:  # the runs before the first one were complete
             self._bars.update(self._suite, total=total, completed=index)
         self._bars.reset(self._run, total=None, description=run.title, note="", visible=True)
 
@@ -150,6 +150,6 @@ class Bars(Progress):
 
 
 def on(stream: TextIO | None = None) -> Progress:
-    """Bars where `stream` (default: stderr) is a terminal, else plain lines."""
+    """Return bars if `stream` (default: stderr) is a terminal, else plain lines."""
     stream = stream or sys.stderr
     return Bars(stream) if stream.isatty() else Progress(stream)

@@ -1,4 +1,4 @@
-"""Rows as aligned lines."""
+"""Print rows as aligned lines."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from collections.abc import Sequence
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of equal length as lines with aligned columns."""
+    """Return rows of equal length as lines with aligned columns.
+
+    >>> columns([("run", "steps"), ("3f2a", "100")])
+    ['run   steps', '3f2a  100']
+    """
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))] if rows else []
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

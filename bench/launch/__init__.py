@@ -1,1 +1,1 @@
-"""How planned runs are made: claimed, executed, side by side, on several ranks, here or on a cluster."""
+"""Planned runs are claimed and executed here: in turn or side by side, on several ranks, on a cluster."""

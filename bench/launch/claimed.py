@@ -1,4 +1,4 @@
-"""One claimed run in this process, whatever becomes of it."""
+"""Claim one run and execute it in this process; note in its status whether it finished, stopped or failed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from bench.training.loop import Interrupted, Lost, NotFinite
 
 @dataclass(frozen=True)
 class Options:
-    """How runs are made; nothing of it changes what comes out."""
+    """How the runs of one call are spread over this machine. No option changes a result."""
 
-    jobs: int = 1  #: runs at a time
-    ranks: int = 1  #: processes a run, each with a GPU where there are any
-    track: str | None = None  #: where metrics are streamed, of `bench.launch.trackers.NAMES`
+    jobs: int = 1  #: runs that are made at the same time
+    ranks: int = 1  #: processes per run; each takes a GPU if the machine has any
+    track: str | None = None  #: tracker that metrics are streamed to, a key of `bench.launch.trackers.SINKS`
 
 
-ONE = Options()  #: one run after the other, in this process
+SEQUENTIAL = Options()  #: one run after the other, each in the calling process
 
 
 def work(
@@ -35,9 +35,10 @@ def work(
     track: str | None = None,
     summon: Callable[[], None] | None = None,
 ) -> tuple[State, str]:
-    """Claim a run and execute it; what became of it, and a message. Its status is written while the claim is held.
+    """Claim a run and execute it; return its final state and a message.
 
-    `summon` calls the other ranks, when there is something to train; they come by `assist`.
+    The status is written while the claim is held. If there is something to train, `summon` is called once; it makes
+    the other ranks call `assist`.
     """
     try:
         with store.run(one.id).claim() as claim:
@@ -49,6 +50,7 @@ def work(
 
 
 def _guarded(one: Planned, store: Store, claim: Claim, action: Callable[[], None]) -> tuple[State, str]:
+    """Call `action` and turn an error, a stop request or a lost claim into a state and a message."""
     out = store.run(one.id)
     try:
         action()
@@ -65,12 +67,15 @@ def _guarded(one: Planned, store: Store, claim: Claim, action: Callable[[], None
 
 
 def assist(one: Planned, store: Store, should_stop: Callable[[], bool]) -> tuple[State, str, dict[str, Any] | None]:
-    """A further rank's part of a run; writes nothing. What became of it, a message, and its error for the status."""
+    """Take part in the training of a run as one of its further ranks; write nothing to the store.
+
+    Returns the final state, a message, and for a failed run the error as its status holds it.
+    """
     try:
         train_along(one, store, should_stop)
     except Interrupted as stop:
         return "interrupted", str(stop), None
-    except Exception as error:  # the first rank waits for this one: the starter has to know
+    except Exception as error:  # the first rank waits for this one, so the starter must hear of it
         return "failed", _message(error), _described(error)
     return "done", "", None
 
@@ -80,20 +85,21 @@ def _message(error: Exception) -> str:
 
 
 def _described(error: Exception) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    """Return an error as status.json holds it; a loss that became NaN or infinite adds its step and term."""
+    described: dict[str, Any] = {
         "type": type(error).__name__,
         "message": str(error),
         "traceback": "".join(traceback.format_exception(error)),
     }
     if isinstance(error, NotFinite):
-        found.update(step=error.step, term=error.term)
-    return found
+        described.update(step=error.step, term=error.term)
+    return described
 
 
 def fail(one: Planned, store: Store, message: str, error: dict[str, Any]) -> tuple[State, str]:
-    """Set the status of a run that no process of this call has in hand to `failed`; what became of it, and a message.
+    """Set the status of a run that no process of this call works on to `failed`; return its state and a message.
 
-    The status is written under the run's claim. A run that another process works on is `busy`; one that is finished
+    The status is written under the run's claim. If another process works on the run, it is `busy`. A finished run
     keeps its status, and is `done` if it is complete.
     """
     out = store.run(one.id)
@@ -109,7 +115,10 @@ def fail(one: Planned, store: Store, message: str, error: dict[str, Any]) -> tup
 
 
 def cannot_start(one: Planned, summary: Summary, store: Store, progress: Progress) -> bool:
-    """Whether the run it starts from will not be there; it is then booked as busy or, by `fail`, as failed."""
+    """Return whether the reference run that `one` starts from is busy or failed.
+
+    If so, `one` is added to the summary: as busy, or after a call of `fail` as failed.
+    """
     state: State
     if one.reference in summary.busy:
         state, message = "busy", "the run it starts from is busy"

@@ -1,4 +1,4 @@
-"""The SLURM jobs that runs were handed to: noted beside each run, looked up with one squeue. Needs no torch."""
+"""SLURM jobs of runs: each is noted in a file beside its run; one call of squeue says where all stand. No torch."""
 
 from __future__ import annotations
 
@@ -19,48 +19,49 @@ _FIELDS = "%i|%T|%r"  #: id, state, reason; an element of an array has a line of
 
 @dataclass(frozen=True)
 class Job:
-    """A run's last job."""
+    """The job that a run was last submitted as."""
 
     id: str  #: "17", or "17_3" in an array
-    state: str | None  #: as squeue says, "PENDING", "RUNNING"; None where the queue does not have it any more
-    reason: str  #: why it waits
-    log: str  #: what it prints
+    state: str | None  #: squeue's word, such as "PENDING" or "RUNNING"; None if the job left the queue
+    reason: str  #: squeue's reason why it waits
+    log: str  #: path of the file with its output
 
     @property
     def shown(self) -> str:
-        """For a line of `bench status`."""
+        """The job in the words of `bench status`."""
         if self.state is None:
             return f"job {self.id} is over, its log is {self.log}"
         return f"job {self.id} {self.state.lower()}{f' ({self.reason})' if self.reason not in ('None', '') else ''}"
 
 
 def note(run: RunStore, job: str, log: Path) -> None:
-    """Remember that a run was handed to this job."""
+    """Store beside a run that it was submitted as this job."""
     run.write_json(FILE, {"job": job, "log": str(log), "submitted": time.time()})
 
 
 def jobs(runs: Iterable[RunStore]) -> dict[str, Job]:
-    """The last job of each of these runs that has one, by the run's id; asks squeue once, and only if one has.
+    """Return the last job of each run that was ever submitted, by the run's id.
 
-    On a machine without squeue every job's state is "UNKNOWN". Raises UserError where SLURM does not answer.
+    Calls squeue once, or never if no run was submitted. On a machine without squeue every job's state is "UNKNOWN".
+    Raises UserError if SLURM does not answer.
     """
     noted = {run.id: content for run in runs if (content := read_json(run.path(FILE)))}
     here = shutil.which("squeue") is not None
     queue, absent = _queue() if noted and here else {}, (None, "") if here else ("UNKNOWN", "no squeue here")
-    found_jobs = {}
-    for identity, found in noted.items():
-        state, reason = queue.get(found["job"], absent)
-        found_jobs[identity] = Job(found["job"], state, reason, found["log"])
-    return found_jobs
+    by_run = {}
+    for identity, entry in noted.items():
+        state, reason = queue.get(entry["job"], absent)
+        by_run[identity] = Job(entry["job"], state, reason, entry["log"])
+    return by_run
 
 
 def _queue() -> dict[str, tuple[str | None, str]]:
-    """(state, reason) of each of this user's jobs that is not over, by its id."""
+    """Return (state, reason) of every job that this user has in the queue, by the job's id."""
     command = ["squeue", "--me", "--array", "--noheader", f"--format={_FIELDS}"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        output = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     except (subprocess.SubprocessError, OSError) as error:
-        told = getattr(error, "stderr", None) or str(error)
-        raise UserError(f"squeue: SLURM does not answer: {told.strip()}") from error
-    lines = [line.split("|") for line in said.splitlines() if line.count("|") == 2]
+        reason = getattr(error, "stderr", None) or str(error)
+        raise UserError(f"squeue: SLURM does not answer: {reason.strip()}") from error
+    lines = [line.split("|") for line in output.splitlines() if line.count("|") == 2]
     return {job: (state, reason) for job, state, reason in lines}

@@ -1,4 +1,4 @@
-"""What a launcher is: where the runs of a suite are made. Adding one is one more entry of `LAUNCHERS`."""
+"""A launcher decides where the runs of a suite are made. A new one is one more entry of `LAUNCHERS`."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """How `bench run` was asked to make runs. Nothing of it changes what comes out."""
+    """What a call of `run_suite` asks of a launcher. No field changes a result."""
 
-    jobs: int = 1  #: runs at a time
-    gpus: int | None = None  #: GPUs a run, with a process each
-    processes: int | None = None  #: processes a run, on a machine without GPUs
-    track: str | None = None  #: where metrics are streamed as well, of `bench.launch.trackers.NAMES`
+    jobs: int = 1  #: runs that are made at the same time
+    gpus: int | None = None  #: GPUs per run; each has a process of its own
+    processes: int | None = None  #: processes per run on a machine without GPUs
+    track: str | None = None  #: tracker that metrics are streamed to, a key of `bench.launch.trackers.SINKS`
 
 
 @dataclass(frozen=True)
 class Launcher:
-    """A place where runs are made."""
+    """One way to make runs."""
 
-    name: str  #: as in `--launcher NAME`
-    about: str  #: one line, for the documentation
-    #: (suite, store, request) -> what makes planned runs. Raises UserError, before anything is planned or timed, for
-    #: what this machine cannot do.
+    name: str  #: the word of `--launcher NAME`
+    about: str  #: one line for the documentation
+    #: (suite, store, request) -> a function that makes planned runs. It is called before anything is planned or timed,
+    #: and raises UserError if this machine cannot do what the request asks.
     prepare: Callable[[Suite, Store, Request], Launch]
 
 

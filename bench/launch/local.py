@@ -1,4 +1,4 @@
-"""A suite's runs on this machine, one after the other in this process or some side by side. Each fails alone."""
+"""Make runs on this machine, in turn in this process or side by side. A run that fails stops no other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from bench.console.progress import Progress
 from bench.errors import UserError
-from bench.launch.claimed import ONE, Options, cannot_start, work
+from bench.launch.claimed import SEQUENTIAL, Options, cannot_start, work
 from bench.launch.launcher import Request
 from bench.launch.side_by_side import run_side_by_side
 from bench.launch.world_size import ranks, refuse_odd_shares
@@ -27,7 +27,7 @@ def prepare(suite: Suite, store: Store, request: Request) -> Callable[[list[Plan
 
 
 def refuse_sharing(timed: bool, options: Options) -> None:
-    """UserError where runs timed in device seconds would share the device, or be spread over several."""
+    """Raise UserError if runs with a budget in device seconds would share the device or use several."""
     if timed and options.jobs > 1:
         raise UserError(
             f"--jobs {options.jobs}: runs with a budget in device seconds need the device alone; use --jobs 1"
@@ -39,11 +39,11 @@ def refuse_sharing(timed: bool, options: Options) -> None:
         )
 
 
-def run_all(planned: list[Planned], store: Store, progress: Progress, options: Options = ONE) -> Summary:
-    """Do every run that is not complete, a reference before what starts from it, `options.jobs` of them at a time.
+def run_all(planned: list[Planned], store: Store, progress: Progress, options: Options = SEQUENTIAL) -> Summary:
+    """Make every run that is not complete, `options.jobs` at a time and reference runs before those that need them.
 
-    Raises UserError where runs timed in device seconds would share the device, or where a batch does not divide among
-    the ranks.
+    Raises UserError if runs with a budget in device seconds would share the device, or if a batch does not divide
+    among the ranks.
     """
     complete = {one.id for one in planned if is_complete(one, store)}
     summary = Summary(skipped=sorted(complete))
@@ -79,7 +79,10 @@ def _run_in_turn(
 
 @contextmanager
 def _stop_requests() -> Iterator[list[int]]:
-    """SIGTERM and SIGINT ask for a checkpoint and a stop; a second SIGINT is Python's own."""
+    """Yield a list that SIGTERM and SIGINT append to, as a request to write a checkpoint and stop.
+
+    After the first of them SIGINT has Python's own handler again, so a second Ctrl-C ends the process at once.
+    """
     requested: list[int] = []
 
     def note(number: int, _frame: object) -> None:

@@ -1,4 +1,4 @@
-"""One process of a team: takes runs from its starter, says what becomes of them, and ends with it."""
+"""One process of a team: it receives runs from the process that started it, makes them and reports back."""
 
 from __future__ import annotations
 
@@ -19,21 +19,25 @@ from bench.store import Store
 from bench.training.distributed import join, leave
 
 PATIENCE = 0.5  #: seconds between messages on the steps of one run
-STOPPING = {signal.SIGTERM, signal.SIGINT, signal.SIGUSR2}  #: what people, shells and SLURM send to all of a job
+STOPPING = {
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGUSR2,
+}  #: signals that shells and SLURM send to every process of a job
 
 
 @dataclass(frozen=True)
-class Post:
-    """A process's place."""
+class RankInfo:
+    """Rank and device of one process of a team."""
 
     rank: int
-    world: int
-    device: int  #: GPU, where there are any, modulo their number
-    meeting: Path  #: the file at which the ranks meet
+    world: int  #: processes in the team
+    device: int  #: index of its GPU, modulo the number of GPUs; unused without GPUs
+    meeting: Path  #: the file through which torch.distributed connects the ranks
 
 
 class Remote(Progress):
-    """Progress of a run as messages to the process that shows it."""
+    """Sends the progress of a run to the process that prints it."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()
@@ -41,7 +45,7 @@ class Remote(Progress):
         self.orphaned = False
 
     def send(self, *message: object) -> None:
-        """Hand over a message, or note that nobody is there any more."""
+        """Send a message, or note that the receiving process is gone."""
         try:
             self.connection.send(message)
         except OSError:
@@ -56,18 +60,23 @@ class Remote(Progress):
             self.send("step", step, steps, loss, samples_per_second)
 
 
-def serve(connection: Connection, post: Post, root: Path, plugins: list[str], options: Options, stop: Any) -> None:
-    """Work off runs until the other end closes. Without that other end the run in hand stops at a checkpoint."""
-    # A terminal and SLURM send these to every process; the first one tells the rest.
+def serve(connection: Connection, info: RankInfo, root: Path, plugins: list[str], options: Options, stop: Any) -> None:
+    """Make the runs that arrive through `connection` until its other end closes.
+
+    If the starter dies during a run, the run stops at a checkpoint.
+    """
+    # A terminal and SLURM send these to every process of a job; the starter hears them and sets `stop`.
     for number in (signal.SIGINT, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
-    os.environ["LOCAL_WORLD_SIZE"] = str(post.world * options.jobs)  # torchrun's name; the loader shares by it
+    os.environ["LOCAL_WORLD_SIZE"] = str(
+        info.world * options.jobs
+    )  # torchrun's name; the loader divides the cores by it
     if torch.cuda.is_available():
-        torch.cuda.set_device(post.device % torch.cuda.device_count())
-    if post.world > 1:
-        join(post.rank, post.world, post.meeting)
+        torch.cuda.set_device(info.device % torch.cuda.device_count())
+    if info.world > 1:
+        join(info.rank, info.world, info.meeting)
     for plugin in plugins:
         registry.add_plugin(plugin)
     store, remote = Store(root), Remote(connection)
@@ -77,10 +86,10 @@ def serve(connection: Connection, post: Post, root: Path, plugins: list[str], op
         except (EOFError, OSError):
             leave()
             return
-        if post.rank:
+        if info.rank:
             remote.send("end", *assist(one, store, stop.is_set))
         else:
             should_stop = lambda: remote.orphaned or stop.is_set()  # noqa: E731
-            summon = (lambda: remote.send("summon")) if post.world > 1 else None
+            summon = (lambda: remote.send("summon")) if info.world > 1 else None
             state, message = work(one, store, remote, should_stop, options.track, summon)
             remote.send("end", state, message, None)

@@ -1,4 +1,4 @@
-"""A suite from its settings to its stored results: trials, plan, runs."""
+"""Take a suite from its settings to its stored results: trials of `tune`, plan, runs."""
 
 from __future__ import annotations
 
@@ -30,14 +30,18 @@ def run_suite(
     launcher: str = "local",
     track: str | None = None,
 ) -> Summary:
-    """Train and evaluate what is missing of a suite in the store below `results`; returns what became of its runs.
+    """Train and evaluate the runs of a suite that are not complete in the store; return the final state of each.
 
-    suite: a loaded one, a YAML file, or the name of a shipped suite. only, seeds: these labels and seeds alone (empty:
-    all). jobs: runs at a time. gpus, processes: ranks a run. launcher: "local" or "slurm". track: "tensorboard" or
-    "wandb". Trials of the suite's `tune` come first; where one of them is not finished, no other run is started.
+    suite: a loaded suite, a YAML file, or the name of a shipped suite. results: the folder of the store. only, seeds:
+    the labels and seeds to run; empty means all. jobs: runs at a time. gpus, processes: ranks per run. launcher:
+    "local" or "slurm". track: "tensorboard" or "wandb". Trials of the suite's `tune` come first; if one of them is not
+    finished, no other run is started.
 
     A run that fails does not stop the others. Progress goes to stderr. Raises UserError, before anything is trained,
-    for bad settings and for what this machine lacks.
+    for bad settings and for missing data, packages or devices.
+
+    >>> summary = bench.run_suite("quickstart", jobs=2)  # doctest: +SKIP
+    >>> len(summary.done), summary.failed  # doctest: +SKIP
     """
     loaded = suite if isinstance(suite, Suite) else load_suite(suite)
     loaded.select(only, seeds)  # refuses unknown labels and seeds before anything starts

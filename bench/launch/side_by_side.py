@@ -1,4 +1,4 @@
-"""Several runs at a time, or several processes a run, each run in a team of its own.
+"""Make several runs at a time, or one run on several processes; each run has a team of processes of its own.
 
 Small towers leave most of a machine idle, large ones need all of its GPUs. Every process computes with the suite's
 `train.threads`, and on a machine with GPUs each takes one in turn. The number of jobs changes no result.
@@ -12,7 +12,7 @@ from multiprocessing.connection import wait
 
 from bench.console.progress import Progress
 from bench.launch.claimed import Options, cannot_start
-from bench.launch.team import Team, Yard
+from bench.launch.team import Team, TeamContext
 from bench.planning.outcomes import Summary
 from bench.planning.planned import Planned
 from bench.store import Store
@@ -21,21 +21,21 @@ from bench.store import Store
 def run_side_by_side(
     waiting: list[Planned], summary: Summary, store: Store, progress: Progress, requested: list[int], options: Options
 ) -> None:
-    """Work off `waiting` in `options.jobs` teams of `options.ranks` and note in `summary` what became of each run.
+    """Make the runs `waiting` in `options.jobs` teams of `options.ranks`; add the final state of each to `summary`.
 
-    A stop request reaches every process, which then writes its checkpoint. A process that dies fails its run alone.
+    After a stop request every process writes its checkpoint and ends. A process that dies fails only its own run.
     """
     waiting, before = list(waiting), len(summary.skipped)
     total, started = before + len(waiting), before
     context = multiprocessing.get_context("spawn")
-    yard = Yard(context, store, options, context.Event())
+    shared = TeamContext(context, store, options, context.Event())
     teams: list[Team] = []
     try:
-        teams += (Team(yard, number, progress) for number in range(min(options.jobs, len(waiting))))
+        teams += (Team(shared, number, progress) for number in range(min(options.jobs, len(waiting))))
         while True:
             if requested:
-                yard.stop.set()
-            stopping = yard.stop.is_set()  # a process that was asked itself has told the others, but not `requested`
+                shared.stop.set()
+            stopping = shared.stop.is_set()  # a process that gets SIGTERM itself sets the event, but not `requested`
             for team in teams:
                 running = {other.one.id for other in teams if other.one}
                 one = None if team.one or stopping else _next(waiting, running, summary, store, progress)
@@ -57,7 +57,7 @@ def run_side_by_side(
 def _next(
     waiting: list[Planned], running: Collection[str], summary: Summary, store: Store, progress: Progress
 ) -> Planned | None:
-    """Take the first run out of `waiting` that can start now, and every one before it that never will."""
+    """Remove and return the first run of `waiting` that can start now; also remove runs before it that never can."""
     ahead = set(running)
     for one in list(waiting):
         if one.reference in ahead:

@@ -1,8 +1,9 @@
-"""One SLURM job a run, through submitit: an array of what can start, a dependency for what starts from another run.
+"""Submit one SLURM job per run through submitit.
 
-A job does what the same command does on one machine: it claims the run, goes on from its checkpoint, and publishes. Two
-minutes before its time is up, SLURM sends SIGUSR2: the job then stops at a checkpoint and asks to be queued again. A
-preempted job is queued again by SLURM itself.
+Runs that can start at once form an array; a run that starts from another one depends on that one's job. A job does
+what the same command does on one machine: it claims the run, continues from its checkpoint, and publishes. Two minutes
+before its time is up, SLURM sends SIGUSR2: the job then stops at a checkpoint and asks to be queued again. A preempted
+job is queued again by SLURM itself.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from bench.suite.settings import SlurmSettings
 from bench.suite.suite import Suite
 
 NOTICE = 120  #: seconds between SIGUSR2 and the end of a job's time
-RESTARTS = 50  #: after so many, a job whose time is up stays out of the queue; the same command submits it again
-PAUSE = 10.0  #: seconds between looks at a run that a dead node still seems to hold
+RESTARTS = 50  #: a job is not queued again more often than this; the same command submits it again
+PAUSE = 10.0  #: seconds between attempts to claim a run that a dead node still seems to hold
 
 
 def prepare(suite: Suite, store: Store, request: Request) -> Callable[[list[Planned], Progress], Summary]:
-    """See `bench.launch.launcher.Launcher`. `request.gpus` goes before the suite's own number."""
+    """See `bench.launch.launcher.Launcher`. `request.gpus` overrides the suite's own number."""
     slurm = suite.slurm if request.gpus is None else suite.slurm.model_copy(update={"gpus": request.gpus})
     if request.processes is not None and slurm.gpus:
         raise UserError(
@@ -53,7 +54,10 @@ def prepare(suite: Suite, store: Store, request: Request) -> Callable[[list[Plan
 
 
 def refuse(timed: bool, options: Options) -> None:
-    """UserError for what cannot be handed to SLURM; `timed`: budgets are in device seconds."""
+    """Raise UserError if SLURM or submitit is not here, or if the runs cannot be submitted.
+
+    `timed` says that budgets are in device seconds.
+    """
     for command in ("sbatch", "squeue", "srun"):
         if shutil.which(command) is None:
             raise UserError(f"--launcher slurm: {command} is not on this machine; submit where SLURM's commands are")
@@ -68,9 +72,9 @@ def refuse(timed: bool, options: Options) -> None:
 def submit_all(
     planned: Sequence[Planned], store: Store, settings: SlurmSettings, options: Options, suite: str, progress: Progress
 ) -> Summary:
-    """Submit every run that is neither complete nor in the queue; returns at once, with the queued ones in `queued`.
+    """Submit every run that is neither complete nor in the queue; return at once, with the submitted ones as `queued`.
 
-    Logs lie below the suite's folder. Raises UserError where SLURM refuses, or a batch does not divide among ranks.
+    Logs lie below the suite's folder. Raises UserError if SLURM refuses, or if a batch does not divide among ranks.
     """
     refuse_odd_shares(planned, options.ranks)
     summary, known = Summary(), _in_queue(planned, store)
@@ -97,14 +101,15 @@ def submit_all(
 
 
 def _in_queue(planned: Sequence[Planned], store: Store) -> dict[str, str]:
-    found = jobs(store.run(one.id) for one in planned)
-    return {identity: job.id for identity, job in found.items() if job.state is not None}
+    """Return the jobs of runs that are in the queue, by the run's id."""
+    by_run = jobs(store.run(one.id) for one in planned)
+    return {identity: job.id for identity, job in by_run.items() if job.state is not None}
 
 
 def _waves(
     left: list[Planned], known: dict[str, str], summary: Summary, store: Store, progress: Progress
 ) -> Iterator[tuple[str | None, list[Planned]]]:
-    """Runs that can be submitted together, with the job they wait for: what others start from comes first."""
+    """Yield runs that can be submitted together, with the job they depend on; reference runs come first."""
     while left:
         waiting = {one.id for one in left}
         groups: dict[str | None, list[Planned]] = {}
@@ -147,7 +152,7 @@ def _dependent(job: str | None) -> dict[str, Any]:
 
 
 def _submitted(executor: Any, works: Sequence[_Job]) -> list[Any]:
-    """One job, or an array of them."""
+    """Submit one job, or several as an array; return submitit's jobs. Raises UserError if sbatch refuses."""
     from submitit.core.utils import FailedJobError
 
     try:
@@ -160,7 +165,7 @@ def _submitted(executor: Any, works: Sequence[_Job]) -> list[Any]:
 
 
 def minutes(time_limit: str) -> int:
-    """A limit as sbatch reads it ("90", "90:00", "1:30:00", "2-12", "2-12:30"), in minutes, rounded up.
+    """Convert a time limit of sbatch ("90", "90:00", "1:30:00", "2-12", "2-12:30") to minutes, rounded up.
 
     >>> minutes("2-12:30")
     3630
@@ -176,7 +181,7 @@ def minutes(time_limit: str) -> int:
 
 @dataclass(frozen=True)
 class _Job:
-    """What a job does; it travels there as a pickle."""
+    """The function that a job calls; submitit pickles it."""
 
     one: Planned
     root: Path
@@ -185,7 +190,7 @@ class _Job:
     options: Options
 
     def __call__(self) -> str:
-        """Make the run. Raises RuntimeError where it is not done in the end: what waits for it must not start."""
+        """Make the run. Raises RuntimeError if it is not done in the end, so that dependent jobs do not start."""
         time_is_up: list[int] = []
 
         def stop(number: int, _frame: FrameType | None) -> None:
@@ -203,14 +208,14 @@ class _Job:
             subprocess.run(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], check=True, timeout=60)
             return "queued again"
         if summary.interrupted and not time_is_up:
-            time.sleep(NOTICE)  # preempted: SLURM queues a job again that it ends itself, not one that ends before
+            time.sleep(NOTICE)  # preempted: SLURM queues a job again only if it has to end the job itself
         raise RuntimeError(f"{self.one.id[:16]}: {'failed' if summary.failed else 'not finished'}; see above")
 
     def _made(self, options: Options, time_is_up: list[int]) -> Summary:
-        """Try as long as a node that died may still seem to hold the run."""
+        """Make the run; repeat while it is busy, for as long as a dead node may still seem to hold it."""
         store, deadline = Store(self.root), time.monotonic() + STALE_AFTER + 6 * PAUSE
         while True:
-            if time_is_up:  # before there was anything to stop
+            if time_is_up:  # the signal came before the run began
                 return Summary(interrupted=[self.one.id])
             summary = run_all([self.one], store, Progress(sys.stdout), options)
             if not summary.busy or time.monotonic() > deadline:

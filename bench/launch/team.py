@@ -1,7 +1,8 @@
-"""Processes that make one run together: the first has it in hand, the others join its training.
+"""A team: the processes that make one run together.
 
-Only the first claims, evaluates and writes. A rank that raises or dies takes the others with it, because they would
-wait for it for ever; the run is then failed, and the next one gets new processes.
+Rank 0 alone claims the run, evaluates it and writes to the store; the others join its training. If a rank raises or
+dies, all are ended, because the others would wait for it for ever. The run is then failed, and the next run gets new
+processes.
 """
 
 from __future__ import annotations
@@ -17,46 +18,53 @@ from typing import Any
 from bench.adapters import registry
 from bench.console.progress import Progress
 from bench.launch.claimed import Options, fail
-from bench.launch.rank import STOPPING, Post, serve
+from bench.launch.rank import STOPPING, RankInfo, serve
 from bench.planning.outcomes import State, Summary
 from bench.planning.planned import Planned
 from bench.store import Store
 
 
 @dataclass(frozen=True)
-class Yard:
-    """What the teams of one call share."""
+class TeamContext:
+    """What all teams of one call share."""
 
-    context: Any  #: of multiprocessing
+    spawn: Any  #: the context of multiprocessing that makes processes and pipes
     store: Store
     options: Options
-    stop: Any  #: an Event: everybody stops at a checkpoint
+    stop: Any  #: an Event; once it is set, every process stops at a checkpoint
 
 
 class Team:
-    """The ranks of one run at a time. `number` counts the teams that work beside each other."""
+    """The processes that make one run at a time. `number` counts the teams that work beside each other."""
 
-    def __init__(self, yard: Yard, number: int, progress: Progress) -> None:
-        self.yard, self.number, self.progress = yard, number, progress.beside()
+    def __init__(self, shared: TeamContext, number: int, progress: Progress) -> None:
+        self.shared, self.number, self.progress = shared, number, progress.beside()
         self.one: Planned | None = None
         self.processes: list[Any] = []
         self.connections: list[Connection] = []
-        self._at_work: set[int] = set()  #: ranks that have not said the end
+        self._at_work: set[int] = set()  #: ranks that work on the run and have not sent "end"
         self._outcome: tuple[State, str] = ("failed", "")
         self._folder = Path()
         self._start()
 
     def _start(self) -> None:
-        world = self.yard.options.ranks
+        world = self.shared.options.ranks
         self._folder = Path(tempfile.mkdtemp(prefix="bench-ranks-"))
-        # What asks to stop waits until the new process can hear it; by default it would end it.
+        # Signals are blocked until the new process has its own handlers; by default they would end it.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         try:
             for rank in range(world):
-                ours, theirs = self.yard.context.Pipe()
-                post = Post(rank, world, self.number * world + rank, self._folder / "meeting")
-                arguments = (theirs, post, self.yard.store.root, registry.plugins(), self.yard.options, self.yard.stop)
-                process = self.yard.context.Process(target=serve, args=arguments)
+                ours, theirs = self.shared.spawn.Pipe()
+                info = RankInfo(rank, world, self.number * world + rank, self._folder / "meeting")
+                arguments = (
+                    theirs,
+                    info,
+                    self.shared.store.root,
+                    registry.plugins(),
+                    self.shared.options,
+                    self.shared.stop,
+                )
+                process = self.shared.spawn.Process(target=serve, args=arguments)
                 process.start()
                 theirs.close()
                 self.processes.append(process)
@@ -65,7 +73,7 @@ class Team:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
 
     def begin(self, one: Planned, number: int, total: int) -> None:
-        """Hand the first rank a run."""
+        """Send a run to rank 0; start new processes first if one of them is gone."""
         if not self.processes or not all(process.is_alive() for process in self.processes):
             self.close(patience=0)
             self._start()
@@ -74,29 +82,30 @@ class Team:
         self.connections[0].send(one)
 
     def listen(self, connection: Connection, summary: Summary) -> None:
-        """Take one message of a rank, or notice that it died; at the end of the run, note what became of it."""
+        """Handle one message of a rank, or its death; at the end of the run, add its final state to `summary`."""
         if connection not in self.connections:
-            return  # of a team that was ended since
+            return  # its process was ended meanwhile
         assert self.one is not None
         rank = self.connections.index(connection)
         try:
-            kind, *said = connection.recv()
+            kind, *content = connection.recv()
         except (EOFError, OSError):
-            kind, said = "died", []
+            kind, content = "died", []
         if kind == "summon":
             self._summon()
         elif kind == "died":
             self._broken(None)
         elif kind == "end":
-            self._ended(rank, *said)
+            self._ended(rank, *content)
         else:
-            getattr(self.progress, kind)(*said)
+            getattr(self.progress, kind)(*content)
         if not self._at_work:
             summary.add(self._outcome[0], self.one.id)
             self.progress.run_finished(self.one.run, *self._outcome)
             self.one = None
 
     def _summon(self) -> None:
+        """Send the run to every further rank, because rank 0 begins to train."""
         for rank, connection in enumerate(self.connections[1:], start=1):
             try:
                 connection.send(self.one)
@@ -106,6 +115,7 @@ class Team:
             self._at_work.add(rank)
 
     def _ended(self, rank: int, state: State, message: str, error: dict[str, Any] | None) -> None:
+        """Note that a rank ended its part of the run; if it did not succeed, end the others."""
         self._at_work.discard(rank)
         if rank == 0:
             self._outcome = (state, message)
@@ -113,36 +123,40 @@ class Team:
             if rank or state == "failed":
                 self._broken((message, error, rank))
             else:
-                self.close(patience=0)  # taken over by another process: the others wait for messages that never come
+                self.close(patience=0)  # another process took the run over: the other ranks would wait for ever
 
-    def _broken(self, told: tuple[str, dict[str, Any] | None, int] | None) -> None:
-        """End every rank and fail the run by what came first: a death, as the others only say that they lost it."""
+    def _broken(self, reported: tuple[str, dict[str, Any] | None, int] | None) -> None:
+        """End every rank and fail the run; `reported` is the message, the error and the rank that sent it.
+
+        If a process died, its death is the reason: the other ranks only report that they lost their connection to it.
+        """
         assert self.one is not None
-        gone = wait([process.sentinel for process in self.processes], timeout=1.0 if told else 10.0)
+        gone = wait([process.sentinel for process in self.processes], timeout=1.0 if reported else 10.0)
         dead = [rank for rank, process in enumerate(self.processes) if process.sentinel in gone]
         if dead:
             message = self._last_words(dead)
             error: dict[str, Any] | None = {"type": "Process", "message": message}
         else:
-            said = "a process fell silent"
-            message, error, rank = told or (said, {"type": "Process", "message": said}, 0)
+            silent = "a process fell silent"
+            message, error, rank = reported or (silent, {"type": "Process", "message": silent}, 0)
             message = f"rank {rank}: {message}" if rank else message
         self.close(patience=0)
         self._outcome = ("failed", message)
-        if error is not None:  # the first rank has written its own
-            self._outcome = fail(self.one, self.yard.store, message, error)
+        if error is not None:  # without one, rank 0 has written the status itself
+            self._outcome = fail(self.one, self.shared.store, message, error)
 
     def _last_words(self, dead: list[int]) -> str:
+        """Return a message with the exit codes of the ranks that died."""
         for rank in dead:
             self.processes[rank].join()
         codes = {rank: self.processes[rank].exitcode for rank in dead}
         if len(self.processes) == 1:
             return f"its process ended with exit code {codes[0]}"
-        said = [f"rank {rank} ended with exit code {code}" for rank, code in codes.items()]
-        return f"of its {len(self.processes)} processes {', '.join(said)}"
+        ends = [f"rank {rank} ended with exit code {code}" for rank, code in codes.items()]
+        return f"of its {len(self.processes)} processes {', '.join(ends)}"
 
     def close(self, patience: float = 10.0) -> None:
-        """Let the processes go; end those that stay longer than `patience` seconds."""
+        """Ask the processes to end by closing their connections; kill those that still run after `patience` seconds."""
         for connection in self.connections:
             connection.close()
         for process in self.processes:

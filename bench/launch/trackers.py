@@ -1,6 +1,6 @@
-"""Training metrics and records streamed to TensorBoard or Weights & Biases while they are stored.
+"""Stream training metrics and records to TensorBoard or Weights & Biases while they are stored.
 
-What is stored comes first: a tracker is filled again from metrics.jsonl when a run goes on, so no point stands twice.
+The store is the source: when a run is resumed, the tracker is filled again from metrics.jsonl, so no point is doubled.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ PROJECT = "robust-cl-bench"
 
 
 class Sink(Protocol):
-    """Where points go. Opening one forgets what an earlier process sent of the same run."""
+    """The receiver of points. Opening one deletes what an earlier process sent of the same run."""
 
     def line(self, step: int, values: Mapping[str, float]) -> None:
-        """Metrics of one training step."""
+        """Send the metrics of one training step."""
 
     def record(self, name: str, at: float, step: int, value: float) -> None:
-        """One measured number of the weights after a share `at` of the budget, which is after `step` steps."""
+        """Send one number measured on the weights after a share `at` of the budget, which is after `step` steps."""
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send everything that is buffered."""
 
 
 class TensorBoard:
-    """Event files in `folder`; `tensorboard --logdir` of the folder above shows all runs."""
+    """Writes event files to `folder`; `tensorboard --logdir` of its parent folder shows all runs."""
 
     def __init__(self, folder: Path, run: RunStore, title: str) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -57,9 +57,9 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """A run of Weights & Biases under the run's own id; records stand in its summary. WANDB_MODE=offline is heeded.
+    """Sends to a run of Weights & Biases with the run's own id; records go to its summary.
 
-    The service itself drops a step that it has, so a run that goes on there repeats nothing either.
+    WANDB_MODE=offline is honoured. The service drops steps that it has already, so a resumed run repeats nothing.
     """
 
     def __init__(self, folder: Path, run: RunStore, title: str) -> None:
@@ -87,7 +87,7 @@ SINKS: dict[str, Callable[[Path, RunStore, str], Sink]] = {"tensorboard": Tensor
 
 
 def refuse_missing(name: str) -> None:
-    """UserError for a tracker that is not known, not installed, or has nobody to send to."""
+    """Raise UserError for a tracker that is unknown or not installed, or if nobody is logged in to it."""
     if name not in SINKS:
         raise UserError(f"--track {name}: should be {' or '.join(SINKS)}{nearest(name, SINKS)}")
     if find_spec(name) is None:
@@ -100,7 +100,7 @@ def refuse_missing(name: str) -> None:
 
 
 class Tracked(RunStore):
-    """A run's store that also sends what it is given. Nothing is opened before there is something to send."""
+    """A run's store that also sends metrics and records to a sink, opened when there is something to send."""
 
     def __init__(self, folder: Path, steps: int, open_sink: Callable[[], Sink]) -> None:
         super().__init__(folder)
@@ -121,12 +121,12 @@ class Tracked(RunStore):
         return written
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send everything that is buffered."""
         if self._sink is not None:
             self._sink.close()
 
     def _filled(self) -> Sink:
-        """The sink, with all that was stored before this process."""
+        """Return the sink; open it first and send what earlier processes stored."""
         if self._sink is None:
             self._sink = self._open()
             for line in self.metrics():
@@ -139,13 +139,13 @@ class Tracked(RunStore):
         sink.line(line["step"], {name: value for name, value in _numbers(line) if name != "step"})
 
     def _record(self, sink: Sink, record: Record) -> None:
-        protocol = record.protocol if "-" in record.protocol else ""  # of another than the common one
+        protocol = record.protocol if "-" in record.protocol else ""  # the name of the common protocol is left out
         parts = (protocol, record.dataset, record.task, record.metric, record.score)
         sink.record("/".join(filter(None, parts)), record.at, round(record.at * self.steps), record.value)
 
 
 def _numbers(line: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Nested mappings as names with slashes; what is no number is left out."""
+    """Yield the numbers of nested mappings under names joined by slashes; other values are left out."""
     for name, value in line.items():
         if isinstance(value, Mapping):
             yield from _numbers(value, f"{prefix}{name}/")
@@ -155,7 +155,7 @@ def _numbers(line: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, f
 
 @contextmanager
 def tracked(run: RunStore, name: str | None, title: str, steps: int) -> Iterator[RunStore]:
-    """The run's store, which sends to the tracker `name` (None: to none) until the end of the context.
+    """Yield the run's store, which sends to the tracker `name` until the context ends; None means no tracker.
 
     TensorBoard's files lie in the results' tensorboard/<title>-<id>/, those of Weights & Biases in wandb/.
     """

@@ -1,4 +1,4 @@
-"""How many processes a run gets, and whether machine and batch have room for them."""
+"""Choose the number of processes per run, and refuse numbers that the machine or the batch does not allow."""
 
 from __future__ import annotations
 
@@ -12,26 +12,29 @@ from bench.training.job import build
 
 
 def ranks(gpus: int | None, processes: int | None, jobs: int) -> int:
-    """Processes a run: `--gpus` of them with one GPU each, or `--processes` of them on CPUs; 1 where neither is given.
+    """Return the processes per run: `gpus` with a GPU each, or `processes` on CPUs, or 1 if neither is given.
 
-    UserError where the machine has fewer GPUs than `jobs` runs need, or where `--processes` would leave GPUs idle.
+    Raises UserError if the machine has fewer GPUs than `jobs` runs need, or if `processes` would leave GPUs idle.
     """
     import torch
 
-    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    available = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if gpus is not None and processes is not None:
         raise UserError("--gpus and --processes: say one of them")
-    if gpus is not None and gpus * jobs > found:
+    if gpus is not None and gpus * jobs > available:
         more = f" x --jobs {jobs}" if jobs > 1 else ""
-        instead = "" if found else f"; --processes {gpus} trains on as many CPU processes"
-        raise UserError(f"--gpus {gpus}{more}: this machine has {found} GPUs that torch can use{instead}")
-    if processes is not None and found:
-        raise UserError(f"--processes {processes}: is for machines without GPUs, this one has {found}; use --gpus")
+        instead = "" if available else f"; --processes {gpus} trains on as many CPU processes"
+        raise UserError(f"--gpus {gpus}{more}: this machine has {available} GPUs that torch can use{instead}")
+    if processes is not None and available:
+        raise UserError(f"--processes {processes}: is for machines without GPUs, this one has {available}; use --gpus")
     return gpus or processes or 1
 
 
 def refuse_odd_shares(planned: Sequence[Planned], ranks: int) -> None:
-    """UserError where a run's batch does not divide evenly, in whole groups of BatchNorm where its towers have it."""
+    """Raise UserError if a run's batch does not divide among the ranks.
+
+    With BatchNorm in the towers, each rank's share must also be a multiple of `bn_group`.
+    """
     known: set[tuple[object, ...]] = set()
     for run in (one.run for one in planned) if ranks > 1 else ():
         key = (run.towers, run.train.batch, run.train.bn_group)

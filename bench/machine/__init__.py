@@ -1,1 +1,1 @@
-"""The machine: its hardware and packages, and who has the device."""
+"""The machine: its hardware, its packages, and the lock on its device."""

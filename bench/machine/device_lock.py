@@ -1,4 +1,4 @@
-"""Who uses this machine's device: a run that is budgeted in seconds needs it alone."""
+"""A lock on this machine's device: a run with a budget in seconds needs the device alone."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pathlib import Path
 
 
 def cores() -> int:
-    """CPU cores that this process may use: a job's share of its node, not the whole of it."""
+    """Return the CPU cores that this process may use; in a cluster's job these are its share of the node."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 class InUse(Exception):
-    """Another bench run has the device, and one of the two needs it alone."""
+    """Another bench run uses the device, and one of the two needs it alone."""
 
 
 @contextmanager
 def device(alone: bool) -> Iterator[None]:
-    """Hold this machine's device, together with others or `alone`. Raises InUse where the two meet.
+    """Hold this machine's device, `alone` or together with others. Raises InUse if another process conflicts.
 
-    The lock is the operating system's and goes with its process, however that ends.
+    The operating system releases the lock when the process ends, however it ends.
     """
     path = Path(tempfile.gettempdir()) / f"robust-cl-bench-{os.getuid()}.lock"
     with path.open("w") as file:

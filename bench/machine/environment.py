@@ -1,4 +1,4 @@
-"""What a run ran on: recorded beside its results, not part of its identity."""
+"""The environment of a run: recorded beside its results, not part of its identity."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PACKAGES = (
 
 
 def environment(device: torch.device, ranks: int = 1) -> dict[str, Any]:
-    """Versions of what can change a number, the commit of the code, the hardware, and how many ranks shared a run."""
+    """Return the versions of packages that can change a number, the commit, the hardware and the number of ranks."""
     return {
         "packages": {name: _version(name) for name in PACKAGES},
         "python": platform.python_version(),
@@ -41,7 +41,7 @@ def environment(device: torch.device, ranks: int = 1) -> dict[str, Any]:
 
 
 def _devices(device: torch.device, ranks: int) -> list[str]:
-    """Of each rank: ranks of one run have GPUs that follow each other, this process's first."""
+    """Return the device of each rank: ranks of one run use consecutive GPUs, beginning with this process's."""
     if device.type != "cuda":
         return [_cpu_name()] * ranks
     first, count = torch.cuda.current_device(), torch.cuda.device_count()
@@ -56,7 +56,7 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit this code was checked out at, with "+" if tracked files were changed; None for an installed wheel."""
+    """Return the commit of this checkout, with "+" if tracked files were changed; None for an installed wheel."""
     here = Path(__file__).parent
     git = ["git", "-C", str(here)]
     try:
@@ -77,7 +77,7 @@ def _cpu_name() -> str:
 
 
 def reset_peak_memory(device: torch.device) -> None:
-    """Start a new peak, so that runs in one process do not inherit each other's. Linux only for host memory."""
+    """Reset the peak, so that it does not include earlier runs of this process. For host memory on Linux only."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     else:
@@ -88,7 +88,7 @@ def reset_peak_memory(device: torch.device) -> None:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes: the device's peak on a GPU, else this process's largest resident set since the last reset."""
+    """Return bytes: the device's peak on a GPU, else this process's largest resident set since the last reset."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     try:

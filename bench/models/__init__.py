@@ -1,1 +1,1 @@
-"""Trained models: read back, evaluated from elsewhere, exported."""
+"""Trained models are read back, evaluated, and exported here."""

@@ -1,4 +1,4 @@
-"""`bench eval`: measure a checkpoint that is there already, trained by a suite of this store or anywhere else."""
+"""`bench eval`: measure existing weights, trained by a suite of this store or anywhere else."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ from methods.protocol import Facts, Method
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A file of weights and what is known of it."""
+    """A file of weights, and the settings by which it is read and measured."""
 
     path: Path
     hash: str  #: sha256 of its bytes
     run: Run  #: the settings its towers, tokenizer and adapter are built from
     origin: str  #: id of the run of this store that it belongs to, "" for any other
-    at: float  #: share of the budget it was taken after; 1.0 where nothing is known
-    foreign: Foreign | None = None  #: the model that open_clip builds, in place of the run's towers
+    at: float  #: share of the budget after which it was taken; 1.0 if unknown
+    foreign: Foreign | None = None  #: a model that open_clip builds; its towers replace the run's
 
     def content(self) -> dict[str, Any]:
-        """Everything but the weights that a score depends on."""
-        kept = ("method", "config", "data", "towers", "noise", "seed")
-        own = {key: value for key, value in self.run.content().items() if key in kept}
+        """Return everything apart from the weights that a score depends on, as canonical content."""
+        names = ("method", "config", "data", "towers", "noise", "seed")
+        own = {key: value for key, value in self.run.content().items() if key in names}
         return {
             **own,
             **({"towers": self.foreign.content()} if self.foreign else {}),
@@ -57,12 +57,12 @@ class Checkpoint:
         }
 
     def provenance(self) -> dict[str, Any]:
-        """For settings.json beside its records."""
-        said = {"file": str(self.path.resolve()), "checkpoint": self.hash, "run": self.origin, "at": self.at}
-        return {**said, "label": self.run.label, **self.content()}
+        """Return the content of settings.json beside its records."""
+        origin = {"file": str(self.path.resolve()), "checkpoint": self.hash, "run": self.origin, "at": self.at}
+        return {**origin, "label": self.run.label, **self.content()}
 
     def plan(self, suite: Suite) -> EvaluationPlan:
-        """What a suite measures, on images as these weights see them."""
+        """Return what a suite measures, with images of the size and resizing that these weights were trained for."""
         if self.foreign is None:
             return EvaluationPlan(suite.data, suite.evaluate)
         preprocess = self.foreign.preprocess
@@ -70,18 +70,18 @@ class Checkpoint:
 
     @property
     def manifest(self) -> NoiseManifest | None:
-        """The noise it was trained on, where that is known and fixed."""
+        """The noise manifest it was trained on; None if the noise is unknown or drawn anew in every step."""
         noise = None if self.run.keep.entry.truth_alone else noise_of(self.run)
         return noise if isinstance(noise, NoiseManifest) else None
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Where the records of a checkpoint lie, and those that the suite asks for."""
+    """The outcome of `evaluate_checkpoint`."""
 
-    out: RunStore
-    records: list[Record]
-    measured: int  #: tasks measured now
+    out: RunStore  #: the folder that holds the records
+    records: list[Record]  #: all that the suite asks for, measured now or before
+    measured: int  #: tasks that were measured by this call
     known: int  #: tasks that were stored before
 
 
@@ -93,28 +93,34 @@ def evaluate_checkpoint(
     method: str | None = None,
     architecture: str | None = None,
 ) -> Evaluated:
-    """Measure what a suite measures on the weights in a file, and store it below the suite; what is stored is kept.
+    """Measure the tasks of a suite on existing weights and store the records below the suite.
 
-    Of a run's file, settings.json beside it says what it is; any other is read by the suite's row of the label
-    `method`, or by the method of that name with its defaults (None: the suite's baseline), with the suite's towers.
-    open_clip's models are given by MODEL/TAG, by a folder of `bench export`, or by a file and the `architecture` it is
-    of. Noise detection needs the manifest of a run. `results` is the store's folder. Raises UserError for what cannot
-    be read or does not fit, Busy while another process measures it.
+    checkpoint: weights or a checkpoint of a run, whose settings.json says how to read it; any other state dict; a model
+    of open_clip as MODEL/TAG; or a folder of `bench export`. suite: a loaded suite, a YAML file, or the name of a
+    shipped suite. results: the folder of the store. method: the suite's label, or the method with its defaults, by
+    which a state dict of no run is read, with the suite's towers; default: the suite's baseline. architecture: the
+    architecture of open_clip that a file is a state dict of.
+
+    Tasks that are stored already are not measured again. Noise detection needs the manifest of a run. Raises UserError
+    for weights that cannot be read or do not fit, and Busy while another process measures them.
+
+    >>> evaluated = bench.evaluate("ViT-B-32/openai", "smoke")  # doctest: +SKIP
+    >>> {record.task: record.value for record in evaluated.records}  # doctest: +SKIP
     """
     given, store, label = str(checkpoint), Store(Path(results)), method
     suite = suite if isinstance(suite, Suite) else load_suite(suite)
     model = open_clip_models.find(given, architecture)
-    found = describe(Path(given), suite, label) if model is None else _described(model, suite, label)
-    plan = found.plan(suite)
-    folder = store.suite(suite.name) / "evaluated" / f"{found.hash[:16]}-{digest(found.content())[:8]}"
-    out, tasks = RunStore(folder), plan.tasks(1.0, found.manifest)
+    weights = describe(Path(given), suite, label) if model is None else _described(model, suite, label)
+    plan = weights.plan(suite)
+    folder = store.suite(suite.name) / "evaluated" / f"{weights.hash[:16]}-{digest(weights.content())[:8]}"
+    out, tasks = RunStore(folder), plan.tasks(1.0, weights.manifest)
     todo = [task for task in tasks if not out.has_records(task.key(1.0))]
     if todo:
-        towers, adapter = _load(found, plan)
+        towers, adapter = _load(weights, plan)
         with out.claim(), device(alone=False):
-            out.write_settings(found.provenance())
+            out.write_settings(weights.provenance())
             out.write_environment(environment(available_device()))
-            _measure(found, adapter, towers, plan, out)
+            _measure(weights, adapter, towers, plan, out)
     wanted = {(task.dataset, task.name) for task in tasks}
     done = (one for one in out.records() if one.protocol == plan.protocol.label)
     records = [one for one in done if (one.dataset, one.task) in wanted]
@@ -124,6 +130,8 @@ def evaluate_checkpoint(
 def _measure(
     checkpoint: Checkpoint, method: Method, towers: OpenClipTowers, plan: EvaluationPlan, out: RunStore
 ) -> None:
+    """Measure the tasks of `plan` that `out` does not hold and store their records there."""
+
     def publish(key: str, records: list[Record], outcomes: dict[str, np.ndarray]) -> None:
         out.write_records(key, [dataclasses.replace(one, at=checkpoint.at) for one in records], outcomes)
 
@@ -132,7 +140,7 @@ def _measure(
             method,
             towers,
             plan,
-            at=1.0,  # all that is measured at the end, however far these weights are
+            at=1.0,  # the tasks of final weights, at whatever share these were taken
             run=checkpoint.origin,
             checkpoint=checkpoint.hash,
             manifest=checkpoint.manifest,
@@ -145,17 +153,23 @@ def _measure(
 
 
 def _load(checkpoint: Checkpoint, plan: EvaluationPlan) -> tuple[OpenClipTowers, Method]:
+    """Return the towers and the method with the weights loaded, on the first GPU or the CPU."""
     run = checkpoint.run
     if checkpoint.foreign is not None:
         torch.set_num_threads(run.train.threads)
-        facts = Facts(2, run.train.batch, run.towers.dim, run.seed)  # of the training pairs it takes nothing
+        facts = Facts(
+            2, run.train.batch, run.towers.dim, run.seed
+        )  # 2 stands for the number of training pairs, which evaluation does not use
         method = hyperparameters.make(run.method, None, run.config, facts)
         return open_clip_models.load(checkpoint.foreign, plan.seen).to(available_device()), method
     return rebuilt(run, checkpoint.path, available_device())
 
 
 def describe(path: Path, suite: Suite, label: str | None) -> Checkpoint:
-    """What a file of weights is: read from settings.json beside it, or given by the suite and a method."""
+    """Return how to read a file of weights: by settings.json beside it, else by the suite and a method.
+
+    Raises UserError if there is no such file, and if a run of other data is measured by the suite.
+    """
     if not path.is_file():
         raise UserError(f"{path}: no such file")
     of_run = re.fullmatch(rf"{re.escape(CHECKPOINT)}|weights-(\d{{3}})\.safetensors", path.name)
@@ -173,16 +187,17 @@ def describe(path: Path, suite: Suite, label: str | None) -> Checkpoint:
         own, others = (f"{data.name} at {data.size} px" for data in (run.data, suite.data))
         pairs = run.data.content().items() ^ suite.data.content().items()
         fields = ", ".join(sorted({f"data.{name}" for name, _ in pairs}))
-        said = f"was trained on {own}, but suite {suite.name} measures on {others}"
-        raise UserError(f"{path}: {said}: they differ in {fields}")
-    run = dataclasses.replace(run, data=suite.data)  # where its files lie on this machine
+        reason = f"was trained on {own}, but suite {suite.name} measures on {others}"
+        raise UserError(f"{path}: {reason}: they differ in {fields}")
+    run = dataclasses.replace(run, data=suite.data)  # the suite knows where the files lie on this machine
     steps = sum(count for _, count in settings["resolved"]["phases"])
     at = int(of_run[1]) / 100 if of_run[1] else read(path)["step"] / steps
     return Checkpoint(path, file_hash(path), run, home.id, at)
 
 
 def _described(model: Foreign, suite: Suite, label: str | None) -> Checkpoint:
-    if label is None:  # a row of that name may be of a method that adds to the towers
+    """Return how to measure a model of open_clip. Raises UserError for a method that adds to the towers."""
+    if label is None:  # the row of the baseline's name may use a method that adds to the towers
         suite = suite.model_copy(update={"methods": ()})
     run = _run_of_suite(suite, label or suite.baseline)
     if registry.find(run.method).score != "cosine":
@@ -191,7 +206,7 @@ def _described(model: Foreign, suite: Suite, label: str | None) -> Checkpoint:
 
 
 def _run_of_suite(suite: Suite, label: str) -> Run:
-    """The settings of a suite's row, or of a method by its name; nothing is known of noise."""
+    """Return the settings of a suite's row, or of a method by its name, without noise: it is unknown."""
     labels = {entry.label: entry for entry in suite.methods}
     if label not in labels and registry.canonical(label) not in registry.names():
         choices = [*labels, *registry.names()]

@@ -1,4 +1,4 @@
-"""`bench export`: a run's final weights as a folder that open_clip loads, and whatever reads open_clip's models."""
+"""`bench export`: write a run's final weights as a folder that open_clip and the readers of its models load."""
 
 from __future__ import annotations
 
@@ -18,46 +18,47 @@ from bench.errors import UserError, one_line
 from bench.evaluation.features import evaluation_mode
 from bench.models import export_card
 from bench.models.open_clip_models import CONFIG, Preprocess
-from bench.models.stored_run import run_of_settings
+from bench.models.stored_run import rebuild
+from bench.store import Store
+from bench.store.lookup import find_run
 from bench.suite import tower_files
 from bench.towers.bert import BertText, bert_config, hf_name
 from bench.towers.build import OpenClipTowers
 from bench.towers.tokenization import ClipTokenizer, HubTokenizer, SmallVocabulary
-from bench.training.checkpoint import weights_name
-from bench.training.job import rebuilt
 
 if TYPE_CHECKING:
-    from bench.store import RunStore
     from bench.suite.run import Run
     from methods.protocol import Method
 
 WEIGHTS = "open_clip_model.safetensors"
-TOLERANCE = 1e-4  #: of unit embeddings, between ours and open_clip's
+TOLERANCE = 1e-4  #: largest difference of an entry of unit embeddings, between ours and open_clip's
 _PROBES = ("a photo of a cat", "red apple , side view", "two dogs")
 
 
-def export(out: RunStore, folder: Path) -> None:
-    """Write a finished run's towers to `folder`, load them with open_clip again and compare.
+def export(run: str, folder: Path | str, results: Path | str = "results") -> None:
+    """Write a finished run's towers to `folder` for open_clip, load them with open_clip again and compare.
 
-    Raises UserError for a run without final weights, a folder that has something in it, towers that open_clip cannot
-    describe, and a method whose embeddings are not those of the towers alone; then nothing is left behind.
+    run: its id, or enough of the beginning. results: the folder of the store.
+
+    Raises UserError for an unknown run or one without final weights, a folder that is not empty, towers that open_clip
+    cannot describe, and a method whose embeddings are not those of the towers alone. Nothing is left behind then.
+
+    >>> bench.export("3f2a", "exported")  # doctest: +SKIP
+    >>> open_clip.create_model("local-dir:exported")  # doctest: +SKIP
     """
+    folder, out = Path(folder), find_run(Store(Path(results)), run)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder}: is not an empty folder")
-    path = out.path(weights_name(1.0))
-    if not path.exists():
-        raise UserError(f"run {out.id[:16]} has no final weights ({out.status()['state']})")
-    run = run_of_settings(out.settings(), out.path("settings.json"))
-    towers, method = rebuilt(run, path, torch.device("cpu"))
-    _same_as_the_towers(method, towers, run)
+    settings, towers, method = rebuild(out, torch.device("cpu"))
+    _same_as_the_towers(method, towers, settings)
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        _write(folder, towers, method, run)
-        _same_as_open_clip(folder, towers, run)
+        _write(folder, towers, method, settings)
+        _same_as_open_clip(folder, towers, settings)
     except BaseException:
         shutil.rmtree(folder)
         raise
-    (folder / "README.md").write_text(export_card.card(out, run, method, folder), encoding="utf-8")
+    (folder / "README.md").write_text(export_card.card(out, settings, method, folder), encoding="utf-8")
 
 
 def _inputs(towers: OpenClipTowers, run: Run) -> tuple[Tensor, Tensor]:
@@ -94,20 +95,20 @@ def _same_as_open_clip(folder: Path, towers: OpenClipTowers, run: Run) -> None:
             f"{run.towers.image} at {run.data.size} px: open_clip cannot load it again: {reason}"
         ) from error
     with evaluation_mode(model, towers):
-        found = {
+        distances = {
             "images": _distance(towers.encode_image(images), model.encode_image(images.float())),
             "texts": _distance(towers.encode_text(tokens), model.encode_text(tokens)),
         }
     read = open_clip.get_tokenizer(f"local-dir:{folder}")(list(_PROBES))
     if not torch.equal(read, tokens):
         raise UserError(f"{folder}: open_clip reads captions otherwise than the bench does")
-    for what, distance in found.items():
+    for what, distance in distances.items():
         if distance > TOLERANCE:
             raise UserError(f"{folder}: open_clip's embeddings of {what} differ from the bench's by {distance:.2g}")
 
 
 def _distance(one: Tensor, other: Tensor) -> float:
-    """Largest difference of an entry of unit vectors."""
+    """Return the largest absolute difference between the entries of both, after normalising each row."""
     return float((F.normalize(one.float(), dim=-1) - F.normalize(other.float(), dim=-1)).abs().max())
 
 
@@ -130,13 +131,13 @@ def _write(folder: Path, towers: OpenClipTowers, method: Method, run: Run) -> No
     state["logit_scale"] = _scale(method)
     for name, x in blank.state_dict().items():
         if name not in state and name.endswith(("num_batches_tracked", "token_type_embeddings.weight")):
-            state[name] = torch.zeros_like(x)  # which grouped norms do not count, and DistilBERT does not have
+            state[name] = torch.zeros_like(x)  # grouped norms count no batches, and DistilBERT has no token types
     single = {name: x.float() if x.is_floating_point() else x for name, x in state.items()}
     save_file({name: x.detach().contiguous() for name, x in single.items()}, folder / WEIGHTS)
 
 
 def _quick_gelu(run: Run) -> bool:
-    """The one activation that open_clip has for both towers."""
+    """Return whether both towers use QuickGELU; open_clip has one activation for the two of them."""
     names = {"image": run.towers.image, "text": run.towers.text}
     chosen = {
         architectures.quick_gelu(name) for kind, name in names.items() if architectures.chooses_activation(kind, name)
@@ -147,22 +148,23 @@ def _quick_gelu(run: Run) -> bool:
 
 
 def _text_state(text: nn.Module) -> dict[str, Tensor]:
+    """Return the state of the text tower under open_clip's names."""
     if not isinstance(text, BertText):
         return dict(text.state_dict())
-    found = {
+    state = {
         hf_name(name, "transformer."): x for name, x in text.state_dict().items() if name != "text_projection.weight"
     }
-    return {**found, "proj.weight": text.text_projection.weight}
+    return {**state, "proj.weight": text.text_projection.weight}
 
 
 def _scale(method: Method) -> Tensor:
-    """ln of the logit scale: the method's, or CLIP's first one where it has none under that name."""
+    """Return ln of the method's logit scale, or of CLIP's initial one if the method has no `scale.rho`."""
     scale = getattr(getattr(method, "scale", None), "rho", None)
     return scale.detach() if isinstance(scale, Tensor) else torch.tensor(math.log(1 / 0.07))
 
 
 def _text_config(folder: Path, towers: OpenClipTowers, run: Run) -> dict[str, Any]:
-    """open_clip's description of the text tower; writes the files that its tokenizer reads."""
+    """Return open_clip's description of the text tower; write the files that its tokenizer reads."""
     tokenizer, config = towers.tokenizer, tower_files.text_config(run.towers)
     if isinstance(tokenizer, ClipTokenizer):
         return config
@@ -187,7 +189,7 @@ def _text_config(folder: Path, towers: OpenClipTowers, run: Run) -> dict[str, An
 
 
 def _write_small(folder: Path, vocabulary: SmallVocabulary) -> None:
-    """The learned vocabulary as transformers reads it, with the start and end tokens that it adds itself."""
+    """Write the learned vocabulary as transformers reads it; its post-processor adds the start and end tokens."""
     from tokenizers import Tokenizer, processors
 
     from bench.towers.tokenization import PAD

@@ -1,4 +1,4 @@
-"""The card of an exported model: what it is, what it was trained on, what it cost and what it scores."""
+"""The model card of an exported run: method, data, budget and scores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ tags: [clip]
 
 
 def card(out: RunStore, run: Run, method: Method, folder: Path) -> str:
-    """Markdown, with the head that the hub reads."""
+    """Return the card as Markdown, under the YAML head that the Hugging Face hub reads."""
     return _HEAD + "\n".join([f"# {method.about.title}", "", *_about(out, run, method), *_use(folder), *_scores(out)])
 
 

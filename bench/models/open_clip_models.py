@@ -1,4 +1,4 @@
-"""Models that open_clip builds itself: pretrained ones by name, its state dicts, and folders of `bench export`."""
+"""Models that open_clip builds: pretrained models by name, state dicts, and folders that `bench export` wrote."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ _MODES, _INTERPOLATIONS = ("shortest", "longest", "squash"), ("bicubic", "biline
 class Preprocess:
     """How a model's images are prepared: open_clip's PreprocessCfg, as its evaluation transform reads it."""
 
-    size: int | None = None  #: pixels a side; None = those of the suite
+    size: int | None = None  #: pixels a side; None means the suite's
     channels: Channels = CLIP_CHANNELS
     resize: Resize = CROP
 
     @classmethod
-    def read(cls, said: Mapping[str, Any], size: int | None, where: str) -> Preprocess:
-        """From open_clip's words; a missing one has its default. UserError, with `where`, for what it cannot follow.
+    def read(cls, config: Mapping[str, Any], size: int | None, where: str) -> Preprocess:
+        """Read open_clip's configuration; missing keys have open_clip's defaults.
 
-        The interpolation "random" is open_clip's for training; it evaluates such a model bicubically.
+        The interpolation "random" is for training; open_clip evaluates such a model bicubically. Raises UserError, with
+        `where`, for a value that is not supported.
         """
-        given = {key: value for key, value in said.items() if value is not None}
+        given = {key: value for key, value in config.items() if value is not None}
         mode, interpolation = given.get("resize_mode", "shortest"), given.get("interpolation", "bicubic")
         fill, layout = given.get("fill_color", 0), given.get("mode", "RGB")
         for key, value, valid in (
@@ -52,49 +53,50 @@ class Preprocess:
         return cls(size, (mean, std), Resize(mode, kernel, fill))  # type: ignore[arg-type]
 
     def to_json(self) -> dict[str, Any]:
-        """In open_clip's words."""
+        """Return open_clip's configuration, as `read` takes it."""
         mean, std = self.channels
         drawn = {"interpolation": self.resize.interpolation, "resize_mode": self.resize.mode}
         return {"size": self.size, "mode": "RGB", "mean": mean, "std": std, **drawn, "fill_color": self.resize.fill}
 
 
 def _three(given: Mapping[str, Any], key: str, default: tuple[float, ...], where: str) -> tuple[float, ...]:
-    """Red, green, blue; one number stands for all three."""
+    """Return the value of red, green and blue; one number stands for all three."""
     value = given.get(key, default)
-    found = tuple(value) if isinstance(value, (list, tuple)) else (value,) * 3
-    if len(found) != 3 or not all(type(one) in (int, float) for one in found) or (key == "std" and min(found) <= 0):
+    rgb = tuple(value) if isinstance(value, (list, tuple)) else (value,) * 3
+    if len(rgb) != 3 or not all(type(one) in (int, float) for one in rgb) or (key == "std" and min(rgb) <= 0):
         sort = "numbers above 0" if key == "std" else "numbers"
         raise UserError(f"{where}: preprocess_cfg.{key}: {value!r} should be three {sort}")
-    return tuple(map(float, found))
+    return tuple(map(float, rgb))
 
 
 @dataclass(frozen=True)
 class Foreign:
-    """A model as open_clip names it."""
+    """A model that open_clip builds."""
 
-    name: str  #: of an architecture, or "local-dir:" and a folder
-    pretrained: str  #: tag or file of its weights; "" where the folder has them
-    weights: Path  #: the file they lie in
+    name: str  #: an architecture, or "local-dir:" and a folder
+    pretrained: str  #: tag or file of its weights; "" if the folder holds them
+    weights: Path  #: the file with its weights
     preprocess: Preprocess = Preprocess()
-    quick_gelu: bool = False  #: whether the tag says so; an architecture or a folder may say so besides
+    quick_gelu: bool = False  #: whether the tag asks for QuickGELU; an architecture or a folder may ask for it as well
 
     def described(self) -> Any:
-        """As identities see it: a name, or what a folder's file says."""
+        """Return what identifies the model: the architecture's name, or the configuration in its folder."""
         if not self.name.startswith("local-dir:"):
             return self.name
         return _config(self.weights.parent)
 
     def content(self) -> dict[str, Any]:
-        """Everything but the weights that its embeddings depend on."""
+        """Return everything apart from the weights that its embeddings depend on, as canonical content."""
         own = {"open_clip": self.described(), "preprocess": self.preprocess.to_json()}
         return {**own, "quick_gelu": True} if self.quick_gelu else own
 
 
 def find(given: str, architecture: str | None) -> Foreign | None:
-    """What `given` is of open_clip's: [open_clip:]MODEL/TAG, an exported folder, or with an `architecture` a file.
+    """Return the model of open_clip that `given` names: [open_clip:]MODEL/TAG, or a folder of `bench export`.
 
-    None for any other file. A file says nothing of its images: they are as large as the suite says, and prepared as
-    open_clip does without a word. Raises UserError for a model or tag that open_clip does not know, or cannot fetch.
+    With an `architecture`, `given` is a file with its state dict. A file does not describe its images: they have the
+    suite's size and open_clip's default preprocessing. Returns None for any other file. Raises UserError for a model
+    or a tag that open_clip does not know or cannot fetch.
     """
     from open_clip.pretrained import get_pretrained_cfg
 
@@ -121,7 +123,10 @@ def find(given: str, architecture: str | None) -> Foreign | None:
 
 
 def _otherwise(config: Mapping[str, Any]) -> str:
-    """How to measure weights that cannot be fetched here. A repository of a file alone describes no model."""
+    """Return the advice for weights that cannot be fetched here.
+
+    A repository with nothing but the file of weights does not describe a model, so its cache folder is copied instead.
+    """
     repository, _, file = config.get("hf_hub", "").rpartition("/")
     if file:
         return f"fetch it elsewhere (hf download {repository} {file}) and copy its folder of ~/.cache/huggingface/hub"
@@ -135,35 +140,39 @@ def _folder(path: Path) -> Foreign:
     lacking = [CONFIG] * (not (path / CONFIG).is_file()) + ["weights"] * (weights is None)
     if weights is None or lacking:
         raise UserError(f"{path}: is a folder without {' and '.join(lacking)}; `bench export` writes one that has them")
-    said, name = _config(path), f"local-dir:{path}"
-    preprocess = Preprocess.read(said.get("preprocess_cfg") or {}, _size(name, str(path)), str(path / CONFIG))
+    config, name = _config(path), f"local-dir:{path}"
+    preprocess = Preprocess.read(config.get("preprocess_cfg") or {}, _size(name, str(path)), str(path / CONFIG))
     return Foreign(name, "", Path(weights), preprocess)
 
 
 def _config(folder: Path) -> dict[str, Any]:
+    """Read the configuration of an exported folder. Raises UserError if it is damaged."""
     try:
-        said = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except ValueError as error:
         raise UserError(f"{folder / CONFIG}: is no JSON: {one_line(error)}") from error
-    if not isinstance(said, dict) or not isinstance(said.get("model_cfg"), dict):
+    if not isinstance(config, dict) or not isinstance(config.get("model_cfg"), dict):
         raise UserError(f"{folder / CONFIG}: has no model_cfg; `bench export` writes one")
-    return said
+    return config
 
 
-def _size(name: str, said: str) -> int:
-    """Pixels a side that an architecture sees. UserError for one that sees other than squares."""
+def _size(name: str, given: str) -> int:
+    """Return the pixels a side of an architecture's images. Raises UserError, with `given`, if they are not square."""
     import open_clip
 
     vision: Mapping[str, Any] = (open_clip.get_model_config(name) or {}).get("vision_cfg", {})
     size = vision.get("image_size", 224)
     sides = tuple(size) if isinstance(size, (list, tuple)) else (size, size)
     if len(set(sides)) != 1:
-        raise UserError(f"{said}: sees images of {' x '.join(map(str, sides))} px; only squares can be measured")
+        raise UserError(f"{given}: sees images of {' x '.join(map(str, sides))} px; only squares can be measured")
     return int(sides[0])
 
 
 def load(model: Foreign, size: int) -> OpenClipTowers:
-    """Its towers, for images of `size` px. UserError for one of another size, or that open_clip cannot build."""
+    """Build the towers of a model for images of `size` px.
+
+    Raises UserError if the model has another size, or if open_clip cannot build it.
+    """
     import open_clip
 
     a_file = bool(model.pretrained) and Path(model.pretrained) == model.weights

@@ -1,11 +1,11 @@
-"""A stored run's final model, rebuilt to be measured again."""
+"""A stored run's final model, rebuilt from its settings and weights."""
 
 from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -22,10 +22,16 @@ from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSe
 from bench.training.checkpoint import file_hash, weights_name
 from bench.training.job import available_device, rebuilt
 
+if TYPE_CHECKING:
+    import torch
+
+    from bench.towers.build import OpenClipTowers
+    from methods.protocol import Method
+
 
 @dataclass(frozen=True)
 class Stored:
-    """A run and the features of its final weights, method and towers within."""
+    """A run with the features of its final weights; the features hold the method and the towers."""
 
     id: str
     run: Run
@@ -37,22 +43,32 @@ class Stored:
 
 
 def load(store: Store, prefix: str) -> Stored:
-    """The run whose id starts with `prefix`, at its final weights, on the first GPU or the CPU.
+    """Load the run whose id starts with `prefix`, at its final weights, on the first GPU or the CPU.
 
-    UserError where there is no such run, it has no final weights, or they do not fit the method as it is now.
+    Raises UserError if there is no such run, and as `rebuild` does.
     """
     out = find_run(store, prefix)
+    run, towers, method = rebuild(out, available_device())
+    return Stored(out.id, run, Features(method, towers, file_hash(out.path(weights_name(1.0))), PROTOCOL, None))
+
+
+def rebuild(out: RunStore, device: torch.device) -> tuple[Run, OpenClipTowers, Method]:
+    """Build a stored run's towers and method again and load its final weights into them.
+
+    Raises UserError if the run has no final weights, or if they do not fit the method as it is now.
+    """
     path = out.path(weights_name(1.0))
     if not path.exists():
+        store = Store(out.folder.parents[1])
         raise UserError(
             f"run {out.id[:SHORT]} has no final weights ({out.status()['state']}); {_how_to_train(out, store)}"
         )
     run = run_of_settings(out.settings(), out.path("settings.json"))
-    towers, method = rebuilt(run, path, available_device())
-    return Stored(out.id, run, Features(method, towers, file_hash(path), PROTOCOL, None))
+    return run, *rebuilt(run, path, device)
 
 
 def _how_to_train(out: RunStore, store: Store) -> str:
+    """Return the command that trains a run, read from the first plan that names it."""
     for name in sorted(path.parent.name for path in store.root.glob("*/plan.json")):
         for cell in (store.plan(name) or {"cells": []})["cells"]:
             if out.id in (cell["run"], cell["reference_run"]):
@@ -63,7 +79,7 @@ def _how_to_train(out: RunStore, store: Store) -> str:
 
 
 def _method(name: str, path: Path) -> str:
-    """The name that a stored run's method has now. UserError where its file is not known to this process."""
+    """Return the present name of a stored run's method. Raises UserError if its file is not known to this process."""
     now = registry.canonical(name)
     if now not in registry.names():
         raise UserError(f"{path}: was trained with the method {now!r}; give the file that defines it: --plugin FILE")
@@ -71,7 +87,10 @@ def _method(name: str, path: Path) -> str:
 
 
 def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
-    """A run as its settings.json describes it, without the run it started from."""
+    """Return the run that a settings.json describes, without the run it started from.
+
+    Raises UserError, with `path`, for settings that this version does not understand.
+    """
     try:
         keep = settings.get("keep", {})
         # Format 1 had null for torch's own choice of threads.

@@ -35,9 +35,9 @@ class Busy(Exception):
 
 
 def _process(pid: int) -> tuple[str, str]:
-    """State letter and start time (ticks since boot) of a process; empty where the system does not tell.
+    """Return the state letter and the start time (ticks since boot) of a process; both are empty without /proc.
 
-    The start time tells a living process from a later one that was given the same number.
+    The start time distinguishes a process from a later one with the same number.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -47,7 +47,10 @@ def _process(pid: int) -> tuple[str, str]:
 
 
 def _namespace() -> str:
-    """Containers share a host name but not process numbers; this names the space in which a number has a meaning."""
+    """Return the name of this process's PID namespace, or "" if the system has none.
+
+    Containers on one host may share its name, but a process number means something in its own namespace only.
+    """
     with contextlib.suppress(OSError):
         return os.readlink("/proc/self/ns/pid")
     return ""
@@ -66,7 +69,7 @@ def _identity() -> dict[str, Any]:
 
 
 def _is_dead(holder: dict[str, Any]) -> bool:
-    """True only where this process can know: same host, same process space, and the process is gone."""
+    """Return True only if this process can know that the holder is gone: on the same host, in the same namespace."""
     if holder["host"] != socket.gethostname() or holder["namespace"] != _namespace():
         return False
     try:
@@ -80,7 +83,7 @@ def _is_dead(holder: dict[str, Any]) -> bool:
 
 
 def _newest(folder: Path) -> int:
-    """The highest claim number in the folder; 0 where nobody ever claimed it."""
+    """Return the highest claim number in the folder, or 0 if nobody ever claimed it."""
     numbers = [name[6:] for name in os.listdir(folder) if name.startswith("claim-")]
     return max((int(number) for number in numbers), default=0)
 
@@ -94,25 +97,26 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def holder(folder: Path, stale_after: float = STALE_AFTER, now: float | None = None) -> dict[str, Any] | None:
-    """The live holder of a run's folder, or None where it is free, released, dead or silent for too long.
+    """Return the live holder of a run's folder, or None if it has none: never claimed, released, dead or silent.
 
-    `now` is the file system's idea of the time; by default this machine's.
+    A holder is silent after `stale_after` seconds without a heartbeat. `now` is the time of the file system's clock;
+    the default is the time of this machine.
     """
     if not folder.is_dir():
         return None
     path = folder / f"claim-{_newest(folder)}"
-    found = _read(path)
-    if found is None or found["released"] or _is_dead(found):
+    latest = _read(path)
+    if latest is None or latest["released"] or _is_dead(latest):
         return None
     try:
         silent = (time.time() if now is None else now) - path.stat().st_mtime
     except FileNotFoundError:
         return None
-    return None if silent > stale_after else found
+    return None if silent > stale_after else latest
 
 
 class Claim:
-    """The right to work on a run. Use as a context manager; `lost` turns true if somebody took it over."""
+    """The right to work on a run, as a context manager. `lost` becomes true if another process takes it over."""
 
     def __init__(self, folder: Path, stale_after: float = STALE_AFTER, heartbeat: float = HEARTBEAT) -> None:
         self.folder = folder
@@ -129,7 +133,7 @@ class Claim:
 
     @property
     def lost(self) -> bool:
-        """Whether another process took the claim over, having heard no heartbeat for too long: stop working."""
+        """Whether another process took the claim over after too long a silence. The work has to stop then."""
         return _newest(self.folder) != self.number
 
     def __enter__(self) -> Claim:
@@ -151,7 +155,7 @@ class Claim:
         with scratch(self.folder / CLAIM_FILE) as mine:
             mine.write_text(json.dumps(self._identity))
             sync(mine)
-            # Ages are taken between two files' times, so clocks of hosts on a shared disk need not agree.
+            # Both times come from the file system, so the clocks of hosts that share a disk need not agree.
             self._refuse(holder(self.folder, self.stale_after, now=mine.stat().st_mtime))
             self.number = number + 1
             try:
@@ -174,5 +178,7 @@ class Claim:
 
     def _beat(self) -> None:
         while not self._stop.wait(self.heartbeat):
-            with contextlib.suppress(OSError):  # a disk that is away for a moment costs one beat, not the run
+            with contextlib.suppress(
+                OSError
+            ):  # a disk that is unreachable for a moment costs one heartbeat, not the run
                 os.utime(self.path)

@@ -1,4 +1,4 @@
-"""`bench gc`: what no suite needs any more. Records and ledgers of a run that a plan names are never touched."""
+"""`bench gc`: free what no suite needs any more. Records and ledgers of runs that a plan names are never touched."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Needs = Mapping[str, set[tuple[float, str]]]
 
 @dataclass(frozen=True)
 class Item:
-    """Something that can go."""
+    """A file or folder that can be deleted."""
 
     kind: str
     path: Path
@@ -35,28 +35,28 @@ class Item:
 
 
 def collect(store: Store, suites: Sequence[str] = (), delete: bool = False) -> list[Item]:
-    """What can be freed, in order of kinds; with `delete` it is gone.
+    """Return the items that can be freed, in order of kinds; with `delete`, delete them.
 
-    `suites` keeps to the runs that these name; by default it is the whole store. A run is left alone while a process
-    works on it. Raises UserError where the store has no plan, because then nothing says what is needed.
+    `suites` restricts this to the runs that these suites name; the default is the whole store. A run is left alone
+    while a process works on it. Raises UserError if the store has no plan, because nothing says then what is needed.
     """
     needs = _needs(store, suites)
     runs = [run for run in store.runs() if not suites or run.id in needs]
-    found = [item for run in runs for item in _free(run, lambda run: list(_of_run(run, needs)), delete)]
+    items = [item for run in runs for item in _free(run, lambda run: list(_of_run(run, needs)), delete)]
     for folder in sorted(store.root.glob("[!.]*/evaluated/[!.]*")):
         if not suites or folder.parents[1].name in suites:
-            found += _free(RunStore(folder), lambda run: list(_rest(run)), delete)
+            items += _free(RunStore(folder), lambda run: list(_rest(run)), delete)
     if not suites:
-        known = {item.path for item in found}
+        known = {item.path for item in items}
         stale = [item for item in _stale(store) if known.isdisjoint(item.path.parents)]
-        found += stale
+        items += stale
         for item in stale if delete else ():
             files.remove(item.path)
-    return found
+    return items
 
 
 def _free(run: RunStore, items_of: Callable[[RunStore], list[Item]], delete: bool) -> list[Item]:
-    """The items of one folder, removed under its claim; none where a process works there."""
+    """Return the items of one folder, deleted under its claim if `delete`; no items while a process works there."""
     if holder(run.folder) is not None:
         return []
     items: list[Item] = items_of(run)
@@ -78,7 +78,7 @@ def _free(run: RunStore, items_of: Callable[[RunStore], list[Item]], delete: boo
 
 
 def _moved_away(run: RunStore) -> Path:
-    """Take a run off the store in one step: nobody ever sees a half of it."""
+    """Rename a run's folder out of the store in one step, so that no reader sees half of it; return its new path."""
     with files.scratch(run.folder) as name:
         trash = name.with_name(f"{name.name}-old")
         run.folder.rename(trash)
@@ -86,9 +86,9 @@ def _moved_away(run: RunStore) -> Path:
 
 
 def _needs(store: Store, suites: Sequence[str]) -> Needs:
-    """Every run that the plans of `suites` name (none: all), trials and reference runs included.
+    """Return every run that the plans of `suites` name, with trials and reference runs; no suites means all.
 
-    With each the points of its curve and the protocol, of whatever suite: one run may be of several.
+    Each run comes with the (share, protocol) at which any suite of the store measures it: suites share runs.
     """
     plans = {path.parent.name: _read(path) for path in sorted(store.root.glob("[!.]*/plan.json"))}
     if not plans:
@@ -120,11 +120,12 @@ def _read(path: Path) -> Any:
 
 
 def _of_run(run: RunStore, needs: Needs) -> Iterator[Item]:
+    """Yield what can go of one run: all of it if no suite names it, else what it does not need once it is done."""
     if run.id not in needs:
         yield Item(RUN, run.folder, _size(run.folder))
         return
     if run.status()["state"] == "done" and run.ledger():
-        # The checkpoint goes first: if weights are wanted again, training has to begin at the start.
+        # Without its checkpoint a run whose weights are wanted again has to be trained from the start.
         if run.path("checkpoint.pt").exists():
             yield Item(CHECKPOINT, run.path("checkpoint.pt"), _size(run.path("checkpoint.pt")))
         if needs[run.id] <= {(record.at, record.protocol) for record in run.records()}:
@@ -135,16 +136,20 @@ def _of_run(run: RunStore, needs: Needs) -> Iterator[Item]:
 
 
 def _rest(run: RunStore) -> Iterator[Item]:
+    """Yield the cached features of a run."""
     if size := _size(run.path("features")):
         yield Item(FEATURES, run.path("features"), size)
 
 
 def _stale(store: Store) -> Iterator[Item]:
-    """Temporary files and claims that later ones replaced, where nobody works and nothing moved for a claim's life."""
+    """Yield temporary files and superseded claims that nothing touched for `STALE_AFTER` seconds.
+
+    Folders of runs that a process works on are left out.
+    """
     now, busy = time.time(), {run.folder for run in store.runs() if holder(run.folder) is not None}
     superseded = []
     for folder in {path.parent for path in store.root.rglob("claim-*")}:
-        # Numbers must only rise, so the last one stays.
+        # The highest number stays: claim numbers must only rise.
         superseded += sorted(folder.glob("claim-*"), key=lambda path: int(path.name[6:]))[:-1]
     for path in sorted([*store.root.rglob(f"{files.TEMPORARY}*"), *superseded]):
         inside = any(parent.name.startswith(files.TEMPORARY) or parent in busy for parent in path.parents)
@@ -153,11 +158,11 @@ def _stale(store: Store) -> Iterator[Item]:
 
 
 def _changed(path: Path) -> float:
-    """Time of the last change of a file, or of anything in a folder."""
-    times = [found.lstat().st_mtime for found in (path, *path.rglob("*")) if found.exists()]
+    """Return the time of the last change of a file, or of anything in a folder."""
+    times = [inner.lstat().st_mtime for inner in (path, *path.rglob("*")) if inner.exists()]
     return max(times, default=time.time())
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder; 0 where nothing is."""
-    return sum(found.lstat().st_size for found in (path, *path.rglob("*")) if found.is_file())
+    """Return the bytes of a file, or of all files in a folder; 0 if there is no such path."""
+    return sum(inner.lstat().st_size for inner in (path, *path.rglob("*")) if inner.is_file())

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Write files so that they appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLAIM_FILE = "claim"
 
 @contextlib.contextmanager
 def scratch(target: Path) -> Iterator[Path]:
-    """A name beside `target` to write to; whatever is left there at the end is removed."""
+    """Yield a temporary path beside `target` to write to; whatever is left there at the end is removed."""
     target.parent.mkdir(parents=True, exist_ok=True)
     path = target.parent / f"{TEMPORARY}{target.name}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     try:
@@ -44,9 +44,9 @@ def sync(path: Path) -> None:
 
 
 def write_path(target: Path, writer: Callable[[Path], object], durable: bool = True) -> None:
-    """Let `writer` write a file, then put it in the place of `target` in one step.
+    """Let `writer` write a file, then rename it to `target` in one step.
 
-    What can be made again in seconds need not be `durable`: it may be lost in a power cut, but not in a kill.
+    A file that is not `durable` may be lost in a power cut, though not in a kill; use this for what is made in seconds.
     """
     with scratch(target) as path:
         writer(path)
@@ -56,22 +56,22 @@ def write_path(target: Path, writer: Callable[[Path], object], durable: bool = T
 
 
 def write_bytes(target: Path, content: bytes, durable: bool = True) -> None:
-    """Replace `target` by `content`: readers and survivors of a kill see the old bytes or the new ones."""
+    """Replace the bytes of `target`. Readers, also after a kill, see either the old bytes or the new ones."""
     write_path(target, lambda path: path.write_bytes(content), durable)
 
 
 def write_json(target: Path, value: Any) -> None:
-    """As `write_bytes`, for JSON (indented, UTF-8, order of keys as given). Raises ValueError on NaN or infinity."""
+    """Replace `target` by a value as JSON: indented, UTF-8, keys in the given order. ValueError on NaN or infinity."""
     write_bytes(target, dump(value))
 
 
 def dump(value: Any) -> bytes:
-    """The bytes that `write_json` writes."""
+    """Return the bytes that `write_json` writes."""
     return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def read_json(path: Path) -> Any | None:
-    """The parsed file, or None where there is none."""
+    """Return the parsed file, or None if there is no such file. Raises ValueError if it is not JSON."""
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -79,7 +79,7 @@ def read_json(path: Path) -> Any | None:
 
 
 def publish_folder(target: Path, files: dict[str, bytes]) -> bool:
-    """Make a folder with these files appear in one step; False where a folder was already there (it stays)."""
+    """Publish a folder with these files in one step. Returns False, and changes nothing, if the folder exists."""
     if target.is_dir():
         return False
     with scratch(target) as path:
@@ -89,7 +89,7 @@ def publish_folder(target: Path, files: dict[str, bytes]) -> bool:
             sync(path / name)
         try:
             path.rename(target)
-        except OSError:  # the place was taken between our look and our rename: the first publication stands
+        except OSError:  # another process published first; its folder stays
             if not target.is_dir():
                 raise
             return False
@@ -97,9 +97,9 @@ def publish_folder(target: Path, files: dict[str, bytes]) -> bool:
 
 
 def clear_scratch(folder: Path) -> None:
-    """Remove what killed writers left in `folder` and below. Only for whoever holds the claim on it.
+    """Remove what killed writers left in `folder` and below. Call it only while holding the claim on the folder.
 
-    Other processes' claims in the making are not the holder's to remove.
+    Claim files that other processes are writing at this moment stay.
     """
     for path in list(folder.rglob(f"{TEMPORARY}*")):
         if not path.name.startswith(f"{TEMPORARY}{CLAIM_FILE}-"):

@@ -18,15 +18,15 @@ NAME = "store.json"
 
 
 def refuse_newer(root: Path) -> None:
-    """UserError where a later version of this package wrote the store, or its store.json is damaged."""
+    """Raise UserError if a later version of this package wrote the store, or if its store.json is damaged."""
     path = root / NAME
     try:
-        found = files.read_json(path)
+        content = files.read_json(path)
     except ValueError as error:
         raise UserError(f"{path}: cannot be read: {error}") from error
-    if found is None:
+    if content is None:
         return
-    number = found.get("format") if isinstance(found, dict) else None
+    number = content.get("format") if isinstance(content, dict) else None
     if not isinstance(number, int) or isinstance(number, bool):
         raise UserError(f"{path}: format: {number!r} should be a whole number, at most {FORMAT}")
     if number > FORMAT:
@@ -35,11 +35,14 @@ def refuse_newer(root: Path) -> None:
 
 
 def mark(root: Path) -> None:
-    """Note this version's format at the root of a store that it writes to."""
+    """Write this version's format number to the root of a store, unless it is there."""
     if files.read_json(root / NAME) != {"format": FORMAT}:
         files.write_json(root / NAME, {"format": FORMAT})
 
 
 def training_version(settings: Mapping[str, Any]) -> int | None:
-    """The TRAINING_VERSION that a run was made with: 1 before format 2 noted it; None for a run without settings."""
+    """Return the TRAINING_VERSION that a run was made with; None for a run without settings.
+
+    Settings of format 1 do not hold it; they mean version 1.
+    """
     return int(settings.get("training_version", 1)) if settings else None

@@ -1,4 +1,4 @@
-"""What a method learned, stored beside its run as histograms: small, without times, the same bytes after a resume."""
+"""Histograms of what a method learned, stored beside its run: small, without times, the same bytes after a resume."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ Source = Literal["training", "evaluation"]  #: the last step's batch and the sta
 Floats = npt.NDArray[np.float64]
 
 
-def store_diagnostics(out: RunStore, source: Source, found: Iterable[Diagnostic], protocol: str = "") -> None:
-    """Put these into the run's diagnostics.json, in the place of what the same source stored before.
+def store_diagnostics(out: RunStore, source: Source, diagnostics: Iterable[Diagnostic], protocol: str = "") -> None:
+    """Store histograms of these diagnostics in the run's diagnostics.json; they replace those of the same source.
 
-    `protocol` is the label of an evaluation's protocol; evaluations under several stand beside each other.
-    Raises ValueError for a diagnostic that is not what `methods.protocol.Diagnostic` says.
+    `protocol` is the label of an evaluation's protocol; those of several protocols are kept beside each other.
+    Raises ValueError for a diagnostic that is not as `methods.protocol.Diagnostic` describes it.
     """
-    said = {"source": source, **({"protocol": protocol} if protocol else {})}
-    entries = [{**said, **histogram(diagnostic)} for diagnostic in found]
+    origin = {"source": source, **({"protocol": protocol} if protocol else {})}
+    entries = [{**origin, **histogram(diagnostic)} for diagnostic in diagnostics]
     names = [entry["name"] for entry in entries]
     if len(set(names)) < len(names):
         raise ValueError(f"diagnostics should have names of their own, not {', '.join(names)}")
-    stored = out.diagnostics()  # older ones of an evaluation do not say their protocol, so they are replaced
+    stored = out.diagnostics()  # older entries of an evaluation have no protocol, so they are replaced
     others = [one for one in stored if one["source"] != source or one.get("protocol", protocol) != protocol]
     if entries or others:
         out.write_diagnostics([*others, *entries])
 
 
 def histogram(diagnostic: Diagnostic) -> dict[str, Any]:
-    """A diagnostic as JSON: common bin edges, and for each series counts, n, dropped, mean and quantiles.
+    """Return a diagnostic as JSON: common bin edges, and for each series counts, n, dropped, mean and quantiles.
 
-    Bins are equally wide, or equally wide in the logarithm where `log`. Numbers that are NaN or infinite, or not
-    positive where `log`, are dropped and counted.
+    Bins are equally wide, in the logarithm if the diagnostic says `log`. Numbers that are NaN or infinite, and with
+    `log` those that are not positive, are dropped and counted.
     """
     series, dropped = {}, {}
     for legend, values in diagnostic.series.items():
@@ -49,7 +49,7 @@ def histogram(diagnostic: Diagnostic) -> dict[str, Any]:
             raise ValueError(
                 f"diagnostic {diagnostic.name!r}: {legend!r} should be 1-D, not of shape {[*values.shape]}"
             )
-        series[legend], dropped[legend] = _kept(values, diagnostic.log)
+        series[legend], dropped[legend] = _usable(values, diagnostic.log)
     edges = _edges(np.concatenate([*series.values(), np.empty(0)]), diagnostic.log)
     return {
         "name": diagnostic.name,
@@ -61,19 +61,23 @@ def histogram(diagnostic: Diagnostic) -> dict[str, Any]:
     }
 
 
-def _kept(values: Tensor, log: bool) -> tuple[Floats, int]:
+def _usable(values: Tensor, log: bool) -> tuple[Floats, int]:
+    """Return the numbers that a histogram can hold, and how many were dropped."""
     numbers = values.detach().double().cpu().numpy()
     good = np.isfinite(numbers) & ((numbers > 0) | (not log))
     return numbers[good], int((~good).sum())
 
 
 def _edges(values: Floats, log: bool) -> Floats:
-    """BINS + 1 rising numbers from the smallest to the largest value; one bin around equal ones, empty without any."""
+    """Return BINS + 1 rising edges from the smallest to the largest value.
+
+    Equal values get one bin around them; without values there are no edges.
+    """
     if not len(values):
         return np.empty(0)
     low, high = float(values.min()), float(values.max())
     edges = np.geomspace(low, high, BINS + 1) if log else np.linspace(low, high, BINS + 1)
-    if not (np.diff(edges) > 0).all():  # equal values, or too near each other for a float to stand between them
+    if not (np.diff(edges) > 0).all():  # equal values, or neighbours with no float between them
         room = max(0.5, abs(high) / 2)
         return np.array([low / 2, high * 2]) if log else np.array([low - room, high + room])
     return edges

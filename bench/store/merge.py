@@ -1,4 +1,4 @@
-"""`bench import`: another machine's results, merged run by run under their content addresses."""
+"""`bench import`: merge the results of another machine into a store, run by run; ids address the same content."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from bench.store.format import mark
 from bench.store.run import RunStore, Store
 
 _ID = re.compile(r"[0-9a-f]{64}")
-_OWN = "claim-"  #: files that speak of processes of the other machine
+_OWN = "claim-"  #: prefix of files about processes of the other machine; they are not copied
 
 
 @dataclass
 class Merged:
-    """What came of an import."""
+    """The outcome of an import, by the ids of runs."""
 
-    new: list[str] = field(default_factory=list)  #: runs that were not here at all
-    advanced: list[str] = field(default_factory=list)  #: runs that are further there than they were here
-    known: list[str] = field(default_factory=list)  #: runs that are as far here; what is here stays
-    busy: list[str] = field(default_factory=list)  #: runs that a process works on, here or there
+    new: list[str] = field(default_factory=list)  #: were not in this store
+    advanced: list[str] = field(default_factory=list)  #: had come further in the other store, and were replaced
+    known: list[str] = field(default_factory=list)  #: are at least as far in this store, and stay as they are
+    busy: list[str] = field(default_factory=list)  #: a process of either store works on them
     evaluations: int = 0  #: added to known runs
     calibrations: int = 0
     evaluated: int = 0  #: checkpoints measured by `bench eval`
     plans: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)  #: what was left out, and why
+    problems: list[str] = field(default_factory=list)  #: one sentence for everything that was left out
 
 
 def merge(source: Path, store: Store, dry_run: bool = False) -> Merged:
-    """Merge a results folder, or a tar archive of one, into `store`; with `dry_run` only say what would be done.
+    """Merge a results folder, or a tar archive of one, into `store`; with `dry_run` only report what would be done.
 
-    A run appears by rename. What is complete here is never overwritten; where the same evaluation has other numbers
-    there, ours stay and the conflict is reported. Raises UserError where `source` is no store.
+    A run appears by rename. Complete runs of `store` are never overwritten. If the same evaluation has other numbers
+    in the other store, ours stay and the conflict is reported. Raises UserError if `source` is no store.
     """
     merged = Merged()
     with _opened(source, store) as root:
@@ -109,7 +109,7 @@ _NOTHING = (False, -1)
 
 
 def _progress(run: RunStore) -> tuple[bool, int]:
-    """How far a run is: done, then steps in its checkpoint. Where settings or status are missing there is nothing."""
+    """Return (done, steps in the checkpoint), or `_NOTHING` for a run without settings or status."""
     status = run.status()
     if status["state"] == "missing" or not run.settings():
         return _NOTHING
@@ -117,9 +117,9 @@ def _progress(run: RunStore) -> tuple[bool, int]:
 
 
 def _compare(theirs: RunStore, ours: RunStore) -> tuple[list[str], list[str]]:
-    """Evaluations that only they have (paths below the run), and in words those that contradict ours.
+    """Return the evaluations that only they have, as paths below the run, and a sentence for each conflict with ours.
 
-    Records are compared, not outcomes: the same numbers are compressed to other bytes by another zlib.
+    Records are compared and outcomes are not: another zlib compresses the same numbers to other bytes.
     """
     own = {one.at: one.checkpoint for one in ours.records()}
     added, conflicts = [], []
@@ -137,7 +137,7 @@ def _compare(theirs: RunStore, ours: RunStore) -> tuple[list[str], list[str]]:
 
 
 def _replace(theirs: RunStore, ours: RunStore) -> Path:
-    """Put their run in the place of ours, with the evaluations that only we have; returns where ours is moved to."""
+    """Put their run in the place of ours and add the evaluations that only we have; return where ours is moved to."""
     with files.scratch(ours.folder) as fresh:
         _copy(theirs.folder, fresh)
         for path in ours.path("evaluations").glob("[!.]*"):
@@ -155,7 +155,7 @@ def _publish_file(path: Path, ours: Path, root: Path, dry_run: bool) -> None:
 
 
 def _publish(source: Path, target: Path, dry_run: bool) -> None:
-    """Make a copy of a folder appear in one step; one that appeared meanwhile stays."""
+    """Publish a copy of a folder in one step. If another process published it meanwhile, that one stays."""
     if dry_run:
         return
     with files.scratch(target) as fresh:
@@ -168,9 +168,9 @@ def _publish(source: Path, target: Path, dry_run: bool) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Regular files in order of their names, without claims, features and what killed writers left.
+    """Copy regular files in the order of their names; leave out claims, features and what killed writers left.
 
-    The order matters where the run goes on meanwhile: a checkpoint is copied before the metrics, which may lie further.
+    The order matters if the run goes on meanwhile: a checkpoint is copied before the metrics, so these are not behind.
     """
     target.mkdir(parents=True)
     for path in sorted(source.rglob("*")):
@@ -186,7 +186,7 @@ def _copy(source: Path, target: Path) -> None:
 
 @contextmanager
 def _opened(source: Path, store: Store) -> Iterator[Path]:
-    """The root of the other store; an archive is unpacked for as long as it is needed."""
+    """Yield the root of the other store; an archive is unpacked to a temporary folder for the time of the context."""
     if source.is_dir():
         if source.resolve() == store.root.resolve():
             raise UserError(f"{source}: is this store itself")
@@ -202,7 +202,7 @@ def _opened(source: Path, store: Store) -> Iterator[Path]:
 
 
 def _unpack(archive: Path, folder: Path) -> Path:
-    """Unpack a store whose runs/ lies at the top or one folder below it. UserError for anything that is not one."""
+    """Unpack an archive and return the root of its store: the top, or a folder at the top. UserError without one."""
     try:
         with tarfile.open(archive) as tar:
             for member in tar:

@@ -1,4 +1,4 @@
-"""What a store holds: plans of suites and one directory for each run."""
+"""A store holds plans of suites and one folder per run."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from bench.store.format import mark, refuse_newer
 if TYPE_CHECKING:
     import numpy as np
 
-TRIALS = "trials.json"  #: beside a suite's plan: runs it needs that the plan does not name yet
+TRIALS = "trials.json"  #: file beside a suite's plan with trial runs that the plan does not name yet
 TRAIN_SECONDS = "train_seconds"
+_REPLAN = "delete it, and `bench run {} --dry-run` writes it again"
 STATES = ("running", "interrupted", "failed", "done")
 
 
@@ -56,12 +57,12 @@ class RunStore:
         return Claim(self.folder, stale_after, heartbeat)
 
     def write_settings(self, settings: Mapping[str, Any]) -> None:
-        """Say once what this run is; a run's id addresses its content, so the first writer's file stands."""
+        """Write settings.json unless it exists: the id addresses the content, so it could only be the same."""
         if not (self.folder / "settings.json").exists():
             self.write_json("settings.json", settings)
 
     def settings(self) -> dict[str, Any]:
-        """What was written, {} where nothing was."""
+        """Return the stored content, or {} if nothing was written."""
         return self._read("settings.json")
 
     def set_status(self, state: str, **details: Any) -> None:
@@ -71,7 +72,7 @@ class RunStore:
         self.write_json("status.json", {"state": state, **details, "updated": time.time()})
 
     def status(self) -> dict[str, Any]:
-        """The status as last set; `missing` if none, `interrupted` if its process is gone without saying so."""
+        """Return the status as last set; `missing` if there is none, `interrupted` if its process died."""
         status = self._read("status.json")
         if not status:
             return {"state": "missing"}
@@ -89,13 +90,13 @@ class RunStore:
             os.close(descriptor)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Complete lines of metrics.jsonl; a last line cut short by a kill is not one."""
+        """Return the complete lines of metrics.jsonl, without a last line that a kill cut short."""
         return [json.loads(line) for line in self._metric_lines()]
 
     def truncate_metrics(self, step: int) -> None:
-        """Drop the lines of `step` and later, and a cut-off last line: resuming writes them again."""
-        kept = [line for line in self._metric_lines() if json.loads(line)["step"] < step]
-        self.write_bytes("metrics.jsonl", "".join(line + "\n" for line in kept).encode())
+        """Drop the lines of `step` and later, and a last line that was cut short; a resumed run writes them again."""
+        earlier = [line for line in self._metric_lines() if json.loads(line)["step"] < step]
+        self.write_bytes("metrics.jsonl", "".join(line + "\n" for line in earlier).encode())
 
     def _metric_lines(self) -> list[str]:
         try:
@@ -105,9 +106,9 @@ class RunStore:
         return text.split("\n")[:-1]
 
     def note_train_seconds(self, seconds: float) -> None:
-        """Replace what all finished steps took, those that were lost included.
+        """Store the seconds that all finished steps took, including steps that a kill undid.
 
-        One write of a fixed length into the page cache, so that every step can afford it: it outlives its process,
+        This is one write of a fixed length into the page cache, cheap enough for every step. It outlives its process,
         though not a power cut.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -118,14 +119,14 @@ class RunStore:
             os.close(descriptor)
 
     def train_seconds(self) -> float:
-        """What was last noted; 0 where nothing was, or where a power cut lost it."""
+        """Return the seconds that were last noted; 0 if none were, or if a power cut lost them."""
         try:
             return float((self.folder / TRAIN_SECONDS).read_bytes())
         except (FileNotFoundError, ValueError):
             return 0.0
 
     def path(self, name: str) -> Path:
-        """Where a file of this run lies or will lie."""
+        """Return the path of a file of this run, whether it exists or not."""
         return self.folder / name
 
     def write_path(self, name: str, writer: Callable[[Path], object]) -> None:
@@ -144,27 +145,27 @@ class RunStore:
         return cast("dict[str, Any]", files.read_json(self.folder / name) or {})
 
     def write_ledger(self, ledger: Mapping[str, Any]) -> None:
-        """What the run spent; the one place for times."""
+        """Write what the run spent. Times are stored here and nowhere else."""
         self.write_json("ledger.json", ledger)
 
     def ledger(self) -> dict[str, Any]:
-        """What was written, {} where nothing was."""
+        """Return the stored content, or {} if nothing was written."""
         return self._read("ledger.json")
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
-        """Packages, commit and hardware; recorded, not part of the identity."""
+        """Write packages, commit and hardware; they are not part of the run's identity."""
         self.write_json("environment.json", environment)
 
     def environment(self) -> dict[str, Any]:
-        """What was written, {} where nothing was."""
+        """Return the stored content, or {} if nothing was written."""
         return self._read("environment.json")
 
     def write_diagnostics(self, entries: list[dict[str, Any]]) -> None:
-        """Histograms of what the method learned (bench/store/histograms.py); no times."""
+        """Write histograms of what the method learned (bench/store/histograms.py)."""
         self.write_json("diagnostics.json", {"diagnostics": entries})
 
     def diagnostics(self) -> list[dict[str, Any]]:
-        """What was written, [] where nothing was, as by runs that are older than diagnostics."""
+        """Return the stored histograms; [] if there are none, as for runs older than diagnostics."""
         return cast("list[dict[str, Any]]", self._read("diagnostics.json").get("diagnostics", []))
 
     def _evaluation(self, key: str) -> Path:
@@ -173,13 +174,13 @@ class RunStore:
         return self.folder / "evaluations" / key
 
     def has_records(self, key: str) -> bool:
-        """Whether this evaluation was published."""
+        """Return whether this evaluation was published."""
         return self._evaluation(key).is_dir()
 
     def write_records(self, key: str, records: list[Record], outcomes: Mapping[str, np.ndarray]) -> bool:
         """Publish an evaluation: its records and per-example outcomes appear together, as one folder.
 
-        The bytes depend on the arguments only. Returns False, and changes nothing, where `key` is already there.
+        The bytes depend on the arguments only. Returns False, and changes nothing, if `key` is already published.
         Raises ValueError if a value is NaN or infinite.
         """
         import numpy as np
@@ -193,15 +194,15 @@ class RunStore:
         return files.publish_folder(self._evaluation(key), content)
 
     def records(self) -> list[Record]:
-        """All records of the run, evaluations in order of their keys."""
-        found: list[Record] = []
+        """Return all records of the run; evaluations come in the order of their keys."""
+        records: list[Record] = []
         for folder in self._evaluations():
             with open(f"{folder}/records.json", "rb") as file:
-                found.extend(map(_record, json.loads(file.read())))
-        return found
+                records.extend(map(_record, json.loads(file.read())))
+        return records
 
     def outcomes(self, key: str) -> dict[str, np.ndarray]:
-        """Per-example outcomes of one evaluation."""
+        """Return the per-example outcomes of one evaluation."""
         import numpy as np
 
         with np.load(self._evaluation(key) / "outcomes.npz", allow_pickle=False) as archive:
@@ -221,24 +222,23 @@ _OLDER = _FIELDS - {"data"}
 
 
 def _line(record: Record) -> dict[str, Any]:
-    """Without empty `data`: what was measured before there was the field, and is measured again, has the same bytes."""
+    """Return a record as JSON without an empty `data`, so that records from before that field keep their bytes."""
     return {name: value for name, value in asdict(record).items() if name in _OLDER or value}
 
 
 def _record(line: dict[str, Any]) -> Record:
     if line.keys() != _FIELDS and line.keys() != _OLDER:
         raise UserError(f"a stored record has other fields than this version's: {sorted(line.keys() ^ _FIELDS)}")
+    # A report reads tens of thousands of records, and the frozen class's own __init__ takes three times as long.
     record = object.__new__(Record)
-    record.__dict__.update(
-        line
-    )  # a report reads tens of thousands; the frozen class's own __init__ takes three times as long
+    record.__dict__.update(line)
     return record
 
 
 class Store:
     """All results under one root: `runs/<id>/` and `<suite>/plan.json` beside the suite's report.
 
-    UserError where a later version of this package wrote them.
+    Raises UserError if a later version of this package wrote them.
     """
 
     def __init__(self, root: Path | str = "results") -> None:
@@ -246,34 +246,41 @@ class Store:
         refuse_newer(self.root)
 
     def run(self, identity: str) -> RunStore:
-        """The run with this id, whether anything is stored of it or not."""
+        """Return the run with this id, whether anything of it is stored or not."""
         return RunStore(self.root / "runs" / identity)
 
     def runs(self) -> Iterator[RunStore]:
-        """Runs of which something is stored, in order of their ids."""
+        """Iterate over the runs of which something is stored, in the order of their ids."""
         folder = self.root / "runs"
         names = sorted(os.listdir(folder)) if folder.is_dir() else []
         return (RunStore(folder / name) for name in names if not name.startswith(files.TEMPORARY))
 
     def suite(self, name: str) -> Path:
-        """Where a suite's plan and report lie."""
+        """Return the folder of a suite's plan and report."""
         return self.root / name
 
     def write_plan(self, suite: str, plan: Mapping[str, Any]) -> None:
-        """What the suite compares and which runs that takes."""
+        """Write what a suite compares and the runs that it needs."""
         mark(self.root)
         files.write_json(self.suite(suite) / "plan.json", plan)
 
     def name_trials(self, suite: str, identities: Sequence[str]) -> None:
-        """Note that a suite needs these runs, before its plan can name them."""
+        """Note that a suite needs these trial runs, as long as its plan does not name them yet."""
         path = self.suite(suite) / TRIALS
         known = cast("list[str] | None", files.read_json(path)) or []
         files.write_json(path, sorted({*known, *identities}))
 
     def forget_trials(self, suite: str) -> None:
-        """The plan names all of them."""
+        """Remove the notes of `name_trials`, because the suite's plan names all of the trials now."""
         (self.suite(suite) / TRIALS).unlink(missing_ok=True)
 
     def plan(self, suite: str) -> dict[str, Any] | None:
-        """The suite's plan, or None where it was never run nor planned in this store."""
-        return cast("dict[str, Any] | None", files.read_json(self.suite(suite) / "plan.json"))
+        """Return the suite's plan, or None if it was never planned in this store. UserError for a damaged file."""
+        path = self.suite(suite) / "plan.json"
+        try:
+            plan = files.read_json(path)
+        except ValueError as error:
+            raise UserError(f"{path}: cannot be read: {error}; {_REPLAN.format(suite)}") from error
+        if plan is not None and not (isinstance(plan, dict) and isinstance(plan.get("cells"), list)):
+            raise UserError(f"{path}: is not a plan: it has no list of cells; {_REPLAN.format(suite)}")
+        return plan

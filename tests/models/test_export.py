@@ -24,7 +24,7 @@ from bench.models import open_clip_models
 from bench.store import RunStore, Store
 from bench.training.job import build, prepare
 
-_SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[1] / "train" / "towers.py")))
+_SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[1] / "towers" / "small.py")))
 SUITE = """\
 name: exported
 budget: {samples: 512}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -43,3 +45,27 @@ def test_no_torch_is_loaded(three: Store) -> None:
         "results.table('overview'); results.figure('radar'); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_status_has_one_line_a_run_and_says_what_failed(three: Store) -> None:
+    results = bench.Results(three.root)
+    plan = three.plan(results.suites[0])
+    assert plan is not None
+    frame = results.status()
+    assert list(frame.columns) == ["method", "noise", "seed", "state", "step", "run", "note"]
+    assert [(row.method, row.noise, row.seed) for row in frame.itertuples()] == [
+        (cell["method"], cell["noise"], cell["seed"]) for cell in plan["cells"]
+    ]
+    assert set(frame["state"]) == {"done"}
+
+
+@pytest.mark.parametrize("content", ['{"suite": "broken", "cel', "[1]", "{}"])
+def test_a_damaged_plan_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "broken").mkdir()
+    path = tmp_path / "broken" / "plan.json"
+    path.write_text(content)
+    results = bench.Results(tmp_path, suite="broken")
+    assert results.suites == ["broken"]
+    for read in (results.records, results.tables, results.status, results.report, lambda: results.compare("a", "b")):
+        with pytest.raises(bench.UserError, match=re.escape(str(path))):
+            read()

@@ -1,0 +1,114 @@
+"""`bench run --dry-run` and `bench.dry_run`: list the runs of a suite, estimate their cost, name missing inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.catalogue import gpus
+from bench.console.progress import duration
+from bench.console.text import columns
+from bench.errors import UserError
+from bench.planning import plan_file, requirements, tune
+from bench.planning.estimate import calibrated, estimate, on_gpu
+from bench.planning.outcomes import is_complete
+from bench.planning.planned import Planned
+from bench.store import Store
+from bench.store.lookup import SHORT
+from bench.suite.suite import Suite, load_suite
+
+GPU = "A100"  #: the card of the estimate if the suite cannot be timed here and no card is named
+
+
+@dataclass(frozen=True)
+class _Means:
+    """How hours are estimated: from the FLOPs on a named card, or from steps timed on this machine."""
+
+    gpu: str | None
+    utilisation: float | None  #: share of the card's peak; None stands for `gpus.UTILISATION`
+    calibrate: bool
+
+    def __post_init__(self) -> None:
+        if self.calibrate and (self.gpu or self.utilisation):
+            raise UserError("--calibrate times this machine; leave --gpu and --utilisation away")
+        if self.utilisation is not None and self.gpu is None:
+            raise UserError(f"--utilisation {self.utilisation:g}: is of a card; name it with --gpu")
+
+
+def dry_run(
+    suite: Suite | str | Path,
+    results: Path | str = "results",
+    *,
+    only: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    gpu: str | None = None,
+    utilisation: float | None = None,
+    calibrate: bool = False,
+) -> list[str]:
+    """Describe in lines of text what `run_suite` would do: its runs, their steps, estimated hours, missing inputs.
+
+    suite, results, only, seeds: as `run_suite` takes them. gpu: the card whose hours are estimated, such as "a100", at
+    the share `utilisation` of its peak. calibrate: time 20 steps on this machine instead.
+
+    Trains nothing. Writes the plan of the whole suite, so that its report can be drawn. Raises UserError for bad
+    settings and for options that contradict each other.
+
+    >>> print(*bench.dry_run("quickstart"), sep="\\n")  # doctest: +SKIP
+    """
+    means = _Means(gpu, utilisation, calibrate)
+    loaded = suite if isinstance(suite, Suite) else load_suite(suite)
+    loaded.select(only, seeds)  # refuses unknown labels and seeds before anything is planned
+    store = Store(Path(results))
+    lacking = requirements.missing(loaded)
+    present = not any(
+        missing(loaded)
+        for missing in (requirements.training, requirements.starts, requirements.noise, requirements.towers)
+    )
+    choices = tune.known(loaded, store) if loaded.tune and present else {}
+    planned = plan_file.write(tune.tuned(loaded, choices).select(only, seeds), choices, store, present)
+    trials = tune.missing(loaded, store, only, choices) if loaded.tune and present else []
+    rows = [("run", "stored", "steps", "")]
+    for one in [*trials, *planned]:
+        rows.append((one.id[:SHORT], _stored(one, store), f"{one.resolved.steps:,}", one.run.title))
+    lines = columns(rows)
+    if trials:
+        lines.append("rows whose trials are still to be made are shown at the suite's settings")
+    if loaded.tune and not present:
+        lines.append(f"{loaded.tune.trials} trials of every row come on top; they are planned when the data is here")
+    return [*lines, *_hours([*trials, *planned], store, loaded, means), *requirements.listing(lacking)]
+
+
+def _stored(one: Planned, store: Store) -> str:
+    """The state of a run in the words of `bench status`, or "complete" if the suite needs nothing more of it."""
+    if one.expected:
+        return "no data"
+    if is_complete(one, store):
+        return "complete"
+    state = str(store.run(one.id).status()["state"])
+    return "trained" if state == "done" else state
+
+
+def _hours(planned: list[Planned], store: Store, suite: Suite, means: _Means) -> list[str]:
+    """Estimate the runs that are not complete, by `means`.
+
+    Without any means, embedded data is estimated by steps timed on this machine and other data on the card `GPU`.
+    """
+    todo = [one for one in planned if one.expected or not is_complete(one, store)]
+    if not todo:
+        return []
+    if means.calibrate:
+        try:
+            return f"to do: {calibrated(todo).text}".splitlines()
+        except UserError as error:  # the missing inputs are still listed after this line
+            return [f"to do: {len(todo)} runs that cannot be timed: {error}"]
+    if means.gpu or not suite.data.embedded or planned[0].expected:
+        share = gpus.UTILISATION if means.utilisation is None else means.utilisation
+        return f"to do: {on_gpu(todo, gpus.find(means.gpu or GPU), share).text}".splitlines()
+    left = estimate(planned, store)
+    evaluation = "not known yet" if left.evaluate_seconds is None else duration(left.evaluate_seconds)
+    training, disk = duration(left.train_seconds), f"{left.disk_bytes / 2**20:,.0f} MiB"
+    return [
+        f"to do: {left.runs} runs, training {training}, evaluation {evaluation}, disk {disk}",
+        f"seconds are those of {left.source}, on this machine",
+    ]
