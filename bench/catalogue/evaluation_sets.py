@@ -22,6 +22,7 @@ SPLITS: tuple[Split, ...] = ("test", "train", "validation")
 FOLDERS: Mapping[Split, Names] = {"test": ("test",), "train": ("train",), "validation": ("validation", "val")}
 OWN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  #: names that the user's own sets may have
 GB = 10**9
+CLASS = "class"  #: the label that is classified
 CATALOGUE = Path(__file__).with_name("evaluation_sets.yaml")  #: one entry a data set
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
@@ -13,57 +13,24 @@ from bench import data
 from bench.catalogue import families
 from bench.catalogue.channels import Channels
 from bench.catalogue.evaluation_sets import parse
-from bench.catalogue.families import Facts, TaskFamily
+from bench.catalogue.families import Facts
 from bench.catalogue.families.random_guess import CAPTIONS
-from bench.catalogue.protocols import PROTOCOLS, Protocol
 from bench.data import Pairs, evaluation
 from bench.data.noise import NoiseManifest
 from bench.data.photo import CROP, Resize
 from bench.data_folder import Missing
 from bench.errors import UserError
-from bench.suite.settings import DataSettings, EvaluateSettings
+from bench.suite.tasks import PROTOCOL, SuiteTasks, Task
 
-#: Of everything this package and the evaluation sets decide, under the common protocol. Raise it when any stored number
-#: would change.
-PROTOCOL = PROTOCOLS["common"].label
+__all__ = ["PROTOCOL", "EvaluationPlan", "Task", "facts_of"]
 
 
 @dataclass(frozen=True)
-class Task:
-    """One evaluation: `name` is "family/label", or the family alone where no label is involved."""
+class EvaluationPlan(SuiteTasks):
+    """The tasks of a suite with the data that they score."""
 
-    name: str
-    dataset: str  #: the pairs that are scored
-    train: str = ""  #: the pairs a probe learns from
-    validation: str = ""  #: the pairs its penalty is chosen on; "" keeps a part of `train` back
-    protocol: str = PROTOCOL  #: name and version
-
-    @property
-    def family(self) -> str:
-        return self.name.split("/")[0]
-
-    @property
-    def label(self) -> str:
-        return self.name.partition("/")[2]
-
-    def key(self, at: float) -> str:
-        """Under which its records are stored: a file name, unique within a run."""
-        return f"v{self.protocol}.{round(100 * at):03d}.{self.name.replace('/', '-')}.{self.dataset.replace('/', '-')}"
-
-
-@dataclass(frozen=True)
-class EvaluationPlan:
-    """What measures a run that trained on `data`, as the suite asks."""
-
-    data: DataSettings
-    asked: EvaluateSettings
     size: int | None = None  #: pixels a side that the model sees; None = `data.size`
     resize: Resize = CROP  #: how a model from elsewhere has its images made square
-
-    @property
-    def protocol(self) -> Protocol:
-        """How it is done."""
-        return PROTOCOLS[self.asked.protocol]
 
     @property
     def seen(self) -> int:
@@ -81,54 +48,6 @@ class EvaluationPlan:
             along = [task for task in chosen if families.find(task.family).along]
             chosen = [task for task in along if task.dataset == along[0].dataset]
         return tuple(task for task in chosen if noisy or not families.find(task.family).on_training_pairs)
-
-    def chosen(self) -> list[Task]:
-        """All tasks, whether there is noise or not, in the order of the registry of families."""
-        found: list[Task] = []
-        for family in families.families():
-            if family.name in self.asked.tasks:
-                found += [replace(task, protocol=self.protocol.label) for task in self._of_family(family)]
-        return found
-
-    def _of_family(self, family: TaskFamily) -> list[Task]:
-        if family.on_training_pairs:
-            return [Task(family.name, self.training)]
-        named = self.asked.datasets.get(family.name)
-        if named is None and self.data.name in family.embedded:
-            return [
-                Task(_name(family, one.label), one.dataset, one.train, one.validation)
-                for one in family.embedded[self.data.name]
-            ]
-        names = self.protocol.datasets.get(family.name, ()) if named is None else named
-        return [_task(family, name) for name in names]
-
-    def faults(self, noisy: bool) -> Iterator[tuple[int | None, str]]:
-        """What cannot be measured as asked: the place in `tasks` (None: all of them) and why.
-
-        A family that is asked for has data sets; where `tasks` is left at its default, those count that have some. At
-        least one family has a main metric to compare methods by. `noisy`: whether runs know their corrupted pairs.
-        """
-        for place, name in enumerate(self.asked.tasks):
-            if "tasks" in self.asked.model_fields_set and not self._of_family(families.find(name)):
-                lacking = f"{self.data.name} has" if self.data.embedded else f"protocol {self.protocol.name!r} names"
-                yield (
-                    place,
-                    f"{name!r}: {lacking} no data set for it; name one in evaluate.datasets.{name}, or remove it",
-                )
-        compared = [one for one in map(families.find, self.asked.tasks) if one.main and self._of_family(one)]
-        if not compared:
-            others = ", ".join(family.name for family in families.families() if family.main)
-            yield None, f"no table compares methods by {', '.join(self.asked.tasks)}; add one of {others}"
-        elif not noisy and all(one.on_training_pairs for one in compared):
-            yield (
-                None,
-                f"{compared[0].name!r} needs corrupted pairs, and no run has any; add another, or a rate above 0",
-            )
-
-    @property
-    def training(self) -> str:
-        """The name of the training pairs. "drawings/train" would be the probe's part of an evaluation set."""
-        return f"{self.data.name}/train" if self.data.embedded else f"{self.data.name}/pairs"
 
     @property
     def held_out(self) -> str:
@@ -250,16 +169,3 @@ class EvaluationPlan:
 def facts_of(pairs: Pairs) -> Facts:
     """Of data that is there."""
     return Facts(pairs.description, len(pairs), {label: len(names) for label, names in pairs.classes.items()})
-
-
-def _task(family: TaskFamily, name: str) -> Task:
-    """The task of a family on a data set of the catalogue. UserError where it cannot be."""
-    if message := families.unfit(family.name, name):
-        raise UserError(f"evaluate.datasets.{family.name}: {message}")
-    entry, _ = parse(name)
-    train = entry.written("train") if family.learns else ""
-    return Task(_name(family, evaluation.CLASS if family.classes else ""), entry.written(family.split), train)
-
-
-def _name(family: TaskFamily, label: str) -> str:
-    return f"{family.name}/{label}" if label else family.name

@@ -31,6 +31,7 @@ from bench.suite.settings import (
     TrainSettings,
     TuneSettings,
 )
+from bench.suite.tasks import SuiteTasks
 from bench.yaml_source import Fault, Located, fault, faults_of
 
 REFERENCE_SHARE = 0.5  #: of the budget, under `budget_rule: total`, for the run a method starts from
@@ -305,10 +306,8 @@ def load_suite(suite: str | Path, overrides: Sequence[str] = (), check_methods: 
 
 def _unmeasured(suite: Suite) -> Iterator[Fault]:
     """Families of tasks without data sets, and suites that compare nothing."""
-    from bench.evaluation.tasks import EvaluationPlan  # here, because it reads settings itself, and loads torch
-
     noisy = suite.noise.kind != "resampled_positives" and any(suite.noise.rates)
-    for place, message in EvaluationPlan(suite.data, suite.evaluate).faults(noisy):
+    for place, message in SuiteTasks(suite.data, suite.evaluate).faults(noisy):
         yield ("evaluate", "tasks", *([] if place is None else [place])), message
 
 

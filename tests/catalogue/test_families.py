@@ -116,7 +116,7 @@ def test_a_name_is_given_once_and_its_main_metric_is_its_own() -> None:
 
 
 def own_set(folder: Path, webdataset_folder: Folder) -> None:
-    from .test_protocols import CLASSES, TEMPLATES, classified
+    from ..evaluation.test_protocols import CLASSES, TEMPLATES, classified
 
     webdataset_folder(folder, classified(21), classes=CLASSES, templates=TEMPLATES)
 
