@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from bench.adapters import registry
-from bench.catalogue import architectures, families, training_sets
+from bench.catalogue import families, tower_families, training_sets
 from bench.catalogue.augmentations import AUGMENTATIONS, DEFAULTS, Images
 from bench.catalogue.budget_kinds import BUDGET_KINDS
 from bench.errors import nearest
@@ -130,7 +130,7 @@ class Budget(Model):
 
 
 class TowerSettings(Model):
-    """The two encoders; `bench.catalogue.architectures` says which names there are."""
+    """The two encoders; `bench.catalogue.tower_families` says which names there are."""
 
     later: ClassVar[frozenset[str]] = frozenset({"context", "image_start", "text_start", "channels"})
     outside: ClassVar[frozenset[str]] = frozenset({"label"})
@@ -152,9 +152,7 @@ class TowerSettings(Model):
     @field_validator("image", "text")
     @classmethod
     def _known(cls, name: str, info: ValidationInfo) -> str:
-        assert info.field_name is not None
-        message = architectures.unknown(info.field_name, name)
-        if message:
+        if message := tower_families.unknown("image" if info.field_name == "image" else "text", name):
             raise fault(message)
         return name
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -68,6 +69,19 @@ class ClipTokenizer:
     def __call__(self, texts: list[str]) -> Tensor:
         found: Tensor = self._encode(texts)
         return found
+
+
+def learned(towers: TowerSettings, config: dict[str, Any], learn: Callable[[int, int], Tokenizer]) -> Tokenizer:
+    """A vocabulary of the suite's size; `learn(tokens, context_length)` makes it from the training texts."""
+    return learn(towers.vocabulary, config["context_length"])
+
+
+def published(towers: TowerSettings, config: dict[str, Any], _learn: Any) -> Tokenizer:
+    """The tokenizer of transformers that the text tower names, or CLIP's."""
+    options = config.get("tokenizer_kwargs") or {}
+    if tokenizer_name(towers):
+        return HubTokenizer(towers, config["vocab_size"], config["context_length"], options)
+    return ClipTokenizer(config["context_length"], options)
 
 
 class HubTokenizer:
