@@ -13,7 +13,7 @@ from bench import data
 from bench.catalogue import families
 from bench.catalogue.channels import Channels
 from bench.catalogue.evaluation_sets import parse
-from bench.catalogue.families import Facts
+from bench.catalogue.families import FAMILIES, Facts
 from bench.catalogue.families.random_guess import CAPTIONS
 from bench.data import Pairs, evaluation
 from bench.data.noise import NoiseManifest
@@ -45,16 +45,16 @@ class EvaluationPlan(SuiteTasks):
         noisy = manifest is not None and 0 < len(manifest.rows) < manifest.n
         chosen = self.chosen()
         if at < 1.0:
-            along = [task for task in chosen if families.find(task.family).along]
+            along = [task for task in chosen if FAMILIES[task.family].along]
             chosen = [task for task in along if task.dataset == along[0].dataset]
-        return tuple(task for task in chosen if noisy or not families.find(task.family).on_training_pairs)
+        return tuple(task for task in chosen if noisy or not FAMILIES[task.family].on_training_pairs)
 
     @property
     def held_out(self) -> str:
         """The pairs of images and captions that diagnostics look at; "" where no task scores any."""
-        if any(self.data.name in family.embedded for family in families.families()):
+        if any(self.data.name in family.embedded for family in FAMILIES):
             return f"{self.data.name}/iid"
-        found = [task for task in self.chosen() if families.find(task.family).split == "test"]
+        found = [task for task in self.chosen() if FAMILIES[task.family].split == "test"]
         named = [task.dataset for task in found if task.dataset != self.training]
         return next((name for name in named if evaluation.parse(name)[0].kind == "retrieval"), "")
 
@@ -64,12 +64,12 @@ class EvaluationPlan(SuiteTasks):
         The first task, in the order of the registry of families, whose family has a main metric; one on training pairs
         comes last, because runs without noise lack it. UserError where there is none.
         """
-        compared = [task for task in self.chosen() if families.find(task.family).main]
-        compared.sort(key=lambda task: families.find(task.family).on_training_pairs)
+        compared = [task for task in self.chosen() if FAMILIES[task.family].main]
+        compared.sort(key=lambda task: FAMILIES[task.family].on_training_pairs)
         if not compared:
             raise UserError(f"evaluate.tasks: {', '.join(self.asked.tasks)}: measures nothing that compares methods")
         first = compared[0]
-        family, known = families.find(first.family), first.dataset == self.training or first.dataset in data.names()
+        family, known = FAMILIES[first.family], first.dataset == self.training or first.dataset in data.names()
         main = family.main if known else family.main_of_kind.get(parse(first.dataset)[0].kind, family.main)
         return {"dataset": first.dataset, "task": first.name, "metric": main}
 

@@ -11,10 +11,11 @@ from bench.adapters import registry
 from bench.catalogue import families, tower_families, training_sets
 from bench.catalogue.augmentations import AUGMENTATIONS, DEFAULTS, Images
 from bench.catalogue.budget_kinds import BUDGET_KINDS
+from bench.catalogue.families import FAMILIES
 from bench.errors import nearest
 from bench.settings_base import Model, Range, Rate, Seed, Several, Strings, entry_of, once
 from bench.suite.keep_settings import UNTREATED, KeepSettings
-from bench.yaml_source import fault, shown
+from bench.yaml_source import fault
 
 Protocol = Literal["common", "bayes", "nuclr", "ncu", "prolip"]
 SYNTHETIC = "synthetic:"  #: before a number of made-up pairs, in place of shards
@@ -207,8 +208,8 @@ class TrainSettings(Model):
 
 
 def _known_family(name: str) -> str:
-    if name not in families.names():
-        raise fault(f"{shown(name)} is no family of evaluation tasks{nearest(name, families.names())}")
+    if message := FAMILIES.unknown(name):
+        raise fault(message)
     return name
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from bench.catalogue import families
 from bench.catalogue.evaluation_sets import CLASS, parse
-from bench.catalogue.families import TaskFamily
+from bench.catalogue.families import FAMILIES, TaskFamily
 from bench.catalogue.protocols import PROTOCOLS, Protocol
 from bench.errors import UserError
 from bench.suite.settings import DataSettings, EvaluateSettings
@@ -60,7 +60,7 @@ class SuiteTasks:
     def chosen(self) -> list[Task]:
         """All tasks, whether there is noise or not, in the order of the registry of families."""
         chosen: list[Task] = []
-        for family in families.families():
+        for family in FAMILIES:
             if family.name in self.asked.tasks:
                 chosen += [replace(task, protocol=self.protocol.label) for task in self._of_family(family)]
         return chosen
@@ -73,15 +73,15 @@ class SuiteTasks:
         corrupted pairs.
         """
         for place, name in enumerate(self.asked.tasks):
-            if "tasks" in self.asked.model_fields_set and not self._of_family(families.find(name)):
+            if "tasks" in self.asked.model_fields_set and not self._of_family(FAMILIES[name]):
                 lacking = f"{self.data.name} has" if self.data.embedded else f"protocol {self.protocol.name!r} names"
                 yield (
                     place,
                     f"{name!r}: {lacking} no data set for it; name one in evaluate.datasets.{name}, or remove it",
                 )
-        compared = [one for one in map(families.find, self.asked.tasks) if one.main and self._of_family(one)]
+        compared = [one for one in map(FAMILIES.__getitem__, self.asked.tasks) if one.main and self._of_family(one)]
         if not compared:
-            others = ", ".join(family.name for family in families.families() if family.main)
+            others = ", ".join(family.name for family in FAMILIES if family.main)
             yield None, f"no table compares methods by {', '.join(self.asked.tasks)}; add one of {others}"
         elif not noisy and all(one.on_training_pairs for one in compared):
             yield (
