@@ -93,7 +93,7 @@ def known(name: str) -> Entry | None:
 
 
 def expected(name: str) -> Entry | None:
-    """As `known`; the user's own may be elsewhere, where nothing is known of it. None where the name is a mistake."""
+    """As `known`; the user's own may be elsewhere, where nothing is known of it. None if the name is a mistake."""
     if (entry := known(name)) is not None:
         return entry
     if name.startswith("wds_"):
@@ -119,7 +119,7 @@ def _frozen(value: Any) -> Any:
 
 
 def unknown(name: str) -> str:
-    """What is wrong with a name; "" where it is of the catalogue or a folder of the user's own."""
+    """What is wrong with a name; "" if it is of the catalogue or a folder of the user's own."""
     if known(name):
         return ""
     if name.startswith("wds_"):

@@ -28,7 +28,7 @@ class TrainingSet:
     synonyms: Callable[[], Synonyms] | None = None  #: names of its concepts -> their other names
     rows: int = 0  #: pairs in the published list; links die, so what a download gives is less
     page: str = ""  #: where the list comes from
-    gigabytes: int | None = None  #: of shards, about, images as `how` makes them; None where that is not known
+    gigabytes: int | None = None  #: of shards, about, images as `how` makes them; None if that is not known
     how: str = ""  #: commands, with {folder} for where the shards go
 
 

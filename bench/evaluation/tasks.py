@@ -1,4 +1,4 @@
-"""What is measured on which data set, and what a random guess would score there. Needs no torch."""
+"""The data that a suite's tasks score, and what a random guess would score there. Needs no torch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class EvaluationPlan(SuiteTasks):
     def tasks(self, at: float, manifest: NoiseManifest | None) -> tuple[Task, ...]:
         """Tasks after a share `at` of the budget: all at the end, before it only the first data set's zero-shot.
 
-        Where not both corrupted and clean rows are known there is no noise to detect.
+        Noise is detected only if the manifest names some rows, but not all.
         """
         noisy = manifest is not None and 0 < len(manifest.rows) < manifest.n
         chosen = self.chosen()
@@ -51,18 +51,18 @@ class EvaluationPlan(SuiteTasks):
 
     @property
     def held_out(self) -> str:
-        """The pairs of images and captions that diagnostics look at; "" where no task scores any."""
+        """The pairs of images and captions that diagnostics look at; "" if no task scores any."""
         if any(self.data.name in family.embedded for family in FAMILIES):
             return f"{self.data.name}/iid"
-        found = [task for task in self.chosen() if FAMILIES[task.family].split == "test"]
-        named = [task.dataset for task in found if task.dataset != self.training]
+        tests = [task for task in self.chosen() if FAMILIES[task.family].split == "test"]
+        named = [task.dataset for task in tests if task.dataset != self.training]
         return next((name for name in named if evaluation.parse(name)[0].kind == "retrieval"), "")
 
     def primary(self) -> dict[str, str]:
         """The headline, by which a suite is read first: data set, task and metric.
 
         The first task, in the order of the registry of families, whose family has a main metric; one on training pairs
-        comes last, because runs without noise lack it. UserError where there is none.
+        comes last, because runs without noise lack it. UserError if there is none.
         """
         compared = [task for task in self.chosen() if FAMILIES[task.family].main]
         compared.sort(key=lambda task: FAMILIES[task.family].on_training_pairs)
@@ -74,11 +74,11 @@ class EvaluationPlan(SuiteTasks):
         return {"dataset": first.dataset, "task": first.name, "metric": main}
 
     def keys(self, curve: Iterable[float], manifest: NoiseManifest | None) -> tuple[str, ...]:
-        """Under which a run's records are stored once it is evaluated at all points of the curve and at the end."""
+        """The keys of a run's records once it is evaluated at all points of the curve and at the end."""
         return tuple(task.key(at) for at in (*curve, 1.0) for task in self.tasks(at, manifest))
 
     def load(self, dataset: str) -> Pairs:
-        """A data set of a task. UserError where it is not there, with how to get it."""
+        """A data set of a task. UserError if it is not there, with how to get it."""
         if dataset in data.names():
             return data.load_resized(dataset, self.data.size, self.seen, self.resize)
         if dataset == self.training:
@@ -118,30 +118,32 @@ class EvaluationPlan(SuiteTasks):
 
     def wanted(self) -> dict[str, tuple[str, ...]]:
         """Data sets of the catalogue that tasks need, each split once -> the families of these tasks."""
-        found: dict[str, tuple[str, ...]] = {}
+        wanted: dict[str, tuple[str, ...]] = {}
         for task in self.chosen():
             for dataset in filter(None, (task.dataset, task.train, task.validation)):
                 if dataset != self.training and dataset not in data.names():
-                    found[dataset] = tuple(dict.fromkeys((*found.get(dataset, ()), task.family)))
-        return found
+                    wanted[dataset] = tuple(dict.fromkeys((*wanted.get(dataset, ()), task.family)))
+        return wanted
 
     def missing(self) -> list[Missing]:
-        """Those of the wanted data sets that are not there."""
-        found = (evaluation.missing(name, ", ".join(families)) for name, families in self.wanted().items())
-        return [one for one in found if one is not None]
+        """The wanted data sets that are not there."""
+        missing = (evaluation.missing(name, ", ".join(families)) for name, families in self.wanted().items())
+        return [one for one in missing if one is not None]
 
     def datasets(self) -> dict[str, dict[str, Any]]:
         """Data set -> description, n and chance ("task/metric" -> expected score of a uniformly random guess).
 
-        Of evaluation data that is not there, as its publishers describe it.
+        Evaluation data that is not there is described as its publishers describe it.
         """
-        found: dict[str, dict[str, Any]] = {}
+        described: dict[str, dict[str, Any]] = {}
         for task in self.chosen():
             facts = self._facts(task.dataset)
-            entry = found.setdefault(task.dataset, {"description": facts.description, "n": facts.images, "chance": {}})
+            entry = described.setdefault(
+                task.dataset, {"description": facts.description, "n": facts.images, "chance": {}}
+            )
             chance = self._chance(task, facts)
             entry["chance"].update({f"{task.name}/{metric}": value for metric, value in chance.items()})
-        return found
+        return described
 
     def _facts(self, dataset: str) -> Facts:
         if dataset == self.training:
@@ -167,5 +169,5 @@ class EvaluationPlan(SuiteTasks):
 
 
 def facts_of(pairs: Pairs) -> Facts:
-    """Of data that is there."""
+    """The facts of a data set that is there."""
     return Facts(pairs.description, len(pairs), {label: len(names) for label, names in pairs.classes.items()})

@@ -15,7 +15,7 @@ class Need:
     """One word of `Method.needs`."""
 
     about: str  #: a clause: "it reads ..."
-    unmet: Callable[[TowerSettings], str]  #: the reason why these towers do not give it; "" where they do
+    unmet: Callable[[TowerSettings], str]  #: the reason why these towers do not give it; "" if they do
 
 
 def _met(_: TowerSettings) -> str:

@@ -13,7 +13,7 @@ from bench.catalogue.augmentations import AUGMENTATIONS, DEFAULTS, Images
 from bench.catalogue.budget_kinds import BUDGET_KINDS
 from bench.catalogue.families import FAMILIES
 from bench.errors import nearest
-from bench.settings_base import Model, Range, Rate, Seed, Several, Strings, entry_of, once
+from bench.settings_base import Model, NonEmptyList, Range, Rate, Seed, Strings, entry_of, once
 from bench.suite.keep_settings import UNTREATED, KeepSettings
 from bench.yaml_source import fault
 
@@ -219,7 +219,7 @@ Task = Annotated[str, AfterValidator(_known_family)]  #: a family of `bench.cata
 class EvaluateSettings(Model):
     """What is measured: at the end, and along the way for curves of score against cost."""
 
-    tasks: Annotated[tuple[Task, ...], Several] = (
+    tasks: Annotated[tuple[Task, ...], NonEmptyList] = (
         "zero_shot",
         "shift",
         "linear_probe",

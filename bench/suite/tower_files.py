@@ -29,13 +29,16 @@ def hub_name(name: str) -> str:
 
 
 def tokenizer_folder(towers: TowerSettings) -> Path | None:
-    """Where the files of the towers' tokenizer lie: in their folder, or of a name, below the data folder."""
+    """The folder of the towers' tokenizer: that of the tower, or for a name on the hub one below the data folder.
+
+    None if it holds no vocabulary.
+    """
     place = _own_place(towers)
     return place if any((place / file).is_file() for file in TOKENIZER_FILES[:2]) else None
 
 
 def missing_tokenizer(towers: TowerSettings) -> Missing:
-    """What there is to say of a tokenizer that is not there."""
+    """Where a tokenizer that is not there was looked for, and how to get it."""
     name, place = tokenizer_name(towers) or "", _own_place(towers)
     if is_folder(towers.text):
         return Missing(f"vocabulary of {name}", (name,), f"put vocab.txt or tokenizer.json into {name}", None)
@@ -46,7 +49,7 @@ def missing_tokenizer(towers: TowerSettings) -> Missing:
 def vocabulary(towers: TowerSettings) -> str | Absent:
     """sha256 of the tokenizer's tokens and their ids, the same wherever its files lie and whichever they are.
 
-    `Absent` where it is not there. UserError for files that hold none.
+    `Absent` if it is not there. UserError for files that hold none.
     """
     place = _tokenizer(towers)
     if place is None:
@@ -72,7 +75,7 @@ def _ids_in(file: Path) -> str:
 
 
 def missing(towers: TowerSettings) -> Iterator[Missing]:
-    """Vocabularies and weights of single towers that are not there. What is fetched by name is not looked for."""
+    """Vocabularies and weights of single towers that are not there. Weights that are fetched by name are not listed."""
     if tokenizer_name(towers) and _tokenizer(towers) is None:
         yield missing_tokenizer(towers)
     for what, start in (("image", towers.image_start), ("text", towers.text_start)):
@@ -86,14 +89,14 @@ def _own_place(towers: TowerSettings) -> Path:
 
 
 def _tokenizer(towers: TowerSettings) -> Path | None:
-    """As `tokenizer_folder`, the hub's cache included."""
+    """As `tokenizer_folder`; for a name on the hub the hub's cache is searched as well."""
     own, name = tokenizer_folder(towers), tokenizer_name(towers)
     if own or name is None or is_folder(towers.text):
         return own
     from huggingface_hub import try_to_load_from_cache
 
-    found = (try_to_load_from_cache(hub_name(name), file) for file in TOKENIZER_FILES[:2])
-    return next((Path(file).parent for file in found if isinstance(file, str)), None)
+    cached = (try_to_load_from_cache(hub_name(name), file) for file in TOKENIZER_FILES[:2])
+    return next((Path(file).parent for file in cached if isinstance(file, str)), None)
 
 
 #: files of a transformers folder that say how a tower is built and how it reads texts
@@ -156,7 +159,7 @@ def image_config(towers: TowerSettings, size: int) -> Config:
 
 @cache
 def bytes_of(place: str, names: tuple[str, ...]) -> str | Absent:
-    """sha256 of a file, or of those of `names` that lie in a folder; `Absent` where one cannot be read."""
+    """sha256 of a file, or of those of `names` that lie in a folder; `Absent` if one cannot be read."""
     path, files = Path(place), _files(place, names)
     if not files:
         return Absent(f"{place}: holds none of {', '.join(names)}")

@@ -19,7 +19,7 @@ FAMILIES: Registry[TaskFamily] = Registry(
 
 
 def unfit(name: str, dataset: str) -> str:
-    """Why a family cannot be measured on a data set; "" where it can, or where that is not known yet."""
+    """Why a family cannot be measured on a data set; "" if it can or if that is not known yet."""
     family, entry = FAMILIES[name], evaluation_sets.expected(dataset)
     if entry is None:
         return evaluation_sets.unknown(dataset)

@@ -25,7 +25,7 @@ class On:
     """One task of a family on pairs that come with the package."""
 
     dataset: str  #: the pairs that are scored
-    label: str = ""  #: whose classes are asked for; "" where no label is involved
+    label: str = ""  #: whose classes are asked for; "" if no label is involved
     train: str = ""  #: the pairs a probe learns from
     validation: str = ""  #: the pairs its penalty is chosen on; "" keeps a part of `train` back
 
@@ -46,7 +46,7 @@ class TaskFamily:
     #: "module:function" of `(Task, bench.evaluation.measures.Bench) -> Measured`; imported when it first measures
     measure: str
     chance: Callable[[str, Facts], Mapping[str, float]]  #: (label, facts) -> metric -> score of a random guess
-    fits: Callable[[Entry], str]  #: why it cannot be measured on a data set; "" where it can
+    fits: Callable[[Entry], str]  #: why it cannot be measured on a data set; "" if it can
     embedded: Mapping[str, tuple[On, ...]] = field(default_factory=dict, hash=False)  #: `data.name` -> tasks
     #: kind of data set -> its main metric, where that is not `main`
     main_of_kind: Mapping[str, str] = field(default_factory=dict, hash=False)
