@@ -10,11 +10,11 @@ from bench.errors import UserError, nearest
 
 
 class Entry(Protocol):
-    """What has a name of its own."""
+    """Anything that has a name of its own."""
 
     @property
     def name(self) -> str:
-        """As suites say it."""
+        """The word for it in suites."""
 
 
 E = TypeVar("E", bound=Entry)
@@ -23,9 +23,12 @@ E = TypeVar("E", bound=Entry)
 class Registry(Generic[E]):
     """Entries by name, in the order in which they were added."""
 
-    def __init__(self, what: str, entries: Iterable[E] = ()) -> None:
-        """`what`: one of them, with its article, for messages: "a kind of noise"."""
-        self.what = what
+    def __init__(self, what: str, entries: Iterable[E] = (), absent: str = "") -> None:
+        """The words of messages: `what` is one of them, with its article, such as "a kind of noise".
+
+        absent: what an unknown name "is"; "" = "not a kind of noise".
+        """
+        self.what, self.absent = what, absent or f"not {what}"
         self._entries: dict[str, E] = {}
         for entry in entries:
             self.add(entry)
@@ -42,8 +45,8 @@ class Registry(Generic[E]):
 
     def __getitem__(self, name: str) -> E:
         """The entry of a name. UserError, with the nearest name, for an unknown one."""
-        if name not in self._entries:
-            raise UserError(f"{name!r} is not {self.what}{nearest(name, self._entries)}")
+        if message := self.unknown(name):
+            raise UserError(message)
         return self._entries[name]
 
     def __contains__(self, name: object) -> bool:
@@ -53,11 +56,15 @@ class Registry(Generic[E]):
         return iter(self._entries.values())
 
     def names(self) -> tuple[str, ...]:
-        """Of all entries."""
+        """The names of all entries, in their order."""
         return tuple(self._entries)
 
+    def unknown(self, name: str) -> str:
+        """What is wrong with a name, with the nearest valid one; "" for the name of an entry."""
+        return "" if name in self._entries else f"{name!r} is {self.absent}{nearest(name, self._entries)}"
+
     def wrong(self, name: str) -> str:
-        """What is wrong with a name, with the valid ones and the nearest; "" for the name of an entry."""
+        """As `unknown`, with all valid names and the nearest."""
         if name in self._entries:
             return ""
         *most, last = map(repr, self._entries)

@@ -13,7 +13,7 @@ Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Range = Annotated[tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]], Field(strict=False)]
 Strings = Annotated[tuple[str, ...], Field(strict=False)]
-Several = Field(min_length=1, strict=False)  # a YAML list is no tuple, strictly
+NonEmptyList = Field(min_length=1, strict=False)  # a YAML list is no tuple, strictly
 
 
 class Model(BaseModel):

@@ -56,7 +56,7 @@ def fault(message: str, *at: str | int) -> PydanticCustomError:
     return PydanticCustomError("fault", "{message}", {"message": message, "at": list(at)})
 
 
-class Located:
+class YamlSource:
     """Parsed YAML with the place of every value.
 
     `where(("train", "lr"))` is "suite.yaml:7", the nearest known ancestor's place for a value that is not there, or
@@ -69,7 +69,7 @@ class Located:
         self.marks = marks
 
     @classmethod
-    def read(cls, path: Path) -> Located:
+    def read(cls, path: Path) -> YamlSource:
         """Parse a file; UserError for what is unreadable, not YAML, empty, or says a key twice."""
         try:
             text = path.read_text(encoding="utf-8")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bench.catalogue.families import TaskFamily, families, find, names
+from bench.catalogue.families import FAMILIES, TaskFamily
 
 
 def kind_of(name: str) -> TaskFamily | None:
     """The family of that name; None of stored records of a family that this version does not have."""
-    return find(name) if name in names() else None
+    return None if FAMILIES.unknown(name) else FAMILIES[name]
 
 
 def short(name: str) -> str:
@@ -29,7 +29,8 @@ def family(task: str) -> str:
 
 def family_rank(name: str) -> int:
     """Place in the order of reading; families we do not know come last."""
-    return names().index(name) if name in names() else len(names())
+    names = FAMILIES.names()
+    return names.index(name) if name in names else len(names)
 
 
 def detail(task: str) -> str:
@@ -50,7 +51,7 @@ def metric_rank(metric: str) -> int:
 
 def _metrics() -> dict[str, str]:
     """Metric -> as printed, of all families in order of reading."""
-    return {metric: label for one in families() for metric, label in one.metrics.items()}
+    return {metric: label for one in FAMILIES for metric, label in one.metrics.items()}
 
 
 def task_and_metric(key: str) -> tuple[str, str]:

@@ -25,7 +25,9 @@ def tree(path: Path) -> ast.Module:
 
 
 def sources(*folders: str) -> list[Path]:
-    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py") if "shipped" not in path.parts)
+    """Files of the project's own code; what is packed for users, such as the template of a test, is left out."""
+    paths = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    return sorted(path for path in paths if not {"shipped", "templates"} & {*path.parts})
 
 
 def module(path: Path) -> str:

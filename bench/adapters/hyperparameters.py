@@ -61,7 +61,7 @@ def _config(method: type[Method], preset: str | None, config: Mapping[str, Any])
 
 @functools.cache
 def _readers(config: type) -> dict[str, Callable[[Any], Any]]:
-    """For each hyper-parameter a function from a YAML value to its type; ValueError where it does not fit."""
+    """For each hyper-parameter a function from a YAML value to its type; ValueError if it does not fit."""
     hints = typing.get_type_hints(config)
     return {field.name: _reader(hints[field.name]) for field in dataclasses.fields(config)}
 
@@ -105,7 +105,7 @@ def content(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bytes_at(path: Path) -> str:
-    """sha256 over a file, or over names and bytes of all files below a folder. UserError where nothing is there."""
+    """sha256 over a file, or over names and bytes of all files below a folder. UserError if nothing is there."""
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     total = hashlib.sha256()
     for file in files:

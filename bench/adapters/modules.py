@@ -104,7 +104,7 @@ def _base(module: Module, statement: ast.ImportFrom) -> str:
 
 
 def file_of(module: str) -> Path | None:
-    """The source file of a module, found without importing anything; None where the name is no module."""
+    """The source file of a module, found without importing anything; None if the name is no module."""
     top, *inner = module.split(".")
     spec = importlib.util.find_spec(top)
     for folder in (spec.submodule_search_locations if spec else None) or ():

@@ -129,7 +129,7 @@ def read(path: Path) -> OracleFile | None:
 
 
 def lacking(path: Path, claim: str) -> str:
-    """Why the values of this file do not carry a class of fidelity; "" where they do, or where it needs none."""
+    """Why the values of this file do not carry a class of fidelity; "" if they do or if it needs none."""
     if claim not in CLAIMS:
         return ""
     found, said = read(path), f"about.fidelity is {claim!r}, which needs"
@@ -144,7 +144,7 @@ def fidelity(name: str, about: About) -> str:
     """How a method was checked, as tables and cards print it.
 
     A class that rests on values of other code is printed for a plug-in that brings such values; else "unchecked".
-    `bench check` demands them of shipped methods too. UserError where the file of values is not in order.
+    `bench check` demands them of shipped methods too. UserError if the file of values is not in order.
     """
     place = registry.source(name)
     if place.shipped or not lacking(beside(place.path), about.fidelity):

@@ -48,7 +48,7 @@ _plugins: dict[str, Source] = {}
 
 
 def add_plugin(path: str | Path) -> str:
-    """Make the method of a file known to this process; returns its name. UserError where the file has none."""
+    """Make the method of a file known to this process; returns its name. UserError if the file has none."""
     file = Path(path)
     if not file.is_file():
         raise UserError(f"--plugin {path}: no such file")

@@ -6,13 +6,9 @@ import json
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bench.errors import nearest
-
-if TYPE_CHECKING:
-    pass
-
+from bench.errors import UserError
 
 Config = dict[str, Any]
 
@@ -66,10 +62,22 @@ HF_TEXT_TOWERS: dict[str, Config] = {
     "distilbert-base-uncased": {**_BERT_BASE, "num_hidden_layers": 6, "type_vocab_size": 0},
 }
 
+BERT_CONTEXT = 77  #: tokens a caption of a tower of transformers unless the suite says otherwise; open_clip's
+#: DistilBERT's fields of a configuration, and BERT's
+_BERT_FIELDS = {
+    "dim": "hidden_size",
+    "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads",
+    "hidden_dim": "intermediate_size",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "activation": "hidden_act",
+}
+
 
 @cache
 def open_clip_models() -> dict[str, Path]:
-    """Architectures of open_clip and their files, found without importing it."""
+    """Architectures of open_clip and their files, listed without importing it."""
     spec = find_spec("open_clip")
     folders = (spec.submodule_search_locations if spec else None) or ()
     return {file.stem: file for folder in folders for file in sorted(Path(folder, "model_configs").glob("*.json"))}
@@ -78,21 +86,29 @@ def open_clip_models() -> dict[str, Path]:
 @cache
 def open_clip_model(name: str) -> Config:
     """The configuration of an open_clip architecture: embed_dim, vision_cfg, text_cfg and the like."""
-    found: Config = json.loads(open_clip_models()[name].read_text())
-    return found
+    config: Config = json.loads(open_clip_models()[name].read_text())
+    return config
 
 
-def unknown(kind: str, name: str) -> str:
-    """What is wrong with the name of an "image" or "text" tower; "" where nothing is."""
-    own = {**IMAGE_TOWERS, **PAPER_IMAGE_TOWERS}
-    if kind == "text":
-        own = {**TEXT_TOWERS, **PAPER_TEXT_TOWERS, **HF_TEXT_TOWERS}
-    if name in open_clip_models():
-        captions = "multimodal_cfg" in open_clip_model(name)
-        return f"{name!r} writes captions (CoCa); it is no tower that images and texts are compared by" * captions
-    if name in own or (kind == "text" and Path(name).is_dir()):
-        return ""
-    return f"{name!r} is no {kind} tower{nearest(name, [*own, *open_clip_models()])}"
+def bert_context(config: Config) -> Config:
+    """A configuration of transformers with the tokens a caption that a suite without `towers.context` gets."""
+    return {"context_length": min(BERT_CONTEXT, config.get("max_position_embeddings", 512)), **config}
+
+
+def read_bert(folder: Path) -> Config:
+    """The configuration in a folder of a transformers model, in BERT's words; UserError if it is no (Distil)BERT."""
+    path = folder / "config.json"
+    try:
+        config: Config = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"towers.text: {path}: cannot be read: {error}") from error
+    kind = config.get("model_type")
+    if kind not in ("bert", "distilbert"):
+        raise UserError(f"towers.text: {path}: model_type {kind!r} should be 'bert' or 'distilbert'")
+    if kind == "distilbert":
+        config = {_BERT_FIELDS.get(key, key): value for key, value in config.items()}
+        config |= {"layer_norm_eps": 1e-12, "type_vocab_size": 0, "model_type": "bert"}
+    return config
 
 
 def quick_gelu(name: str) -> bool:

@@ -93,7 +93,7 @@ def fitting(images: Images) -> tuple[str, ...]:
 
 
 def recipe(name: str, images: Images) -> Any:
-    """The recipe of an augmentation for such images, made once. UserError where it has none."""
+    """The recipe of an augmentation for such images, made once. UserError if it has none."""
     if name not in AUGMENTATIONS:
         raise UserError(f"augment is {name!r}{nearest(name, fitting(images))}")
     entry = AUGMENTATIONS[name]

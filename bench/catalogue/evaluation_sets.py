@@ -22,6 +22,7 @@ SPLITS: tuple[Split, ...] = ("test", "train", "validation")
 FOLDERS: Mapping[Split, Names] = {"test": ("test",), "train": ("train",), "validation": ("validation", "val")}
 OWN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  #: names that the user's own sets may have
 GB = 10**9
+CLASS = "class"  #: the label that is classified
 CATALOGUE = Path(__file__).with_name("evaluation_sets.yaml")  #: one entry a data set
 
 
@@ -92,7 +93,7 @@ def known(name: str) -> Entry | None:
 
 
 def expected(name: str) -> Entry | None:
-    """As `known`; the user's own may be elsewhere, where nothing is known of it. None where the name is a mistake."""
+    """As `known`; the user's own may be elsewhere, where nothing is known of it. None if the name is a mistake."""
     if (entry := known(name)) is not None:
         return entry
     if name.startswith("wds_"):
@@ -118,7 +119,7 @@ def _frozen(value: Any) -> Any:
 
 
 def unknown(name: str) -> str:
-    """What is wrong with a name; "" where it is of the catalogue or a folder of the user's own."""
+    """What is wrong with a name; "" if it is of the catalogue or a folder of the user's own."""
     if known(name):
         return ""
     if name.startswith("wds_"):

@@ -9,15 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from bench.registry import Registry, lazy
 from bench.settings_base import Model
-
-if TYPE_CHECKING:
-    from bench.data.noise import Noise
-    from bench.data.pairs import Pairs
-    from bench.suite.noise_settings import NoiseSettings
 
 
 class Options(Model):
@@ -34,8 +29,9 @@ class NoiseKind:
     name: str  #: in suites
     title: str  #: in tables, after the rate: "40 % shuffled captions"
     summary: str  #: one sentence, for the docs
-    #: (training pairs, the suite's noise, rate above 0, seed) -> the noise. UserError where the pairs do not allow it
-    make: Callable[[Pairs, NoiseSettings, float, int], Noise]
+    #: (Pairs to train on, the suite's NoiseSettings, rate above 0, seed) -> Noise. UserError if the pairs do not allow
+    #: this noise
+    make: Callable[[Any, Any, float, int], Any]
     effect: str = "take another pair's captions"  #: what the corrupted pairs do, for messages
     fixed: bool = True  #: the same rows for the whole run, which the manifest names; False = drawn anew in every step
     files: str = ""  #: who publishes its files, one for each rate above 0; "" = it has none

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from bench.catalogue.channels import CIFAR_CHANNELS, IMAGENET_CHANNELS, Channels
-from bench.data.photo import Mode
+
+#: How a picture becomes a square, in open_clip's words (`bench.data.photo.Resize`).
+Mode: TypeAlias = Literal["shortest", "longest", "squash"]
 
 PROBES = (  # the 14 sets of linear probes, as papers 000 and 001 print them
     *("caltech101", "svhn", "stl10", "cifar10", "cifar100", "dtd", "fgvc_aircraft", "pets", "renderedsst2", "food101"),

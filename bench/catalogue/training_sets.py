@@ -10,12 +10,9 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from bench.registry import Registry, lazy
-
-if TYPE_CHECKING:
-    from bench.data.pairs import Pairs
 
 Synonyms = Mapping[str, tuple[str, ...]]
 
@@ -25,13 +22,13 @@ class TrainingSet:
     """One training set: made by `load`, or a published list whose pairs lie in shards."""
 
     name: str  #: in suites, `data.name`
-    #: pixels a side -> its pairs in memory, which are drawn art; None = it lies in shards and holds photographs
-    load: Callable[[int], Pairs] | None = None
+    #: pixels a side -> its Pairs in memory, which are drawn art; None = it lies in shards and holds photographs
+    load: Callable[[int], Any] | None = None
     sizes: tuple[int, ...] = ()  #: pixels a side that `load` takes
     synonyms: Callable[[], Synonyms] | None = None  #: names of its concepts -> their other names
     rows: int = 0  #: pairs in the published list; links die, so what a download gives is less
     page: str = ""  #: where the list comes from
-    gigabytes: int | None = None  #: of shards, about, images as `how` makes them; None where that is not known
+    gigabytes: int | None = None  #: of shards, about, images as `how` makes them; None if that is not known
     how: str = ""  #: commands, with {folder} for where the shards go
 
 

@@ -171,7 +171,7 @@ def graded(method: Any, loss: Tensor, z: Tensors) -> dict[str, Tensor]:
 
 
 def differs(found: Tensor, expected: Tensor, rtol: float, floor: float = 0.0) -> str | None:
-    """None where |found - expected| <= rtol (|expected| + max |expected| + floor) everywhere, else by how much not."""
+    """None if |found - expected| <= rtol (|expected| + max |expected| + floor) everywhere, else by how much not."""
     if found.shape != expected.shape:
         return f"shape {list(found.shape)} instead of {list(expected.shape)}"
     found, expected = found.detach().double(), expected.detach().double()
@@ -221,7 +221,7 @@ def _choices(hint: Any) -> tuple[Any, ...]:
 
 
 def _resolved(kind: type[Adapter], config: Mapping[str, Any]) -> str | None:
-    """The whole configuration as text; None where the method refuses this combination."""
+    """The whole configuration as text; None if the method refuses this combination."""
     try:
         return repr(kind.Config(**config))
     except ValueError:

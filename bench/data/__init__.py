@@ -81,7 +81,8 @@ def training(settings: DataSettings) -> Pairs:
 @cache
 def _made(entry: TrainingSet, size: int) -> Pairs:
     assert entry.load is not None
-    return entry.load(size)
+    pairs: Pairs = entry.load(size)
+    return pairs
 
 
 def templates(pairs: Pairs) -> tuple[str, ...]:

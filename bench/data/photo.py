@@ -18,6 +18,7 @@ from PIL import Image
 from bench import counter
 from bench.arrays import Pixels
 from bench.catalogue import augmentations
+from bench.catalogue.protocols import Mode
 
 FORMATS = ("JPEG", "PNG", "WEBP")
 RATIO = (3 / 4, 4 / 3)  #: of a crop's width to its height
@@ -25,7 +26,6 @@ STRIP = 64  #: the largest ratio of the longer to the shorter side at which an i
 ATTEMPTS = 10  #: attempts to draw a crop that fits, as in torchvision
 DRAWS = 48  #: numbers in [0, 1) for an image: 22 for the crop, one for the flip, the rest for the change
 Change = Callable[[Image.Image, Sequence[float]], Image.Image]
-Mode: TypeAlias = Literal["shortest", "longest", "squash"]
 Interpolation: TypeAlias = Literal["bicubic", "bilinear"]
 FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 

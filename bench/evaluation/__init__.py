@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.catalogue import families
+from bench.catalogue.families import FAMILIES
 from bench.data.noise import NoiseManifest
 from bench.evaluation.features import Features, PooledTowers
 from bench.evaluation.measures import Bench, Number
@@ -43,7 +43,7 @@ def evaluate(
     for task in plan.tasks(at, manifest):
         if done(task.key(at)):
             continue
-        numbers, outcomes = families.find(task.family).measures()(task, bench)
+        numbers, outcomes = FAMILIES[task.family].measures()(task, bench)
         content = plan.content(task)
         publish(task.key(at), [_record(task, number, run, at, checkpoint, content) for number in numbers], outcomes)
     features.discard()

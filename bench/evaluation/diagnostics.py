@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bench.catalogue import families
+from bench.catalogue.families import FAMILIES
 from bench.data import Pairs
 from bench.data.noise import NoiseManifest, noisy_mask
 from bench.evaluation.features import Features, PooledTowers
@@ -44,7 +44,7 @@ def diagnose(
     if plan.held_out in {task.dataset for task in tasks}:
         diagnostics += _held_out(plan.load(plan.held_out), features, plan)
     for task in tasks:
-        if families.find(task.family).on_training_pairs and manifest is not None:
+        if FAMILIES[task.family].on_training_pairs and manifest is not None:
             diagnostics.append(_training(plan.load(task.dataset), features, manifest))
     store_diagnostics(out, "evaluation", diagnostics, protocol)
 

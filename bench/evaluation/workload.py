@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bench import data
+from bench.catalogue.families import FAMILIES
 from bench.catalogue.families.random_guess import CAPTIONS
 from bench.data import evaluation
 from bench.data.evaluation import words
 from bench.evaluation.tasks import EvaluationPlan, Task
-
-#: what a probe learns from is read out elsewhere in the towers, so its images are encoded again
-_READ_OUT = {"linear_probe": "pooled", "adamw_probe": "projected"}
 
 
 @dataclass(frozen=True)
@@ -26,24 +24,24 @@ class Workload:
 
 
 def workload(plan: EvaluationPlan, at: float, noisy_rows: int = 0) -> Workload:
-    """Of the tasks after a share `at` of the budget. `noisy_rows`: training pairs among which noise is looked for.
+    """What the tasks after a share `at` of the budget encode. `noisy_rows`: training pairs that are searched for noise.
 
     Counts are those of the catalogue, or of the data where it is there; an image has 5 captions, a puzzle one cue. A
     data set is read once for each place that features are taken from, as `bench.evaluation.features` keeps them.
     """
     tasks = plan.tasks(at, None)
     read = {
-        (name, _READ_OUT.get(task.family, "embedding"))
+        (name, FAMILIES[task.family].reads)
         for task in tasks
         for name in (task.dataset, task.train, task.validation)
         if name
     }
     images = sum(_images(plan, name) for name, _ in read)
-    texts = dict(_texts(plan, task) for task in tasks if task.family not in _READ_OUT)
-    found = Workload(images, sum(texts.values()))
-    if at == 1.0 and any(task.family == "noise_detection" for task in plan.chosen()):
-        found += Workload(noisy_rows, noisy_rows)
-    return found
+    texts = dict(_texts(plan, task) for task in tasks if FAMILIES[task.family].texts != "none")
+    total = Workload(images, sum(texts.values()))
+    if at == 1.0 and any(FAMILIES[task.family].on_training_pairs for task in plan.chosen()):
+        total += Workload(noisy_rows, noisy_rows)
+    return total
 
 
 def _images(plan: EvaluationPlan, name: str) -> int:
@@ -51,8 +49,8 @@ def _images(plan: EvaluationPlan, name: str) -> int:
 
 
 def _texts(plan: EvaluationPlan, task: Task) -> tuple[object, int]:
-    """What tells the texts of a task apart from those of others, and how many they are."""
-    if task.family in ("retrieval", "validation"):
+    """A key that is equal for equal texts of two tasks, and their number."""
+    if FAMILIES[task.family].texts == "captions":
         return ("captions", task.dataset), _images(plan, task.dataset) * _captions(plan, task.dataset)
     if task.dataset in data.names():
         pairs = plan.load(task.dataset)

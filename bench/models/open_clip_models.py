@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import bench.torchvision_fix  # noqa: F401  before open_clip, which imports torchvision
-from bench.catalogue import architectures
+from bench.catalogue import architectures, tower_families
 from bench.catalogue.channels import CLIP_CHANNELS, Channels
 from bench.data.photo import CROP, Resize
 from bench.errors import UserError, nearest, one_line
@@ -106,7 +106,7 @@ def find(given: str, architecture: str | None) -> Foreign | None:
             raise UserError(f"--towers {architecture}: {path / CONFIG} says what the folder holds; leave it away")
         return _folder(path)
     if architecture is not None:
-        wrong = architectures.unknown("image", architecture)
+        wrong = tower_families.unknown("image", architecture)
         if wrong or architecture not in architectures.open_clip_models():
             raise UserError(f"--towers {architecture}: {wrong or 'is no architecture of open_clip'}")
         if not path.is_file():

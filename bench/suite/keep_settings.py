@@ -7,7 +7,6 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from bench.catalogue.keep import KEEPS, Keep
-from bench.errors import nearest
 from bench.settings_base import Model
 from bench.yaml_source import fault
 
@@ -26,8 +25,8 @@ class KeepSettings(Model):
 
     @model_validator(mode="after")
     def _offered(self) -> Self:
-        if self.kind not in KEEPS:
-            raise fault(f"{self.kind!r} is not offered{nearest(self.kind, KEEPS)}", "kind")
+        if message := KEEPS.unknown(self.kind):
+            raise fault(message, "kind")
         for name in ("share", "rows"):
             given, takes = getattr(self, name) is not None, name in KEEPS[self.kind].takes
             if given != takes:

@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
+from bench.catalogue.tower_families import text_towers
 from bench.suite import tower_files
 from bench.suite.settings import TowerSettings
-
-#: fields of open_clip's text configurations under which its tower is not the plain TextTransformer
-_OTHER_TEXT_TOWERS = {
-    "hf_model_name": "a model of transformers that open_clip wraps",
-    "embed_cls": "a transformer with an appended class token",
-}
 
 
 @dataclass(frozen=True)
@@ -20,7 +15,7 @@ class Need:
     """One word of `Method.needs`."""
 
     about: str  #: a clause: "it reads ..."
-    unmet: Callable[[TowerSettings], str]  #: the reason why these towers do not give it; "" where they do
+    unmet: Callable[[TowerSettings], str]  #: the reason why these towers do not give it; "" if they do
 
 
 def _met(_: TowerSettings) -> str:
@@ -29,8 +24,7 @@ def _met(_: TowerSettings) -> str:
 
 
 def _no_text_transformer(towers: TowerSettings) -> str:
-    config = tower_files.text_config(towers)
-    other = next((said for field, said in _OTHER_TEXT_TOWERS.items() if config.get(field)), "")
+    other = text_towers(towers.text).other(tower_files.text_config(towers))
     return (
         f"towers.text {towers.text} is {other}; take a transformer of open_clip or ours, or bert-base-uncased"
         * bool(other)

@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from bench.catalogue.noise_kinds import KINDS, NoiseKind, Options
-from bench.settings_base import Model, Rate, Several, Strings, entry_of, once
+from bench.settings_base import Model, NonEmptyList, Rate, Strings, entry_of, once
 from bench.yaml_source import fault, faults_of
 
 
@@ -22,7 +22,7 @@ class NoiseSettings(Model):
     """One kind of noise at several rates; the seed of the noise is the seed of the run."""
 
     kind: Annotated[str, entry_of(KINDS)] = "shuffled_captions"
-    rates: Annotated[tuple[Rate, ...], Several] = (0.0,)
+    rates: Annotated[tuple[Rate, ...], NonEmptyList] = (0.0,)
     files: Strings = ()  #: of a kind that has them, one for each rate above 0, in that order
     options: dict[str, Any] = Field(default_factory=dict)  #: the kind's own settings, part of the identity
 
@@ -71,6 +71,6 @@ class NoiseSettings(Model):
         return self.model_copy(update={"rates": (rate,), "files": (file,) if file else ()})
 
     def file(self, rate: float) -> str | None:
-        """The index file of a rate; None where the noise is drawn."""
+        """The index file of a rate; None if the noise is drawn."""
         noisy = [one for one in self.rates if one]
         return self.files[noisy.index(rate)] if rate and self.files else None

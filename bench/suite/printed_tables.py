@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from bench.settings_base import Model, Several, once
+from bench.settings_base import Model, NonEmptyList, once
 
 
 class PrintedRow(Model):
@@ -22,12 +22,12 @@ class PaperTables(Model):
     """Tables of a paper that the report lays out as printed, this suite's numbers beside the printed ones."""
 
     paper: Annotated[str, Field(min_length=1)]  #: a file of `results/published`
-    numbers: Annotated[tuple[str, ...], Several]  #: of its tables, as printed
+    numbers: Annotated[tuple[str, ...], NonEmptyList]  #: of its tables, as printed
     pretrain: str | None = None  #: of the printed rows that this suite is about; null = all
     backbone: str | None = None  #: the same; null = all, or as `towers` says
     towers: dict[str, str] = Field(default_factory=dict)  #: label of towers -> printed backbone
     #: label of a method -> the printed rows it stands beside
-    rows: dict[str, Annotated[tuple[PrintedRow, ...], Several]] = Field(default_factory=dict)
+    rows: dict[str, Annotated[tuple[PrintedRow, ...], NonEmptyList]] = Field(default_factory=dict)
 
     @field_validator("numbers")
     @classmethod

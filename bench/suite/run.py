@@ -35,7 +35,7 @@ def run_id(
     data_hash, manifest_hash: `content_hash` of the training pairs and of the noise manifest (None without one).
     reference_id: of the run it starts from. calibration_hash: of what turned device seconds into steps.
     kept_hash: of the keys of a treated run's rows; where these follow from the truth alone they stand for the noise.
-    Raises MissingFile where the weights it begins at, or files of its towers, are not there.
+    Raises MissingFile if the weights it begins at, or files of its towers, are not there.
     """
     content = run.content()
     for place, absent in _absent(content):

@@ -8,13 +8,14 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from bench.adapters import registry
-from bench.catalogue import architectures, families, training_sets
+from bench.catalogue import families, tower_families, training_sets
 from bench.catalogue.augmentations import AUGMENTATIONS, DEFAULTS, Images
 from bench.catalogue.budget_kinds import BUDGET_KINDS
+from bench.catalogue.families import FAMILIES
 from bench.errors import nearest
-from bench.settings_base import Model, Range, Rate, Seed, Several, Strings, entry_of, once
+from bench.settings_base import Model, NonEmptyList, Range, Rate, Seed, Strings, entry_of, once
 from bench.suite.keep_settings import UNTREATED, KeepSettings
-from bench.yaml_source import fault, shown
+from bench.yaml_source import fault
 
 Protocol = Literal["common", "bayes", "nuclr", "ncu", "prolip"]
 SYNTHETIC = "synthetic:"  #: before a number of made-up pairs, in place of shards
@@ -130,7 +131,7 @@ class Budget(Model):
 
 
 class TowerSettings(Model):
-    """The two encoders; `bench.catalogue.architectures` says which names there are."""
+    """The two encoders; `bench.catalogue.tower_families` says which names there are."""
 
     later: ClassVar[frozenset[str]] = frozenset({"context", "image_start", "text_start", "channels"})
     outside: ClassVar[frozenset[str]] = frozenset({"label"})
@@ -152,9 +153,7 @@ class TowerSettings(Model):
     @field_validator("image", "text")
     @classmethod
     def _known(cls, name: str, info: ValidationInfo) -> str:
-        assert info.field_name is not None
-        message = architectures.unknown(info.field_name, name)
-        if message:
+        if message := tower_families.unknown("image" if info.field_name == "image" else "text", name):
             raise fault(message)
         return name
 
@@ -209,8 +208,8 @@ class TrainSettings(Model):
 
 
 def _known_family(name: str) -> str:
-    if name not in families.names():
-        raise fault(f"{shown(name)} is no family of evaluation tasks{nearest(name, families.names())}")
+    if message := FAMILIES.unknown(name):
+        raise fault(message)
     return name
 
 
@@ -220,7 +219,7 @@ Task = Annotated[str, AfterValidator(_known_family)]  #: a family of `bench.cata
 class EvaluateSettings(Model):
     """What is measured: at the end, and along the way for curves of score against cost."""
 
-    tasks: Annotated[tuple[Task, ...], Several] = (
+    tasks: Annotated[tuple[Task, ...], NonEmptyList] = (
         "zero_shot",
         "shift",
         "linear_probe",

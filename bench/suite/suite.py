@@ -15,7 +15,7 @@ from bench import hashing, resources
 from bench.adapters import hyperparameters, registry
 from bench.catalogue.augmentations import DEFAULTS, fitting
 from bench.errors import UserError, nearest
-from bench.settings_base import Model, Seed, Several, once
+from bench.settings_base import Model, NonEmptyList, Seed, once
 from bench.suite import needs
 from bench.suite.keep_settings import UNTREATED, KeepSettings
 from bench.suite.noise_settings import NoiseSettings
@@ -31,7 +31,8 @@ from bench.suite.settings import (
     TrainSettings,
     TuneSettings,
 )
-from bench.yaml_source import Fault, Located, fault, faults_of
+from bench.suite.tasks import SuiteTasks
+from bench.yaml_source import Fault, YamlSource, fault, faults_of
 
 REFERENCE_SHARE = 0.5  #: of the budget, under `budget_rule: total`, for the run a method starts from
 
@@ -43,10 +44,10 @@ class Suite(Model):
     description: str = ""
     data: DataSettings = DataSettings()
     noise: NoiseSettings = NoiseSettings()
-    seeds: Annotated[tuple[Seed, ...], Several] = (0,)
+    seeds: Annotated[tuple[Seed, ...], NonEmptyList] = (0,)
     budget: Budget
     budget_rule: Literal["total", "additional"] = "total"  #: is a reference run paid from the budget, or on top?
-    towers: Annotated[tuple[TowerSettings, ...], Several] = (TowerSettings(),)
+    towers: Annotated[tuple[TowerSettings, ...], NonEmptyList] = (TowerSettings(),)
     train: Annotated[TrainSettings, Field(validate_default=True)] = TrainSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
     tune: TuneSettings | None = None
@@ -55,7 +56,7 @@ class Suite(Model):
     baseline: Annotated[str, Field(min_length=1)] = (
         "clip"  #: the row that others are compared with: a label or a method
     )
-    methods: Annotated[tuple[MethodEntry, ...], Several]
+    methods: Annotated[tuple[MethodEntry, ...], NonEmptyList]
     _written: str = PrivateAttr(default="")
     _references: tuple[MethodEntry, ...] = PrivateAttr(default=())
     _only: tuple[str, ...] = PrivateAttr(default=())
@@ -98,7 +99,7 @@ class Suite(Model):
 
     @model_validator(mode="after")
     def _own_rows(self) -> Self:
-        """What stands beside a paper's rows is a row of this suite."""
+        """Rows and towers that `tables` names are rows and towers of this suite."""
         labels, towers = [entry.label for entry in self.methods], [one.label for one in self.towers]
         for field, known in (("rows", labels), ("towers", towers)):
             for name in getattr(self.tables, field, ()):
@@ -115,7 +116,7 @@ class Suite(Model):
 
     @model_validator(mode="after")
     def _clean_pairs_are_fixed(self) -> Self:
-        """What is kept for being clean takes noise that stays where it is."""
+        """A treatment that keeps clean rows needs noise whose rows are fixed."""
         if self.noise.kind != "resampled_positives" or not any(self.noise.rates):
             return self
         asked: list[tuple[tuple[str | int, ...], KeepSettings | None]] = [(("data", "keep"), self.data.keep)]
@@ -157,11 +158,11 @@ class Suite(Model):
 
     @property
     def hash(self) -> str:
-        """Of everything but the description, as written: tells a plan made from other settings."""
+        """Hash of everything but the description, as written. A plan made from other settings has another one."""
         return self._written or hashing.digest(self.model_dump(exclude={"description"}))
 
     def keep_of(self, entry: MethodEntry) -> KeepSettings:
-        """Which rows a row of the tables is trained on: its own word, or the suite's."""
+        """The treatment of the data for a row of the tables: its own, or else the suite's."""
         return self.data.keep if entry.keep is None else entry.keep
 
     @property
@@ -210,7 +211,7 @@ class Suite(Model):
         ]
 
     def runs(self) -> list[Run]:
-        """What there is to run, each once, a reference before those that start from it; selections apply."""
+        """The runs, each once, a reference before the runs that start from it; selections apply."""
         cells = self.cells()
         own = {run.key: run for run in reversed(cells)}
         ordered: dict[str, Run] = {}
@@ -245,7 +246,7 @@ class Suite(Model):
         return own[0] if own else MethodEntry(method=start)
 
     def chain(self, entry: MethodEntry) -> str:
-        """Why an entry cannot start where its method does: that start needs a start of its own. "" where it can."""
+        """Why an entry cannot start where its method does: that start needs a start of its own. "" if it can."""
         given = self._reference(entry)
         if given is None or given.start or not (first := registry.find(given.method).reference):
             return ""
@@ -287,42 +288,40 @@ class Suite(Model):
 def load_suite(suite: str | Path, overrides: Sequence[str] = (), check_methods: bool = True) -> Suite:
     """The suite of a path or a name, with `--set` overrides applied.
 
-    With `check_methods`, methods, hyper-parameters and what is measured are looked up as well, which imports torch.
-    Raises UserError with one line a mistake.
+    With `check_methods`, methods, hyper-parameters and evaluation tasks are looked up as well, which imports torch.
+    Raises UserError with one line for each mistake.
     """
-    located = Located.read(resources.suite_path(str(suite)))
+    source = YamlSource.read(resources.suite_path(str(suite)))
     for override in overrides:
-        located.set(override)
+        source.set(override)
     try:
-        loaded = Suite.model_validate(located.data)
+        loaded = Suite.model_validate(source.data)
     except ValidationError as error:
-        raise located.fail(faults_of(error, Suite)) from error
+        raise source.fail(faults_of(error, Suite)) from error
     faults = [*_unmeasured(loaded), *_unknown_names(loaded)] if check_methods else []
     if faults:
-        raise located.fail(faults)
+        raise source.fail(faults)
     return loaded
 
 
 def _unmeasured(suite: Suite) -> Iterator[Fault]:
     """Families of tasks without data sets, and suites that compare nothing."""
-    from bench.evaluation.tasks import EvaluationPlan  # here, because it reads settings itself, and loads torch
-
     noisy = suite.noise.kind != "resampled_positives" and any(suite.noise.rates)
-    for place, message in EvaluationPlan(suite.data, suite.evaluate).faults(noisy):
+    for place, message in SuiteTasks(suite.data, suite.evaluate).faults(noisy):
         yield ("evaluate", "tasks", *([] if place is None else [place])), message
 
 
 def _unknown_names(suite: Suite) -> Iterator[Fault]:
-    """What only adapters can say."""
+    """Mistakes that only adapters know: unknown methods, hyper-parameters and needs."""
     labels = [entry.label for entry in suite.methods]
     if suite.baseline not in labels and suite.baseline not in registry.names():
         known = nearest(suite.baseline, {*labels, *registry.names()})
         yield ("baseline",), f"{suite.baseline!r} is neither a label of this suite nor a method{known}"
     for position, entry in enumerate(suite.methods):
-        found = hyperparameters.faults(entry.method, entry.preset, entry.config)
-        for place, message in found:
+        faults = hyperparameters.faults(entry.method, entry.preset, entry.config)
+        for place, message in faults:
             yield ("methods", position, *place), message
-        if found:
+        if faults:
             continue
         if chain := suite.chain(entry):
             yield ("methods", position, "method"), chain

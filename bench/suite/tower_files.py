@@ -1,37 +1,22 @@
-"""Which files towers need that do not come with the package, and which of them are not there. Needs no torch."""
+"""What towers are to identities, and which files they need that do not come with the package. Needs no torch."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from bench.catalogue.architectures import Config
+from bench.catalogue.tower_families import image_towers, text_towers
 from bench.data_folder import Missing, root
 from bench.errors import UserError
 from bench.hashing import Absent, digest
 
 if TYPE_CHECKING:
     from bench.suite.settings import TowerSettings
-
-
-import hashlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from bench.suite.settings import TowerSettings
-
-from bench.catalogue.architectures import (
-    HF_TEXT_TOWERS,
-    IMAGE_TOWERS,
-    PAPER_IMAGE_TOWERS,
-    PAPER_TEXT_TOWERS,
-    TEXT_TOWERS,
-    Config,
-    open_clip_model,
-    open_clip_models,
-)
 
 #: files of a tokenizer: one of the first two holds the vocabulary, the last says which tokens are special
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "tokenizer_config.json", "config.json")
@@ -44,13 +29,16 @@ def hub_name(name: str) -> str:
 
 
 def tokenizer_folder(towers: TowerSettings) -> Path | None:
-    """Where the files of the towers' tokenizer lie: in their folder, or of a name, below the data folder."""
+    """The folder of the towers' tokenizer: that of the tower, or for a name on the hub one below the data folder.
+
+    None if it holds no vocabulary.
+    """
     place = _own_place(towers)
     return place if any((place / file).is_file() for file in TOKENIZER_FILES[:2]) else None
 
 
 def missing_tokenizer(towers: TowerSettings) -> Missing:
-    """What there is to say of a tokenizer that is not there."""
+    """Where a tokenizer that is not there was looked for, and how to get it."""
     name, place = tokenizer_name(towers) or "", _own_place(towers)
     if is_folder(towers.text):
         return Missing(f"vocabulary of {name}", (name,), f"put vocab.txt or tokenizer.json into {name}", None)
@@ -61,7 +49,7 @@ def missing_tokenizer(towers: TowerSettings) -> Missing:
 def vocabulary(towers: TowerSettings) -> str | Absent:
     """sha256 of the tokenizer's tokens and their ids, the same wherever its files lie and whichever they are.
 
-    `Absent` where it is not there. UserError for files that hold none.
+    `Absent` if it is not there. UserError for files that hold none.
     """
     place = _tokenizer(towers)
     if place is None:
@@ -87,7 +75,7 @@ def _ids_in(file: Path) -> str:
 
 
 def missing(towers: TowerSettings) -> Iterator[Missing]:
-    """Vocabularies and weights of single towers that are not there. What is fetched by name is not looked for."""
+    """Vocabularies and weights of single towers that are not there. Weights that are fetched by name are not listed."""
     if tokenizer_name(towers) and _tokenizer(towers) is None:
         yield missing_tokenizer(towers)
     for what, start in (("image", towers.image_start), ("text", towers.text_start)):
@@ -101,28 +89,15 @@ def _own_place(towers: TowerSettings) -> Path:
 
 
 def _tokenizer(towers: TowerSettings) -> Path | None:
-    """As `tokenizer_folder`, the hub's cache included."""
+    """As `tokenizer_folder`; for a name on the hub the hub's cache is searched as well."""
     own, name = tokenizer_folder(towers), tokenizer_name(towers)
     if own or name is None or is_folder(towers.text):
         return own
     from huggingface_hub import try_to_load_from_cache
 
-    found = (try_to_load_from_cache(hub_name(name), file) for file in TOKENIZER_FILES[:2])
-    return next((Path(file).parent for file in found if isinstance(file, str)), None)
+    cached = (try_to_load_from_cache(hub_name(name), file) for file in TOKENIZER_FILES[:2])
+    return next((Path(file).parent for file in cached if isinstance(file, str)), None)
 
-
-HF_CONTEXT = 77  #: tokens a caption where the suite says nothing; open_clip's
-
-#: DistilBERT's fields of a configuration, and BERT's
-_FIELDS = {
-    "dim": "hidden_size",
-    "n_layers": "num_hidden_layers",
-    "n_heads": "num_attention_heads",
-    "hidden_dim": "intermediate_size",
-    "dropout": "hidden_dropout_prob",
-    "attention_dropout": "attention_probs_dropout_prob",
-    "activation": "hidden_act",
-}
 
 #: files of a transformers folder that say how a tower is built and how it reads texts
 _DESCRIPTION = ("config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json")
@@ -130,28 +105,30 @@ _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 
 def content(towers: TowerSettings) -> dict[str, Any]:
-    """Towers as identities see them: our own by their configuration, files by their bytes, others by their name."""
-    found = towers.content()
-    found["image"] = {**IMAGE_TOWERS, **PAPER_IMAGE_TOWERS}.get(towers.image, towers.image)
-    found["text"] = {**TEXT_TOWERS, **PAPER_TEXT_TOWERS}.get(towers.text, towers.text)
-    if towers.text in HF_TEXT_TOWERS:
-        found["text"] = {**HF_TEXT_TOWERS[towers.text], "name": towers.text}  # which is that of its vocabulary
-    if is_folder(towers.text):
-        found["text"] = {"folder": bytes_of(towers.text, _DESCRIPTION)}
-    elif tokenizer_name(towers):
-        found["tokenizer"] = vocabulary(towers)
+    """Towers as identities see them: as their families describe them, vocabularies and given weights by their bytes."""
+    described = towers.content()
+    described["image"] = image_towers(towers.image).content(towers.image)
+    described["text"] = text_towers(towers.text).content(towers.text)
+    if tokenizer_name(towers) and not is_folder(towers.text):
+        described["tokenizer"] = vocabulary(towers)
     for field in ("image_start", "text_start"):
         start = getattr(towers, field)
         if is_place(start):
-            found[field] = bytes_of(start, _WEIGHTS)
-    return found
+            described[field] = bytes_of(start, _WEIGHTS)
+    return described
+
+
+def folder_content(folder: str) -> dict[str, str | Absent]:
+    """A folder of a transformers model as identities see it: how the tower is built and how it reads texts."""
+    return {"folder": bytes_of(folder, _DESCRIPTION)}
 
 
 def tokenizer_name(towers: TowerSettings) -> str | None:
-    """The tokenizer of transformers that the text tower reads by, a name on the hub or the tower's folder, if any."""
-    text = text_config(towers)
-    found: str | None = towers.text if "model_type" in text else text.get("hf_tokenizer_name")
-    return found
+    """The tokenizer of transformers that the text tower reads by: a name on the hub, or the tower's folder.
+
+    None if it reads by another tokenizer.
+    """
+    return text_towers(towers.text).vocabulary(towers.text, text_config(towers))
 
 
 def is_place(start: str | None) -> bool:
@@ -166,54 +143,23 @@ def start_files(start: str) -> list[Path]:
 
 def is_folder(text: str) -> bool:
     """Whether the name of a text tower is that of a folder of a transformers model."""
-    own = {*TEXT_TOWERS, *PAPER_TEXT_TOWERS, *HF_TEXT_TOWERS}
-    return text not in own and text not in open_clip_models()
-
-
-def read_config(folder: Path) -> Config:
-    """The configuration in a folder of a transformers model, in BERT's words; UserError for one that is neither."""
-    path = folder / "config.json"
-    try:
-        found: Config = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise UserError(f"towers.text: {path}: cannot be read: {error}") from error
-    kind = found.get("model_type")
-    if kind not in ("bert", "distilbert"):
-        raise UserError(f"towers.text: {path}: model_type {kind!r} should be 'bert' or 'distilbert'")
-    if kind == "distilbert":
-        found = {_FIELDS.get(key, key): value for key, value in found.items()}
-        found |= {"layer_norm_eps": 1e-12, "type_vocab_size": 0, "model_type": "bert"}
-    return found
+    return text_towers(text).folders
 
 
 def text_config(towers: TowerSettings) -> Config:
     """The text tower's configuration, with the tokens a caption; UserError for a folder that describes none."""
-    own = {**TEXT_TOWERS, **PAPER_TEXT_TOWERS}
-    if towers.text in own:
-        found = own[towers.text]
-    elif towers.text in open_clip_models():
-        found = {"context_length": 77, "vocab_size": 49408, **open_clip_model(towers.text)["text_cfg"]}
-    else:
-        found = HF_TEXT_TOWERS.get(towers.text) or read_config(Path(towers.text))
-        found = {"context_length": min(HF_CONTEXT, found.get("max_position_embeddings", 512)), **found}
-    return {**found, "context_length": towers.context or found["context_length"]}
+    config = text_towers(towers.text).config(towers.text)
+    return {**config, "context_length": towers.context or config["context_length"]}
 
 
 def image_config(towers: TowerSettings, size: int) -> Config:
     """The image tower's configuration at `size` px."""
-    own = {**IMAGE_TOWERS, **PAPER_IMAGE_TOWERS}
-    if towers.image in own:
-        return {**own[towers.image], "image_size": size}
-    model = open_clip_model(towers.image)
-    found = {**model["vision_cfg"], "image_size": size}
-    if found.get("timm_proj") == "none" and model["embed_dim"] != towers.dim:
-        found["timm_proj"] = "linear"  # its features are of another width than the suite's embedding
-    return found
+    return image_towers(towers.image).config(towers.image, size, towers.dim)
 
 
 @cache
 def bytes_of(place: str, names: tuple[str, ...]) -> str | Absent:
-    """sha256 of a file, or of those of `names` that lie in a folder; `Absent` where one cannot be read."""
+    """sha256 of a file, or of those of `names` that lie in a folder; `Absent` if one cannot be read."""
     path, files = Path(place), _files(place, names)
     if not files:
         return Absent(f"{place}: holds none of {', '.join(names)}")

@@ -71,7 +71,7 @@ def own_name(name: str) -> str | None:
 
 
 def bert_config(config: dict[str, Any]) -> Any:
-    """transformers' BertConfig of one of our configurations; UserError where transformers is not installed."""
+    """transformers' BertConfig of one of our configurations; UserError if transformers is not installed."""
     try:
         from transformers import BertConfig
     except ImportError as error:

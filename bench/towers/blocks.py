@@ -66,7 +66,7 @@ def _in_modes(
 def compile_blocks(towers: OpenClipTowers, device: torch.device) -> None:
     """Compile every block when it is first called; blocks of one shape share the code.
 
-    Dropout draws as it does uncompiled, so that a micro-batch encoded again gets the same. Raises UserError where this
+    Dropout draws as it does uncompiled, so that a micro-batch encoded again gets the same. Raises UserError if this
     machine cannot compile.
     """
     import torch._dynamo

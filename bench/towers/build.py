@@ -12,11 +12,13 @@ from torch import Tensor, nn
 
 import bench.torchvision_fix  # noqa: F401  before open_clip, which imports torchvision
 from bench.catalogue import architectures
+from bench.catalogue.architectures import Config
 from bench.catalogue.channels import CLIP_CHANNELS, IMAGENET_CHANNELS, Channels
+from bench.catalogue.tower_families import image_towers, text_towers
 from bench.errors import UserError, one_line
 from bench.suite import tower_files
 from bench.towers.batchnorm import group_batchnorm
-from bench.towers.tokenization import ClipTokenizer, HubTokenizer, Tokenizer
+from bench.towers.tokenization import HubTokenizer, Tokenizer
 
 if TYPE_CHECKING:
     from bench.suite.settings import TowerSettings
@@ -76,9 +78,13 @@ class OpenClipTowers(nn.Module):
     def pooled(self, images: Tensor) -> Tensor:
         """[b, 3, H, W] -> [b, P]: image features before the projection (CLIP's linear-probe protocol).
 
-        A ResNet with attention pooling has no such vector; there it is the mean over positions of its last layer.
+        A ResNet with attention pooling has no such vector; there it is the mean over positions of its last layer. A
+        tower with a method `pooled` says itself what they are.
         """
         visual: Any = self.visual
+        if hasattr(visual, "pooled"):
+            own: Tensor = visual.pooled(images)
+            return own
         if getattr(visual, "proj", None) is not None:  # VisionTransformer
             projection, visual.proj = visual.proj, None
             try:
@@ -114,57 +120,59 @@ def normalise(
 
 def tokenizer_of(spec: TowerSettings, learn: Callable[[int, int], Tokenizer]) -> Tokenizer:
     """The tokenizer of the text tower; `learn(tokens, context_length)` makes that of a small one from its data."""
-    text = tower_files.text_config(spec)
-    context: int = text["context_length"]
-    if spec.text in architectures.TEXT_TOWERS:
-        return learn(spec.vocabulary, context)
-    options = text.get("tokenizer_kwargs") or {}
-    if tower_files.tokenizer_name(spec):
-        return HubTokenizer(spec, text["vocab_size"], context, options)
-    return ClipTokenizer(context, options)
+    tokenizer: Tokenizer = text_towers(spec.text).tokenizer(spec, tower_files.text_config(spec), learn)
+    return tokenizer
 
 
 def build_towers(spec: TowerSettings, tokenizer: Tokenizer, image_size: int, bn_group: int) -> OpenClipTowers:
     """Fresh towers, drawn from the global RNG: seed it. Raises UserError for a combination that cannot be built."""
-    visual, text = _visual(spec, image_size, bn_group), _text(spec, tokenizer)
+    visual = _visual(spec, image_size, bn_group)
+    text = text_towers(spec.text).build(spec.text, tower_files.text_config(spec), spec.dim, tokenizer)
     return OpenClipTowers(visual, text, tokenizer, spec.dim, channels_of(spec))
 
 
 def _visual(spec: TowerSettings, size: int, bn_group: int) -> nn.Module:
-    from open_clip.model import _build_vision_tower
-
     config = tower_files.image_config(spec, size)
     try:
-        visual: Any = _build_vision_tower(spec.dim, config, architectures.quick_gelu(spec.image))
-        if spec.image in architectures.open_clip_models() and hasattr(getattr(visual, "trunk", None), "set_input_size"):
-            visual.set_input_size(size)  # open_clip builds timm's transformers for the size of their name
+        visual: nn.Module = image_towers(spec.image).build(spec.image, config, spec.dim)
         group_batchnorm(visual, bn_group)
     except (AssertionError, RuntimeError, TypeError, ValueError) as error:  # what does not fit
         raise UserError(f"towers.image: {spec.image} at {size} px cannot be built: {error}") from error
+    return visual
+
+
+def open_clip_image(name: str, config: Config, dim: int) -> nn.Module:
+    """An image tower that open_clip builds from a `vision_cfg`."""
+    from open_clip.model import _build_vision_tower
+
+    visual: Any = _build_vision_tower(dim, config, architectures.quick_gelu(name))
+    if name in architectures.open_clip_models() and hasattr(getattr(visual, "trunk", None), "set_input_size"):
+        visual.set_input_size(config["image_size"])  # open_clip builds timm's transformers for the size of their name
     made: nn.Module = visual
     return made
 
 
-def _text(spec: TowerSettings, tokenizer: Tokenizer) -> nn.Module:
+def open_clip_text(name: str, config: Config, dim: int, tokenizer: Tokenizer) -> nn.Module:
+    """A text tower that open_clip builds from a `text_cfg`; without a vocabulary size it gets the tokenizer's."""
     from open_clip.model import _build_text_tower
 
-    config = tower_files.text_config(spec)
-    if "model_type" in config:
-        from bench.towers.bert import BertText
-
-        assert isinstance(tokenizer, HubTokenizer)
-        first = config.get("cls_token_id")
-        return BertText(config, spec.dim, tokenizer.files.tokenizer.cls_token_id if first is None else first)
-    if spec.text in architectures.TEXT_TOWERS:
-        config["vocab_size"] = tokenizer.size
+    config = {"vocab_size": tokenizer.size, **config}
     if config.get("hf_model_name"):
         config["hf_model_pretrained"] = False
     try:
-        text: nn.Module = _build_text_tower(spec.dim, config, architectures.quick_gelu(spec.text))
+        text: nn.Module = _build_text_tower(dim, config, architectures.quick_gelu(name))
     except OSError as error:  # the hub's: open_clip asks it for the configuration of a transformers model
         reason = one_line(error, 200)
-        raise UserError(f"towers.text: {spec.text}: its configuration cannot be fetched ({reason})") from error
+        raise UserError(f"towers.text: {name}: its configuration cannot be fetched ({reason})") from error
     return text
+
+
+def bert_text(_name: str, config: Config, dim: int, tokenizer: HubTokenizer) -> nn.Module:
+    """A BERT or DistilBERT with a projection to the embedding."""
+    from bench.towers.bert import BertText
+
+    first = config.get("cls_token_id")
+    return BertText(config, dim, tokenizer.files.tokenizer.cls_token_id if first is None else first)
 
 
 def channels_of(spec: TowerSettings) -> Channels:

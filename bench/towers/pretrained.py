@@ -40,7 +40,7 @@ def _is_there(start: str) -> bool:
 
 
 def fetch(spec: TowerSettings) -> None:
-    """Have the weights that are only a name on this machine. UserError where they cannot be fetched."""
+    """Have the weights that are only a name on this machine. UserError if they cannot be fetched."""
     if spec.image_start == "imagenet":
         _from_timm(spec)
     if spec.text_start == "hub":
@@ -51,12 +51,12 @@ def _image_weights(visual: nn.Module, spec: TowerSettings) -> dict[str, Tensor]:
     assert spec.image_start is not None
     if spec.image_start == "imagenet":
         return _from_timm(spec)
-    found = _flat(_file(spec.image_start, "image_start"))
-    if any(name.startswith("visual.") for name in found):  # a whole CLIP
-        return {name.removeprefix("visual."): x for name, x in found.items() if name.startswith("visual.")}
-    if hasattr(visual, "trunk") and not any(name.startswith("trunk.") for name in found):
-        return {f"trunk.{name}": x for name, x in found.items() if not name.startswith(_CLASSIFIERS)}
-    return found
+    weights = _flat(_file(spec.image_start, "image_start"))
+    if any(name.startswith("visual.") for name in weights):  # a whole CLIP
+        return {name.removeprefix("visual."): x for name, x in weights.items() if name.startswith("visual.")}
+    if hasattr(visual, "trunk") and not any(name.startswith("trunk.") for name in weights):
+        return {f"trunk.{name}": x for name, x in weights.items() if not name.startswith(_CLASSIFIERS)}
+    return weights
 
 
 def _from_timm(spec: TowerSettings) -> dict[str, Tensor]:
@@ -65,8 +65,8 @@ def _from_timm(spec: TowerSettings) -> dict[str, Tensor]:
 
     architecture = tower_files.image_config(spec, 224).get("timm_model_name")
     if architecture is None:
-        said = f"{spec.image} is no model of timm's; resnet50 is one, or give a file"
-        raise UserError(f"towers.image_start: imagenet: {said}")
+        fix = "resnet50 is one, or give a file"
+        raise UserError(f"towers.image_start: imagenet: {spec.image} is no model of timm's; {fix}")
     try:
         made = timm.create_model(architecture, pretrained=True, num_classes=0)
     except Exception as error:  # of requests, the hub or the file system, whichever serves these weights
@@ -89,10 +89,10 @@ def _text_weights(text: nn.Module, spec: TowerSettings) -> dict[str, Tensor]:
         )
     path = _from_hub(spec.text) if spec.text_start == "hub" else _weights_in(Path(spec.text_start))
     named = {own_name(name): x for name, x in read(path).items()}
-    found = {name: x for name, x in named.items() if name is not None}
+    weights = {name: x for name, x in named.items() if name is not None}
     if text.type_embedding is None:
-        found.pop("type_embedding", None)
-    return found
+        weights.pop("type_embedding", None)
+    return weights
 
 
 def _from_hub(name: str) -> Path:
@@ -129,18 +129,18 @@ def _flat(state: dict[str, Any]) -> dict[str, Tensor]:
     return {name.removeprefix("module."): x for name, x in state.items() if isinstance(x, Tensor)}
 
 
-def _fill(tower: nn.Module, found: dict[str, Tensor], place: str, field: str) -> None:
+def _fill(tower: nn.Module, weights: dict[str, Tensor], place: str, field: str) -> None:
     """Every tensor of the tower but its projection must be there, and fit."""
     own = tower.state_dict()
-    found = {name: x for name, x in found.items() if not name.endswith("num_batches_tracked")}
-    wrong = [f"has {name}, which the tower does not" for name in found if name not in own]
+    weights = {name: x for name, x in weights.items() if not name.endswith("num_batches_tracked")}
+    wrong = [f"has {name}, which the tower does not" for name in weights if name not in own]
     for name, x in own.items():
         fresh = name.startswith(_PROJECTIONS)
-        if name not in found:
+        if name not in weights:
             wrong += [] if fresh else [f"lacks {name}"]
-        elif found[name].shape != x.shape:
-            wrong.append(f"{name} is {list(found[name].shape)} in the file, but {list(x.shape)} in the tower")
+        elif weights[name].shape != x.shape:
+            wrong.append(f"{name} is {list(weights[name].shape)} in the file, but {list(x.shape)} in the tower")
     if wrong:
         more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
         raise UserError(f"towers.{field}: {place}: does not fit: {'; '.join(wrong[:_SHOWN])}{more}")
-    tower.load_state_dict({**own, **found})
+    tower.load_state_dict({**own, **weights})

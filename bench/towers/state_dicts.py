@@ -28,7 +28,7 @@ _SHOWN = 3  #: wrong tensors that an error names
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What a file holds; nothing of it is executed. UserError where it is neither safetensors nor a state dict."""
+    """What a file holds; nothing of it is executed. UserError if it is neither safetensors nor a state dict."""
     try:
         if path.suffix == ".safetensors":
             return dict(load_file(path))
@@ -117,7 +117,7 @@ def start_from(path: Path, method: Method, towers: nn.Module) -> None:
     """Begin at the weights in a file: all of the towers, and the method's parameters of the same name and shape.
 
     Called before `prepare`, so that whatever the method adds to the towers starts fresh; what it keeps fixed stays as
-    configured. UserError where towers differ.
+    configured. UserError if towers differ.
     """
     assert isinstance(method, nn.Module)
     fit(path, {"towers": towers})
@@ -132,7 +132,7 @@ def start_from(path: Path, method: Method, towers: nn.Module) -> None:
 
 
 def same_activation(start: str, towers: TowerSettings) -> None:
-    """UserError where pretrained weights want another activation than the towers have: shapes alone would not tell."""
+    """UserError if pretrained weights want another activation than the towers have: shapes alone would not tell."""
     from open_clip.pretrained import get_pretrained_cfg
 
     model, _, tag = start.removeprefix(OPEN_CLIP).rpartition("/")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,7 +23,7 @@ PAD, UNKNOWN = "<pad>", "<unk>"
 class Tokenizer(Protocol):
     """Captions -> ids of a fixed length."""
 
-    size: int  #: ids that there are
+    size: int  #: number of ids
     context_length: int
 
     def __call__(self, texts: list[str]) -> Tensor:
@@ -66,15 +67,28 @@ class ClipTokenizer:
         self.size, self.context_length = self._encode.vocab_size, context_length
 
     def __call__(self, texts: list[str]) -> Tensor:
-        found: Tensor = self._encode(texts)
-        return found
+        tokens: Tensor = self._encode(texts)
+        return tokens
+
+
+def learned(towers: TowerSettings, config: dict[str, Any], learn: Callable[[int, int], Tokenizer]) -> Tokenizer:
+    """A vocabulary of the suite's size; `learn(tokens, context_length)` makes it from the training texts."""
+    return learn(towers.vocabulary, config["context_length"])
+
+
+def published(towers: TowerSettings, config: dict[str, Any], _learn: Any) -> Tokenizer:
+    """The tokenizer of transformers that the text tower names, or CLIP's."""
+    options = config.get("tokenizer_kwargs") or {}
+    if tokenizer_name(towers):
+        return HubTokenizer(towers, config["vocab_size"], config["context_length"], options)
+    return ClipTokenizer(config["context_length"], options)
 
 
 class HubTokenizer:
     """A tokenizer of transformers, read when the first caption comes: costs are counted without it.
 
     It is that of the towers: in a folder, or of a name on the hub, whose files are looked for in the data folder first.
-    UserError where there are none, or where they hold more ids than the tower.
+    UserError if there are none or if they hold more ids than the tower.
     """
 
     def __init__(self, towers: TowerSettings, size: int, context_length: int, options: dict[str, Any]) -> None:
@@ -82,14 +96,14 @@ class HubTokenizer:
 
     @cached_property
     def files(self) -> Any:
-        """open_clip's wrapper of what was read."""
+        """open_clip's wrapper of the tokenizer, read when it is first asked for."""
         from open_clip.tokenizer import HFTokenizer
 
         name, place = tokenizer_name(self._towers), tokenizer_folder(self._towers)
         assert name is not None
         source = str(place) if place else hub_name(name)
         try:
-            found = HFTokenizer(source, context_length=self.context_length, **self._options)
+            tokenizer = HFTokenizer(source, context_length=self.context_length, **self._options)
         except ImportError as error:
             raise UserError("towers.text: needs transformers; pip install 'robust-cl-bench[bert]'") from error
         except (OSError, ValueError) as error:  # of the hub or the file system, whichever was asked
@@ -99,10 +113,10 @@ class HubTokenizer:
             lacking = missing_tokenizer(self._towers)
             looked = ", ".join(lacking.looked)
             raise UserError(f"towers.text: no {lacking.what} in {looked}; get it with: {lacking.get}") from error
-        if len(found.tokenizer) > self.size:
-            raise UserError(f"towers.text: {source}: has {len(found.tokenizer)} ids, but the tower {self.size}")
-        return found
+        if len(tokenizer.tokenizer) > self.size:
+            raise UserError(f"towers.text: {source}: has {len(tokenizer.tokenizer)} ids, but the tower {self.size}")
+        return tokenizer
 
     def __call__(self, texts: list[str]) -> Tensor:
-        found: Tensor = self.files(texts)
-        return found
+        tokens: Tensor = self.files(texts)
+        return tokens

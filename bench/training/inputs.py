@@ -78,7 +78,8 @@ def noise_of(run: Run) -> Noise | None:
 def _manifest(settings: DataSettings, kind: str, options: str, file: str | None, rate: float, seed: int) -> Noise:
     files = () if file is None else (file,)
     noise = NoiseSettings(kind=kind, rates=(rate,), files=files, options=json.loads(options))
-    return noise.entry.make(data.training(settings), noise, rate, seed)
+    made: Noise = noise.entry.make(data.training(settings), noise, rate, seed)
+    return made
 
 
 def facts_of(run: Run) -> Facts:

@@ -13,8 +13,9 @@ import pytest
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
+from bench import data
 from bench.catalogue import evaluation_sets, families
-from bench.catalogue.families import Facts, On, TaskFamily, random_guess
+from bench.catalogue.families import FAMILIES, Facts, On, TaskFamily, random_guess
 from bench.catalogue.protocols import PROTOCOLS
 from bench.cli import app
 from bench.errors import UserError
@@ -22,6 +23,7 @@ from bench.evaluation import EvaluationPlan
 from bench.evaluation.bootstrap import mean_interval
 from bench.evaluation.measures import Bench, Measured, Number
 from bench.evaluation.tasks import Task
+from bench.evaluation.workload import Workload, workload
 from bench.store import Store
 from bench.suite.settings import DataSettings, EvaluateSettings
 from bench.suite.suite import load_suite
@@ -42,7 +44,7 @@ evaluate: {tasks: [TASKS]}
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is forgotten after it."""
-    monkeypatch.setattr(families, "_known", dict(families._known))
+    monkeypatch.setattr(FAMILIES, "_entries", dict(FAMILIES._entries))
 
 
 def neighbours(task: Task, bench: Bench) -> Measured:
@@ -85,7 +87,7 @@ def written(folder: Path, text: str) -> Path:
 
 @pytest.mark.usefixtures("registry")
 def test_a_family_is_one_entry(tmp_path: Path) -> None:
-    families.register(entry())
+    FAMILIES.add(entry())
     suite = written(tmp_path, TINY.replace("TASKS", "neighbours"))
     bench(tmp_path, "run", str(suite))
     plan = Store(tmp_path / "out").plan("tiny")
@@ -108,15 +110,15 @@ def test_a_family_is_one_entry(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("registry")
 def test_a_name_is_given_once_and_its_main_metric_is_its_own() -> None:
-    families.register(entry())
-    with pytest.raises(ValueError, match="'neighbours' is there already"):
-        families.register(entry())
+    FAMILIES.add(entry())
+    with pytest.raises(UserError, match="'neighbours' is a family of evaluation tasks already"):
+        FAMILIES.add(entry())
     with pytest.raises(ValueError, match=r"main metric 'top1' is none of \['agreement'\]"):
-        families.register(entry("others", main="top1"))
+        FAMILIES.add(entry("others", main="top1"))
 
 
 def own_set(folder: Path, webdataset_folder: Folder) -> None:
-    from .test_protocols import CLASSES, TEMPLATES, classified
+    from ..evaluation.test_protocols import CLASSES, TEMPLATES, classified
 
     webdataset_folder(folder, classified(21), classes=CLASSES, templates=TEMPLATES)
 
@@ -174,7 +176,7 @@ def test_an_unknown_family_fails_everywhere_with_the_nearest_one() -> None:
     with pytest.raises(UserError, match=said):
         families.chance("zeroshot", "", Facts("pairs", 10))
     with pytest.raises(UserError, match=said):
-        families.find("zeroshot")
+        FAMILIES["zeroshot"]
     with pytest.raises(UserError, match=said):
         families.unfit("zeroshot", "pets")
     assert families.unfit("zero_shot", "hierarcaps") == "'hierarcaps' has no classes to be scored by"
@@ -212,7 +214,7 @@ def test_suites_say_where_an_unknown_family_stands(tmp_path: Path) -> None:
 )
 @pytest.mark.usefixtures("registry")
 def test_a_suite_that_cannot_measure_what_it_asks_is_refused(tmp_path: Path, changes: list[str], message: str) -> None:
-    families.register(entry("novel", embedded={}))
+    FAMILIES.add(entry("novel", embedded={}))
     with pytest.raises(UserError) as error:
         load_suite(written(tmp_path, TINY.replace("TASKS", "zero_shot")), changes)
     assert message in str(error.value)
@@ -221,7 +223,7 @@ def test_a_suite_that_cannot_measure_what_it_asks_is_refused(tmp_path: Path, cha
 
 @pytest.mark.usefixtures("registry")
 def test_a_family_without_embedded_tasks_runs_on_data_sets_that_are_named(tmp_path: Path) -> None:
-    families.register(entry("novel", embedded={}))
+    FAMILIES.add(entry("novel", embedded={}))
     suite = load_suite(written(tmp_path, TINY.replace("TASKS", "novel")), ["evaluate.datasets.novel=[pets]"])
     (task,) = EvaluationPlan(suite.data, suite.evaluate).tasks(1.0, None)
     assert (task.name, task.dataset) == ("novel/class", "pets")
@@ -259,8 +261,25 @@ def test_without_a_task_that_compares_there_is_no_headline() -> None:
 
 @pytest.mark.usefixtures("registry")
 def test_a_new_family_is_a_headline_before_noise_detection() -> None:
-    families.register(entry())
+    FAMILIES.add(entry())
     assert plan_on_shards(noise_detection=(), neighbours=("pets",)).primary()["task"] == "neighbours/class"
+
+
+@pytest.mark.usefixtures("registry")
+def test_an_entry_says_what_its_evaluation_encodes() -> None:
+    on = {"emoji": (On("emoji/iid", "subgroup"),)}
+    FAMILIES.add(entry("nothing", embedded=on))
+    FAMILIES.add(entry("prompted", embedded=on, texts="prompts"))
+    FAMILIES.add(entry("elsewhere", embedded=on, reads="pooled"))
+
+    def counted(*tasks: str) -> Workload:
+        return workload(EvaluationPlan(DataSettings(), EvaluateSettings(tasks=tasks)), 1.0)
+
+    images = len(data.load("emoji/iid", 32))
+    assert counted("nothing") == Workload(images, 0)
+    prompts = len(data.load("emoji/iid", 32).classes["subgroup"]) * len(data.TEMPLATES["emoji"])
+    assert counted("nothing", "prompted") == Workload(images, prompts)
+    assert counted("nothing", "elsewhere") == Workload(2 * images, 0)
 
 
 def test_no_torch_is_loaded_by_what_settings_and_reports_read() -> None:
@@ -272,12 +291,12 @@ def test_no_torch_is_loaded_by_what_settings_and_reports_read() -> None:
 
 def test_every_entry_is_whole() -> None:
     facts = Facts("pairs", 100, {"class": 10})
-    for family in families.families():
+    for family in FAMILIES:
         assert callable(family.measures())
         assert set(family.chance("class", facts)) <= set(family.metrics)
         assert family.main in family.metrics or (family.name, family.main) == ("validation", "")
     for protocol in PROTOCOLS.values():
-        assert set(protocol.datasets) <= set(families.names())
+        assert set(protocol.datasets) <= set(FAMILIES.names())
 
 
 def test_the_page_on_suites_lists_every_family() -> None:

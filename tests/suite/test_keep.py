@@ -11,6 +11,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from bench.catalogue.keep import KEEPS, Keep
 from bench.cli import app
 from bench.errors import UserError
 from bench.planning.planner import forecast, plan
@@ -208,6 +209,24 @@ def test_mistakes_are_one_line(tmp_path: Path, overrides: list[str], said: str) 
     with pytest.raises(UserError) as caught:
         run_with(tmp_path, *overrides)
     assert str(caught.value).endswith(said)
+
+
+def test_a_treatment_is_one_entry(tmp_path: Path) -> None:
+    keep = Keep("second", "every second pair", lambda asked: np.arange(0, len(asked.keys), 2))
+    KEEPS.add(keep)
+    try:
+        run, untreated = run_with(tmp_path, "data.keep=second"), run_with(tmp_path)
+        assert kept_keys(run) == list(training_pairs(untreated).keys[::2])
+        assert run.key != untreated.key
+        assert run.keep.label == "second"
+        with pytest.raises(UserError, match=r"data.keep.kind: 'secnd' is not offered; did you mean 'second'\?"):
+            run_with(tmp_path, "data.keep=secnd")
+        with pytest.raises(UserError, match="'second' is a treatment of the data already"):
+            KEEPS.add(keep)
+    finally:
+        KEEPS.remove("second")
+    with pytest.raises(UserError, match="'second' is not offered"):
+        run_with(tmp_path, "data.keep=second")
 
 
 def test_more_trusted_pairs_than_there_are_clean_ones(tmp_path: Path) -> None:

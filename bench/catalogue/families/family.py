@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
 
 from bench.catalogue.evaluation_sets import Entry, Split
 
@@ -25,7 +25,7 @@ class On:
     """One task of a family on pairs that come with the package."""
 
     dataset: str  #: the pairs that are scored
-    label: str = ""  #: whose classes are asked for; "" where no label is involved
+    label: str = ""  #: whose classes are asked for; "" if no label is involved
     train: str = ""  #: the pairs a probe learns from
     validation: str = ""  #: the pairs its penalty is chosen on; "" keeps a part of `train` back
 
@@ -46,7 +46,7 @@ class TaskFamily:
     #: "module:function" of `(Task, bench.evaluation.measures.Bench) -> Measured`; imported when it first measures
     measure: str
     chance: Callable[[str, Facts], Mapping[str, float]]  #: (label, facts) -> metric -> score of a random guess
-    fits: Callable[[Entry], str]  #: why it cannot be measured on a data set; "" where it can
+    fits: Callable[[Entry], str]  #: why it cannot be measured on a data set; "" if it can
     embedded: Mapping[str, tuple[On, ...]] = field(default_factory=dict, hash=False)  #: `data.name` -> tasks
     #: kind of data set -> its main metric, where that is not `main`
     main_of_kind: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -56,6 +56,16 @@ class TaskFamily:
     on_training_pairs: bool = False  #: scores the suite's own training pairs, and needs corrupted ones among them
     along: bool = False  #: measured at the points of `evaluate.curve` as well, on its first data set
     averaged: bool = False  #: its table ends with an average
+    #: place in the image tower that features are taken from: the embedding, the embedding before it is normalised, or
+    #: the features before the projection. The images of a data set are encoded once for each place.
+    reads: Literal["embedding", "projected", "pooled"] = "embedding"
+    #: texts that are encoded: prompts of the classes, captions of the images, or none
+    texts: Literal["prompts", "captions", "none"] = "none"
+
+    def __post_init__(self) -> None:
+        """ValueError if the main metric is none of the metrics."""
+        if self.main and self.main not in self.metrics:
+            raise ValueError(f"task family {self.name!r}: main metric {self.main!r} is none of {list(self.metrics)}")
 
     def measures(self) -> Callable[..., Any]:
         """The function that `measure` names. Imports torch."""

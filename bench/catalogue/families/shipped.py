@@ -63,6 +63,7 @@ SHIPPED = (
         },
         classes=True,
         along=True,
+        texts="prompts",
     ),
     TaskFamily(
         name="shift",
@@ -77,6 +78,7 @@ SHIPPED = (
         embedded={"emoji": tuple(On(f"emoji/{style}", "concept") for style in _SHIFTED)},
         classes=True,
         averaged=True,
+        texts="prompts",
     ),
     TaskFamily(
         name="linear_probe",
@@ -93,6 +95,7 @@ SHIPPED = (
         classes=True,
         learns=True,
         averaged=True,
+        reads="pooled",
     ),
     TaskFamily(
         name="adamw_probe",
@@ -109,6 +112,7 @@ SHIPPED = (
         classes=True,
         learns=True,
         averaged=True,
+        reads="projected",
     ),
     TaskFamily(
         name="retrieval",
@@ -123,6 +127,7 @@ SHIPPED = (
         fits=_has_captions,
         embedded={"emoji": (On("emoji/iid"), On("emoji/openmoji"))},
         main_of_kind={"association": "jaccard_10_12"},
+        texts="captions",
     ),
     TaskFamily(
         name="noise_detection",
@@ -136,6 +141,7 @@ SHIPPED = (
         chance=random_guess.of_two_kinds,
         fits=_has_no_noise,
         on_training_pairs=True,
+        texts="captions",
     ),
     TaskFamily(
         name="validation",
@@ -149,5 +155,6 @@ SHIPPED = (
         fits=_has_validation_captions,
         embedded={"emoji": (On("emoji/validation"),)},
         split="validation",
+        texts="captions",
     ),
 )

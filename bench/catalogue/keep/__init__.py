@@ -1,11 +1,15 @@
-"""Treatments of the training data: which rows a run may see. One module a kind; `KEEPS` lists them."""
+"""Treatments of the training data: which rows a run may see. One module a kind; `KEEPS` lists them.
+
+A script adds one with `KEEPS.add(Keep(...))` before it loads a suite.
+"""
 
 from bench.catalogue.keep.entry import Asked, Keep
 from bench.catalogue.keep.everything import ALL
 from bench.catalogue.keep.oracle import ORACLE
 from bench.catalogue.keep.random_share import RANDOM
 from bench.catalogue.keep.trusted import TRUSTED
+from bench.registry import Registry
 
 __all__ = ["KEEPS", "Asked", "Keep"]
 
-KEEPS: dict[str, Keep] = {keep.name: keep for keep in (ALL, ORACLE, TRUSTED, RANDOM)}
+KEEPS: Registry[Keep] = Registry("a treatment of the data", (ALL, ORACLE, TRUSTED, RANDOM), absent="not offered")

@@ -15,7 +15,7 @@ class Asked:
     """What a choice of rows may look at."""
 
     keys: Sequence[str]  #: [N] of all training rows, in row order
-    corrupted: Ints | None  #: rows that the noise manifest names; empty without noise, None where no rows are fixed
+    corrupted: Ints | None  #: rows that the noise manifest names; empty without noise, None if no rows are fixed
     seed: int
     share: float | None  #: of the rows, where the kind takes one
     rows: int | None  #: how many, where the kind takes a number

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from bench.catalogue.evaluation_sets import Entry, Split, entries, parse, unknown
+from bench.catalogue.evaluation_sets import CLASS, Entry, Split, entries, parse, unknown
 from bench.data.evaluation import index, layouts
 from bench.data.evaluation.layouts import Found
-from bench.data.evaluation.pairs import CLASS, EvaluationPairs, source_of
+from bench.data.evaluation.pairs import EvaluationPairs, source_of
 from bench.data.photo import CROP, Resize
 from bench.data_folder import Missing
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from bench.arrays import Ints, Pixels
+from bench.catalogue.evaluation_sets import CLASS
 from bench.data import photo
 from bench.data.evaluation import index, words
 from bench.data.evaluation.hub import HubCache, Puzzle
@@ -24,8 +25,6 @@ from bench.data.evaluation.webdataset import WebDataset
 from bench.data.order import epoch_order
 from bench.data.photo import Resize
 from bench.errors import UserError
-
-CLASS = "class"  #: name of the label that is classified
 
 
 class Source(Protocol):

@@ -1,7 +1,8 @@
 """The ranks of `bench check`: processes that start once, and train the same thing in four layouts for every method.
 
-Usage: python -m bench.checks.rank FOLDER. Rank 0 reads a task a line from stdin, {"id": ..., "trainings": {...}}, and
-says "done <id>" on stdout when FOLDER/<id>-<layout>-<rank>.pt are there. The end of stdin ends all ranks.
+Usage: python -m bench.checks.pool.rank FOLDER. Rank 0 reads a task a line from stdin,
+{"id": ..., "trainings": {...}}, and says "done <id>" on stdout when FOLDER/<id>-<layout>-<rank>.pt are there. The end
+of stdin ends all ranks.
 """
 
 from __future__ import annotations

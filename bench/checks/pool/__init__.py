@@ -56,7 +56,7 @@ class Ranks:
 
     def answer(self, name: str) -> Results:
         """What the trainings of `ask` came to. Failed where a rank raised or hangs; the next `ask` starts new ones."""
-        from bench.checks.rank import LAYOUTS
+        from bench.checks.pool.rank import LAYOUTS
 
         task = self._asked.pop(name)
         if not self._wait(f"done {task}\n"):
@@ -89,7 +89,7 @@ class Ranks:
         self._folder = Path(tempfile.mkdtemp(prefix="bench-check-"))
         with (self._folder / "stderr.txt").open("w") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "bench.checks.rank", str(self._folder)],
+                [sys.executable, "-m", "bench.checks.pool.rank", str(self._folder)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

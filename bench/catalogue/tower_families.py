@@ -1,0 +1,229 @@
+"""Every family of towers: an entry here is all that suites, ids, builders, messages and docs need. Needs no torch.
+
+A new family is one more entry of `TOWER_FAMILIES`, here or by `TOWER_FAMILIES.add(...)` from Python before the suite is
+loaded. The configurations of the shipped towers are in `bench.catalogue.architectures`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from bench.catalogue import architectures
+from bench.catalogue.architectures import Config
+from bench.errors import UserError, nearest
+from bench.registry import Registry, lazy
+
+Kind = Literal["image", "text"]
+_OPEN_CLIP_IMAGE, _OPEN_CLIP_TEXT = (lazy(f"bench.towers.build:open_clip_{kind}") for kind in ("image", "text"))
+_PUBLISHED_TOKENIZER = lazy("bench.towers.tokenization:published")
+
+
+def _nothing(*_: Any) -> str:
+    return ""
+
+
+def _other_transformer(_config: Config) -> str:
+    return "a tower of its own kind"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageTowers:
+    """The image towers of a family."""
+
+    names: Callable[[], Collection[str]]  #: in suites, `towers.image`
+    config: Callable[[str, int, int], Config]  #: (name, pixels a side, width of the embedding) -> its configuration
+    #: name -> JSON values that enter the ids of runs: all that results depend on, because the code of `build` does not
+    #: enter them
+    content: Callable[[str], Any]
+    #: (name, configuration, width of the embedding D) -> nn.Module, normalised [b, 3, H, W] -> [b, D]; drawn from the
+    #: global RNG. Probes read its method `pooled`, [b, 3, H, W] -> [b, P]; towers of open_clip need none.
+    build: Callable[[str, Config, int], Any] = _OPEN_CLIP_IMAGE
+    wrong: Callable[[str], str] = _nothing  #: the reason why a name of the family is no tower to train; "" if it is one
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextTowers:
+    """The text towers of a family."""
+
+    names: Callable[[], Collection[str]]  #: in suites, `towers.text`
+    config: Callable[[str], Config]  #: name -> its configuration, with "context_length", tokens a caption
+    content: Callable[[str], Any]  #: as of `ImageTowers`
+    #: (name, configuration, width of the embedding D, tokenizer) -> nn.Module, int64 [b, L] -> [b, D], with an
+    #: attribute `context_length` (L); drawn from the global RNG
+    build: Callable[[str, Config, int, Any], Any] = _OPEN_CLIP_TEXT
+    #: (TowerSettings, configuration, learn) -> bench.towers.tokenization.Tokenizer; `learn(tokens, context_length)`
+    #: makes one from the training texts
+    tokenizer: Callable[[Any, Config, Any], Any] = _PUBLISHED_TOKENIZER
+    #: (name, configuration) -> the tokenizer of transformers that it reads by, whose files must be there; None = none
+    vocabulary: Callable[[str, Config], str | None] = lambda _name, _config: None
+    folders: bool = False  #: any other name is a folder, which holds configuration and vocabulary
+    #: configuration -> what it is, if methods that change a text transformer cannot change it; "" if they can
+    other: Callable[[Config], str] = _other_transformer
+    wrong: Callable[[str], str] = _nothing  #: as of `ImageTowers`
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TowerFamily:
+    """One family of towers: images, texts or both."""
+
+    name: str  #: in messages and docs
+    summary: str  #: one phrase, for the docs
+    image: ImageTowers | None = None
+    text: TextTowers | None = None
+
+
+def _image_at_size(configs: dict[str, Config]) -> Callable[[str, int, int], Config]:
+    return lambda name, size, _dim: {**configs[name], "image_size": size}
+
+
+def _open_clip_image(name: str, size: int, dim: int) -> Config:
+    model = architectures.open_clip_model(name)
+    config: Config = {**model["vision_cfg"], "image_size": size}
+    if config.get("timm_proj") == "none" and model["embed_dim"] != dim:
+        config["timm_proj"] = "linear"  # its features are of another width than the suite's embedding
+    return config
+
+
+def _open_clip_text(name: str) -> Config:
+    return {"context_length": 77, "vocab_size": 49408, **architectures.open_clip_model(name)["text_cfg"]}
+
+
+def _writes_captions(name: str) -> str:
+    captions = "multimodal_cfg" in architectures.open_clip_model(name)
+    return f"{name!r} writes captions (CoCa); it is no tower that images and texts are compared by" * captions
+
+
+def _other_than_a_transformer(config: Config) -> str:
+    """What a text tower of open_clip is if it is not the plain TextTransformer."""
+    if config.get("hf_model_name"):
+        return "a model of transformers that open_clip wraps"
+    return "a transformer with an appended class token" if config.get("embed_cls") else ""
+
+
+def _bert(**own: Any) -> TextTowers:
+    """Text towers of transformers, whose name is that of their tokenizer as well."""
+    build = lazy("bench.towers.build:bert_text")
+    return TextTowers(build=build, vocabulary=lambda name, _config: name, other=_nothing, **own)
+
+
+TOWER_FAMILIES: Registry[TowerFamily] = Registry(
+    "a family of towers",
+    (
+        TowerFamily(
+            name="small",
+            summary="towers for CPUs; texts are read by a vocabulary of `towers.vocabulary` tokens, learned from them",
+            image=ImageTowers(
+                names=architectures.IMAGE_TOWERS.keys,
+                config=_image_at_size(architectures.IMAGE_TOWERS),
+                content=lambda name: architectures.IMAGE_TOWERS[name],
+            ),
+            text=TextTowers(
+                names=architectures.TEXT_TOWERS.keys,
+                config=lambda name: architectures.TEXT_TOWERS[name],
+                content=lambda name: architectures.TEXT_TOWERS[name],
+                tokenizer=lazy("bench.towers.tokenization:learned"),
+                other=_other_than_a_transformer,
+            ),
+        ),
+        TowerFamily(
+            name="papers",
+            summary="towers of papers that open_clip has no architecture for, and its RN50 in small",
+            image=ImageTowers(
+                names=architectures.PAPER_IMAGE_TOWERS.keys,
+                config=_image_at_size(architectures.PAPER_IMAGE_TOWERS),
+                content=lambda name: architectures.PAPER_IMAGE_TOWERS[name],
+            ),
+            text=TextTowers(
+                names=architectures.PAPER_TEXT_TOWERS.keys,
+                config=lambda name: architectures.PAPER_TEXT_TOWERS[name],
+                content=lambda name: architectures.PAPER_TEXT_TOWERS[name],
+                other=_other_than_a_transformer,
+            ),
+        ),
+        TowerFamily(
+            name="open_clip",
+            summary="the image or the text tower of any architecture of open_clip, such as `RN50` or `ViT-B-16`",
+            image=ImageTowers(
+                names=lambda: architectures.open_clip_models().keys(),
+                config=_open_clip_image,
+                content=lambda name: name,
+                wrong=_writes_captions,
+            ),
+            text=TextTowers(
+                names=lambda: architectures.open_clip_models().keys(),
+                config=_open_clip_text,
+                content=lambda name: name,
+                vocabulary=lambda _name, config: config.get("hf_tokenizer_name"),
+                other=_other_than_a_transformer,
+                wrong=_writes_captions,
+            ),
+        ),
+        TowerFamily(
+            name="transformers",
+            summary="text towers of transformers by their name on the hub",
+            text=_bert(
+                names=architectures.HF_TEXT_TOWERS.keys,
+                config=lambda name: architectures.bert_context(architectures.HF_TEXT_TOWERS[name]),
+                content=lambda name: {**architectures.HF_TEXT_TOWERS[name], "name": name},  # that of its vocabulary
+            ),
+        ),
+        TowerFamily(
+            name="folder",
+            summary="a folder of a BERT or DistilBERT as transformers writes it, given as `towers.text`",
+            text=_bert(
+                names=lambda: (),
+                config=lambda name: architectures.bert_context(architectures.read_bert(Path(name))),
+                content=lazy("bench.suite.tower_files:folder_content"),
+                folders=True,
+            ),
+        ),
+    ),
+)
+
+
+def image_towers(name: str) -> ImageTowers:
+    """The image half of the family that has this tower. UserError for an unknown name."""
+    for family in TOWER_FAMILIES:
+        if family.image and name in family.image.names():
+            return family.image
+    raise UserError(f"towers.image: {unknown('image', name)}")
+
+
+def text_towers(name: str) -> TextTowers:
+    """The text half of the family that has this tower; of a name that none has, the family whose towers are folders."""
+    halves = [family.text for family in TOWER_FAMILIES if family.text]
+    named = [half for half in halves if name in half.names()] or [half for half in halves if half.folders]
+    return named[0]
+
+
+def unknown(kind: Kind, name: str) -> str:
+    """What is wrong with the name of an "image" or "text" tower, with the nearest valid one; "" for a valid name."""
+    halves = {one.name: half for one in TOWER_FAMILIES if (half := one.image if kind == "image" else one.text)}
+    owners = [family for family, half in halves.items() if name in half.names()]
+    if len(owners) > 1:
+        return f"{name!r} is a tower of two families, {owners[0]} and {owners[1]}; rename it in one of them"
+    if owners:
+        return halves[owners[0]].wrong(name)
+    if kind == "text" and Path(name).is_dir():
+        return ""
+    return f"{name!r} is no {kind} tower{nearest(name, {one for half in halves.values() for one in half.names()})}"
+
+
+def markdown() -> str:
+    """The table of docs/suites.md: one line a family."""
+    lines = ["| family | what it is | `towers.image` | `towers.text` |", "|---|---|---|---|"]
+    for one in TOWER_FAMILIES:
+        lines.append(f"| {one.name} | {one.summary} | {_listed(one.image)} | {_listed(one.text)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _listed(half: ImageTowers | TextTowers | None) -> str:
+    if half is None:
+        return ""
+    if isinstance(half, TextTowers) and half.folders:
+        return "a path"
+    names = half.names()
+    return ", ".join(f"`{name}`" for name in names) if len(names) < 8 else "any"

@@ -1,0 +1,115 @@
+"""Which evaluation tasks a suite has, as its settings say it. Reads no data and needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from bench.catalogue import families
+from bench.catalogue.evaluation_sets import CLASS, parse
+from bench.catalogue.families import FAMILIES, TaskFamily
+from bench.catalogue.protocols import PROTOCOLS, Protocol
+from bench.errors import UserError
+from bench.suite.settings import DataSettings, EvaluateSettings
+
+#: Version of everything that `bench.evaluation` and the evaluation sets decide, under the common protocol. Raise it
+#: when any stored number would change.
+PROTOCOL = PROTOCOLS["common"].label
+
+
+@dataclass(frozen=True)
+class Task:
+    """One evaluation: `name` is "family/label", or the family alone if no label is involved."""
+
+    name: str
+    dataset: str  #: the pairs that are scored
+    train: str = ""  #: the pairs a probe learns from
+    validation: str = ""  #: the pairs its penalty is chosen on; "" keeps a part of `train` back
+    protocol: str = PROTOCOL  #: name and version
+
+    @property
+    def family(self) -> str:
+        return self.name.split("/")[0]
+
+    @property
+    def label(self) -> str:
+        return self.name.partition("/")[2]
+
+    def key(self, at: float) -> str:
+        """The key under which its records are stored: a file name, unique within a run."""
+        return f"v{self.protocol}.{round(100 * at):03d}.{self.name.replace('/', '-')}.{self.dataset.replace('/', '-')}"
+
+
+@dataclass(frozen=True)
+class SuiteTasks:
+    """The tasks of runs that train on `data` and are measured as the suite's section `evaluate` asks."""
+
+    data: DataSettings
+    asked: EvaluateSettings
+
+    @property
+    def protocol(self) -> Protocol:
+        """The protocol that the suite names."""
+        return PROTOCOLS[self.asked.protocol]
+
+    @property
+    def training(self) -> str:
+        """The name of the training pairs. "drawings/train" would be the probe's part of an evaluation set."""
+        return f"{self.data.name}/train" if self.data.embedded else f"{self.data.name}/pairs"
+
+    def chosen(self) -> list[Task]:
+        """All tasks, whether there is noise or not, in the order of the registry of families."""
+        chosen: list[Task] = []
+        for family in FAMILIES:
+            if family.name in self.asked.tasks:
+                chosen += [replace(task, protocol=self.protocol.label) for task in self._of_family(family)]
+        return chosen
+
+    def faults(self, noisy: bool) -> Iterator[tuple[int | None, str]]:
+        """What cannot be measured as asked: the place in `tasks` (None: all of them) and the reason.
+
+        Every family that is asked for has data sets; if the suite leaves `tasks` at its default, families without any
+        are left out. At least one family has a main metric to compare methods by. `noisy`: whether runs know their
+        corrupted pairs.
+        """
+        for place, name in enumerate(self.asked.tasks):
+            if "tasks" in self.asked.model_fields_set and not self._of_family(FAMILIES[name]):
+                lacking = f"{self.data.name} has" if self.data.embedded else f"protocol {self.protocol.name!r} names"
+                yield (
+                    place,
+                    f"{name!r}: {lacking} no data set for it; name one in evaluate.datasets.{name}, or remove it",
+                )
+        compared = [one for one in map(FAMILIES.__getitem__, self.asked.tasks) if one.main and self._of_family(one)]
+        if not compared:
+            others = ", ".join(family.name for family in FAMILIES if family.main)
+            yield None, f"no table compares methods by {', '.join(self.asked.tasks)}; add one of {others}"
+        elif not noisy and all(one.on_training_pairs for one in compared):
+            yield (
+                None,
+                f"{compared[0].name!r} needs corrupted pairs, and no run has any; add another, or a rate above 0",
+            )
+
+    def _of_family(self, family: TaskFamily) -> list[Task]:
+        if family.on_training_pairs:
+            return [Task(family.name, self.training)]
+        named = self.asked.datasets.get(family.name)
+        if named is None and self.data.name in family.embedded:
+            return [
+                Task(_name(family, one.label), one.dataset, one.train, one.validation)
+                for one in family.embedded[self.data.name]
+            ]
+        names = self.protocol.datasets.get(family.name, ()) if named is None else named
+        return [_task(family, name) for name in names]
+
+
+def _task(family: TaskFamily, name: str) -> Task:
+    """The task of a family on a data set of the catalogue. UserError if the family cannot be measured on it."""
+    if message := families.unfit(family.name, name):
+        raise UserError(f"evaluate.datasets.{family.name}: {message}")
+    entry, _ = parse(name)
+    train = entry.written("train") if family.learns else ""
+    return Task(_name(family, CLASS if family.classes else ""), entry.written(family.split), train)
+
+
+def _name(family: TaskFamily, label: str) -> str:
+    return f"{family.name}/{label}" if label else family.name
