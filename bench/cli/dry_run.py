@@ -30,14 +30,16 @@ def dry_run(suite: Suite, only: Sequence[str], seeds: Sequence[int], store: Stor
     from bench.console.text import columns
     from bench.planning import plan_file, requirements, tune
     from bench.store.lookup import SHORT
+    from bench.training.inputs import InputsReader
 
     lacking = requirements.missing(suite)
     here = not any(
         gone(suite) for gone in (requirements.training, requirements.starts, requirements.noise, requirements.towers)
     )
-    choices = tune.known(suite, store) if suite.tune and here else {}
-    planned = plan_file.write(tune.tuned(suite, choices).select(only, seeds), choices, store, here)
-    trials = tune.missing(suite, store, only, choices) if suite.tune and here else []
+    reader = InputsReader()
+    choices = tune.known(suite, store, reader) if suite.tune and here else {}
+    planned = plan_file.write(tune.tuned(suite, choices).select(only, seeds), choices, store, here, reader)
+    trials = tune.missing(suite, store, only, choices, reader) if suite.tune and here else []
     rows = [("run", "stored", "steps", "")]
     for one in [*trials, *planned]:
         rows.append((one.id[:SHORT], _stored(one, store), f"{one.resolved.steps:,}", one.run.title))

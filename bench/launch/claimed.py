@@ -12,6 +12,7 @@ from bench.launch.execute import execute, progress_of, train_along
 from bench.planning.outcomes import State, Summary, is_complete
 from bench.planning.planned import Planned
 from bench.store import Busy, Claim, Store
+from bench.training.inputs import InputsReader
 from bench.training.loop import Interrupted, Lost, NotFinite
 
 
@@ -34,6 +35,7 @@ def work(
     should_stop: Callable[[], bool],
     track: str | None = None,
     summon: Callable[[], None] | None = None,
+    reader: InputsReader | None = None,
 ) -> tuple[State, str]:
     """Claim a run and execute it; what became of it, and a message. Its status is written while the claim is held.
 
@@ -42,7 +44,10 @@ def work(
     try:
         with store.run(one.id).claim() as claim:
             return _guarded(
-                one, store, claim, lambda: execute(one, store, progress, should_stop, lambda: claim.lost, track, summon)
+                one,
+                store,
+                claim,
+                lambda: execute(one, store, progress, should_stop, lambda: claim.lost, track, summon, reader),
             )
     except Busy as busy:
         return "busy", str(busy)
@@ -64,10 +69,12 @@ def _guarded(one: Planned, store: Store, claim: Claim, action: Callable[[], None
     return "done", ""
 
 
-def assist(one: Planned, store: Store, should_stop: Callable[[], bool]) -> tuple[State, str, dict[str, Any] | None]:
+def assist(
+    one: Planned, store: Store, should_stop: Callable[[], bool], reader: InputsReader | None = None
+) -> tuple[State, str, dict[str, Any] | None]:
     """A further rank's part of a run; writes nothing. What became of it, a message, and its error for the status."""
     try:
-        train_along(one, store, should_stop)
+        train_along(one, store, should_stop, reader)
     except Interrupted as stop:
         return "interrupted", str(stop), None
     except Exception as error:  # the first rank waits for this one: the starter has to know

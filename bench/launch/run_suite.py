@@ -39,6 +39,8 @@ def run_suite(
     A run that fails does not stop the others. Progress goes to stderr. Raises UserError, before anything is trained,
     for bad settings and for what this machine lacks.
     """
+    from bench.training.inputs import InputsReader
+
     loaded = suite if isinstance(suite, Suite) else load_suite(suite)
     loaded.select(only, seeds)  # refuses unknown labels and seeds before anything starts
     make = LAUNCHERS[launcher]
@@ -49,10 +51,11 @@ def run_suite(
     # The launcher looks at the machine before planning times any steps.
     launch = make.prepare(loaded, store, Request(jobs, gpus, processes, track))
     choices: dict[str, Choice] = {}
+    reader = InputsReader()
     with progress.on() as shown:
         if loaded.tune:
-            choices, trials = tune.search(loaded, store, only, lambda planned: launch(planned, shown))
+            choices, trials = tune.search(loaded, store, only, lambda planned: launch(planned, shown), reader)
             if trials.busy or trials.interrupted or trials.failed or trials.queued:
                 return trials
         chosen = tune.tuned(loaded, choices).select(only, seeds)
-        return launch(plan_file.write(chosen, choices, store), shown)
+        return launch(plan_file.write(chosen, choices, store, reader=reader), shown)

@@ -29,7 +29,7 @@ from bench.suite.suite import Suite, load_suite
 from bench.towers.build import OpenClipTowers
 from bench.towers.state_dicts import read
 from bench.training.checkpoint import CHECKPOINT, file_hash
-from bench.training.inputs import noise_of
+from bench.training.inputs import InputsReader
 from bench.training.job import available_device, rebuilt
 from methods.protocol import Facts, Method
 
@@ -68,10 +68,9 @@ class Checkpoint:
         preprocess = self.foreign.preprocess
         return EvaluationPlan(suite.data, suite.evaluate, preprocess.size, preprocess.resize)
 
-    @property
     def manifest(self) -> NoiseManifest | None:
-        """The noise it was trained on, where that is known and fixed."""
-        noise = None if self.run.keep.entry.truth_alone else noise_of(self.run)
+        """Make the manifest of the noise it was trained on. Returns None if that is not known or not fixed."""
+        noise = None if self.run.keep.entry.truth_alone else InputsReader().noise(self.run)
         return noise if isinstance(noise, NoiseManifest) else None
 
 
@@ -107,14 +106,15 @@ def evaluate_checkpoint(
     found = describe(Path(given), suite, label) if model is None else _described(model, suite, label)
     plan = found.plan(suite)
     folder = store.suite(suite.name) / "evaluated" / f"{found.hash[:16]}-{digest(found.content())[:8]}"
-    out, tasks = RunStore(folder), plan.tasks(1.0, found.manifest)
+    manifest = found.manifest()
+    out, tasks = RunStore(folder), plan.tasks(1.0, manifest)
     todo = [task for task in tasks if not out.has_records(task.key(1.0))]
     if todo:
         towers, adapter = _load(found, plan)
         with out.claim(), device(alone=False):
             out.write_settings(found.provenance())
             out.write_environment(environment(available_device()))
-            _measure(found, adapter, towers, plan, out)
+            _measure(found, adapter, towers, plan, manifest, out)
     wanted = {(task.dataset, task.name) for task in tasks}
     done = (one for one in out.records() if one.protocol == plan.protocol.label)
     records = [one for one in done if (one.dataset, one.task) in wanted]
@@ -122,7 +122,12 @@ def evaluate_checkpoint(
 
 
 def _measure(
-    checkpoint: Checkpoint, method: Method, towers: OpenClipTowers, plan: EvaluationPlan, out: RunStore
+    checkpoint: Checkpoint,
+    method: Method,
+    towers: OpenClipTowers,
+    plan: EvaluationPlan,
+    manifest: NoiseManifest | None,
+    out: RunStore,
 ) -> None:
     def publish(key: str, records: list[Record], outcomes: dict[str, np.ndarray]) -> None:
         out.write_records(key, [dataclasses.replace(one, at=checkpoint.at) for one in records], outcomes)
@@ -135,7 +140,7 @@ def _measure(
             at=1.0,  # all that is measured at the end, however far these weights are
             run=checkpoint.origin,
             checkpoint=checkpoint.hash,
-            manifest=checkpoint.manifest,
+            manifest=manifest,
             done=out.has_records,
             publish=publish,
             features_dir=out.path("features"),
@@ -151,7 +156,7 @@ def _load(checkpoint: Checkpoint, plan: EvaluationPlan) -> tuple[OpenClipTowers,
         facts = Facts(2, run.train.batch, run.towers.dim, run.seed)  # of the training pairs it takes nothing
         method = hyperparameters.make(run.method, None, run.config, facts)
         return open_clip_models.load(checkpoint.foreign, plan.seen).to(available_device()), method
-    return rebuilt(run, checkpoint.path, available_device())
+    return rebuilt(run, InputsReader().for_model(run), checkpoint.path, available_device())
 
 
 def describe(path: Path, suite: Suite, label: str | None) -> Checkpoint:

@@ -24,6 +24,7 @@ from bench.towers.bert import BertText, bert_config, hf_name
 from bench.towers.build import OpenClipTowers
 from bench.towers.tokenization import ClipTokenizer, HubTokenizer, SmallVocabulary
 from bench.training.checkpoint import weights_name
+from bench.training.inputs import InputsReader
 from bench.training.job import rebuilt
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def export(out: RunStore, folder: Path) -> None:
     if not path.exists():
         raise UserError(f"run {out.id[:16]} has no final weights ({out.status()['state']})")
     run = run_of_settings(out.settings(), out.path("settings.json"))
-    towers, method = rebuilt(run, path, torch.device("cpu"))
+    towers, method = rebuilt(run, InputsReader().for_model(run), path, torch.device("cpu"))
     _same_as_the_towers(method, towers, run)
     folder.mkdir(parents=True, exist_ok=True)
     try:

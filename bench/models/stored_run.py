@@ -20,6 +20,7 @@ from bench.suite.keep_settings import KeepSettings
 from bench.suite.run import Run
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
 from bench.training.checkpoint import file_hash, weights_name
+from bench.training.inputs import InputsReader
 from bench.training.job import available_device, rebuilt
 
 
@@ -48,7 +49,7 @@ def load(store: Store, prefix: str) -> Stored:
             f"run {out.id[:SHORT]} has no final weights ({out.status()['state']}); {_how_to_train(out, store)}"
         )
     run = run_of_settings(out.settings(), out.path("settings.json"))
-    towers, method = rebuilt(run, path, available_device())
+    towers, method = rebuilt(run, InputsReader().for_model(run), path, available_device())
     return Stored(out.id, run, Features(method, towers, file_hash(path), PROTOCOL, None))
 
 

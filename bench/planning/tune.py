@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bench.planning.planned import Planned
     from bench.store import Store
     from bench.suite.suite import Suite
+    from bench.training.inputs import InputsReader
 
 METRIC = "mean_recall"
 DIVERGED = ("NotFinite", "FloatingPointError")  #: errors of runs that ended alike if they were made again
@@ -123,33 +124,44 @@ def _trial_label(entry: MethodEntry, number: int) -> str:
     return f"{entry.label}, trial {number}"
 
 
-def known(suite: Suite, store: Store) -> dict[str, Choice]:
-    """The choice of every row whose trials are all there."""
+def known(suite: Suite, store: Store, reader: InputsReader | None = None) -> dict[str, Choice]:
+    """The choice of every row whose trials are all finished. `reader`: as of `planner.plan`."""
     choices: dict[str, Choice] = {}
     for rows in stages(suite):
-        choices |= _plan(suite, rows, choices, store).choices(store)
+        choices |= _plan(suite, rows, choices, store, reader).choices(store)
     return choices
 
 
-def missing(suite: Suite, store: Store, labels: Sequence[str], choices: Mapping[str, Choice]) -> list[Planned]:
-    """The trials that `search` would make, as far as they can be known before those that come first."""
-    stage_runs = [_plan(suite, _wanted(suite, stage, labels, choices), choices, store) for stage in stages(suite)]
-    return list({one.id: one for found in stage_runs for one in found.todo(store)}.values())
+def missing(
+    suite: Suite,
+    store: Store,
+    labels: Sequence[str],
+    choices: Mapping[str, Choice],
+    reader: InputsReader | None = None,
+) -> list[Planned]:
+    """The trials that `search` would make, as far as they can be known before the first of them are finished."""
+    rows = [_wanted(suite, stage, labels, choices) for stage in stages(suite)]
+    trials = [_plan(suite, stage_rows, choices, store, reader) for stage_rows in rows]
+    return list({one.id: one for stage_trials in trials for one in stage_trials.todo(store)}.values())
 
 
 def search(
-    suite: Suite, store: Store, labels: Sequence[str], work: Callable[[list[Planned]], Summary]
+    suite: Suite,
+    store: Store,
+    labels: Sequence[str],
+    work: Callable[[list[Planned]], Summary],
+    reader: InputsReader | None = None,
 ) -> tuple[dict[str, Choice], Summary]:
-    """Make the trials of the rows with these labels (none: of all), and of what they start from.
+    """Train and measure the trials of the rows with these labels (none: of all rows), and the runs they start from.
 
-    Returns the choices known then, of other rows too, and what became of the trials. A trial whose loss left the reals
-    is one that scored nothing: it is not made again and not counted as failed.
+    Returns the choices that are known afterwards, also those of other rows, and the outcomes of the trials. A trial
+    whose loss became NaN or infinite has no score: it is not repeated and does not count as failed.
     """
     from bench.planning.outcomes import Summary
 
-    choices, total = known(suite, store), Summary()
+    choices, total = known(suite, store, reader), Summary()
     for stage in stages(suite):
-        trials = _plan(suite, _wanted(suite, stage, labels, choices), choices, store)
+        trials = _plan(suite, _wanted(suite, stage, labels, choices), choices, store, reader)
         store.name_trials(suite.name, [one.id for one in trials.runs])
         summary = work(trials.todo(store))
         total.done += summary.done
@@ -196,14 +208,20 @@ class _Trials:
         return found
 
 
-def _plan(suite: Suite, rows: Sequence[MethodEntry], choices: Mapping[str, Choice], store: Store) -> _Trials:
+def _plan(
+    suite: Suite,
+    rows: Sequence[MethodEntry],
+    choices: Mapping[str, Choice],
+    store: Store,
+    reader: InputsReader | None,
+) -> _Trials:
     from bench.planning import planner
 
     if not rows:
         return _Trials([], {})
     assert suite.tune is not None
     trials = trial_suite(suite, rows, choices)
-    planned = planner.plan(trials.runs(), store)
+    planned = planner.plan(trials.runs(), store, reader)
     by_key = {one.run.key: one for one in planned}
     by_label = {run.label: by_key[run.key] for run in trials.cells()}  # two trials may be one run
     of = {

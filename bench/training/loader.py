@@ -16,7 +16,7 @@ from bench.data.noise import Noise, draw_captions
 from bench.data.pairs import MemoryPairs, Pairs
 from bench.data.workers import CHUNK, Ahead, Item, Pixels, room
 from bench.towers.build import OpenClipTowers, normalise
-from bench.training.batches import batch_rows
+from bench.training.batches import Batches
 from methods.protocol import Clock, Rows
 
 
@@ -54,6 +54,7 @@ class Loader:
         self.pairs = pairs if noise is None else noise.applied(pairs)
         self.noise, self.towers = noise, towers
         self.batch, self.seed, self.recipe = batch, seed, recipe
+        self.batches = Batches(self.pairs, batch, seed)
         self.dtype, self.device = dtype, device
         self.workers = workers
         self.seconds = 0.0  #: for which the caller had to wait, in all
@@ -63,7 +64,7 @@ class Loader:
 
     def ids(self, step: int) -> Tensor:
         """[B] int64, unique: the training rows of the global batch."""
-        return torch.tensor(batch_rows(self.pairs, self.batch, step, self.seed)[0], device=self.device)
+        return torch.tensor(self.batches.rows(step)[0], device=self.device)
 
     def micro_batches(self, clock: Clock, share: slice, size: int, views: int) -> Iterator[HostRows]:
         """The rank's `share` of the global batch in pieces of `size` consecutive rows, with `views` further views.
@@ -71,7 +72,7 @@ class Loader:
         Raises UserError, naming the pair, where an image cannot be read, and RuntimeError where a process died.
         """
         began = time.perf_counter()
-        rows, epoch = batch_rows(self.pairs, self.batch, clock.step, self.seed)
+        rows, epoch = self.batches.rows(clock.step)
         donors = np.arange(self.batch)
         if self.noise is not None:
             donors = self.noise.donors_in_batch(clock.step, self.batch)
@@ -124,7 +125,7 @@ class Loader:
         if self._ready != (step, share, size, views):
             self.close()
             pixels = Pixels(self.pairs, self.seed, self.recipe, views)
-            rows = batch_rows(self.pairs, self.batch, step, self.seed)[0][share]
+            rows = self.batches.rows(step)[0][share]
             a_row = sum(view.nbytes for view in pixels.of(Item(rows[:1], 0)))
             self._chunk, waiting = room(a_row, len(rows), self.workers, self.batch // len(rows))
             self._ahead = Ahead(pixels.of, self._items(step, share, size), self.workers, self._chunk, waiting)
@@ -132,7 +133,7 @@ class Loader:
 
     def _items(self, first: int, share: slice, size: int) -> Iterator[Item]:
         for step in count(first):
-            rows, epoch = batch_rows(self.pairs, self.batch, step, self.seed)
+            rows, epoch = self.batches.rows(step)
             for piece in _pieces(rows[share], size):
                 yield from (Item(chunk, epoch) for chunk in _pieces(piece, self._chunk))
 
