@@ -13,7 +13,7 @@ from bench.planning.outcomes import State, Summary, is_complete
 from bench.planning.planned import Planned
 from bench.store import Busy, Claim, Store
 from bench.training.inputs import InputsReader
-from bench.training.loop import Interrupted, Lost, NotFinite
+from bench.training.loop import ClaimLost, Interrupted, NotFinite
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def _guarded(one: Planned, store: Store, claim: Claim, action: Callable[[], None
     out = store.run(one.id)
     try:
         action()
-    except Lost:
+    except ClaimLost:
         return "busy", "this process was silent for too long; another one took the run over"
     except Interrupted as stop:
         out.set_status("interrupted", step=stop.step, steps=one.resolved.steps)

@@ -23,7 +23,7 @@ from bench.training.checkpoint import file_hash, load_weights, weights_name
 from bench.training.inputs import Inputs, InputsReader
 from bench.training.job import available_device, make_job
 from bench.training.ledger import Ledger
-from bench.training.loop import Interrupted, Job, Lost, train
+from bench.training.loop import ClaimLost, Interrupted, Job, train
 
 
 def execute(
@@ -39,7 +39,7 @@ def execute(
     """Train and evaluate one run as far as it is not done yet, and close its ledger. The caller holds the claim.
 
     `summon` calls the other ranks to `train_along`; `track` names a tracker; `reader` makes the inputs, and a process
-    that executes several runs passes the same one. Raises Interrupted after a requested stop, Lost if the claim is
+    that executes several runs passes the same one. Raises Interrupted after a requested stop, ClaimLost if the claim is
     lost, and any error of a broken run; the caller then sets the status.
     """
     inputs = _read_inputs(planned, reader)
@@ -123,7 +123,7 @@ def _evaluate(planned: Planned, inputs: Inputs, out: RunStore, job: Job, progres
 
     def done(key: str) -> bool:
         if job.is_lost is not None and job.is_lost():
-            raise Lost
+            raise ClaimLost
         if job.should_stop is not None and job.should_stop():
             raise Interrupted(planned.resolved.steps)
         return out.has_records(key)

@@ -1,4 +1,4 @@
-"""What is still to do of a suite: hours and disk, said before anything starts."""
+"""Hours and disk that the unfinished runs of a suite need, estimated before anything starts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TIMED_STEPS = 8
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the towers encode to evaluate runs, at every point of their curves and at the end."""
+    """Images and texts that the towers encode to evaluate runs, at every point of their curves and at the end."""
 
     read: Workload
     flops: int  #: forward alone
@@ -36,7 +36,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Training:
-    """What runs come to, whether their data is here or not."""
+    """The cost of runs, whether or not their data is on this machine."""
 
     runs: int
     steps: int
@@ -51,7 +51,7 @@ class Training:
 
     @property
     def text(self) -> str:
-        """Lines for a person: what it comes to, and what the hours include."""
+        """Lines for a person: the cost, and what the hours include."""
         return (
             f"{self.runs} runs, {self.steps:,} steps, {self.samples / 1e6:,.0f} M samples, {self.flops:.2e} FLOPs, "
             f"{self.hours:,.1f} hours of training and {self.evaluate_hours:,.1f} of evaluation, "
@@ -165,7 +165,7 @@ class Estimate:
 
     runs: int
     train_seconds: float
-    evaluate_seconds: float | None  #: None where no run of these towers was ever evaluated in this store
+    evaluate_seconds: float | None  #: None if no run of these towers was evaluated in this store
     disk_bytes: int
     source: str  #: where the seconds come from
 
@@ -200,8 +200,7 @@ def estimate(planned: Sequence[Planned], store: Store) -> Estimate:
 def _disk(planned: Sequence[Planned], reader: InputsReader) -> int:
     """Bytes that runs keep: weights, and a checkpoint with AdamW's two moments.
 
-    Counted on meta tensors, by towers; what a method adds to them is little. Features are deleted when a run is
-    evaluated.
+    Only the towers are counted, because methods add little to them. Features are deleted when a run is evaluated.
     """
     total = 0
     for group in _by_towers(planned):

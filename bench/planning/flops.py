@@ -1,4 +1,4 @@
-"""What a step costs, in FLOPs."""
+"""FLOPs of a training step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""plan.json: what a suite compares and which runs that takes, so that reports need neither torch nor adapters."""
+"""plan.json: the comparisons of a suite and their runs, so that reports need neither torch nor adapters."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def build(
 
 
 def outline(suite: Suite) -> dict[str, Any]:
-    """What a report of a suite without a plan can say: what the suite declares, and no runs. Needs no torch."""
+    """The part of a plan that follows from the suite's settings alone, without runs. Needs no torch."""
     return {
         "suite": suite.name,
         "description": suite.description,
@@ -127,7 +127,7 @@ def _data(planned: Planned) -> dict[str, Any]:
 
 
 def _blocks(suite: Suite) -> list[dict[str, Any]]:
-    """What is compared within itself: the noises, under each of the suite's towers."""
+    """The blocks of the comparison: each noise under each of the suite's towers. Runs are compared within a block."""
     found = {
         run.block: {
             "label": run.block,
@@ -142,7 +142,7 @@ def _blocks(suite: Suite) -> list[dict[str, Any]]:
 
 
 def _tuning(suite: Suite, choices: Mapping[str, Choice]) -> dict[str, Any] | None:
-    """None where a suite tunes nothing."""
+    """The settings of the search and its choices. Returns None if the suite tunes nothing."""
     if suite.tune is None:
         return None
     found = {entry.label: choices[entry.label].to_json() for entry in suite.methods if entry.label in choices}
@@ -175,7 +175,7 @@ def _method(suite: Suite, entry: MethodEntry, facts: Facts) -> dict[str, Any]:
 
 
 def _keep(suite: Suite, entry: MethodEntry) -> dict[str, Any] | None:
-    """The treatment of a row's training data; None without one."""
+    """The treatment of a row's training data. Returns None if it has none."""
     keep = suite.keep_of(entry)
     if keep == UNTREATED:
         return None

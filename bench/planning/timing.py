@@ -1,4 +1,4 @@
-"""What a step takes on this machine, in seconds."""
+"""Seconds that a step takes on this machine."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ CALIBRATION_STEPS = 20  #: timed steps a phase, after a few that are not
 
 
 def _calibration(run: Run, inputs: Inputs, store: Store) -> dict[str, float]:
-    """Median seconds of a real step of each phase on this machine, measured once a store and kept: it enters the id."""
+    """Median seconds of a real step of each phase on this machine, measured once per store: it enters ids."""
     machine = environment(available_device())["hardware"]
     key = digest({"cost": _cost_key(run), "train": run.train.model_dump(), "machine": machine})
     path = store.root / "calibrations" / f"{key}.json"
-    found: dict[str, float] | None = read_json(path)
-    if found is None:
+    seconds: dict[str, float] | None = read_json(path)
+    if seconds is None:
         with device(alone=True):
-            found = time_steps(run, inputs, CALIBRATION_STEPS)
-        write_json(path, found)
-    return found
+            seconds = time_steps(run, inputs, CALIBRATION_STEPS)
+        write_json(path, seconds)
+    return seconds
 
 
 def time_steps(run: Run, inputs: Inputs, steps: int) -> dict[str, float]:
@@ -43,7 +43,7 @@ def time_steps(run: Run, inputs: Inputs, steps: int) -> dict[str, float]:
     rates: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         job = make_job(run, inputs, trial, Store(Path(folder)).run("calibration"), None, available_device(), "none")
-        job.on_step = lambda *told: rates.append(told[-1])
+        job.on_step = lambda *progress: rates.append(progress[-1])
         train(job)
     own = {name: rates[number * steps : (number + 1) * steps] for number, (name, _) in enumerate(lengths)}
-    return {name: run.train.batch / statistics.median(told[steps // 4 :]) for name, told in own.items()}
+    return {name: run.train.batch / statistics.median(speeds[steps // 4 :]) for name, speeds in own.items()}

@@ -2,8 +2,8 @@
 
 A trial is an ordinary run under the suite's recipe, with a seed of its own, scored by the mean of the six recalls on
 the validation pairs, which no table shows, under the suite's protocol. Of several validation sets the mean counts.
-Trials are stored as runs are, so they are made once; what they cost is
-booked beside the method, not in its budget.
+Trials are stored as runs are, so each is made once. Their cost is reported beside the method and is not part of its
+budget.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bench.training.inputs import InputsReader
 
 METRIC = "mean_recall"
-DIVERGED = ("NotFinite", "FloatingPointError")  #: errors of runs that ended alike if they were made again
+DIVERGED = ("NotFinite", "FloatingPointError")  #: errors that a repeated run would raise again
 SPENT = ("samples", "flops", "train_seconds", "evaluate_seconds")
 
 
@@ -35,19 +35,19 @@ class Trial:
     changes: dict[str, float]
     run: str
     reference_run: str | None  #: what that run started from
-    score: float | None  #: None where its loss, or that of what it started from, left the reals
+    score: float | None  #: None if its loss, or its reference's, became NaN or infinite
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What the trials of a method came to."""
+    """The trials of a method and their cost."""
 
     trials: tuple[Trial, ...]
     ledger: dict[str, float]  #: of all trials together, their reference runs included once
 
     @property
     def best(self) -> Trial:
-        """The highest score, the earliest of equals; the suite's own settings where no trial has one."""
+        """The trial with the highest score, the first of equals. Without any score it is the suite's own settings."""
         return max(self.trials, key=lambda trial: -1.0 if trial.score is None else trial.score)
 
     def to_json(self) -> dict[str, Any]:
@@ -235,13 +235,13 @@ def _plan(
 
 
 def _diverged(one: Planned, store: Store) -> bool:
-    """Whether its loss or features, or those of the run it starts from, left the reals: they would again."""
+    """Whether its loss or features, or its reference's, became NaN or infinite, so that a repetition would fail too."""
     statuses = [store.run(identity).status() for identity in (one.id, one.reference) if identity]
     return any(status["state"] == "failed" and status["error"]["type"] in DIVERGED for status in statuses)
 
 
 def _score(one: Planned, store: Store) -> float | None:
-    """The mean over the validation sets, each with equal weight; None where one of them has no score."""
+    """The mean over the validation sets, each with equal weight. Returns None if one of them has no score."""
     wanted = ("validation", METRIC, registry.find(one.run.method).score, one.evaluation.protocol.label)
     records = store.run(one.id).records()
     scores = {r.dataset: r.value for r in records if (r.task, r.metric, r.score, r.protocol) == wanted and r.at == 1.0}
@@ -257,7 +257,7 @@ def _spent(ones: Sequence[Planned], store: Store) -> dict[str, float]:
 
 
 def _spent_until(store: Store, identity: str) -> dict[str, float]:
-    """What a run without a ledger did before it stopped, in counts; its seconds are not known."""
+    """Samples and FLOPs that a run without a ledger spent before it stopped; its seconds are not known."""
     resolved = store.run(identity).settings().get("resolved", {"phases": [], "batch": 0})
     left, flops = store.run(identity).status().get("error", {}).get("step", 0), 0.0
     samples = left * resolved["batch"]

@@ -53,7 +53,7 @@ def prepare(
 ) -> None:
     """Begin at the run's start or its reference's final weights, let the method change the towers, move to `device`.
 
-    `starts`: "files" leaves out weights that are not there yet, as costs do not depend on them; "none" leaves out all.
+    `starts`: "files" skips weights that are not downloaded yet, as costs do not depend on them; "none" skips all.
     """
     assert isinstance(method, nn.Module)
     final = None if reference is None or starts == "none" else reference.path(weights_name(1.0))
@@ -71,9 +71,9 @@ def prepare(
 
 
 def rebuilt(run: Run, inputs: Inputs, weights: Path, device: torch.device) -> tuple[OpenClipTowers, Method]:
-    """A run's towers and method with the weights in a file; what it started from is in them.
+    """A run's towers and method with the weights in a file, which replace those that the run started from.
 
-    With the run's number of threads. Raises UserError where the weights do not fit.
+    Sets the process to the run's number of threads. Raises UserError if the weights do not fit.
     """
     torch.set_num_threads(run.train.threads)
     towers, method = build(run, inputs)
@@ -104,7 +104,7 @@ def make_job(
     device: torch.device,
     starts: Starts = "all",
 ) -> Job:
-    """A training that is ready to start or to resume, in this process with the run's number of threads.
+    """A training that is ready to start or to resume. Sets the process to the run's number of threads.
 
     `starts` as in `prepare`.
     """
