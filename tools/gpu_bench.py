@@ -32,6 +32,7 @@ from bench.planning.planner import plan
 from bench.store import Store
 from bench.suite.run import Run
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
+from bench.training.inputs import InputsReader
 from bench.training.job import available_device, make_job
 from bench.training.loop import Job, _tiles, train
 from methods.protocol import Batch, Facts
@@ -104,7 +105,7 @@ def prepared(run: Run, folder: Path, device: torch.device) -> Job:
     """A training in a store of its own."""
     store = Store(folder)
     (planned,) = plan([run], store)
-    return make_job(run, planned.resolved, store.run(planned.id), None, device)
+    return make_job(run, InputsReader().inputs(run), planned.resolved, store.run(planned.id), None, device)
 
 
 def seconds_of(action: Callable[[], object], times: int, device: torch.device) -> float:

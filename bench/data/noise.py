@@ -47,6 +47,21 @@ class Noise:
         return pairs
 
 
+@dataclass(frozen=True)
+class ManifestSummary:
+    """A few numbers about a manifest, for plans and progress."""
+
+    hash: str  #: the manifest's `content_hash`
+    realised_rate: float
+    corrupted: int  #: number of corrupted rows
+    n: int  #: number of training rows
+
+    @property
+    def mixed(self) -> bool:
+        """Whether both corrupted and clean rows are known, so that noise can be detected."""
+        return 0 < self.corrupted < self.n
+
+
 @dataclass(frozen=True, eq=False)
 class NoiseManifest(Noise):
     """Corrupted rows and their donors: row rows[i] takes the captions of row donors[i].
@@ -74,6 +89,16 @@ class NoiseManifest(Noise):
                 digest.update(piece)
             digest.update(b"\0\0")
         return digest.hexdigest()
+
+    @property
+    def summary(self) -> ManifestSummary:
+        """The manifest without its rows."""
+        return ManifestSummary(self.content_hash, self.realised_rate, len(self.rows), self.n)
+
+    @property
+    def mixed(self) -> bool:
+        """Whether both corrupted and clean rows are known, so that noise can be detected."""
+        return 0 < len(self.rows) < self.n
 
     def donors_of(self, rows: Ints) -> Ints:
         """Map rows [b] to the rows [b] whose captions they take; a clean row maps to itself."""

@@ -16,7 +16,7 @@ from bench.catalogue.evaluation_sets import parse
 from bench.catalogue.families import FAMILIES, Facts
 from bench.catalogue.families.random_guess import CAPTIONS
 from bench.data import Pairs, evaluation
-from bench.data.noise import NoiseManifest
+from bench.data.noise import ManifestSummary, NoiseManifest
 from bench.data.photo import CROP, Resize
 from bench.data_folder import Missing
 from bench.errors import UserError
@@ -37,12 +37,12 @@ class EvaluationPlan(SuiteTasks):
         """Pixels a side of the images that the model is given."""
         return self.size or self.data.size
 
-    def tasks(self, at: float, manifest: NoiseManifest | None) -> tuple[Task, ...]:
+    def tasks(self, at: float, manifest: NoiseManifest | ManifestSummary | None) -> tuple[Task, ...]:
         """Tasks after a share `at` of the budget: all at the end, before it only the first data set's zero-shot.
 
         Noise is detected only if the manifest names some rows, but not all.
         """
-        noisy = manifest is not None and 0 < len(manifest.rows) < manifest.n
+        noisy = manifest is not None and manifest.mixed
         chosen = self.chosen()
         if at < 1.0:
             along = [task for task in chosen if FAMILIES[task.family].along]
@@ -73,7 +73,7 @@ class EvaluationPlan(SuiteTasks):
         main = family.main if known else family.main_of_kind.get(parse(first.dataset)[0].kind, family.main)
         return {"dataset": first.dataset, "task": first.name, "metric": main}
 
-    def keys(self, curve: Iterable[float], manifest: NoiseManifest | None) -> tuple[str, ...]:
+    def keys(self, curve: Iterable[float], manifest: NoiseManifest | ManifestSummary | None) -> tuple[str, ...]:
         """The keys of a run's records once it is evaluated at all points of the curve and at the end."""
         return tuple(task.key(at) for at in (*curve, 1.0) for task in self.tasks(at, manifest))
 

@@ -12,7 +12,8 @@ from bench.launch.execute import execute, progress_of, train_along
 from bench.planning.outcomes import State, Summary, is_complete
 from bench.planning.planned import Planned
 from bench.store import Busy, Claim, Store
-from bench.training.loop import Interrupted, Lost, NotFinite
+from bench.training.inputs import InputsReader
+from bench.training.loop import ClaimLost, Interrupted, NotFinite
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ def work(
     should_stop: Callable[[], bool],
     track: str | None = None,
     summon: Callable[[], None] | None = None,
+    reader: InputsReader | None = None,
 ) -> tuple[State, str]:
     """Claim a run and execute it; return its final state and a message.
 
@@ -43,7 +45,10 @@ def work(
     try:
         with store.run(one.id).claim() as claim:
             return _guarded(
-                one, store, claim, lambda: execute(one, store, progress, should_stop, lambda: claim.lost, track, summon)
+                one,
+                store,
+                claim,
+                lambda: execute(one, store, progress, should_stop, lambda: claim.lost, track, summon, reader),
             )
     except Busy as busy:
         return "busy", str(busy)
@@ -54,7 +59,7 @@ def _guarded(one: Planned, store: Store, claim: Claim, action: Callable[[], None
     out = store.run(one.id)
     try:
         action()
-    except Lost:
+    except ClaimLost:
         return "busy", "this process was silent for too long; another one took the run over"
     except Interrupted as stop:
         out.set_status("interrupted", step=stop.step, steps=one.resolved.steps)
@@ -66,13 +71,15 @@ def _guarded(one: Planned, store: Store, claim: Claim, action: Callable[[], None
     return "done", ""
 
 
-def assist(one: Planned, store: Store, should_stop: Callable[[], bool]) -> tuple[State, str, dict[str, Any] | None]:
+def assist(
+    one: Planned, store: Store, should_stop: Callable[[], bool], reader: InputsReader | None = None
+) -> tuple[State, str, dict[str, Any] | None]:
     """Take part in the training of a run as one of its further ranks; write nothing to the store.
 
     Returns the final state, a message, and for a failed run the error as its status holds it.
     """
     try:
-        train_along(one, store, should_stop)
+        train_along(one, store, should_stop, reader)
     except Interrupted as stop:
         return "interrupted", str(stop), None
     except Exception as error:  # the first rank waits for this one, so the starter must hear of it

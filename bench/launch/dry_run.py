@@ -17,6 +17,7 @@ from bench.planning.planned import Planned
 from bench.store import Store
 from bench.store.lookup import SHORT
 from bench.suite.suite import Suite, load_suite
+from bench.training.inputs import InputsReader
 
 GPU = "A100"  #: the card of the estimate if the suite cannot be timed here and no card is named
 
@@ -65,9 +66,10 @@ def dry_run(
         missing(loaded)
         for missing in (requirements.training, requirements.starts, requirements.noise, requirements.towers)
     )
-    choices = tune.known(loaded, store) if loaded.tune and present else {}
-    planned = plan_file.write(tune.tuned(loaded, choices).select(only, seeds), choices, store, present)
-    trials = tune.missing(loaded, store, only, choices) if loaded.tune and present else []
+    reader = InputsReader()
+    choices = tune.known(loaded, store, reader) if loaded.tune and present else {}
+    planned = plan_file.write(tune.tuned(loaded, choices).select(only, seeds), choices, store, present, reader)
+    trials = tune.missing(loaded, store, only, choices, reader) if loaded.tune and present else []
     rows = [("run", "stored", "steps", "")]
     for one in [*trials, *planned]:
         rows.append((one.id[:SHORT], _stored(one, store), f"{one.resolved.steps:,}", one.run.title))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bench.console.progress import Progress
+from bench.data.noise import NoiseManifest
 from bench.errors import UserError
 from bench.evaluation import evaluate
 from bench.evaluation.diagnostics import diagnose
@@ -19,10 +20,10 @@ from bench.store import Record, RunStore, Store
 from bench.store.format import FORMAT
 from bench.suite.run import TRAINING_VERSION
 from bench.training.checkpoint import file_hash, load_weights, weights_name
-from bench.training.inputs import hashes
+from bench.training.inputs import Inputs, InputsReader
 from bench.training.job import available_device, make_job
 from bench.training.ledger import Ledger
-from bench.training.loop import Interrupted, Job, Lost, train
+from bench.training.loop import ClaimLost, Interrupted, Job, train
 
 
 def execute(
@@ -33,16 +34,18 @@ def execute(
     is_lost: Callable[[], bool],
     track: str | None = None,
     summon: Callable[[], None] | None = None,
+    reader: InputsReader | None = None,
 ) -> None:
-    """Do what is missing of one run: train, evaluate, close the ledger. The caller holds the claim.
+    """Train and evaluate one run as far as it is not done yet, and close its ledger. The caller holds the claim.
 
-    `summon` calls the other ranks to `train_along`; `track` names a tracker. Raises Interrupted after a requested stop,
-    Lost if the claim is lost, and whatever a broken run raises; the status is then the caller's to set.
+    `summon` calls the other ranks to `train_along`; `track` names a tracker; `reader` makes the inputs, and a process
+    that executes several runs passes the same one. Raises Interrupted after a requested stop, ClaimLost if the claim is
+    lost, and any error of a broken run; the caller then sets the status.
     """
-    _refuse_other_data(planned)
+    inputs = _read_inputs(planned, reader)
     with tracked(store.run(planned.id), track, planned.run.title, planned.resolved.steps) as out:
-        _prepare_store(planned, out)
-        job = _job(planned, store, out)
+        _prepare_store(planned, inputs, out)
+        job = _job(planned, inputs, store, out)
         job.should_stop, job.is_lost, job.on_step = should_stop, is_lost, progress.step
         needed = {*_to_measure(planned, out), 1.0}  # weights of other points may be gone (`bench gc`)
         if not out.ledger() or not all(out.path(weights_name(at)).exists() for at in needed):
@@ -51,45 +54,53 @@ def execute(
             if summon is not None:
                 summon()
             _write_ledger(planned, store, train(job))
-        _evaluate(planned, out, job, progress)
+        _evaluate(planned, inputs, out, job, progress)
         out.set_status("done", step=planned.resolved.steps, steps=planned.resolved.steps)
 
 
-def train_along(planned: Planned, store: Store, should_stop: Callable[[], bool]) -> None:
-    """Another rank's part of `execute`: train with the first one, and write nothing. Raises as `train` does."""
-    _refuse_other_data(planned)
-    job = _job(planned, store, store.run(planned.id))
+def train_along(
+    planned: Planned, store: Store, should_stop: Callable[[], bool], reader: InputsReader | None = None
+) -> None:
+    """Another rank's part of `execute`: train with the first one, and write nothing. Raises the errors of `train`."""
+    inputs = _read_inputs(planned, reader)
+    job = _job(planned, inputs, store, store.run(planned.id))
     job.should_stop = should_stop
     train(job)
 
 
-def _prepare_store(planned: Planned, out: RunStore) -> None:
+def _prepare_store(planned: Planned, inputs: Inputs, out: RunStore) -> None:
     versions = {"format": FORMAT, "training_version": TRAINING_VERSION}
-    found = {**planned.run.settings(), **versions, "id": planned.id, "resolved": planned.resolved.to_json()}
-    out.write_settings(found)
+    address = {"id": planned.id, "resolved": planned.resolved.to_json()}
+    out.write_settings({**planned.run.settings(), **versions, **address})
     out.set_status("running", **{"steps": planned.resolved.steps, "stage": "train", **progress_of(out)})
-    if planned.manifest is not None and not out.path("noise.parquet").exists():
-        out.write_path("noise.parquet", planned.manifest.save)
+    manifest = _manifest(planned, inputs)
+    if manifest is not None and not out.path("noise.parquet").exists():
+        out.write_path("noise.parquet", manifest.save)
 
 
-def _job(planned: Planned, store: Store, out: RunStore) -> Job:
+def _manifest(planned: Planned, inputs: Inputs) -> NoiseManifest | None:
+    """The manifest that the run's records depend on; see `Planned.manifest`."""
+    return inputs.manifest if planned.manifest is not None else None
+
+
+def _job(planned: Planned, inputs: Inputs, store: Store, out: RunStore) -> Job:
     device = available_device()
     reset_peak_memory(device)
     reference = store.run(planned.reference) if planned.reference else None
-    return make_job(planned.run, planned.resolved, out, reference, device)
+    return make_job(planned.run, inputs, planned.resolved, out, reference, device)
 
 
-def _refuse_other_data(planned: Planned) -> None:
-    """UserError where the pairs or the noise are not those of the plan: a job may begin hours after it."""
-    if not planned.data_hash:
-        return
-    if hashes(planned.run) != (planned.data_hash, planned.manifest_hash, planned.kept_hash):
-        said = "the training data changed since this was planned; start again: the run then gets an id of its own"
-        raise UserError(f"{planned.run.data.name}: {said}")
+def _read_inputs(planned: Planned, reader: InputsReader | None) -> Inputs:
+    """The run's inputs. Raises UserError if they are not those of the plan, because a job may start hours later."""
+    inputs = (reader or InputsReader()).inputs(planned.run)
+    if inputs.summary().hashes != planned.inputs.hashes:
+        message = "the training data changed since this was planned; start again: the run then gets an id of its own"
+        raise UserError(f"{planned.run.data.name}: {message}")
+    return inputs
 
 
 def _to_measure(planned: Planned, out: RunStore) -> list[float]:
-    """Points of the curve, and the end, of which a record is still to be made."""
+    """Shares of the budget at which a record is missing: points of the curve, and 1.0 for the end."""
     plan, points = planned.evaluation, (*planned.run.evaluate.curve, 1.0)
     return [at for at in points if not all(out.has_records(one.key(at)) for one in plan.tasks(at, planned.manifest))]
 
@@ -106,13 +117,13 @@ def _write_ledger(planned: Planned, store: Store, ledger: Ledger) -> None:
     store.run(planned.id).write_ledger(statement)
 
 
-def _evaluate(planned: Planned, out: RunStore, job: Job, progress: Progress) -> None:
+def _evaluate(planned: Planned, inputs: Inputs, out: RunStore, job: Job, progress: Progress) -> None:
     """Evaluate the kept weights, publishing each task when it is done and skipping those already there."""
     booked = time.perf_counter()
 
     def done(key: str) -> bool:
         if job.is_lost is not None and job.is_lost():
-            raise Lost
+            raise ClaimLost
         if job.should_stop is not None and job.should_stop():
             raise Interrupted(planned.resolved.steps)
         return out.has_records(key)
@@ -124,13 +135,14 @@ def _evaluate(planned: Planned, out: RunStore, job: Job, progress: Progress) -> 
         out.write_ledger({**ledger, "evaluate_seconds": ledger["evaluate_seconds"] + now - booked})
         booked = now
 
+    manifest = _manifest(planned, inputs)
     for at in _to_measure(planned, out):
         path = out.path(weights_name(at))
         checkpoint = file_hash(path)
         load_weights(path, job.method, job.towers)
         progress.stage("evaluate" if at == 1.0 else f"evaluate at {at:.0%}")
         if at == 1.0:  # first, because the tasks use the features it leaves behind, and then discard them
-            diagnose(job.method, job.towers, planned.evaluation, out, checkpoint, planned.manifest)
+            diagnose(job.method, job.towers, planned.evaluation, out, checkpoint, manifest)
         evaluate(
             job.method,
             job.towers,
@@ -138,7 +150,7 @@ def _evaluate(planned: Planned, out: RunStore, job: Job, progress: Progress) -> 
             at=at,
             run=planned.id,
             checkpoint=checkpoint,
-            manifest=planned.manifest,
+            manifest=manifest,
             done=done,
             publish=publish,
             features_dir=out.path("features"),

@@ -17,6 +17,7 @@ from bench.planning.outcomes import Summary, is_complete
 from bench.planning.planned import Planned
 from bench.store import Store
 from bench.suite.suite import Suite
+from bench.training.inputs import InputsReader
 
 
 def prepare(suite: Suite, store: Store, request: Request) -> Callable[[list[Planned], Progress], Summary]:
@@ -65,11 +66,12 @@ def _run_in_turn(
     waiting: list[Planned], summary: Summary, store: Store, progress: Progress, requested: list[int], options: Options
 ) -> None:
     before, total = len(summary.skipped), len(summary.skipped) + len(waiting)
+    reader = InputsReader()
     for number, one in enumerate(waiting):
         if cannot_start(one, summary, store, progress):
             continue
         progress.run_started(one.run, before + number, total)
-        state, message = work(one, store, progress, lambda: bool(requested), options.track)
+        state, message = work(one, store, progress, lambda: bool(requested), options.track, reader=reader)
         summary.add(state, one.id)
         progress.run_finished(one.run, state, message)
         if requested:

@@ -17,6 +17,7 @@ from bench.console.progress import Progress
 from bench.launch.claimed import Options, assist, work
 from bench.store import Store
 from bench.training.distributed import join, leave
+from bench.training.inputs import InputsReader
 
 PATIENCE = 0.5  #: seconds between messages on the steps of one run
 STOPPING = {
@@ -79,7 +80,7 @@ def serve(connection: Connection, info: RankInfo, root: Path, plugins: list[str]
         join(info.rank, info.world, info.meeting)
     for plugin in plugins:
         registry.add_plugin(plugin)
-    store, remote = Store(root), Remote(connection)
+    store, remote, reader = Store(root), Remote(connection), InputsReader()
     while True:
         try:
             one = connection.recv()
@@ -87,9 +88,9 @@ def serve(connection: Connection, info: RankInfo, root: Path, plugins: list[str]
             leave()
             return
         if info.rank:
-            remote.send("end", *assist(one, store, stop.is_set))
+            remote.send("end", *assist(one, store, stop.is_set, reader))
         else:
             should_stop = lambda: remote.orphaned or stop.is_set()  # noqa: E731
             summon = (lambda: remote.send("summon")) if info.world > 1 else None
-            state, message = work(one, store, remote, should_stop, options.track, summon)
+            state, message = work(one, store, remote, should_stop, options.track, summon, reader)
             remote.send("end", state, message, None)

@@ -43,6 +43,8 @@ def run_suite(
     >>> summary = bench.run_suite("quickstart", jobs=2)  # doctest: +SKIP
     >>> len(summary.done), summary.failed  # doctest: +SKIP
     """
+    from bench.training.inputs import InputsReader
+
     loaded = suite if isinstance(suite, Suite) else load_suite(suite)
     loaded.select(only, seeds)  # refuses unknown labels and seeds before anything starts
     make = LAUNCHERS[launcher]
@@ -53,10 +55,11 @@ def run_suite(
     # The launcher looks at the machine before planning times any steps.
     launch = make.prepare(loaded, store, Request(jobs, gpus, processes, track))
     choices: dict[str, Choice] = {}
+    reader = InputsReader()
     with progress.on() as shown:
         if loaded.tune:
-            choices, trials = tune.search(loaded, store, only, lambda planned: launch(planned, shown))
+            choices, trials = tune.search(loaded, store, only, lambda planned: launch(planned, shown), reader)
             if trials.busy or trials.interrupted or trials.failed or trials.queued:
                 return trials
         chosen = tune.tuned(loaded, choices).select(only, seeds)
-        return launch(plan_file.write(chosen, choices, store), shown)
+        return launch(plan_file.write(chosen, choices, store, reader=reader), shown)

@@ -8,6 +8,7 @@ from bench.errors import UserError
 from bench.planning.planned import Planned
 from bench.suite.run import Run
 from bench.towers.batchnorm import grouped_norms
+from bench.training.inputs import InputsReader
 from bench.training.job import build
 
 
@@ -52,4 +53,4 @@ def refuse_odd_shares(planned: Sequence[Planned], ranks: int) -> None:
 
 
 def _has_batchnorm(run: Run) -> bool:
-    return bool(grouped_norms(build(run)[0]))
+    return bool(grouped_norms(build(run, InputsReader().for_model(run))[0]))

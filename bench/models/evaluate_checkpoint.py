@@ -29,7 +29,7 @@ from bench.suite.suite import Suite, load_suite
 from bench.towers.build import OpenClipTowers
 from bench.towers.state_dicts import read
 from bench.training.checkpoint import CHECKPOINT, file_hash
-from bench.training.inputs import noise_of
+from bench.training.inputs import InputsReader
 from bench.training.job import available_device, rebuilt
 from methods.protocol import Facts, Method
 
@@ -68,10 +68,9 @@ class Checkpoint:
         preprocess = self.foreign.preprocess
         return EvaluationPlan(suite.data, suite.evaluate, preprocess.size, preprocess.resize)
 
-    @property
     def manifest(self) -> NoiseManifest | None:
-        """The noise manifest it was trained on; None if the noise is unknown or drawn anew in every step."""
-        noise = None if self.run.keep.entry.truth_alone else noise_of(self.run)
+        """Make the manifest of the noise it was trained on. Returns None if that is not known or not fixed."""
+        noise = None if self.run.keep.entry.truth_alone else InputsReader().noise(self.run)
         return noise if isinstance(noise, NoiseManifest) else None
 
 
@@ -113,14 +112,15 @@ def evaluate_checkpoint(
     weights = describe(Path(given), suite, label) if model is None else _described(model, suite, label)
     plan = weights.plan(suite)
     folder = store.suite(suite.name) / "evaluated" / f"{weights.hash[:16]}-{digest(weights.content())[:8]}"
-    out, tasks = RunStore(folder), plan.tasks(1.0, weights.manifest)
+    manifest = weights.manifest()
+    out, tasks = RunStore(folder), plan.tasks(1.0, manifest)
     todo = [task for task in tasks if not out.has_records(task.key(1.0))]
     if todo:
         towers, adapter = _load(weights, plan)
         with out.claim(), device(alone=False):
             out.write_settings(weights.provenance())
             out.write_environment(environment(available_device()))
-            _measure(weights, adapter, towers, plan, out)
+            _measure(weights, adapter, towers, plan, manifest, out)
     wanted = {(task.dataset, task.name) for task in tasks}
     done = (one for one in out.records() if one.protocol == plan.protocol.label)
     records = [one for one in done if (one.dataset, one.task) in wanted]
@@ -128,7 +128,12 @@ def evaluate_checkpoint(
 
 
 def _measure(
-    checkpoint: Checkpoint, method: Method, towers: OpenClipTowers, plan: EvaluationPlan, out: RunStore
+    checkpoint: Checkpoint,
+    method: Method,
+    towers: OpenClipTowers,
+    plan: EvaluationPlan,
+    manifest: NoiseManifest | None,
+    out: RunStore,
 ) -> None:
     """Measure the tasks of `plan` that `out` does not hold and store their records there."""
 
@@ -143,7 +148,7 @@ def _measure(
             at=1.0,  # the tasks of final weights, at whatever share these were taken
             run=checkpoint.origin,
             checkpoint=checkpoint.hash,
-            manifest=checkpoint.manifest,
+            manifest=manifest,
             done=out.has_records,
             publish=publish,
             features_dir=out.path("features"),
@@ -162,7 +167,7 @@ def _load(checkpoint: Checkpoint, plan: EvaluationPlan) -> tuple[OpenClipTowers,
         )  # 2 stands for the number of training pairs, which evaluation does not use
         method = hyperparameters.make(run.method, None, run.config, facts)
         return open_clip_models.load(checkpoint.foreign, plan.seen).to(available_device()), method
-    return rebuilt(run, checkpoint.path, available_device())
+    return rebuilt(run, InputsReader().for_model(run), checkpoint.path, available_device())
 
 
 def describe(path: Path, suite: Suite, label: str | None) -> Checkpoint:

@@ -20,6 +20,7 @@ from bench.suite.keep_settings import KeepSettings
 from bench.suite.run import Run
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
 from bench.training.checkpoint import file_hash, weights_name
+from bench.training.inputs import InputsReader
 from bench.training.job import available_device, rebuilt
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def rebuild(out: RunStore, device: torch.device) -> tuple[Run, OpenClipTowers, M
             f"run {out.id[:SHORT]} has no final weights ({out.status()['state']}); {_how_to_train(out, store)}"
         )
     run = run_of_settings(out.settings(), out.path("settings.json"))
-    return run, *rebuilt(run, path, device)
+    return run, *rebuilt(run, InputsReader().for_model(run), path, device)
 
 
 def _how_to_train(out: RunStore, store: Store) -> str:

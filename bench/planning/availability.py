@@ -21,7 +21,7 @@ _HEAD = ("data set", "layout", "images", "where")
 
 
 def of_suite(suite: Suite) -> list[str]:
-    """Lines for a person: what of a suite's data is there, and what is missing with how to get it."""
+    """Lines for a person: the suite's data on this machine, and the missing data with how to get it."""
     plan, rows = EvaluationPlan(suite.data, suite.evaluate), []
     if not suite.data.embedded and not training(suite):
         pairs = data.training(suite.data)

@@ -22,7 +22,7 @@ def resolve(
     step_flops: Mapping[str, int],
     step_seconds: Mapping[str, float] | None = None,
 ) -> Resolved:
-    """Turn `{kind: value}` into steps of each phase; a dearer step means fewer of them where the budget is a cost.
+    """Turn `{kind: value}` into steps of each phase; a dearer step means fewer of them if the budget is a cost.
 
     `rows` is N, `batch` is B; of the rows only `seen` may be trained on (None: all).
     `step_seconds` is the stored calibration that a timed kind needs.
@@ -43,7 +43,7 @@ def resolve(
 
 
 def _bought(entry: BudgetKind, value: float, costs: StepCosts, phases: Sequence[Phase]) -> list[int]:
-    """Steps that each phase's share of `value` pays for."""
+    """The steps that each phase's share of `value` pays for."""
     assert entry.price is not None
     try:
         price = entry.price(costs)

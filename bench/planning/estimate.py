@@ -1,4 +1,4 @@
-"""What is still to do of a suite: hours and disk, said before anything starts."""
+"""Hours and disk that the unfinished runs of a suite need, estimated before anything starts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from bench.planning.planner import costed
 from bench.planning.timing import CALIBRATION_STEPS, time_steps
 from bench.store import Store
 from bench.suite.settings import SNAPSHOTS
-from bench.training.inputs import training_pairs
+from bench.towers.build import OpenClipTowers
+from bench.training.inputs import InputsReader
 from bench.training.job import build
 
 TIMED_STEPS = 8
@@ -27,7 +28,7 @@ TIMED_STEPS = 8
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the towers encode to evaluate runs, at every point of their curves and at the end."""
+    """Images and texts that the towers encode to evaluate runs, at every point of their curves and at the end."""
 
     read: Workload
     flops: int  #: forward alone
@@ -35,7 +36,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Training:
-    """What runs come to, whether their data is here or not."""
+    """The cost of runs, whether or not their data is on this machine."""
 
     runs: int
     steps: int
@@ -50,7 +51,7 @@ class Training:
 
     @property
     def text(self) -> str:
-        """Lines for a person: what it comes to, and what the hours include."""
+        """Lines for a person: the cost, and what the hours include."""
         return (
             f"{self.runs} runs, {self.steps:,} steps, {self.samples / 1e6:,.0f} M samples, {self.flops:.2e} FLOPs, "
             f"{self.hours:,.1f} hours of training and {self.evaluate_hours:,.1f} of evaluation, "
@@ -66,8 +67,9 @@ def on_gpu(planned: Sequence[Planned], gpu: Gpu, utilisation: float = UTILISATIO
 
     Raises UserError for a share outside (0, 1].
     """
+    reader = InputsReader()
     hours = gpu_hours(sum(one.resolved.flops for one in planned), gpu, utilisation)
-    measured = [_evaluation(group) for group in _by_towers(planned)]
+    measured = [_evaluation(group, reader) for group in _by_towers(planned)]
     evaluate_hours = gpu_hours(sum(one.flops for one in measured), gpu, utilisation)
     source = f"one {gpu.name} at {utilisation:.0%} of {gpu.peak / 1e12:,.0f} TFLOP/s {gpu.precision} ({gpu.datasheet})"
     pairs = sum(one.resolved.steps * one.resolved.batch for one in planned) / hours / 3600
@@ -76,22 +78,23 @@ def on_gpu(planned: Sequence[Planned], gpu: Gpu, utilisation: float = UTILISATIO
         f"reading is not in the hours: a card then waits for nothing if {pairs:,.0f} pairs/s are decoded in training "
         f"and {images:,.0f} images/s in evaluation"
     )
-    return _training(planned, hours, source, measured, evaluate_hours, reading)
+    return _training(planned, hours, source, measured, evaluate_hours, reading, _disk(planned, reader))
 
 
 def calibrated(planned: Sequence[Planned], steps: int = CALIBRATION_STEPS) -> Training:
     """Training and evaluation on this machine's device, from `steps` real steps of the first run of every towers."""
-    hours = evaluate_hours = 0.0
+    reader, hours, evaluate_hours = InputsReader(), 0.0, 0.0
     firsts: list[str] = []
     measured: list[Evaluation] = []
     with device(alone=False):
         for group in _by_towers(planned):
             first = group[0]
-            seconds = time_steps(costed(first), steps)
+            run = costed(first)
+            seconds = time_steps(run, reader.inputs(run), steps)
             rate = statistics.mean(first.resolved.step_flops[name] / spent for name, spent in seconds.items())
             hours += sum(one.resolved.flops for one in group) / rate / 3600
             firsts.append(first.run.title)
-            measured.append(_evaluation(group))
+            measured.append(_evaluation(group, reader))
             evaluate_hours += measured[-1].flops / rate / 3600
     reading = (
         "reading is not in the hours: the training data is not here, and steps were timed on synthetic pairs"
@@ -99,20 +102,25 @@ def calibrated(planned: Sequence[Planned], steps: int = CALIBRATION_STEPS) -> Tr
         else "reading the training data is in the hours, as in the timed steps; reading evaluation data is not"
     )
     source = f"this machine, {steps} timed steps of {'; '.join(firsts)}"
-    return _training(planned, hours, source, measured, evaluate_hours, reading)
+    return _training(planned, hours, source, measured, evaluate_hours, reading, _disk(planned, reader))
 
 
-def _evaluation(group: Sequence[Planned]) -> Evaluation:
-    """Of runs with the same towers."""
-    run = costed(group[0])
+def _meta_towers(planned: Planned, reader: InputsReader) -> OpenClipTowers:
+    """A run's towers on meta tensors."""
+    run = costed(planned)
     with torch.device("meta"):
-        towers, _ = build(run)
-    per_image, per_text = count_forward_flops(towers, run.data.size)
+        return build(run, reader.for_model(run))[0]
+
+
+def _evaluation(group: Sequence[Planned], reader: InputsReader) -> Evaluation:
+    """The evaluation of runs with the same towers."""
+    towers = _meta_towers(group[0], reader)
+    per_image, per_text = count_forward_flops(towers, group[0].run.data.size)
     known: dict[tuple[object, ...], Workload] = {}
     total = Workload()
     for one in group:
         noisy = one.run.noise is not None and KINDS[one.run.noise].fixed and one.run.rate > 0
-        rows = len(training_pairs(costed(one))) if noisy else 0
+        rows = one.inputs.rows if noisy else 0
         for at in (*one.run.evaluate.curve, 1.0):
             key = (one.run.evaluate.model_dump_json(), one.run.data.model_dump_json(), at, rows)
             if key not in known:
@@ -128,6 +136,7 @@ def _training(
     measured: Sequence[Evaluation],
     evaluate_hours: float,
     reading: str,
+    disk_bytes: int,
 ) -> Training:
     return Training(
         runs=len(planned),
@@ -135,7 +144,7 @@ def _training(
         samples=sum(one.resolved.steps * one.resolved.batch for one in planned),
         flops=sum(one.resolved.flops for one in planned),
         hours=hours,
-        disk_bytes=_disk(planned),
+        disk_bytes=disk_bytes,
         source=source,
         evaluation=Evaluation(sum((one.read for one in measured), Workload()), sum(one.flops for one in measured)),
         evaluate_hours=evaluate_hours,
@@ -156,14 +165,14 @@ class Estimate:
 
     runs: int
     train_seconds: float
-    evaluate_seconds: float | None  #: None where no run of these towers was ever evaluated in this store
+    evaluate_seconds: float | None  #: None if no run of these towers was evaluated in this store
     disk_bytes: int
     source: str  #: where the seconds come from
 
 
 def estimate(planned: Sequence[Planned], store: Store) -> Estimate:
     """FLOPs over the rate that finished runs of the same towers and batch reached, or that a few timed steps reach."""
-    todo = [one for one in planned if not is_complete(one, store)]
+    reader, todo = InputsReader(), [one for one in planned if not is_complete(one, store)]
     if not todo:
         return Estimate(0, 0.0, 0.0, 0, "nothing to do")
     flops = sum(one.resolved.flops for one in todo)
@@ -182,23 +191,20 @@ def estimate(planned: Sequence[Planned], store: Store) -> Estimate:
         source = f"{len(finished)} finished runs of these towers"
     else:
         with device(alone=False):
-            seconds = time_steps(first, TIMED_STEPS)
+            seconds = time_steps(first, reader.inputs(first), TIMED_STEPS)
         rate = statistics.mean(todo[0].resolved.step_flops[name] / spent for name, spent in seconds.items())
         evaluation, source = None, f"{TIMED_STEPS} timed steps of {first.label}"
-    return Estimate(len(todo), flops / rate, evaluation, _disk(todo), source)
+    return Estimate(len(todo), flops / rate, evaluation, _disk(todo, reader), source)
 
 
-def _disk(planned: Sequence[Planned]) -> int:
+def _disk(planned: Sequence[Planned], reader: InputsReader) -> int:
     """Bytes that runs keep: weights, and a checkpoint with AdamW's two moments.
 
-    Counted on meta tensors, by towers; what a method adds to them is little. Features are deleted when a run is
-    evaluated.
+    Only the towers are counted, because methods add little to them. Features are deleted when a run is evaluated.
     """
     total = 0
     for group in _by_towers(planned):
-        run = costed(group[0])
-        with torch.device("meta"):
-            towers, _ = build(run)
+        towers = _meta_towers(group[0], reader)
         weights: int = sum(x.numel() * x.element_size() for x in towers.state_dict().values())
         total += weights * (len(SNAPSHOTS) + 1 + 3) * len(group)
     return total

@@ -1,4 +1,4 @@
-"""What a step costs, in FLOPs."""
+"""FLOPs of a training step."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from bench.errors import UserError
 from bench.hashing import digest
 from bench.suite.run import Run
 from bench.towers.build import OpenClipTowers
+from bench.training.inputs import Inputs
 from bench.training.job import build, prepare
 from bench.training.optimizer import set_trainable
 from methods.protocol import Batch, Clock, Method, Phase, Rows
@@ -94,8 +95,8 @@ def _cost_key(run: Run) -> str:
     return digest({**kept, "adapter": adapter_source_hash(run.method)})
 
 
-def _price(run: Run) -> tuple[tuple[Phase, ...], dict[str, int]]:
-    towers, method = build(run)
+def _price(run: Run, inputs: Inputs) -> tuple[tuple[Phase, ...], dict[str, int]]:
+    towers, method = build(run, inputs)
     try:
         prepare(method, towers, run, torch.device("cpu"), None, starts="files")
         return method.phases(), count_step_flops(method, towers, run.train.batch, run.data.size)

@@ -1,4 +1,4 @@
-"""What became of a suite's runs."""
+"""The outcomes of a suite's runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ State = Literal["done", "busy", "interrupted", "failed"]
 
 @dataclass
 class Summary:
-    """What became of a suite's runs, by id."""
+    """The ids of a suite's runs, by outcome."""
 
     done: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)  #: were complete before
@@ -23,7 +23,7 @@ class Summary:
     queued: list[str] = field(default_factory=list)  #: handed to a cluster, now or before
 
     def add(self, state: State, identity: str) -> None:
-        """Note what became of one run."""
+        """Note the outcome of one run."""
         getattr(self, state).append(identity)
 
 

@@ -1,4 +1,4 @@
-"""plan.json: what a suite compares and which runs that takes, so that reports need neither torch nor adapters."""
+"""plan.json: the comparisons of a suite and their runs, so that reports need neither torch nor adapters."""
 
 from __future__ import annotations
 
@@ -15,19 +15,29 @@ from bench.suite.settings import MethodEntry
 from bench.suite.suite import Suite
 
 if TYPE_CHECKING:
-    from bench.data.noise import NoiseManifest
+    from bench.data.noise import ManifestSummary
     from bench.planning.planned import Planned
     from bench.planning.tune import Choice
     from bench.store import Store
+    from bench.training.inputs import InputsReader
     from methods.protocol import Facts
 
 
-def write(suite: Suite, choices: Mapping[str, Choice], store: Store, here: bool = True) -> list[Planned]:
-    """Write the plan of the whole suite; its selected runs with steps, and with ids where its data is `here`."""
+def write(
+    suite: Suite,
+    choices: Mapping[str, Choice],
+    store: Store,
+    here: bool = True,
+    reader: InputsReader | None = None,
+) -> list[Planned]:
+    """Write the plan of the whole suite, and return its selected runs.
+
+    `here`: whether all data is on this machine; without it runs have steps but no ids. `reader`: as of `planner.plan`.
+    """
     from bench.planning import planner
 
     runs = suite.select().runs()
-    planned = planner.plan(runs, store) if here else planner.forecast(runs, store)
+    planned = planner.plan(runs, store, reader) if here else planner.forecast(runs, store)
     last = store.plan(suite.name)
     made = build(suite, planned, choices, last)
     if last is None or hashing.digest({**last, "made": made["made"]}) != hashing.digest(made):
@@ -47,14 +57,13 @@ def build(
     them the `last` plan's description is kept.
     """
     from bench.evaluation import EvaluationPlan
-    from bench.planning.planner import costed
     from bench.training.inputs import facts_of
 
     by_key = {item.run.key: item for item in planned}
     sets = EvaluationPlan(suite.data, suite.evaluate)
     same = last is not None and (last.get("suite_hash"), last.get("protocol")) == (suite.hash, sets.protocol.label)
     known = same and suite.data.embedded and not sets.wanted()
-    facts = facts_of(costed(planned[0]))
+    facts = facts_of(planned[0].run, planned[0].inputs.seen)
     return {
         "suite": suite.name,
         "description": suite.description,
@@ -84,7 +93,7 @@ def build(
 
 
 def outline(suite: Suite) -> dict[str, Any]:
-    """What a report of a suite without a plan can say: what the suite declares, and no runs. Needs no torch."""
+    """The part of a plan that follows from the suite's settings alone, without runs. Needs no torch."""
     return {
         "suite": suite.name,
         "description": suite.description,
@@ -111,23 +120,14 @@ def _budget(suite: Suite) -> dict[str, Any]:
 
 
 def _data(planned: Planned) -> dict[str, Any]:
-    """The training pairs; of those that are not there what the suite states."""
-    from bench.planning.planner import costed
-    from bench.training.inputs import training_pairs
-
-    settings = planned.run.data
-    stand_in = costed(planned)
-    if stand_in.data != settings:
-        rows = len(training_pairs(stand_in))
-        said = "not here when this was planned; the number of pairs is the stated one"
-        return {"name": settings.name, "description": said, "size": settings.size, "rows": rows, "hash": ""}
-    pairs = training_pairs(planned.run)
-    about = {"name": pairs.name, "description": pairs.description, "size": settings.size}
-    return {**about, "rows": len(pairs), "hash": pairs.content_hash}
+    """The training pairs, or what the suite states about them if they are not on this machine."""
+    pairs = planned.inputs
+    about = {"name": pairs.name, "description": pairs.description, "size": planned.run.data.size}
+    return {**about, "rows": pairs.rows, "hash": pairs.data_hash}
 
 
 def _blocks(suite: Suite) -> list[dict[str, Any]]:
-    """What is compared within itself: the noises, under each of the suite's towers."""
+    """The blocks of the comparison: each noise under each of the suite's towers. Runs are compared within a block."""
     found = {
         run.block: {
             "label": run.block,
@@ -142,7 +142,7 @@ def _blocks(suite: Suite) -> list[dict[str, Any]]:
 
 
 def _tuning(suite: Suite, choices: Mapping[str, Choice]) -> dict[str, Any] | None:
-    """None where a suite tunes nothing."""
+    """The settings of the search and its choices. Returns None if the suite tunes nothing."""
     if suite.tune is None:
         return None
     found = {entry.label: choices[entry.label].to_json() for entry in suite.methods if entry.label in choices}
@@ -175,7 +175,7 @@ def _method(suite: Suite, entry: MethodEntry, facts: Facts) -> dict[str, Any]:
 
 
 def _keep(suite: Suite, entry: MethodEntry) -> dict[str, Any] | None:
-    """The treatment of a row's training data; None without one."""
+    """The treatment of a row's training data. Returns None if it has none."""
     keep = suite.keep_of(entry)
     if keep == UNTREATED:
         return None
@@ -188,24 +188,18 @@ def _keep(suite: Suite, entry: MethodEntry) -> dict[str, Any] | None:
 
 
 def _cell(planned: Planned) -> dict[str, Any]:
-    from bench.training.inputs import rows_seen
-
     return {
         "run": planned.id,
         "reference_run": planned.reference,
         "steps": planned.resolved.steps,
         "phases": [{"name": name, "steps": steps} for name, steps in planned.resolved.phases],
         "manifest": _manifest(planned.manifest),
-        "kept_rows": rows_seen(planned.run) if planned.kept_hash else None,
+        "kept_rows": planned.inputs.seen if planned.inputs.kept_hash else None,
         "evaluations": list(planned.evaluation_keys()),
     }
 
 
-def _manifest(manifest: NoiseManifest | None) -> dict[str, Any] | None:
+def _manifest(manifest: ManifestSummary | None) -> dict[str, Any] | None:
     if manifest is None:
         return None
-    return {
-        "hash": manifest.content_hash,
-        "realised_rate": manifest.realised_rate,
-        "rows": len(manifest.rows),
-    }
+    return {"hash": manifest.hash, "realised_rate": manifest.realised_rate, "rows": manifest.corrupted}

@@ -4,34 +4,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.data.noise import NoiseManifest
+from bench.data.noise import ManifestSummary
 from bench.evaluation import EvaluationPlan
 from bench.suite.run import Run
-from bench.training.inputs import noise_of
+from bench.training.inputs import InputsSummary
 from bench.training.schedule import Resolved
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A run whose inputs are known: its address and the steps its budget comes to."""
+    """A run with its id and the steps that its budget pays for.
+
+    It travels to other processes, so it holds a summary of the inputs and never the inputs themselves.
+    """
 
     run: Run
     id: str
     reference: str | None  #: id of the run it starts from
     resolved: Resolved
-    expected: bool = False  #: its data is not there: the id is a placeholder
-    data_hash: str = ""  #: of the training pairs that the id was made from
-    manifest_hash: str | None = None  #: of its noise; None where no rows are fixed to be corrupted
-    kept_hash: str | None = None  #: of the keys of a treated run's rows
+    inputs: InputsSummary  #: of the data that the id was made from
+    expected: bool = False  #: whether data is missing on this machine, so that the id is a placeholder
 
     @property
-    def manifest(self) -> NoiseManifest | None:
-        """Which rows are corrupted; None without such noise, or where that cannot be known yet.
+    def manifest(self) -> ManifestSummary | None:
+        """The corrupted rows that the run's records depend on. Returns None if there are none or they are unknown.
 
-        None as well where a run sees none of them: its id leaves open whose captions they have.
+        Returns None as well if the run sees no corrupted row: its id leaves open whose captions those rows have.
         """
-        noise = None if self.expected or self.run.keep.entry.truth_alone else noise_of(self.run)
-        return noise if isinstance(noise, NoiseManifest) else None
+        return None if self.run.keep.entry.truth_alone else self.inputs.manifest
 
     @property
     def evaluation(self) -> EvaluationPlan:
@@ -39,5 +39,5 @@ class Planned:
         return EvaluationPlan(self.run.data, self.run.evaluate)
 
     def evaluation_keys(self) -> tuple[str, ...]:
-        """Under which its records are stored when it is complete."""
+        """The keys under which its records are stored when it is complete."""
         return self.evaluation.keys(self.run.evaluate.curve, self.manifest)

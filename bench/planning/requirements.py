@@ -1,4 +1,4 @@
-"""What a suite needs and this machine does not have, said before anything starts."""
+"""Data and weights that a suite needs and this machine lacks, reported before anything starts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def missing(suite: Suite) -> list[Missing]:
-    """Training pairs, evaluation data, noise files and weights that are not there, each once."""
+    """Missing training pairs, evaluation data, noise files and weights, each once."""
     return list(dict.fromkeys([*training(suite), *_evaluation(suite), *starts(suite), *noise(suite), *towers(suite)]))
 
 
 def training(suite: Suite | Run) -> list[Missing]:
-    """What is missing of the training pairs alone."""
+    """Missing training pairs alone."""
     if suite.data.embedded or suite.data.synthetic:
         return []
     from bench.data import shards
@@ -30,7 +30,7 @@ def training(suite: Suite | Run) -> list[Missing]:
 
 
 def starts(suite: Suite) -> list[Missing]:
-    """Files of weights to begin at that are not there; without them no run has an id."""
+    """Missing files of weights that runs start from; without them no run has an id."""
     labels: dict[str, list[str]] = {}
     for run in suite.cells():
         if run.start and not run.start.startswith(OPEN_CLIP) and not Path(run.start).is_file():
@@ -47,7 +47,7 @@ def starts(suite: Suite) -> list[Missing]:
 
 
 def noise(suite: Suite) -> list[Missing]:
-    """Index files of noise that are not there."""
+    """Missing index files of noise."""
     gone = (file for file in suite.noise.files if not Path(file).is_file())
     return [Missing("index file of the noise", (file,), suite.noise.entry.files, None) for file in gone]
 
@@ -60,20 +60,20 @@ def _evaluation(suite: Suite) -> list[Missing]:
 
 
 def towers(suite: Suite) -> list[Missing]:
-    """Vocabularies and weights of single towers that are not there; without them no run has an id."""
+    """Missing vocabularies and weights of single towers; without them no run has an id."""
     return [gone for spec in suite.towers for gone in tower_files.missing(spec)]
 
 
 def refuse(suite: Suite) -> None:
-    """UserError that lists all that is missing, where anything is; weights that are only a name are fetched."""
-    found = missing(suite)
-    if found:
-        raise UserError("\n".join([f"suite {suite.name} needs what is not here:", *listing(found)]))
+    """Raise UserError that lists everything that is missing. Weights that are given by name are fetched."""
+    lacking = missing(suite)
+    if lacking:
+        raise UserError("\n".join([f"suite {suite.name} needs what is not here:", *listing(lacking)]))
     _fetch(suite)
 
 
 def _fetch(suite: Suite) -> None:
-    """Weights that are only a name, so that no run fails for them later."""
+    """Download weights that are given by name, so that no run fails for them later."""
     starts = {run.start for run in suite.cells() if run.start and run.start.startswith(OPEN_CLIP)}
     named = [spec for spec in suite.towers if spec.image_start == "imagenet" or spec.text_start == "hub"]
     if starts or named:
@@ -85,15 +85,15 @@ def _fetch(suite: Suite) -> None:
             pretrained.fetch(spec)
 
 
-def listing(found: list[Missing]) -> list[str]:
-    """Lines for a person: what, where it was looked for, how to get it, how much disk it takes."""
+def listing(lacking: list[Missing]) -> list[str]:
+    """Lines for a person: each missing item, the places that were searched, how to get it, and its size on disk."""
     lines = []
-    for one in found:
+    for one in lacking:
         size = f", about {one.bytes / 1e9:,.0f} GB" if one.bytes is not None and one.bytes >= 1e9 else ""
         lines.append(f"missing: {one.what}{size}")
         lines.extend(f"    looked for {place}" for place in one.looked)
         lines.append(f"    get it: {one.get}")
-    total = sum(one.bytes or 0 for one in found)
+    total = sum(one.bytes or 0 for one in lacking)
     if total >= 1e9:
         lines.append(f"in all about {total / 1e9:,.0f} GB, below {root()} (--data DIR or $BENCH_DATA says where)")
     return lines

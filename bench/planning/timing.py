@@ -1,4 +1,4 @@
-"""What a step takes on this machine, in seconds."""
+"""Seconds that a step takes on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.planning.flops import _cost_key, _price
 from bench.store import Store
 from bench.store.files import read_json, write_json
 from bench.suite.run import Run
-from bench.training.inputs import rows_seen
+from bench.training.inputs import Inputs
 from bench.training.job import available_device, make_job
 from bench.training.loop import train
 from bench.training.schedule import Resolved
@@ -22,28 +22,28 @@ from bench.training.schedule import Resolved
 CALIBRATION_STEPS = 20  #: timed steps a phase, after a few that are not
 
 
-def _calibration(run: Run, store: Store) -> dict[str, float]:
-    """Median seconds of a real step of each phase on this machine, measured once a store and kept: it enters the id."""
+def _calibration(run: Run, inputs: Inputs, store: Store) -> dict[str, float]:
+    """Median seconds of a real step of each phase on this machine, measured once per store: it enters ids."""
     machine = environment(available_device())["hardware"]
     key = digest({"cost": _cost_key(run), "train": run.train.model_dump(), "machine": machine})
     path = store.root / "calibrations" / f"{key}.json"
-    found: dict[str, float] | None = read_json(path)
-    if found is None:
+    seconds: dict[str, float] | None = read_json(path)
+    if seconds is None:
         with device(alone=True):
-            found = time_steps(run, CALIBRATION_STEPS)
-        write_json(path, found)
-    return found
+            seconds = time_steps(run, inputs, CALIBRATION_STEPS)
+        write_json(path, seconds)
+    return seconds
 
 
-def time_steps(run: Run, steps: int) -> dict[str, float]:
+def time_steps(run: Run, inputs: Inputs, steps: int) -> dict[str, float]:
     """Median seconds of a real step of each phase, from `steps` of each; the first quarter is not counted."""
-    phases, flops = _price(run)
+    phases, flops = _price(run, inputs)
     lengths = tuple((phase.name, steps) for phase in phases)
-    trial = Resolved(lengths, flops, run.train.batch, steps_per_epoch(rows_seen(run), run.train.batch))
+    trial = Resolved(lengths, flops, run.train.batch, steps_per_epoch(len(inputs.seen), run.train.batch))
     rates: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
-        job = make_job(run, trial, Store(Path(folder)).run("calibration"), None, available_device(), "none")
-        job.on_step = lambda *told: rates.append(told[-1])
+        job = make_job(run, inputs, trial, Store(Path(folder)).run("calibration"), None, available_device(), "none")
+        job.on_step = lambda *progress: rates.append(progress[-1])
         train(job)
     own = {name: rates[number * steps : (number + 1) * steps] for number, (name, _) in enumerate(lengths)}
-    return {name: run.train.batch / statistics.median(told[steps // 4 :]) for name, told in own.items()}
+    return {name: run.train.batch / statistics.median(speeds[steps // 4 :]) for name, speeds in own.items()}

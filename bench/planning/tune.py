@@ -2,8 +2,8 @@
 
 A trial is an ordinary run under the suite's recipe, with a seed of its own, scored by the mean of the six recalls on
 the validation pairs, which no table shows, under the suite's protocol. Of several validation sets the mean counts.
-Trials are stored as runs are, so they are made once; what they cost is
-booked beside the method, not in its budget.
+Trials are stored as runs are, so each is made once. Their cost is reported beside the method and is not part of its
+budget.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from bench.planning.planned import Planned
     from bench.store import Store
     from bench.suite.suite import Suite
+    from bench.training.inputs import InputsReader
 
 METRIC = "mean_recall"
-DIVERGED = ("NotFinite", "FloatingPointError")  #: errors of runs that ended alike if they were made again
+DIVERGED = ("NotFinite", "FloatingPointError")  #: errors that a repeated run would raise again
 SPENT = ("samples", "flops", "train_seconds", "evaluate_seconds")
 
 
@@ -34,19 +35,19 @@ class Trial:
     changes: dict[str, float]
     run: str
     reference_run: str | None  #: what that run started from
-    score: float | None  #: None where its loss, or that of what it started from, left the reals
+    score: float | None  #: None if its loss, or its reference's, became NaN or infinite
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What the trials of a method came to."""
+    """The trials of a method and their cost."""
 
     trials: tuple[Trial, ...]
     ledger: dict[str, float]  #: of all trials together, their reference runs included once
 
     @property
     def best(self) -> Trial:
-        """The highest score, the earliest of equals; the suite's own settings where no trial has one."""
+        """The trial with the highest score, the first of equals. Without any score it is the suite's own settings."""
         return max(self.trials, key=lambda trial: -1.0 if trial.score is None else trial.score)
 
     def to_json(self) -> dict[str, Any]:
@@ -123,33 +124,44 @@ def _trial_label(entry: MethodEntry, number: int) -> str:
     return f"{entry.label}, trial {number}"
 
 
-def known(suite: Suite, store: Store) -> dict[str, Choice]:
-    """The choice of every row whose trials are all there."""
+def known(suite: Suite, store: Store, reader: InputsReader | None = None) -> dict[str, Choice]:
+    """The choice of every row whose trials are all finished. `reader`: as of `planner.plan`."""
     choices: dict[str, Choice] = {}
     for rows in stages(suite):
-        choices |= _plan(suite, rows, choices, store).choices(store)
+        choices |= _plan(suite, rows, choices, store, reader).choices(store)
     return choices
 
 
-def missing(suite: Suite, store: Store, labels: Sequence[str], choices: Mapping[str, Choice]) -> list[Planned]:
-    """The trials that `search` would make, as far as they can be known before those that come first."""
-    stage_runs = [_plan(suite, _wanted(suite, stage, labels, choices), choices, store) for stage in stages(suite)]
-    return list({one.id: one for found in stage_runs for one in found.todo(store)}.values())
+def missing(
+    suite: Suite,
+    store: Store,
+    labels: Sequence[str],
+    choices: Mapping[str, Choice],
+    reader: InputsReader | None = None,
+) -> list[Planned]:
+    """The trials that `search` would make, as far as they can be known before the first of them are finished."""
+    rows = [_wanted(suite, stage, labels, choices) for stage in stages(suite)]
+    trials = [_plan(suite, stage_rows, choices, store, reader) for stage_rows in rows]
+    return list({one.id: one for stage_trials in trials for one in stage_trials.todo(store)}.values())
 
 
 def search(
-    suite: Suite, store: Store, labels: Sequence[str], work: Callable[[list[Planned]], Summary]
+    suite: Suite,
+    store: Store,
+    labels: Sequence[str],
+    work: Callable[[list[Planned]], Summary],
+    reader: InputsReader | None = None,
 ) -> tuple[dict[str, Choice], Summary]:
-    """Make the trials of the rows with these labels (none: of all), and of what they start from.
+    """Train and measure the trials of the rows with these labels (none: of all rows), and the runs they start from.
 
-    Returns the choices known then, of other rows too, and what became of the trials. A trial whose loss left the reals
-    is one that scored nothing: it is not made again and not counted as failed.
+    Returns the choices that are known afterwards, also those of other rows, and the outcomes of the trials. A trial
+    whose loss became NaN or infinite has no score: it is not repeated and does not count as failed.
     """
     from bench.planning.outcomes import Summary
 
-    choices, total = known(suite, store), Summary()
+    choices, total = known(suite, store, reader), Summary()
     for stage in stages(suite):
-        trials = _plan(suite, _wanted(suite, stage, labels, choices), choices, store)
+        trials = _plan(suite, _wanted(suite, stage, labels, choices), choices, store, reader)
         store.name_trials(suite.name, [one.id for one in trials.runs])
         summary = work(trials.todo(store))
         total.done += summary.done
@@ -196,14 +208,20 @@ class _Trials:
         return found
 
 
-def _plan(suite: Suite, rows: Sequence[MethodEntry], choices: Mapping[str, Choice], store: Store) -> _Trials:
+def _plan(
+    suite: Suite,
+    rows: Sequence[MethodEntry],
+    choices: Mapping[str, Choice],
+    store: Store,
+    reader: InputsReader | None,
+) -> _Trials:
     from bench.planning import planner
 
     if not rows:
         return _Trials([], {})
     assert suite.tune is not None
     trials = trial_suite(suite, rows, choices)
-    planned = planner.plan(trials.runs(), store)
+    planned = planner.plan(trials.runs(), store, reader)
     by_key = {one.run.key: one for one in planned}
     by_label = {run.label: by_key[run.key] for run in trials.cells()}  # two trials may be one run
     of = {
@@ -217,13 +235,13 @@ def _plan(suite: Suite, rows: Sequence[MethodEntry], choices: Mapping[str, Choic
 
 
 def _diverged(one: Planned, store: Store) -> bool:
-    """Whether its loss or features, or those of the run it starts from, left the reals: they would again."""
+    """Whether its loss or features, or its reference's, became NaN or infinite, so that a repetition would fail too."""
     statuses = [store.run(identity).status() for identity in (one.id, one.reference) if identity]
     return any(status["state"] == "failed" and status["error"]["type"] in DIVERGED for status in statuses)
 
 
 def _score(one: Planned, store: Store) -> float | None:
-    """The mean over the validation sets, each with equal weight; None where one of them has no score."""
+    """The mean over the validation sets, each with equal weight. Returns None if one of them has no score."""
     wanted = ("validation", METRIC, registry.find(one.run.method).score, one.evaluation.protocol.label)
     records = store.run(one.id).records()
     scores = {r.dataset: r.value for r in records if (r.task, r.metric, r.score, r.protocol) == wanted and r.at == 1.0}
@@ -239,7 +257,7 @@ def _spent(ones: Sequence[Planned], store: Store) -> dict[str, float]:
 
 
 def _spent_until(store: Store, identity: str) -> dict[str, float]:
-    """What a run without a ledger did before it stopped, in counts; its seconds are not known."""
+    """Samples and FLOPs that a run without a ledger spent before it stopped; its seconds are not known."""
     resolved = store.run(identity).settings().get("resolved", {"phases": [], "batch": 0})
     left, flops = store.run(identity).status().get("error", {}).get("step", 0), 0.0
     samples = left * resolved["batch"]

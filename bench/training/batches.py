@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from bench.arrays import Ints
+from bench.data.order import steps_per_epoch
 
 if TYPE_CHECKING:
     from bench.data.pairs import Pairs
 
-from bench.data.order import steps_per_epoch
 
+class Batches:
+    """The global batches of one run. They follow from (seed, step) alone."""
 
-@lru_cache(maxsize=2)
-def _held_order(pairs: Pairs, epoch: int, seed: int) -> Ints:
-    order = pairs.order(epoch, seed)
-    order.flags.writeable = False
-    return order
+    def __init__(self, pairs: Pairs, batch: int, seed: int) -> None:
+        self._pairs, self._batch, self._seed = pairs, batch, seed
+        self._orders: dict[int, Ints] = {}  #: of the last two epochs, as workers may already read the next one
 
+    def rows(self, step: int) -> tuple[Ints, int]:
+        """The rows of a global step, int64 [batch] and read-only, and the epoch it belongs to.
 
-def batch_rows(pairs: Pairs, batch: int, step: int, seed: int) -> tuple[Ints, int]:
-    """The rows of a global step, int64 [batch], and the epoch it belongs to; both follow from the step alone."""
-    epoch, place = divmod(step, steps_per_epoch(len(pairs), batch))
-    return _held_order(pairs, epoch, seed)[place * batch : (place + 1) * batch], epoch
+        Raises UserError if the batch is larger than the number of pairs.
+        """
+        epoch, place = divmod(step, steps_per_epoch(len(self._pairs), self._batch))
+        return self._order(epoch)[place * self._batch : (place + 1) * self._batch], epoch
+
+    def _order(self, epoch: int) -> Ints:
+        if epoch not in self._orders:
+            order = self._pairs.order(epoch, self._seed)
+            order.flags.writeable = False
+            self._orders = dict([*self._orders.items(), (epoch, order)][-2:])
+        return self._orders[epoch]

@@ -1,4 +1,4 @@
-"""What is needed to go on from any step to the same bytes, and the weights that are kept for evaluation."""
+"""Checkpoints, from which training resumes to the same bytes, and the weights that evaluation reads."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def save_checkpoint(
 
 
 def load_checkpoint(out: RunStore, device: torch.device) -> dict[str, Any] | None:
-    """The last checkpoint, or None. A file that does not load is not ours to repair: torch's error goes up."""
+    """Returns the last checkpoint, or None if there is none. torch's error is raised for a file that does not load."""
     path = out.path(CHECKPOINT)
     if not path.exists():
         return None

@@ -1,9 +1,9 @@
-"""What a training reads: pairs, noise, and the facts its method may know."""
+"""What a run reads, made once and passed on: its pairs, its noise, and the facts that its method may know."""
 
 from __future__ import annotations
 
 import json
-from functools import lru_cache
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,77 +11,156 @@ from bench import data
 from bench.catalogue.keep import Asked
 from bench.catalogue.noise_kinds import KINDS
 from bench.data.kept import KeptPairs
-from bench.data.noise import Noise, NoiseManifest
+from bench.data.noise import ManifestSummary, Noise, NoiseManifest
 from bench.data.pairs import Pairs
 from bench.errors import UserError
-from bench.suite.keep_settings import KeepSettings
 from bench.suite.noise_settings import NoiseSettings
 from bench.suite.run import Run
-from bench.suite.settings import DataSettings
+from bench.towers.tokenization import SmallVocabulary
 from methods.protocol import Facts
 
 
-def training_pairs(run: Run) -> Pairs:
-    """All pairs of the run's data, whatever it may see of them."""
-    return data.training(run.data)
+@dataclass(frozen=True)
+class InputsSummary:
+    """A few numbers about a run's inputs. A plan keeps them, because it travels to other processes."""
+
+    name: str
+    description: str
+    rows: int  #: number of all pairs
+    seen: int  #: number of pairs that the run may see
+    data_hash: str = ""  #: of all pairs; "" if not all data is on this machine
+    manifest: ManifestSummary | None = None  #: None if the noise corrupts no fixed rows
+    kept_hash: str | None = None  #: of the keys of a treated run's rows
+
+    @property
+    def manifest_hash(self) -> str | None:
+        """The manifest's hash, as `Run.id` takes it."""
+        return self.manifest.hash if self.manifest else None
+
+    @property
+    def hashes(self) -> tuple[str, str | None, str | None]:
+        """All that tells these inputs from others: the hashes of the pairs, of the manifest and of the kept keys."""
+        return self.data_hash, self.manifest_hash, self.kept_hash
 
 
-def kept_pairs(run: Run) -> KeptPairs | None:
-    """The rows that a treated run trains on, with the captions its noise gives them; None for all rows.
+class Vocabularies:
+    """The vocabularies of small text towers; each is learned once from all captions of the same pairs."""
 
-    UserError where there are no such rows.
+    def __init__(self, pairs: Pairs) -> None:
+        self._pairs = pairs
+        self._learned: dict[tuple[int, int], SmallVocabulary] = {}
+
+    def learn(self, tokens: int, context_length: int) -> SmallVocabulary:
+        """The vocabulary with this number of tokens and this context length."""
+        key = (tokens, context_length)
+        if key not in self._learned:
+            texts = [text for row in range(len(self._pairs)) for text in self._pairs.captions(row)]
+            self._learned[key] = SmallVocabulary(texts, tokens, context_length)
+        return self._learned[key]
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """What a run reads. `InputsReader` makes it."""
+
+    pairs: Pairs  #: all pairs of the run's data
+    noise: Noise | None  #: None if the run has no noise
+    kept: KeptPairs | None  #: the rows of a treated run, with the captions its noise gives them; None if it sees all
+    facts: Facts
+    vocabularies: Vocabularies
+
+    @property
+    def seen(self) -> Pairs:
+        """The pairs that the run trains on."""
+        return self.pairs if self.kept is None else self.kept
+
+    @property
+    def noise_of_seen(self) -> Noise | None:
+        """The noise that has still to be applied to `seen`. Kept pairs have the captions of a manifest already."""
+        return None if self.kept is not None and self.manifest is not None else self.noise
+
+    @property
+    def manifest(self) -> NoiseManifest | None:
+        """The corrupted rows. Returns None if the noise corrupts no fixed rows."""
+        return self.noise if isinstance(self.noise, NoiseManifest) else None
+
+    def summary(self) -> InputsSummary:
+        """The numbers that a plan keeps. It hashes the content of the pairs."""
+        return InputsSummary(
+            self.pairs.name,
+            self.pairs.description,
+            len(self.pairs),
+            len(self.seen),
+            self.pairs.content_hash,
+            self.manifest.summary if self.manifest else None,
+            self.kept.keys_hash if self.kept else None,
+        )
+
+
+class InputsReader:
+    """Makes the inputs of runs. Runs with the same pairs share their noise, kept rows and vocabularies.
+
+    The caller creates one reader for the runs that it plans or executes, and the reader lives as long as they do.
     """
-    if not run.treated:
-        return None
+
+    def __init__(self) -> None:
+        self._noise: dict[tuple[object, ...], Noise] = {}
+        self._kept: dict[tuple[object, ...], KeptPairs] = {}
+        self._vocabularies: dict[Pairs, Vocabularies] = {}
+
+    def inputs(self, run: Run) -> Inputs:
+        """All inputs of a run. Raises UserError if the data is missing, or too few rows for the run's treatment."""
+        return self._inputs(run, self.noise(run))
+
+    def for_model(self, run: Run) -> Inputs:
+        """The inputs without noise. They suffice to build the run's towers and method, and to count its FLOPs."""
+        return self._inputs(run, None)
+
+    def noise(self, run: Run) -> Noise | None:
+        """The run's noise, drawn from the run's seed; it is the same for every method of a suite."""
+        if run.noise is None:
+            return None
+        pairs = data.training(run.data)
+        key = _noise_key(run, pairs)
+        if key not in self._noise:
+            files = () if run.noise_file is None else (run.noise_file,)
+            noise = NoiseSettings(kind=run.noise, rates=(run.rate,), files=files, options=run.noise_options)
+            self._noise[key] = noise.entry.make(pairs, noise, run.rate, run.seed)
+        return self._noise[key]
+
+    def _inputs(self, run: Run, noise: Noise | None) -> Inputs:
+        pairs = data.training(run.data)
+        kept = self._kept_pairs(run, pairs) if run.treated else None
+        vocabularies = self._vocabularies.setdefault(pairs, Vocabularies(pairs))
+        return Inputs(pairs, noise, kept, facts_of(run, len(pairs if kept is None else kept)), vocabularies)
+
+    def _kept_pairs(self, run: Run, pairs: Pairs) -> KeptPairs:
+        key = (run.keep, *_noise_key(run, pairs))
+        if key not in self._kept:
+            self._kept[key] = _choose(run, pairs, self.noise(run))
+        return self._kept[key]
+
+
+def facts_of(run: Run, seen: int) -> Facts:
+    """The facts that the run's method may know. `seen`: number of pairs that the run may see."""
+    return Facts(seen, run.train.batch, run.towers.dim, run.seed, data.synonyms(run.data.name))
+
+
+def _noise_key(run: Run, pairs: Pairs) -> tuple[object, ...]:
+    """All that noise and kept rows follow from."""
     options = json.dumps(run.noise_options, sort_keys=True)
-    return _kept(run.data, run.keep, run.noise, options, run.noise_file, run.rate, run.seed)
+    return pairs, run.noise, options, run.noise_file, run.rate, run.seed
 
 
-@lru_cache(maxsize=16)
-def _kept(
-    settings: DataSettings, keep: KeepSettings, kind: str | None, options: str, file: str | None, rate: float, seed: int
-) -> KeptPairs:
-    pairs = data.training(settings)
-    noise, corrupted = Noise(), None if kind is not None and not KINDS[kind].fixed else np.zeros(0, np.int64)
-    if kind is not None and KINDS[kind].fixed:
-        noise = _manifest(settings, kind, options, file, rate, seed)
-        corrupted = noise.rows if isinstance(noise, NoiseManifest) else corrupted
+def _choose(run: Run, pairs: Pairs, noise: Noise | None) -> KeptPairs:
+    """The rows that the run's treatment keeps. The treatment is told the corrupted rows if these are fixed."""
+    fixed = run.noise is not None and KINDS[run.noise].fixed
+    corrupted = np.zeros(0, np.int64) if fixed or run.noise is None else None
+    if fixed and isinstance(noise, NoiseManifest):
+        corrupted = noise.rows
+    keep = run.keep
     try:
-        rows = keep.entry.choose(Asked(pairs.keys, corrupted, seed, keep.share, keep.rows))
+        rows = keep.entry.choose(Asked(pairs.keys, corrupted, run.seed, keep.share, keep.rows))
     except ValueError as error:
-        raise UserError(f"keep: {keep.label}: {error} at rate {rate:g}, seed {seed} of {pairs.name}") from error
-    return KeptPairs(pairs, rows, noise)
-
-
-def rows_seen(run: Run) -> int:
-    """Number of training rows that the run may see."""
-    kept = kept_pairs(run)
-    return len(training_pairs(run)) if kept is None else len(kept)
-
-
-def hashes(run: Run) -> tuple[str, str | None, str | None]:
-    """Of its training pairs, of its noise manifest and of the keys it may see, as `Run.id` takes them."""
-    noise, kept = noise_of(run), kept_pairs(run)
-    manifest = noise.content_hash if isinstance(noise, NoiseManifest) else None
-    return training_pairs(run).content_hash, manifest, kept.keys_hash if kept else None
-
-
-def noise_of(run: Run) -> Noise | None:
-    """The run's noise, the same for every method of a suite. Its seed is the run's."""
-    if run.noise is None:
-        return None
-    options = json.dumps(run.noise_options, sort_keys=True)
-    return _manifest(run.data, run.noise, options, run.noise_file, run.rate, run.seed)
-
-
-@lru_cache(maxsize=64)
-def _manifest(settings: DataSettings, kind: str, options: str, file: str | None, rate: float, seed: int) -> Noise:
-    files = () if file is None else (file,)
-    noise = NoiseSettings(kind=kind, rates=(rate,), files=files, options=json.loads(options))
-    made: Noise = noise.entry.make(data.training(settings), noise, rate, seed)
-    return made
-
-
-def facts_of(run: Run) -> Facts:
-    """What the run's method may know of it."""
-    return Facts(rows_seen(run), run.train.batch, run.towers.dim, run.seed, data.synonyms(run.data.name))
+        raise UserError(f"keep: {keep.label}: {error} at rate {run.rate:g}, seed {run.seed} of {pairs.name}") from error
+    return KeptPairs(pairs, rows, noise if fixed and noise is not None else Noise())

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal
 
 import torch
 from torch import nn
 
-from bench import data
 from bench.adapters import hyperparameters
-from bench.data.noise import NoiseManifest
 from bench.data.workers import processes
 from bench.hashing import OPEN_CLIP
 from bench.store import RunStore
 from bench.suite.run import Run
-from bench.suite.settings import SNAPSHOTS, DataSettings
+from bench.suite.settings import SNAPSHOTS
 from bench.towers import pretrained
 from bench.towers.blocks import compile_blocks, recompute
 from bench.towers.build import OpenClipTowers, build_towers, tokenizer_of
 from bench.towers.state_dicts import fit, located, same_activation, start_from
-from bench.towers.tokenization import SmallVocabulary
 from bench.training import side_towers
 from bench.training.checkpoint import weights_name
 from bench.training.distributed import current
-from bench.training.inputs import facts_of, kept_pairs, noise_of, training_pairs
+from bench.training.inputs import Inputs
 from bench.training.loader import Loader
 from bench.training.loop import Job
 from bench.training.schedule import Resolved
@@ -36,21 +32,14 @@ Starts = Literal["all", "files", "none"]
 _DTYPES = {"fp64": torch.float64}  # parameters are fp32 otherwise; bf16 is an autocast type
 
 
-@lru_cache(maxsize=8)
-def _vocabulary(settings: DataSettings, tokens: int, context_length: int) -> SmallVocabulary:
-    pairs = data.training(settings)
-    texts = [text for row in range(len(pairs)) for text in pairs.captions(row)]
-    return SmallVocabulary(texts, tokens, context_length)
-
-
-def build(run: Run) -> tuple[OpenClipTowers, Method]:
+def build(run: Run, inputs: Inputs) -> tuple[OpenClipTowers, Method]:
     """Fresh towers and method, drawn from the run's seed alone."""
     spec = run.towers
-    tokenizer = tokenizer_of(spec, partial(_vocabulary, run.data))
+    tokenizer = tokenizer_of(spec, inputs.vocabularies.learn)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(run.seed, "initialisation").initial_seed())
         towers = build_towers(spec, tokenizer, run.data.size, run.train.bn_group)
-        method = hyperparameters.make(run.method, None, run.config, facts_of(run))
+        method = hyperparameters.make(run.method, None, run.config, inputs.facts)
     return towers, method
 
 
@@ -64,7 +53,7 @@ def prepare(
 ) -> None:
     """Begin at the run's start or its reference's final weights, let the method change the towers, move to `device`.
 
-    `starts`: "files" leaves out weights that are not there yet, as costs do not depend on them; "none" leaves out all.
+    `starts`: "files" skips weights that are not downloaded yet, as costs do not depend on them; "none" skips all.
     """
     assert isinstance(method, nn.Module)
     final = None if reference is None or starts == "none" else reference.path(weights_name(1.0))
@@ -81,13 +70,13 @@ def prepare(
     method.to(device, dtype)
 
 
-def rebuilt(run: Run, weights: Path, device: torch.device) -> tuple[OpenClipTowers, Method]:
-    """A run's towers and method with the weights in a file; what it started from is in them.
+def rebuilt(run: Run, inputs: Inputs, weights: Path, device: torch.device) -> tuple[OpenClipTowers, Method]:
+    """A run's towers and method with the weights in a file, which replace those that the run started from.
 
-    With the run's number of threads. Raises UserError where the weights do not fit.
+    Sets the process to the run's number of threads. Raises UserError if the weights do not fit.
     """
     torch.set_num_threads(run.train.threads)
-    towers, method = build(run)
+    towers, method = build(run, inputs)
     prepare(method, towers, run, device, None, starts="none")
     fit(weights, {"towers": towers, "method": method})
     return towers, method
@@ -108,27 +97,27 @@ def _begin(method: Method, towers: OpenClipTowers, run: Run, reference: Path | N
 
 def make_job(
     run: Run,
+    inputs: Inputs,
     resolved: Resolved,
     out: RunStore,
     reference: RunStore | None,
     device: torch.device,
     starts: Starts = "all",
 ) -> Job:
-    """A training that is ready to start or to resume, in this process with the run's number of threads.
+    """A training that is ready to start or to resume. Sets the process to the run's number of threads.
 
     `starts` as in `prepare`.
     """
     torch.set_num_threads(run.train.threads)
-    towers, method = build(run)
+    towers, method = build(run, inputs)
     prepare(method, towers, run, device, reference, starts)
     if run.train.recompute:
         recompute(towers)
     if run.train.compile:
         compile_blocks(towers, device)
-    kept, noise = kept_pairs(run), noise_of(run)
     loader = Loader(
-        training_pairs(run) if kept is None else kept,
-        None if kept is not None and isinstance(noise, NoiseManifest) else noise,  # kept pairs have theirs already
+        inputs.seen,
+        inputs.noise_of_seen,
         towers,
         batch=run.train.batch,
         seed=run.seed,

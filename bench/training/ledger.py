@@ -17,14 +17,13 @@ from methods.protocol import Method
 class Ledger:
     """What a run spent. Counts are algorithmic: micro-batches encoded twice count once; seconds are measured.
 
-    Of a run on several ranks, counts are of the global batch, seconds of training are summed over ranks (device
-    seconds), and memory is that of the rank that needed most. Only the first rank evaluates, so `evaluate_seconds`
-    are one device's.
+    On several ranks, counts are of the global batch, seconds of training are summed over ranks (device seconds), and
+    memory is the largest of any rank. Only the first rank evaluates, so `evaluate_seconds` are of one device.
 
-    `repeated_seconds` are those of finished steps that a kill took back, because they lay after the last checkpoint.
-    After every step the run's store notes `train_seconds + repeated_seconds`; on resume, what it noted beyond the
-    checkpoint's `train_seconds` was lost. So it is exact after any number of kills, to the step: the step in which a
-    process died was never finished and is in neither number.
+    Steps after the last checkpoint are trained again when a killed run resumes: `repeated_seconds` counts them. After
+    every step the run's store notes `train_seconds + repeated_seconds`; on resume, the noted seconds beyond the
+    checkpoint's `train_seconds` are repeated ones. This is exact for finished steps after any number of kills; the
+    step in which a process died is in neither number.
     """
 
     samples: int = 0
@@ -40,7 +39,7 @@ class Ledger:
     peak_memory_bytes: int = 0
 
     def charge(self, method: Method, towers: nn.Module, phase: str, batch: int, step_flops: int) -> None:
-        """Book one optimiser step on the global batch."""
+        """Add the cost of one optimiser step on the global batch."""
         cost = method.cost(phase)
         self.samples += batch
         self.flops += step_flops
@@ -54,7 +53,7 @@ class Ledger:
     def statement(
         self, kind: str, value: float, resolved: Resolved, reference: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        """The ledger as stored: what was spent, what was planned, and whether the budget was kept."""
+        """The ledger as stored: spent and planned amounts, and whether the run exceeded its budget."""
         spent = self.spent(kind, resolved)
         return {
             **asdict(self),
@@ -66,7 +65,7 @@ class Ledger:
         }
 
     def spent(self, kind: str, resolved: Resolved) -> float:
-        """What was spent in the budget's own unit."""
+        """The amount spent, in the budget's own unit."""
         epoch_samples = (resolved.budget_epoch_steps or resolved.epoch_steps) * resolved.batch
         return BUDGET_KINDS[kind].spent(Spent(self.samples, self.flops, self.train_seconds, epoch_samples))
 

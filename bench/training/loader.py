@@ -16,13 +16,13 @@ from bench.data.noise import Noise, draw_captions
 from bench.data.pairs import MemoryPairs, Pairs
 from bench.data.workers import CHUNK, Item, Pixels, Prefetcher, room
 from bench.towers.build import OpenClipTowers, normalise
-from bench.training.batches import batch_rows
+from bench.training.batches import Batches
 from methods.protocol import Clock, Rows
 
 
 @dataclass(frozen=True)
 class HostRows:
-    """A micro-batch whose pixels wait on the host, a byte each; as the towers' input they are four or eight."""
+    """A micro-batch whose pixels stay on the host as uint8; the towers' input takes 4 or 8 bytes each."""
 
     pixels: list[Tensor]  #: of each view, uint8 [b, H, W, 3]; pinned where there is a GPU
     tokens: Tensor
@@ -33,9 +33,9 @@ class HostRows:
 
 
 class Loader:
-    """Batches of one run. What it yields depends on (seed, step) alone, never on ranks, micro-batches or the past.
+    """Batches of one run. They depend on (seed, step) alone, never on ranks, micro-batches or earlier steps.
 
-    With `workers`, that many processes make the pixels, ahead of time from the first step asked for; `close` ends them.
+    `workers` processes prepare the pixels of the next steps in advance; `close` ends them.
     """
 
     def __init__(
@@ -54,24 +54,25 @@ class Loader:
         self.pairs = pairs if noise is None else noise.applied(pairs)
         self.noise, self.towers = noise, towers
         self.batch, self.seed, self.recipe = batch, seed, recipe
+        self.batches = Batches(self.pairs, batch, seed)
         self.dtype, self.device = dtype, device
         self.workers = workers
-        self.seconds = 0.0  #: for which the caller had to wait, in all
+        self.seconds = 0.0  #: that the caller has waited, in total
         self._ahead: Prefetcher | None = None
         self._chunk = CHUNK
-        self._ready: object = None  #: (step, share, size, views) that the processes work for next
+        self._ready: object = None  #: (step, share, size, views) that the workers prefetch next
 
     def ids(self, step: int) -> Tensor:
         """[B] int64, unique: the training rows of the global batch."""
-        return torch.tensor(batch_rows(self.pairs, self.batch, step, self.seed)[0], device=self.device)
+        return torch.tensor(self.batches.rows(step)[0], device=self.device)
 
     def micro_batches(self, clock: Clock, share: slice, size: int, views: int) -> Iterator[HostRows]:
         """The rank's `share` of the global batch in pieces of `size` consecutive rows, with `views` further views.
 
-        Raises UserError, naming the pair, where an image cannot be read, and RuntimeError where a process died.
+        Raises UserError, naming the pair, if an image cannot be read, and RuntimeError if a process died.
         """
         began = time.perf_counter()
-        rows, epoch = batch_rows(self.pairs, self.batch, clock.step, self.seed)
+        rows, epoch = self.batches.rows(clock.step)
         donors = np.arange(self.batch)
         if self.noise is not None:
             donors = self.noise.donors_in_batch(clock.step, self.batch)
@@ -93,19 +94,22 @@ class Loader:
         if self.workers:
             self._ready = (clock.step + 1, share, size, 1 + views)
 
-    def on_device(self, held: HostRows) -> Rows:
-        """A micro-batch as `encode` takes it, made anew each time. A GPU's copy of pinned pixels is not waited for."""
-        first, *views = (normalise(view, self.device, self.towers.channels).to(self.dtype) for view in held.pixels)
-        return Rows(first, held.tokens, held.captions, held.ids, held.positions, held.clock, tuple(views))
+    def on_device(self, micro_batch: HostRows) -> Rows:
+        """A micro-batch as `encode` takes it. Copies of pinned pixels to a GPU are asynchronous."""
+        first, *views = (
+            normalise(view, self.device, self.towers.channels).to(self.dtype) for view in micro_batch.pixels
+        )
+        own = (micro_batch.tokens, micro_batch.captions, micro_batch.ids, micro_batch.positions, micro_batch.clock)
+        return Rows(first, *own, tuple(views))
 
     def close(self) -> None:
-        """End the processes, if there are any; they start again with the next step asked for."""
+        """End the worker processes, if there are any. The next step starts them again."""
         if self._ahead is not None:
             self._ahead.close()
         self._ahead = self._ready = None
 
     def _pixels(self, item: Item, views: int) -> list[Tensor]:
-        """uint8 [b, H, W, 3] of each view: made here, or put together from what the processes made."""
+        """uint8 [b, H, W, 3] of each view, made in this process or collected from the workers."""
         here = Pixels(self.pairs, self.seed, self.recipe, views)
         if isinstance(self.pairs, MemoryPairs):
             return here.of(item)
@@ -120,19 +124,19 @@ class Loader:
         return whole
 
     def _start(self, step: int, share: slice, size: int, views: int) -> None:
-        """Have the processes work on `step`: they do already, unless it is the first one or another than was due."""
+        """Restart the workers if `step` is not the prefetched one."""
         if self._ready != (step, share, size, views):
             self.close()
             pixels = Pixels(self.pairs, self.seed, self.recipe, views)
-            rows = batch_rows(self.pairs, self.batch, step, self.seed)[0][share]
+            rows = self.batches.rows(step)[0][share]
             a_row = sum(view.nbytes for view in pixels.of(Item(rows[:1], 0)))
             self._chunk, waiting = room(a_row, len(rows), self.workers, self.batch // len(rows))
             self._ahead = Prefetcher(pixels.of, self._items(step, share, size), self.workers, self._chunk, waiting)
-        self._ready = None  # until all of the step was taken
+        self._ready = None  # until the whole step is taken
 
     def _items(self, first: int, share: slice, size: int) -> Iterator[Item]:
         for step in count(first):
-            rows, epoch = batch_rows(self.pairs, self.batch, step, self.seed)
+            rows, epoch = self.batches.rows(step)
             for piece in _pieces(rows[share], size):
                 yield from (Item(chunk, epoch) for chunk in _pieces(piece, self._chunk))
 

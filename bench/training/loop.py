@@ -38,8 +38,8 @@ class Interrupted(Exception):
         self.step = step
 
 
-class Lost(Exception):
-    """Another process took the run over, having heard nothing from this one for too long. Nothing more is written."""
+class ClaimLost(Exception):
+    """Another process took the run over from this one, which was silent for too long and writes nothing more."""
 
 
 class NotFinite(Exception):
@@ -66,7 +66,7 @@ class Job:
     device: torch.device
     curve: tuple[float, ...] = ()  #: shares of the steps after which weights are kept; 1.0 is always kept
     log_every: int = 10
-    on_step: Callable[[int, int, float, float], None] | None = None  #: told steps done, steps, loss, samples per second
+    on_step: Callable[[int, int, float, float], None] | None = None  #: gets steps done, steps, loss, samples per second
     should_stop: Callable[[], bool] | None = None
     is_lost: Callable[[], bool] | None = None  #: whether the claim on the run's store went to another process
 
@@ -75,7 +75,7 @@ def train(job: Job) -> Ledger:
     """Train to the end of the budget, from the last checkpoint if there is one.
 
     Leaves weights-*.safetensors, metrics.jsonl and a checkpoint in the run's store. Raises Interrupted after a
-    requested stop and NotFinite (naming step and term) if the loss leaves the reals.
+    requested stop and NotFinite (with step and term) if the loss becomes NaN or infinite.
     """
     with closing(job.loader):  # its processes end with the training, however that ends
         return _train(job)
@@ -102,7 +102,7 @@ def _train(job: Job) -> Ledger:
         towers.load_state_dict(saved["towers"])
         method.load_state_dict(saved["method"])
         side_towers.restore(method, towers, saved)
-    # After a kill the store has noted more seconds than the checkpoint: those of the steps that are now repeated.
+    # After a kill the store's seconds exceed the checkpoint's by those of the steps that are now repeated.
     ledger.repeated_seconds = max(ledger.repeated_seconds, job.out.train_seconds() - ledger.train_seconds)
     if group.rank == 0:
         job.out.truncate_metrics(first)
@@ -122,12 +122,12 @@ def _train(job: Job) -> Ledger:
         clock = Clock(step=step, phase=name, progress=step / steps, epoch=step // per_epoch)
 
         # 1. Encode this rank's rows. With one micro-batch its graph is kept; with several, each is encoded again in 4.
-        # What waits for that second time is bytes on the host, not the towers' input.
-        pieces, kept = [], []
-        for held in loader.micro_batches(clock, share, micro, method.extra_views):
-            kept.append(held)
+        # Until then a micro-batch stays on the host as uint8 pixels, not as the towers' input.
+        pieces, micro_batches = [], []
+        for micro_batch in loader.micro_batches(clock, share, micro, method.extra_views):
+            micro_batches.append(micro_batch)
             with torch.set_grad_enabled(single):
-                pieces.append(_encode(job, loader.on_device(held)))
+                pieces.append(_encode(job, loader.on_device(micro_batch)))
         local = pieces[0] if single else {key: torch.cat([piece[key] for piece in pieces]) for key in pieces[0]}
 
         # 2. Gather every rank's embeddings and make them leaves; the method sees all B rows, in at least fp32.
@@ -156,19 +156,21 @@ def _train(job: Job) -> Ledger:
             for key, x in z.items()
             if x.requires_grad
         }
-        record_statistics(norms, False)  # what is encoded again was recorded before
+        record_statistics(norms, False)  # the first encoding has recorded these rows
         if single:
             _backward(local, gradients)
         else:
-            for held in kept:
-                at = slice(held.positions.start - share.start, held.positions.stop - share.start)
-                _backward(_encode(job, loader.on_device(held)), {key: grad[at] for key, grad in gradients.items()})
+            for micro_batch in micro_batches:
+                places = micro_batch.positions
+                at = slice(places.start - share.start, places.stop - share.start)
+                own = {key: gradient[at] for key, gradient in gradients.items()}
+                _backward(_encode(job, loader.on_device(micro_batch)), own)
         record_statistics(norms, True)
         group.sum_gradients_(trained)
 
         # 5. Step, and let the method move its own scalars.
         if job.is_lost is not None and job.is_lost():
-            raise Lost
+            raise ClaimLost
         if step % job.log_every == 0 or step + 1 == steps:
             norm = torch.nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None]).item()
             if not math.isfinite(norm):
@@ -183,16 +185,16 @@ def _train(job: Job) -> Ledger:
         if (step + 1) % per_epoch == 0:
             method.end_epoch(clock.epoch)
 
-        if step + 1 == steps and group.rank == 0:  # before the last checkpoint, so that no resumed run goes without
+        if step + 1 == steps and group.rank == 0:  # before the last checkpoint, so that a resumed run has them too
             with torch.no_grad():
                 store_diagnostics(job.out, "training", method.diagnostics(z, observed))
 
-        # 6. Book it; keep weights and a checkpoint when due, or when asked to stop.
+        # 6. Charge the ledger; save weights and a checkpoint when they are due or a stop was requested.
         ledger.charge(method, towers, name, batch, job.resolved.step_flops[name])
         seconds = time.perf_counter() - started
         asked = job.should_stop is not None and job.should_stop()
-        told = group.rows(seconds, loader.seconds - waited, peak_memory(job.device), asked)
-        spent, waits, peaks, stops = zip(*told, strict=True)
+        per_rank = group.rows(seconds, loader.seconds - waited, peak_memory(job.device), asked)
+        spent, waits, peaks, stops = zip(*per_rank, strict=True)
         ledger.train_seconds += sum(spent)
         ledger.data_seconds += sum(waits)
         ledger.peak_memory_bytes = max(ledger.peak_memory_bytes, *map(int, peaks))
@@ -240,7 +242,7 @@ def _seeded(key: int, device: torch.device) -> Iterator[None]:
 
 
 def is_leaf(name: str, x: Tensor) -> bool:
-    """Whether a tensor of `encode` is sent back through the towers: not what is no number or comes from a side."""
+    """Whether gradients of a tensor of `encode` flow back to the towers: not for integers, nor for side towers."""
     return x.is_floating_point() and not name.startswith("side_")
 
 
@@ -276,7 +278,7 @@ def _line(
     z: Tensors,
     observed: Tensors,
 ) -> dict[str, object]:
-    """One line of metrics.jsonl; no times, so that an interrupted run writes the same file."""
+    """One line of metrics.jsonl. It holds no times, so that an interrupted run writes the same file."""
     with torch.no_grad():
         own = dict(job.method.monitor(z, observed))
     return {

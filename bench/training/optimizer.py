@@ -22,7 +22,7 @@ def named_parameters(method: Method, towers: nn.Module) -> Iterator[tuple[str, n
 
 
 def set_trainable(method: Method, towers: nn.Module, phase: Phase) -> None:
-    """Freeze what the phase does not train. A tower with nothing to train goes to eval mode.
+    """Freeze parameters that the phase does not train. A tower without trained parameters goes to eval mode.
 
     A BatchNorm whose weights are frozen keeps its running statistics and uses them, wherever it stands.
     """
@@ -40,7 +40,7 @@ def set_trainable(method: Method, towers: nn.Module, phase: Phase) -> None:
 
 
 def make_optimiser(method: Method, towers: nn.Module, phase: Phase, train: TrainSettings) -> torch.optim.AdamW:
-    """AdamW over what the phase trains. Only weights with two or more dimensions decay (open_clip's rule)."""
+    """AdamW over the phase's trained parameters. Only weights with two or more dimensions decay (open_clip's rule)."""
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in named_parameters(method, towers):
         if not parameter.requires_grad:
@@ -60,7 +60,7 @@ def make_optimiser(method: Method, towers: nn.Module, phase: Phase, train: Train
 def set_learning_rate(optimiser: torch.optim.Optimizer, step: int, steps: int, train: TrainSettings) -> None:
     """Linear warm-up, then a cosine to `final_lr`, over the `steps` of one phase.
 
-    The warm-up is at most a tenth of the steps. A learning rate of its own keeps its ratio to the suite's.
+    The warm-up is at most a tenth of the steps. A method's own learning rate keeps its ratio to the suite's.
     """
     asked = train.warmup * steps if train.warmup_steps is None else train.warmup_steps
     warm = int(min(asked, 0.1 * steps))

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Resolved:
-    """What a run's budget comes to."""
+    """The steps that a run's budget pays for, and their cost."""
 
     phases: tuple[tuple[str, int], ...]  #: (name, steps) in order
     step_flops: Mapping[str, int]  #: of one step of each phase
@@ -28,10 +28,10 @@ class Resolved:
 
     @property
     def steps(self) -> int:
-        """Of all phases."""
+        """Number of steps of all phases."""
         return sum(steps for _, steps in self.phases)
 
     @property
     def flops(self) -> int:
-        """Of all steps."""
+        """FLOPs of all steps."""
         return sum(steps * self.step_flops[name] for name, steps in self.phases)

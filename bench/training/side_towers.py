@@ -14,7 +14,7 @@ from methods.protocol import Clock, Method
 
 
 def hold_reference(method: Method, towers: OpenClipTowers, weights: Path | None) -> None:
-    """Before `prepare`: towers as the reference run has them, with its final weights (None: where only costs count)."""
+    """Called before `prepare`: hold the reference run's towers at `weights` (None if only costs are counted)."""
     if method.side == "reference":
         side = copy.deepcopy(towers)
         if weights is not None:
@@ -23,7 +23,7 @@ def hold_reference(method: Method, towers: OpenClipTowers, weights: Path | None)
 
 
 def hold_average(method: Method, towers: OpenClipTowers) -> None:
-    """After `prepare`: a copy of the initial towers, with whatever the method added to them."""
+    """Called after `prepare`: hold a copy of the initial towers, including the parts that the method added."""
     if method.side == "ema":
         towers.hold_side(copy.deepcopy(towers))
 
@@ -43,7 +43,7 @@ def follow(method: Method, towers: OpenClipTowers, clock: Clock) -> None:
 
 
 def state(method: Method, towers: OpenClipTowers) -> dict[str, Any]:
-    """What a checkpoint holds of the side: an average's weights. A reference's lie with its own run."""
+    """The side towers' part of a checkpoint. Only an average has one; a reference's weights are stored with its run."""
     return {"side": towers.side.state_dict()} if method.side == "ema" else {}
 
 

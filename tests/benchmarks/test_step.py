@@ -18,6 +18,7 @@ from bench.store import Store
 from bench.suite.run import Run
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
 from bench.towers.batchnorm import grouped_norms
+from bench.training.inputs import InputsReader
 from bench.training.job import make_job
 from bench.training.loop import Job, train
 from methods.protocol import Clock
@@ -69,7 +70,9 @@ class BareLoop:
 def interleaved_seconds(folder: Path) -> tuple[list[float], list[float]]:
     """(harness, bare) seconds of each step, taken in turn in one process, so that a machine that drifts slows both."""
     store, run = Store(folder), a_run()
-    job = make_job(run, plan([run], store)[0].resolved, store.run("one"), None, torch.device("cpu"))
+    job = make_job(
+        run, InputsReader().inputs(run), plan([run], store)[0].resolved, store.run("one"), None, torch.device("cpu")
+    )
     bare = BareLoop(job)
     harness_times, bare_times, last = [], [], time.perf_counter()
 

@@ -36,6 +36,7 @@ from bench.registry import Registry, lazy
 from bench.store import Store
 from bench.suite.noise_settings import NoiseSettings
 from bench.suite.suite import load_suite
+from bench.training.inputs import InputsReader
 from bench.training.job import make_job
 from bench.training.loader import HostRows
 from methods.protocol import Clock
@@ -71,7 +72,14 @@ def bench(*arguments: str | Path) -> str:
 def first_batch(suite: Path, store: Store) -> HostRows:
     """What training sees in step 0 of the suite's first run."""
     planned = plan(load_suite(suite).runs(), store)[0]
-    job = make_job(planned.run, planned.resolved, store.run("looked-at"), None, torch.device("cpu"))
+    job = make_job(
+        planned.run,
+        InputsReader().inputs(planned.run),
+        planned.resolved,
+        store.run("looked-at"),
+        None,
+        torch.device("cpu"),
+    )
     (batch,) = job.loader.micro_batches(Clock(0, "train", 0.0, 0), slice(0, 16), 16, 0)
     return batch
 

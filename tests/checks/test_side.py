@@ -23,6 +23,7 @@ from bench.suite.run import Run
 from bench.suite.settings import SNAPSHOTS
 from bench.suite.suite import load_suite
 from bench.training.checkpoint import CHECKPOINT, weights_name
+from bench.training.inputs import InputsReader
 from bench.training.job import make_job
 from bench.training.ledger import Ledger
 from bench.training.loop import Job, train
@@ -72,7 +73,9 @@ class Trained:
             if planned.id not in self.done:
                 out = self.done[planned.id] = self.store.run(planned.id)
                 reference = self.done[planned.reference] if planned.reference else None
-                self.jobs[planned.run.method] = make_job(planned.run, planned.resolved, out, reference, CPU)
+                self.jobs[planned.run.method] = make_job(
+                    planned.run, InputsReader().inputs(planned.run), planned.resolved, out, reference, CPU
+                )
                 train(self.jobs[planned.run.method])
         return self.done[planned.id]
 

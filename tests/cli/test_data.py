@@ -133,6 +133,7 @@ def test_a_run_is_told_by_what_its_index_file_says_not_by_its_path(data_folder: 
     from bench.planning.planner import plan
     from bench.store import Store
     from bench.suite.suite import load_suite
+    from bench.training.inputs import InputsReader
 
     write_set(data_folder / "toy")
     called("index", "toy", "--workers", "1")
@@ -143,10 +144,14 @@ def test_a_run_is_told_by_what_its_index_file_says_not_by_its_path(data_folder: 
         index[moved] = np.roll(moved, shift)
         np.save(data_folder / name, index)
         (data_folder / "s.yaml").write_text(SUITE.format(file=data_folder / name))
-        [planned] = plan(load_suite(data_folder / "s.yaml").runs(), Store(data_folder / "results"))
+        (run,) = load_suite(data_folder / "s.yaml").runs()
+        [planned] = plan([run], Store(data_folder / "results"))
         assert planned.manifest is not None
         assert planned.manifest.realised_rate == 0.4
-        assert planned.manifest.rows.tolist() == moved.tolist()
+        manifest = InputsReader().inputs(run).manifest
+        assert manifest is not None
+        assert manifest.rows.tolist() == moved.tolist()
+        assert manifest.summary == planned.manifest
         ids.append(planned.id)
     assert ids[0] == ids[1] != ids[2]
     (data_folder / "s.yaml").write_text(SUITE.format(file=data_folder / "c.npy").replace("0.4", "0.1"))

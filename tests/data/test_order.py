@@ -9,7 +9,7 @@ from bench import counter
 from bench.data import MemoryPairs
 from bench.data.order import block_order, epoch_order, steps_per_epoch
 from bench.errors import UserError
-from bench.training.batches import batch_rows
+from bench.training.batches import Batches
 
 
 def pairs_of(n):
@@ -26,7 +26,8 @@ def test_an_epoch_shows_every_row_at_most_once(n, epoch, seed, data):
     steps = steps_per_epoch(n, batch)
     assert steps == n // batch
     pairs = pairs_of(n)
-    got = [batch_rows(pairs, batch, epoch * steps + i, seed) for i in range(steps)]
+    batches = Batches(pairs, batch, seed)
+    got = [batches.rows(epoch * steps + i) for i in range(steps)]
     assert {e for _, e in got} == {epoch}
     np.testing.assert_array_equal(np.concatenate([rows for rows, _ in got]), order[: steps * batch])
 
@@ -73,13 +74,13 @@ def test_the_order_of_blocks_is_pinned():
 
 def test_impossible_batches_are_named():
     with pytest.raises(UserError, match="batch is 11, but there are 10 training pairs"):
-        batch_rows(pairs_of(10), 11, 0, 0)
+        Batches(pairs_of(10), 11, 0).rows(0)
     with pytest.raises(UserError, match="batch is 0"):
-        batch_rows(pairs_of(10), 0, 0, 0)
+        Batches(pairs_of(10), 0, 0).rows(0)
 
 
 def test_held_order_cannot_be_overwritten():
-    rows, _ = batch_rows(pairs_of(10), 5, 0, 0)
+    rows, _ = Batches(pairs_of(10), 5, 0).rows(0)
     with pytest.raises(ValueError, match="read-only"):
         rows[0] = 3
 

@@ -20,7 +20,6 @@ from bench.planning import plan_file, planner
 from bench.planning.planned import Planned
 from bench.store import Store
 from bench.suite.suite import load_suite
-from bench.training.inputs import _manifest
 
 SUITE = """\
 name: tiny
@@ -68,7 +67,6 @@ def test_a_run_refuses_another_noise_file_than_it_was_planned_for(tmp_path: Path
     one = planned_of(tmp_path, store, f"noise: {{kind: imported, rates: [0.5], files: [{file}]}}\n")
     swapped[: n // 2] = np.roll(swapped[: n // 2], 1)
     np.save(file, swapped)
-    _manifest.cache_clear()  # as in a job of its own
     assert refused(one, store)
     assert not store.run(one.id).path("noise.parquet").exists()
 

@@ -22,6 +22,7 @@ from bench.errors import UserError
 from bench.evaluation.features import extract_images, extract_texts
 from bench.models import open_clip_models
 from bench.store import RunStore, Store
+from bench.training.inputs import InputsReader
 from bench.training.job import build, prepare
 
 _SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[1] / "towers" / "small.py")))
@@ -80,7 +81,7 @@ def test_open_clip_gives_the_embeddings_of_the_evaluation(folder: Path, label: s
 
     out, pairs = run_of(folder, label), data.load("emoji/iid", 32)
     run = run_of_settings(out.settings(), out.path("settings.json"))
-    towers, method = build(run)
+    towers, method = build(run, InputsReader().inputs(run))
     prepare(method, towers, run, torch.device("cpu"), None)
     load_weights(out.path("weights-100.safetensors"), method, towers)
     model, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{folder / label}")

@@ -16,6 +16,7 @@ from bench.planning.estimate import Training, calibrated, on_gpu
 from bench.planning.planner import forecast, plan
 from bench.store import Store
 from bench.suite.suite import load_suite
+from bench.training.inputs import InputsReader
 from bench.training.job import build
 
 TWO_TOWERS = """\
@@ -123,7 +124,7 @@ def test_what_an_evaluation_encodes_is_what_was_counted(tmp_path: Path) -> None:
     """A real run on emoji: forwards of its towers. Equal texts are encoded once, so texts are at most as counted."""
     suite = load_suite("smoke")
     (one, *_) = plan(suite.runs(), Store(tmp_path))
-    towers, method = build(one.run)
+    towers, method = build(one.run, InputsReader().inputs(one.run))
     seen = {"images": 0, "texts": 0}
     for name, part in (("images", towers.visual), ("texts", towers.text)):
         part.register_forward_hook(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from bench.store import Store
 from bench.suite.run import Run
 from bench.suite.settings import DataSettings
 from bench.suite.suite import load_suite
-from bench.training.inputs import facts_of, kept_pairs, noise_of, rows_seen, training_pairs
+from bench.training.inputs import InputsReader
 from bench.training.job import make_job
 from bench.training.loop import train
 from reports.footnotes import notes_for
@@ -46,7 +45,7 @@ def run_with(folder: Path, *overrides: str) -> Run:
 
 
 def kept_keys(run: Run) -> list[str]:
-    kept = kept_pairs(run)
+    kept = InputsReader().inputs(run).kept
     assert kept is not None
     return list(kept.keys)
 
@@ -82,7 +81,7 @@ def test_all_rows_as_a_choice_give_the_bytes_of_the_untreated_run(
     monkeypatch.setattr("bench.suite.keep_settings.KeepSettings.under", lambda self, _: self)
     whole = run_with(tmp_path, "data.keep={kind: random, share: 1.0}")
     assert whole.treated
-    kept = kept_pairs(whole)
+    kept = InputsReader().inputs(whole).kept
     assert kept is not None
     changed = [row for row in range(len(kept)) if kept.captions(row) != kept.whole.captions(row)]
     assert changed, "corrupted rows keep their donors' captions"
@@ -91,16 +90,18 @@ def test_all_rows_as_a_choice_give_the_bytes_of_the_untreated_run(
         store = Store(tmp_path / ("treated" if run.treated else "plain"))
         (planned,) = plan([run], store)
         out = store.run(planned.id)
-        train(make_job(run, planned.resolved, out, None, CPU))
+        train(make_job(run, InputsReader().inputs(run), planned.resolved, out, None, CPU))
         bytes_of.append([out.path(name).read_bytes() for name in ("metrics.jsonl", "weights-100.safetensors")])
     assert bytes_of[0] == bytes_of[1]
 
 
 def test_kept_rows_are_clean_and_nest_and_do_not_follow_the_noise(tmp_path: Path) -> None:
-    corrupted = {training_pairs(run_with(tmp_path)).keys[row] for row in _manifest(run_with(tmp_path)).rows}
+    plain = InputsReader().inputs(run_with(tmp_path))
+    assert plain.manifest is not None
+    corrupted = {plain.pairs.keys[row] for row in plain.manifest.rows}
     oracle = kept_keys(run_with(tmp_path, "data.keep=oracle"))
     assert corrupted.isdisjoint(oracle)
-    assert len(oracle) + len(corrupted) == len(training_pairs(run_with(tmp_path)))
+    assert len(oracle) + len(corrupted) == len(plain.pairs)
     trusted = [kept_keys(run_with(tmp_path, f"data.keep={{kind: trusted, rows: {n}}}")) for n in (20, 200)]
     assert [len(keys) for keys in trusted] == [20, 200]
     assert set(trusted[0]) < set(trusted[1]) < set(oracle)
@@ -114,21 +115,19 @@ def test_kept_rows_are_clean_and_nest_and_do_not_follow_the_noise(tmp_path: Path
     assert other != shares[1]
 
 
-def _manifest(run: Run) -> Any:
-    return noise_of(run)
-
-
 def test_an_oracle_does_not_depend_on_whose_captions_the_others_have(tmp_path: Path) -> None:
     """The same rows corrupted, by drawing and by a file with other donors: one run."""
     store, oracle = Store(tmp_path / "out"), run_with(tmp_path, "data.keep=oracle")
-    pairs, manifest = training_pairs(oracle), _manifest(oracle)
+    inputs = InputsReader().inputs(oracle)
+    pairs, manifest = inputs.pairs, inputs.manifest
+    assert manifest is not None
     index = np.arange(len(pairs))
     index[manifest.rows] = np.roll(manifest.rows, 7)
     np.save(tmp_path / "index.npy", index)
     imported = ("noise.kind=imported", f"noise.files=[{tmp_path / 'index.npy'}]")
     other = run_with(tmp_path, "data.keep=oracle", *imported)
-    assert _manifest(other).content_hash != manifest.content_hash
     (one,), (same,) = plan([oracle], store), plan([other], store)
+    assert same.inputs.manifest_hash != one.inputs.manifest_hash == manifest.content_hash
     assert one.id == same.id
     assert one.manifest is None, "whose captions there are is not in its id, so nothing of them is measured"
     share = "data.keep={kind: random, share: 0.5}"
@@ -162,7 +161,8 @@ def test_the_rule_says_samples_or_passes(tmp_path: Path, budget: str) -> None:
     assert samples.epoch_steps == pytest.approx(plain.epoch_steps / 4, abs=1)
     assert passes.epoch_steps == samples.epoch_steps
     assert passes.steps / plain.steps == pytest.approx(0.25, abs=0.01)
-    assert rows_seen(run_with(tmp_path, share)) == facts_of(run_with(tmp_path, share)).rows
+    inputs = InputsReader().inputs(run_with(tmp_path, share))
+    assert len(inputs.seen) == inputs.facts.rows
 
 
 def test_as_many_samples_are_no_more_than_the_budget(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_a_treatment_is_one_entry(tmp_path: Path) -> None:
     KEEPS.add(keep)
     try:
         run, untreated = run_with(tmp_path, "data.keep=second"), run_with(tmp_path)
-        assert kept_keys(run) == list(training_pairs(untreated).keys[::2])
+        assert kept_keys(run) == list(InputsReader().inputs(untreated).pairs.keys[::2])
         assert run.key != untreated.key
         assert run.keep.label == "second"
         with pytest.raises(UserError, match=r"data.keep.kind: 'secnd' is not offered; did you mean 'second'\?"):
@@ -232,7 +232,7 @@ def test_a_treatment_is_one_entry(tmp_path: Path) -> None:
 def test_more_trusted_pairs_than_there_are_clean_ones(tmp_path: Path) -> None:
     run = run_with(tmp_path, "data.keep={kind: trusted, rows: 100000}")
     with pytest.raises(UserError, match=r"keep: trusted 100000: 100000 trusted pairs were asked for, but only \d+ are"):
-        rows_seen(run)
+        InputsReader().inputs(run)
 
 
 def test_costs_are_forecast_without_the_data(tmp_path: Path) -> None:

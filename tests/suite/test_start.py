@@ -17,6 +17,7 @@ from bench.store import Store
 from bench.suite.run import Run
 from bench.suite.suite import load_suite
 from bench.towers.state_dicts import located
+from bench.training.inputs import InputsReader
 from bench.training.job import build, prepare
 
 SUITE = """\
@@ -63,7 +64,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def begun(run: Run) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     """Towers and logit scale as training would find them."""
-    towers, method = build(run)
+    towers, method = build(run, InputsReader().inputs(run))
     prepare(method, towers, run, torch.device("cpu"), None)
     return towers.state_dict(), method.scale.rho.detach()  # type: ignore[attr-defined]
 

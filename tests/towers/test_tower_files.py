@@ -16,6 +16,7 @@ from transformers import BertTokenizerFast
 
 from bench import data_folder
 from bench.errors import UserError
+from bench.training.inputs import InputsReader
 from bench.training.job import build, prepare
 
 _SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("small.py"))))
@@ -80,7 +81,7 @@ def test_weights_that_are_not_there_give_settings_but_no_id(tmp_path: Path) -> N
     (tmp_path / "empty").mkdir()
     folder = _SMALL.bert_folder(tmp_path / "bert")
     run = _SMALL.run_on({"image_start": str(tmp_path / "gone.pt"), "text": str(folder), "text_start": str(folder)})
-    towers, method = build(run)
+    towers, method = build(run, InputsReader().inputs(run))
     prepare(method, towers, run, torch.device("cpu"), None, starts="files")
     with pytest.raises(UserError, match=r"^towers\.image_start: .*/gone\.pt: cannot be read: "):
         run.id("d", None)

@@ -20,24 +20,32 @@ from bench.errors import UserError
 from bench.evaluation.features import extract_images, extract_texts
 from bench.planning.flops import count_step_flops
 from bench.store import Store
+from bench.suite.run import Run
 from bench.suite.settings import TowerSettings, TrainSettings
 from bench.suite.tower_files import missing
 from bench.towers.batchnorm import GroupedBatchNorm2d
 from bench.towers.blocks import blocks, compile_blocks, recompute
-from bench.towers.build import build_towers, channels_of, tokenizer_of
+from bench.towers.build import OpenClipTowers, build_towers, channels_of, tokenizer_of
 from bench.towers.state_dicts import fit, same_activation
 from bench.towers.tokenization import ClipTokenizer, SmallVocabulary
-from bench.training.job import build, make_job, prepare
+from bench.training import job
+from bench.training.inputs import InputsReader
+from bench.training.job import make_job, prepare
 from bench.training.loop import train
 from bench.training.optimizer import make_optimiser, set_learning_rate
 from bench.training.schedule import Resolved
-from methods.protocol import Facts
+from methods.protocol import Facts, Method
 
 _SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("small.py"))))
 CLIP_TEXT, bert_folder, run_on = _SMALL.CLIP_TEXT, _SMALL.bert_folder, _SMALL.run_on
 
 CPU = torch.device("cpu")
+READER = InputsReader()
 TEXTS = ["a photo of a cat", "red apple", "the grinning dogs with a blue heart and a car"]
+
+
+def build(run: Run) -> tuple[OpenClipTowers, Method]:
+    return job.build(run, READER.for_model(run))
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +72,7 @@ def test_every_method_trains_and_is_read_out(
     run = run_on(towers[kind], method)
     phases = tuple((phase.name, 1) for phase in hyperparameters.make(method, None, {}, _facts()).phases())
     resolved = Resolved(phases, {name: 1 for name, _ in phases}, 16, 100)
-    job = make_job(run, resolved, Store(tmp_path).run("run"), None, CPU)
+    job = make_job(run, READER.inputs(run), resolved, Store(tmp_path).run("run"), None, CPU)
     before = {name: x.clone() for name, x in job.towers.named_parameters()}
     train(job)
     moved = {name.split(".")[0] for name, x in job.towers.named_parameters() if not torch.equal(x, before[name])}
@@ -257,7 +265,14 @@ def test_recomputed_activations_give_the_same_weights(
     states = []
     for again in (False, True):
         run = run_on(towers[kind], method, recompute=again)
-        job = make_job(run, Resolved((("train", 2),), {"train": 1}, 16, 9), Store(tmp_path).run(str(again)), None, CPU)
+        job = make_job(
+            run,
+            READER.inputs(run),
+            Resolved((("train", 2),), {"train": 1}, 16, 9),
+            Store(tmp_path).run(str(again)),
+            None,
+            CPU,
+        )
         train(job)
         states.append(job.towers.state_dict())
     assert all(torch.equal(x, states[1][name]) for name, x in states[0].items())

@@ -17,6 +17,7 @@ from bench.planning.planner import plan
 from bench.store import Store
 from bench.suite.run import TRAINING_VERSION, Run
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
+from bench.training.inputs import InputsReader
 from bench.training.job import make_job
 from bench.training.loop import train
 
@@ -41,7 +42,9 @@ def losses(image_tower: str, folder: Path) -> list[float]:
         evaluate=EvaluateSettings(),
     )
     store = Store(folder)
-    job = make_job(run, plan([run], store)[0].resolved, store.run("golden"), None, torch.device("cpu"))
+    job = make_job(
+        run, InputsReader().inputs(run), plan([run], store)[0].resolved, store.run("golden"), None, torch.device("cpu")
+    )
     job.log_every = 1
     train(job)
     return [line["loss"] for line in store.run("golden").metrics()]

@@ -35,6 +35,7 @@ from bench.store import Store
 from bench.suite.run import Run
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
 from bench.training.checkpoint import weights_name
+from bench.training.inputs import InputsReader
 from bench.training.job import make_job
 from bench.training.loader import HostRows, Loader
 from bench.training.loop import Interrupted, Job, train
@@ -227,7 +228,7 @@ def a_run(folder: Path, workers: int, **train: Any) -> Run:
 def a_job(run: Run, results: Path, name: str) -> Job:
     store = Store(results)
     resolved = Resolved((("train", 5),), {"train": 0}, BATCH, SHARDS * IN_EACH // BATCH)
-    job = make_job(run, resolved, store.run(name), None, torch.device("cpu"))
+    job = make_job(run, InputsReader().inputs(run), resolved, store.run(name), None, torch.device("cpu"))
     job.log_every = 1
     return job
 

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from bench.store import Store
+from bench.training.inputs import InputsReader
 from bench.training.job import make_job
 from bench.training.loop import Job, train
 from bench.training.schedule import Resolved
@@ -29,7 +30,9 @@ def job(folder: Path, text: Path, micro: int | None, **more: Any) -> Job:
     recipe = {"batch": BATCH, "bn_group": 8, "precision": "fp64", "lr": 10.0, "eps": 1e3, "weight_decay": 0.0, **more}
     run = _SMALL.run_on(towers, **recipe, micro_batch=micro)
     resolved = Resolved((("train", 2),), {"train": 1}, BATCH, 100)
-    return make_job(run, resolved, Store(folder).run(f"micro-{micro}"), None, torch.device("cpu"))
+    return make_job(
+        run, InputsReader().inputs(run), resolved, Store(folder).run(f"micro-{micro}"), None, torch.device("cpu")
+    )
 
 
 @pytest.mark.parametrize("micro", [16, 8])

@@ -12,6 +12,7 @@ from bench.errors import UserError
 from bench.planning.planner import plan
 from bench.store import Store
 from bench.suite.suite import load_suite
+from bench.training.inputs import InputsReader
 from bench.training.job import make_job
 
 SUITE = """\
@@ -38,7 +39,7 @@ def test_a_run_has_the_threads_of_its_suite(tmp_path: Path, said: str, threads: 
     store = Store(tmp_path / "results")
     (planned,) = plan([run], store)
     torch.set_num_threads(3)
-    make_job(run, planned.resolved, store.run(planned.id), None, torch.device("cpu"))
+    make_job(run, InputsReader().inputs(run), planned.resolved, store.run(planned.id), None, torch.device("cpu"))
     assert torch.get_num_threads() == threads
 
 

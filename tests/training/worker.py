@@ -18,6 +18,7 @@ from bench.planning.planner import plan
 from bench.store import Store
 from bench.suite.run import Run
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
+from bench.training.inputs import InputsReader
 from bench.training.job import make_job
 from bench.training.loop import train
 
@@ -77,7 +78,7 @@ def main() -> None:
     for name, settings in json.loads(cases).items():
         run = make_run(settings)
         planned = plan([run], store)[0]
-        job = make_job(run, planned.resolved, store.run(name), None, torch.device("cpu"))
+        job = make_job(run, InputsReader().inputs(run), planned.resolved, store.run(name), None, torch.device("cpu"))
         job.log_every = 1
         train(job)
         torch.save(
