@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bench import data
 from bench.errors import UserError
 from bench.suite.settings import DataSettings
-from bench.training.batches import batch_rows
+from bench.training.batches import Batches
 from bench.training.schedule import Resolved
 
 PHASES = st.lists(st.tuples(st.integers(1, 10**6), st.integers(1, 10**15)), min_size=1, max_size=4)
@@ -62,7 +62,7 @@ def pairs() -> data.Pairs:
 def test_an_epoch_sees_every_row_at_most_once_and_drops_less_than_a_batch(pairs: data.Pairs, batch: int) -> None:
     steps = len(pairs) // batch
     for epoch in (0, 2):
-        seen = np.concatenate([batch_rows(pairs, batch, epoch * steps + step, 3)[0] for step in range(steps)])
+        seen = np.concatenate([Batches(pairs, batch, 3).rows(epoch * steps + step)[0] for step in range(steps)])
         assert len(seen) == len(set(seen.tolist())) == steps * batch
         assert 0 <= len(pairs) - len(seen) < batch
         assert seen.min() >= 0
@@ -71,7 +71,7 @@ def test_an_epoch_sees_every_row_at_most_once_and_drops_less_than_a_batch(pairs:
 
 def test_the_epoch_follows_from_the_step_and_the_order_from_epoch_and_seed(pairs: data.Pairs) -> None:
     steps = len(pairs) // 64
-    assert [batch_rows(pairs, 64, step, 0)[1] for step in (0, steps - 1, steps, 2 * steps)] == [0, 0, 1, 2]
+    assert [Batches(pairs, 64, 0).rows(step)[1] for step in (0, steps - 1, steps, 2 * steps)] == [0, 0, 1, 2]
     first = batch_rows(pairs, 64, 0, 0)[0]
     assert not np.array_equal(first, batch_rows(pairs, 64, steps, 0)[0]), "another epoch, another order"
     assert not np.array_equal(first, batch_rows(pairs, 64, 0, 1)[0]), "another seed, another order"
