@@ -72,19 +72,19 @@ def test_an_epoch_sees_every_row_at_most_once_and_drops_less_than_a_batch(pairs:
 def test_the_epoch_follows_from_the_step_and_the_order_from_epoch_and_seed(pairs: data.Pairs) -> None:
     steps = len(pairs) // 64
     assert [Batches(pairs, 64, 0).rows(step)[1] for step in (0, steps - 1, steps, 2 * steps)] == [0, 0, 1, 2]
-    first = batch_rows(pairs, 64, 0, 0)[0]
-    assert not np.array_equal(first, batch_rows(pairs, 64, steps, 0)[0]), "another epoch, another order"
-    assert not np.array_equal(first, batch_rows(pairs, 64, 0, 1)[0]), "another seed, another order"
-    np.testing.assert_array_equal(first, batch_rows(pairs, 64, 0, 0)[0])
+    first = Batches(pairs, 64, 0).rows(0)[0]
+    assert not np.array_equal(first, Batches(pairs, 64, 0).rows(steps)[0]), "another epoch, another order"
+    assert not np.array_equal(first, Batches(pairs, 64, 1).rows(0)[0]), "another seed, another order"
+    np.testing.assert_array_equal(first, Batches(pairs, 64, 0).rows(0)[0])
 
 
 def test_nobody_can_change_an_order_that_others_read(pairs: data.Pairs) -> None:
-    rows, _ = batch_rows(pairs, 64, 5, 0)
+    rows, _ = Batches(pairs, 64, 0).rows(5)
     with pytest.raises(ValueError, match="read-only"):
         rows[0] = 0
 
 
 def test_a_batch_larger_than_the_data_is_refused(pairs: data.Pairs) -> None:
     with pytest.raises(UserError, match=f"batch is {len(pairs) + 1}, but there are {len(pairs)} training pairs"):
-        batch_rows(pairs, len(pairs) + 1, 0, 0)
-    assert len(batch_rows(pairs, len(pairs), 0, 0)[0]) == len(pairs)
+        Batches(pairs, len(pairs) + 1, 0).rows(0)
+    assert len(Batches(pairs, len(pairs), 0).rows(0)[0]) == len(pairs)
