@@ -52,15 +52,11 @@ def imports(path: Path, known: set[str]) -> Iterator[str]:
 
 
 def arrows() -> dict[str, set[str]]:
-    """Room -> rooms that it imports. The public face bench/__init__.py stands above all and is left out."""
+    """Room -> rooms that it imports; the public face bench/__init__.py is a room as well."""
     files = {module(path): path for path in sources(*SOURCE)}
     found: dict[str, set[str]] = defaultdict(set)
     for name, path in files.items():
-        if name != "bench":
-            found[room(name)] |= {room(one) for one in imports(path, set(files)) if one in files} - {
-                room(name),
-                "bench",
-            }
+        found[room(name)] |= {room(one) for one in imports(path, set(files)) if one in files} - {room(name)}
     return found
 
 

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 import bench
-from bench.launch.jobs import note
 from bench.store import Store
+from bench.store.jobs import note
 
 SUITE = """\
 name: face
@@ -107,7 +107,7 @@ def test_a_dry_run_lists_the_runs_and_what_is_left_and_trains_nothing(
     plan = Store(tmp_path).plan("face")
     assert plan is not None
     note(Store(tmp_path).run(plan["cells"][1]["run"]), "17", tmp_path / "17.out")
-    monkeypatch.setattr("bench.launch.jobs.shutil.which", lambda _: None)
+    monkeypatch.setattr("bench.store.jobs.shutil.which", lambda _: None)
     status = bench.Results(tmp_path).status()
     assert status["state"].tolist() == ["missing", "missing"]
     assert status["note"].tolist() == ["", "job 17 unknown (no squeue here)"]

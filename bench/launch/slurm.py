@@ -25,7 +25,6 @@ from bench.adapters import registry
 from bench.console.progress import Progress
 from bench.errors import UserError
 from bench.launch.claimed import Options, cannot_start
-from bench.launch.jobs import jobs, note
 from bench.launch.launcher import Request
 from bench.launch.local import run_all
 from bench.launch.world_size import ranks, refuse_odd_shares
@@ -33,6 +32,7 @@ from bench.planning.outcomes import Summary, is_complete
 from bench.planning.planned import Planned
 from bench.store import Store
 from bench.store.claim import STALE_AFTER, holder
+from bench.store.jobs import jobs, note
 from bench.suite.settings import SlurmSettings
 from bench.suite.suite import Suite
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.launch.jobs import Job
 from bench.launch.slurm import minutes
+from bench.store.jobs import Job
 
 
 @pytest.mark.parametrize(

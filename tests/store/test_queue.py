@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.errors import UserError
-from bench.launch import jobs
-from bench.store import Store
+from bench.store import Store, jobs
 
 QUEUE = """\
 #!/bin/sh

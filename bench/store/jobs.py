@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.errors import UserError
-from bench.store import RunStore
 from bench.store.files import read_json
+from bench.store.run import RunStore
 
 FILE = "job.json"
 _FIELDS = "%i|%T|%r"  #: id, state, reason; an element of an array has a line of its own
