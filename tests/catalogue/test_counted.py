@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.catalogue import architectures, augmentations, evaluation_sets, families
+from bench.catalogue import architectures, augmentations, evaluation_sets, families, tower_families
 from bench.catalogue.budget_kinds import BUDGET_KINDS, Spent, StepCosts
 from bench.catalogue.channels import CIFAR_CHANNELS, CLIP_CHANNELS, IMAGENET_CHANNELS
 from bench.catalogue.families import Facts, random_guess
@@ -113,8 +113,8 @@ def test_other_seeds_keep_other_rows_and_only_the_truth_is_marked() -> None:
     keys = [f"key{row}" for row in range(200)]
     drawn = [KEEPS["random"].choose(Asked(keys, None, seed, 0.5, None)).tolist() for seed in (0, 1)]
     assert drawn[0] != drawn[1]
-    assert {name for name, keep in KEEPS.items() if keep.uses} == {"oracle", "trusted"}
-    assert {name: keep.takes for name, keep in KEEPS.items() if keep.takes} == {
+    assert {keep.name for keep in KEEPS if keep.uses} == {"oracle", "trusted"}
+    assert {keep.name: keep.takes for keep in KEEPS if keep.takes} == {
         "trusted": ("rows",),
         "random": ("share",),
     }
@@ -256,12 +256,12 @@ def test_a_way_to_the_data_names_its_folder_and_ends_with_the_index() -> None:
 
 
 def test_towers_of_open_clip_are_told_apart_by_what_they_can_do() -> None:
-    assert architectures.unknown("image", "ViT-B-32") == architectures.unknown("text", "ViT-B-32") == ""
-    assert "CoCa" in architectures.unknown("image", "coca_ViT-B-32")
-    assert "did you mean 'ViT-B-32'" in architectures.unknown("image", "ViT-B32")
-    assert "is no image tower" in architectures.unknown("image", "bert-base-uncased")
-    assert architectures.unknown("text", "bert-base-uncased") == ""
-    assert "is no text tower" in architectures.unknown("text", "resnet50")
+    assert tower_families.unknown("image", "ViT-B-32") == tower_families.unknown("text", "ViT-B-32") == ""
+    assert "CoCa" in tower_families.unknown("image", "coca_ViT-B-32")
+    assert "did you mean 'ViT-B-32'" in tower_families.unknown("image", "ViT-B32")
+    assert "is no image tower" in tower_families.unknown("image", "bert-base-uncased")
+    assert tower_families.unknown("text", "bert-base-uncased") == ""
+    assert "is no text tower" in tower_families.unknown("text", "resnet50")
     quick = {name for name in ("ViT-B-32", "ViT-B-32-quickgelu", "RN50", "tiny-vit") if architectures.quick_gelu(name)}
     assert quick == {"ViT-B-32-quickgelu"}
     chooses = [
