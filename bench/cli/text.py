@@ -47,7 +47,12 @@ def record_fields(records: Iterable[Record]) -> list[tuple[Any, ...]]:
 
 
 def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> None:
-    """Write rows, the heading first, to the file of `--csv`. Raises UserError if it cannot be written."""
+    """Write rows, the heading first, to the file of `--csv`. Raises UserError if it cannot be written.
+
+    The folder has to be there: a mistyped one is a mistake, not a wish.
+    """
+    if not path.parent.is_dir():
+        raise UserError(f"--csv {path}: cannot be written: there is no folder {path.parent}")
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     try:

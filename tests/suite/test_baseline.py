@@ -96,4 +96,4 @@ def test_no_code_of_the_harness_names_the_baseline() -> None:
                     for node in ast.walk(ast.parse(file.read_bytes()))
                     if isinstance(node, ast.Constant) and node.value == "clip"
                 ]
-    assert [one.partition(":")[0] for one in found] == ["bench/suite/suite.py"]
+    assert [one.partition(":")[0] for one in found] == ["bench/suite.py"]
