@@ -13,6 +13,7 @@ from bench.planning import plan_file, requirements, tune
 from bench.planning.outcomes import Summary
 from bench.store import Store
 from bench.suite.suite import Suite, load_suite
+from bench.training.inputs import InputsReader
 
 if TYPE_CHECKING:
     from bench.planning.tune import Choice
@@ -43,8 +44,6 @@ def run_suite(
     >>> summary = bench.run_suite("quickstart", jobs=2)  # doctest: +SKIP
     >>> len(summary.done), summary.failed  # doctest: +SKIP
     """
-    from bench.training.inputs import InputsReader
-
     loaded = suite if isinstance(suite, Suite) else load_suite(suite)
     loaded.select(only, seeds)  # refuses unknown labels and seeds before anything starts
     make = LAUNCHERS[launcher]

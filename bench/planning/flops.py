@@ -86,7 +86,7 @@ def _example_leaf(x: Tensor, rows: int) -> Tensor:
 _FREE = ("lr", "weight_decay", "betas", "eps", "warmup")  #: of the recipe, without influence on a step's cost
 
 
-def _cost_key(run: Run) -> str:
+def cost_key(run: Run) -> str:
     """Equal for runs whose steps cost the same. A temperature is a factor; no adapter does other work for another."""
     content = {key: value for key, value in run.content().items() if key != "keep"}
     train = {key: value for key, value in content["train"].items() if key not in _FREE}
@@ -95,7 +95,7 @@ def _cost_key(run: Run) -> str:
     return digest({**kept, "adapter": adapter_source_hash(run.method)})
 
 
-def _price(run: Run, inputs: Inputs) -> tuple[tuple[Phase, ...], dict[str, int]]:
+def step_prices(run: Run, inputs: Inputs) -> tuple[tuple[Phase, ...], dict[str, int]]:
     towers, method = build(run, inputs)
     try:
         prepare(method, towers, run, torch.device("cpu"), None, starts="files")

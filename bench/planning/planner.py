@@ -8,9 +8,9 @@ from bench.errors import UserError
 from bench.hashing import digest
 from bench.planning import requirements
 from bench.planning.budget import resolve
-from bench.planning.flops import _cost_key, _price
+from bench.planning.flops import cost_key, step_prices
 from bench.planning.planned import Planned
-from bench.planning.timing import _calibration
+from bench.planning.timing import stored_calibration
 from bench.store import Store
 from bench.suite.keep_settings import KeepSettings
 from bench.suite.run import Run
@@ -34,15 +34,15 @@ def plan(runs: list[Run], store: Store, reader: InputsReader | None = None) -> l
         reference = ids[run.reference.key] if run.reference else None
         inputs = reader.inputs(run)
         summary = inputs.summary()
-        seconds = _calibration(run, inputs, store) if run.budget.timed else None
+        seconds = stored_calibration(run, inputs, store) if run.budget.timed else None
         calibration = digest(seconds) if seconds else None
         identity = run.id(summary.data_hash, summary.manifest_hash, reference, calibration, summary.kept_hash)
         ids[run.key] = identity
         known = store.run(identity).settings().get("resolved")
         if known is None:
-            key = _cost_key(run)
+            key = cost_key(run)
             if key not in prices:
-                prices[key] = _price(run, inputs)
+                prices[key] = step_prices(run, inputs)
             resolved = _resolve(run, summary, *prices[key], seconds)
         else:
             resolved = Resolved.from_json(known)
@@ -62,10 +62,10 @@ def forecast(runs: list[Run], store: Store) -> list[Planned]:
     for run in runs:
         stand_in = synthetic_of(run)
         inputs = reader.for_model(stand_in)
-        summary, key = _expected(run, stand_in, inputs), _cost_key(stand_in)
+        summary, key = _expected(run, stand_in, inputs), cost_key(stand_in)
         if key not in prices:
-            prices[key] = _price(stand_in, inputs)
-        seconds = _calibration(stand_in, inputs, store) if run.budget.timed else None
+            prices[key] = step_prices(stand_in, inputs)
+        seconds = stored_calibration(stand_in, inputs, store) if run.budget.timed else None
         reference = names[run.reference.key] if run.reference else None
         resolved = _resolve(stand_in, summary, *prices[key], seconds)
         planned.append(Planned(run, names[run.key], reference, resolved, summary, expected=True))

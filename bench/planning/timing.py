@@ -10,7 +10,7 @@ from bench.data.order import steps_per_epoch
 from bench.hashing import digest
 from bench.machine.device_lock import device
 from bench.machine.environment import environment
-from bench.planning.flops import _cost_key, _price
+from bench.planning.flops import cost_key, step_prices
 from bench.store import Store
 from bench.store.files import read_json, write_json
 from bench.suite.run import Run
@@ -22,10 +22,10 @@ from bench.training.schedule import Resolved
 CALIBRATION_STEPS = 20  #: timed steps a phase, after a few that are not
 
 
-def _calibration(run: Run, inputs: Inputs, store: Store) -> dict[str, float]:
+def stored_calibration(run: Run, inputs: Inputs, store: Store) -> dict[str, float]:
     """Median seconds of a real step of each phase on this machine, measured once per store: it enters ids."""
     machine = environment(available_device())["hardware"]
-    key = digest({"cost": _cost_key(run), "train": run.train.model_dump(), "machine": machine})
+    key = digest({"cost": cost_key(run), "train": run.train.model_dump(), "machine": machine})
     path = store.root / "calibrations" / f"{key}.json"
     seconds: dict[str, float] | None = read_json(path)
     if seconds is None:
@@ -37,7 +37,7 @@ def _calibration(run: Run, inputs: Inputs, store: Store) -> dict[str, float]:
 
 def time_steps(run: Run, inputs: Inputs, steps: int) -> dict[str, float]:
     """Median seconds of a real step of each phase, from `steps` of each; the first quarter is not counted."""
-    phases, flops = _price(run, inputs)
+    phases, flops = step_prices(run, inputs)
     lengths = tuple((phase.name, steps) for phase in phases)
     trial = Resolved(lengths, flops, run.train.batch, steps_per_epoch(len(inputs.seen), run.train.batch))
     rates: list[float] = []
