@@ -13,16 +13,16 @@ from pydantic import Field, ValidationError
 
 from bench.errors import UserError
 from bench.settings_base import Model
-from bench.yaml_source import Located, dotted, fault, faults_of, shown
+from bench.yaml_source import YamlSource, dotted, fault, faults_of, shown
 
 WORD = st.text("abcxyz", min_size=1, max_size=5)
 quick = settings(deadline=None, max_examples=50)
 
 
-def located(folder: Path, text: str) -> Located:
+def located(folder: Path, text: str) -> YamlSource:
     path = folder / "s.yaml"
     path.write_text(text)
-    return Located.read(path)
+    return YamlSource.read(path)
 
 
 def read(folder: Path, scalar: str) -> Any:
@@ -90,10 +90,10 @@ def test_what_is_no_suite_is_named_with_its_line(tmp_path: Path, text: str, said
 
 def test_a_file_that_is_not_there_or_is_no_text_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"none\.yaml: cannot be read"):
-        Located.read(tmp_path / "none.yaml")
+        YamlSource.read(tmp_path / "none.yaml")
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UserError, match=r"bytes\.yaml: cannot be read"):
-        Located.read(tmp_path / "bytes.yaml")
+        YamlSource.read(tmp_path / "bytes.yaml")
 
 
 def test_set_changes_a_value_and_is_named_as_its_place(tmp_path: Path) -> None:
