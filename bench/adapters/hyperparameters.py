@@ -30,26 +30,26 @@ def faults(name: str, preset: str | None, config: Mapping[str, Any]) -> list[Fau
     if preset is not None and preset not in method.presets:
         return [(("preset",), f"{preset!r} is not a preset of {name}{nearest(preset, method.presets)}")]
     readers = _readers(method.Config)
-    found: list[Fault] = []
+    mistakes: list[Fault] = []
     for key, value in config.items():
         if key not in readers:
-            found.append((("config", key), f"unknown hyper-parameter of {name}{nearest(key, readers)}"))
+            mistakes.append((("config", key), f"unknown hyper-parameter of {name}{nearest(key, readers)}"))
             continue
         try:
             readers[key](value)
         except ValueError as error:
-            found.append((("config", key), str(error)))
-    if not found:
+            mistakes.append((("config", key), str(error)))
+    if not mistakes:
         from methods.base import HyperparameterError  # here, because it imports torch
 
         try:
             _config(method, preset, config)
         except (TypeError, ValueError) as error:
             if isinstance(error, HyperparameterError) and error.field in config:
-                found.append((("config", error.field), f"{error.value!r}, but it must be {error.allowed}"))
+                mistakes.append((("config", error.field), f"{error.value!r}, but it must be {error.allowed}"))
             else:
-                found.append((("config",), one_line(error)))
-    return found
+                mistakes.append((("config",), one_line(error)))
+    return mistakes
 
 
 def _config(method: type[Method], preset: str | None, config: Mapping[str, Any]) -> Any:

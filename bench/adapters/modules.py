@@ -86,14 +86,14 @@ def loaded(module: Module, statement: ast.Import | ast.ImportFrom) -> list[Alias
 
 def imported(module: Module, node: ast.AST) -> list[str]:
     """Absolute names of the modules that a statement may import: `from a import b` gives both a and a.b."""
-    found: list[str] = []
+    names: list[str] = []
     for one in ast.walk(node):
         if isinstance(one, ast.Import):
-            found += [alias.name for alias in one.names]
+            names += [alias.name for alias in one.names]
         elif isinstance(one, ast.ImportFrom):
             base = _base(module, one)
-            found += [base, *(f"{base}.{alias.name}" for alias in one.names)]
-    return found
+            names += [base, *(f"{base}.{alias.name}" for alias in one.names)]
+    return names
 
 
 def _base(module: Module, statement: ast.ImportFrom) -> str:

@@ -132,11 +132,11 @@ def lacking(path: Path, claim: str) -> str:
     """Why the values of this file do not carry a class of fidelity; "" if they do or if it needs none."""
     if claim not in CLAIMS:
         return ""
-    found, said = read(path), f"about.fidelity is {claim!r}, which needs"
-    if found is None:
-        return f"{said} values of other code in {path.name}; bring them or say 'derived'"
-    if claim == "official-checked" and not (found.source.repository and found.source.commit):
-        return f"{said} source.repository and source.commit in {path.name}; without them say 'formula-checked'"
+    file, demand = read(path), f"about.fidelity is {claim!r}, which needs"
+    if file is None:
+        return f"{demand} values of other code in {path.name}; bring them or say 'derived'"
+    if claim == "official-checked" and not (file.source.repository and file.source.commit):
+        return f"{demand} source.repository and source.commit in {path.name}; without them say 'formula-checked'"
     return ""
 
 

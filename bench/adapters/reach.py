@@ -169,15 +169,15 @@ class Reach:
             if definitions and f"{module.name}:{name}" not in self.items:
                 self._follow(module, name, ())
 
-    def _class(self, found: Class) -> None:
+    def _class(self, cls: Class) -> None:
         """Reach a class: an adapter's member by member, any other as a whole."""
-        if any(_key(found) == _key(one) for family in self._families for one in family):
+        if any(_key(cls) == _key(one) for family in self._families for one in family):
             return
-        order = self._inheritance(*found)
+        order = self._inheritance(*cls)
         if any(_key(one) == f"{BASE}:{ROOT}" for one in order):
             self._family(order)
         else:
-            self._add(_key(found), found[0], [found[1]])
+            self._add(_key(cls), cls[0], [cls[1]])
 
     def _family(self, order: list[Class]) -> None:
         """Count an adapter's classes: bases, decorators and what their bodies do; members are counted later."""
@@ -211,7 +211,7 @@ class Reach:
     def _inheritance(self, module: Module | None, node: ast.ClassDef) -> list[Class]:
         """The class and its bases whose source counts, in Python's order of inheritance (C3)."""
         assert module is not None
-        parents = [found for base in node.bases if (found := self._base(module, base)) is not None]
+        parents = [parent for base in node.bases if (parent := self._base(module, base)) is not None]
         return [(module, node), *_merge([*(self._inheritance(*one) for one in parents), parents])]
 
     def _base(self, module: Module, base: ast.expr) -> Class | None:
@@ -246,8 +246,8 @@ def _passes_on(line: ast.stmt, words: set[str]) -> bool:
     return any(isinstance(node, ast.Name) and node.id in words for node in ast.walk(line))
 
 
-def _key(found: Class) -> str:
-    return f"{found[0].name}:{found[1].name}"
+def _key(cls: Class) -> str:
+    return f"{cls[0].name}:{cls[1].name}"
 
 
 def _merge(orders: list[list[Class]]) -> Iterator[Class]:

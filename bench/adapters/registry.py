@@ -124,13 +124,13 @@ def unknown(name: str) -> str:
 
 @functools.cache
 def _sources() -> dict[str, Source]:
-    found: dict[str, Source] = {}
+    sources: dict[str, Source] = {}
     for name, place in [*_shipped(), *_entry_points(), *_plugins.items()]:
-        if name in found:
-            raise UserError(f"the method name {name!r} is taken twice: by {found[name].path} and {place.path}")
+        if name in sources:
+            raise UserError(f"the method name {name!r} is taken twice: by {sources[name].path} and {place.path}")
         _refuse_old_name(name, place.path)
-        found[name] = place
-    return found
+        sources[name] = place
+    return sources
 
 
 @functools.cache
@@ -138,7 +138,7 @@ def _shipped() -> list[tuple[str, Source]]:
     package = importlib.util.find_spec("methods")
     assert package is not None
     assert package.submodule_search_locations is not None
-    found = []
+    methods = []
     for folder in package.submodule_search_locations:
         for path in sorted(Path(folder).glob("*.py")):
             declared = _declared(path)
@@ -147,12 +147,12 @@ def _shipped() -> list[tuple[str, Source]]:
             name, former = declared
             if name != path.stem:
                 raise UserError(f"{path}: the method's name {name!r} should be the file's name {path.stem!r}")
-            found.append((name, Source(f"methods.{path.stem}", path, former=former)))
-    return found
+            methods.append((name, Source(f"methods.{path.stem}", path, former=former)))
+    return methods
 
 
 def _entry_points() -> list[tuple[str, Source]]:
-    found = []
+    methods = []
     for point in importlib.metadata.entry_points(group=GROUP):
         try:
             spec = importlib.util.find_spec(point.module)
@@ -160,8 +160,8 @@ def _entry_points() -> list[tuple[str, Source]]:
             spec = None
         if spec is None or not spec.origin:
             raise UserError(f"entry point {point.name!r} of {GROUP}: there is no module {point.module!r}")
-        found.append((point.name, Source(point.module, Path(spec.origin))))
-    return found
+        methods.append((point.name, Source(point.module, Path(spec.origin))))
+    return methods
 
 
 def _declared(path: Path) -> tuple[str, dict[str, str]] | None:

@@ -30,9 +30,9 @@ def source_hash(module: str, path: Path) -> str:
             return known
     reach = Reach(module, path)
     text = json.dumps(reach.items, sort_keys=True, separators=(",", ":"))
-    found = hashlib.sha256(text.encode()).hexdigest()
-    _known[key] = {file: file.read_bytes() for file in reach.files.values()}, found
-    return found
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    _known[key] = {file: file.read_bytes() for file in reach.files.values()}, digest
+    return digest
 
 
 def adapter_source_hash(method: str) -> str:

@@ -75,7 +75,7 @@ class _Strip(ast.NodeTransformer):
 
     def visit_If(self, node: ast.If) -> Any:
         if last_name(node.test) == "TYPE_CHECKING":
-            return [kept for line in node.orelse for kept in _as_list(self.visit(line))]
+            return [statement for line in node.orelse for statement in _as_list(self.visit(line))]
         return self._compound(node)
 
     def _compound(self, node: Any) -> Any:
@@ -92,8 +92,8 @@ def _is_text(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
-def _as_list(found: Any) -> list[Any]:
-    return [] if found is None else found if isinstance(found, list) else [found]
+def _as_list(visited: Any) -> list[Any]:
+    return [] if visited is None else visited if isinstance(visited, list) else [visited]
 
 
 def last_name(node: ast.expr) -> str:
@@ -124,15 +124,15 @@ def plain(node: Any) -> Any:
 
 def _pieces(node: ast.JoinedStr) -> list[Any]:
     """The pieces of an f-string; texts that meet are one, empty ones are none: versions of Python cut them unalike."""
-    found: list[Any] = []
+    pieces: list[Any] = []
     for piece in node.values:
         if not isinstance(piece, ast.Constant):
-            found.append(plain(piece))
-        elif found and isinstance(found[-1], str):
-            found[-1] += str(piece.value)
+            pieces.append(plain(piece))
+        elif pieces and isinstance(pieces[-1], str):
+            pieces[-1] += str(piece.value)
         elif piece.value:
-            found.append(str(piece.value))
-    return found
+            pieces.append(str(piece.value))
+    return pieces
 
 
 @dataclass(frozen=True)
@@ -157,24 +157,24 @@ def summary(node: ast.AST) -> Summary:
 @functools.lru_cache(maxsize=2048)
 def members(node: ast.ClassDef) -> dict[str, list[ast.stmt]]:
     """Statements of a class's body by the names that they bind."""
-    found: dict[str, list[ast.stmt]] = {}
+    statements: dict[str, list[ast.stmt]] = {}
     for line in node.body:
         for name in sorted(bound_names(line)):
-            found.setdefault(name, []).append(line)
-    return found
+            statements.setdefault(name, []).append(line)
+    return statements
 
 
 def free_names(node: ast.AST) -> set[str]:
     """Names that a statement reads from its module or from the built-ins: those that no scope inside it binds."""
-    found: set[str] = set()
+    names: set[str] = set()
     waiting = [symtable.symtable(ast.unparse(node), "<definition>", "exec")]
     while waiting:
         table = waiting.pop()
         outermost = table.get_type() == "module"
         used = (one for one in table.get_symbols() if (one.is_referenced() if outermost else one.is_global()))
-        found |= {one.get_name() for one in used}
+        names |= {one.get_name() for one in used}
         waiting += table.get_children()
-    return found
+    return names
 
 
 def chains(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -193,29 +193,29 @@ def chains(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def attributes(node: ast.AST) -> set[str]:
     """Every word that stands behind a dot, or as a string in `getattr(x, "word")`."""
-    found = {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)}
+    words = {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)}
     for call in ast.walk(node):
         if isinstance(call, ast.Call) and last_name(call.func) in ("getattr", "hasattr", "setattr", "delattr"):
-            found |= {str(one.value) for one in call.args[1:2] if isinstance(one, ast.Constant)}
-    return found
+            words |= {str(one.value) for one in call.args[1:2] if isinstance(one, ast.Constant)}
+    return words
 
 
 def bound_names(statement: ast.stmt) -> set[str]:
     """Names that a statement binds or changes in place (`X = ...`, `X[...] = ...`, `X.y = ...`, def, class, import)."""
     if isinstance(statement, Definition):
         return {statement.name}
-    found: set[str] = set()
+    names: set[str] = set()
     for node in _walk(statement):
         if isinstance(node, Definition):
-            found.add(node.name)
+            names.add(node.name)
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            found |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+            names |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
             inner: ast.expr = node
             while isinstance(inner, ast.Attribute | ast.Subscript):
                 inner = inner.value
-            found |= {inner.id} if isinstance(inner, ast.Name) else set()
-    return found
+            names |= {inner.id} if isinstance(inner, ast.Name) else set()
+    return names
 
 
 def _walk(node: ast.AST) -> Iterator[ast.AST]:

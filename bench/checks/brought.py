@@ -21,8 +21,8 @@ from methods.protocol import Batch, Clock, Facts
 
 def cases(method: str, path: Path) -> Iterator[Case]:
     """A case for each of the file; none without the file. UserError for a file that is not in order."""
-    found = oracle_file.read(path)
-    for case in found.cases if found else ():
+    file = oracle_file.read(path)
+    for case in file.cases if file else ():
         yield Case(f"{path.name}, case {case.name!r}", partial(_compare, method, path, case))
 
 
@@ -45,12 +45,12 @@ def _step(method: Any, number: int, step: OracleStep, next_epoch: int, tolerance
     with torch.no_grad():
         observed = method.observe(z, Batch(torch.tensor(step.ids or range(total)), clock))
     loss = lab.sum_of_tiles(method, z, observed)
-    found = graded(method, loss, z)
+    values = graded(method, loss, z)
     if step.loss is not None:
-        yield _close(f"loss of step {number}", found["loss"], step.loss, tolerance)
+        yield _close(f"loss of step {number}", values["loss"], step.loss, tolerance)
     for key, value in step.gradient.items():
         what = f"gradient of {key}"
-        yield _close(f"{what} of step {number}", _known(found, what), value, tolerance)
+        yield _close(f"{what} of step {number}", _known(values, what), value, tolerance)
     method.after_step(clock)
     state = method.state_dict()
     for key, value in step.state.items():
@@ -59,12 +59,12 @@ def _step(method: Any, number: int, step: OracleStep, next_epoch: int, tolerance
         method.end_epoch(step.epoch)
 
 
-def _known(found: dict[str, Tensor], name: str) -> Tensor:
-    if name not in found:
-        raise Failed(f"there is no {name}{nearest(name, found)}")
-    return found[name]
+def _known(values: dict[str, Tensor], name: str) -> Tensor:
+    if name not in values:
+        raise Failed(f"there is no {name}{nearest(name, values)}")
+    return values[name]
 
 
-def _close(what: str, found: Tensor, expected: Numbers, tolerance: float) -> Comparison:
+def _close(what: str, actual: Tensor, expected: Numbers, tolerance: float) -> Comparison:
     largest = float(torch.as_tensor(expected, dtype=torch.float64).abs().max())
-    return Comparison(what, found.double(), expected, tolerance, 1e-3 * tolerance * largest)
+    return Comparison(what, actual.double(), expected, tolerance, 1e-3 * tolerance * largest)

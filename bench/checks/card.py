@@ -67,21 +67,21 @@ def refusals(subject: Subject) -> None:
 
 def known_values(subject: Subject) -> None:
     """Values of other implementations, at the tolerance of each; a class of fidelity that rests on some has some."""
-    place = registry.source(subject.name)
-    file = oracle_file.beside(place.path)
-    found = list(oracles.cases(subject.name)) if place.shipped else []
-    lacking = oracle_file.lacking(file, subject.kind.about.fidelity) if not found else ""
+    source = registry.source(subject.name)
+    file = oracle_file.beside(source.path)
+    cases = list(oracles.cases(subject.name)) if source.shipped else []
+    lacking = oracle_file.lacking(file, subject.kind.about.fidelity) if not cases else ""
     if lacking:
         raise Failed(lacking)
-    found += brought.cases(subject.name, file)
-    if not found:
+    cases += brought.cases(subject.name, file)
+    if not cases:
         raise Skipped("no oracle values")
-    for case in found:
+    for case in cases:
         for one in _compared(case):
-            value = torch.as_tensor(one.found).detach()
-            expected = torch.as_tensor(one.expected, dtype=value.dtype)
+            actual = torch.as_tensor(one.actual).detach()
+            expected = torch.as_tensor(one.expected, dtype=actual.dtype)
             try:
-                torch.testing.assert_close(value, expected, rtol=one.rtol, atol=one.atol, check_device=False)
+                torch.testing.assert_close(actual, expected, rtol=one.rtol, atol=one.atol, check_device=False)
             except AssertionError as error:
                 raise Failed(f"{case.path}: {one.what}: {one_line(error, 300)}") from error
 
@@ -93,8 +93,8 @@ def _compared(case: oracles.Case) -> Iterator[oracles.Comparison]:
     except UserError:
         raise
     except Exception as error:
-        said = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {one_line(error)}"
-        raise Failed(f"{case.path}: {said}") from error
+        message = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {one_line(error)}"
+        raise Failed(f"{case.path}: {message}") from error
 
 
 def identities(subject: Subject) -> None:

@@ -83,12 +83,12 @@ def randomness(subject: Subject) -> None:
     """No part of a step uses or moves the global generators of torch, NumPy or Python."""
     for variant in subject.variants:
         for what, act in _acts(subject, variant):
-            found = []
+            results = []
             for poison in (3, 4):
                 with _poisoned(poison, f"{variant.label}: {what}"):
-                    found.append(act())
-            for name, x in found[0].items():
-                same(f"{variant.label}: {what} under another global seed: {name}", found[1][name], x, 0)
+                    results.append(act())
+            for name, x in results[0].items():
+                same(f"{variant.label}: {what} under another global seed: {name}", results[1][name], x, 0)
 
 
 def _acts(subject: Subject, variant: Variant) -> Iterator[tuple[str, Callable[[], Tensors]]]:
@@ -106,8 +106,8 @@ def _acts(subject: Subject, variant: Variant) -> Iterator[tuple[str, Callable[[]
         method, z = subject.embedded(variant)
         losses = {}
         for when in moments(method):
-            _, held = constants(method, z, when)
-            losses[f"loss, phase {when.phase}, step {when.step}"] = total_of(method.loss(z, held, WHOLE)).detach()
+            _, drawn = constants(method, z, when)
+            losses[f"loss, phase {when.phase}, step {when.step}"] = total_of(method.loss(z, drawn, WHOLE)).detach()
             method.after_step(when)
         method.end_epoch(0)
         return losses | dict(method.state_dict())
@@ -119,7 +119,7 @@ def _acts(subject: Subject, variant: Variant) -> Iterator[tuple[str, Callable[[]
 @contextmanager
 def _poisoned(seed: int, what: str) -> Iterator[None]:
     """Set the global generators to `seed` and put them back afterwards; Failed if something moved them in between."""
-    kept = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
+    saved = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
     try:
         torch.manual_seed(seed), np.random.seed(seed), random.seed(seed)  # noqa: NPY002
         before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # type: ignore[index] # noqa: NPY002
@@ -134,9 +134,9 @@ def _poisoned(seed: int, what: str) -> Iterator[None]:
             whose = " and ".join(name for name, is_moved in moved.items() if is_moved)
             raise Failed(f"{what} draws from {whose} global generator; use methods.base.stream")
     finally:
-        torch.set_rng_state(kept[0])
-        np.random.set_state(kept[1])  # noqa: NPY002
-        random.setstate(kept[2])
+        torch.set_rng_state(saved[0])
+        np.random.set_state(saved[1])  # noqa: NPY002
+        random.setstate(saved[2])
 
 
 def cost(subject: Subject) -> None:
@@ -152,17 +152,17 @@ def cost(subject: Subject) -> None:
         with _counted(instance.towers) as plain, torch.no_grad():
             instance.towers.encode_image(rows.images), instance.towers.encode_text(rows.tokens)
         for phase in method.phases():
-            with _counted(instance.towers, method.side != "none") as found, torch.no_grad():
+            with _counted(instance.towers, method.side != "none") as work, torch.no_grad():
                 method.encode(instance.towers, instance.rows(when=lab.clock(3, phase.name), total=SMALL))
             declared = method.cost(phase.name)
-            said_of = {"visual": declared.image, "text": declared.text}
+            forwards = {"visual": declared.image, "text": declared.text}
             if method.side != "none":
-                said_of |= {"side.visual": declared.side_image, "side.text": declared.side_text}
-            for part, said in said_of.items():
-                made = found[part] / plain[part.removeprefix("side.")]
-                if abs(made - said) > COST_RTOL * max(said, 1.0):
+                forwards |= {"side.visual": declared.side_image, "side.text": declared.side_text}
+            for part, expected in forwards.items():
+                made = work[part] / plain[part.removeprefix("side.")]
+                if abs(made - expected) > COST_RTOL * max(expected, 1.0):
                     raise Failed(
-                        f"{variant.label}, {towers} towers, phase {phase.name}: cost() declares {said:.3f} forwards of "
+                        f"{variant.label}, {towers} towers, phase {phase.name}: cost() declares {expected:.3f} forwards of "
                         f"the {_TOWERS[part]} tower a pair, encode makes {made:.3f}"
                     )
 

@@ -22,9 +22,9 @@ TEXTS = ["grinning face", "a photo of a red apple", "an ice cream", "the black c
 
 def inputs(name: str, dtype: torch.dtype = torch.float64) -> Tensors:
     """Inputs of values.json: leaves "image", "text" and where there are any "negative", with gradient."""
-    found = values()["inputs"][name]
+    entry = values()["inputs"][name]
     keys = {"image": "image", "text": "text", "text_neg": "negative"}
-    return {new: torch.tensor(found[old], dtype=dtype).requires_grad_() for old, new in keys.items() if old in found}
+    return {new: torch.tensor(entry[old], dtype=dtype).requires_grad_() for old, new in keys.items() if old in entry}
 
 
 def build(kind: type[Adapter], rows: int = 64, batch: int = 8, dim: int = 16, seed: int = 0, **config: Any) -> Any:
@@ -74,22 +74,22 @@ def gradients(loss: Tensor, z: Tensors, expected: Mapping[str, Any], rtol: float
     names = [name for name in z if f"grad_{name}" in expected]
     if not names:
         return
-    found = torch.autograd.grad(loss, [z[name] for name in names], retain_graph=True)
-    for name, gradient in zip(names, found, strict=True):
+    grads = torch.autograd.grad(loss, [z[name] for name in names], retain_graph=True)
+    for name, gradient in zip(names, grads, strict=True):
         yield Comparison(f"gradient of {name}", gradient, expected[f"grad_{name}"], rtol)
 
 
 def gradient_norms(loss: Tensor, z: Tensors, expected: Mapping[str, float], rtol: float = 1e-9) -> Iterator[Comparison]:
     """Frobenius norms of the loss's gradients in the named leaves; 0 where it does not depend on one."""
-    found = torch.autograd.grad(loss, [z[name] for name in expected], retain_graph=True, materialize_grads=True)
-    for (name, norm), gradient in zip(expected.items(), found, strict=True):
+    grads = torch.autograd.grad(loss, [z[name] for name in expected], retain_graph=True, materialize_grads=True)
+    for (name, norm), gradient in zip(expected.items(), grads, strict=True):
         yield Comparison(f"norm of the gradient of {name}", gradient.norm(), norm, rtol)
 
 
-def assert_close(found: Any, expected: Any, rtol: float = 1e-9, atol: float = 1e-12) -> None:
-    found = torch.as_tensor(found)
+def assert_close(actual: Any, expected: Any, rtol: float = 1e-9, atol: float = 1e-12) -> None:
+    actual = torch.as_tensor(actual)
     torch.testing.assert_close(
-        found.detach(), torch.as_tensor(expected, dtype=found.dtype), rtol=rtol, atol=atol, check_device=False
+        actual.detach(), torch.as_tensor(expected, dtype=actual.dtype), rtol=rtol, atol=atol, check_device=False
     )
 
 

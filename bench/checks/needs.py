@@ -26,9 +26,9 @@ class Told(torch.Tensor):
 
     @classmethod
     def of(cls, x: Tensor, word: str, heard: set[str]) -> Told:
-        told = x.as_subclass(cls)
-        told.word, told.heard = word, heard
-        return told
+        tracked = x.as_subclass(cls)
+        tracked.word, tracked.heard = word, heard
+        return tracked
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -139,14 +139,14 @@ def needs(subject: Subject) -> None:
     for variant in subject.variants:
         declared = subject.kind.needs_under(subject.kind.Config(**variant.config))
         for towers in ("vit", "resnet"):
-            found, views = _read(subject, variant, towers)
-            if not found <= declared:
-                more = ", ".join(sorted(found - declared))
+            used, views = _read(subject, variant, towers)
+            if not used <= declared:
+                more = ", ".join(sorted(used - declared))
                 raise Failed(f"{variant.label}, {towers} towers: needs {more}, which `needs` does not declare")
             if bool(views) != ("second_view" in declared):
-                said = "declares" if "second_view" in declared else "does not declare"
-                raise Failed(f"{variant.label}: {said} second_view, but extra_views is {views}")
-            read |= found
+                verb = "declares" if "second_view" in declared else "does not declare"
+                raise Failed(f"{variant.label}: {verb} second_view, but extra_views is {views}")
+            read |= used
     if read != subject.kind.needs:
         raise Failed(f"declares {', '.join(sorted(subject.kind.needs - read))} in `needs`, but reads no such thing")
 

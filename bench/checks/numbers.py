@@ -85,9 +85,9 @@ def scalars(subject: Subject) -> None:
             module.rho.data.fill_(value)
         method.after_step(when)
         for module in _scales(method):
-            found = float(module().detach())
-            if not 1 - 1e-6 <= found <= 100 * (1 + 1e-6):
-                raise Failed(f"from e^{value:g} the logit scale goes to {found:.4g}, outside [1, 100]")
+            scale = float(module().detach())
+            if not 1 - 1e-6 <= scale <= 100 * (1 + 1e-6):
+                raise Failed(f"from e^{value:g} the logit scale goes to {scale:.4g}, outside [1, 100]")
 
 
 def reports(subject: Subject) -> None:

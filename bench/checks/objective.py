@@ -34,13 +34,13 @@ def gradient(subject: Subject) -> None:
     for where, _, method, z, when in everywhere(subject):
         _soften(method)
         small = {name: x.detach()[:rows].clone().requires_grad_(x.requires_grad) for name, x in z.items()}
-        _, held = constants(method, small, when)
+        _, drawn = constants(method, small, when)
         inputs = [x for x in small.values() if x.requires_grad]
 
-        def value(*tensors: Tensor, method: Any = method, small: Tensors = small, held: Tensors = held) -> Tensor:
+        def value(*tensors: Tensor, method: Any = method, small: Tensors = small, drawn: Tensors = drawn) -> Tensor:
             given = iter(tensors)
             z = {name: next(given) if x.requires_grad else x for name, x in small.items()}
-            return total_of(method.loss(z, held, slice(0, rows)))
+            return total_of(method.loss(z, drawn, slice(0, rows)))
 
         try:
             torch.autograd.gradcheck(value, inputs, fast_mode=True)
@@ -60,8 +60,8 @@ def _slope_of_parameters(where: str, method: Any, value: Any) -> None:
     parameters = [p for p in method.parameters() if p.requires_grad]
     if not parameters:
         return
-    found = torch.autograd.grad(value(), parameters, allow_unused=True)
-    for number, (parameter, gradient) in enumerate(zip(parameters, found, strict=True)):
+    gradients = torch.autograd.grad(value(), parameters, allow_unused=True)
+    for number, (parameter, gradient) in enumerate(zip(parameters, gradients, strict=True)):
         way = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number), dtype=parameter.dtype)
         at = parameter.detach().clone()
         sides = []
@@ -101,17 +101,17 @@ def permutation(subject: Subject) -> None:
         order = _shuffled(subject.absent(variant))
         moved = {name: x.detach()[order].clone().requires_grad_(x.requires_grad) for name, x in z.items()}
         other, ids = copy.deepcopy(method), torch.arange(TOTAL)
-        _, held = constants(method, z, when)
-        if _draws(subject, variant, when, held):
-            held_there = {name: _permuted(x, order) for name, x in held.items()}
-            there = total_of(other.loss(moved, held_there, WHOLE))
+        _, drawn = constants(method, z, when)
+        if _draws(subject, variant, when, drawn):
+            drawn_there = {name: _permuted(x, order) for name, x in drawn.items()}
+            there = total_of(other.loss(moved, drawn_there, WHOLE))
             compared = other
         else:
-            _, held_there = constants(other, moved, when, ids[order])
-            there, compared = total_of(other.loss(moved, held_there, WHOLE)), other
+            _, drawn_there = constants(other, moved, when, ids[order])
+            there, compared = total_of(other.loss(moved, drawn_there, WHOLE)), other
             for name, x in other.state_dict().items():
                 same(f"{where}: state {name}", x, method.state_dict()[name], 1e-9)
-        here = graded(method, total_of(method.loss(z, held, WHOLE)), z)
+        here = graded(method, total_of(method.loss(z, drawn, WHOLE)), z)
         for what, x in graded(compared, there, moved).items():
             expected = here[what][order] if what.removeprefix("gradient of ") in z else here[what]
             same(f"{where}: {what}", x, expected, 1e-9)
@@ -126,11 +126,11 @@ def _shuffled(classes: Tensor) -> Tensor:
     return order
 
 
-def _draws(subject: Subject, variant: Variant, when: Clock, held: Tensors) -> bool:
+def _draws(subject: Subject, variant: Variant, when: Clock, drawn: Tensors) -> bool:
     """Whether constants depend on the seed."""
     (method, _), (_, z) = subject.embedded(variant, seed=12345), subject.embedded(variant)
     _, others = constants(method, z, when)
-    return any(x.shape != others[name].shape or not torch.equal(x, others[name]) for name, x in held.items())
+    return any(x.shape != others[name].shape or not torch.equal(x, others[name]) for name, x in drawn.items())
 
 
 def _permuted(x: Tensor, order: Tensor) -> Tensor:
@@ -146,19 +146,19 @@ def _permuted(x: Tensor, order: Tensor) -> Tensor:
 def purity(subject: Subject) -> None:
     """`loss` gives the same twice and changes neither state nor what it was given; constants carry no gradient."""
     for where, _, method, z, when in everywhere(subject):
-        observed, held = constants(method, z, when)
+        observed, drawn = constants(method, z, when)
         with torch.no_grad():
             again = method.draw(z, observed, WHOLE)
-        given = {**{f"z[{n!r}]": x for n, x in z.items()}, **{f"constant {n}": x for n, x in held.items()}}
+        given = {**{f"z[{n!r}]": x for n, x in z.items()}, **{f"constant {n}": x for n, x in drawn.items()}}
         given |= {f"state {name}": x for name, x in method.state_dict().items()}
         before = {name: x.detach().clone() for name, x in given.items()}
-        losses = [total_of(method.loss(z, used, WHOLE)) for used in (held, held, again)]
+        losses = [total_of(method.loss(z, used, WHOLE)) for used in (drawn, drawn, again)]
         after = dict(given) | {f"state {name}": x for name, x in method.state_dict().items()}
         for name, x in after.items():
             same(f"{where}: {name} after loss", x.detach(), before[name], 0)
         same(f"{where}: loss a second time", losses[1], losses[0], 0)
         same(f"{where}: loss after drawing again", losses[2], losses[0], 0)
-        with_graph = [name for name, x in held.items() if x.requires_grad]
+        with_graph = [name for name, x in drawn.items() if x.requires_grad]
         if with_graph:
             raise Failed(f"{where}: constants {', '.join(with_graph)} require a gradient")
 

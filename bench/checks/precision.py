@@ -86,6 +86,6 @@ def _aligned(z: Tensors) -> Tensors:
 def _step(method: Any, rows: Tensors, when: Clock, dtype: torch.dtype) -> dict[str, Tensor]:
     """Constants, loss and gradients of one step."""
     z = {name: x.to(dtype).requires_grad_() if x.is_floating_point() else x for name, x in rows.items()}
-    observed, held = constants(method, z, when)
-    loss = total_of(method.loss(z, held, WHOLE))
-    return {**{f"constant {name}": x for name, x in {**observed, **held}.items()}, **graded(method, loss, z)}
+    observed, drawn = constants(method, z, when)
+    loss = total_of(method.loss(z, drawn, WHOLE))
+    return {**{f"constant {name}": x for name, x in {**observed, **drawn}.items()}, **graded(method, loss, z)}

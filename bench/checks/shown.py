@@ -26,8 +26,8 @@ def line(result: Result) -> str:
 def verdict(results: Sequence[Result]) -> str:
     """One sentence."""
     counts = {outcome: sum(result.outcome == outcome for result in results) for outcome in SIGNS}
-    said = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
-    return f"{said} in {sum(result.seconds for result in results):.0f} s"
+    summary = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
+    return f"{summary} in {sum(result.seconds for result in results):.0f} s"
 
 
 def _grid(results: Sequence[Result]) -> tuple[list[str], list[str], dict[tuple[str, str], Result]]:
@@ -38,13 +38,13 @@ def _grid(results: Sequence[Result]) -> tuple[list[str], list[str], dict[tuple[s
 
 def matrix(results: Sequence[Result]) -> str:
     """Methods by checks."""
-    methods, checks, found = _grid(results)
+    methods, checks, result_of = _grid(results)
     width = max(map(len, methods))
     lines = [f"{number:>{width}}  {check}" for number, check in enumerate(checks, 1)]
     lines += ["", " " * width + "".join(f"{number:>5}" for number in range(1, len(checks) + 1))]
     for method in methods:
-        cells = "".join(f"{SIGNS[found[method, check].outcome]:>5}" for check in checks)
-        seconds = sum(found[method, check].seconds for check in checks)
+        cells = "".join(f"{SIGNS[result_of[method, check].outcome]:>5}" for check in checks)
+        seconds = sum(result_of[method, check].seconds for check in checks)
         lines.append(f"{method:<{width}}{cells}  {seconds:5.1f} s")
     return "\n".join([*lines, "", LEGEND])
 
@@ -67,11 +67,11 @@ def _json(results: Sequence[Result]) -> str:
 
 
 def _markdown(results: Sequence[Result]) -> str:
-    methods, checks, found = _grid(results)
+    methods, checks, result_of = _grid(results)
     lines = [f"# bench check: {verdict(results)}", "", f"| check | {' | '.join(methods)} |"]
     lines.append("|---" * (len(methods) + 1) + "|")
     for check in checks:
-        lines.append(f"| {check} | {' | '.join(found[method, check].outcome for method in methods)} |")
+        lines.append(f"| {check} | {' | '.join(result_of[method, check].outcome for method in methods)} |")
     lines += ["", *(f"- `{check.name}`: {check.about}" for check in CHECKS if check.name in checks), ""]
     noted = [r for r in results if r.reason]
     lines += [f"- {r.method}, {r.check}, {r.outcome}: {r.reason}" for r in noted]
@@ -79,7 +79,7 @@ def _markdown(results: Sequence[Result]) -> str:
 
 
 def _html(results: Sequence[Result]) -> str:
-    methods, checks, found = _grid(results)
+    methods, checks, result_of = _grid(results)
     about = {check.name: check.about for check in CHECKS}
 
     def cell(result: Result) -> str:
@@ -89,7 +89,7 @@ def _html(results: Sequence[Result]) -> str:
     head = "".join(f"<th>{html.escape(method)}</th>" for method in methods)
     rows = "".join(
         f'<tr><th title="{html.escape(about[check], quote=True)}">{check}</th>'
-        + "".join(cell(found[method, check]) for method in methods)
+        + "".join(cell(result_of[method, check]) for method in methods)
         + "</tr>\n"
         for check in checks
     )

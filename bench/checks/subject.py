@@ -76,12 +76,12 @@ class Subject:
     def variants(self) -> tuple[Variant, ...]:
         """The defaults, every preset, and every other choice of every field that names its choices."""
         default = Variant("default", {})
-        found = {_resolved(self.kind, {}): default}
+        by_config = {_resolved(self.kind, {}): default}
         for label, config in self._candidates():
             resolved = _resolved(self.kind, config)
             if resolved is not None:
-                found.setdefault(resolved, Variant(label, config))
-        return tuple(found.values())
+                by_config.setdefault(resolved, Variant(label, config))
+        return tuple(by_config.values())
 
     def _candidates(self) -> Iterator[tuple[str, dict[str, Any]]]:
         for preset, config in self.kind.presets.items():
@@ -136,8 +136,8 @@ class Subject:
 def moments(method: Any) -> list[Clock]:
     """First steps of every phase, and one far into the run: (phase, step, epoch) as `observe` gets them."""
     names = [phase.name for phase in method.phases()]
-    found = [Clock(step=step, phase=name, progress=0.0, epoch=0) for name in names for step in (0, 1)]
-    return [*found, Clock(step=90, phase=names[-1], progress=0.9, epoch=9)]
+    first_steps = [Clock(step=step, phase=name, progress=0.0, epoch=0) for name in names for step in (0, 1)]
+    return [*first_steps, Clock(step=90, phase=names[-1], progress=0.9, epoch=9)]
 
 
 def everywhere(subject: Subject) -> Iterator[tuple[str, Variant, Any, Tensors, Clock]]:
@@ -164,23 +164,23 @@ def graded(method: Any, loss: Tensor, z: Tensors) -> dict[str, Tensor]:
     """The loss and its gradients in every leaf and parameter, zeros where it does not depend on one."""
     inputs = {name: x for name, x in [*z.items(), *method.named_parameters()] if x.requires_grad}
     grads = torch.autograd.grad(loss, list(inputs.values()), allow_unused=True)
-    found = {"loss": loss.detach()}
+    values = {"loss": loss.detach()}
     for (name, x), gradient in zip(inputs.items(), grads, strict=True):
-        found[f"gradient of {name}"] = torch.zeros_like(x) if gradient is None else gradient
-    return found
+        values[f"gradient of {name}"] = torch.zeros_like(x) if gradient is None else gradient
+    return values
 
 
-def differs(found: Tensor, expected: Tensor, rtol: float, floor: float = 0.0) -> str | None:
-    """None if |found - expected| <= rtol (|expected| + max |expected| + floor) everywhere, else by how much not."""
-    if found.shape != expected.shape:
-        return f"shape {list(found.shape)} instead of {list(expected.shape)}"
-    found, expected = found.detach().double(), expected.detach().double()
-    if not bool((found.isfinite() == expected.isfinite()).all()):
+def differs(actual: Tensor, expected: Tensor, rtol: float, floor: float = 0.0) -> str | None:
+    """None if |actual - expected| <= rtol (|expected| + max |expected| + floor) everywhere, else by how much not."""
+    if actual.shape != expected.shape:
+        return f"shape {list(actual.shape)} instead of {list(expected.shape)}"
+    actual, expected = actual.detach().double(), expected.detach().double()
+    if not bool((actual.isfinite() == expected.isfinite()).all()):
         return "finite in one and not in the other"
     finite = expected.isfinite()
-    if not torch.equal(found[~finite].nan_to_num(), expected[~finite].nan_to_num()):
+    if not torch.equal(actual[~finite].nan_to_num(), expected[~finite].nan_to_num()):
         return "another infinity"
-    gap, size = (found - expected)[finite].abs(), expected[finite].abs()
+    gap, size = (actual - expected)[finite].abs(), expected[finite].abs()
     if not len(gap.flatten()):
         return None
     worst = float(gap.max())
@@ -189,13 +189,13 @@ def differs(found: Tensor, expected: Tensor, rtol: float, floor: float = 0.0) ->
     return f"off by {worst:.3g} where the largest value is {float(size.max()):.3g} (tolerance {rtol:.0e} relative)"
 
 
-def same(what: str, found: Tensor, expected: Tensor, rtol: float, floor: float = 0.0) -> None:
+def same(what: str, actual: Tensor, expected: Tensor, rtol: float, floor: float = 0.0) -> None:
     """Failed, naming `what`, unless the two agree as in `differs`; rtol 0 asks for the same bits."""
     if rtol == 0:
-        equal = found.shape == expected.shape and torch.equal(found.nan_to_num(), expected.nan_to_num())
-        gap = None if equal else differs(found, expected, 0.0) or "other bits"
+        equal = actual.shape == expected.shape and torch.equal(actual.nan_to_num(), expected.nan_to_num())
+        gap = None if equal else differs(actual, expected, 0.0) or "other bits"
     else:
-        gap = differs(found, expected, rtol, floor)
+        gap = differs(actual, expected, rtol, floor)
     if gap is not None:
         raise Failed(f"{what}: {gap}")
 

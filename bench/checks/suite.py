@@ -102,8 +102,8 @@ def _outcome(subject: Subject, pool: Ranks, check: Check) -> tuple[Outcome, str]
     except UserError:
         raise
     except Exception as error:  # whatever an adapter raises is a mistake in that adapter, and one row of the table
-        said = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}"
-        reason = " ".join(said.split())
+        message = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}"
+        reason = " ".join(message.split())
         return ("expected", f"{known} ({reason})") if known else ("failed", reason)
     if known:
         return "failed", f"passes, but is declared to fail: {known}"

@@ -40,16 +40,16 @@ def stateful(subject: Subject) -> Iterator[Variant]:
 
 def rank_trainings(subject: Subject) -> dict[str, Training]:
     """What `ranks` trains: five steps in fp64 on a ResNet and a vision transformer, one step in fp32."""
-    found = {}
+    trainings = {}
     for variant in stateful(subject):
         config = variant.config
-        found[f"{variant.label}, fp64, resnet"] = training_of(subject, config=config, steps=5)
+        trainings[f"{variant.label}, fp64, resnet"] = training_of(subject, config=config, steps=5)
         if variant.label == "default":
-            found["default, fp64, vit"] = training_of(subject, config=config, towers="vit")
+            trainings["default, fp64, vit"] = training_of(subject, config=config, towers="vit")
             steps = len(subject.embedded(variant)[0].phases())
             single = training_of(subject, config=config, towers="vit", precision="fp32", steps=steps)
-            found["default, fp32, vit"] = single
-    return found
+            trainings["default, fp32, vit"] = single
+    return trainings
 
 
 def ranks(subject: Subject, pool: Ranks) -> None:
@@ -60,13 +60,13 @@ def ranks(subject: Subject, pool: Ranks) -> None:
     """
     trainings = rank_trainings(subject)
     pool.ask(subject.name, trainings)
-    found = pool.answer(subject.name)
-    (one,) = found["one process"]
+    results = pool.answer(subject.name)
+    (one,) = results["one process"]
     for name, training in trainings.items():
         rtol = 1e-9 if training.precision == "fp64" else 1e-5
         if len({json.dumps(line) for line in one[name]["losses"]}) < training.steps:
             raise Failed(f"{name}: the loss does not move over {training.steps} steps")
-        for layout, by_rank in found.items():
+        for layout, by_rank in results.items():
             for rank, other in enumerate(by_rank):
                 where = f"{name}: {layout}" + (f", rank {rank}" if len(by_rank) > 1 else "")
                 _equal_runs(where, other[name], one[name], rtol)
@@ -74,20 +74,20 @@ def ranks(subject: Subject, pool: Ranks) -> None:
                     same(f"{where} against rank 0: state {key}", x, by_rank[0][name]["method"][key], 0)
 
 
-def _equal_runs(where: str, found: Mapping[str, Any], expected: Mapping[str, Any], rtol: float) -> None:
+def _equal_runs(where: str, actual: Mapping[str, Any], expected: Mapping[str, Any], rtol: float) -> None:
     # Metrics are rank 0's to write, the others have none; the terms are summed over ranks.
-    wanted_losses = expected["losses"] if found["losses"] else []
-    for step, (here, there) in enumerate(zip(found["losses"], wanted_losses, strict=True)):
+    wanted_losses = expected["losses"] if actual["losses"] else []
+    for step, (here, there) in enumerate(zip(actual["losses"], wanted_losses, strict=True)):
         scale = sum(abs(value) for value in there.values())
         for term, value in there.items():
             same(f"{where}: {term} of step {step}", torch.tensor(here[term]), torch.tensor(value), rtol, scale)
-    for step, (grads, wanted) in enumerate(zip(found["gradients"], expected["gradients"], strict=True)):
+    for step, (grads, wanted) in enumerate(zip(actual["gradients"], expected["gradients"], strict=True)):
         largest = max((float(x.abs().max()) for x in wanted.values()), default=0.0)
         for name, x in wanted.items():
             same(f"{where}: gradient of {name} in step {step}", grads[name], x, rtol, floor=largest)
     for part in ("towers", "method"):
         for name, x in expected[part].items():
-            same(f"{where}: {part} {name} after the last step", found[part][name], x, rtol)
+            same(f"{where}: {part} {name} after the last step", actual[part][name], x, rtol)
 
 
 def resume(subject: Subject) -> None:
@@ -117,19 +117,19 @@ def _train_on(training: Training, out: RunStore, steps: int) -> None:
     raise Failed(f"did not stop after {steps} steps")
 
 
-def _same_bytes(where: str, found: RunStore, expected: RunStore) -> None:
+def _same_bytes(where: str, actual: RunStore, expected: RunStore) -> None:
     for name in ("metrics.jsonl", "weights-100.safetensors"):
-        if found.path(name).read_bytes() != expected.path(name).read_bytes():
-            raise Failed(f"{where}: {name} has other bytes{_first_difference(found, expected, name)}")
+        if actual.path(name).read_bytes() != expected.path(name).read_bytes():
+            raise Failed(f"{where}: {name} has other bytes{_first_difference(actual, expected, name)}")
 
 
-def _first_difference(found: RunStore, expected: RunStore, name: str) -> str:
+def _first_difference(actual: RunStore, expected: RunStore, name: str) -> str:
     from safetensors.torch import load_file
 
     if name.endswith("jsonl"):
-        both = zip(found.metrics(), expected.metrics(), strict=False)
+        both = zip(actual.metrics(), expected.metrics(), strict=False)
         return f", from step {next((a['step'] for a, b in both if a != b), 'the last')} on"
-    one, other = load_file(found.path(name)), load_file(expected.path(name))
+    one, other = load_file(actual.path(name)), load_file(expected.path(name))
     changed = [key for key, x in one.items() if not torch.equal(x, other[key])]
     return f": {', '.join(changed[:3])}"
 

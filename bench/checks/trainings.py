@@ -118,14 +118,14 @@ def _settings(training: Training) -> TrainSettings:
 @contextmanager
 def recorded_gradients(job: Job) -> Iterator[list[dict[str, Tensor]]]:
     """Every parameter's gradient at each optimiser step taken while the context is open."""
-    found: list[dict[str, Tensor]] = []
+    by_step: list[dict[str, Tensor]] = []
 
     def keep(*_: Any) -> None:
         gradients = ((name, p.grad) for name, p in named_parameters(job.method, job.towers))
-        found.append({name: grad.clone() for name, grad in gradients if grad is not None})
+        by_step.append({name: grad.clone() for name, grad in gradients if grad is not None})
 
     handle = register_optimizer_step_pre_hook(keep)
     try:
-        yield found
+        yield by_step
     finally:
         handle.remove()

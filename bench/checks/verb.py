@@ -73,5 +73,5 @@ def _file_of(adapter: type[Method]) -> Path:
 
 
 def _named(name: str) -> Subject:
-    place = registry.source(name)
-    return Subject(name, place.path if place.plugin else None)
+    source = registry.source(name)
+    return Subject(name, source.path if source.plugin else None)

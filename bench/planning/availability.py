@@ -53,13 +53,13 @@ def _own() -> list[Entry]:
 def _present(names: list[str]) -> list[tuple[str, str, str, str]]:
     rows: list[tuple[str, str, str, str]] = []
     for name in names:
-        found = None
+        located = None
         try:
-            found = evaluation.find(name)
-            if found is not None:
-                rows.append((name, found.layout, f"{evaluation.counts(name)[0]:,}", str(found.path)))
+            located = evaluation.find(name)
+            if located is not None:
+                rows.append((name, located.layout, f"{evaluation.counts(name)[0]:,}", str(located.path)))
         except UserError as error:
-            rows.append((name, found.layout if found else "?", "?", f"broken: {error}"))
+            rows.append((name, located.layout if located else "?", "?", f"broken: {error}"))
     return rows
 
 

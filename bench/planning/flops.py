@@ -91,8 +91,16 @@ def cost_key(run: Run) -> str:
     content = {key: value for key, value in run.content().items() if key != "keep"}
     train = {key: value for key, value in content["train"].items() if key not in _FREE}
     config = {key: value for key, value in content["config"].items() if key != "temperature"}
-    kept = {**content, "noise": None, "seed": None, "budget": None, "reference": None, "train": train, "config": config}
-    return digest({**kept, "adapter": adapter_source_hash(run.method)})
+    content = {
+        **content,
+        "noise": None,
+        "seed": None,
+        "budget": None,
+        "reference": None,
+        "train": train,
+        "config": config,
+    }
+    return digest({**content, "adapter": adapter_source_hash(run.method)})
 
 
 def step_prices(run: Run, inputs: Inputs) -> tuple[tuple[Phase, ...], dict[str, int]]:

@@ -128,7 +128,7 @@ def _data(planned: Planned) -> dict[str, Any]:
 
 def _blocks(suite: Suite) -> list[dict[str, Any]]:
     """The blocks of the comparison: each noise under each of the suite's towers. Runs are compared within a block."""
-    found = {
+    blocks = {
         run.block: {
             "label": run.block,
             "kind": run.noise,
@@ -138,15 +138,15 @@ def _blocks(suite: Suite) -> list[dict[str, Any]]:
         }
         for run in suite.cells()
     }
-    return list(found.values())
+    return list(blocks.values())
 
 
 def _tuning(suite: Suite, choices: Mapping[str, Choice]) -> dict[str, Any] | None:
     """The settings of the search and its choices. Returns None if the suite tunes nothing."""
     if suite.tune is None:
         return None
-    found = {entry.label: choices[entry.label].to_json() for entry in suite.methods if entry.label in choices}
-    return {**suite.tune.model_dump(mode="json"), "methods": found}
+    methods = {entry.label: choices[entry.label].to_json() for entry in suite.methods if entry.label in choices}
+    return {**suite.tune.model_dump(mode="json"), "methods": methods}
 
 
 def _method(suite: Suite, entry: MethodEntry, facts: Facts) -> dict[str, Any]:

@@ -72,13 +72,13 @@ def settings_of(tune: TuneSettings, entry: MethodEntry) -> list[dict[str, float]
     count = tune.trials - 1
     order = list(range(count))
     random.Random(tune.seed).shuffle(order)  # pairs learning rates with temperatures, each once
-    found: list[dict[str, float]] = [{}]
+    settings: list[dict[str, float]] = [{}]
     for number in range(count):
         changes = {"lr": _between(tune.lr, number, count)}
         if _keeps_its_temperature(entry):
             changes["temperature"] = _between(tune.temperature, order[number], count)
-        found.append(changes)
-    return found
+        settings.append(changes)
+    return settings
 
 
 def _between(bounds: tuple[float, float], number: int, count: int) -> float:
@@ -200,12 +200,12 @@ class _Trials:
         """Of the rows whose trials are all measured or diverged; one that failed otherwise is made again first."""
         from bench.planning.outcomes import is_complete
 
-        found = {}
+        choices = {}
         for label, own in self.of.items():
             if all(is_complete(one, store) or _diverged(one, store) for _, one in own):
                 trials = tuple(Trial(changes, one.id, one.reference, _score(one, store)) for changes, one in own)
-                found[label] = Choice(trials, _spent([one for _, one in own], store))
-        return found
+                choices[label] = Choice(trials, _spent([one for _, one in own], store))
+        return choices
 
 
 def _plan(

@@ -26,8 +26,8 @@ def blocks(tower: nn.Module) -> list[nn.Module]:
     Raises UserError for a tower without such parts.
     """
     lists = (part for part in tower.modules() if isinstance(part, nn.ModuleList | nn.Sequential))
-    found = [one for part in lists if len({type(one) for one in part}) == 1 for one in part if _is_block(one)]
-    inner = [one for one in found if not any(other is not one and other in one.modules() for other in found)]
+    candidates = [one for part in lists if len({type(one) for one in part}) == 1 for one in part if _is_block(one)]
+    inner = [one for one in candidates if not any(other is not one and other in one.modules() for other in candidates)]
     if not inner:
         raise UserError(f"train: {type(tower).__name__} has no blocks to recompute or compile; leave both options out")
     return inner

@@ -182,5 +182,5 @@ def channels_of(spec: TowerSettings) -> Channels:
     if spec.channels == "imagenet":
         return IMAGENET_CHANNELS
     tags = list_pretrained_tags_by_model(spec.image)
-    found = get_pretrained_cfg(spec.image, tags[0]) if tags else {}
-    return tuple(found.get("mean") or CLIP_CHANNELS[0]), tuple(found.get("std") or CLIP_CHANNELS[1])
+    preprocessing = get_pretrained_cfg(spec.image, tags[0]) if tags else {}
+    return tuple(preprocessing.get("mean") or CLIP_CHANNELS[0]), tuple(preprocessing.get("std") or CLIP_CHANNELS[1])

@@ -32,13 +32,13 @@ def read(path: Path) -> dict[str, Any]:
     try:
         if path.suffix == ".safetensors":
             return dict(load_file(path))
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # the unpickler raises whatever the bytes lead it to: KeyError for the text "hi"
         reason = str(error).split("\n")[0]
         raise UserError(f"{path}: neither safetensors nor a state dict of tensors: {reason}") from error
-    if not isinstance(found, dict):
-        raise UserError(f"{path}: holds a {type(found).__name__}, not a state dict")
-    return found
+    if not isinstance(state, dict):
+        raise UserError(f"{path}: holds a {type(state).__name__}, not a state dict")
+    return state
 
 
 def tensors_of(path: Path, bert: bool = False) -> dict[str, tuple[str, Tensor]]:
@@ -47,7 +47,7 @@ def tensors_of(path: Path, bert: bool = False) -> dict[str, tuple[str, Tensor]]:
     Names of open_clip's CLIP and CustomTextCLIP are translated, with or without "module." before them; `bert`: for
     our BERT, whose names open_clip's are not.
     """
-    found: dict[str, tuple[str, Tensor]] = {}
+    tensors: dict[str, tuple[str, Tensor]] = {}
     for given, value in _entries(path).items():
         name = given.removeprefix("module.")
         top = name.split(".")[0]
@@ -62,8 +62,8 @@ def tensors_of(path: Path, bert: bool = False) -> dict[str, tuple[str, Tensor]]:
             name = f"towers.{name}"
         elif top in _TEXT_PARTS:
             name = f"towers.text.{name}"
-        found[name] = (given, value)
-    return found
+        tensors[name] = (given, value)
+    return tensors
 
 
 def _entries(path: Path) -> dict[str, Tensor]:
@@ -85,14 +85,14 @@ def fit(path: Path, modules: dict[str, Any]) -> None:
     A file without any tensor of the method leaves it fresh: scores look at the towers. Raises UserError naming tensors.
     """
     bert = isinstance(modules["towers"].text, BertText)
-    found = tensors_of(path, bert)
-    found = {name: x for name, x in found.items() if name.split(".")[0] != "method" or "method" in modules}
+    tensors = tensors_of(path, bert)
+    tensors = {name: x for name, x in tensors.items() if name.split(".")[0] != "method" or "method" in modules}
     states = {part: module.state_dict() for part, module in modules.items()}
-    if not any(name.startswith("method.") for name in found):
+    if not any(name.startswith("method.") for name in tensors):
         states.pop("method", None)
     wanted = {f"{part}.{name}": value for part, state in states.items() for name, value in state.items()}
-    wrong = [f"lacks {name} {_shape(value)}" for name, value in wanted.items() if name not in found]
-    for name, (given, value) in found.items():
+    wrong = [f"lacks {name} {_shape(value)}" for name, value in wanted.items() if name not in tensors]
+    for name, (given, value) in tensors.items():
         if name not in wanted:
             wrong.append(f"has {given} {_shape(value)}, which the towers and the method do not")
         elif value.shape != wanted[name].shape:
@@ -106,7 +106,9 @@ def fit(path: Path, modules: dict[str, Any]) -> None:
         module = modules[part]
         assert isinstance(module, nn.Module)
         own = len(part) + 1
-        module.load_state_dict({name[own:]: value for name, (_, value) in found.items() if name.startswith(f"{part}.")})
+        module.load_state_dict(
+            {name[own:]: value for name, (_, value) in tensors.items() if name.startswith(f"{part}.")}
+        )
 
 
 def _shape(value: Tensor) -> str:
@@ -157,7 +159,7 @@ def located(start: str) -> Path:
     return fetched(start.removeprefix(OPEN_CLIP), f"start: {start}", "fetch it elsewhere and give its path")
 
 
-def fetched(name: str, said: str, otherwise: str) -> Path:
+def fetched(name: str, prefix: str, otherwise: str) -> Path:
     """The file of open_clip's pretrained weights "MODEL/TAG", fetched if need be.
 
     UserError that begins with `said`, for weights that open_clip does not know, or cannot fetch: then with the fix
@@ -169,8 +171,8 @@ def fetched(name: str, said: str, otherwise: str) -> Path:
     model, _, tag = name.rpartition("/")
     known = [f"{model}/{one}" for model, one in open_clip.list_pretrained()]
     if name not in known:
-        raise UserError(f"{said}: open_clip knows no such weights{nearest(name, known)}")
+        raise UserError(f"{prefix}: open_clip knows no such weights{nearest(name, known)}")
     try:
         return Path(download_pretrained(get_pretrained_cfg(model, tag)))
     except Exception as error:  # of requests, the hub or the file system, whichever serves this tag
-        raise UserError(f"{said}: cannot be fetched ({one_line(error, 200)}); {otherwise}") from error
+        raise UserError(f"{prefix}: cannot be fetched ({one_line(error, 200)}); {otherwise}") from error

@@ -126,7 +126,7 @@ def test_the_place_of_a_refused_value_comes_from_the_error_not_from_its_words(tm
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (GOOD + "\nx = 1 / 0\n", r"mine.py:24: cannot be imported: ZeroDivisionError: division by zero$"),
         (GOOD.replace("methods.clip", "methods.clpi"), r"mine.py:4: cannot be imported: ModuleNotFoundError: .*clpi'$"),
@@ -140,14 +140,14 @@ def test_the_place_of_a_refused_value_comes_from_the_error_not_from_its_words(tm
         ("class M(object):\n    name = 'mine'\n", r"mine.py: class M lacks about, Config, presets, phases, loss"),
     ],
 )
-def test_a_broken_plugin_is_named_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+def test_a_broken_plugin_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:
     registry.add_plugin(write(tmp_path, text))
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         registry.find("mine")
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("def f(:\n", r"mine.py:1: SyntaxError"),
         ("x = 1\n", r"mine.py:1: defines no method"),
@@ -158,8 +158,8 @@ def test_a_broken_plugin_is_named_with_its_line(tmp_path: Path, text: str, said:
         ),
     ],
 )
-def test_what_is_no_plugin_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_what_is_no_plugin_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         registry.add_plugin(write(tmp_path, text))
     assert {"mine", "other"}.isdisjoint(registry.names())
 
@@ -195,17 +195,17 @@ def test_an_entry_point_is_a_method(install: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("clip = lab_method:Mine", "the method name 'clip' is taken twice"),
         ("mine = lab_other:Mine", "entry point 'mine' of bench.methods: there is no module 'lab_other'"),
         ("yours = lab_method:Mine", 'should define exactly one class with name = "yours", not 0'),
     ],
 )
-def test_a_wrong_entry_point(install: Path, line: str, said: str) -> None:
+def test_a_wrong_entry_point(install: Path, line: str, message: str) -> None:
     (install / "entry_points.txt").write_text(f"[bench.methods]\n{line}\n")
     write(install.parent, GOOD, "lab_method.py")
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         registry.find(line.split()[0])
 
 

@@ -49,9 +49,9 @@ def hashes(folder: Path = METHODS) -> dict[str, str]:
 
 def interpreters() -> Iterator[str]:
     for minor in (11, 12, 13, 14):
-        found = shutil.which(f"python3.{minor}")
+        installed = shutil.which(f"python3.{minor}")
         own = sorted((Path.home() / ".pyenv" / "versions").glob(f"3.{minor}.*/bin/python"))
-        yield from [str(own[-1])] if own else [found] if found else []
+        yield from [str(own[-1])] if own else [installed] if installed else []
 
 
 @pytest.fixture
@@ -77,8 +77,10 @@ def test_the_shipped_adapters_have_the_stored_hashes() -> None:
 @pytest.mark.parametrize("python", list(interpreters()))
 def test_every_python_gives_the_same_hashes(python: str) -> None:
     command = [python, "-c", SCRIPT, json.dumps(NAMES)]
-    told = subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True)
-    assert json.loads(told.stdout) == json.loads(GOLDEN.read_text())
+    process = subprocess.run(
+        command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
+    )
+    assert json.loads(process.stdout) == json.loads(GOLDEN.read_text())
 
 
 class _Reworded(ast.NodeTransformer):
@@ -202,7 +204,7 @@ def test_a_change_of_any_reached_definition_changes_the_hash(copied: Path) -> No
 
 def executed(name: str, folder: Path) -> set[CodeType]:
     """Code of `methods/` that runs as a method of every variant trains, and is evaluated."""
-    found: set[CodeType] = set()
+    codes: set[CodeType] = set()
 
     def note(frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
@@ -213,7 +215,7 @@ def executed(name: str, folder: Path) -> set[CodeType]:
                 outermost = above if above.f_code.co_filename.startswith(str(METHODS)) else outermost
                 above = above.f_back
             if "." in outermost.f_code.co_qualname:  # else the runner itself calls a function of methods/base.py
-                found.add(code)
+                codes.add(code)
 
     subject = Subject(name)
     sys.setprofile(note)
@@ -230,7 +232,7 @@ def executed(name: str, folder: Path) -> set[CodeType]:
                     one.method.confidence(images, one.method.text_features(one.towers, one.rows().tokens))
     finally:
         sys.setprofile(None)
-    return found
+    return codes
 
 
 @pytest.mark.parametrize("name", NAMES)

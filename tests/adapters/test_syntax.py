@@ -139,9 +139,9 @@ def test_a_statement_acts_if_it_does_more_than_bind(source: str, does: bool) -> 
 
 
 def test_chains_are_names_with_the_attributes_behind_them() -> None:
-    found = set(syntax.chains(statement("x = a.b.c(d.e) + f[g.h].i + k")))
-    assert {("a", ("b", "c")), ("d", ("e",)), ("g", ("h",)), ("k", ())} <= found
-    assert ("f", ()) in found, "an attribute of what is no name belongs to nobody"
+    chains = set(syntax.chains(statement("x = a.b.c(d.e) + f[g.h].i + k")))
+    assert {("a", ("b", "c")), ("d", ("e",)), ("g", ("h",)), ("k", ())} <= chains
+    assert ("f", ()) in chains, "an attribute of what is no name belongs to nobody"
 
 
 def test_words_behind_dots_and_in_getattr_are_attributes() -> None:
@@ -152,8 +152,8 @@ def test_words_behind_dots_and_in_getattr_are_attributes() -> None:
 def test_members_of_a_class_are_the_statements_that_bind_them() -> None:
     node = statement("class A:\n    x = 1\n    def f(self): pass\n    x = 2")
     assert isinstance(node, ast.ClassDef)
-    found = syntax.members(node)
-    assert {name: len(lines) for name, lines in found.items()} == {"x": 2, "f": 1}
+    members = syntax.members(node)
+    assert {name: len(lines) for name, lines in members.items()} == {"x": 2, "f": 1}
 
 
 def test_a_module_says_who_binds_what_what_acts_and_what_it_imports(tmp_path: Path) -> None:
@@ -164,25 +164,25 @@ def test_a_module_says_who_binds_what_what_acts_and_what_it_imports(tmp_path: Pa
         "import os.path\nfrom . import near\nfrom .near import thing as other\nfrom pack import *\n"
         "A = 1\nA += 1\nregister(A)\ndef f():\n    import late\n"
     )
-    found = modules.read("pack.inner", file)
-    assert found.package == "pack"
-    assert found.bindings["os"] == [modules.Alias("os", None)]
-    assert found.bindings["near"] == [modules.Alias("pack", "near")]
-    assert found.bindings["other"] == [modules.Alias("pack.near", "thing")]
-    assert found.bindings["*"] == [modules.Alias("pack", "*")]
-    assert len(found.bindings["A"]) == 2
-    assert [ast.unparse(one) for one in found.actions] == ["register(A)"]
-    assert "late" not in found.imports, "it is imported when f is called"
-    assert {"os.path", "pack", "pack.near", "pack.near.thing"} <= set(found.imports)
+    module = modules.read("pack.inner", file)
+    assert module.package == "pack"
+    assert module.bindings["os"] == [modules.Alias("os", None)]
+    assert module.bindings["near"] == [modules.Alias("pack", "near")]
+    assert module.bindings["other"] == [modules.Alias("pack.near", "thing")]
+    assert module.bindings["*"] == [modules.Alias("pack", "*")]
+    assert len(module.bindings["A"]) == 2
+    assert [ast.unparse(one) for one in module.actions] == ["register(A)"]
+    assert "late" not in module.imports, "it is imported when f is called"
+    assert {"os.path", "pack", "pack.near", "pack.near.thing"} <= set(module.imports)
     assert modules.read("pack", package / "inner.py").package == ""
 
 
 def test_relative_imports_climb_from_the_package(tmp_path: Path) -> None:
     file = tmp_path / "__init__.py"
     file.write_text("from .. import up\nfrom ..up.more import x\nfrom . import own\n")
-    found = modules.read("a.b.c", file)
-    assert found.package == "a.b.c"
-    places = {name: one for name, (one,) in found.bindings.items()}
+    module = modules.read("a.b.c", file)
+    assert module.package == "a.b.c"
+    places = {name: one for name, (one,) in module.bindings.items()}
     assert places == {
         "up": modules.Alias("a.b", "up"),
         "x": modules.Alias("a.b.up.more", "x"),

@@ -41,9 +41,9 @@ def test_official_code_has_an_address() -> None:
 
 def test_the_repositories_and_commits_are_those_of_the_values() -> None:
     commits = oracles.values()["_readme"]["commits"]
-    found = [(path, line) for path in files() for line in spoken(path).splitlines() if "official: " in line]
-    assert len(found) >= 50
-    for path, line in found:
+    addresses = [(path, line) for path in files() for line in spoken(path).splitlines() if "official: " in line]
+    assert len(addresses) >= 50
+    for path, line in addresses:
         match = ADDRESS.search(line)
         assert match, f"{path}: {line}"
         assert commits[match[1]].startswith(match[2]), f"{path}: {line}"

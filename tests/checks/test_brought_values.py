@@ -85,14 +85,14 @@ def traced(kind: type[Sogclr], config: dict[str, Any]) -> dict[str, Any]:
         leaves = {key: x.requires_grad_() for key, x in z.items()}
         with torch.no_grad():
             observed = method.observe(leaves, Batch(torch.tensor(ids), lab.clock(number, epoch=epoch)))
-        found = graded(method, lab.sum_of_tiles(method, leaves, observed), leaves)
+        values = graded(method, lab.sum_of_tiles(method, leaves, observed), leaves)
         method.after_step(lab.clock(number, epoch=epoch))
         step = {
             "inputs": {key: x.tolist() for key, x in z.items()},
             "ids": ids,
             "epoch": epoch,
-            "loss": float(found["loss"]),
-            "gradient": {"image": found["gradient of image"].tolist()},
+            "loss": float(values["loss"]),
+            "gradient": {"image": values["gradient of image"].tolist()},
             "state": {"log_u_image": method.state_dict()["log_u_image"].tolist()},
         }
         steps.append(step)
@@ -131,10 +131,10 @@ def test_right_values_pass_and_are_printed(tmp_path: Path, claim: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "said"),
+    ("key", "message"),
     [("loss", "loss of step 0"), ("image", "gradient of image of step 0"), ("scale.rho", "gradient of scale.rho")],
 )
-def test_a_wrong_value_names_file_and_case(tmp_path: Path, key: str, said: str) -> None:
+def test_a_wrong_value_names_file_and_case(tmp_path: Path, key: str, message: str) -> None:
     case, file = clip_case(), plugin(tmp_path)
     step = case["steps"][0]
     if key == "loss":
@@ -146,7 +146,7 @@ def test_a_wrong_value_names_file_and_case(tmp_path: Path, key: str, said: str) 
     bring(tmp_path, [case])
     result = oracle_check(file)
     assert result.outcome == "failed"
-    assert f"mine.oracles.json, case 'A at 0.07': {said}" in result.reason
+    assert f"mine.oracles.json, case 'A at 0.07': {message}" in result.reason
 
 
 @pytest.mark.parametrize("start", ["batch", "epoch"])
@@ -183,7 +183,7 @@ def changed(**of_step: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('{"source": {},\n "cases": [}', r"mine\.oracles\.json:2: not valid JSON: "),
         ("[]", r"mine\.oracles\.json: the file: \[\] should be "),
@@ -200,10 +200,10 @@ def changed(**of_step: Any) -> str:
         (changed(loss=None, gradient={}), r"cases: no step says a loss or a gradient"),
     ],
 )
-def test_a_malformed_file_is_one_line(tmp_path: Path, text: str, said: str) -> None:
+def test_a_malformed_file_is_one_line(tmp_path: Path, text: str, message: str) -> None:
     file = plugin(tmp_path)
     (tmp_path / "mine.oracles.json").write_text(text)
-    with pytest.raises(UserError, match=said) as caught:
+    with pytest.raises(UserError, match=message) as caught:
         oracle_check(file)
     assert "\n" not in str(caught.value)
     result = CliRunner().invoke(app, ["methods", "--plugin", str(file)])
@@ -213,8 +213,8 @@ def test_a_malformed_file_is_one_line(tmp_path: Path, text: str, said: str) -> N
 def test_an_unknown_hyper_parameter_names_file_and_case(tmp_path: Path) -> None:
     file = plugin(tmp_path)
     bring(tmp_path, [{**clip_case(), "config": {"temprature": 0.07}}])
-    said = r"mine\.oracles\.json: case 'A at 0.07': .*unknown hyper-parameter of mine; did you mean 'temperature'\?"
-    with pytest.raises(UserError, match=said):
+    message = r"mine\.oracles\.json: case 'A at 0.07': .*unknown hyper-parameter of mine; did you mean 'temperature'\?"
+    with pytest.raises(UserError, match=message):
         oracle_check(file)
 
 

@@ -67,15 +67,15 @@ def test_moments_are_the_first_steps_of_each_phase_and_a_late_one() -> None:
         def phases(self) -> tuple[Phase, ...]:
             return Phase("warm", 0.5), Phase("main", 0.5)
 
-    found = moments(Two())
-    assert [(when.phase, when.step) for when in found] == [
+    first_steps = moments(Two())
+    assert [(when.phase, when.step) for when in first_steps] == [
         ("warm", 0),
         ("warm", 1),
         ("main", 0),
         ("main", 1),
         ("main", 90),
     ]
-    assert (found[-1].epoch, found[-1].progress) == (9, 0.9)
+    assert (first_steps[-1].epoch, first_steps[-1].progress) == (9, 0.9)
 
 
 def test_gradients_are_of_leaves_and_parameters_and_zero_where_nothing_depends() -> None:
@@ -85,11 +85,11 @@ def test_gradients_are_of_leaves_and_parameters_and_zero_where_nothing_depends()
     z["constant"] = torch.ones(3)
     total = len(z["image"])
     loss = lab.objective(method, z)
-    found = graded(method, loss, z)
-    assert set(found) == {"loss", *(f"gradient of {name}" for name in ("image", "text", "unused", "scale.rho"))}
-    assert torch.equal(found["gradient of unused"], torch.zeros(3, dtype=torch.float64))
+    values = graded(method, loss, z)
+    assert set(values) == {"loss", *(f"gradient of {name}" for name in ("image", "text", "unused", "scale.rho"))}
+    assert torch.equal(values["gradient of unused"], torch.zeros(3, dtype=torch.float64))
     (expected,) = torch.autograd.grad(lab.objective(method, z), z["image"])
-    assert torch.equal(found["gradient of image"], expected)
+    assert torch.equal(values["gradient of image"], expected)
     observed, drawn = constants(method, z, lab.clock())
     assert observed == drawn == {}
     assert total_of({"a": torch.tensor(2.0), "b": torch.tensor(0.5)}) == 2.5
@@ -280,8 +280,8 @@ def test_gradients_and_their_norms_are_compared_where_values_are_given(a: float,
     z = {"image": leaf(2, 3), "text": leaf(2)}
     loss = a * z["image"].sum() + b * z["text"].square().sum()
     (one,) = lab.gradients(loss, z, {"grad_image": [[a] * 3] * 2})
-    lab.assert_close(one.found, one.expected)
-    norms = {one.what: float(one.found) for one in lab.gradient_norms(loss, z, {"image": 0.0, "text": 0.0})}
+    lab.assert_close(one.actual, one.expected)
+    norms = {one.what: float(one.actual) for one in lab.gradient_norms(loss, z, {"image": 0.0, "text": 0.0})}
     assert norms["norm of the gradient of image"] == pytest.approx(abs(a) * math.sqrt(6), abs=1e-12)
     assert norms["norm of the gradient of text"] == pytest.approx(2 * abs(b) * math.sqrt(2), abs=1e-12)
     assert list(lab.gradients(loss, z, {})) == []

@@ -322,16 +322,16 @@ def outcomes(subject: Subject, pool: Ranks, names: tuple[str, ...]) -> dict[str,
 @pytest.mark.parametrize("what", MUTATIONS)
 def test_is_caught(what: str, mutant: Mutant, pool: Ranks) -> None:
     base, body, checks = MUTATIONS[what]
-    found = outcomes(mutant(base, body), pool, checks)
-    assert {name: found[name].outcome for name in checks} == dict.fromkeys(checks, "failed")
-    assert not [found[name].reason for name in checks if "Error" in found[name].reason], "failed for another reason"
+    results = outcomes(mutant(base, body), pool, checks)
+    assert {name: results[name].outcome for name in checks} == dict.fromkeys(checks, "failed")
+    assert not [results[name].reason for name in checks if "Error" in results[name].reason], "failed for another reason"
 
 
 def test_a_subclass_that_changes_nothing_passes(mutant: Mutant, pool: Ranks) -> None:
     caught = {name for _, _, checks in MUTATIONS.values() for name in checks} - {"identities"}
     for base in ("Clip", "Sogclr", "LabelReselection"):
-        found = outcomes(mutant(base, "pass"), pool, tuple(caught))
-        assert not [result for result in found.values() if result.outcome == "failed"]
+        results = outcomes(mutant(base, "pass"), pool, tuple(caught))
+        assert not [result for result in results.values() if result.outcome == "failed"]
 
 
 def test_a_dropped_detach_is_caught_by_known_values(monkeypatch: pytest.MonkeyPatch, pool: Ranks) -> None:
@@ -339,28 +339,28 @@ def test_a_dropped_detach_is_caught_by_known_values(monkeypatch: pytest.MonkeyPa
     assert outcomes(Subject("sogclr"), pool, ("oracles",))["oracles"].outcome == "passed"
     # The weights are made in the loss now, where the embeddings carry a gradient.
     monkeypatch.setattr(Sogclr, "draw", lambda *given: given[2])
-    monkeypatch.setattr(Sogclr, "loss", lambda self, z, held, tile: loss(self, z, draw(self, z, held, tile), tile))
-    found = outcomes(Subject("sogclr"), pool, ("oracles", "gradient"))
-    assert found["gradient"].outcome == "passed", "the gradient is that of the value"
-    assert found["oracles"].outcome == "failed"
-    assert "gradient of image" in found["oracles"].reason
+    monkeypatch.setattr(Sogclr, "loss", lambda self, z, drawn, tile: loss(self, z, draw(self, z, drawn, tile), tile))
+    results = outcomes(Subject("sogclr"), pool, ("oracles", "gradient"))
+    assert results["gradient"].outcome == "passed", "the gradient is that of the value"
+    assert results["oracles"].outcome == "failed"
+    assert "gradient of image" in results["oracles"].reason
 
 
 def test_every_case_of_a_method_is_compared(monkeypatch: pytest.MonkeyPatch, pool: Ranks) -> None:
     half = Clip.loss
     monkeypatch.setattr(Clip, "loss", lambda *given: {name: x / 2 for name, x in half(*given).items()})
-    found = outcomes(Subject("clip"), pool, ("oracles",))["oracles"]
-    assert found.outcome == "failed"
-    assert next(oracles.cases("clip")).path in found.reason
+    result = outcomes(Subject("clip"), pool, ("oracles",))["oracles"]
+    assert result.outcome == "failed"
+    assert next(oracles.cases("clip")).path in result.reason
 
 
 @pytest.mark.parametrize(("check", "outcome"), [("scalars", "expected"), ("tiles", "failed"), ("card", "failed")])
 def test_known_failures_are_strict(check: str, outcome: str, mutant: Mutant, pool: Ranks) -> None:
     body = 'known_failures = {"scalars": "free as in the code", "tiles": "slow", "tyles": ""}\n'
-    found = outcomes(mutant("Clip", body + "def after_step(self, clock):\n    pass"), pool, (check,))[check]
-    assert found.outcome == outcome
-    said = {"scalars": "free as in the code", "tiles": "passes, but is declared to fail", "card": "tyles"}
-    assert said[check] in found.reason
+    result = outcomes(mutant("Clip", body + "def after_step(self, clock):\n    pass"), pool, (check,))[check]
+    assert result.outcome == outcome
+    reasons = {"scalars": "free as in the code", "tiles": "passes, but is declared to fail", "card": "tyles"}
+    assert reasons[check] in result.reason
 
 
 def test_ranks_start_again_after_one_failed(mutant: Mutant, pool: Ranks) -> None:
@@ -369,7 +369,7 @@ def after_step(self, clock):
     if dist.is_initialized() and dist.get_rank() == 1:
         raise OverflowError("only here")
 """
-    found = outcomes(mutant("Clip", body), pool, ("ranks",))["ranks"]
-    assert found.outcome == "failed"
-    assert "OverflowError: only here" in found.reason
+    result = outcomes(mutant("Clip", body), pool, ("ranks",))["ranks"]
+    assert result.outcome == "failed"
+    assert "OverflowError: only here" in result.reason
     assert outcomes(Subject("clip"), pool, ("ranks",))["ranks"].outcome == "passed"

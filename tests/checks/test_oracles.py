@@ -81,6 +81,8 @@ def test_what_is_not_offered_is_nowhere_compared(compared: list[str], results: l
 def test_values_of_no_one_method_are_reproduced(name: str) -> None:
     for case in oracles.cases(name):
         for one in case.compare():
-            found = torch.as_tensor(one.found).detach()
-            expected = torch.as_tensor(one.expected, dtype=found.dtype)
-            torch.testing.assert_close(found, expected, rtol=one.rtol, atol=one.atol, msg=lambda m, c=case: f"{c}: {m}")
+            actual = torch.as_tensor(one.actual).detach()
+            expected = torch.as_tensor(one.expected, dtype=actual.dtype)
+            torch.testing.assert_close(
+                actual, expected, rtol=one.rtol, atol=one.atol, msg=lambda m, c=case: f"{c}: {m}"
+            )

@@ -46,12 +46,12 @@ CPU = torch.device("cpu")
 def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Path]]:
     monkeypatch.setattr(registry, "_plugins", {})
     registry.forget()
-    found = {}
+    files = {}
     for name in SIDES["PLUGINS"]:
-        found[name] = tmp_path / f"{name}.py"
-        found[name].write_text(SIDES["source"](name))
-        registry.add_plugin(found[name])
-    yield found
+        files[name] = tmp_path / f"{name}.py"
+        files[name].write_text(SIDES["source"](name))
+        registry.add_plugin(files[name])
+    yield files
     monkeypatch.undo()
     registry.forget()
 
@@ -91,8 +91,8 @@ def bytes_of(out: RunStore) -> list[bytes]:
 
 
 def towers_of(out: RunStore) -> dict[str, torch.Tensor]:
-    found = load_file(out.path(weights_name(1.0)))
-    return {name.removeprefix("towers."): x for name, x in found.items() if name.startswith("towers.")}
+    tensors = load_file(out.path(weights_name(1.0)))
+    return {name.removeprefix("towers."): x for name, x in tensors.items() if name.startswith("towers.")}
 
 
 @pytest.mark.parametrize("name", ["beside_reference", "beside_average"])
@@ -174,15 +174,15 @@ def test_costs_are_counted_where_the_reference_is_not_there(trained: Trained) ->
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ('side = "reference"', r'side = "reference" of Mutant takes a reference = "METHOD"'),
         ('reference = "clip"\nstarts_from_reference = False', "is neither its start nor its side"),
         ('side = "emma"', r"side of Mutant is 'emma'; did you mean 'ema'\?"),
     ],
 )
-def test_declarations_that_contradict_each_other_are_refused(body: str, said: str, mutant: Any) -> None:
-    with pytest.raises(UserError, match=said):
+def test_declarations_that_contradict_each_other_are_refused(body: str, message: str, mutant: Any) -> None:
+    with pytest.raises(UserError, match=message):
         registry.find(mutant("Clip", body).name)
 
 

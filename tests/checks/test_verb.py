@@ -68,7 +68,7 @@ def test_all_ends_with_a_matrix(few_checks: tuple[Check, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "everything", "report", "said"),
+    ("target", "everything", "report", "message"),
     [
         ("clpi", False, None, "'clpi' is not a method; did you mean 'clip'?"),
         ("nowhere.py", False, None, "nowhere.py: no such file"),
@@ -77,8 +77,8 @@ def test_all_ends_with_a_matrix(few_checks: tuple[Check, ...]) -> None:
         ("clip", True, None, "say either a method"),
     ],
 )
-def test_bad_input_is_named(target: str | None, everything: bool, report: str | None, said: str) -> None:
-    with pytest.raises(UserError, match="^.*" + said.replace(".", r"\.").replace("?", r"\?")):
+def test_bad_input_is_named(target: str | None, everything: bool, report: str | None, message: str) -> None:
+    with pytest.raises(UserError, match="^.*" + message.replace(".", r"\.").replace("?", r"\?")):
         methods.check(target, everything, Path(report) if report else None)
 
 

@@ -39,7 +39,7 @@ def densities(seed: int, prompts: int) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("case", list(cases("gaussian")), ids=lambda case: case.path)
 def test_equals_the_official_code(case: Case) -> None:
     for one in case.compare():
-        lab.assert_close(one.found, one.expected, one.rtol, one.atol)
+        lab.assert_close(one.actual, one.expected, one.rtol, one.atol)
 
 
 @given(seeds)

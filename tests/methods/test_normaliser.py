@@ -34,7 +34,7 @@ def rolled(z, by):
 @pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.path)
 def test_known_values(lab, known):
     for one in known.compare():
-        lab.assert_close(one.found, one.expected, one.rtol, one.atol)
+        lab.assert_close(one.actual, one.expected, one.rtol, one.atol)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -15,8 +15,8 @@ def classified(count: int) -> list[dict[str, object]]:
 
 
 def line_of(lines: list[str], name: str) -> str:
-    (found,) = [line for line in lines if line.split()[0] == name]
-    return found
+    (match,) = [line for line in lines if line.split()[0] == name]
+    return match
 
 
 def test_broken_folders_are_rows_and_so_are_ones_own(evaluation_folder: Path, webdataset_folder: Folder) -> None:

@@ -51,9 +51,9 @@ def test_a_phase_that_never_starts_is_an_error() -> None:
 @given(st.lists(st.floats(0.05, 1.0), min_size=1, max_size=5), st.integers(200, 5000))
 def test_phases_share_all_steps_in_proportion(shares: list[float], steps: int) -> None:
     phases = tuple(Phase(str(i), share / sum(shares)) for i, share in enumerate(shares))
-    found = resolve("samples", steps * 10, rows=100, batch=10, phases=phases, step_flops={p.name: 1 for p in phases})
-    assert found.steps == steps
-    for phase, (_, count) in zip(phases, found.phases, strict=True):
+    resolved = resolve("samples", steps * 10, rows=100, batch=10, phases=phases, step_flops={p.name: 1 for p in phases})
+    assert resolved.steps == steps
+    for phase, (_, count) in zip(phases, resolved.phases, strict=True):
         assert abs(count - phase.share * steps) < 1
 
 

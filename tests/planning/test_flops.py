@@ -66,11 +66,11 @@ def test_a_step_is_a_forward_and_at_most_two_more(towers: OpenClipTowers) -> Non
 
 
 def test_a_frozen_tower_saves_its_backward(towers: OpenClipTowers) -> None:
-    found = step(towers, 8, Frozen)
+    flops = step(towers, 8, Frozen)
     image, _ = count_forward_flops(towers, 32)
-    saved = found["early"] - found["late"]
+    saved = flops["early"] - flops["late"]
     assert 8 * image < saved <= 2 * 8 * image
-    assert list(found) == ["early", "late"]
+    assert list(flops) == ["early", "late"]
 
 
 def test_what_a_method_encodes_twice_costs_twice(towers: OpenClipTowers) -> None:

@@ -68,14 +68,14 @@ def test_runs_whose_data_is_missing_have_hours_and_disk(tmp_path: Path) -> None:
     file.write_text(TWO_TOWERS)
     expected = forecast(load_suite(file).runs(), Store(tmp_path))
     card = Gpu("card", 1e12, "bf16", 8, "none")
-    found = on_gpu(expected, card, 0.5)
-    assert isinstance(found, Training)
-    assert (found.runs, found.steps, found.samples) == (2, 2 * 2 * 15, 2 * 2 * 15 * 64)
-    assert found.hours == pytest.approx(found.flops / 0.5e12 / 3600)
+    estimate = on_gpu(expected, card, 0.5)
+    assert isinstance(estimate, Training)
+    assert (estimate.runs, estimate.steps, estimate.samples) == (2, 2 * 2 * 15, 2 * 2 * 15 * 64)
+    assert estimate.hours == pytest.approx(estimate.flops / 0.5e12 / 3600)
     alone = [on_gpu([one], card).disk_bytes for one in expected]
-    assert found.disk_bytes == sum(alone)
+    assert estimate.disk_bytes == sum(alone)
     assert 0 < alone[0] < alone[1]  # the second towers are wider
-    assert "one card at 50% of 1 TFLOP/s bf16" in found.text
+    assert "one card at 50% of 1 TFLOP/s bf16" in estimate.text
 
 
 EXACT = """\
@@ -99,23 +99,26 @@ def test_evaluation_is_the_forwards_on_the_catalogues_counts(tmp_path: Path, eva
     assert not evaluation_folder.exists()
     (tmp_path / "exact.yaml").write_text(EXACT)
     expected = forecast(load_suite(tmp_path / "exact.yaml").runs(), Store(tmp_path))
-    found = on_gpu(expected, Gpu("card", 1e12, "bf16", 8, "none"), 0.5)
+    estimate = on_gpu(expected, Gpu("card", 1e12, "bf16", 8, "none"), 0.5)
     tests = 10_000 + 50_000 + 10_000 + 1_000 + 3_563  # ImageNet-V2 is scored by ImageNet's prompts
     half, end, noise = 10_000, tests + 50_000 + 10_000, 1_000  # the probe reads both splits before the projection
     prompts, names = 18 * 10, 80 * 1000
     texts = prompts + (prompts + names + 1_000 * 5 + 3_563)
-    assert found.evaluation.read.images == 2 * (half + end) + noise  # one run of two has noise
-    assert found.evaluation.read.texts == 2 * texts + noise
+    assert estimate.evaluation.read.images == 2 * (half + end) + noise  # one run of two has noise
+    assert estimate.evaluation.read.texts == 2 * texts + noise
     layer = lambda tokens, width: 24 * tokens * width**2 + 4 * tokens**2 * width  # noqa: E731
     image = 4 * layer(17, 128) + 2 * 16 * (3 * 8 * 8) * 128 + 2 * 128 * 32
     text = layer(24, 64) + 2 * 64 * 32
-    assert found.evaluation.flops == found.evaluation.read.images * image + found.evaluation.read.texts * text
-    assert found.evaluate_hours == pytest.approx(found.evaluation.flops / 0.5e12 / 3600)
+    assert estimate.evaluation.flops == estimate.evaluation.read.images * image + estimate.evaluation.read.texts * text
+    assert estimate.evaluate_hours == pytest.approx(estimate.evaluation.flops / 0.5e12 / 3600)
     pairs, images = (
         of / hours / 3600
-        for of, hours in ((found.samples, found.hours), (found.evaluation.read.images, found.evaluate_hours))
+        for of, hours in (
+            (estimate.samples, estimate.hours),
+            (estimate.evaluation.read.images, estimate.evaluate_hours),
+        )
     )
-    last = found.text.splitlines()[-1]
+    last = estimate.text.splitlines()[-1]
     assert last.startswith("reading is not in the hours")
     assert f"{pairs:,.0f} pairs/s are decoded in training and {images:,.0f} images/s in evaluation" in last
 
@@ -152,18 +155,18 @@ def test_what_an_evaluation_encodes_is_what_was_counted(tmp_path: Path) -> None:
 
 def test_calibration_times_real_steps_of_every_towers(tmp_path: Path) -> None:
     planned = plan(load_suite("smoke").runs(), Store(tmp_path))
-    found = calibrated(planned, steps=4)
-    assert 0 < found.hours < 1
-    assert "4 timed steps of clip, clean, seed 0" in found.source
-    assert 0 < found.evaluate_hours < 1
-    assert "reading the training data is in the hours" in found.text
+    estimate = calibrated(planned, steps=4)
+    assert 0 < estimate.hours < 1
+    assert "4 timed steps of clip, clean, seed 0" in estimate.source
+    assert 0 < estimate.evaluate_hours < 1
+    assert "reading the training data is in the hours" in estimate.text
 
 
 def test_calibration_on_synthetic_pairs_says_so(tmp_path: Path) -> None:
     (tmp_path / "two.yaml").write_text(TWO_TOWERS)
-    found = calibrated(forecast(load_suite(tmp_path / "two.yaml").runs(), Store(tmp_path)), steps=4)
-    assert found.text.endswith("the training data is not here, and steps were timed on synthetic pairs")
-    assert found.evaluate_hours > 0
+    estimate = calibrated(forecast(load_suite(tmp_path / "two.yaml").runs(), Store(tmp_path)), steps=4)
+    assert estimate.text.endswith("the training data is not here, and steps were timed on synthetic pairs")
+    assert estimate.evaluate_hours > 0
 
 
 def test_cards_need_no_torch() -> None:

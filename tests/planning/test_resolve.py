@@ -46,11 +46,11 @@ def test_a_budget_of_cost_pays_for_each_phase_and_for_no_further_step(
 def test_epochs_are_passes_of_whole_batches(batch: int, more: int, epochs: int) -> None:
     rows = batch + more
     plain = {"rows": rows, "batch": batch, "phases": (Phase(),), "step_flops": {"train": 1}}
-    found = resolve("epochs", epochs, **plain)
-    assert found.steps == epochs * (rows // batch)
-    assert found.epoch_steps == rows // batch
-    assert found.budget_epoch_steps == 0
-    assert resolve("samples", found.steps * batch, **plain) == found, "the same budget in another unit"
+    resolved = resolve("epochs", epochs, **plain)
+    assert resolved.steps == epochs * (rows // batch)
+    assert resolved.epoch_steps == rows // batch
+    assert resolved.budget_epoch_steps == 0
+    assert resolve("samples", resolved.steps * batch, **plain) == resolved, "the same budget in another unit"
 
 
 @quick
@@ -58,8 +58,8 @@ def test_epochs_are_passes_of_whole_batches(batch: int, more: int, epochs: int) 
 def test_parts_of_an_epoch_are_not_lost_to_rounding(parts: int, epochs: int) -> None:
     """0.1 + 0.2 of an epoch are three tenths of its steps, though not as floats."""
     value = sum([1 / parts] * parts * epochs)
-    found = resolve("epochs", value, rows=3000, batch=10, phases=(Phase(),), step_flops={"train": 1})
-    assert found.steps == 300 * epochs
+    resolved = resolve("epochs", value, rows=3000, batch=10, phases=(Phase(),), step_flops={"train": 1})
+    assert resolved.steps == 300 * epochs
 
 
 def test_a_treated_run_passes_over_its_own_rows_while_its_budget_counts_all() -> None:
@@ -84,26 +84,26 @@ def test_steps_left_over_go_to_the_largest_remainders_in_order() -> None:
     shares = (Phase("a", 0.5), Phase("b", 0.3), Phase("c", 0.2))
     flops = dict.fromkeys("abc", 1)
     for steps, expected in ((10, (5, 3, 2)), (11, (6, 3, 2)), (12, (6, 4, 2)), (13, (6, 4, 3)), (14, (7, 4, 3))):
-        found = resolve("samples", steps, rows=10, batch=1, phases=shares, step_flops=flops)
-        assert tuple(count for _, count in found.phases) == expected
+        resolved = resolve("samples", steps, rows=10, batch=1, phases=shares, step_flops=flops)
+        assert tuple(count for _, count in resolved.phases) == expected
 
 
 @quick
 @given(st.integers(2, 12), st.integers(0, 50), st.floats(1e-5, 1e-2), st.floats(1.5, 1000))
 def test_trials_spread_evenly_over_the_logarithm_of_a_range(trials: int, seed: int, low: float, factor: float) -> None:
     asked = TuneSettings(trials=trials, seed=seed, lr=(low, low * factor), temperature=(0.01, 0.1))
-    found = tune.settings_of(asked, MethodEntry(method="sogclr"))
-    assert found[0] == {}, "the first is the suite's own"
-    rates = [one["lr"] for one in found[1:]]
+    settings = tune.settings_of(asked, MethodEntry(method="sogclr"))
+    assert settings[0] == {}, "the first is the suite's own"
+    rates = [one["lr"] for one in settings[1:]]
     assert len(rates) == trials - 1
     parts = len(rates)
     for number, rate in enumerate(rates):
         place = (math.log(rate) - math.log(low)) / math.log(factor)
         assert place == pytest.approx((number + 0.5) / parts, abs=0.006 / math.log(factor))
-    temperatures = sorted(one["temperature"] for one in found[1:])
+    temperatures = sorted(one["temperature"] for one in settings[1:])
     expected = [0.01 * 10 ** ((number + 0.5) / parts) for number in range(parts)]
     assert temperatures == pytest.approx(expected, rel=6e-3), "each once, in some order"
-    assert tune.settings_of(asked, MethodEntry(method="sogclr")) == found, "the same for every row of a suite"
+    assert tune.settings_of(asked, MethodEntry(method="sogclr")) == settings, "the same for every row of a suite"
 
 
 def test_temperatures_are_paired_by_the_seed_and_not_in_order() -> None:
@@ -125,8 +125,8 @@ def test_temperatures_are_paired_by_the_seed_and_not_in_order() -> None:
     ],
 )
 def test_a_temperature_is_tried_where_the_method_keeps_it_and_nobody_named_it(entry: MethodEntry, tunes: bool) -> None:
-    found = tune.settings_of(TuneSettings(trials=3), entry)
-    assert all(("temperature" in one) is tunes for one in found[1:])
+    settings = tune.settings_of(TuneSettings(trials=3), entry)
+    assert all(("temperature" in one) is tunes for one in settings[1:])
 
 
 def test_what_was_chosen_is_put_into_the_row_and_nothing_else() -> None:
@@ -146,7 +146,7 @@ def test_the_best_trial_is_the_first_of_the_highest_score(scores: list[float | N
     trials = tuple(tune.Trial({"lr": float(n + 1)}, f"run{n}", None, score) for n, score in enumerate(scores))
     choice = tune.Choice(trials, {"samples": 7})
     assert choice.best is trials[best]
-    said = choice.to_json()
-    assert (said["chosen"], said["score"]) == ({"lr": float(best + 1)}, scores[best])
-    assert [one["run"] for one in said["trials"]] == [trial.run for trial in trials]
-    assert said["ledger"] == {"samples": 7}
+    written = choice.to_json()
+    assert (written["chosen"], written["score"]) == ({"lr": float(best + 1)}, scores[best])
+    assert [one["run"] for one in written["trials"]] == [trial.run for trial in trials]
+    assert written["ledger"] == {"samples": 7}

@@ -63,8 +63,8 @@ def test_every_method_gets_the_same_points(tmp_path: Path) -> None:
 
 
 def test_the_best_on_validation_is_what_runs(done: Path) -> None:
-    store, found = Store(done / "out"), plan(done)
-    rows = found["tuning"]["methods"]
+    store, written = Store(done / "out"), plan(done)
+    rows = written["tuning"]["methods"]
     assert list(rows) == ["clip", "sogclr", "pinned", "ncu"]
     for label, row in rows.items():
         scores = []
@@ -81,7 +81,7 @@ def test_the_best_on_validation_is_what_runs(done: Path) -> None:
             scores.append(records[0].value)
         assert row["score"] == max(scores)
         chosen = next(trial["changes"] for trial in row["trials"] if trial["score"] == row["score"])
-        for cell in (cell for cell in found["cells"] if cell["method"] == label):
+        for cell in (cell for cell in written["cells"] if cell["method"] == label):
             settings = store.run(cell["run"]).settings()
             assert settings["train"]["lr"] == chosen.get("lr", 0.002)
             if "temperature" in chosen:
@@ -89,9 +89,9 @@ def test_the_best_on_validation_is_what_runs(done: Path) -> None:
 
 
 def test_a_start_has_the_settings_chosen_for_its_method(done: Path) -> None:
-    store, found = Store(done / "out"), plan(done)
-    chosen = found["tuning"]["methods"]["clip"]["chosen"].get("lr", 0.002)
-    references = {cell["reference_run"] for cell in found["cells"] if cell["method"] == "ncu"}
+    store, written = Store(done / "out"), plan(done)
+    chosen = written["tuning"]["methods"]["clip"]["chosen"].get("lr", 0.002)
+    references = {cell["reference_run"] for cell in written["cells"] if cell["method"] == "ncu"}
     assert {store.run(identity).settings()["train"]["lr"] for identity in references} == {chosen}
 
 

@@ -41,13 +41,13 @@ def bench(folder: Path, *arguments: str) -> Result:
 
 
 def photographs(seed: int) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = []
+    samples: list[dict[str, object]] = []
     for number in range(12 + 8 * seed):
         file = io.BytesIO()
         drawn = np.random.default_rng((seed, number)).integers(0, 255, (8, 8, 3), dtype=np.uint8)
         Image.fromarray(drawn).save(file, "PNG")
-        found.append({"png": file.getvalue(), "txt": f"picture {seed} number {number}"})
-    return found
+        samples.append({"png": file.getvalue(), "txt": f"picture {seed} number {number}"})
+    return samples
 
 
 def test_trials_have_the_suites_protocol_and_validation_sets(tmp_path: Path) -> None:
@@ -83,9 +83,9 @@ def test_a_trials_score_is_the_mean_over_all_validation_sets(
     assert result.exit_code == 0, result.output
     suite = load_suite(path)
     for trial in tune.known(suite, store)["clip"].trials:
-        found = {one.dataset: one for one in store.run(trial.run).records() if one.metric == "mean_recall"}
-        values = [found[f"{name}/validation"].value for name in ("first", "second")]
-        assert {one.protocol for one in found.values()} == {"nuclr-1"}
+        records = {one.dataset: one for one in store.run(trial.run).records() if one.metric == "mean_recall"}
+        values = [records[f"{name}/validation"].value for name in ("first", "second")]
+        assert {one.protocol for one in records.values()} == {"nuclr-1"}
         assert trial.score == pytest.approx(sum(values) / 2, rel=1e-12)
         assert values[0] != values[1]
     # one that lacks a set has no score, even if it claims to be evaluated

@@ -95,10 +95,10 @@ def test_a_dry_run_lists_what_towers_lack(tmp_path: Path) -> None:
     (folder / "vocab.txt").unlink()
     (tmp_path / "lacking.yaml").write_text(SUITE % (tmp_path / "gone.pt", folder))
     command = [sys.executable, "-m", "bench", "run", "lacking.yaml", "--results", "out", "--dry-run"]
-    found = subprocess.run(
+    process = subprocess.run(
         command, cwd=tmp_path, env={**os.environ, "HF_HUB_OFFLINE": "1"}, capture_output=True, text=True, timeout=300
     )
-    assert found.returncode == 0, found.stderr
-    assert "unknown-" in found.stdout
-    assert f"missing: vocabulary of {folder}" in found.stdout
-    assert f"looked for {tmp_path / 'gone.pt'}" in found.stdout
+    assert process.returncode == 0, process.stderr
+    assert "unknown-" in process.stdout
+    assert f"missing: vocabulary of {folder}" in process.stdout
+    assert f"looked for {tmp_path / 'gone.pt'}" in process.stdout

@@ -77,9 +77,9 @@ def test_every_method_trains_and_is_read_out(
     train(job)
     moved = {name.split(".")[0] for name, x in job.towers.named_parameters() if not torch.equal(x, before[name])}
     assert moved == {"visual", "text"}
-    found = extract_texts(job.method, job.towers, TEXTS)
-    assert found["embedding"].shape == (3, 16)
-    torch.testing.assert_close(found["embedding"].norm(dim=1), torch.ones(3))
+    features = extract_texts(job.method, job.towers, TEXTS)
+    assert features["embedding"].shape == (3, 16)
+    torch.testing.assert_close(features["embedding"].norm(dim=1), torch.ones(3))
 
 
 def _facts() -> Any:
@@ -147,14 +147,14 @@ def test_image_weights_are_taken_from_files(tmp_path: Path) -> None:
     given = {name.removeprefix("trunk."): x + 1 for name, x in trunk.visual.state_dict().items() if "trunk" in name}
     save_file({**given, "fc.weight": torch.zeros(10, 96)}, tmp_path / "timm.safetensors")
     started = run_on({**run.towers.model_dump(), "image_start": str(tmp_path / "timm.safetensors")})
-    found, method = build(started)
-    prepare(method, found, started, CPU, None)
-    assert all(torch.equal(found.visual.state_dict()[f"trunk.{name}"], x) for name, x in given.items())
+    towers, method = build(started)
+    prepare(method, towers, started, CPU, None)
+    assert all(torch.equal(towers.visual.state_dict()[f"trunk.{name}"], x) for name, x in given.items())
     assert started.key != run.key
     given.popitem()
     save_file(given, tmp_path / "timm.safetensors")
     with pytest.raises(UserError, match=r"image_start: .*timm.safetensors: does not fit: lacks trunk\."):
-        prepare(method, found, started, CPU, None)
+        prepare(method, towers, started, CPU, None)
     elsewhere = run_on({**run.towers.model_dump(), "image": "tiny-rn50", "image_start": "imagenet"})
     with pytest.raises(UserError, match="imagenet: tiny-rn50 is no model of timm's"):
         prepare(method, build(elsewhere)[0], elsewhere, CPU, None)
@@ -176,8 +176,8 @@ def test_a_missing_vocabulary_says_how_to_get_it(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv(data_folder.VARIABLE, str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     spec = TowerSettings(text="bert-base-uncased")
-    (found,) = missing(spec)
-    assert found.get == (
+    (missing_file,) = missing(spec)
+    assert missing_file.get == (
         "hf download google-bert/bert-base-uncased tokenizer.json vocab.txt tokenizer_config.json config.json "
         f"--local-dir {tmp_path}/tokenizers/bert-base-uncased"
     )
@@ -186,7 +186,7 @@ def test_a_missing_vocabulary_says_how_to_get_it(tmp_path: Path, monkeypatch: py
         _tokenizer(spec)(["a cat"])
     folder = bert_folder(tmp_path / "tokenizers" / "bert-base-uncased")
     for file in folder.iterdir():
-        if file.name not in found.get.split():
+        if file.name not in missing_file.get.split():
             file.unlink()
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": true, "model_max_length": 512}')  # as on the hub
     assert list(missing(spec)) == []
@@ -280,25 +280,25 @@ def test_recomputed_activations_give_the_same_weights(
 
 
 def test_recomputing_keeps_fewer_activations(towers: dict[str, dict[str, Any]]) -> None:
-    kept = []
+    totals = []
     for again in (False, True):
         made, _ = build(run_on(towers["rn50+bert"]))
         if again:
             recompute(made)
-        held: list[int] = []
-        pack = lambda x, held=held: held.append(x.numel()) or x  # noqa: E731
+        sizes: list[int] = []
+        pack = lambda x, sizes=sizes: sizes.append(x.numel()) or x  # noqa: E731
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
             made.encode_text(made.tokenize(TEXTS * 16))
-        kept.append(sum(held))
-    assert kept[1] < kept[0] / 3
+        totals.append(sum(sizes))
+    assert totals[1] < totals[0] / 3
 
 
 @pytest.mark.filterwarnings("ignore")  # torch.compile uses what torch deprecates
 def test_compiled_blocks_compute_the_same() -> None:
     plain, compiled = (build(run_on({"vocabulary": 300}))[0] for _ in range(2))
     compile_blocks(compiled, CPU)
-    found, expected = (made.encode_text(made.tokenize(TEXTS)) for made in (compiled, plain))
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    actual, expected = (made.encode_text(made.tokenize(TEXTS)) for made in (compiled, plain))
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
     (block,) = blocks(compiled.text)
     assert block._compiled_call_impl is not None
     assert run_on({}, compile=True).key != run_on({}).key

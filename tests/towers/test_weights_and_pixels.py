@@ -51,11 +51,11 @@ def test_pixels_are_torchvisions(channels: Any) -> None:
     from torchvision.transforms.functional import normalize, to_tensor
 
     pixels = np.random.default_rng(0).integers(0, 256, (3, 5, 7, 3)).astype(np.uint8)
-    found = normalise(pixels, channels=channels)
+    normalised = normalise(pixels, channels=channels)
     expected = torch.stack([normalize(to_tensor(image), *map(list, channels)) for image in pixels])
-    assert found.shape == (3, 3, 5, 7)
-    assert torch.allclose(found, expected, atol=1e-5)
-    assert torch.equal(found, normalise(torch.from_numpy(pixels), channels=channels))
+    assert normalised.shape == (3, 3, 5, 7)
+    assert torch.allclose(normalised, expected, atol=1e-5)
+    assert torch.equal(normalised, normalise(torch.from_numpy(pixels), channels=channels))
 
 
 @settings(deadline=None, max_examples=30)
@@ -178,10 +178,10 @@ def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
     before = state_of(towers)
     with pytest.raises(UserError) as raised:
         fit(tmp_path / "w.pt", {"towers": towers})
-    said = str(raised.value)
-    assert f"lacks towers.{dropped} {list(state[dropped].shape)}" in said
-    assert f"{bent} is [2, 9] in the file, but {list(state[bent].shape)} in the towers" in said
-    assert "has visual.extra [4], which the towers and the method do not" in said
+    message = str(raised.value)
+    assert f"lacks towers.{dropped} {list(state[dropped].shape)}" in message
+    assert f"{bent} is [2, 9] in the file, but {list(state[bent].shape)} in the towers" in message
+    assert "has visual.extra [4], which the towers and the method do not" in message
     assert equal(state_of(towers), before)
     torch.save({"visual.a": torch.zeros(1)}, tmp_path / "few.pt")
     with pytest.raises(UserError, match=r"; and \d+ more$"):
@@ -189,13 +189,13 @@ def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [(b"hi", "neither safetensors nor a state dict"), ([1, 2], "holds a list"), ({"a": "text"}, "'a' is of type str")],
 )
-def test_a_file_of_something_else_is_refused(tmp_path: Path, content: Any, said: str) -> None:
+def test_a_file_of_something_else_is_refused(tmp_path: Path, content: Any, message: str) -> None:
     path = tmp_path / "odd.pt"
     path.write_bytes(content) if isinstance(content, bytes) else torch.save(content, path)
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         tensors_of(path)
     with pytest.raises(UserError, match="no such file"):
         located(str(tmp_path / "none.pt"))
@@ -254,9 +254,11 @@ def test_a_projection_that_is_not_there_stays_fresh_and_other_parts_must_be(tmp_
     torch.save({**backbone, "bn1.bias": torch.zeros(99), "odd": torch.zeros(1)}, tmp_path / "w.pt")
     with pytest.raises(UserError) as raised:
         begin(*rn50(tmp_path / "w.pt"), fetch=True)
-    said = str(raised.value)
-    assert said.startswith(f"towers.image_start: {tmp_path / 'w.pt'}: does not fit: ")
-    assert all(part in said for part in ("lacks conv1.weight", "has odd, which", "bn1.bias is [99] in the file, but"))
+    message = str(raised.value)
+    assert message.startswith(f"towers.image_start: {tmp_path / 'w.pt'}: does not fit: ")
+    assert all(
+        part in message for part in ("lacks conv1.weight", "has odd, which", "bn1.bias is [99] in the file, but")
+    )
 
 
 def test_weights_that_are_not_there_are_left_out_of_a_forecast(tmp_path: Path) -> None:

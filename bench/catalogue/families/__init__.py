@@ -36,10 +36,10 @@ def chance(name: str, label: str, facts: Facts, *, main: bool = False) -> dict[s
     family = FAMILIES[name]
     if label and label not in facts.classes:
         return {}  # of a data set of the user's own that is not there
-    found = dict(family.chance(label, facts))
-    if main and facts.metric == "mean_per_class_recall" and "top1" in found:
-        found[facts.metric] = found["top1"]
-    return {**found, "main": found[facts.metric]} if main and facts.metric in found else found
+    scores = dict(family.chance(label, facts))
+    if main and facts.metric == "mean_per_class_recall" and "top1" in scores:
+        scores[facts.metric] = scores["top1"]
+    return {**scores, "main": scores[facts.metric]} if main and facts.metric in scores else scores
 
 
 def markdown() -> str:

@@ -70,5 +70,5 @@ class TaskFamily:
     def measures(self) -> Callable[..., Any]:
         """The function that `measure` names. Imports torch."""
         module, _, name = self.measure.partition(":")
-        found: Callable[..., Any] = getattr(import_module(module), name)
-        return found
+        function: Callable[..., Any] = getattr(import_module(module), name)
+        return function

@@ -25,7 +25,7 @@ class Comparison:
     """One value of an adapter beside the one it should have."""
 
     what: str  #: "loss", "gradient of image"
-    found: Tensor | float
+    actual: Tensor | float
     expected: Any  #: a number or nested lists of numbers, as in values.json
     rtol: float = 1e-9
     atol: float = 1e-12
@@ -42,8 +42,8 @@ class Case:
 @functools.cache
 def values() -> dict[str, Any]:
     """values.json; not to be changed."""
-    found: dict[str, Any] = json.loads((FOLDER / "values.json").read_text(encoding="utf-8"))
-    return found
+    entries: dict[str, Any] = json.loads((FOLDER / "values.json").read_text(encoding="utf-8"))
+    return entries
 
 
 def cases(method: str) -> Iterator[Case]:
@@ -60,5 +60,5 @@ def modules() -> list[str]:
 
 def not_offered() -> dict[str, str]:
     """Place in values.json -> why no adapter reproduces what stands below it."""
-    found: dict[str, str] = json.loads((FOLDER / "not_offered.json").read_text(encoding="utf-8"))
-    return found
+    reasons: dict[str, str] = json.loads((FOLDER / "not_offered.json").read_text(encoding="utf-8"))
+    return reasons

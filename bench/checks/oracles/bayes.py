@@ -22,14 +22,14 @@ SIGMAS = 4.5
 
 
 def cases() -> Iterator[Case]:
-    found = values()["bayes_weighted_cl"]
+    entries = values()["bayes_weighted_cl"]
     for section in ("fixed_weights", "fixed_weights_no_temperature"):
-        for name, entry in found[section].items():
-            given = found["fixed_weights"][name]
+        for name, entry in entries[section].items():
+            given = entries["fixed_weights"][name]
             yield Case(f"bayes_weighted_cl/{section}/{name}", partial(_given_weights, name, given, entry))
-    for name, entry in found["all_ones"].items():
+    for name, entry in entries["all_ones"].items():
         yield Case(f"bayes_weighted_cl/all_ones/{name}", partial(_ones, name, entry))
-    for key, entry in found["gibbs_statistics"].items():
+    for key, entry in entries["gibbs_statistics"].items():
         yield Case(f"bayes_weighted_cl/gibbs_statistics/{key}", partial(_gibbs, key[0], entry))
     yield Case("bayes_weighted_cl/conditional_moments", _moments)
 

@@ -17,11 +17,11 @@ from methods.clip import Clip
 
 
 def cases() -> Iterator[Case]:
-    found = values()["clip"]
-    for number, entry in enumerate(found["cases"]):
+    section = values()["clip"]
+    for number, entry in enumerate(section["cases"]):
         for name, expected in entry["out"].items():
             yield Case(f"clip/cases/{number}/out/{name}", partial(_loss, entry["logit_scale"], name, expected))
-    yield Case("clip/grad_log_scale_A_at_0.07", partial(_scale_gradient, found["grad_log_scale_A_at_0.07"]))
+    yield Case("clip/grad_log_scale_A_at_0.07", partial(_scale_gradient, section["grad_log_scale_A_at_0.07"]))
 
 
 def _loss(scale: float, name: str, expected: dict[str, Any]) -> Iterator[Comparison]:

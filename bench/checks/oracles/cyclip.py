@@ -18,17 +18,17 @@ from methods.cyclip import Cyclip
 
 
 def cases() -> Iterator[Case]:
-    found = values()["cyclip"]
-    for number, entry in enumerate(found["cases"]):
+    section = values()["cyclip"]
+    for number, entry in enumerate(section["cases"]):
         config = _weights(entry["lambda1"], entry["lambda2"]) | {"temperature": entry["temperature"]}
         for name, expected in entry["out"].items():
             yield Case(f"cyclip/cases/{number}/out/{name}", partial(_loss, config, name, expected))
-    for name, components in found["components"].items():
+    for name, components in section["components"].items():
         for key, expected in components.items():
             yield Case(f"cyclip/components/{name}/{key}", partial(_component, name, key, expected))
-    both = {"loss": found["cross_check_nuclr"]}
+    both = {"loss": section["cross_check_nuclr"]}
     yield Case("cyclip/cross_check_nuclr", partial(_loss, _weights(0.25, 0.25), "A", both))
-    yield Case("cyclip/inmodal_option/A", partial(_in_modal, found["inmodal_option"]["A"]))
+    yield Case("cyclip/inmodal_option/A", partial(_in_modal, section["inmodal_option"]["A"]))
 
 
 def _weights(in_modal: float, cross_modal: float) -> dict[str, Any]:

@@ -16,14 +16,14 @@ from methods.dcl import Dcl
 
 
 def cases() -> Iterator[Case]:
-    found = values()["dcl"]
-    for number, entry in enumerate(found["cases"]):
+    section = values()["dcl"]
+    for number, entry in enumerate(section["cases"]):
         config = {"tau_plus": entry["tau_plus"], "temperature": entry["temperature"]}
         for name, expected in entry["out"].items():
             yield Case(f"dcl/cases/{number}/out/{name}", partial(_loss, config, name, expected))
     original = "unimodal_original_A_tau0.5_tp0.1"
     config = {"tau_plus": 0.1, "temperature": 0.5, "in_modal_negatives": True}
-    yield Case(f"dcl/{original}/loss", partial(_loss, config, "A", found[original]))
+    yield Case(f"dcl/{original}/loss", partial(_loss, config, "A", section[original]))
 
 
 def _loss(config: dict[str, Any], name: str, expected: dict[str, Any]) -> Iterator[Comparison]:

@@ -32,24 +32,24 @@ def cases() -> Iterator[Case]:
     yield Case("prolip/hierarcaps", _hierarcaps)
 
 
-def _tensor(found: Any) -> Tensor:
-    return torch.tensor(found, dtype=torch.float64)
+def _tensor(numbers: Any) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.float64)
 
 
 def _prompts() -> dict[str, Tensor]:
     """The cases' prompts, [3 classes * 5 prompts, 4]."""
-    found = values()["prolip"]["bprw"]
-    means, variances = _tensor(found["prompt_means"]).flatten(0, 1), _tensor(found["prompt_vars"]).flatten(0, 1)
+    entry = values()["prolip"]["bprw"]
+    means, variances = _tensor(entry["prompt_means"]).flatten(0, 1), _tensor(entry["prompt_vars"]).flatten(0, 1)
     return {"embedding": means, "logvar": variances.log()}
 
 
 def _prompt_filtering() -> Iterator[Comparison]:
     texts = _prompts()
     for name, expected in values()["prolip"]["prompt_filtering"]["results"].items():
-        kept = Filter(_FILTERS[name], expected["coeff"]).kept(total_variance(texts).reshape(3, 5))
-        found = filtered_class_vectors(texts, kept)
-        yield Comparison(f"{name}: means", found["embedding"].T, expected["classifier"])
-        yield Comparison(f"{name}: variances", found["logvar"].exp().T, expected["var"])
+        mask = Filter(_FILTERS[name], expected["coeff"]).kept(total_variance(texts).reshape(3, 5))
+        vectors = filtered_class_vectors(texts, mask)
+        yield Comparison(f"{name}: means", vectors["embedding"].T, expected["classifier"])
+        yield Comparison(f"{name}: variances", vectors["logvar"].exp().T, expected["var"])
 
 
 def _bprw() -> Iterator[Comparison]:
@@ -58,8 +58,8 @@ def _bprw() -> Iterator[Comparison]:
     densities = bprw.log_densities(_tensor(expected["observations_class0"]), means, variances + expected["stable_eps"])
     start = bprw.initial_weights(variances)
     for a in ("1.0", "2.0", "5.0"):
-        found = bprw.mixture_weights(densities, start, float(a))
-        yield Comparison(f"weights at a = {a}", found, expected["pi"][a])
+        weights = bprw.mixture_weights(densities, start, float(a))
+        yield Comparison(f"weights at a = {a}", weights, expected["pi"][a])
     uniform = bprw.mixture_weights(densities, torch.full_like(start, 1 / len(start)), 2.0)
     yield Comparison("weights from a uniform start", uniform, expected["pi"]["alpha2_uniform"])
     mean, variance = bprw.mixed(bprw.mixture_weights(densities, start, 2.0), means, variances)
@@ -89,5 +89,5 @@ def _hierarcaps() -> Iterator[Comparison]:
     inclusive = texts["embedding"][hierarchy.most_inclusive(images, texts)]
     for name, root in (("det", empty), ("unc_root_averaged", averaged), ("unc_root_only_inclusive", inclusive)):
         met = hierarchy.traverse(images["embedding"], texts["embedding"], own, root, expected["n_steps"])
-        found = [100 * side.mean() for side in (met.precision, met.recall, met.any)]
-        yield Comparison(f"{name}: precision, recall, any", torch.stack(found), expected[name])
+        percentages = [100 * side.mean() for side in (met.precision, met.recall, met.any)]
+        yield Comparison(f"{name}: precision, recall, any", torch.stack(percentages), expected[name])

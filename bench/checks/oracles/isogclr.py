@@ -29,8 +29,8 @@ def _trace(trace: dict[str, Any]) -> Iterator[Comparison]:
 
 def _state(method: Isogclr) -> Tensors:
     """The official code calls the temperatures' momentum u."""
-    found = normalisers(method)
+    vectors = normalisers(method)
     for name in ("image", "text"):
         letter = name[0].upper()
-        found |= {f"u_{letter}": getattr(method, f"momentum_{name}"), f"tau_{letter}": getattr(method, f"tau_{name}")}
-    return found
+        vectors |= {f"u_{letter}": getattr(method, f"momentum_{name}"), f"tau_{letter}": getattr(method, f"tau_{name}")}
+    return vectors

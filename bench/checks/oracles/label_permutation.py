@@ -17,12 +17,12 @@ SMOOTHING = "label_smoothing_eps_equals_B_over_Bminus1_times_gamma_times_1_minus
 
 
 def cases() -> Iterator[Case]:
-    found = values()["label_augmentation"]
-    for name, entries in found["cases"].items():
+    section = values()["label_augmentation"]
+    for name, entries in section["cases"].items():
         for key in ("permute_same_labels", "permute_inverse_labels_for_text"):
             yield Case(f"label_augmentation/cases/{name}/{key}", partial(_loss, name, entries[key]))
     for key in ("permutation_subset2_of_4_mean", SMOOTHING):
-        expected = found["expectation_identities_A"][key]
+        expected = section["expectation_identities_A"][key]
         yield Case(f"label_augmentation/expectation_identities_A/{key}", partial(_mean, expected))
 
 

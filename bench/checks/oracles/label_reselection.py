@@ -15,12 +15,12 @@ from methods.label_reselection import LabelReselection
 
 
 def cases() -> Iterator[Case]:
-    found = values()["label_augmentation"]
-    for name, entries in found["cases"].items():
+    section = values()["label_augmentation"]
+    for name, entries in section["cases"].items():
         key = "reselect_same_labels"
         yield Case(f"label_augmentation/cases/{name}/{key}", partial(_loss, name, entries[key]))
     for key in ("reselection_subset2_of_4_mean", "label_smoothing_0_5"):
-        expected = found["expectation_identities_A"][key]
+        expected = section["expectation_identities_A"][key]
         yield Case(f"label_augmentation/expectation_identities_A/{key}", partial(_mean, expected))
 
 

@@ -15,14 +15,14 @@ from methods.label_secondary import LabelSecondary
 
 
 def cases() -> Iterator[Case]:
-    found = values()["label_augmentation"]
-    for name, entries in found["cases"].items():
+    section = values()["label_augmentation"]
+    for name, entries in section["cases"].items():
         for key in (key for key in entries if key.startswith("secondary")):
             _, draw, mixture, _ = key.split("_")  # such as secondary_perm_convex_g0.1
             config = {"draw": {"perm": "permutation", "random": "uniform"}[draw], "mixture": mixture}
             yield Case(f"label_augmentation/cases/{name}/{key}", partial(_loss, config, name, entries[key]))
     for key in ("secondary_convex_g0_3_mean_over_all_24_permutations", "label_smoothing_0_3"):
-        expected = found["expectation_identities_A"][key]
+        expected = section["expectation_identities_A"][key]
         yield Case(f"label_augmentation/expectation_identities_A/{key}", partial(_mean, expected))
 
 

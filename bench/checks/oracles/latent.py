@@ -36,13 +36,13 @@ TERMS = {  # variant, terms whose sum the value is
 
 
 def cases() -> Iterator[Case]:
-    found = values()["latent"]
-    yield Case("latent/t", partial(_default, "kappa", found["t"]))
-    yield Case("latent/kernel_t", partial(_default, "kernel_t", found["kernel_t"]))
-    for name, entry in found["cases"].items():
+    section = values()["latent"]
+    yield Case("latent/t", partial(_default, "kappa", section["t"]))
+    yield Case("latent/kernel_t", partial(_default, "kernel_t", section["kernel_t"]))
+    for name, entry in section["cases"].items():
         yield Case(f"latent/cases/{name}", partial(_case, entry))
-    identity = found["identity_gc_equals_cyclip_terms_A"]
-    yield Case("latent/identity_gc_equals_cyclip_terms_A", partial(_geometry, found["cases"]["A"], identity))
+    identity = section["identity_gc_equals_cyclip_terms_A"]
+    yield Case("latent/identity_gc_equals_cyclip_terms_A", partial(_geometry, section["cases"]["A"], identity))
 
 
 def _default(field: str, expected: float) -> Iterator[Comparison]:
@@ -68,7 +68,7 @@ def _case(entry: dict[str, Any]) -> Iterator[Comparison]:
             yield Comparison("L_br, expanded", value, entry["L_br_expanded_form"])
         norms = {NAMES[name]: norm for name, norm in entry["grad_norms"][key].items()}
         yield from (
-            Comparison(f"{key}, {one.what}", one.found, one.expected) for one in lab.gradient_norms(value, z, norms)
+            Comparison(f"{key}, {one.what}", one.actual, one.expected) for one in lab.gradient_norms(value, z, norms)
         )
 
 

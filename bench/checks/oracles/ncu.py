@@ -24,16 +24,16 @@ EMPTY = 1  #: the case of phase 2 with nothing to forget, where the official cod
 
 
 def cases() -> Iterator[Case]:
-    found = values()["ncu"]
-    for number, entry in enumerate(found["phase1"]["cases"]):
+    section = values()["ncu"]
+    for number, entry in enumerate(section["phase1"]["cases"]):
         yield Case(f"ncu/phase1/cases/{number}", partial(_learn, entry))
-    for number, entry in enumerate(found["phase2"]["cases"]):
+    for number, entry in enumerate(section["phase2"]["cases"]):
         yield Case(f"ncu/phase2/cases/{number}", partial(_unlearn, entry, number == EMPTY))
-    for number, entry in enumerate(found["phase2_variants"]["rows"]):
+    for number, entry in enumerate(section["phase2_variants"]["rows"]):
         yield Case(f"ncu/phase2_variants/rows/{number}", partial(_variant, entry))
-    yield Case("ncu/masked_sinkhorn", partial(_solver, found["masked_sinkhorn"]))
-    yield Case("ncu/confidence", partial(_confidence, found["confidence"]))
-    yield Case("ncu/relation_loss_paper_vs_code", partial(_relation, found["relation_loss_paper_vs_code"]))
+    yield Case("ncu/masked_sinkhorn", partial(_solver, section["masked_sinkhorn"]))
+    yield Case("ncu/confidence", partial(_confidence, section["confidence"]))
+    yield Case("ncu/relation_loss_paper_vs_code", partial(_relation, section["relation_loss_paper_vs_code"]))
 
 
 def _step(phase: str, scale: float, **config: Any) -> tuple[Ncu, Tensors, Tensors, Tensors]:

@@ -26,13 +26,13 @@ IDS = ([0, 1, 2, 3], [4, 5, 6, 7], [0, 5, 2, 7], [1, 3, 4, 6], [0, 1, 2, 3])
 
 
 def cases() -> Iterator[Case]:
-    found = values()["nuclr"]
-    for number, trace in enumerate(found["traces"]):
+    section = values()["nuclr"]
+    for number, trace in enumerate(section["traces"]):
         yield Case(f"nuclr/traces/{number}", partial(_trace, trace, "official"))
-    for number, trace in enumerate(found["traces_with_corrected_rescale"]):
-        whole = found["traces"][CORRECTS[number]] | trace
+    for number, trace in enumerate(section["traces_with_corrected_rescale"]):
+        whole = section["traces"][CORRECTS[number]] | trace
         yield Case(f"nuclr/traces_with_corrected_rescale/{number}", partial(_trace, whole, "corrected"))
-    yield Case("nuclr/identity_vs_sogclr", partial(_beside_sogclr, found["identity_vs_sogclr"]["rows"]))
+    yield Case("nuclr/identity_vs_sogclr", partial(_beside_sogclr, section["identity_vs_sogclr"]["rows"]))
 
 
 def _trace(trace: dict[str, Any], rescale: str) -> Iterator[Comparison]:
@@ -43,12 +43,12 @@ def _trace(trace: dict[str, Any], rescale: str) -> Iterator[Comparison]:
 
 
 def _state(method: Nuclr) -> Tensors:
-    found = normalisers(method, 1 / method.config.temperature)
+    vectors = normalisers(method, 1 / method.config.temperature)
     for name in ("image", "text"):
         letter = name[0].upper()
         own = {"z": "momentum", "zeta": "zeta", "xi": "xi"}
-        found |= {f"{theirs}_{letter}": getattr(method, f"{ours}_{name}") for theirs, ours in own.items()}
-    return found
+        vectors |= {f"{theirs}_{letter}": getattr(method, f"{ours}_{name}") for theirs, ours in own.items()}
+    return vectors
 
 
 def _beside_sogclr(rows: list[dict[str, float]]) -> Iterator[Comparison]:

@@ -19,13 +19,13 @@ from methods.protocol import Tensors
 
 
 def cases() -> Iterator[Case]:
-    found = values()["pcmepp"]
-    for number, entry in enumerate(found["cases"]):
+    section = values()["pcmepp"]
+    for number, entry in enumerate(section["cases"]):
         for name, expected in entry["out"].items():
             yield Case(f"pcmepp/cases/{number}/out/{name}", partial(_case, entry, name, expected))
-    yield Case("pcmepp/mixed_targets_A/out", partial(_mixed_targets, found["mixed_targets_A"]))
-    yield Case("pcmepp/mixed_targets_A/matched", partial(_labels, found["mixed_targets_A"]))
-    yield Case("pcmepp/csd_mc_check", partial(_distance, found["csd_mc_check"]))
+    yield Case("pcmepp/mixed_targets_A/out", partial(_mixed_targets, section["mixed_targets_A"]))
+    yield Case("pcmepp/mixed_targets_A/matched", partial(_labels, section["mixed_targets_A"]))
+    yield Case("pcmepp/csd_mc_check", partial(_distance, section["csd_mc_check"]))
 
 
 def gaussians(name: str, order: list[int] | None = None) -> Tensors:
@@ -75,10 +75,10 @@ MIXED_ORDER = [1, 2, 0, 3]  #: rows 1 and 2 are mixed with each other there, nei
 def _mixed(entry: dict[str, Any]) -> tuple[Any, Tensors]:
     """The method, and its step's constants for these lambdas."""
     config = {"alpha": entry["smoothness_alpha"], "beta": entry["vib_beta"], "smoothing": entry["label_smoothing"]}
-    kept = torch.tensor(entry["lam"], dtype=torch.float64)[MIXED_ORDER]
+    shares = torch.tensor(entry["lam"], dtype=torch.float64)[MIXED_ORDER]
     explodes = torch.tensor(False)
     partner = torch.tensor([1, 0, 3, 2])
-    observed = {"kept": kept, "partner": partner, "no_vib_image": explodes, "no_vib_text": explodes}
+    observed = {"kept": shares, "partner": partner, "no_vib_image": explodes, "no_vib_text": explodes}
     return lab.build(Pcmepp, **config), observed
 
 
@@ -98,7 +98,7 @@ def _labels(entry: dict[str, Any]) -> Iterator[Comparison]:
 def _distance(entry: dict[str, Any]) -> Iterator[Comparison]:
     z = gaussians("C")
     method = lab.build(Pcmepp, negative_scale=1.0, shift=0.0)
-    found = -method._logits(z, "image", "text", slice(0, 8))[0, 1]  # C image 0, text 1
-    yield Comparison("closed form", found, entry["closed_form"])
+    distance = -method._logits(z, "image", "text", slice(0, 8))[0, 1]  # C image 0, text 1
+    yield Comparison("closed form", distance, entry["closed_form"])
     # 200,000 draws: their mean has a relative standard error near 1e-3.
-    yield Comparison("mean of sampled distances", found, entry["monte_carlo_200k"], rtol=3e-3)
+    yield Comparison("mean of sampled distances", distance, entry["monte_carlo_200k"], rtol=3e-3)

@@ -30,13 +30,13 @@ OPTIONS = {
 
 
 def cases() -> Iterator[Case]:
-    found = values()["prolip"]
-    for number, entry in enumerate(found["loss"]["cases"]):
+    section = values()["prolip"]
+    for number, entry in enumerate(section["loss"]["cases"]):
         for name, expected in entry["out"].items():
             yield Case(f"prolip/loss/cases/{number}/out/{name}", partial(_loss, entry["cfg"], name, expected))
-    for number, row in enumerate(found["loss"]["inclusion_1d_check"]["rows"]):
+    for number, row in enumerate(section["loss"]["inclusion_1d_check"]["rows"]):
         yield Case(f"prolip/loss/inclusion_1d_check/rows/{number}", partial(_one_dimension, row))
-    checks = found["checks"]
+    checks = section["checks"]
     yield Case("prolip/checks/ppcl_sigma0_equals_siglip", partial(_siglip, checks["ppcl_sigma0_equals_siglip"]))
     for dtype in (torch.float32, torch.float64):
         key = f"inclusion_eps-100_{dtype}"
@@ -124,9 +124,9 @@ def _tiny_eps(rows: list[list[float]], dtype: torch.dtype) -> Iterator[Compariso
     """In single precision as in double: the official form is off there, and NaN for large log-variances."""
     for low, high, expected in rows:
         mean, v1, v2 = (torch.tensor(x, dtype=dtype) for x in (0.0, low, high))
-        found = inclusion(mean, v1, mean, v2, eps=-100.0)
+        value = inclusion(mean, v1, mean, v2, eps=-100.0)
         rtol = 1e-9 if dtype == torch.float64 else 2e-5
-        yield Comparison(f"H for log-variances {low} and {high}", found, expected, rtol)
+        yield Comparison(f"H for log-variances {low} and {high}", value, expected, rtol)
 
 
 def _stable_form(eps: float) -> Iterator[Comparison]:
@@ -149,9 +149,9 @@ def _vib(expected: dict[str, Any]) -> Iterator[Comparison]:
         ("code", ("official", "formula_reproduced_with_logsigma_half")),
         ("textbook", ("textbook_KL_mean_over_B_and_D",)),
     ):
-        found = lab.build(Prolip, vib_form=form)._vib(z, "image") / z["image"].numel()
+        divergence = lab.build(Prolip, vib_form=form)._vib(z, "image") / z["image"].numel()
         for key in keys:
-            yield Comparison(key, found, expected[key])
+            yield Comparison(key, divergence, expected[key])
 
 
 def _prepared(**config: Any) -> tuple[Any, lab.TinyTowers]:
@@ -168,8 +168,8 @@ def _text_variance(expected: float) -> Iterator[Comparison]:
     method, towers = _prepared(text_unc="official")
     rows = lab.some_rows(towers, 16)
     of_mean = method.text_head.head(towers.encode_text(rows.tokens))
-    found = (method.encode(towers, rows)["text_logvar"] - of_mean).abs().max()
-    yield Comparison("log-variance beside the head on the projected mean", found, expected, 0.0, 1e-5)
+    gap = (method.encode(towers, rows)["text_logvar"] - of_mean).abs().max()
+    yield Comparison("log-variance beside the head on the projected mean", gap, expected, 0.0, 1e-5)
 
 
 def _tokens(call: int, expected: list[int]) -> Iterator[Comparison]:

@@ -19,17 +19,17 @@ from methods.rince import Rince
 
 
 def cases() -> Iterator[Case]:
-    found = values()["rince"]
+    section = values()["rince"]
     for kind, compare in (
         ("bimodal", _loss),
         ("official_simclr_two_view", partial(_loss, in_modal_negatives=True)),
         ("official_moco_one_direction", _one_direction),
     ):
-        for number, entry in enumerate(found[kind]):
+        for number, entry in enumerate(section[kind]):
             config = {key: entry[key] for key in ("q", "lam", "temperature")}
             for name, expected in entry["out"].items():
                 yield Case(f"rince/{kind}/{number}/out/{name}", partial(compare, name, expected, **config))
-    growing = found["unbounded_with_learnable_scale"]
+    growing = section["unbounded_with_learnable_scale"]
     for number, row in enumerate(growing["rows"]):
         for key, q in (("q0_1", 0.1), ("q0_5", 0.5)):
             config = {"q": q, "lam": growing["lam"], "temperature": 1 / row["logit_scale"]}

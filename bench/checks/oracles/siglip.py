@@ -17,12 +17,12 @@ from methods.siglip import Siglip
 
 
 def cases() -> Iterator[Case]:
-    found = values()["siglip"]
-    for number, entry in enumerate(found["cases"]):
+    section = values()["siglip"]
+    for number, entry in enumerate(section["cases"]):
         for name, expected in entry["out"].items():
             yield Case(f"siglip/cases/{number}/out/{name}", partial(_loss, entry["t"], entry["bias"], name, expected))
     for key, factor in (("same_on_normalised", 1.0), ("on_embeddings_multiplied_by_3", 3.0)):
-        yield Case(f"siglip/nuclr_repo/{key}", partial(_scaled, factor, found["nuclr_repo"][key]))
+        yield Case(f"siglip/nuclr_repo/{key}", partial(_scaled, factor, section["nuclr_repo"][key]))
 
 
 def _loss(scale: float, bias: float, name: str, expected: dict[str, Any]) -> Iterator[Comparison]:

@@ -24,12 +24,12 @@ RTOL = 1e-9
 
 
 def cases() -> Iterator[Case]:
-    found = values()["sogclr"]
-    for number, trace in enumerate(found["traces"]):
+    section = values()["sogclr"]
+    for number, trace in enumerate(section["traces"]):
         if REFERENCE in trace["impl"]:
             yield Case(f"sogclr/traces/{number}", partial(_trace, trace))
-    yield Case("sogclr/identity_gamma1", partial(_gamma_one, found["identity_gamma1"]["max_abs_grad_diff"]))
-    for number, row in enumerate(found["eps_floor"]["rows"]):
+    yield Case("sogclr/identity_gamma1", partial(_gamma_one, section["identity_gamma1"]["max_abs_grad_diff"]))
+    for number, row in enumerate(section["eps_floor"]["rows"]):
         yield Case(f"sogclr/eps_floor/rows/{number}", partial(_floor, row))
 
 
@@ -47,9 +47,9 @@ def follow(
         loss = lab.objective(method, z, torch.tensor(given["ids"]), clock)
         yield Comparison(f"loss of step {number}", loss, expected["loss"], RTOL)
         yield from lab.gradients(loss, z, expected, RTOL)
-        found = state()
-        assert found.keys() == expected["state"].keys()
-        for name, vector in found.items():
+        vectors = state()
+        assert vectors.keys() == expected["state"].keys()
+        for name, vector in vectors.items():
             yield Comparison(f"{name} after step {number}", vector.clone(), expected["state"][name], RTOL)
 
 
@@ -60,12 +60,12 @@ def leaves(given: dict[str, Any]) -> Tensors:
 
 def normalisers(method: Normalised, exponent_scale: float = 1.0) -> Tensors:
     """The official codes keep u e^-b (0 where a row was never seen) and b; b times `exponent_scale` is an exponent."""
-    found: Tensors = {}
+    vectors: Tensors = {}
     for name in ("image", "text"):
         log_u, peak = getattr(method, f"log_u_{name}"), getattr(method, f"peak_{name}")
         scaled: Tensor = (log_u - peak * exponent_scale).exp()
-        found |= {f"s_{name[0].upper()}": torch.where(method.seen, scaled, 0.0), f"b_{name[0].upper()}": peak}
-    return found
+        vectors |= {f"s_{name[0].upper()}": torch.where(method.seen, scaled, 0.0), f"b_{name[0].upper()}": peak}
+    return vectors
 
 
 def apart(one: Tensor, other: Tensor, one_leaf: Tensor, other_leaf: Tensor) -> Tensor:

@@ -60,10 +60,10 @@ class Ranks:
 
         task = self._asked.pop(name)
         if not self._wait(f"done {task}\n"):
-            said = self._last_words()
+            message = self._last_words()
             self.close()
-            raise Failed(f"a rank failed: {said}")
-        found = {
+            raise Failed(f"a rank failed: {message}")
+        results = {
             layout: [
                 torch.load(self._folder / f"{task}-{layout}-{rank}.pt", weights_only=True)
                 for rank in range(first, first + world)
@@ -72,7 +72,7 @@ class Ranks:
         }
         for path in self._folder.glob(f"{task}-*"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-        return found
+        return results
 
     def _last_words(self) -> str:
         errors = sorted(self._folder.glob("error-*.txt"), key=lambda path: path.stat().st_mtime)
@@ -104,9 +104,9 @@ class Ranks:
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
             while selector.select(PATIENCE):
-                found = self._process.stdout.readline()
-                if found in (line, ""):
-                    return found == line
+                received = self._process.stdout.readline()
+                if received in (line, ""):
+                    return received == line
         return False
 
     def close(self) -> None:

@@ -70,10 +70,10 @@ def total_variance(features: Mapping[str, Tensor]) -> Tensor:
     return features["logvar"].exp().sum(-1)
 
 
-def filtered_class_vectors(texts: Mapping[str, Tensor], kept: Tensor) -> dict[str, Tensor]:
+def filtered_class_vectors(texts: Mapping[str, Tensor], mask: Tensor) -> dict[str, Tensor]:
     """Average the prompts with `kept` [C, K] as `class_vectors` does: unit mean of means, mean of variances."""
-    shape = (*kept.shape, -1)
-    share = kept.to(texts["embedding"].dtype)[..., None]
+    shape = (*mask.shape, -1)
+    share = mask.to(texts["embedding"].dtype)[..., None]
     share = share / share.sum(1, keepdim=True)
     means = (share * F.normalize(texts["embedding"], dim=-1).reshape(shape)).sum(1)
     variances = (share * texts["logvar"].exp().reshape(shape)).sum(1)
@@ -108,10 +108,10 @@ def prompt_filtering(
     lines = list(top1("all prompts", images, class_vectors(texts, len(templates)), labels))
     u = total_variance(texts).reshape(-1, len(templates))
     for one in filters or default_filters(u):
-        kept = one.kept(u)
-        share = kept.double().mean(1).cpu().numpy()
+        mask = one.kept(u)
+        share = mask.double().mean(1).cpu().numpy()
         lines.append((str(one), Number("kept", "", float(share.mean()), len(share), mean_interval(share))))
-        lines += top1(str(one), images, filtered_class_vectors(texts, kept), labels)
+        lines += top1(str(one), images, filtered_class_vectors(texts, mask), labels)
     return lines
 
 

@@ -103,7 +103,9 @@ def inclusions(features: Features, pairs: Pairs, batch: int) -> tuple[list[Line]
     trained = masked_in_training(features.method, features.towers, pairs, longest, batch)
     if not trained:
         return lines, [f"masked as in training: n/a, {features.method.name} encodes no masked versions"]
-    return lines + [_share(f"{side} within itself masked as in training", held) for side, held in trained.items()], []
+    return lines + [
+        _share(f"{side} within itself masked as in training", included) for side, included in trained.items()
+    ], []
 
 
 def _share(name: str, included: Tensor) -> Line:
@@ -119,8 +121,8 @@ def fewer_words(text: str, number: int) -> str:
     """Draw a quarter of the words, at least one, and keep their order; equal `number`s give equal draws."""
     parts = text.split()
     count = max(1, round(len(parts) * (1 - MASKED)))
-    kept = torch.randperm(len(parts), generator=stream(0, "masked words", number))[:count].sort().values
-    return " ".join(parts[place] for place in kept.tolist())
+    chosen = torch.randperm(len(parts), generator=stream(0, "masked words", number))[:count].sort().values
+    return " ".join(parts[place] for place in chosen.tolist())
 
 
 def masked(pairs: Pairs) -> MemoryPairs:
