@@ -1,1 +1,1 @@
-"""Adapters as the harness sees them: which definitions of `methods/` a method's results depend on."""
+"""Finds, describes and hashes adapters, and reads their hyper-parameters and the values that they bring."""

@@ -1,4 +1,4 @@
-"""The methods there are, as text: what a reader asks before putting one into a suite."""
+"""Describes methods as text, for a reader who chooses one for a suite."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _EXAMPLE = Facts(rows=1024, batch=128, dim=64, seed=0)  # cost and phases do not
 
 
 def catalogue() -> str:
-    """Every method: title, paper, fidelity, state, cost, presets, hyper-parameters."""
+    """Return title, paper, fidelity, state, cost, presets and hyper-parameters of every method."""
     return "\n\n".join(describe(name) for name in registry.names())
 
 
 def describe(name: str) -> str:
-    """One method, a few lines."""
+    """Return a few lines about one method."""
     kind = registry.find(name)
     about = kind.about
     defaults = hyperparameters.resolve(name, None, {})
@@ -41,7 +41,7 @@ def describe(name: str) -> str:
 
 
 def cost(method: Method) -> str:
-    """Tower forwards a pair and step, a phase at a time, and the run it starts from."""
+    """Return the tower forwards per pair and step of each phase, and the run that the method starts from."""
     phases = []
     for phase in method.phases():
         price = method.cost(phase.name)

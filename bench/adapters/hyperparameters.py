@@ -1,4 +1,4 @@
-"""A method's hyper-parameters: checked, resolved, as identities see them."""
+"""Checks and resolves a method's hyper-parameters, and gives them the form in which they enter run ids."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bench.adapters.registry import _sources, canonical, find, unknown
 
 
 def faults(name: str, preset: str | None, config: Mapping[str, Any]) -> list[Fault]:
-    """Every mistake in a method's name, preset and hyper-parameters, with the place below the suite's entry."""
+    """Return every mistake in a method's name, preset and hyper-parameters, with its path below the suite's entry."""
     name = canonical(name)
     if name not in _sources():
         return [(("method",), unknown(name))]
@@ -53,7 +53,7 @@ def faults(name: str, preset: str | None, config: Mapping[str, Any]) -> list[Fau
 
 
 def _config(method: type[Method], preset: str | None, config: Mapping[str, Any]) -> Any:
-    """The Config made from defaults, then the preset, then the suite's own values."""
+    """Make the Config from defaults, then the preset, then the suite's own values."""
     readers = _readers(method.Config)
     values = {**(method.presets[preset] if preset is not None else {}), **config}
     return method.Config(**{key: readers[key](value) for key, value in values.items()})
@@ -61,7 +61,7 @@ def _config(method: type[Method], preset: str | None, config: Mapping[str, Any])
 
 @functools.cache
 def _readers(config: type) -> dict[str, Callable[[Any], Any]]:
-    """For each hyper-parameter a function from a YAML value to its type; ValueError if it does not fit."""
+    """Return for each hyper-parameter a function from a YAML value to its type; ValueError if it does not fit."""
     hints = typing.get_type_hints(config)
     return {field.name: _reader(hints[field.name]) for field in dataclasses.fields(config)}
 
@@ -85,7 +85,7 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
 
 
 def resolve(name: str, preset: str | None, config: Mapping[str, Any]) -> dict[str, Any]:
-    """All hyper-parameters of a method: defaults, then the preset, then `config`. UserError names every mistake."""
+    """Return all hyper-parameters: defaults, then the preset, then `config`. UserError names every mistake."""
     wrong = faults(name, preset, config)
     if wrong:
         raise UserError("\n".join(f"{name}: {'.'.join(map(str, place))}: {message}" for place, message in wrong))
@@ -93,19 +93,19 @@ def resolve(name: str, preset: str | None, config: Mapping[str, Any]) -> dict[st
 
 
 def needs(name: str, preset: str | None, config: Mapping[str, Any]) -> frozenset[str]:
-    """What a method needs under its resolved hyper-parameters; see `methods.protocol.Need`."""
+    """Return the needs of a method under its resolved hyper-parameters; see `methods.protocol.Need`."""
     method = find(name)
     return method.needs_under(_config(method, preset, config))
 
 
 def content(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """A resolved `config` as identities see it: a field marked `metadata={"path": True}` stands for the bytes there."""
+    """Return a resolved `config` as ids hold it: a field with `metadata={"path": True}` stands for the bytes there."""
     paths = [field.name for field in dataclasses.fields(find(name).Config) if field.metadata.get("path")]
     return {key: _bytes_at(Path(value)) if key in paths and value else value for key, value in config.items()}
 
 
 def _bytes_at(path: Path) -> str:
-    """sha256 over a file, or over names and bytes of all files below a folder. UserError if nothing is there."""
+    """Return the sha256 of a file, or of names and bytes of all files in a folder. UserError if nothing is there."""
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     total = hashlib.sha256()
     for file in files:
@@ -117,7 +117,7 @@ def _bytes_at(path: Path) -> str:
 
 
 def make(name: str, preset: str | None, config: Mapping[str, Any], facts: Facts) -> Method:
-    """A method ready for `prepare`. A Run's resolved `config` is taken with preset None."""
+    """Make a method that is ready for `prepare`. Pass preset None with the resolved `config` of a Run."""
     resolved = resolve(name, preset, config)
     method: Any = find(name)
     return typing.cast("Method", method(_config(method, None, resolved), facts))

@@ -1,4 +1,4 @@
-"""Modules of `methods/` or of a plug-in's package, read from their files: who binds which name. Nothing is imported."""
+"""Reads modules of `methods/` or of a plug-in's package from their files, to see who binds which name. Imports none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.errors import UserError
 
 @dataclass(frozen=True)
 class Alias:
-    """What an import binds: a module (`name` is None), or a name of a module."""
+    """The object that an import binds: a module (`name` is None), or a name of a module."""
 
     module: str
     name: str | None
@@ -26,7 +26,7 @@ Binding = Alias | ast.stmt
 
 @dataclass(frozen=True)
 class Module:
-    """A module's bindings by name, its statements that act, and the modules that it imports as it is imported."""
+    """A module's bindings by name, its statements with side effects, and the modules that importing it imports."""
 
     name: str
     path: Path
@@ -36,12 +36,12 @@ class Module:
 
     @property
     def package(self) -> str:
-        """What its relative imports are relative to."""
+        """The package that its relative imports start from."""
         return self.name if self.path.name == "__init__.py" else self.name.rpartition(".")[0]
 
 
 def read(name: str, path: Path) -> Module:
-    """A module from its file. UserError for a file that is not Python; cached by its bytes."""
+    """Read a module from its file, cached by its bytes. UserError for a file that is not Python."""
     return _read(name, path, path.read_bytes())
 
 
@@ -67,7 +67,7 @@ def _read(name: str, path: Path, source: bytes) -> Module:
 
 
 def aliases(module: Module, statement: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Alias]]:
-    """The names that an import binds. `*` is bound as a name of its own."""
+    """Yield the names that an import binds. `*` is bound as a name of its own."""
     if isinstance(statement, ast.Import):
         for alias in statement.names:
             top = alias.name.partition(".")[0]
@@ -78,14 +78,14 @@ def aliases(module: Module, statement: ast.Import | ast.ImportFrom) -> Iterator[
 
 
 def loaded(module: Module, statement: ast.Import | ast.ImportFrom) -> list[Alias]:
-    """What an import inside a function may give: the whole of a module that it names, or a name of one."""
+    """Return the objects that an import inside a function may bind: whole modules, or names of one."""
     if isinstance(statement, ast.Import):
         return [Alias(alias.name, None) for alias in statement.names]
     return [alias for _, alias in aliases(module, statement)]
 
 
 def imported(module: Module, node: ast.AST) -> list[str]:
-    """Absolute names of the modules that a statement may import: `from a import b` gives both a and a.b."""
+    """Return absolute names of the modules that a statement may import: `from a import b` gives both a and a.b."""
     names: list[str] = []
     for one in ast.walk(node):
         if isinstance(one, ast.Import):
@@ -104,7 +104,7 @@ def _base(module: Module, statement: ast.ImportFrom) -> str:
 
 
 def file_of(module: str) -> Path | None:
-    """The source file of a module, found without importing anything; None if the name is no module."""
+    """Return the source file of a module without importing anything, or None if there is no such module."""
     top, *inner = module.split(".")
     spec = importlib.util.find_spec(top)
     for folder in (spec.submodule_search_locations if spec else None) or ():

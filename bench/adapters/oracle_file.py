@@ -28,7 +28,7 @@ Numbers = Any  #: a number or nested lists of numbers of one shape
 
 
 class OracleSource(Model):
-    """Where the values come from."""
+    """The source of the values."""
 
     repository: str = ""  #: "github.com/OWNER/REPO", for values of executed official code
     commit: Annotated[str, Field(pattern=r"^([0-9a-f]{7,40})?$")] = ""
@@ -36,11 +36,11 @@ class OracleSource(Model):
 
 
 class OracleStep(Model):
-    """One training step: what `observe` and `loss` get, and what should come of it."""
+    """One training step: the inputs of `observe` and `loss`, and the results that they should give."""
 
     inputs: dict[str, Numbers]  #: "image" and "text" [B, D] as `encode` returns them, and what else it returns
-    ids: tuple[Annotated[int, Field(ge=0)], ...] = ()  #: training rows of the batch, 0..B-1 unless said
-    phase: str = ""  #: the method's last unless said
+    ids: tuple[Annotated[int, Field(ge=0)], ...] = ()  #: training rows of the batch, 0..B-1 by default
+    phase: str = ""  #: the method's last one by default
     epoch: Annotated[int, Field(ge=0)] = 0
     progress: Annotated[float, Field(ge=0, lt=1)] = 0.0
     loss: float | None = None
@@ -76,7 +76,7 @@ class OracleStep(Model):
 
 
 class OracleCase(Model):
-    """Some steps in a row under one configuration."""
+    """Consecutive steps under one configuration."""
 
     name: Annotated[str, Field(min_length=1)]
     config: dict[str, Any] = Field(default_factory=dict)  #: hyper-parameters that differ from the defaults
@@ -107,12 +107,12 @@ class OracleFile(Model):
 
 
 def beside(method: Path) -> Path:
-    """Where the values of the method in this file would be."""
+    """Return the path at which a method in this file brings its values."""
     return method.with_suffix(SUFFIX)
 
 
 def read(path: Path) -> OracleFile | None:
-    """The values in a file; None without such a file. UserError with one line for the first mistake in it."""
+    """Return the values in a file, or None if there is no file. UserError has one line for the first mistake."""
     if not path.is_file():
         return None
     try:
@@ -129,7 +129,7 @@ def read(path: Path) -> OracleFile | None:
 
 
 def lacking(path: Path, claim: str) -> str:
-    """Why the values of this file do not carry a class of fidelity; "" if they do or if it needs none."""
+    """Return why a class of fidelity lacks the values that it rests on; "" if the file has them or it needs none."""
     if claim not in CLAIMS:
         return ""
     file, demand = read(path), f"about.fidelity is {claim!r}, which needs"
@@ -141,10 +141,10 @@ def lacking(path: Path, claim: str) -> str:
 
 
 def fidelity(name: str, about: About) -> str:
-    """How a method was checked, as tables and cards print it.
+    """Return how a method was checked, as tables and cards print it.
 
     A class that rests on values of other code is printed for a plug-in that brings such values; else "unchecked".
-    `bench check` demands them of shipped methods too. UserError if the file of values is not in order.
+    `bench check` demands them of shipped methods too. UserError if the file of values is invalid.
     """
     place = registry.source(name)
     if place.shipped or not lacking(beside(place.path), about.fidelity):

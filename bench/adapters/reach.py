@@ -88,7 +88,7 @@ class Reach:
                 self._members(family)
 
     def _module(self, name: str, path: Path | None = None) -> Module | None:
-        """A module that counts; None for others and for a name that is no module."""
+        """Return a module whose source counts; None for other modules, and for a name that is no module."""
         place = self.files.get(name) or path
         if place is None and name.partition(".")[0] in self._packages:
             place = modules.file_of(name)
@@ -98,7 +98,7 @@ class Reach:
         return modules.read(name, place)
 
     def _touch(self, name: str) -> None:
-        """Count what happens as a module is imported, itself and all that it imports and lies in."""
+        """Count the effects of importing a module: its own, and those of its packages and of its imports."""
         if name in self._touched:
             return
         self._touched.add(name)
@@ -194,7 +194,7 @@ class Reach:
                     self._add(f"{_key(order[place])}.{name}", module, lines)
 
     def _counts(self, order: list[Class], place: int, name: str) -> bool:
-        """Whether the runner or reached code can come to this member of one of an adapter's classes."""
+        """Return whether the runner or reached code can use this member of one of an adapter's classes."""
         module, node = order[place]
         if module.name != BASE:
             return True
@@ -209,13 +209,13 @@ class Reach:
         return used
 
     def _inheritance(self, module: Module | None, node: ast.ClassDef) -> list[Class]:
-        """The class and its bases whose source counts, in Python's order of inheritance (C3)."""
+        """Return the class and its bases whose source counts, in Python's order of inheritance (C3)."""
         assert module is not None
         parents = [parent for base in node.bases if (parent := self._base(module, base)) is not None]
         return [(module, node), *_merge([*(self._inheritance(*one) for one in parents), parents])]
 
     def _base(self, module: Module, base: ast.expr) -> Class | None:
-        """The class that a base means; None for one from elsewhere."""
+        """Return the class that a base means, or None if it comes from another package."""
         chain = next(syntax.chains(base.value if isinstance(base, ast.Subscript) else base), ("", ()))
         return self._meant(module, (chain[0], *chain[1]))
 
@@ -232,7 +232,7 @@ class Reach:
 
 
 def _adapter(module: Module | None) -> ast.ClassDef:
-    """The class of a method: the one that has a `name = "..."`."""
+    """Return the class of a method: the one that has a `name = "..."`."""
     assert module is not None
     for bound in module.bindings.values():
         for node in bound:
@@ -242,7 +242,7 @@ def _adapter(module: Module | None) -> ast.ClassDef:
 
 
 def _passes_on(line: ast.stmt, words: set[str]) -> bool:
-    """Whether a member may call the one that it replaces: by `super`, or by the name of a class."""
+    """Return whether a member may call the one that it replaces: by `super`, or by the name of a class."""
     return any(isinstance(node, ast.Name) and node.id in words for node in ast.walk(line))
 
 
@@ -251,7 +251,7 @@ def _key(cls: Class) -> str:
 
 
 def _merge(orders: list[list[Class]]) -> Iterator[Class]:
-    """C3: take the first head that stands in no other order's tail."""
+    """Merge orders of inheritance by C3: take the first head that is in no other order's tail."""
     orders = [order for order in orders if order]
     while orders:
         tails = {_key(one) for order in orders for one in order[1:]}

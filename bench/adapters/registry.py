@@ -1,6 +1,6 @@
-"""Which methods there are: files of `methods/`, the entry-point group `bench.methods`, and `--plugin file.py`.
+"""Finds methods: files of `methods/`, the entry-point group `bench.methods`, and `--plugin file.py`.
 
-Names are found by reading source, so listing them imports neither an adapter nor torch.
+Names are read from source, so listing them imports neither an adapter nor torch.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _SIDES = ("none", "reference", "ema")
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Where a method comes from."""
+    """The origin of a method."""
 
     module: str
     path: Path
     plugin: bool = False
-    former: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: names it had before -> why they changed
+    former: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: former name -> why it changed
 
     @property
     def shipped(self) -> bool:
@@ -68,24 +68,24 @@ def add_plugin(path: str | Path) -> str:
 
 
 def plugins() -> list[str]:
-    """The files given to `add_plugin`, for another process."""
+    """Return the files given to `add_plugin`, so that another process can add them."""
     return [str(place.path) for place in _plugins.values()]
 
 
 def forget() -> None:
-    """Look for methods anew: the files, entry points or plugins have changed."""
+    """Clear the caches, because files, entry points or plugins have changed."""
     for cached in (_shipped, former_names, _sources, find):
         cached.cache_clear()
 
 
 @functools.cache
 def former_names() -> dict[str, tuple[str, str]]:
-    """Names that shipped methods had before -> the name now, and why it changed, as adapters declare them."""
+    """Return by former name of a shipped method its name now and why it changed, as adapters declare them."""
     return {old: (name, reason) for name, place in _shipped() for old, reason in place.former.items()}
 
 
 def canonical(name: str) -> str:
-    """The name that a method has now. An old name is noted on stderr, once in a process."""
+    """Return the name that a method has now. Prints a note about an old name on stderr, once in a process."""
     if name not in former_names():
         return name
     _note_old_name(name)
@@ -105,12 +105,12 @@ def _refuse_old_name(name: str, path: Path) -> None:
 
 
 def names() -> list[str]:
-    """All method names, sorted. Does not import adapters."""
+    """Return all method names, sorted. Does not import adapters."""
     return sorted(_sources())
 
 
 def source(name: str) -> Source:
-    """The file of a method; UserError with the nearest name for an unknown one."""
+    """Return the origin of a method. UserError with the nearest name for an unknown one."""
     name, known = canonical(name), _sources()
     if name not in known:
         raise UserError(unknown(name))
@@ -118,7 +118,7 @@ def source(name: str) -> Source:
 
 
 def unknown(name: str) -> str:
-    """What to say of a name that is no method's."""
+    """Return the message about a name that no method has."""
     return f"{name!r} is not a method{nearest(name, names())} (one in a file of your own: --plugin FILE)"
 
 
@@ -165,9 +165,9 @@ def _entry_points() -> list[tuple[str, Source]]:
 
 
 def _declared(path: Path) -> tuple[str, dict[str, str]] | None:
-    """The `name` and the `former_names` of the one class that has a name, read from the source.
+    """Read the `name` and the `former_names` of the one class that has a name from the source.
 
-    None for a file without such a class.
+    Returns None for a file without such a class.
     """
     try:
         tree = ast.parse(path.read_bytes(), filename=str(path))
@@ -181,7 +181,7 @@ def _declared(path: Path) -> tuple[str, dict[str, str]] | None:
 
 
 def _assigned(node: ast.ClassDef, name: str) -> Any:
-    """The literal that `name = ...` or `name: T = ...` in a class assigns; None for anything else."""
+    """Return the literal that `name = ...` or `name: T = ...` in a class assigns; None for anything else."""
     for line in node.body:
         targets = [line.target] if isinstance(line, ast.AnnAssign) else getattr(line, "targets", [])
         if any(isinstance(target, ast.Name) and target.id == name for target in targets):
@@ -194,7 +194,7 @@ def _assigned(node: ast.ClassDef, name: str) -> Any:
 
 @functools.cache
 def find(name: str) -> type[Method]:
-    """The class of a method. UserError for an unknown name, or with file and line for an adapter that is broken."""
+    """Return the class of a method. UserError for an unknown name, or with file and line for a broken adapter."""
     name, place = canonical(name), source(name)
     module = _import(place)
     classes = [
@@ -211,7 +211,7 @@ def find(name: str) -> type[Method]:
 
 
 def all_methods() -> dict[str, type[Method]]:
-    """Every method by name, sorted."""
+    """Return every method by name, sorted."""
     return {name: find(name) for name in names()}
 
 
@@ -236,7 +236,7 @@ def _import(place: Source) -> ModuleType:
 
 
 def _check(method: type[Method], path: Path) -> None:
-    """The parts of a method that the harness reads before it makes one."""
+    """Check the parts of a method that the harness reads before it makes an instance."""
     from methods import protocol
 
     missing = [part for part in ("about", "Config", "presets", "phases", "loss") if not hasattr(method, part)]

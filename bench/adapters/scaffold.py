@@ -1,4 +1,4 @@
-"""`bench new-method`: an adapter that is a real loss already, and its test, to be turned into one's own."""
+"""`bench new-method`: writes an adapter that is a real loss already, and its test, for the user to change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FOLDER = Path(__file__).with_name("templates")
 def new_method(name: str, folder: Path) -> list[Path]:
     """Write `name`.py and test_`name`.py below `folder`, which is made if need be; returns both paths.
 
-    Raises UserError for a name that cannot be a method's, and where one of the files is there: nothing is overwritten.
+    Raises UserError for a name that no method can have, and if one of the files exists: nothing is overwritten.
     """
     _check_name(name)
     files = {folder / f"{name}.py": method_source(name), folder / f"test_{name}.py": test_source(name)}
@@ -36,12 +36,12 @@ def new_method(name: str, folder: Path) -> list[Path]:
 
 
 def method_source(name: str) -> str:
-    """The adapter under this name."""
+    """Return the source of the template adapter under this name."""
     return _filled(f"{TEMPLATE}.py", name)
 
 
 def test_source(name: str) -> str:
-    """Its test."""
+    """Return the source of its test."""
     return _filled(f"test_{TEMPLATE}.py", name)
 
 

@@ -1,24 +1,19 @@
-"""The hash of an adapter's source in a run's id: of the meaning of what its class reaches, whatever Python reads it."""
+"""Hashes the source of an adapter for run ids: the meaning of all that its class reaches, alike on every Python."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bench.adapters import registry
 from bench.adapters.reach import Reach
-
-if TYPE_CHECKING:
-    pass
-
 
 _known: dict[tuple[str, Path], tuple[dict[Path, bytes], str]] = {}  #: file -> bytes of all that was read, and the hash
 
 
 def source_hash(module: str, path: Path) -> str:
-    """sha256, 64 hex digits, over the definitions that the class of a method reaches (see `bench.adapters.reach`).
+    """Return the sha256, 64 hex digits, of the definitions that a method's class reaches (see `bench.adapters.reach`).
 
     `module`: its name, `path`: its file. Nothing is imported. UserError for a file that is not Python, defines no
     method or imports `*` from its own package.
@@ -36,6 +31,6 @@ def source_hash(module: str, path: Path) -> str:
 
 
 def adapter_source_hash(method: str) -> str:
-    """sha256 over the meaning of all that a method's class reaches in `methods` or its own package."""
+    """Return the sha256 of the meaning of all that a method's class reaches in `methods` or its own package."""
     location = registry.source(method)
     return source_hash(location.module, location.path)

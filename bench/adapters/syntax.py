@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-#: Fields that say nothing of what the code does: context of names, comments on types, PEP 695 parameters, u"" prefixes.
+#: Fields that do not affect what the code does: context of names, type comments, PEP 695 parameters, u"" prefixes.
 _SILENT = frozenset({"ctx", "type_comment", "type_ignores", "type_params", "kind"})
 _TYPED = frozenset({"NamedTuple", "TypedDict"})  #: bases that read the annotations of a class
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def parse(source: bytes, file: str) -> ast.Module:
-    """The tree of a file without docstrings, without annotations but those of dataclass fields, without type checking.
+    """Parse a file, leaving out docstrings, annotations other than those of dataclass fields, and type checking.
 
     Annotations stay in the body of a class that is decorated (a dataclass), a NamedTuple or a TypedDict.
     """
@@ -65,7 +65,7 @@ class _Strip(ast.NodeTransformer):
         return None if isinstance(node.value, ast.Constant) else self.generic_visit(node)
 
     def visit_Raise(self, node: ast.Raise) -> Any:
-        """The words of an error are for people: they are no part of what the code computes."""
+        """Drop the words of an error: they are for people and change no result."""
         if isinstance(node.exc, ast.Call):
             node.exc.args = [x for x in node.exc.args if not isinstance(x, ast.JoinedStr) and not _is_text(x)]
         return self.generic_visit(node)
@@ -97,7 +97,7 @@ def _as_list(visited: Any) -> list[Any]:
 
 
 def last_name(node: ast.expr) -> str:
-    """The last word of `a.b.c`, `a.b.c(...)` or `a.b.c[...]`; "" for any other expression."""
+    """Return the last word of `a.b.c`, `a.b.c(...)` or `a.b.c[...]`; "" for any other expression."""
     if isinstance(node, ast.Call):
         return last_name(node.func)
     if isinstance(node, ast.Subscript):
@@ -106,7 +106,7 @@ def last_name(node: ast.expr) -> str:
 
 
 def plain(node: Any) -> Any:
-    """A tree as lists, strings and null, for JSON: [type, [field, value], ...], empty fields left out."""
+    """Return a tree as lists, strings and null, for JSON: [type, [field, value], ...], without empty fields."""
     if isinstance(node, list):
         return [plain(one) for one in node]
     if isinstance(node, ast.Constant):
@@ -123,7 +123,7 @@ def plain(node: Any) -> Any:
 
 
 def _pieces(node: ast.JoinedStr) -> list[Any]:
-    """The pieces of an f-string; texts that meet are one, empty ones are none: versions of Python cut them unalike."""
+    """Return the pieces of an f-string with adjacent texts joined, empty ones dropped: Python versions cut unalike."""
     pieces: list[Any] = []
     for piece in node.values:
         if not isinstance(piece, ast.Constant):
@@ -137,18 +137,18 @@ def _pieces(node: ast.JoinedStr) -> list[Any]:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a definition is and what it uses."""
+    """A definition, and the names that it uses."""
 
     text: Any  #: for JSON
     names: frozenset[str]  #: free in it
     words: frozenset[str]  #: free names and attributes
-    chains: tuple[tuple[str, tuple[str, ...]], ...]  #: its names with the attributes behind them
+    chains: tuple[tuple[str, tuple[str, ...]], ...]  #: its names with the attributes that follow them
     imports: tuple[ast.Import | ast.ImportFrom, ...]  #: inside it
 
 
 @functools.lru_cache(maxsize=8192)
 def summary(node: ast.AST) -> Summary:
-    """Read a definition once."""
+    """Summarise a definition; results are cached."""
     names = frozenset(free_names(node))
     inner = tuple(one for one in ast.walk(node) if isinstance(one, ast.Import | ast.ImportFrom))
     return Summary(plain(node), names, names | attributes(node), tuple(sorted(set(chains(node)))), inner)
@@ -156,7 +156,7 @@ def summary(node: ast.AST) -> Summary:
 
 @functools.lru_cache(maxsize=2048)
 def members(node: ast.ClassDef) -> dict[str, list[ast.stmt]]:
-    """Statements of a class's body by the names that they bind."""
+    """Return the statements of a class's body by the names that they bind."""
     statements: dict[str, list[ast.stmt]] = {}
     for line in node.body:
         for name in sorted(bound_names(line)):
@@ -165,7 +165,7 @@ def members(node: ast.ClassDef) -> dict[str, list[ast.stmt]]:
 
 
 def free_names(node: ast.AST) -> set[str]:
-    """Names that a statement reads from its module or from the built-ins: those that no scope inside it binds."""
+    """Return names that a statement reads from its module or the built-ins: those that no scope inside it binds."""
     names: set[str] = set()
     waiting = [symtable.symtable(ast.unparse(node), "<definition>", "exec")]
     while waiting:
@@ -178,7 +178,7 @@ def free_names(node: ast.AST) -> set[str]:
 
 
 def chains(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Every name with the attributes that follow it: `a.b.c` gives ("a", ("b", "c")), a bare `a` gives ("a", ())."""
+    """Yield every name with the attributes that follow it: `a.b.c` gives ("a", ("b", "c")), `a` gives ("a", ())."""
     attributes: list[str] = []
     inner: ast.AST = node
     while isinstance(inner, ast.Attribute):
@@ -192,7 +192,7 @@ def chains(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def attributes(node: ast.AST) -> set[str]:
-    """Every word that stands behind a dot, or as a string in `getattr(x, "word")`."""
+    """Return every word that follows a dot, or is a string in `getattr(x, "word")`."""
     words = {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)}
     for call in ast.walk(node):
         if isinstance(call, ast.Call) and last_name(call.func) in ("getattr", "hasattr", "setattr", "delattr"):
@@ -201,7 +201,7 @@ def attributes(node: ast.AST) -> set[str]:
 
 
 def bound_names(statement: ast.stmt) -> set[str]:
-    """Names that a statement binds or changes in place (`X = ...`, `X[...] = ...`, `X.y = ...`, def, class, import)."""
+    """Return names that a statement binds or changes in place (`X = ...`, `X[...] = ...`, `X.y = ...`, def, import)."""
     if isinstance(statement, Definition):
         return {statement.name}
     names: set[str] = set()
@@ -219,7 +219,7 @@ def bound_names(statement: ast.stmt) -> set[str]:
 
 
 def _walk(node: ast.AST) -> Iterator[ast.AST]:
-    """As `ast.walk`, without the insides of functions and classes."""
+    """Walk as `ast.walk` does, but not into functions and classes."""
     yield node
     if not isinstance(node, Definition | ast.Lambda):
         for child in ast.iter_child_nodes(node):
@@ -251,7 +251,7 @@ _PURE = frozenset(
 
 
 def acts(statement: ast.stmt) -> bool:
-    """Whether a statement does more than bind names: a call for its effect, an assertion, an unknown decorator."""
+    """Return whether a statement does more than bind names: a call, an assertion, an unknown decorator."""
     if isinstance(statement, Definition):
         return any(last_name(decorator) not in _PURE for decorator in statement.decorator_list)
     if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Import | ast.ImportFrom | ast.Pass):

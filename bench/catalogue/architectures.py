@@ -1,4 +1,4 @@
-"""Which towers there are, as configurations. Part of a run's identity; readable without torch."""
+"""The configurations of towers, which are part of a run's id. Needs no torch."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ _BERT_FIELDS = {
 
 @cache
 def open_clip_models() -> dict[str, Path]:
-    """Architectures of open_clip and their files, listed without importing it."""
+    """Return architectures of open_clip and their files without importing it."""
     spec = find_spec("open_clip")
     folders = (spec.submodule_search_locations if spec else None) or ()
     return {file.stem: file for folder in folders for file in sorted(Path(folder, "model_configs").glob("*.json"))}
@@ -85,18 +85,18 @@ def open_clip_models() -> dict[str, Path]:
 
 @cache
 def open_clip_model(name: str) -> Config:
-    """The configuration of an open_clip architecture: embed_dim, vision_cfg, text_cfg and the like."""
+    """Return the configuration of an open_clip architecture: embed_dim, vision_cfg, text_cfg and the like."""
     config: Config = json.loads(open_clip_models()[name].read_text())
     return config
 
 
 def bert_context(config: Config) -> Config:
-    """A configuration of transformers with the tokens a caption that a suite without `towers.context` gets."""
+    """Return a configuration of transformers with the context length of a suite without `towers.context`."""
     return {"context_length": min(BERT_CONTEXT, config.get("max_position_embeddings", 512)), **config}
 
 
 def read_bert(folder: Path) -> Config:
-    """The configuration in a folder of a transformers model, in BERT's words; UserError if it is no (Distil)BERT."""
+    """Return a transformers folder's configuration with BERT's names; UserError if it is no (Distil)BERT."""
     path = folder / "config.json"
     try:
         config: Config = json.loads(path.read_text())
@@ -112,12 +112,12 @@ def read_bert(folder: Path) -> Config:
 
 
 def quick_gelu(name: str) -> bool:
-    """Whether an architecture of open_clip has QuickGELU, as OpenAI's weights want."""
+    """Return whether an architecture of open_clip has QuickGELU, as OpenAI's weights want."""
     return bool(name in open_clip_models() and open_clip_model(name).get("quick_gelu"))
 
 
 def chooses_activation(kind: str, name: str) -> bool:
-    """Whether an "image" or "text" tower of open_clip is one that GELU or QuickGELU is chosen for."""
+    """Return whether GELU or QuickGELU is chosen for this "image" or "text" tower of open_clip."""
     if name not in open_clip_models():
         return False
     if kind == "text":

@@ -27,7 +27,7 @@ class Augmentation:
     name: str  #: in suites
     summary: str  #: one phrase, for the docs
     build: Mapping[Images, Callable[[], Any]]  #: the images it fits -> a function that makes its recipe for these
-    source: str = ""  #: whose it is
+    source: str = ""  #: the paper or code it comes from
 
 
 _drawn, _photograph = lazy("bench.data.augment:Recipe"), lazy("bench.data.photo:Recipe")
@@ -88,12 +88,12 @@ AUGMENTATIONS: Registry[Augmentation] = Registry(
 
 
 def fitting(images: Images) -> tuple[str, ...]:
-    """Names of the augmentations of such images."""
+    """Return the names of the augmentations of such images."""
     return tuple(entry.name for entry in AUGMENTATIONS if images in entry.build)
 
 
 def recipe(name: str, images: Images) -> Any:
-    """The recipe of an augmentation for such images, made once. UserError if it has none."""
+    """Return the recipe of an augmentation for such images, made once. UserError if it has none."""
     if name not in AUGMENTATIONS:
         raise UserError(f"augment is {name!r}{nearest(name, fitting(images))}")
     entry = AUGMENTATIONS[name]

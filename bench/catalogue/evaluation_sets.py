@@ -1,4 +1,4 @@
-"""Every evaluation data set of the five papers by one name, and what is known of it before it is there."""
+"""Every evaluation data set of the papers by one name, and the facts about it that need no files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Kind: TypeAlias = Literal["classification", "retrieval", "association", "hierarc
 Split: TypeAlias = Literal["test", "train", "validation"]
 Names: TypeAlias = tuple[str, ...]
 SPLITS: tuple[Split, ...] = ("test", "train", "validation")
-#: what a split is called below a webdataset folder
+#: name of a split below a webdataset folder
 FOLDERS: Mapping[Split, Names] = {"test": ("test",), "train": ("train",), "validation": ("validation", "val")}
 OWN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  #: names that the user's own sets may have
 GB = 10**9
@@ -28,26 +28,28 @@ CATALOGUE = Path(__file__).with_name("evaluation_sets.yaml")  #: one entry a dat
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """One data set. Numbers are those of its publishers; what lies on the disk is counted anew."""
+    """One data set. Numbers are those of its publishers; the files on the disk are counted anew."""
 
     name: str  #: in suites, records and tables
     title: str  #: as papers print it
     test: int  #: images that are scored
-    classes: int = 0  #: 0 where it has none
+    classes: int = 0  #: 0 if it has none
     train: int = 0  #: images that a probe learns from; 0 = no such split
     validation: int = 0  #: images of a split of its own, for retrieval
     kind: Kind = "classification"
     metric: str = "top1"  #: its main one in the DataComp suite
-    webdataset: str = ""  #: what follows wds_ in its folder's name where that is not its own name
+    webdataset: str = ""  #: the part of its folder's name after wds_, if that is not its own name
     publisher: str = "clip-benchmark"  #: whose webdataset folder is on the Hugging Face hub; "" = nobody's
     builder: str = ""  #: clip-benchmark's name, or one of `bench.data.evaluation.builders`; "" = none
-    splits: Mapping[Split, Names] | None = None  #: the builder's names of a split where they are others, joined
+    splits: Mapping[Split, Names] | None = None  #: the builder's names of a split, if they differ; several are joined
     train_share: float = 0.0  #: of a builder without splits: the rows of the smallest hashes are for training
-    needs: Mapping[Split, Names] | None = None  #: what the builder would download where it lacks below its folder
-    words: str = ""  #: clip-benchmark's key of its class names and templates where that is not its own name
+    needs: Mapping[Split, Names] | None = (
+        None  #: files below its folder that the builder would download if they are missing
+    )
+    words: str = ""  #: clip-benchmark's key of its class names and templates, if that is not its own name
     fields: Names = ()  #: of the metadata (npy) of each image that groups are made by; "" is passed over
     hub: str = ""  #: its name in the hf_cache folder that DataComp's script leaves
-    source: str = ""  #: where the builder's files come from
+    source: str = ""  #: the source of the builder's files
     gb: float = 0.0  #: disk of a split other than for training
     train_gb: float = 0.0
     datacomp: bool = False  #: one of the suite's 38 tasks
@@ -65,27 +67,27 @@ class Entry:
         return f"{self.title}, {f'{self.classes} classes' if self.classes else many[self.kind]}"
 
     def count(self, split: Split) -> int:
-        """Images of a split as published; 0 = no such split."""
+        """Return the number of images of a split as published; 0 = no such split."""
         return {"test": self.test, "train": self.train, "validation": self.validation}[split]
 
     def bytes(self, split: Split) -> int:
-        """Disk that a split takes, about."""
+        """Return about how many bytes of disk a split takes."""
         return round(GB * (self.train_gb if split == "train" else self.gb))
 
     def written(self, split: Split) -> str:
-        """As data sets are named in tasks and records: "pets", "pets/train"."""
+        """Return the name of a split in tasks and records: "pets", "pets/train"."""
         return self.name if split == "test" else f"{self.name}/{split}"
 
 
 @cache
 def entries() -> Mapping[str, Entry]:
-    """All, by name."""
+    """Return all data sets of the catalogue by name."""
     rows = yaml.safe_load(CATALOGUE.read_text())
     return {name: Entry(name=name, **_frozen(row)) for name, row in rows.items()}
 
 
 def known(name: str) -> Entry | None:
-    """A data set of the catalogue, or one of the user's own: a folder wds_NAME with classnames.txt or captions."""
+    """Return a data set of the catalogue, or the user's own: a folder wds_NAME with classnames.txt or captions."""
     from bench import data_folder  # here, because `bench.data` reads the catalogue itself
 
     folder = data_folder.evaluation() / f"wds_{name}"
@@ -93,7 +95,10 @@ def known(name: str) -> Entry | None:
 
 
 def expected(name: str) -> Entry | None:
-    """As `known`; the user's own may be elsewhere, where nothing is known of it. None if the name is a mistake."""
+    """Return what `known` does, or an empty entry for a set that may be the user's own on another machine.
+
+    Returns None if the name is a mistake.
+    """
     if (entry := known(name)) is not None:
         return entry
     if name.startswith("wds_"):
@@ -104,7 +109,7 @@ def expected(name: str) -> Entry | None:
 
 @cache
 def _own(name: str, folder: Path) -> Entry:
-    """What a folder says of itself. Its images are counted when it is read; until then a split is there or not."""
+    """Return the entry that a folder allows. Images are counted when they are read; until then a split has 1 or 0."""
     names = folder / "classnames.txt"
     classes = len(names.read_text("utf-8").splitlines()) if names.is_file() else 0
     test, train, validation = (int(any((folder / one).is_dir() for one in FOLDERS[split])) for split in SPLITS)
@@ -119,7 +124,7 @@ def _frozen(value: Any) -> Any:
 
 
 def unknown(name: str) -> str:
-    """What is wrong with a name; "" if it is of the catalogue or a folder of the user's own."""
+    """Return what is wrong with a name; "" if the catalogue has it or it is a folder of the user's own."""
     if known(name):
         return ""
     if name.startswith("wds_"):
@@ -128,7 +133,7 @@ def unknown(name: str) -> str:
 
 
 def _in_folder(folder: str) -> str:
-    """The data set of a folder "wds_pets" or "wds_pets_test": the catalogue's name, or the user's own."""
+    """Return the data set of a folder "wds_pets" or "wds_pets_test": the catalogue's name, or the user's own."""
     stem = folder.removeprefix("wds_")
     for one in (stem, stem.removesuffix("_test")):
         for entry in entries().values():
@@ -138,7 +143,7 @@ def _in_folder(folder: str) -> str:
 
 
 def parse(dataset: str) -> tuple[Entry, Split]:
-    """ "pets" -> its entry and "test"; "pets/train" -> its entry and "train". UserError for anything else."""
+    """Map "pets" to its entry and "test", "pets/train" to its entry and "train". UserError for anything else."""
     name, slash, written = dataset.partition("/")
     entry = expected(name)
     if entry is None:

@@ -12,7 +12,7 @@ UTILISATION = 0.35  #: share of the peak that training of towers like these comm
 
 @dataclass(frozen=True)
 class Gpu:
-    """A card as its vendor's datasheet has it."""
+    """A card with the numbers of its vendor's datasheet."""
 
     name: str
     peak: float  #: FLOP/s of dense matrix products in 16 bits, summed in 32; sparsity is not counted
@@ -40,7 +40,7 @@ _ALL = (
 
 
 def find(name: str) -> Gpu:
-    """A card by its name, written with or without "RTX", spaces, dashes and capitals. UserError for an unknown one."""
+    """Return a card by name, with or without "RTX", spaces, dashes and capitals. UserError for an unknown one."""
     by_key = {_key(gpu.name): gpu for gpu in _ALL}
     if _key(name) in by_key:
         return by_key[_key(name)]
@@ -52,7 +52,7 @@ def _key(name: str) -> str:
 
 
 def gpu_hours(flops: float, gpu: Gpu, utilisation: float = UTILISATION) -> float:
-    """Hours of one such card at a share of its peak. UserError for a share outside (0, 1]."""
+    """Return hours of one such card at a share of its peak. UserError for a share outside (0, 1]."""
     if not 0 < utilisation <= 1:
         raise UserError(f"--utilisation {utilisation:g}: should be above 0 and at most 1, a share of the card's peak")
     return flops / (gpu.peak * utilisation) / 3600

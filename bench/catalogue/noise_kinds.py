@@ -66,5 +66,5 @@ KINDS: Registry[NoiseKind] = Registry(
 
 
 def noise_label(kind: str, rate: float) -> str:
-    """As printed: "clean", "40 % shuffled captions"."""
+    """Return the printed name: "clean", "40 % shuffled captions"."""
     return f"{rate * 100:g} % {KINDS[kind].title}" if rate else "clean"

@@ -14,19 +14,19 @@ from bench.catalogue.channels import CIFAR_CHANNELS, IMAGENET_CHANNELS, Channels
 #: How a picture becomes a square, in open_clip's words (`bench.data.photo.Resize`).
 Mode: TypeAlias = Literal["shortest", "longest", "squash"]
 
-PROBES = (  # the 14 sets of linear probes, as papers 000 and 001 print them
+PROBES = (  # the 14 sets of linear probes, as papers on Bayesian weights and on label augmentations print them
     *("caltech101", "svhn", "stl10", "cifar10", "cifar100", "dtd", "fgvc_aircraft", "pets", "renderedsst2", "food101"),
     *("gtsrb", "cars", "flowers", "imagenet1k"),
 )
 SHIFTS = ("imagenetv2", "imagenet_sketch", "imagenet-a", "imagenet-r")
 RETRIEVAL = ("mscoco_captions", "flickr30k")
-NCU = (  # as its table prints them, after ImageNet
+NCU = (  # as NCU's table prints them, after ImageNet
     *("caltech101", "cifar10", "cifar100", "dtd", "fgvc_aircraft", "renderedsst2", "flowers", "food101", "gtsrb"),
     *("pets", "resisc45", "sun397", "eurosat", "cars", "stl10"),
 )
 DATACOMP_SHIFTS = ("imagenet-a", "imagenet-o", "imagenet-r", "imagenetv2", "imagenet_sketch", "objectnet")
 DATACOMP_RETRIEVAL = ("flickr30k", "mscoco_captions", "winogavil")
-DATACOMP = (  # what is left of the suite's 38 tasks
+DATACOMP = (  # the other zero-shot tasks of the suite's 38
     *("imagenet1k", "caltech101", "cifar10", "cifar100", "clevr_count_all", "clevr_closest_object_distance"),
     *("country211", "dtd", "eurosat", "fgvc_aircraft", "food101", "gtsrb", "kitti_closest_vehicle_distance", "mnist"),
     *("flowers", "pets", "voc2007", "pcam", "renderedsst2", "resisc45", "cars", "stl10", "sun397", "svhn"),
@@ -44,7 +44,7 @@ _COMMON = {
 
 @dataclass(frozen=True)
 class Protocol:
-    """One way to evaluate. What it does not say is done as in training, or as `bench.evaluation.measures` says."""
+    """One way to evaluate. Anything it leaves open is done as in training, or as in `bench.evaluation.measures`."""
 
     name: str
     version: str  #: raise it when any number that is stored under it would change
@@ -73,9 +73,12 @@ PROTOCOLS: Mapping[str, Protocol] = {
     for one in (
         # CLIP's prompts for each data set, top-1 and top-5, L-BFGS probe, Karpathy's splits
         Protocol("common", "1", _COMMON),
-        # papers 000 and 001: the same, and CyCLIP's probe on projected features, which is their code's lineage
+        # papers on Bayesian weights and on label augmentations: the same, and CyCLIP's probe on projected features
+        # official: github.com/goel-shashank/CyCLIP@707e7c7 src/evaluate.py
         Protocol("bayes", "1", _COMMON),
-        # paper 002: whole images squashed for retrieval; its code normalises classified images otherwise than training
+        # NUCLR: images are squashed for retrieval, and classified ones are normalised otherwise than in training
+        # official: github.com/bokun-wang/NUCLR@ddaec8d dataset/__init__.py (create_val_dataset)
+        # official: github.com/bokun-wang/NUCLR@ddaec8d clip.py (create_zeroshot_dataloader)
         Protocol(
             "nuclr",
             "1",
@@ -88,7 +91,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
             class_channels=IMAGENET_CHANNELS,
             own_channels={"cifar10": CIFAR_CHANNELS, "cifar100": CIFAR_CHANNELS},
         ),
-        # paper 003: plain accuracy everywhere, ImageNet's channel statistics, as in its training
+        # NCU: plain accuracy everywhere, and ImageNet's channel statistics, as in its training
         Protocol(
             "ncu",
             "1",
@@ -101,7 +104,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
             class_channels=IMAGENET_CHANNELS,
             retrieval_channels=IMAGENET_CHANNELS,
         ),
-        # paper 004: the DataComp suite, its metrics, all captions of an image
+        # ProLIP: the DataComp suite, its metrics, all captions of an image
         Protocol(
             "prolip",
             "1",

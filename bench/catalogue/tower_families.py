@@ -41,7 +41,7 @@ class ImageTowers:
     #: (name, configuration, width of the embedding D) -> nn.Module, normalised [b, 3, H, W] -> [b, D]; drawn from the
     #: global RNG. Probes read its method `pooled`, [b, 3, H, W] -> [b, P]; towers of open_clip need none.
     build: Callable[[str, Config, int], Any] = _OPEN_CLIP_IMAGE
-    wrong: Callable[[str], str] = _nothing  #: the reason why a name of the family is no tower to train; "" if it is one
+    wrong: Callable[[str], str] = _nothing  #: returns why a name of the family is no tower to train; "" if it is one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ def _writes_captions(name: str) -> str:
 
 
 def _other_than_a_transformer(config: Config) -> str:
-    """What a text tower of open_clip is if it is not the plain TextTransformer."""
+    """Return the kind of a text tower of open_clip that is not the plain TextTransformer."""
     if config.get("hf_model_name"):
         return "a model of transformers that open_clip wraps"
     return "a transformer with an appended class token" if config.get("embed_cls") else ""
@@ -185,7 +185,7 @@ TOWER_FAMILIES: Registry[TowerFamily] = Registry(
 
 
 def image_towers(name: str) -> ImageTowers:
-    """The image half of the family that has this tower. UserError for an unknown name."""
+    """Return the image half of the family that has this tower. UserError for an unknown name."""
     for family in TOWER_FAMILIES:
         if family.image and name in family.image.names():
             return family.image
@@ -200,7 +200,7 @@ def text_towers(name: str) -> TextTowers:
 
 
 def unknown(kind: Kind, name: str) -> str:
-    """What is wrong with the name of an "image" or "text" tower, with the nearest valid one; "" for a valid name."""
+    """Return the fault in the name of an "image" or "text" tower, with the nearest valid one; "" for a valid name."""
     halves = {one.name: half for one in TOWER_FAMILIES if (half := one.image if kind == "image" else one.text)}
     owners = [family for family, half in halves.items() if name in half.names()]
     if len(owners) > 1:
@@ -213,7 +213,7 @@ def unknown(kind: Kind, name: str) -> str:
 
 
 def markdown() -> str:
-    """The table of docs/suites.md: one line a family."""
+    """Return the table of docs/suites.md: one line for each family."""
     lines = ["| family | what it is | `towers.image` | `towers.text` |", "|---|---|---|---|"]
     for one in TOWER_FAMILIES:
         lines.append(f"| {one.name} | {one.summary} | {_listed(one.image)} | {_listed(one.text)} |")

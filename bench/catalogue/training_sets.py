@@ -27,7 +27,7 @@ class TrainingSet:
     sizes: tuple[int, ...] = ()  #: pixels a side that `load` takes
     synonyms: Callable[[], Synonyms] | None = None  #: names of its concepts -> their other names
     rows: int = 0  #: pairs in the published list; links die, so what a download gives is less
-    page: str = ""  #: where the list comes from
+    page: str = ""  #: the page of the list
     gigabytes: int | None = None  #: of shards, about, images as `how` makes them; None if that is not known
     how: str = ""  #: commands, with {folder} for where the shards go
 
@@ -97,18 +97,18 @@ TRAINING_SETS: Registry[TrainingSet] = Registry(
 
 
 def embedded() -> dict[str, TrainingSet]:
-    """The sets that need no files, by name."""
+    """Return the sets that need no files, by name."""
     return {entry.name: entry for entry in TRAINING_SETS if entry.load is not None}
 
 
 def published(name: str) -> TrainingSet | None:
-    """The published list that a data set's name begins with: "cc3m", "CC3M" and "cc3m-part" are cc3m."""
+    """Return the published list that a data set's name begins with: "cc3m", "CC3M" and "cc3m-part" give cc3m."""
     lists = sorted((entry for entry in TRAINING_SETS if entry.load is None), key=lambda entry: -len(entry.name))
     return next((entry for entry in lists if name.lower().startswith(entry.name)), None)
 
 
 def how_to_get(name: str, folder: Path) -> str:
-    """Commands that download a data set and index it; words where it is no published list."""
+    """Return commands that download a data set and index it, or a sentence if it is no published list."""
     entry, there = published(name), shlex.quote(str(folder))
     if entry is None:
         return f"put webdataset shards (key.jpg, key.txt in .tar files) in {there}, then: bench data index {there}"

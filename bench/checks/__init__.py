@@ -1,1 +1,1 @@
-"""`bench check`: does an adapter do what it says? A generated list of checks on any adapter."""
+"""`bench check`: runs a list of checks on any adapter and compares it with what it declares."""

@@ -1,4 +1,4 @@
-"""Cases of the values that a method brings in a file beside its own."""
+"""Makes cases of `bench check` from the values that a method brings in a file beside its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from methods.protocol import Batch, Clock, Facts
 
 
 def cases(method: str, path: Path) -> Iterator[Case]:
-    """A case for each of the file; none without the file. UserError for a file that is not in order."""
+    """Yield one case for each case of the file, none if there is no file. Raises UserError for an invalid file."""
     file = oracle_file.read(path)
     for case in file.cases if file else ():
         yield Case(f"{path.name}, case {case.name!r}", partial(_compare, method, path, case))

@@ -87,7 +87,7 @@ def known_values(subject: Subject) -> None:
 
 
 def _compared(case: oracles.Case) -> Iterator[oracles.Comparison]:
-    """A case's comparisons; what an adapter raises in one names the case."""
+    """Yield the comparisons of a case. An error of the adapter becomes Failed and names the case."""
     try:
         yield from case.compare()
     except UserError:
@@ -127,7 +127,7 @@ def _like(x: torch.Tensor, rows: int, draws: torch.Generator) -> torch.Tensor:
 def _two_sides(
     subject: Subject, identity: Identity, z: Tensors, rows: int, seed: int
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Loss and gradients of the method and of the other one, in fp64 and with exact scalars."""
+    """Return loss and gradients of the method and of the other one, in fp64 and with exact scalars."""
     sides = []
     for kind, config, phase in (
         (subject.kind, identity.config, identity.phase),

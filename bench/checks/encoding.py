@@ -17,8 +17,8 @@ from methods.protocol import Tensors
 
 SMALL = 16  #: rows of a batch that is only encoded
 TOWERS = ("vit", "resnet")
-LENGTH_ATOL = 1e-6  #: of unit rows in fp32; those of bf16 are off by 1e-3
-COST_RTOL = 0.02  #: tokens that a method adds to a sequence of 257 are within it, another forward of any row is not
+LENGTH_ATOL = 1e-6  #: how far the length of a unit row may be off 1 in fp32; in bf16 it is off by 1e-3
+COST_RTOL = 0.02  #: allows some tokens more in a sequence of 257, but not another forward of any row
 
 
 def micro_batches(subject: Subject) -> None:
@@ -142,8 +142,9 @@ def _poisoned(seed: int, what: str) -> Iterator[None]:
 def cost(subject: Subject) -> None:
     """Declared tower forwards per pair are those that `encode` makes, in every phase, on both kinds of image towers.
 
-    Counted are the numbers that go through each linear, convolution and attention layer, weighted by its parameters,
-    relative to one plain forward of every row: methods that call parts of a tower or drop patches are measured as well.
+    The check counts the numbers that go through each linear, convolution and attention layer, weighted by its
+    parameters, relative to one plain forward of every row. So it also measures methods that call parts of a tower or
+    drop patches.
     """
     for variant, towers in _on_towers(subject):
         instance = subject.instance(variant.config, towers, batch=SMALL, patch=2, context=77)
@@ -162,8 +163,8 @@ def cost(subject: Subject) -> None:
                 made = work[part] / plain[part.removeprefix("side.")]
                 if abs(made - expected) > COST_RTOL * max(expected, 1.0):
                     raise Failed(
-                        f"{variant.label}, {towers} towers, phase {phase.name}: cost() declares {expected:.3f} forwards of "
-                        f"the {_TOWERS[part]} tower a pair, encode makes {made:.3f}"
+                        f"{variant.label}, {towers} towers, phase {phase.name}: cost() declares {expected:.3f} "
+                        f"forwards of the {_TOWERS[part]} tower a pair, encode makes {made:.3f}"
                     )
 
 
@@ -172,7 +173,7 @@ _TOWERS = {"visual": "image", "text": "text", "side.visual": "side image", "side
 
 @contextmanager
 def _counted(towers: lab.TinyTowers, beside: bool = False) -> Iterator[dict[str, float]]:
-    """Work done by each tower while the context is open, with `beside` by those of the side as well."""
+    """Count the work of each tower while the context is open; with `beside` also that of the side towers."""
     parts: dict[str, nn.Module] = {"visual": towers.visual, "text": towers.text}
     if beside:
         parts |= {"side.visual": towers.side.visual, "side.text": towers.side.text}

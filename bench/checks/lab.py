@@ -1,4 +1,4 @@
-"""What checks and tests of adapters share: adapters in fp64, one step as the runner evaluates it, tiny real towers."""
+"""Helpers of checks and of tests of adapters: adapters in fp64, a step as the runner evaluates it, tiny real towers."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ TEXTS = ["grinning face", "a photo of a red apple", "an ice cream", "the black c
 
 
 def inputs(name: str, dtype: torch.dtype = torch.float64) -> Tensors:
-    """Inputs of values.json: leaves "image", "text" and where there are any "negative", with gradient."""
+    """Return inputs of values.json as leaves with gradient: "image", "text" and, if the entry has some, "negative"."""
     entry = values()["inputs"][name]
     keys = {"image": "image", "text": "text", "text_neg": "negative"}
     return {new: torch.tensor(entry[old], dtype=dtype).requires_grad_() for old, new in keys.items() if old in entry}
 
 
 def build(kind: type[Adapter], rows: int = 64, batch: int = 8, dim: int = 16, seed: int = 0, **config: Any) -> Any:
-    """An adapter in fp64, its own scalars exact."""
+    """Make an adapter in fp64; its own scalars are computed in fp64, too."""
     return exact(lambda: kind(kind.Config(**config), Facts(rows=rows, batch=batch, dim=dim, seed=seed)))
 
 
 def exact(make: Callable[[], Any]) -> Any:
-    """The adapter that `make` returns, in fp64, its own scalars exact."""
+    """Call `make` with fp64 as the default, so that scalars are exact, and return its adapter in fp64."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -70,7 +70,7 @@ def sum_of_tiles(method: Any, z: Tensors, observed: Tensors, cuts: tuple[int, ..
 
 
 def gradients(loss: Tensor, z: Tensors, expected: Mapping[str, Any], rtol: float = 1e-9) -> Iterator[Comparison]:
-    """Gradients of the loss in every leaf whose "grad_<name>" is among the expected values."""
+    """Compare the gradients of the loss in every leaf whose "grad_<name>" is among the expected values."""
     names = [name for name in z if f"grad_{name}" in expected]
     if not names:
         return
@@ -80,7 +80,7 @@ def gradients(loss: Tensor, z: Tensors, expected: Mapping[str, Any], rtol: float
 
 
 def gradient_norms(loss: Tensor, z: Tensors, expected: Mapping[str, float], rtol: float = 1e-9) -> Iterator[Comparison]:
-    """Frobenius norms of the loss's gradients in the named leaves; 0 where it does not depend on one."""
+    """Compare Frobenius norms of the loss's gradients in the named leaves; 0 if the loss does not depend on a leaf."""
     grads = torch.autograd.grad(loss, [z[name] for name in expected], retain_graph=True, materialize_grads=True)
     for (name, norm), gradient in zip(expected.items(), grads, strict=True):
         yield Comparison(f"norm of the gradient of {name}", gradient.norm(), norm, rtol)

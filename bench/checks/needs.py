@@ -1,4 +1,4 @@
-"""The check that an adapter's `needs` are what its `prepare` and `encode` read, seen by towers and rows that tell."""
+"""The check that an adapter's `needs` are what its `prepare` and `encode` read: towers and rows record their use."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from methods.protocol import Rows
 
 SMALL = 16  #: rows that are encoded
 _PARTS = {"visual": "pixels", "text": "text_transformer"}
-_HARMLESS = ("__get__", "size", "dim", "__len__")  #: of a tensor: its shape, type and place
+_HARMLESS = ("__get__", "size", "dim", "__len__")  #: functions that read only the shape, dtype or device of a tensor
 
 
-class Told(torch.Tensor):
+class Recorded(torch.Tensor):
     """A tensor that adds its word to a set when anything computes with it."""
 
     word: str
-    heard: set[str]
+    recorded: set[str]
 
     @classmethod
-    def of(cls, x: Tensor, word: str, heard: set[str]) -> Told:
-        tracked = x.as_subclass(cls)
-        tracked.word, tracked.heard = word, heard
-        return tracked
+    def of(cls, x: Tensor, word: str, recorded: set[str]) -> Recorded:
+        tensor = x.as_subclass(cls)
+        tensor.word, tensor.recorded = word, recorded
+        return tensor
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         with torch._C.DisableTorchFunctionSubclass():
             if getattr(func, "__name__", "") not in _HARMLESS:
                 for x in [*_tensors(args), *_tensors(list((kwargs or {}).values()))]:
-                    x.heard.add(x.word)
+                    x.recorded.add(x.word)
             return func(*_plain(args), **{key: _plain(value) for key, value in (kwargs or {}).items()})
 
 
-def _tensors(value: Any) -> Iterator[Told]:
-    if isinstance(value, Told):
+def _tensors(value: Any) -> Iterator[Recorded]:
+    if isinstance(value, Recorded):
         yield value
     elif isinstance(value, list | tuple):
         for one in value:
@@ -48,7 +48,7 @@ def _tensors(value: Any) -> Iterator[Told]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Told):
+    if isinstance(value, Recorded):
         return value.as_subclass(Tensor)
     if type(value) in (list, tuple):
         return type(value)(_plain(one) for one in value)
@@ -56,44 +56,44 @@ def _plain(value: Any) -> Any:
 
 
 class _Views(tuple[Tensor, ...]):
-    """Views that tell when one of them is taken."""
+    """Views that record when one of them is taken."""
 
-    heard: set[str]
+    recorded: set[str]
 
     def __getitem__(self, at: Any) -> Any:
-        self.heard.add("second_view")
+        self.recorded.add("second_view")
         return super().__getitem__(at)
 
     def __iter__(self) -> Iterator[Tensor]:
-        self.heard.add("second_view")
+        self.recorded.add("second_view")
         return super().__iter__()
 
 
 class _Captions(list[str]):
-    """Captions that tell when one of them is read; their number is no secret."""
+    """Captions that record when one of them is read; reading their number is not recorded."""
 
-    heard: set[str]
+    recorded: set[str]
 
     def __getitem__(self, at: Any) -> Any:
-        self.heard.add("tokens")
+        self.recorded.add("tokens")
         return super().__getitem__(at)
 
     def __iter__(self) -> Iterator[str]:
-        self.heard.add("tokens")
+        self.recorded.add("tokens")
         return super().__iter__()
 
 
-class TellingTowers(lab.TinyTowers):
-    """Tiny towers that note what is asked of them beside embeddings of whole images and of tokens as given."""
+class RecordingTowers(lab.TinyTowers):
+    """Tiny towers that record every use but the embedding of whole images and of tokens as given."""
 
     def __init__(self, visual: str) -> None:
         super().__init__(visual)
-        self.heard: set[str] = set()
+        self.recorded: set[str] = set()
         self.watched = True
 
     def __getattr__(self, name: str) -> Any:
         if name in _PARTS and self.__dict__.get("watched", False):
-            self.heard.add(_PARTS[name])
+            self.recorded.add(_PARTS[name])
         return super().__getattr__(name)
 
     def encode_image(self, images: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ class TellingTowers(lab.TinyTowers):
             return super().encode_text(_plain(tokens))
 
     def tokenize(self, captions: list[str]) -> Tensor:
-        self.heard.add("tokens")
+        self.recorded.add("tokens")
         with self._unwatched():
             return super().tokenize(captions)
 
@@ -118,14 +118,15 @@ class TellingTowers(lab.TinyTowers):
             self.watched = before
 
     def rows(self, instance: Instance, when: Any) -> Rows:
-        """Rows whose parts tell."""
+        """Return rows whose parts record when they are read."""
         with self._unwatched():
-            heard, given = set(self.heard), instance.rows(when=when, total=SMALL)
-        self.heard.intersection_update(heard)  # making rows tokenizes captions
-        views = _Views(Told.of(view, "pixels", self.heard) for view in given.views)
+            before, given = set(self.recorded), instance.rows(when=when, total=SMALL)
+        self.recorded.intersection_update(before)  # making rows tokenizes captions
+        views = _Views(Recorded.of(view, "pixels", self.recorded) for view in given.views)
         captions = _Captions(given.captions)
-        views.heard = captions.heard = self.heard
-        images, tokens = Told.of(given.images, "pixels", self.heard), Told.of(given.tokens, "tokens", self.heard)
+        views.recorded = captions.recorded = self.recorded
+        images = Recorded.of(given.images, "pixels", self.recorded)
+        tokens = Recorded.of(given.tokens, "tokens", self.recorded)
         return Rows(images, tokens, captions, given.ids, given.positions, given.clock, views)
 
 
@@ -152,10 +153,10 @@ def needs(subject: Subject) -> None:
 
 
 def _read(subject: Subject, variant: Variant, kind: str) -> tuple[set[str], int]:
-    """The words for what a variant reads, and the number of views it asks for."""
-    towers = TellingTowers(kind)
+    """Return the needs that a variant reads, and the number of views it asks for."""
+    towers = RecordingTowers(kind)
     instance = subject.instance(variant.config, batch=SMALL, tiny=towers)
     for when in moments(instance.method):
         with torch.no_grad():
             instance.method.encode(towers, towers.rows(instance, when))
-    return towers.heard, instance.method.extra_views
+    return towers.recorded, instance.method.extra_views

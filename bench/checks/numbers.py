@@ -28,8 +28,8 @@ from methods.protocol import Clock, Tensors
 def extremes(subject: Subject) -> None:
     """Loss, gradients and state are finite at extreme embeddings and logit scales, in fp64, fp32 and from bf16.
 
-    All images and texts equal, every image orthogonal or opposite to every text of its own, all pairs perfectly
-    aligned. The logit scale is 1 and 100 where there is one; a fixed temperature is as configured.
+    Embeddings are all equal, or every image is orthogonal or opposite to its text, or all pairs are perfectly aligned.
+    A learned logit scale is set to 1 and to 100; a fixed temperature stays as configured.
     """
     for where, _, method, z, when in everywhere(subject):
         for kind in ("equal", "orthogonal", "opposite", "aligned"):

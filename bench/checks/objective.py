@@ -1,4 +1,4 @@
-"""Checks of `observe`, `draw` and `loss`, on embeddings held in fp64."""
+"""Checks of `observe`, `draw` and `loss` on embeddings in fp64."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def gradient(subject: Subject) -> None:
 
 
 def _soften(method: Any) -> None:
-    """Small logits, for which finite differences are exact enough."""
+    """Make logits small, so that finite differences are exact enough."""
     for module in method.modules():
         if isinstance(module, LogitScale):
             module.rho.data.fill_(0.5)
@@ -92,10 +92,10 @@ def tiles(subject: Subject) -> None:
 def permutation(subject: Subject) -> None:
     """Rows in another order, their ids with them, give the same loss, permuted gradients and the same state.
 
-    Draws are held. Where the seed does not change the constants there are none, and everything is computed anew from
-    the permuted batch. Where it does, `draw`'s result is permuted with the batch: every dimension of length B, and the
-    values of integer tensors, which name rows. Rows change places only with rows of which `encode` left the same
-    tensors empty, because which rows are encoded a second time is drawn by place.
+    If the constants do not depend on the seed, everything is computed anew from the permuted batch. If they do,
+    `draw`'s result is permuted with the batch: every dimension of length B, and the values of integer tensors, which
+    name rows. Rows change places only with rows for which `encode` left the same tensors empty, because the rows that
+    are encoded a second time are drawn by position.
     """
     for where, variant, method, z, when in everywhere(subject):
         order = _shuffled(subject.absent(variant))
@@ -127,14 +127,14 @@ def _shuffled(classes: Tensor) -> Tensor:
 
 
 def _draws(subject: Subject, variant: Variant, when: Clock, drawn: Tensors) -> bool:
-    """Whether constants depend on the seed."""
+    """Return whether constants depend on the seed."""
     (method, _), (_, z) = subject.embedded(variant, seed=12345), subject.embedded(variant)
     _, others = constants(method, z, when)
     return any(x.shape != others[name].shape or not torch.equal(x, others[name]) for name, x in drawn.items())
 
 
 def _permuted(x: Tensor, order: Tensor) -> Tensor:
-    """A constant of the batch as it is of the permuted batch."""
+    """Return a constant of the batch as the permuted batch has it."""
     for dimension, length in enumerate(x.shape):
         if length == TOTAL:
             x = x.index_select(dimension, order)

@@ -36,7 +36,7 @@ def fp32(subject: Subject) -> None:
 
 
 def _sharp(subject: Subject, variant: Variant) -> Variant:
-    """The variant with a configured temperature at TEMPERATURE; as it is where the method has or allows none."""
+    """Return the variant at temperature TEMPERATURE, or unchanged if the method has none or does not allow it."""
     config = {**variant.config, "temperature": TEMPERATURE}
     try:
         subject.kind.Config(**config)
@@ -84,7 +84,7 @@ def _aligned(z: Tensors) -> Tensors:
 
 
 def _step(method: Any, rows: Tensors, when: Clock, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Constants, loss and gradients of one step."""
+    """Return constants, loss and gradients of one step."""
     z = {name: x.to(dtype).requires_grad_() if x.is_floating_point() else x for name, x in rows.items()}
     observed, drawn = constants(method, z, when)
     loss = total_of(method.loss(z, drawn, WHOLE))

@@ -18,13 +18,13 @@ COLOURS: dict[Outcome, str] = {"passed": "#dff0d8", "failed": "#f2b8b5", "skippe
 
 
 def line(result: Result) -> str:
-    """One row of the table of one method."""
+    """Return one row of the table of one method."""
     text = f"{result.check:<16} {result.outcome:<9} {result.seconds:6.2f} s  {result.reason}"
     return text.rstrip()
 
 
 def verdict(results: Sequence[Result]) -> str:
-    """One sentence."""
+    """Return one sentence: the number of results by outcome, and the seconds of all."""
     counts = {outcome: sum(result.outcome == outcome for result in results) for outcome in SIGNS}
     summary = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
     return f"{summary} in {sum(result.seconds for result in results):.0f} s"
@@ -37,7 +37,7 @@ def _grid(results: Sequence[Result]) -> tuple[list[str], list[str], dict[tuple[s
 
 
 def matrix(results: Sequence[Result]) -> str:
-    """Methods by checks."""
+    """Return the outcomes as a table: one row for each method, one column for each check."""
     methods, checks, result_of = _grid(results)
     width = max(map(len, methods))
     lines = [f"{number:>{width}}  {check}" for number, check in enumerate(checks, 1)]
@@ -50,13 +50,13 @@ def matrix(results: Sequence[Result]) -> str:
 
 
 def check_format(path: Path) -> None:
-    """UserError for a file name that says no format."""
+    """Raise UserError if the suffix of a file names no format."""
     if path.suffix not in FORMATS:
         raise UserError(f"--report {path}: should end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
 
 
 def write(path: Path, results: Sequence[Result]) -> None:
-    """The same table as a file, its format by suffix."""
+    """Write the same table to a file, in the format of its suffix."""
     writer = {".md": _markdown, ".html": _html, ".json": _json}[path.suffix]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(writer(results), encoding="utf-8")

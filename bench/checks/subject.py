@@ -1,4 +1,4 @@
-"""What a check looks at: one method under some hyper-parameters, its embeddings, its failures."""
+"""The subject of a check: one method under some hyper-parameters, its embeddings, its failures."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class Subject:
     """One method as `bench check` sees it."""
 
     name: str
-    plugin: Path | None = None  #: the file it comes from, where it is not a shipped one
-    memory: dict[Any, Any] = field(default_factory=dict, compare=False)  #: what several checks share
+    plugin: Path | None = None  #: the file it comes from, if it is not a shipped method
+    memory: dict[Any, Any] = field(default_factory=dict, compare=False)  #: results that several checks share
 
     @cached_property
     def kind(self) -> type[Adapter]:
@@ -111,7 +111,7 @@ class Subject:
         return Instance(method, tiny)
 
     def embedded(self, variant: Variant, seed: int = 0) -> tuple[Any, Tensors]:
-        """The method in fp64 and leaves as it encodes them, moved apart by noise; both are the caller's to change."""
+        """Return the method in fp64 and the leaves that it encodes, with noise added; the caller may change both."""
         key = ("embedded", variant.label, seed)
         if key not in self.memory:
             instance = self.instance(variant.config, seed=seed)
@@ -122,7 +122,7 @@ class Subject:
         return copy.deepcopy(method), {name: x.clone().requires_grad_(is_leaf(name, x)) for name, x in z.items()}
 
     def absent(self, variant: Variant) -> Tensor:
-        """[TOTAL] a number for each row: equal where `encode` left the same of its tensors empty (all zero)."""
+        """Return [TOTAL]: equal numbers for rows of which `encode` left the same tensors empty (all zero)."""
         key = ("absent", variant.label)
         if key not in self.memory:
             instance = self.instance(variant.config)
@@ -134,7 +134,7 @@ class Subject:
 
 
 def moments(method: Any) -> list[Clock]:
-    """First steps of every phase, and one far into the run: (phase, step, epoch) as `observe` gets them."""
+    """Return the first two steps of every phase and one far into the run, as `observe` gets them."""
     names = [phase.name for phase in method.phases()]
     first_steps = [Clock(step=step, phase=name, progress=0.0, epoch=0) for name in names for step in (0, 1)]
     return [*first_steps, Clock(step=90, phase=names[-1], progress=0.9, epoch=9)]
@@ -153,7 +153,7 @@ def total_of(terms: Mapping[str, Tensor]) -> Tensor:
 
 
 def constants(method: Any, z: Tensors, when: Clock, ids: Tensor | None = None) -> tuple[Tensors, Tensors]:
-    """What `observe` and then `draw`, for all anchors at once, return. Moves the method's state."""
+    """Return the results of `observe` and then of `draw` for all anchors at once. Moves the method's state."""
     total = z["image"].shape[0]
     with torch.no_grad():
         observed = method.observe(z, Batch(torch.arange(total) if ids is None else ids, when))
@@ -161,7 +161,7 @@ def constants(method: Any, z: Tensors, when: Clock, ids: Tensor | None = None) -
 
 
 def graded(method: Any, loss: Tensor, z: Tensors) -> dict[str, Tensor]:
-    """The loss and its gradients in every leaf and parameter, zeros where it does not depend on one."""
+    """Return the loss and its gradients in every leaf and parameter, zeros if the loss does not depend on one."""
     inputs = {name: x for name, x in [*z.items(), *method.named_parameters()] if x.requires_grad}
     grads = torch.autograd.grad(loss, list(inputs.values()), allow_unused=True)
     values = {"loss": loss.detach()}
@@ -171,7 +171,7 @@ def graded(method: Any, loss: Tensor, z: Tensors) -> dict[str, Tensor]:
 
 
 def differs(actual: Tensor, expected: Tensor, rtol: float, floor: float = 0.0) -> str | None:
-    """None if |actual - expected| <= rtol (|expected| + max |expected| + floor) everywhere, else by how much not."""
+    """Return None if |actual - expected| <= rtol (|expected| + max |expected| + floor) everywhere, else the gap."""
     if actual.shape != expected.shape:
         return f"shape {list(actual.shape)} instead of {list(expected.shape)}"
     actual, expected = actual.detach().double(), expected.detach().double()
@@ -190,7 +190,7 @@ def differs(actual: Tensor, expected: Tensor, rtol: float, floor: float = 0.0) -
 
 
 def same(what: str, actual: Tensor, expected: Tensor, rtol: float, floor: float = 0.0) -> None:
-    """Failed, naming `what`, unless the two agree as in `differs`; rtol 0 asks for the same bits."""
+    """Raise Failed with the name `what` unless the two agree as in `differs`; rtol 0 asks for the same bits."""
     if rtol == 0:
         equal = actual.shape == expected.shape and torch.equal(actual.nan_to_num(), expected.nan_to_num())
         gap = None if equal else differs(actual, expected, 0.0) or "other bits"
@@ -211,7 +211,7 @@ def _moved(x: Tensor) -> Tensor:
 
 
 def _choices(hint: Any) -> tuple[Any, ...]:
-    """The values worth trying of a field of this type: all of a closed set, one half for an optional number."""
+    """Return the values to try for a field of this type: all of a closed set, 0.5 for an optional number."""
     if hint is bool:
         return False, True
     if typing.get_origin(hint) is typing.Literal:
@@ -221,7 +221,7 @@ def _choices(hint: Any) -> tuple[Any, ...]:
 
 
 def _resolved(kind: type[Adapter], config: Mapping[str, Any]) -> str | None:
-    """The whole configuration as text; None if the method refuses this combination."""
+    """Return the whole configuration as text, or None if the method refuses this combination."""
     try:
         return repr(kind.Config(**config))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The list of checks, and what came of them."""
+"""The list of checks, and their results."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Check:
 
     @property
     def about(self) -> str:
-        """One line."""
+        """The first line of the docstring of its function."""
         return (self.run.__doc__ or "").partition("\n")[0]
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a check of one method came to; "expected" is a failure that the method declares."""
+    """The result of one check of one method; "expected" is a failure that the method declares."""
 
     method: str
     check: str
@@ -83,9 +83,9 @@ CHECKS: tuple[Check, ...] = (
 
 
 def examine(subject: Subject, pool: Ranks, checks: tuple[Check, ...] = CHECKS) -> Iterator[Result]:
-    """Run checks on one method. Ranks are asked first and heard last: they work on the other core meanwhile."""
+    """Run checks on one method. Ranks get their work first and are read last: they use the other core meanwhile."""
     if any(check.run is training.ranks for check in checks):
-        with contextlib.suppress(Exception):  # whatever the adapter raises here, the check itself meets and reports
+        with contextlib.suppress(Exception):  # the check itself meets the same error and reports it
             pool.ask(subject.name, training.rank_trainings(subject))
     for check in checks:
         started = time.perf_counter()
@@ -111,7 +111,7 @@ def _outcome(subject: Subject, pool: Ranks, check: Check) -> tuple[Outcome, str]
 
 
 def subject_of(target: str) -> Subject:
-    """A method by name, or the one in a file. UserError for what is neither, or cannot be imported."""
+    """Return the method of this name or in this file. Raises UserError if there is none or it cannot be imported."""
     path = Path(target)
     if path.suffix == ".py" or path.is_file():
         if not path.is_file():

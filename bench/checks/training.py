@@ -28,7 +28,7 @@ def training_of(subject: Subject, **settings: Any) -> Training:
 
 
 def stateful(subject: Subject) -> Iterator[Variant]:
-    """The defaults, and the first variant of every further set of state tensors."""
+    """Yield the defaults, and the first variant of every further set of state tensors."""
     known = []
     for variant in subject.variants:
         method, _ = subject.embedded(variant)
@@ -39,7 +39,7 @@ def stateful(subject: Subject) -> Iterator[Variant]:
 
 
 def rank_trainings(subject: Subject) -> dict[str, Training]:
-    """What `ranks` trains: five steps in fp64 on a ResNet and a vision transformer, one step in fp32."""
+    """Return the trainings of `ranks`: five steps in fp64 on a ResNet and a vision transformer, one step in fp32."""
     trainings = {}
     for variant in stateful(subject):
         config = variant.config
@@ -55,8 +55,9 @@ def rank_trainings(subject: Subject) -> dict[str, Training]:
 def ranks(subject: Subject, pool: Ranks) -> None:
     """One, two and three processes, with micro-batches or without, give the same step.
 
-    Loss, every parameter's gradient and every state tensor; 1e-9 relative in fp64 over five steps, 1e-5 in fp32 over
-    one step of each phase, relative to the largest of the gradients of a step. Between ranks the same bits.
+    The loss, every parameter's gradient and every state tensor agree within 1e-9 in fp64 over five steps and within
+    1e-5 in fp32 over one step of each phase, relative to the largest of the gradients of a step. All ranks have the
+    same bits.
     """
     trainings = rank_trainings(subject)
     pool.ask(subject.name, trainings)
@@ -75,7 +76,7 @@ def ranks(subject: Subject, pool: Ranks) -> None:
 
 
 def _equal_runs(where: str, actual: Mapping[str, Any], expected: Mapping[str, Any], rtol: float) -> None:
-    # Metrics are rank 0's to write, the others have none; the terms are summed over ranks.
+    # Only rank 0 writes metrics; their terms are summed over ranks.
     wanted_losses = expected["losses"] if actual["losses"] else []
     for step, (here, there) in enumerate(zip(actual["losses"], wanted_losses, strict=True)):
         scale = sum(abs(value) for value in there.values())
@@ -93,7 +94,7 @@ def _equal_runs(where: str, actual: Mapping[str, Any], expected: Mapping[str, An
 def resume(subject: Subject) -> None:
     """A training that is stopped in mid-epoch, after steps 2 and 4, and resumed by new objects writes the same bytes.
 
-    Six steps, of which three are an epoch.
+    The training has six steps, and an epoch has three.
     """
     for variant in stateful(subject):
         training = training_of(subject, config=variant.config, towers="vit", precision="fp32", steps=6)
@@ -137,8 +138,8 @@ def _first_difference(actual: RunStore, expected: RunStore, name: str) -> str:
 def noise_mask(subject: Subject) -> None:
     """Which pairs are wrong changes nothing but captions; the adapter imports nothing from `bench`.
 
-    Trained twice on the same images and captions: once they are wrong in the data, of which nobody knows, once the data
-    is right and a noise manifest makes them wrong. The bytes are the same.
+    The method trains twice on the same images and captions. Once the data itself is wrong and the runner does not know;
+    once the data is right and a noise manifest makes it wrong. Both trainings write the same bytes.
     """
     imported = sorted(_imports(Path(registry.source(subject.name).path)))
     if imported:

@@ -40,7 +40,7 @@ RATES = {
 
 @dataclass(frozen=True)
 class Training:
-    """What to train; plain values, so that it can be sent to another process."""
+    """The settings of a training, as plain values, so that they can be sent to another process."""
 
     method: str
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -117,7 +117,7 @@ def _settings(training: Training) -> TrainSettings:
 
 @contextmanager
 def recorded_gradients(job: Job) -> Iterator[list[dict[str, Tensor]]]:
-    """Every parameter's gradient at each optimiser step taken while the context is open."""
+    """Record every parameter's gradient at each optimiser step that is taken while the context is open."""
     by_step: list[dict[str, Tensor]] = []
 
     def keep(*_: Any) -> None:

@@ -1,4 +1,4 @@
-"""Check adapters, one or all: from Python, and what `bench check` calls."""
+"""Checks one adapter or all, from Python and for `bench check`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Say = Callable[[str], object]
 def check(adapter: str | Path | type[Method], say: Say | None = None) -> list[Result]:
     """Run every check on one adapter: a method's name, a file with one, or its class; returns a result for each.
 
-    `say` receives each result as a line when it is there. Raises UserError for what is no method, or a file that
-    cannot be imported.
+    `say` receives each result as a line as soon as it is known. Raises UserError if there is no such method, or if a
+    file cannot be imported.
     """
     target = str(_file_of(adapter)) if isinstance(adapter, type) else str(adapter)
     with _one_thread():
@@ -38,7 +38,7 @@ def check_all(say: Say | None = None) -> list[Result]:
 
 
 def _ignore(_: str) -> None:
-    """Nobody listens."""
+    """Drop a line that nobody asked for."""
 
 
 def _examined(subjects: Sequence[Subject], say: Say, failures_only: bool) -> list[Result]:

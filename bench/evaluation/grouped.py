@@ -1,7 +1,8 @@
 """Metrics over classes and groups of images, with their intervals over images.
 
-The DataComp suite's main ones: recall averaged over classes, macro F1 (iWildCam), accuracy in the worst group (FMoW,
-Dollar Street, GeoDE). A group or class without images is left out, in the value and in every bootstrap replicate.
+These are main metrics of the DataComp suite: recall averaged over classes, macro F1 (iWildCam), accuracy in the worst
+group (FMoW, Dollar Street, GeoDE). A group or class without images is left out, in the value and in every bootstrap
+replicate.
 """
 
 from __future__ import annotations

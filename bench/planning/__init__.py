@@ -1,1 +1,1 @@
-"""What a suite will do: steps and costs, trials, what is missing, the plan that reports read."""
+"""Plans a suite: its steps and costs, its trials, missing data, and the plan file that reports read."""

@@ -1,4 +1,4 @@
-"""Which data is on this machine, for a suite or at all."""
+"""Lists the data on this machine, for one suite or for the whole catalogue."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HEAD = ("data set", "layout", "images", "where")
 
 
 def of_suite(suite: Suite) -> list[str]:
-    """Lines for a person: the suite's data on this machine, and the missing data with how to get it."""
+    """Return lines to print: the suite's data on this machine, and the missing data with how to get it."""
     plan, rows = EvaluationPlan(suite.data, suite.evaluate), []
     if not suite.data.embedded and not training(suite):
         pairs = data.training(suite.data)
@@ -30,7 +30,7 @@ def of_suite(suite: Suite) -> list[str]:
 
 
 def of_catalogue() -> list[str]:
-    """Lines for a person: every evaluation data set that is there, the user's own too, and those that are not."""
+    """Return lines to print: every evaluation data set on this machine, the user's own too, and the missing ones."""
     known = list(entries().values())
     rows = _present([entry.written(split) for entry in (*known, *_own()) for split in SPLITS if entry.count(split)])
     there = {name for name, *_ in rows}
@@ -44,7 +44,7 @@ def of_catalogue() -> list[str]:
 
 
 def _own() -> list[Entry]:
-    """Of folders wds_NAME that are none of the catalogue's."""
+    """Return an entry for each folder wds_NAME that is not in the catalogue."""
     known = {path.parent for entry in entries().values() for path in layouts.webdatasets(entry, "test")}
     folders = [folder for folder in sorted(data_folder.evaluation().glob("wds_*/")) if folder not in known]
     return [parse(folder.name.removeprefix("wds_"))[0] for folder in folders]

@@ -1,4 +1,4 @@
-"""A budget turned into steps before the first one, and the ledger of what was spent."""
+"""Turns a budget into steps before training starts, and keeps the ledger of what was spent."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def resolve(
 
 
 def _bought(entry: BudgetKind, value: float, costs: StepCosts, phases: Sequence[Phase]) -> list[int]:
-    """The steps that each phase's share of `value` pays for."""
+    """Return the steps that each phase's share of `value` pays for."""
     assert entry.price is not None
     try:
         price = entry.price(costs)
@@ -53,7 +53,7 @@ def _bought(entry: BudgetKind, value: float, costs: StepCosts, phases: Sequence[
 
 
 def _split(total: int, shares: Sequence[float]) -> list[int]:
-    """Whole steps in proportion to `shares`, summing to `total` (largest remainder)."""
+    """Return whole steps in proportion to `shares`, with sum `total` (largest remainder)."""
     exact = [total * share / sum(shares) for share in shares]
     counts = [int(x) for x in exact]
     by_remainder = sorted(range(len(exact)), key=lambda i: counts[i] - exact[i])

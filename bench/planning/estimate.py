@@ -31,7 +31,7 @@ class Evaluation:
     """Images and texts that the towers encode to evaluate runs, at every point of their curves and at the end."""
 
     read: Workload
-    flops: int  #: forward alone
+    flops: int  #: of forward passes only
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Training:
 
     @property
     def text(self) -> str:
-        """Lines for a person: the cost, and what the hours include."""
+        """The lines to print: the cost, and what the hours include."""
         return (
             f"{self.runs} runs, {self.steps:,} steps, {self.samples / 1e6:,.0f} M samples, {self.flops:.2e} FLOPs, "
             f"{self.hours:,.1f} hours of training and {self.evaluate_hours:,.1f} of evaluation, "
@@ -63,7 +63,7 @@ class Training:
 
 
 def on_gpu(planned: Sequence[Planned], gpu: Gpu, utilisation: float = UTILISATION) -> Training:
-    """Training and evaluation on a named card at a share of its peak. Waiting for data is not in it.
+    """Estimate training and evaluation on a named card at a share of its peak, without waiting for data.
 
     Raises UserError for a share outside (0, 1].
     """
@@ -82,7 +82,7 @@ def on_gpu(planned: Sequence[Planned], gpu: Gpu, utilisation: float = UTILISATIO
 
 
 def calibrated(planned: Sequence[Planned], steps: int = CALIBRATION_STEPS) -> Training:
-    """Training and evaluation on this machine's device, from `steps` real steps of the first run of every towers."""
+    """Estimate training and evaluation on this device from `steps` real steps of the first run with each towers."""
     reader, hours, evaluate_hours = InputsReader(), 0.0, 0.0
     firsts: list[str] = []
     measured: list[Evaluation] = []
@@ -106,14 +106,14 @@ def calibrated(planned: Sequence[Planned], steps: int = CALIBRATION_STEPS) -> Tr
 
 
 def _meta_towers(planned: Planned, reader: InputsReader) -> OpenClipTowers:
-    """A run's towers on meta tensors."""
+    """Build a run's towers on meta tensors."""
     run = costed(planned)
     with torch.device("meta"):
         return build(run, reader.for_model(run))[0]
 
 
 def _evaluation(group: Sequence[Planned], reader: InputsReader) -> Evaluation:
-    """The evaluation of runs with the same towers."""
+    """Estimate the evaluation of runs with the same towers."""
     towers = _meta_towers(group[0], reader)
     per_image, per_text = count_forward_flops(towers, group[0].run.data.size)
     known: dict[tuple[object, ...], Workload] = {}
@@ -161,7 +161,7 @@ def _by_towers(planned: Sequence[Planned]) -> list[list[Planned]]:
 
 @dataclass(frozen=True)
 class Estimate:
-    """For the runs that are not complete, one after the other on this machine."""
+    """The cost of the runs that are not complete, one after the other on this machine."""
 
     runs: int
     train_seconds: float
@@ -171,7 +171,7 @@ class Estimate:
 
 
 def estimate(planned: Sequence[Planned], store: Store) -> Estimate:
-    """FLOPs over the rate that finished runs of the same towers and batch reached, or that a few timed steps reach."""
+    """Divide FLOPs by the rate that finished runs of the same towers and batch reached, or that timed steps reach."""
     reader, todo = InputsReader(), [one for one in planned if not is_complete(one, store)]
     if not todo:
         return Estimate(0, 0.0, 0.0, 0, "nothing to do")
@@ -198,7 +198,7 @@ def estimate(planned: Sequence[Planned], store: Store) -> Estimate:
 
 
 def _disk(planned: Sequence[Planned], reader: InputsReader) -> int:
-    """Bytes that runs keep: weights, and a checkpoint with AdamW's two moments.
+    """Return the bytes that runs store: weights, and a checkpoint with AdamW's two moments.
 
     Only the towers are counted, because methods add little to them. Features are deleted when a run is evaluated.
     """

@@ -1,4 +1,4 @@
-"""FLOPs of a training step."""
+"""Counts the FLOPs of a training step."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from bench.training.job import build, prepare
 from bench.training.optimizer import set_trainable
 from methods.protocol import Batch, Clock, Method, Phase, Rows
 
-TOWER_ROWS = 128  #: of a batch that are counted through the towers; each row costs the same
+TOWER_ROWS = 128  #: rows of a batch that are counted through the towers; each row costs the same
 
 
 def count_step_flops(method: Method, towers: OpenClipTowers, batch: int, image_size: int) -> dict[str, int]:
-    """Algorithmic FLOPs (matmul and convolution) of one unrecomputed step of each phase, forward and backward.
+    """Count algorithmic FLOPs (matmul, convolution) of a step of each phase, forward and backward, not recomputed.
 
     Towers are counted on meta tensors with at most TOWER_ROWS rows, and scaled by B / rows. Pairwise losses are counted
     on real tensors with at most 64 rows, because they may look at values, and scaled by (B / rows)^2.
@@ -33,7 +33,7 @@ def count_step_flops(method: Method, towers: OpenClipTowers, batch: int, image_s
 
 
 def count_forward_flops(towers: OpenClipTowers, image_size: int) -> tuple[int, int]:
-    """Algorithmic FLOPs to encode one image of `image_size` px, and one text. Towers on meta stay there."""
+    """Count the algorithmic FLOPs to encode one image of `image_size` px, and one text. Towers may be on meta."""
     meta = copy.deepcopy(towers).to("meta").eval()
     dtype = next(meta.visual.parameters()).dtype
     # with gradients: without, torch's attention takes a fused path on some devices, which is not counted
@@ -83,11 +83,17 @@ def _example_leaf(x: Tensor, rows: int) -> Tensor:
     return torch.nn.functional.normalize(draws, dim=-1).requires_grad_(x.requires_grad)
 
 
-_FREE = ("lr", "weight_decay", "betas", "eps", "warmup")  #: of the recipe, without influence on a step's cost
+_FREE = (
+    "lr",
+    "weight_decay",
+    "betas",
+    "eps",
+    "warmup",
+)  #: settings of the recipe that do not change the cost of a step
 
 
 def cost_key(run: Run) -> str:
-    """Equal for runs whose steps cost the same. A temperature is a factor; no adapter does other work for another."""
+    """Return equal keys for runs whose steps cost the same. The temperature is a factor and changes no work."""
     content = {key: value for key, value in run.content().items() if key != "keep"}
     train = {key: value for key, value in content["train"].items() if key not in _FREE}
     config = {key: value for key, value in content["config"].items() if key != "temperature"}

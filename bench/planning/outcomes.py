@@ -28,6 +28,6 @@ class Summary:
 
 
 def is_complete(planned: Planned, store: Store) -> bool:
-    """Whether every number this suite asks of the run is stored."""
+    """Return whether every number that the suite asks of the run is stored."""
     out = store.run(planned.id)
     return out.status()["state"] == "done" and all(out.has_records(key) for key in planned.evaluation_keys())

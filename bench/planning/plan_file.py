@@ -32,7 +32,7 @@ def write(
 ) -> list[Planned]:
     """Write the plan of the whole suite, and return its selected runs.
 
-    `here`: whether all data is on this machine; without it runs have steps but no ids. `reader`: as of `planner.plan`.
+    `here`: whether all data is on this machine; if not, runs have steps but no ids. `reader`: see `planner.plan`.
     """
     from bench.planning import planner
 
@@ -51,10 +51,10 @@ def write(
 def build(
     suite: Suite, planned: Sequence[Planned], choices: Mapping[str, Choice], last: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The plan of a whole suite from all its runs, selections aside, with what its trials came to by label.
+    """Return the plan of a whole suite, whatever is selected of it, with the results of its trials by label.
 
-    Evaluation sets are read to be described, so that broken ones are found now. Those of the package never change: of
-    them the `last` plan's description is kept.
+    Evaluation sets are read to describe them, so a broken one fails now. Those of the package never change, so their
+    description in the `last` plan is used again.
     """
     from bench.evaluation import EvaluationPlan
     from bench.training.inputs import facts_of
@@ -93,7 +93,7 @@ def build(
 
 
 def outline(suite: Suite) -> dict[str, Any]:
-    """The part of a plan that follows from the suite's settings alone, without runs. Needs no torch."""
+    """Return the part of a plan that follows from the suite's settings alone, without runs. Needs no torch."""
     return {
         "suite": suite.name,
         "description": suite.description,
@@ -110,7 +110,7 @@ def outline(suite: Suite) -> dict[str, Any]:
 
 
 def _tables(suite: Suite) -> dict[str, Any] | None:
-    """Which printed tables the report lays out, and what stands beside their rows."""
+    """Return the settings of the printed tables that the report lays out."""
     return suite.tables.model_dump(mode="json") if suite.tables else None
 
 

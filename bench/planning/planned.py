@@ -35,7 +35,7 @@ class Planned:
 
     @property
     def evaluation(self) -> EvaluationPlan:
-        """What is measured of this run."""
+        """The tasks that are measured on this run."""
         return EvaluationPlan(self.run.data, self.run.evaluate)
 
     def evaluation_keys(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""From a suite's runs to planned ones: ids, and how many steps each budget buys."""
+"""Plans the runs of a suite: their ids, and the steps that each budget pays for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from methods.protocol import Phase
 
 
 def plan(runs: list[Run], store: Store, reader: InputsReader | None = None) -> list[Planned]:
-    """Id and steps of every run, a reference before the runs that start from it.
+    """Return every run with its id and steps; a reference comes before the runs that start from it.
 
     Steps of runs that the store knows are read from there; FLOPs are counted once for runs that differ in noise or
     seed. `reader` makes the runs' inputs; a caller that plans several times passes the same one.
@@ -51,7 +51,7 @@ def plan(runs: list[Run], store: Store, reader: InputsReader | None = None) -> l
 
 
 def forecast(runs: list[Run], store: Store) -> list[Planned]:
-    """`plan` without the training data: steps and FLOPs for the stated number of rows, and placeholders for ids.
+    """Plan without the training data: steps and FLOPs for the stated number of rows, and placeholders for ids.
 
     Raises UserError if the suite does not state `data.rows`.
     """
@@ -73,7 +73,7 @@ def forecast(runs: list[Run], store: Store) -> list[Planned]:
 
 
 def _expected(run: Run, stand_in: Run, inputs: Inputs) -> InputsSummary:
-    """The summary of inputs that are not all on this machine, from those of the run that stands in."""
+    """Return the summary of inputs that are not all on this machine, from those of the run that stands in for it."""
     pairs, seen = inputs.pairs, len(inputs.seen)
     if stand_in.data == run.data:
         return InputsSummary(pairs.name, pairs.description, len(pairs), seen, pairs.content_hash)
@@ -82,12 +82,12 @@ def _expected(run: Run, stand_in: Run, inputs: Inputs) -> InputsSummary:
 
 
 def costed(planned: Planned) -> Run:
-    """The run whose cost is counted and timed: the planned one, or its stand-in if the data is missing."""
+    """Return the run whose cost is counted and timed: the planned one, or its stand-in if the data is missing."""
     return synthetic_of(planned.run) if planned.expected else planned.run
 
 
 def synthetic_of(run: Run) -> Run:
-    """The same run on as many synthetic pairs as its data should have; its steps cost the same.
+    """Return the same run on as many synthetic pairs as its data should have; its steps cost the same.
 
     If the suite states no number of rows, the run keeps its own pairs. Raises UserError if these are missing too.
     """
@@ -102,7 +102,7 @@ def synthetic_of(run: Run) -> Run:
 
 
 def _as_many(run: Run) -> KeepSettings:
-    """A treatment that keeps about as many rows as the run's own, without knowing the noise."""
+    """Return a treatment that keeps about as many rows as the run's own, without knowing the noise."""
     return KeepSettings(kind="random", share=1 - run.rate) if run.keep.entry.truth_alone else run.keep
 
 

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def missing(suite: Suite) -> list[Missing]:
-    """Missing training pairs, evaluation data, noise files and weights, each once."""
+    """Return the missing training pairs, evaluation data, noise files and weights, each once."""
     return list(dict.fromkeys([*training(suite), *_evaluation(suite), *starts(suite), *noise(suite), *towers(suite)]))
 
 
 def training(suite: Suite | Run) -> list[Missing]:
-    """Missing training pairs alone."""
+    """Return the missing training pairs."""
     if suite.data.embedded or suite.data.synthetic:
         return []
     from bench.data import shards
@@ -30,7 +30,7 @@ def training(suite: Suite | Run) -> list[Missing]:
 
 
 def starts(suite: Suite) -> list[Missing]:
-    """Missing files of weights that runs start from; without them no run has an id."""
+    """Return the missing files of weights that runs start from; without them no run has an id."""
     labels: dict[str, list[str]] = {}
     for run in suite.cells():
         if run.start and not run.start.startswith(OPEN_CLIP) and not Path(run.start).is_file():
@@ -47,7 +47,7 @@ def starts(suite: Suite) -> list[Missing]:
 
 
 def noise(suite: Suite) -> list[Missing]:
-    """Missing index files of noise."""
+    """Return the missing index files of noise."""
     gone = (file for file in suite.noise.files if not Path(file).is_file())
     return [Missing("index file of the noise", (file,), suite.noise.entry.files, None) for file in gone]
 
@@ -60,7 +60,7 @@ def _evaluation(suite: Suite) -> list[Missing]:
 
 
 def towers(suite: Suite) -> list[Missing]:
-    """Missing vocabularies and weights of single towers; without them no run has an id."""
+    """Return the missing vocabularies and weights of single towers; without them no run has an id."""
     return [gone for spec in suite.towers for gone in tower_files.missing(spec)]
 
 
@@ -86,7 +86,7 @@ def _fetch(suite: Suite) -> None:
 
 
 def listing(lacking: list[Missing]) -> list[str]:
-    """Lines for a person: each missing item, the places that were searched, how to get it, and its size on disk."""
+    """Return lines to print: each missing item, the places that were searched, how to get it, and its size on disk."""
     lines = []
     for one in lacking:
         size = f", about {one.bytes / 1e9:,.0f} GB" if one.bytes is not None and one.bytes >= 1e9 else ""

@@ -1,4 +1,4 @@
-"""Seconds that a step takes on this machine."""
+"""Measures the seconds that a step takes on this machine."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from bench.training.job import available_device, make_job
 from bench.training.loop import train
 from bench.training.schedule import Resolved
 
-CALIBRATION_STEPS = 20  #: timed steps a phase, after a few that are not
+CALIBRATION_STEPS = 20  #: timed steps of each phase, after a few that are not timed
 
 
 def stored_calibration(run: Run, inputs: Inputs, store: Store) -> dict[str, float]:
-    """Median seconds of a real step of each phase on this machine, measured once per store: it enters ids."""
+    """Return the median seconds of a real step of each phase here, measured once per store: they enter ids."""
     machine = environment(available_device())["hardware"]
     key = digest({"cost": cost_key(run), "train": run.train.model_dump(), "machine": machine})
     path = store.root / "calibrations" / f"{key}.json"
@@ -36,7 +36,7 @@ def stored_calibration(run: Run, inputs: Inputs, store: Store) -> dict[str, floa
 
 
 def time_steps(run: Run, inputs: Inputs, steps: int) -> dict[str, float]:
-    """Median seconds of a real step of each phase, from `steps` of each; the first quarter is not counted."""
+    """Return the median seconds of a real step of each phase, from `steps` of each; the first quarter is left out."""
     phases, flops = step_prices(run, inputs)
     lengths = tuple((phase.name, steps) for phase in phases)
     trial = Resolved(lengths, flops, run.train.batch, steps_per_epoch(len(inputs.seen), run.train.batch))

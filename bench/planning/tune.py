@@ -30,11 +30,11 @@ SPENT = ("samples", "flops", "train_seconds", "evaluate_seconds")
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting of a method, the run that tried it, and how it did."""
+    """One setting of a method, the run that tried it, and its score."""
 
     changes: dict[str, float]
     run: str
-    reference_run: str | None  #: what that run started from
+    reference_run: str | None  #: the run that it started from
     score: float | None  #: None if its loss, or its reference's, became NaN or infinite
 
 
@@ -51,7 +51,7 @@ class Choice:
         return max(self.trials, key=lambda trial: -1.0 if trial.score is None else trial.score)
 
     def to_json(self) -> dict[str, Any]:
-        """For plan.json."""
+        """Return the entry of plan.json."""
         return {
             "chosen": self.best.changes,
             "score": self.best.score,
@@ -61,14 +61,14 @@ class Choice:
 
 
 def stages(suite: Suite) -> list[list[MethodEntry]]:
-    """The rows whose trials can be made together: those that start from another method wait for its choice."""
+    """Return the rows whose trials can be made together; those that start from another method wait for its choice."""
     first = [entry for entry in suite.methods if not registry.find(entry.method).reference]
     late = [entry for entry in suite.methods if entry not in first]
     return [stage for stage in (first, late) if stage]
 
 
 def settings_of(tune: TuneSettings, entry: MethodEntry) -> list[dict[str, float]]:
-    """What each trial of a row changes: nothing in the first; the same points for every row in the others."""
+    """Return the settings that each trial of a row changes: none in the first, the same points for every row later."""
     count = tune.trials - 1
     order = list(range(count))
     random.Random(tune.seed).shuffle(order)  # pairs learning rates with temperatures, each once
@@ -82,7 +82,7 @@ def settings_of(tune: TuneSettings, entry: MethodEntry) -> list[dict[str, float]
 
 
 def _between(bounds: tuple[float, float], number: int, count: int) -> float:
-    """The middle of the `number`-th of `count` equal parts on a logarithmic scale, three digits."""
+    """Return the middle of the `number`-th of `count` equal parts on a logarithmic scale, to three digits."""
     low, high = bounds
     return float(f"{low * (high / low) ** ((number + 0.5) / count):.3g}")
 
@@ -93,7 +93,7 @@ def _keeps_its_temperature(entry: MethodEntry) -> bool:
 
 
 def applied(entry: MethodEntry, changes: Mapping[str, float]) -> MethodEntry:
-    """The row with these settings."""
+    """Return the row with these settings."""
     update: dict[str, Any] = {"lr": changes["lr"]} if "lr" in changes else {}
     if "temperature" in changes:
         update["config"] = {**entry.config, "temperature": changes["temperature"]}
@@ -101,7 +101,7 @@ def applied(entry: MethodEntry, changes: Mapping[str, float]) -> MethodEntry:
 
 
 def trial_suite(suite: Suite, rows: Sequence[MethodEntry], choices: Mapping[str, Choice]) -> Suite:
-    """A suite whose runs are the trials of these rows."""
+    """Return a suite whose runs are the trials of these rows."""
     tune = suite.tune
     assert tune is not None
     entries = [
@@ -125,7 +125,7 @@ def _trial_label(entry: MethodEntry, number: int) -> str:
 
 
 def known(suite: Suite, store: Store, reader: InputsReader | None = None) -> dict[str, Choice]:
-    """The choice of every row whose trials are all finished. `reader`: as of `planner.plan`."""
+    """Return the choice of every row whose trials are all finished. `reader`: see `planner.plan`."""
     choices: dict[str, Choice] = {}
     for rows in stages(suite):
         choices |= _plan(suite, rows, choices, store, reader).choices(store)
@@ -139,7 +139,7 @@ def missing(
     choices: Mapping[str, Choice],
     reader: InputsReader | None = None,
 ) -> list[Planned]:
-    """The trials that `search` would make, as far as they can be known before the first of them are finished."""
+    """Return the trials that `search` would make, as far as they are known before the first of them are finished."""
     rows = [_wanted(suite, stage, labels, choices) for stage in stages(suite)]
     trials = [_plan(suite, stage_rows, choices, store, reader) for stage_rows in rows]
     return list({one.id: one for stage_trials in trials for one in stage_trials.todo(store)}.values())
@@ -179,7 +179,7 @@ def search(
 def _wanted(
     suite: Suite, stage: Sequence[MethodEntry], labels: Sequence[str], choices: Mapping[str, Choice]
 ) -> list[MethodEntry]:
-    """Rows of a stage with these labels (none: all), or from which one of them starts, that have no choice yet."""
+    """Return rows of a stage without a choice that have these labels (none: all) or from which one of them starts."""
     starts = {registry.find(entry.method).reference for entry in suite.methods if entry.label in labels}
     rows = [entry for entry in stage if not labels or entry.label in (*labels, *starts)]
     return [entry for entry in rows if entry.label not in choices]
@@ -193,11 +193,11 @@ class _Trials:
     of: dict[str, list[tuple[dict[str, float], Planned]]]  #: label -> (what it changes, its run)
 
     def todo(self, store: Store) -> list[Planned]:
-        """Those to make, or to skip because they are complete."""
+        """Return the runs to make; those that are complete will be skipped."""
         return [one for one in self.runs if not _diverged(one, store)]
 
     def choices(self, store: Store) -> dict[str, Choice]:
-        """Of the rows whose trials are all measured or diverged; one that failed otherwise is made again first."""
+        """Return choices of rows whose trials are all measured or diverged; one that failed otherwise is made again."""
         from bench.planning.outcomes import is_complete
 
         choices = {}
@@ -235,13 +235,13 @@ def _plan(
 
 
 def _diverged(one: Planned, store: Store) -> bool:
-    """Whether its loss or features, or its reference's, became NaN or infinite, so that a repetition would fail too."""
+    """Return whether its loss or features, or its reference's, became NaN or infinite: a repetition would fail too."""
     statuses = [store.run(identity).status() for identity in (one.id, one.reference) if identity]
     return any(status["state"] == "failed" and status["error"]["type"] in DIVERGED for status in statuses)
 
 
 def _score(one: Planned, store: Store) -> float | None:
-    """The mean over the validation sets, each with equal weight. Returns None if one of them has no score."""
+    """Return the mean over the validation sets, each with equal weight, or None if one of them has no score."""
     wanted = ("validation", METRIC, registry.find(one.run.method).score, one.evaluation.protocol.label)
     records = store.run(one.id).records()
     scores = {r.dataset: r.value for r in records if (r.task, r.metric, r.score, r.protocol) == wanted and r.at == 1.0}
@@ -257,7 +257,7 @@ def _spent(ones: Sequence[Planned], store: Store) -> dict[str, float]:
 
 
 def _spent_until(store: Store, identity: str) -> dict[str, float]:
-    """Samples and FLOPs that a run without a ledger spent before it stopped; its seconds are not known."""
+    """Return samples and FLOPs that a run without a ledger spent before it stopped; its seconds are not known."""
     resolved = store.run(identity).settings().get("resolved", {"phases": [], "batch": 0})
     left, flops = store.run(identity).status().get("error", {}).get("step", 0), 0.0
     samples = left * resolved["batch"]
@@ -268,6 +268,6 @@ def _spent_until(store: Store, identity: str) -> dict[str, float]:
 
 
 def tuned(suite: Suite, choices: Mapping[str, Choice]) -> Suite:
-    """The suite with every row at its chosen settings; rows without a choice stay as they are."""
+    """Return the suite with every row at its chosen settings; rows without a choice stay as they are."""
     best = {label: choice.best.changes for label, choice in choices.items()}
     return suite.changed(methods=tuple(applied(entry, best.get(entry.label, {})) for entry in suite.methods))

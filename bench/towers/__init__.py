@@ -1,1 +1,1 @@
-"""The two encoders: how they are built, read texts, start from weights."""
+"""Builds the two encoders, gives them tokenizers and loads their weights."""

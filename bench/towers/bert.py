@@ -44,7 +44,7 @@ _DISTILLED = (
 
 
 def hf_name(name: str, prefix: str = "") -> str:
-    """A parameter's name in transformers' BertModel from its name in `BertText`; the projection has none there."""
+    """Return the name in transformers' BertModel of a parameter of `BertText`; the projection has none there."""
     for ours, theirs in _NAMES:
         if re.fullmatch(ours, name):
             return prefix + re.sub(ours, theirs, name)
@@ -52,7 +52,7 @@ def hf_name(name: str, prefix: str = "") -> str:
 
 
 def own_name(name: str) -> str | None:
-    """A parameter's name in `BertText` from that in a state dict of BERT or DistilBERT; None for what a tower drops.
+    """Return a parameter's name in `BertText` from that in a state dict of (Distil)BERT; None if a tower drops it.
 
     Heads, poolers and buffers are dropped; old files' "gamma" and "beta" are weight and bias.
     """
@@ -71,20 +71,20 @@ def own_name(name: str) -> str | None:
 
 
 def bert_config(config: dict[str, Any]) -> Any:
-    """transformers' BertConfig of one of our configurations; UserError if transformers is not installed."""
+    """Return transformers' BertConfig of one of our configurations; UserError if transformers is not installed."""
     try:
         from transformers import BertConfig
     except ImportError as error:
         raise UserError("towers.text: BERT needs transformers; pip install 'robust-cl-bench[bert]'") from error
     known = {key: value for key, value in config.items() if key in BertConfig().to_dict() and key != "architectures"}
-    types = max(1, known.get("type_vocab_size", 2))  # BertModel wants one where there is none
+    types = max(1, known.get("type_vocab_size", 2))  # BertModel wants at least one
     return BertConfig(**{**known, "type_vocab_size": types, "is_decoder": False, "add_cross_attention": False})
 
 
 class BertText(TextTransformer):  # type: ignore[misc]
-    """BERT, tokens [b, L] -> [b, D]: token 0 of the last layer, projected.
+    """BERT as a text tower: maps tokens [b, L] to [b, D], token 0 of the last layer, projected.
 
-    What open_clip's tower calls the token that a text is read out at ("eos") is BERT's first one, [CLS].
+    A text is read out at BERT's first token, [CLS], where open_clip's tower has "eos".
     """
 
     def __init__(self, config: dict[str, Any], dim: int, cls_id: int) -> None:

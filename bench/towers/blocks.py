@@ -1,4 +1,4 @@
-"""Towers that need less memory or time: activations made again in the backward pass, and torch.compile.
+"""Reduces the memory or time of towers: recomputes activations in the backward pass, or applies torch.compile.
 
 Both act on blocks, not on whole towers, because methods also call the towers' parts.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def blocks(tower: nn.Module) -> list[nn.Module]:
-    """The repeated parts of a tower, which hold nearly all of its activations: a ResNet's or a transformer's blocks.
+    """Return the repeated parts of a tower, with nearly all of its activations: a ResNet's or a transformer's blocks.
 
     Raises UserError for a tower without such parts.
     """
@@ -74,7 +74,7 @@ def compile_blocks(towers: OpenClipTowers, device: torch.device) -> None:
 
     try:
         torch.compile(torch.sin)(torch.zeros(8, device=device))
-    except Exception as error:  # of the compiler, its cache or triton, whichever is not there
+    except Exception as error:  # raised by the compiler, its cache or triton
         reason = one_line(error, 200)
         raise UserError(
             f"train.compile: this machine cannot compile ({reason}); it needs a C++ compiler on the CPU, triton on a "

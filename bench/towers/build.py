@@ -1,4 +1,4 @@
-"""Image and text towers through open_clip, and what turns uint8 pixels into their input."""
+"""Builds image and text towers with open_clip, and turns uint8 pixels into their input."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class OpenClipTowers(nn.Module):
-    """Two encoders as open_clip has them, and how they read their inputs. The logit scale is the method's."""
+    """Two encoders of open_clip, and how they read their inputs. The logit scale belongs to the method."""
 
     def __init__(
         self,
@@ -119,13 +119,13 @@ def normalise(
 
 
 def tokenizer_of(spec: TowerSettings, learn: Callable[[int, int], Tokenizer]) -> Tokenizer:
-    """The tokenizer of the text tower; `learn(tokens, context_length)` makes that of a small one from its data."""
+    """Return the text tower's tokenizer; `learn(tokens, context_length)` makes that of a small tower from its data."""
     tokenizer: Tokenizer = text_towers(spec.text).tokenizer(spec, tower_files.text_config(spec), learn)
     return tokenizer
 
 
 def build_towers(spec: TowerSettings, tokenizer: Tokenizer, image_size: int, bn_group: int) -> OpenClipTowers:
-    """Fresh towers, drawn from the global RNG: seed it. Raises UserError for a combination that cannot be built."""
+    """Build fresh towers from the global RNG: seed it. Raises UserError for a combination that cannot be built."""
     visual = _visual(spec, image_size, bn_group)
     text = text_towers(spec.text).build(spec.text, tower_files.text_config(spec), spec.dim, tokenizer)
     return OpenClipTowers(visual, text, tokenizer, spec.dim, channels_of(spec))
@@ -136,13 +136,13 @@ def _visual(spec: TowerSettings, size: int, bn_group: int) -> nn.Module:
     try:
         visual: nn.Module = image_towers(spec.image).build(spec.image, config, spec.dim)
         group_batchnorm(visual, bn_group)
-    except (AssertionError, RuntimeError, TypeError, ValueError) as error:  # what does not fit
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:  # raised by parts that do not fit together
         raise UserError(f"towers.image: {spec.image} at {size} px cannot be built: {error}") from error
     return visual
 
 
 def open_clip_image(name: str, config: Config, dim: int) -> nn.Module:
-    """An image tower that open_clip builds from a `vision_cfg`."""
+    """Build an image tower of open_clip from a `vision_cfg`."""
     from open_clip.model import _build_vision_tower
 
     visual: Any = _build_vision_tower(dim, config, architectures.quick_gelu(name))
@@ -153,7 +153,7 @@ def open_clip_image(name: str, config: Config, dim: int) -> nn.Module:
 
 
 def open_clip_text(name: str, config: Config, dim: int, tokenizer: Tokenizer) -> nn.Module:
-    """A text tower that open_clip builds from a `text_cfg`; without a vocabulary size it gets the tokenizer's."""
+    """Build a text tower of open_clip from a `text_cfg`; without a vocabulary size it gets the tokenizer's."""
     from open_clip.model import _build_text_tower
 
     config = {"vocab_size": tokenizer.size, **config}
@@ -161,14 +161,14 @@ def open_clip_text(name: str, config: Config, dim: int, tokenizer: Tokenizer) ->
         config["hf_model_pretrained"] = False
     try:
         text: nn.Module = _build_text_tower(dim, config, architectures.quick_gelu(name))
-    except OSError as error:  # the hub's: open_clip asks it for the configuration of a transformers model
+    except OSError as error:  # raised by the hub, where open_clip reads the configuration of a transformers model
         reason = one_line(error, 200)
         raise UserError(f"towers.text: {name}: its configuration cannot be fetched ({reason})") from error
     return text
 
 
 def bert_text(_name: str, config: Config, dim: int, tokenizer: HubTokenizer) -> nn.Module:
-    """A BERT or DistilBERT with a projection to the embedding."""
+    """Build a BERT or DistilBERT with a projection to the embedding."""
     from bench.towers.bert import BertText
 
     first = config.get("cls_token_id")
@@ -176,7 +176,7 @@ def bert_text(_name: str, config: Config, dim: int, tokenizer: HubTokenizer) -> 
 
 
 def channels_of(spec: TowerSettings) -> Channels:
-    """Channel statistics as asked for, or of the weights that open_clip has of the image tower; CLIP's without any."""
+    """Return the statistics that are asked for, or those of open_clip's weights of the image tower, or CLIP's."""
     from open_clip.pretrained import get_pretrained_cfg, list_pretrained_tags_by_model
 
     if spec.channels == "imagenet":

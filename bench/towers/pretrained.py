@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from bench.suite.settings import TowerSettings
     from bench.towers.build import OpenClipTowers
 
-#: names under which weights trained to classify have what a tower has no use for
+#: prefixes of a classifier's weights, which a tower does not use
 _CLASSIFIERS = ("fc.", "head.", "classifier.", "last_linear.")
-#: what stands between a tower and the shared embedding; files trained otherwise lack it, and it starts fresh
+#: prefixes of the projection to the shared embedding; files that were trained otherwise lack it, and it starts fresh
 _PROJECTIONS = ("proj", "head.", "attnpool.c_proj.", "attnpool.positional_embedding", "text_projection")
 _SHOWN = 3  #: wrong tensors that an error names
 
@@ -26,8 +26,8 @@ _SHOWN = 3  #: wrong tensors that an error names
 def begin(towers: OpenClipTowers, spec: TowerSettings, fetch: bool) -> None:
     """Put `image_start` and `text_start` into fresh towers; a projection that they lack stays fresh.
 
-    Without `fetch`, weights that are only a name, or not there, are left out. Raises UserError for what cannot be read
-    or fetched, or does not fit.
+    Without `fetch`, missing weights and those that are only a name are left out. Raises UserError for weights that
+    cannot be read or fetched, or do not fit.
     """
     if spec.image_start is not None and (fetch or _is_there(spec.image_start)):
         _fill(towers.visual, _image_weights(towers.visual, spec), spec.image_start, "image_start")
@@ -40,7 +40,7 @@ def _is_there(start: str) -> bool:
 
 
 def fetch(spec: TowerSettings) -> None:
-    """Have the weights that are only a name on this machine. UserError if they cannot be fetched."""
+    """Download the weights that are given by name. Raises UserError if they cannot be fetched."""
     if spec.image_start == "imagenet":
         _from_timm(spec)
     if spec.text_start == "hub":
@@ -60,7 +60,7 @@ def _image_weights(visual: nn.Module, spec: TowerSettings) -> dict[str, Tensor]:
 
 
 def _from_timm(spec: TowerSettings) -> dict[str, Tensor]:
-    """The ImageNet weights of a timm tower, fetched if need be."""
+    """Return the ImageNet weights of a timm tower, downloaded if they are not here."""
     import timm
 
     architecture = tower_files.image_config(spec, 224).get("timm_model_name")
@@ -69,7 +69,7 @@ def _from_timm(spec: TowerSettings) -> dict[str, Tensor]:
         raise UserError(f"towers.image_start: imagenet: {spec.image} is no model of timm's; {fix}")
     try:
         made = timm.create_model(architecture, pretrained=True, num_classes=0)
-    except Exception as error:  # of requests, the hub or the file system, whichever serves these weights
+    except Exception as error:  # raised by requests, the hub or the file system
         reason = one_line(error, 200)
         raise UserError(
             f"towers.image_start: imagenet: the weights of timm's {architecture} cannot be fetched ({reason}); fetch "
@@ -100,7 +100,7 @@ def _from_hub(name: str) -> Path:
 
     try:
         return Path(hf_hub_download(hub_name(name), "model.safetensors"))
-    except Exception as error:  # of requests or the hub
+    except Exception as error:  # raised by requests or the hub
         reason = one_line(error, 200)
         raise UserError(
             f"towers.text_start: hub: the weights of {name} cannot be fetched ({reason}); fetch them elsewhere "
@@ -122,7 +122,7 @@ def _file(place: str, field: str) -> dict[str, Any]:
 
 
 def _flat(state: dict[str, Any]) -> dict[str, Tensor]:
-    """A state dict without what trainers wrap around it."""
+    """Return a state dict without the dictionaries that trainers wrap around it."""
     for wrapper in ("state_dict", "model"):
         if isinstance(state.get(wrapper), dict):
             state = state[wrapper]
@@ -130,7 +130,7 @@ def _flat(state: dict[str, Any]) -> dict[str, Tensor]:
 
 
 def _fill(tower: nn.Module, weights: dict[str, Tensor], place: str, field: str) -> None:
-    """Every tensor of the tower but its projection must be there, and fit."""
+    """Load weights into a tower. Every tensor but those of its projection must exist, and all must fit."""
     own = tower.state_dict()
     weights = {name: x for name, x in weights.items() if not name.endswith("num_batches_tracked")}
     wrong = [f"has {name}, which the tower does not" for name in weights if name not in own]

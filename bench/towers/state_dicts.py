@@ -1,4 +1,4 @@
-"""Files of weights: this store's, or open_clip's state dicts under their own names."""
+"""Reads files of weights: this store's, or open_clip's state dicts with its names."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 #: open_clip's CLIP keeps the parts of its text tower at the top level
 _TEXT_PARTS = ("token_embedding", "positional_embedding", "transformer", "ln_final", "text_projection")
-#: what a CLIP state dict has besides the two towers; no score looks at it
+#: tensors of a CLIP state dict that belong to neither tower; no score uses them
 _UNUSED = re.compile(r"(^|\.)(logit_scale|logit_bias|attn_mask|num_batches_tracked)$")
 _SHOWN = 3  #: wrong tensors that an error names
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What a file holds; nothing of it is executed. UserError if it is neither safetensors nor a state dict."""
+    """Return the content of a file without executing it. UserError if it is no safetensors and no state dict."""
     try:
         if path.suffix == ".safetensors":
             return dict(load_file(path))
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # the unpickler raises whatever the bytes lead it to: KeyError for the text "hi"
+    except Exception as error:  # the unpickler may raise anything, such as KeyError for the text "hi"
         reason = str(error).split("\n")[0]
         raise UserError(f"{path}: neither safetensors nor a state dict of tensors: {reason}") from error
     if not isinstance(state, dict):
@@ -42,10 +42,10 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def tensors_of(path: Path, bert: bool = False) -> dict[str, tuple[str, Tensor]]:
-    """The tensors of a file by their names in the store, "towers.*" and "method.*", each with its name in the file.
+    """Return a file's tensors by their names in the store, "towers.*" and "method.*", each with its name in the file.
 
-    Names of open_clip's CLIP and CustomTextCLIP are translated, with or without "module." before them; `bert`: for
-    our BERT, whose names open_clip's are not.
+    Names of open_clip's CLIP and CustomTextCLIP are translated, with or without "module." before them; `bert`: the
+    tower is our BERT, whose names differ from open_clip's.
     """
     tensors: dict[str, tuple[str, Tensor]] = {}
     for given, value in _entries(path).items():
@@ -56,7 +56,7 @@ def tensors_of(path: Path, bert: bool = False) -> dict[str, tuple[str, Tensor]]:
         if top == "text" and bert:
             own = own_name(name.removeprefix("text.transformer."))
             if name != "text.proj.weight" and own is None:
-                continue  # what open_clip's tower has and does not use
+                continue  # open_clip's tower has it and does not use it
             name = f"towers.text.{own or 'text_projection.weight'}"
         elif top in ("visual", "text"):
             name = f"towers.{name}"
@@ -67,7 +67,7 @@ def tensors_of(path: Path, bert: bool = False) -> dict[str, tuple[str, Tensor]]:
 
 
 def _entries(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file by its own names, without what is wrapped around them."""
+    """Return the tensors of a file by its own names, without dictionaries that are wrapped around them."""
     state = read(path)
     if {"towers", "method", "step"} <= state.keys():  # a checkpoint of ours
         state = {f"{part}.{name}": value for part in ("towers", "method") for name, value in state[part].items()}
@@ -82,7 +82,7 @@ def _entries(path: Path) -> dict[str, Tensor]:
 def fit(path: Path, modules: dict[str, Any]) -> None:
     """Put the tensors of a file into `modules` ("towers", "method"); every name and shape must fit.
 
-    A file without any tensor of the method leaves it fresh: scores look at the towers. Raises UserError naming tensors.
+    A file without tensors of the method leaves it fresh: scores use only the towers. The UserError names tensors.
     """
     bert = isinstance(modules["towers"].text, BertText)
     tensors = tensors_of(path, bert)
@@ -116,7 +116,7 @@ def _shape(value: Tensor) -> str:
 
 
 def start_from(path: Path, method: Method, towers: nn.Module) -> None:
-    """Begin at the weights in a file: all of the towers, and the method's parameters of the same name and shape.
+    """Start from the weights in a file: all of the towers, and the method's parameters of the same name and shape.
 
     Called before `prepare`, so that whatever the method adds to the towers starts fresh; what it keeps fixed stays as
     configured. UserError if towers differ.
@@ -134,7 +134,7 @@ def start_from(path: Path, method: Method, towers: nn.Module) -> None:
 
 
 def same_activation(start: str, towers: TowerSettings) -> None:
-    """UserError if pretrained weights want another activation than the towers have: shapes alone would not tell."""
+    """Raise UserError if pretrained weights want another activation than the towers have: shapes do not show it."""
     from open_clip.pretrained import get_pretrained_cfg
 
     model, _, tag = start.removeprefix(OPEN_CLIP).rpartition("/")
@@ -147,9 +147,9 @@ def same_activation(start: str, towers: TowerSettings) -> None:
 
 
 def located(start: str) -> Path:
-    """The file of a suite's `start`: a path, or "open_clip:MODEL/TAG" for pretrained weights, fetched if need be.
+    """Return the file of a suite's `start`: a path, or "open_clip:MODEL/TAG" for weights, downloaded if not here.
 
-    UserError for a file that is not there, a model or tag that open_clip does not know, or one that cannot be fetched.
+    Raises UserError for a missing file, and for a model or tag that open_clip does not know or cannot fetch.
     """
     if not start.startswith(OPEN_CLIP):
         path = Path(start)
@@ -160,10 +160,10 @@ def located(start: str) -> Path:
 
 
 def fetched(name: str, prefix: str, otherwise: str) -> Path:
-    """The file of open_clip's pretrained weights "MODEL/TAG", fetched if need be.
+    """Return the file of open_clip's pretrained weights "MODEL/TAG", downloaded if it is not here.
 
-    UserError that begins with `said`, for weights that open_clip does not know, or cannot fetch: then with the fix
-    `otherwise`.
+    Raises a UserError that begins with `prefix` if open_clip does not know the weights or cannot fetch them; in the
+    second case it ends with the fix `otherwise`.
     """
     import open_clip
     from open_clip.pretrained import download_pretrained, get_pretrained_cfg
@@ -174,5 +174,5 @@ def fetched(name: str, prefix: str, otherwise: str) -> Path:
         raise UserError(f"{prefix}: open_clip knows no such weights{nearest(name, known)}")
     try:
         return Path(download_pretrained(get_pretrained_cfg(model, tag)))
-    except Exception as error:  # of requests, the hub or the file system, whichever serves this tag
+    except Exception as error:  # raised by requests, the hub or the file system
         raise UserError(f"{prefix}: cannot be fetched ({one_line(error, 200)}); {otherwise}") from error

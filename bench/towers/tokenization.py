@@ -1,4 +1,4 @@
-"""From captions to token ids: a small vocabulary learned from the texts, CLIP's, or one of transformers'."""
+"""Turns captions into token ids with a vocabulary learned from the texts, CLIP's, or one of transformers."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ class ClipTokenizer:
 
 
 def learned(towers: TowerSettings, config: dict[str, Any], learn: Callable[[int, int], Tokenizer]) -> Tokenizer:
-    """A vocabulary of the suite's size; `learn(tokens, context_length)` makes it from the training texts."""
+    """Return a vocabulary of the suite's size; `learn(tokens, context_length)` makes it from the training texts."""
     return learn(towers.vocabulary, config["context_length"])
 
 
 def published(towers: TowerSettings, config: dict[str, Any], _learn: Any) -> Tokenizer:
-    """The tokenizer of transformers that the text tower names, or CLIP's."""
+    """Return the tokenizer of transformers that the text tower names, or CLIP's."""
     options = config.get("tokenizer_kwargs") or {}
     if tokenizer_name(towers):
         return HubTokenizer(towers, config["vocab_size"], config["context_length"], options)
@@ -85,10 +85,10 @@ def published(towers: TowerSettings, config: dict[str, Any], _learn: Any) -> Tok
 
 
 class HubTokenizer:
-    """A tokenizer of transformers, read when the first caption comes: costs are counted without it.
+    """A tokenizer of transformers, read at the first caption, because costs are counted without it.
 
-    It is that of the towers: in a folder, or of a name on the hub, whose files are looked for in the data folder first.
-    UserError if there are none or if they hold more ids than the tower.
+    The towers name a folder, or a model on the hub, whose files are first looked for in the data folder. Raises
+    UserError if there are none or if they have more ids than the tower.
     """
 
     def __init__(self, towers: TowerSettings, size: int, context_length: int, options: dict[str, Any]) -> None:
@@ -96,7 +96,7 @@ class HubTokenizer:
 
     @cached_property
     def files(self) -> Any:
-        """open_clip's wrapper of the tokenizer, read when it is first asked for."""
+        """open_clip's wrapper of the tokenizer, read at the first use."""
         from open_clip.tokenizer import HFTokenizer
 
         name, place = tokenizer_name(self._towers), tokenizer_folder(self._towers)
@@ -106,7 +106,7 @@ class HubTokenizer:
             tokenizer = HFTokenizer(source, context_length=self.context_length, **self._options)
         except ImportError as error:
             raise UserError("towers.text: needs transformers; pip install 'robust-cl-bench[bert]'") from error
-        except (OSError, ValueError) as error:  # of the hub or the file system, whichever was asked
+        except (OSError, ValueError) as error:  # raised by the hub or the file system
             if place:
                 reason = one_line(error, 200)
                 raise UserError(f"towers.text: {place}: cannot be read: {reason}") from error

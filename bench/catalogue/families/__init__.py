@@ -19,7 +19,7 @@ FAMILIES: Registry[TaskFamily] = Registry(
 
 
 def unfit(name: str, dataset: str) -> str:
-    """Why a family cannot be measured on a data set; "" if it can or if that is not known yet."""
+    """Return why a family cannot be measured on a data set; "" if it can or if that is not known yet."""
     family, entry = FAMILIES[name], evaluation_sets.expected(dataset)
     if entry is None:
         return evaluation_sets.unknown(dataset)
@@ -29,13 +29,13 @@ def unfit(name: str, dataset: str) -> str:
 
 
 def chance(name: str, label: str, facts: Facts, *, main: bool = False) -> dict[str, float]:
-    """Metric -> expected score of a random guess, for those where the counts of classes and images tell it.
+    """Return by metric the expected score of a random guess, if the counts of classes and images tell it.
 
-    `main`: also of the data set's main metric, and under the name "main". UserError for an unknown family.
+    With `main` the data set's main metric is added, under its name and as "main". UserError for an unknown family.
     """
     family = FAMILIES[name]
     if label and label not in facts.classes:
-        return {}  # of a data set of the user's own that is not there
+        return {}  # a missing data set of the user's own
     scores = dict(family.chance(label, facts))
     if main and facts.metric == "mean_per_class_recall" and "top1" in scores:
         scores[facts.metric] = scores["top1"]
@@ -43,7 +43,7 @@ def chance(name: str, label: str, facts: Facts, *, main: bool = False) -> dict[s
 
 
 def markdown() -> str:
-    """The table of docs/suites.md: one line a family."""
+    """Return the table of docs/suites.md: one line for each family."""
     lines = ["| `evaluate.tasks` | title | measures | metrics, the main one first |", "|---|---|---|---|"]
     for family in FAMILIES:
         metrics = sorted(family.metrics, key=lambda metric: metric != family.main)

@@ -1,4 +1,4 @@
-"""What an evaluation task family says of itself, in one entry."""
+"""The entry that describes a family of evaluation tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.catalogue.evaluation_sets import Entry, Split
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a data set without its images."""
+    """The facts about a data set that are known without its images."""
 
     description: str
     images: int
@@ -25,14 +25,14 @@ class On:
     """One task of a family on pairs that come with the package."""
 
     dataset: str  #: the pairs that are scored
-    label: str = ""  #: whose classes are asked for; "" if no label is involved
+    label: str = ""  #: the label whose classes are asked for; "" if no label is involved
     train: str = ""  #: the pairs a probe learns from
     validation: str = ""  #: the pairs its penalty is chosen on; "" keeps a part of `train` back
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskFamily:
-    """An evaluation task family: all that suites, evaluation, tables and docs need to know of it. Needs no torch.
+    """A family of evaluation tasks: all that suites, evaluation, tables and docs need of it. Needs no torch.
 
     Its name is part of every record's task and key: it never changes once a number is stored under it.
     """
@@ -68,7 +68,7 @@ class TaskFamily:
             raise ValueError(f"task family {self.name!r}: main metric {self.main!r} is none of {list(self.metrics)}")
 
     def measures(self) -> Callable[..., Any]:
-        """The function that `measure` names. Imports torch."""
+        """Return the function that `measure` names. Imports torch."""
         module, _, name = self.measure.partition(":")
         function: Callable[..., Any] = getattr(import_module(module), name)
         return function

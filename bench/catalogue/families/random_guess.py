@@ -1,4 +1,4 @@
-"""What a uniformly random guess scores. Needs no torch."""
+"""Expected scores of a uniformly random guess. Needs no torch."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ TOPS = (1, 5)
 
 
 def tops(classes: int) -> tuple[int, ...]:
-    """The k of top-k accuracies: 1, and 5 where there are more classes than that."""
+    """Return the k of top-k accuracies: 1, and 5 if there are more classes than that."""
     return tuple(k for k in TOPS if k == 1 or k < classes)
 
 
 def of_ranked_classes(label: str, facts: Facts) -> Mapping[str, float]:
-    """Top-k accuracies among the classes of a label."""
+    """Return top-k accuracies among the classes of a label."""
     return {f"top{k}": k / facts.classes[label] for k in tops(facts.classes[label])}
 
 
 def of_classes(label: str, facts: Facts) -> Mapping[str, float]:
-    """Accuracy among the classes of a label."""
+    """Return the accuracy among the classes of a label."""
     return {"accuracy": 1 / facts.classes[label]}
 
 
 def of_captions(_label: str, facts: Facts) -> Mapping[str, float]:
-    """Recalls both ways where every image has `CAPTIONS` captions; {} of puzzles, and where nothing is known."""
+    """Return recalls both ways if every image has `CAPTIONS` captions; {} for puzzles and unknown counts."""
     if not facts.images or facts.metric not in ("", "mean_r1"):
         return {}
     texts = facts.images * CAPTIONS
@@ -38,12 +38,12 @@ def of_captions(_label: str, facts: Facts) -> Mapping[str, float]:
 
 
 def of_two_kinds(_label: str, _facts: Facts) -> Mapping[str, float]:
-    """AUROC alone: average precision is the share of corrupted pairs, which differs from run to run."""
+    """Return the AUROC alone: average precision is the share of corrupted pairs, which differs from run to run."""
     return {"auroc": 0.5}
 
 
 def with_means(recalls: Mapping[str, Any]) -> dict[str, Any]:
-    """The six recalls (numbers or arrays), their mean as papers print it, and the mean of the two R@1."""
+    """Return the six recalls (numbers or arrays), their mean as papers print it, and the mean of the two R@1."""
     return {
         **recalls,
         "mean_recall": sum(recalls.values()) / len(recalls),

@@ -1,4 +1,4 @@
-"""What a kind of `keep` is."""
+"""The entry of a kind of `keep`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a choice of rows may look at."""
+    """The data that a choice of rows may use."""
 
     keys: Sequence[str]  #: [N] of all training rows, in row order
     corrupted: Ints | None  #: rows that the noise manifest names; empty without noise, None if no rows are fixed
     seed: int
-    share: float | None  #: of the rows, where the kind takes one
-    rows: int | None  #: how many, where the kind takes a number
+    share: float | None  #: share of the rows, if the kind takes one
+    rows: int | None  #: number of rows, if the kind takes one
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def clean(asked: Asked) -> Ints:
-    """Rows that the manifest leaves alone; ValueError if the noise is new in every step."""
+    """Return the rows that the manifest leaves alone; ValueError if the noise is new in every step."""
     if asked.corrupted is None:
         raise ValueError("resampled positives leave no fixed set of clean pairs")
     left = np.ones(len(asked.keys), bool)

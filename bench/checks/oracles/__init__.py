@@ -1,7 +1,7 @@
 """Literal values of other implementations, most of them executed official code, that adapters must reproduce.
 
-`values.json` holds inputs and outputs. Beside this file there is one module for each method that has any; its
-`cases()` say how the adapter comes to each value. What no adapter offers stands in `not_offered.json` with its reason.
+`values.json` holds inputs and outputs. Each method with such values has a module beside this file, whose `cases()` say
+how the adapter computes each value. Values that no adapter offers are listed in `not_offered.json` with the reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Comparison:
-    """One value of an adapter beside the one it should have."""
+    """One value of an adapter, and the value that it should have."""
 
     what: str  #: "loss", "gradient of image"
     actual: Tensor | float
@@ -41,24 +41,24 @@ class Case:
 
 @functools.cache
 def values() -> dict[str, Any]:
-    """values.json; not to be changed."""
+    """Return the content of values.json, which callers must not change."""
     entries: dict[str, Any] = json.loads((FOLDER / "values.json").read_text(encoding="utf-8"))
     return entries
 
 
 def cases(method: str) -> Iterator[Case]:
-    """The cases of a method; none where it has no module here."""
+    """Yield the cases of a method; none if it has no module here."""
     name = f"{__name__}.{method}"
     if importlib.util.find_spec(name) is not None:
         yield from importlib.import_module(name).cases()
 
 
 def modules() -> list[str]:
-    """Names that `cases` knows: methods, and parts of the evaluation."""
+    """Return the names that `cases` knows: methods, and parts of the evaluation."""
     return sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__init__")
 
 
 def not_offered() -> dict[str, str]:
-    """Place in values.json -> why no adapter reproduces what stands below it."""
+    """Return by position in values.json why no adapter reproduces the values below it."""
     reasons: dict[str, str] = json.loads((FOLDER / "not_offered.json").read_text(encoding="utf-8"))
     return reasons

@@ -50,7 +50,7 @@ def _ones(name: str, expected: dict[str, Any]) -> Iterator[Comparison]:
 
 
 def _sampled(method: Bayes, z: Tensors, steps: int) -> Tensor:
-    """Log weights of image anchors in independent chains, [steps, B, B]."""
+    """Return log weights of image anchors in independent chains, [steps, B, B]."""
     whole = slice(0, len(z["image"]))
     with torch.no_grad():
         return torch.stack([method.draw(z, {"step": torch.tensor(step)}, whole)["image"] for step in range(steps)])
@@ -97,7 +97,7 @@ def _shares(weighted: Tensor) -> Tensor:
 def _within_errors(
     others: int, what: str, chains: Tensor, statistic: Callable[[Tensor], Tensor], expected: Any
 ) -> Comparison:
-    """A statistic of the chains [chains, ...] beside the expected one, which itself comes from `others` chains."""
+    """Compare a statistic of the chains [chains, ...] with the expected one, which comes from `others` chains."""
     spread = torch.stack([statistic(part) for part in chains.chunk(GROUPS)]).std(0) / math.sqrt(GROUPS)
     error = spread * math.sqrt(1 + len(chains) / others)
     gap = (statistic(chains) - torch.as_tensor(expected, dtype=chains.dtype)) / error
@@ -105,7 +105,7 @@ def _within_errors(
 
 
 def _moments() -> Iterator[Comparison]:
-    """The numbers of the entry's note, for 256 images that all meet the same similarities."""
+    """Compare the numbers of the entry's note, for 256 images that all have the same similarities."""
     yield from _weights_given_u()
     yield from _u_given_weights()
 
@@ -117,7 +117,7 @@ def _same_for_all(positive: float, negative: float) -> Tensors:
 
 
 def _weights_given_u() -> Iterator[Comparison]:
-    # A prior like a spike holds u at 0.3 whatever the normaliser is.
+    # A very narrow prior keeps u at 0.3, whatever the normaliser is.
     method = lab.build(Bayes, a_u=0.3e9, b_u=1e9, sweeps=1, temperature=1.0)
     weights, eye = _sampled(method, _same_for_all(2.0, 1.5), 8).exp(), torch.eye(256, dtype=torch.bool)
     yield from _moments_of("positives", weights[:, eye].flatten(), 1.0714285714, 0.1913265306)

@@ -1,4 +1,4 @@
-"""Evaluation of Gaussian embeddings against ProLIP's official analysis code. Of no one adapter.
+"""Evaluation of Gaussian embeddings against ProLIP's official analysis code. It belongs to no adapter.
 
 official: github.com/naver-ai/prolip@59f6324 src/analysis/unc_zeroshot_prompts.py, src/analysis/eval_hcaps.py
 """
@@ -37,7 +37,7 @@ def _tensor(numbers: Any) -> Tensor:
 
 
 def _prompts() -> dict[str, Tensor]:
-    """The cases' prompts, [3 classes * 5 prompts, 4]."""
+    """Return the prompts of the cases, [3 classes * 5 prompts, 4]."""
     entry = values()["prolip"]["bprw"]
     means, variances = _tensor(entry["prompt_means"]).flatten(0, 1), _tensor(entry["prompt_vars"]).flatten(0, 1)
     return {"embedding": means, "logvar": variances.log()}

@@ -20,7 +20,7 @@ def cases() -> Iterator[Case]:
 
 
 def _case(expected: dict[str, Any]) -> Iterator[Comparison]:
-    # The values know no limit of the ascent.
+    # The values were computed without a limit of the ascent.
     config = {"forget": expected["NC_ratio"], "smoothing": expected["label_smoothing"], "limit": None}
     method, z = lab.build(GradientAscent, temperature=1 / expected["logit_scale"], **config), lab.inputs("N")
     total = len(z["image"])

@@ -18,7 +18,7 @@ from methods.protocol import Tensors
 
 def cases() -> Iterator[Case]:
     for number, trace in enumerate(values()["isogclr"]["traces"]):
-        if REFERENCE in trace["impl"]:  # its settings, told in words there, are the defaults
+        if REFERENCE in trace["impl"]:  # it describes its settings in words; they are the defaults
             yield Case(f"isogclr/traces/{number}", partial(_trace, trace))
 
 

@@ -36,7 +36,7 @@ def _loss(name: str, expected: dict[str, Any]) -> Iterator[Comparison]:
 
 
 def _mean(expected: float) -> Iterator[Comparison]:
-    """Over all permutations of all pairs of four rows."""
+    """Compare the mean over all permutations of all pairs of four rows."""
     method, z, losses = lab.build(LabelPermutation), lab.inputs("A"), []
     for first, second in itertools.combinations(range(4), 2):
         for moved in ((first, second), (second, first)):

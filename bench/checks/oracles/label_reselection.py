@@ -32,7 +32,7 @@ def _loss(name: str, expected: dict[str, Any]) -> Iterator[Comparison]:
 
 
 def _mean(expected: float) -> Iterator[Comparison]:
-    """Over all labels of all pairs of four rows."""
+    """Compare the mean over all labels of all pairs of four rows."""
     method, z, losses = lab.build(LabelReselection), lab.inputs("A"), []
     for chosen in itertools.combinations(range(4), 2):
         for drawn in itertools.product(range(4), repeat=2):

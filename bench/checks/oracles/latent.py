@@ -13,7 +13,7 @@ from bench.checks.oracles import Case, Comparison, values
 from methods.latent import Latent, LatentConfig
 from methods.protocol import Batch, Tensors
 
-NAMES = {  # as values.json calls the features
+NAMES = {  # name of a feature in values.json -> name of its leaf
     "v": "image",
     "t": "text",
     "va": "image_view",
@@ -23,7 +23,7 @@ NAMES = {  # as values.json calls the features
     "via": "image_view_independent",
     "tia": "text_view_independent",
 }
-TERMS = {  # variant, terms whose sum the value is
+TERMS = {  # name of a value -> the variant, and the terms whose sum it is
     "L_con": ("br", ("contrastive",)),
     "L_ortho": ("sep", ("orthogonality",)),
     "L_con_i": ("sep", ("independent_contrastive",)),
@@ -50,7 +50,7 @@ def _default(field: str, expected: float) -> Iterator[Comparison]:
 
 
 def _terms(entry: dict[str, Any], variant: str) -> tuple[Tensors, Tensors]:
-    """Leaves and the terms of a variant."""
+    """Return the leaves and the terms of a variant."""
     given = entry["inputs"]
     z = {NAMES[key]: torch.tensor(given[key], dtype=torch.float64).requires_grad_() for key in NAMES}
     method, total = lab.build(Latent, variant=variant, temperature=1 / entry["logit_scale"]), len(z["image"])

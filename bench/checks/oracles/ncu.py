@@ -37,7 +37,7 @@ def cases() -> Iterator[Case]:
 
 
 def _step(phase: str, scale: float, **config: Any) -> tuple[Ncu, Tensors, Tensors, Tensors]:
-    """Method, leaves, constants and terms of one step on N."""
+    """Return method, leaves, constants and terms of one step on inputs N."""
     method, z = lab.build(Ncu, temperature=1 / scale, **config), lab.inputs("N")
     total = len(z["image"])
     with torch.no_grad():
@@ -79,7 +79,7 @@ def _unlearn(expected: dict[str, Any], empty: bool) -> Iterator[Comparison]:
     yield Comparison("forgotten rows", _forgotten(observed), [row[-1] for row in expected["mask_v"]], rtol=0, atol=0)
     yield from _plans(method, z, expected)
     if empty:
-        # SPEC's finite value stands in the third variant; NaN reached neither the texts nor the margin.
+        # The third variant has a finite value for it; NaN reached neither the texts nor the margin.
         finite = values()["ncu"]["phase2_variants"]["rows"][2]["loss_ul"]
         yield Comparison("transport", terms["transport"], finite)
         yield Comparison("loss", _sum(terms), finite + expected["opposite"])

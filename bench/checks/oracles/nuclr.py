@@ -20,7 +20,7 @@ from methods.protocol import Tensors
 from methods.sogclr import Sogclr
 
 # official: github.com/bokun-wang/NUCLR@ddaec8d models/losses.py (DGCL_Loss)
-CORRECTS = (0, 2, 3)  #: which official trace each corrected one repeats; it lists only some of its settings
+CORRECTS = (0, 2, 3)  #: the official trace that each corrected one repeats; the corrected one lists only some settings
 #: Rows of the comparison with SogCLR. values.json does not keep them: of all choices only these give SogCLR's losses.
 IDS = ([0, 1, 2, 3], [4, 5, 6, 7], [0, 5, 2, 7], [1, 3, 4, 6], [0, 1, 2, 3])
 
@@ -52,7 +52,7 @@ def _state(method: Nuclr) -> Tensors:
 
 
 def _beside_sogclr(rows: list[dict[str, float]]) -> Iterator[Comparison]:
-    """Popularities frozen at 0, xi infinite: only SogCLR's floor and the official mistake make a difference."""
+    """With popularities fixed at 0 and xi infinite, only SogCLR's floor and the official mistake make a difference."""
     frozen: dict[str, Any] = {"temperature": 0.1, "zeta_init": 0.0, "xi_init": math.inf, "eta": 0.0}
     methods = {
         "nuclr_corrected": lab.build(Nuclr, rows=8, **frozen),

@@ -29,7 +29,7 @@ def cases() -> Iterator[Case]:
 
 
 def gaussians(name: str, order: list[int] | None = None) -> Tensors:
-    """Leaves "image", "text" and their log-variances of an input, its rows in `order`."""
+    """Return leaves "image", "text" and their log-variances of an input, with its rows in `order`."""
     given, logvar = values()["inputs"][name], values()["inputs"]["logsigma_sq"][name]
     z = {}
     for key in ("image", "text"):
@@ -39,7 +39,7 @@ def gaussians(name: str, order: list[int] | None = None) -> Tensors:
 
 
 def norms(z: Tensors, expected: Mapping[str, float]) -> Iterator[Comparison]:
-    """Norms of the leaves' gradients by their names in values.json, such as "mu_image" and "logvar_text"."""
+    """Compare norms of the leaves' gradients by their names in values.json, such as "mu_image" and "logvar_text"."""
     for key, norm in expected.items():
         kind, _, side = key.partition("_")
         gradient = z[f"{side}_logvar" if kind == "logvar" else side].grad
@@ -57,7 +57,7 @@ def _case(entry: dict[str, Any], name: str, expected: dict[str, Any]) -> Iterato
 def _compared(
     method: Any, z: Tensors, loss: Tensor, expected: dict[str, Any], order: list[int]
 ) -> Iterator[Comparison]:
-    """Loss and all gradients; row i of z is row order[i] of values.json."""
+    """Compare the loss and all gradients; row i of z is row order[i] of values.json."""
     yield Comparison("loss", loss, expected["loss"])
     loss.backward()
     yield from norms(z, expected["grad_norms"])
@@ -73,7 +73,7 @@ MIXED_ORDER = [1, 2, 0, 3]  #: rows 1 and 2 are mixed with each other there, nei
 
 
 def _mixed(entry: dict[str, Any]) -> tuple[Any, Tensors]:
-    """The method, and its step's constants for these lambdas."""
+    """Return the method, and its step's constants for these lambdas."""
     config = {"alpha": entry["smoothness_alpha"], "beta": entry["vib_beta"], "smoothing": entry["label_smoothing"]}
     shares = torch.tensor(entry["lam"], dtype=torch.float64)[MIXED_ORDER]
     explodes = torch.tensor(False)

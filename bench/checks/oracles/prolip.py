@@ -1,4 +1,4 @@
-"""ProLIP against the official loss and towers, inclusion against integrals; what works on features: gaussian.py.
+"""ProLIP against the official loss and towers, inclusion against integrals. Evaluation of features is in gaussian.py.
 
 official: github.com/naver-ai/prolip@59f6324 src/prolip/loss.py (ProLIPLoss)
 official: github.com/naver-ai/prolip@59f6324 src/prolip/transformer.py, src/prolip/model.py
@@ -52,7 +52,7 @@ def cases() -> Iterator[Case]:
 
 
 def gaussians(name: str, dtype: torch.dtype = torch.float64) -> Tensors:
-    """Leaves of an input; its two masked rows, 0 and 1 there, stand at places 0 and B / 2 of the batch."""
+    """Return the leaves of an input; its masked rows 0 and 1 become rows 0 and B / 2 of the batch."""
     given = values()["inputs"]
     logvar, masked = given["logsigma_sq"][name], given["masked"][name]
     total = len(given[name]["image"])
@@ -68,13 +68,13 @@ def gaussians(name: str, dtype: torch.dtype = torch.float64) -> Tensors:
 
 
 def build(total: int, **config: Any) -> Any:
-    """ProLIP with two masked rows and, where `config` says nothing else, without regularisers."""
+    """Make ProLIP with two masked rows and without regularisers, unless `config` sets them."""
     none = {"vib": 0.0, "inclusion": 0.0, "masked_inclusion": 0.0}
     return lab.build(Prolip, batch=total, masked_share=2 / total, **{**none, **config})
 
 
 def options(cfg: dict[str, float]) -> dict[str, float]:
-    """The official loss' options as ours."""
+    """Return the official loss's options under our names."""
     return {OPTIONS[key]: float(value) for key, value in cfg.items()}
 
 
@@ -121,7 +121,7 @@ def _siglip(expected: dict[str, Any]) -> Iterator[Comparison]:
 
 
 def _tiny_eps(rows: list[list[float]], dtype: torch.dtype) -> Iterator[Comparison]:
-    """In single precision as in double: the official form is off there, and NaN for large log-variances."""
+    """Compare both precisions; in single precision the official form is off, and NaN for large log-variances."""
     for low, high, expected in rows:
         mean, v1, v2 = (torch.tensor(x, dtype=dtype) for x in (0.0, low, high))
         value = inclusion(mean, v1, mean, v2, eps=-100.0)
@@ -130,7 +130,7 @@ def _tiny_eps(rows: list[list[float]], dtype: torch.dtype) -> Iterator[Compariso
 
 
 def _stable_form(eps: float) -> Iterator[Comparison]:
-    """Equation 3 as printed, with 1/sigma^2 formed, against the form in which it never is."""
+    """Compare Equation 3 as printed, which computes 1/sigma^2, with the form that never does."""
     m1, v1, m2, v2 = torch.randn(4, 200, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     expected = _literal(m1, v1, m2, v2, eps) - _literal(m2, v2, m1, v1, eps)
     yield Comparison("H of random Gaussians", inclusion(m1, v1, m2, v2, eps), expected.tolist(), 1e-9, 1e-12)
@@ -155,7 +155,7 @@ def _vib(expected: dict[str, Any]) -> Iterator[Comparison]:
 
 
 def _prepared(**config: Any) -> tuple[Any, lab.TinyTowers]:
-    """The method on a vision transformer with 16 patches, as the published numbers have it."""
+    """Return the method on a vision transformer with 16 patches, as in values.json, and its towers."""
     towers = lab.TinyTowers("vit")
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -173,7 +173,7 @@ def _text_variance(expected: float) -> Iterator[Comparison]:
 
 
 def _tokens(call: int, expected: list[int]) -> Iterator[Comparison]:
-    """[tokens, rows] of the image tower's first call, on all 16 rows, or the second, on the two masked ones."""
+    """Compare [tokens, rows] of a call of the image tower: 0 is that on all 16 rows, 1 that on the two masked ones."""
     method, towers = _prepared(keep_patches=True, masked_share=2 / 16)
     seen: list[tuple[int, int]] = []
     hook = towers.visual.get_submodule("transformer").register_forward_pre_hook(

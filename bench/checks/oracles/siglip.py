@@ -1,6 +1,8 @@
 """SigLIP against open_clip's loss and NUCLR's, which takes raw projections.
 
 official: github.com/mlfoundations/open_clip@89fb801 src/open_clip/loss.py (SigLipLoss)
+official: github.com/bokun-wang/NUCLR@ddaec8d models/losses.py (SigLipLoss)
+
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def cases() -> Iterator[Case]:
 def follow(
     method: Adapter, trace: dict[str, Any], state: Callable[[], Tensors], epochs: int = 1
 ) -> Iterator[Comparison]:
-    """Five steps on inputs T: loss, gradients and, after each step, every vector of `state`; the run has `epochs`."""
+    """Compare five steps on inputs T: loss, gradients and every vector of `state`; the run has `epochs` epochs."""
     passes = 0
     for number, (given, expected) in enumerate(zip(values()["inputs"]["T"]["steps"], trace["steps"], strict=True)):
         if given["epoch"] > passes:
@@ -54,12 +54,12 @@ def follow(
 
 
 def leaves(given: dict[str, Any]) -> Tensors:
-    """One step of inputs T with gradient."""
+    """Return one step of inputs T as leaves with gradient."""
     return {name: torch.tensor(given[name], dtype=torch.float64).requires_grad_() for name in ("image", "text")}
 
 
 def normalisers(method: Normalised, exponent_scale: float = 1.0) -> Tensors:
-    """The official codes keep u e^-b (0 where a row was never seen) and b; b times `exponent_scale` is an exponent."""
+    """Return the official state: u e^-b (0 for rows never seen), and b; b times `exponent_scale` is an exponent."""
     vectors: Tensors = {}
     for name in ("image", "text"):
         log_u, peak = getattr(method, f"log_u_{name}"), getattr(method, f"peak_{name}")
@@ -69,7 +69,7 @@ def normalisers(method: Normalised, exponent_scale: float = 1.0) -> Tensors:
 
 
 def apart(one: Tensor, other: Tensor, one_leaf: Tensor, other_leaf: Tensor) -> Tensor:
-    """The largest difference between two losses' gradients, each in its own leaf."""
+    """Return the largest difference between two losses' gradients, each in its own leaf."""
     (first,), (second,) = torch.autograd.grad(one, [one_leaf]), torch.autograd.grad(other, [other_leaf])
     return (first - second).abs().max()
 
@@ -81,7 +81,7 @@ def _trace(trace: dict[str, Any]) -> Iterator[Comparison]:
 
 
 def _gamma_one(expected: float) -> Iterator[Comparison]:
-    """How far the floor moves the images' gradient from that of tau times the mean log-sum-exp, at gamma = 1."""
+    """Measure how far the floor moves the images' gradient from that of tau * mean log-sum-exp, at gamma = 1."""
     z = leaves(values()["inputs"]["T"]["steps"][0])
     loss = lab.objective(lab.build(Sogclr, gamma=1.0, temperature=0.1), z)
     s = (z["image"] @ z["text"].T) / 0.1

@@ -23,7 +23,7 @@ from bench.checks.subject import Failed
 from bench.checks.trainings import Training
 
 PATIENCE = 180.0  #: seconds to wait for one task before the ranks are given up
-Results = dict[str, list[dict[str, Any]]]  #: layout -> by rank: training's name -> what it came to
+Results = dict[str, list[dict[str, Any]]]  #: layout -> for each rank: training's name -> its results
 
 
 class Ranks:
@@ -42,7 +42,7 @@ class Ranks:
         self.close()
 
     def ask(self, name: str, trainings: Mapping[str, Training]) -> None:
-        """Start work on these trainings in all layouts; `answer(name)` waits for it. Asking twice is asking once."""
+        """Start these trainings in all layouts; `answer(name)` waits for them. A second call does nothing."""
         if name in self._asked:
             return
         self.start()
@@ -55,7 +55,7 @@ class Ranks:
         self._asked[name] = task
 
     def answer(self, name: str) -> Results:
-        """What the trainings of `ask` came to. Failed where a rank raised or hangs; the next `ask` starts new ones."""
+        """Return the results of `ask`. Raises Failed if a rank raised or hangs; the next `ask` starts new ranks."""
         from bench.checks.pool.rank import LAYOUTS
 
         task = self._asked.pop(name)
@@ -83,7 +83,7 @@ class Ranks:
         return f"no answer in {PATIENCE:g} s"
 
     def start(self) -> None:
-        """Start the ranks, unless they are there; they import what they need while the caller does."""
+        """Start the ranks unless they run already; they import their modules while the caller goes on."""
         if self._process is not None:
             return
         self._folder = Path(tempfile.mkdtemp(prefix="bench-check-"))
@@ -117,7 +117,7 @@ class Ranks:
         assert process.stdin is not None
         assert process.stdout is not None
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # they hold nothing; saying goodbye to each other takes them seconds
+            os.killpg(process.pid, signal.SIGKILL)  # they have nothing to save, and an orderly end takes seconds
         process.wait()
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()

@@ -1,8 +1,8 @@
 """The ranks of `bench check`: processes that start once, and train the same thing in four layouts for every method.
 
 Usage: python -m bench.checks.pool.rank FOLDER. Rank 0 reads a task a line from stdin,
-{"id": ..., "trainings": {...}}, and says "done <id>" on stdout when FOLDER/<id>-<layout>-<rank>.pt are there. The end
-of stdin ends all ranks.
+{"id": ..., "trainings": {...}}, and prints "done <id>" on stdout when FOLDER/<id>-<layout>-<rank>.pt are written. The
+end of stdin ends all ranks.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def trained(training: Training, out: RunStore, group: Group) -> dict[str, Any]:
 
 
 def work(folder: Path, task: dict[str, Any], rank: int, two: dist.ProcessGroup | None) -> None:
-    """This rank's part of all layouts of a task."""
+    """Do this rank's part of all layouts of a task."""
     for layout, (first, world, micro) in LAYOUTS.items():
         if not first <= rank < first + world:
             continue
@@ -64,9 +64,9 @@ def work(folder: Path, task: dict[str, Any], rank: int, two: dist.ProcessGroup |
 
 
 def main() -> None:
-    lab.TinyTowers("timm")  # imports what towers are made of
+    lab.TinyTowers("timm")  # imports all modules that towers need
     folder, rank = Path(sys.argv[1]), 0
-    for number in range(1, WORLD):  # after the imports, before any thread: they are paid once
+    for number in range(1, WORLD):  # after the imports, which are then done once, and before any thread starts
         if os.fork() == 0:
             rank = number
             break
@@ -88,7 +88,7 @@ def main() -> None:
             dist.barrier()
             if rank == 0:
                 print("done", task["id"], flush=True)
-    except Exception:  # the others hear of it when this process ends, and end as well
+    except Exception:  # the other ranks fail and end when this process ends
         (folder / f"error-{rank}.txt").write_text(traceback.format_exc())
         os._exit(1)
     dist.destroy_process_group()

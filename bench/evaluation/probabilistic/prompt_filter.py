@@ -71,7 +71,7 @@ def total_variance(features: Mapping[str, Tensor]) -> Tensor:
 
 
 def filtered_class_vectors(texts: Mapping[str, Tensor], mask: Tensor) -> dict[str, Tensor]:
-    """Average the prompts with `kept` [C, K] as `class_vectors` does: unit mean of means, mean of variances."""
+    """Average the prompts in `mask` [C, K] as `class_vectors` does: unit mean of means, mean of variances."""
     shape = (*mask.shape, -1)
     share = mask.to(texts["embedding"].dtype)[..., None]
     share = share / share.sum(1, keepdim=True)
@@ -83,8 +83,8 @@ def filtered_class_vectors(texts: Mapping[str, Tensor], mask: Tensor) -> dict[st
 def default_filters(u: Tensor) -> tuple[Filter, ...]:
     """Return the filters that are tried by default.
 
-    For each class its most certain prompt, its more certain half, and prompts up to its mean; over all classes the more
-    certain half, and prompts up to the mean.
+    For each class they keep its most certain prompt, its more certain half, and prompts up to its mean; over all
+    classes the more certain half, and prompts up to the mean.
     """
     half = math.ceil(u.shape[1] / 2)
     return (
