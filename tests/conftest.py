@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("MPLBACKEND", "agg")
 
 import bench.torchvision_fix  # noqa: F401  before anything imports torchvision
+from bench.adapters import registry
 
 
 def write_webdataset(
@@ -54,3 +55,13 @@ def evaluation_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("BENCH_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "data" / "evaluation"
+
+
+@pytest.fixture
+def own_plugins() -> Iterator[Callable[[Path], str]]:
+    """Start a test without plug-ins, give it `registry.add_plugin`, and forget those that it added."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "_plugins", {})
+        registry.forget()
+        yield registry.add_plugin
+    registry.forget()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from bench.adapters import hyperparameters, registry
 from bench.errors import UserError
 from methods.protocol import Facts
 
+pytestmark = pytest.mark.usefixtures("own_plugins")
 ROOT = Path(registry.__file__).parents[1]
 GOOD = """\
 from dataclasses import dataclass
@@ -39,14 +39,6 @@ class Mine(Clip):
     Config = Config
     presets = {"paper": {"temperature": 1, "mode": "b"}}
 """
-
-
-@pytest.fixture(autouse=True)
-def _own_plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(registry, "_plugins", {})
-    registry.forget()
-    yield
-    registry.forget()
 
 
 def write(folder: Path, text: str, name: str = "mine.py") -> Path:
@@ -209,8 +201,7 @@ def test_a_wrong_entry_point(install: Path, line: str, message: str) -> None:
         registry.find(line.split()[0])
 
 
-def test_a_need_that_is_no_word_names_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_plugins", {})
+def test_a_need_that_is_no_word_names_the_nearest(tmp_path: Path) -> None:
     file = tmp_path / "needy.py"
     file.write_text(
         'from methods.clip import Clip\n\nclass Needy(Clip):\n    name = "needy"\n    needs = frozenset({"pixel"})\n'
@@ -218,4 +209,3 @@ def test_a_need_that_is_no_word_names_the_nearest(tmp_path: Path, monkeypatch: p
     registry.add_plugin(file)
     with pytest.raises(UserError, match=r"needs of Needy holds 'pixel', which is no need; did you mean 'pixels'\?"):
         registry.find("needy")
-    registry.forget()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from bench.models.stored_run import run_of_settings
 from bench.store import Store
 from bench.suite.suite import Suite, load_suite
 
+pytestmark = pytest.mark.usefixtures("own_plugins")
 SUITE = """\
 name: old
 data: {name: emoji, size: 32}
@@ -35,10 +35,8 @@ NOTE = "note: the method 'decl' is named 'decomposable_cl' now, because DECL of 
 
 
 @pytest.fixture(autouse=True)
-def _not_noted_yet() -> Iterator[None]:
+def _not_noted_yet() -> None:
     registry._note_old_name.cache_clear()
-    yield
-    registry.forget()
 
 
 def suite(folder: Path, entry: str) -> Suite:
@@ -115,10 +113,9 @@ def test_the_old_name_is_not_free(tmp_path: Path) -> None:
         new_method("decl", tmp_path / "new")
 
 
-def test_a_start_under_an_old_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_under_an_old_name_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "starts.py"
     file.write_text('from methods.clip import Clip\n\n\nclass S(Clip):\n    name = "starts"\n    reference = "decl"\n')
-    monkeypatch.setattr(registry, "_plugins", {})
     registry.add_plugin(file)
     with pytest.raises(UserError, match=r"reference 'decl' is an old name; write 'decomposable_cl'"):
         registry.find("starts")

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.adapters import registry
 from bench.checks.pool import Ranks
 from bench.checks.subject import Subject
 
@@ -39,18 +38,14 @@ def pool() -> Iterator[Ranks]:
 
 
 @pytest.fixture
-def mutant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], Subject]]:
+def mutant(tmp_path: Path, own_plugins: Callable[[Path], str]) -> Callable[[str, str], Subject]:
     """`mutant("Clip", body)`: a subclass of an adapter in a file, known to discovery for one test."""
-    monkeypatch.setattr(registry, "_plugins", {})
-    registry.forget()
 
     def write(base: str, body: str) -> Subject:
         lines = "\n".join(f"    {line}" for line in body.strip("\n").splitlines())
         name = f"mutant_{next(_numbers)}"  # ranks keep the files they were told of
         path = tmp_path / f"{name}.py"
         path.write_text(f'{IMPORTS}\n\nclass Mutant({base}):\n    name = "{name}"\n{lines}\n')
-        return Subject(registry.add_plugin(path), path)
+        return Subject(own_plugins(path), path)
 
-    yield write
-    monkeypatch.undo()
-    registry.forget()
+    return write

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from methods.clip import Clip
 from methods.protocol import Batch
 from methods.sogclr import Sogclr
 
+pytestmark = pytest.mark.usefixtures("own_plugins")
 CODE = """\
 import dataclasses
 
@@ -35,15 +35,6 @@ class Mine({base}):
 """
 SOURCE = {"repository": "github.com/mlfoundations/open_clip", "commit": "89fb801", "where": "src/open_clip/loss.py"}
 TEMPERATURE = 0.07
-
-
-@pytest.fixture(autouse=True)
-def _own_plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(registry, "_plugins", {})
-    registry.forget()
-    yield
-    monkeypatch.undo()
-    registry.forget()
 
 
 def plugin(folder: Path, claim: str = "official-checked", base: type = Clip) -> Path:

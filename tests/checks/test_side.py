@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import runpy
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,17 +43,13 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Path]]:
-    monkeypatch.setattr(registry, "_plugins", {})
-    registry.forget()
+def plugins(tmp_path: Path, own_plugins: Callable[[Path], str]) -> dict[str, Path]:
     files = {}
     for name in SIDES["PLUGINS"]:
         files[name] = tmp_path / f"{name}.py"
         files[name].write_text(SIDES["source"](name))
-        registry.add_plugin(files[name])
-    yield files
-    monkeypatch.undo()
-    registry.forget()
+        own_plugins(files[name])
+    return files
 
 
 class Trained:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from bench.checks.suite import CHECKS, Check
 from bench.cli import app, methods
 from bench.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("own_plugins")
 MINE = """
 from methods.clip import Clip
 
@@ -24,16 +24,12 @@ class Mine(Clip):
 
 
 @pytest.fixture(autouse=True)
-def few_checks(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Check, ...]]:
+def few_checks(monkeypatch: pytest.MonkeyPatch) -> tuple[Check, ...]:
     """Only the checks that take no time; that the whole list runs is tested where every method passes it."""
-    monkeypatch.setattr(registry, "_plugins", {})
-    registry.forget()
     few = tuple(check for check in CHECKS if check.name in ("card", "tiles", "scalars", "identities"))
     examine = suite.examine
     monkeypatch.setattr(verb, "examine", lambda subject, pool: examine(subject, pool, few))
-    yield few
-    monkeypatch.undo()
-    registry.forget()
+    return few
 
 
 def test_a_users_file_is_checked_and_reported(tmp_path: Path) -> None:
