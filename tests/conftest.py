@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -65,3 +69,106 @@ def own_plugins() -> Iterator[Callable[[Path], str]]:
         registry.forget()
         yield registry.add_plugin
     registry.forget()
+
+
+PATIENCE = 1200.0  #: seconds to wait for an event that is due within a few, because the machine may be very busy
+BENCH = """
+import os, sys
+os.setsid()
+os.environ.clear()
+os.environ.update(environment)
+os.chdir(folder)
+for number, path in ((1, output), (2, errors)):
+    os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), number)
+sys.argv = ["bench", *arguments]
+from bench.cli import main
+main()
+"""
+
+
+class BenchProcess:
+    """`bench` as a process of its own. It is forked from a server that has imported torch already.
+
+    `merged` sends standard error to standard output. `finish` waits for its end and returns its exit code (minus the
+    number of the signal that ended it) and what it printed.
+    """
+
+    def __init__(
+        self, arguments: Sequence[object], log: Path, merged: bool, cwd: Path, env: Mapping[str, str]
+    ) -> None:
+        self._output, self._errors = log.with_suffix(".out"), log.with_suffix(".out" if merged else ".err")
+        keywords = {
+            "arguments": [str(argument) for argument in arguments],
+            "output": str(self._output),
+            "errors": str(self._errors),
+            "folder": str(cwd),
+            "environment": {**os.environ, **env},
+        }
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["bench.launch.run_suite", "bench.launch.local", "reports.build"])
+        self._process = context.Process(target=exec, args=(BENCH, keywords))
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid: int = self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def wait_until(self, condition: Callable[[], bool], moment: str) -> None:
+        """Wait for something that happens while the process runs."""
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            assert self.poll() is None, f"ended before {moment}: {self.output}"
+            assert time.monotonic() < end, f"never came: {moment}"
+            time.sleep(0.01)
+
+    def finish(self) -> tuple[int, str]:
+        self._process.join(PATIENCE)
+        code = self.poll()
+        assert code is not None, f"still runs: {self.output}"
+        return code, self.output
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text() if self._output.exists() else ""
+
+    @property
+    def errors(self) -> str:
+        return self._errors.read_text() if self._errors.exists() else ""
+
+    def end(self) -> None:
+        """Kill it with the processes that it started, whatever became of it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            if self.poll() is None:  # before it has a session of its own
+                os.kill(self.pid, signal.SIGKILL)
+        self._process.join()
+
+
+_started: list[BenchProcess] = []
+
+
+@pytest.fixture(scope="session")
+def start_bench(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., BenchProcess]:
+    """Start `bench ARGUMENTS`: `start_bench("run", suite)`. It ends with the test, or the fixture, that started it."""
+    logs = tmp_path_factory.mktemp("bench")
+
+    def start(
+        *arguments: object, merged: bool = True, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> BenchProcess:
+        process = BenchProcess(arguments, logs / f"{time.monotonic_ns()}", merged, cwd or Path.cwd(), env or {})
+        _started.append(process)
+        return process
+
+    return start
+
+
+@pytest.fixture(autouse=True)
+def _no_process_outlives_its_test() -> Iterator[None]:
+    yield
+    while _started:
+        _started.pop().end()
