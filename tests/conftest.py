@@ -93,9 +93,7 @@ class BenchProcess:
     number of the signal that ended it) and what it printed.
     """
 
-    def __init__(
-        self, arguments: Sequence[object], log: Path, merged: bool, cwd: Path, env: Mapping[str, str]
-    ) -> None:
+    def __init__(self, arguments: Sequence[object], log: Path, merged: bool, cwd: Path, env: Mapping[str, str]) -> None:
         self._output, self._errors = log.with_suffix(".out"), log.with_suffix(".out" if merged else ".err")
         keywords = {
             "arguments": [str(argument) for argument in arguments],

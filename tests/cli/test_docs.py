@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,10 +28,15 @@ def block(kind: str, page: Path = PAGE) -> str:
     return str(found)
 
 
-def bench(folder: Path, *arguments: str) -> str:
-    done = subprocess.run([sys.executable, "-m", "bench", *arguments], cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.fixture
+def bench(start_bench: Callable[..., Any]) -> Callable[..., str]:
+    def run(folder: Path, *arguments: str) -> str:
+        process = start_bench(*arguments, cwd=folder, merged=False)
+        code, output = process.finish()
+        assert code == 0, process.errors
+        return str(output)
+
+    return run
 
 
 def test_the_example_is_what_new_method_writes() -> None:
@@ -39,7 +44,7 @@ def test_the_example_is_what_new_method_writes() -> None:
     assert len(block("python").splitlines()) <= 40
 
 
-def test_from_a_formula_to_a_comparison_and_on(tmp_path: Path) -> None:
+def test_from_a_formula_to_a_comparison_and_on(bench: Callable[..., str], tmp_path: Path) -> None:
     bench(tmp_path, "new-method", "my_loss")
     (tmp_path / "mine.yaml").write_text(block("yaml"))
     shorter = [part for one in SHORTER for part in ("--set", one)]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,15 +45,14 @@ def test_its_test_outlives_a_changed_config(tmp_path: Path) -> None:
     assert "2 passed" in done.stdout
 
 
-def test_an_identity_that_says_an_old_field_is_named(tmp_path: Path) -> None:
+def test_an_identity_that_says_an_old_field_is_named(start_bench: Callable[..., Any], tmp_path: Path) -> None:
     method, _ = new_method("my_loss", tmp_path)
     old = '{"epsilon": 0.0}'
     text = method.read_text().replace(old, "OLD").replace("epsilon", "smoothing").replace("OLD", old)
     method.write_text(text)
-    command = [sys.executable, "-m", "bench", "check", str(method)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "identity 'without smoothing it is CLIP': 'epsilon' is no field of Config" in " ".join(done.stdout.split())
+    code, output = start_bench("check", method).finish()
+    assert code == 1, output
+    assert "identity 'without smoothing it is CLIP': 'epsilon' is no field of Config" in " ".join(output.split())
 
 
 def test_the_name_is_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

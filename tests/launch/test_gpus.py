@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -46,14 +45,9 @@ class Odd(Clip):
 '''
 
 
-def start(suite: str | Path, results: Path, *more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "bench", "run", str(suite), "--results", str(results), *more]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
-    output, _ = process.communicate(timeout=900)
-    return process.returncode, output
+@pytest.fixture
+def start(start_bench: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda suite, results, *more: start_bench("run", suite, "--results", results, *more)
 
 
 def written(folder: Path, samples: int, methods: str = "clip") -> Path:
@@ -62,33 +56,29 @@ def written(folder: Path, samples: int, methods: str = "clip") -> Path:
     return path
 
 
-def ranks_of(process: subprocess.Popen[str]) -> list[int]:
+def ranks_of(process: Any) -> list[int]:
     """Process ids in order of rank."""
     text = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
     commands = {int(pid): Path(f"/proc/{pid}/cmdline").read_text() for pid in text.split()}
     return sorted(pid for pid, command in commands.items() if "spawn_main" in command)
 
 
-def wait_for_checkpoint(process: subprocess.Popen[str], results: Path) -> None:
-    end = time.monotonic() + 600
-    while not list(results.glob("runs/*/checkpoint.pt")):
-        assert process.poll() is None, finish(process)
-        assert time.monotonic() < end, "no checkpoint"
-        time.sleep(0.02)
+def wait_for_checkpoint(process: Any, results: Path) -> None:
+    process.wait_until(lambda: any(results.glob("runs/*/checkpoint.pt")), "a checkpoint")
 
 
 def runs(results: Path) -> dict[str, RunStore]:
     return {run.settings()["method"]: run for run in Store(results).runs()}
 
 
-def test_two_processes_give_the_order_losses_and_weights_of_one(tmp_path: Path) -> None:
+def test_two_processes_give_the_order_losses_and_weights_of_one(start: Callable[..., Any], tmp_path: Path) -> None:
     changes = [
         part
         for change in (*EXACT, "noise.rates=[0.4]", "evaluate.tasks=[zero_shot]", "evaluate.curve=[]")
         for part in ("--set", change)
     ]
     for number in ("1", "2"):
-        code, output = finish(start("smoke", tmp_path / number, "--processes", number, "--only", "clip", *changes))
+        code, output = start("smoke", tmp_path / number, "--processes", number, "--only", "clip", *changes).finish()
         assert code == 0, output
     one, two = (list(Store(tmp_path / number).runs()) for number in ("1", "2"))
     assert [run.id for run in one] == [run.id for run in two], "the number of processes is no part of a run's identity"
@@ -103,11 +93,13 @@ def test_two_processes_give_the_order_losses_and_weights_of_one(tmp_path: Path) 
             torch.testing.assert_close(weights[name], x, rtol=1e-9, atol=1e-9 * float(x.double().abs().max()))
 
 
-def test_a_rank_that_raises_fails_its_run_alone_and_seconds_are_of_all_ranks(tmp_path: Path) -> None:
+def test_a_rank_that_raises_fails_its_run_alone_and_seconds_are_of_all_ranks(
+    start: Callable[..., Any], tmp_path: Path
+) -> None:
     (tmp_path / "odd.py").write_text(ODD)
     suite = written(tmp_path, 256, "odd, clip")
     more = ("--processes", "2", "--plugin", str(tmp_path / "odd.py"))
-    code, output = finish(start(suite, tmp_path / "out", *more))
+    code, output = start(suite, tmp_path / "out", *more).finish()
     assert code == 1, output
     assert "rank 1: ValueError: the second rank has had enough" in output
     found = runs(tmp_path / "out")
@@ -119,34 +111,36 @@ def test_a_rank_that_raises_fails_its_run_alone_and_seconds_are_of_all_ranks(tmp
     assert spent["train_seconds"] >= 2 * 2 * 0.3  # two steps, in which both ranks wait for the slow one
 
 
-def test_a_rank_that_dies_fails_its_run_alone_and_the_same_call_goes_on(tmp_path: Path) -> None:
+def test_a_rank_that_dies_fails_its_run_alone_and_the_same_call_goes_on(
+    start: Callable[..., Any], tmp_path: Path
+) -> None:
     suite = written(tmp_path, 6400)
     process = start(suite, tmp_path / "out", "--processes", "2")
     wait_for_checkpoint(process, tmp_path / "out")
     ranks = ranks_of(process)
     os.kill(ranks[1], signal.SIGKILL)
-    code, output = finish(process)
+    code, output = process.finish()
     assert code == 1, output
     assert "of its 2 processes rank 1 ended with exit code -9" in output
     status = runs(tmp_path / "out")["clip"].status()
     assert (status["state"], status["error"]["type"]) == ("failed", "Process")
     assert not any(Path(f"/proc/{pid}").exists() for pid in ranks), "a process was left behind"
-    code, output = finish(start(suite, tmp_path / "out", "--processes", "2"))
+    code, output = start(suite, tmp_path / "out", "--processes", "2").finish()
     assert code == 0, output
 
 
-def test_a_stop_request_to_any_rank_stops_all_after_one_step(tmp_path: Path) -> None:
+def test_a_stop_request_to_any_rank_stops_all_after_one_step(start: Callable[..., Any], tmp_path: Path) -> None:
     suite = written(tmp_path, 64 * 200)
     process = start(suite, tmp_path / "out", "--processes", "2")
     wait_for_checkpoint(process, tmp_path / "out")
     os.kill(ranks_of(process)[1], signal.SIGTERM)
-    code, output = finish(process)
+    code, output = process.finish()
     assert code == 75, output
     run = runs(tmp_path / "out")["clip"]
     assert run.status()["state"] == "interrupted"
     saved = torch.load(run.path("checkpoint.pt"), weights_only=True)
     assert saved["step"] == run.status()["step"] < 200
-    code, output = finish(start(suite, tmp_path / "out"))  # one process goes on where two stopped
+    code, output = start(suite, tmp_path / "out").finish()  # one process goes on where two stopped
     assert code == 0, output
 
 
@@ -163,24 +157,26 @@ def test_a_stop_request_to_any_rank_stops_all_after_one_step(tmp_path: Path) -> 
         (["--launcher", "slrum"], "--launcher slrum: should be local or slurm; did you mean 'slurm'?"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_starts(tmp_path: Path, more: list[str], said: str) -> None:
+def test_what_cannot_be_is_refused_before_anything_starts(
+    start: Callable[..., Any], tmp_path: Path, more: list[str], said: str
+) -> None:
     if "device_seconds" in more[-1]:
         more = [*more[:-1], "budget.device_seconds=9", "--set", "budget.samples=null"]
-    code, output = finish(start(written(tmp_path, 256), tmp_path / "out", *more))
+    code, output = start(written(tmp_path, 256), tmp_path / "out", *more).finish()
     assert code == 2, output
     assert said in output
     assert not (tmp_path / "out" / "runs").exists()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without GPUs")
-def test_gpus_that_are_not_there_are_refused(tmp_path: Path) -> None:
-    code, output = finish(start(written(tmp_path, 256), tmp_path / "out", "--gpus", "2"))
+def test_gpus_that_are_not_there_are_refused(start: Callable[..., Any], tmp_path: Path) -> None:
+    code, output = start(written(tmp_path, 256), tmp_path / "out", "--gpus", "2").finish()
     assert code == 2, output
     assert "this machine has 0 GPUs that torch can use; --processes 2 trains on as many CPU processes" in output
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-def test_two_gpus_give_the_losses_of_one(tmp_path: Path) -> None:
+def test_two_gpus_give_the_losses_of_one(start: Callable[..., Any], tmp_path: Path) -> None:
     changes = [
         part
         for change in (*EXACT, "noise.rates=[0.4]", "evaluate.tasks=[zero_shot]", "evaluate.curve=[]")
@@ -188,7 +184,7 @@ def test_two_gpus_give_the_losses_of_one(tmp_path: Path) -> None:
     ]
     found = []
     for number in ("1", "2"):
-        code, output = finish(start("smoke", tmp_path / number, "--gpus", number, "--only", "clip", *changes))
+        code, output = start("smoke", tmp_path / number, "--gpus", number, "--only", "clip", *changes).finish()
         assert code == 0, output
         found.append([line["loss"] for run in Store(tmp_path / number).runs() for line in run.metrics()])
     assert found[1] == pytest.approx(found[0], rel=1e-9)

@@ -6,10 +6,9 @@ import hashlib
 import os
 import re
 import signal
-import subprocess
-import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,16 +25,14 @@ methods: [clip, ncu]
 """
 
 
-def start(folder: Path, samples: int, *more: str) -> subprocess.Popen[str]:
-    suite = folder / "many.yaml"
-    suite.write_text(SUITE % samples)
-    command = [sys.executable, "-m", "bench", "run", str(suite), "--results", str(folder / "out"), *more]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+@pytest.fixture
+def start(start_bench: Callable[..., Any]) -> Callable[..., Any]:
+    def run(folder: Path, samples: int, *more: str) -> Any:
+        suite = folder / "many.yaml"
+        suite.write_text(SUITE % samples)
+        return start_bench("run", suite, "--results", folder / "out", *more)
 
-
-def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
-    output, _ = process.communicate(timeout=300)
-    return process.returncode, output
+    return run
 
 
 def weights(folder: Path) -> dict[str, str]:
@@ -46,75 +43,75 @@ def weights(folder: Path) -> dict[str, str]:
     }
 
 
-def workers_of(process: subprocess.Popen[str]) -> list[int]:
+def workers_of(process: Any) -> list[int]:
     """The processes that run beside each other."""
     text = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
     commands = {int(pid): Path(f"/proc/{pid}/cmdline").read_text() for pid in text.split()}
     return [pid for pid, command in commands.items() if "spawn_main" in command]
 
 
-def wait_for_checkpoints(process: subprocess.Popen[str], folder: Path, count: int) -> None:
-    runs, end = folder / "out" / "runs", time.monotonic() + 120
-    while len(list(runs.glob("*/checkpoint.pt")) if runs.is_dir() else []) < count:
-        assert process.poll() is None, finish(process)
-        assert time.monotonic() < end, "no checkpoints"
-        time.sleep(0.05)
+def wait_for_checkpoints(process: Any, folder: Path, count: int) -> None:
+    runs = folder / "out" / "runs"
+    process.wait_until(lambda: len(list(runs.glob("*/checkpoint.pt"))) >= count, "checkpoints of all")
 
 
-def test_side_by_side_gives_the_bytes_of_in_turn(tmp_path: Path) -> None:
+def test_side_by_side_gives_the_bytes_of_in_turn(start: Callable[..., Any], tmp_path: Path) -> None:
     for name, more in (("turn", ()), ("side", ("--jobs", "2"))):
         (tmp_path / name).mkdir()
-        code, output = finish(start(tmp_path / name, 320, *more))
+        code, output = start(tmp_path / name, 320, *more).finish()
         assert code == 0, output
         assert "runs: 6 done" in output  # NCU starts from a CLIP run of its own share of the budget
     assert weights(tmp_path / "turn") == weights(tmp_path / "side")
     assert len(weights(tmp_path / "side")) == 6
     lines = [re.match(r"\[(\d)/6\] .*: (started|done)$", line) for line in output.splitlines()]
-    order = [found.group(2) for found in lines if found]
+    order = [match.group(2) for match in lines if match]
     assert order[:2] == ["started", "started"], "nothing ran beside the first run"
 
 
-def test_a_process_that_dies_fails_its_run_alone(tmp_path: Path) -> None:
+def test_a_process_that_dies_fails_its_run_alone(start: Callable[..., Any], tmp_path: Path) -> None:
     process = start(tmp_path, 6400, "--jobs", "2", "--only", "clip")
     wait_for_checkpoints(process, tmp_path, 2)
     os.kill(workers_of(process)[0], signal.SIGKILL)
-    code, output = finish(process)
+    code, output = process.finish()
     assert code == 1, output
     assert "its process ended with exit code -9" in output
     assert "runs: 1 done, 1 failed" in output
     states = sorted(run.status()["state"] for run in Store(tmp_path / "out").runs())
     assert states == ["done", "failed"]
-    code, output = finish(start(tmp_path, 6400, "--jobs", "2", "--only", "clip"))
+    code, output = start(tmp_path, 6400, "--jobs", "2", "--only", "clip").finish()
     assert code == 0, output
     assert "runs: 1 done, 1 done before" in output
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_request_reaches_every_process(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_stop_request_reaches_every_process(
+    start: Callable[..., Any], tmp_path: Path, number: signal.Signals
+) -> None:
     process = start(tmp_path, 32000, "--jobs", "2", "--only", "clip")
     wait_for_checkpoints(process, tmp_path, 2)
     workers = workers_of(process)
     process.send_signal(number)
-    code, output = finish(process)
+    code, output = process.finish()
     assert code == 75, output
     assert "resume with: bench run" in output
     assert {run.status()["state"] for run in Store(tmp_path / "out").runs()} == {"interrupted"}
     assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
 
 
-def test_a_stop_request_to_one_process_stops_all_and_starts_nothing_more(tmp_path: Path) -> None:
+def test_a_stop_request_to_one_process_stops_all_and_starts_nothing_more(
+    start: Callable[..., Any], tmp_path: Path
+) -> None:
     process = start(tmp_path, 32000, "--jobs", "2")
     wait_for_checkpoints(process, tmp_path, 2)
     os.kill(workers_of(process)[0], signal.SIGTERM)
-    code, output = finish(process)
+    code, output = process.finish()
     assert code == 75, output
     assert len(re.findall(r": started$", output, re.MULTILINE)) == 2, output
 
 
-def test_runs_timed_in_seconds_are_never_beside_another(tmp_path: Path) -> None:
+def test_runs_timed_in_seconds_are_never_beside_another(start_bench: Callable[..., Any], tmp_path: Path) -> None:
     suite = tmp_path / "timed.yaml"
     suite.write_text((SUITE % 320).replace("{samples: 320}", "{device_seconds: 60}"))
-    command = [sys.executable, "-m", "bench", "run", str(suite), "--results", str(tmp_path / "out"), "--jobs", "2"]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert found.returncode == 2
-    assert "--jobs 2: runs with a budget in device seconds need the device alone; use --jobs 1" in found.stderr
+    code, output = start_bench("run", suite, "--results", tmp_path / "out", "--jobs", "2").finish()
+    assert code == 2
+    assert "--jobs 2: runs with a budget in device seconds need the device alone; use --jobs 1" in output

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -37,28 +36,22 @@ def run_of(folder: Path, start: Path | str) -> Run:
     return load_suite(folder / "started.yaml").cells()[1]
 
 
-def bench(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "bench",
-        "run",
-        str(folder / "started.yaml"),
-        "--results",
-        str(folder / "out"),
-        *more,
-    ]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+@pytest.fixture(scope="module")
+def bench(start_bench: Callable[..., Any]) -> Callable[[Path], tuple[int, str]]:
+    def run(folder: Path) -> tuple[int, str]:
+        offline = {"HF_HUB_OFFLINE": "1"}
+        return start_bench("run", folder / "started.yaml", "--results", folder / "out", env=offline).finish()
+
+    return run
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(bench: Callable[[Path], tuple[int, str]], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Final weights of a CLIP run."""
     folder = tmp_path_factory.mktemp("trained")
     (folder / "started.yaml").write_text(SUITE)
-    found = bench(folder)
-    assert found.returncode == 0, found.stderr
+    code, output = bench(folder)
+    assert code == 0, output
     return next((folder / "out" / "runs").glob("*/weights-100.safetensors"))
 
 
@@ -69,7 +62,9 @@ def begun(run: Run) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     return towers.state_dict(), method.scale.rho.detach()  # type: ignore[attr-defined]
 
 
-def test_a_weights_file_takes_the_place_of_the_reference_run(tmp_path: Path, trained: Path) -> None:
+def test_a_weights_file_takes_the_place_of_the_reference_run(
+    bench: Callable[[Path], tuple[int, str]], tmp_path: Path, trained: Path
+) -> None:
     run = run_of(tmp_path, trained)
     assert run.reference is None
     assert run.budget.value == 64, "nothing of the budget goes to a reference"
@@ -77,9 +72,9 @@ def test_a_weights_file_takes_the_place_of_the_reference_run(tmp_path: Path, tra
     given = load_file(trained)
     assert all(torch.equal(x, given[f"towers.{name}"]) for name, x in towers.items())
     assert torch.equal(scale, given["method.scale.rho"])
-    found = bench(tmp_path)
-    assert found.returncode == 0, found.stderr
-    assert "runs: 2 done" in found.stdout
+    code, output = bench(tmp_path)
+    assert code == 0, output
+    assert "runs: 2 done" in output
     cell = Store(tmp_path / "out").plan("started")["cells"][1]
     assert cell["reference_run"] is None
 
@@ -103,12 +98,14 @@ def test_the_id_is_of_the_bytes_not_of_the_path(tmp_path: Path, trained: Path) -
     assert run_of(tmp_path, "open_clip:ViT-B-32/openai").content()["start"] == "open_clip:ViT-B-32/openai"
 
 
-def test_weights_that_are_not_there_or_do_not_fit_are_named(tmp_path: Path, trained: Path) -> None:
+def test_weights_that_are_not_there_or_do_not_fit_are_named(
+    bench: Callable[[Path], tuple[int, str]], tmp_path: Path, trained: Path
+) -> None:
     run_of(tmp_path, tmp_path / "nowhere.pt")
-    found = bench(tmp_path)
-    assert found.returncode == 2
-    assert "missing: weights to start" in found.stderr
-    assert f"looked for {tmp_path / 'nowhere.pt'}\n" in found.stderr
+    code, output = bench(tmp_path)
+    assert code == 2
+    assert "missing: weights to start" in output
+    assert f"looked for {tmp_path / 'nowhere.pt'}\n" in output
     with pytest.raises(UserError, match=r"open_clip knows no such weights.*ViT-B-32/laion2b_s34b_b79k"):
         located("open_clip:ViT-B-32/laion2b_s34b_b79")
     save_file({"visual.conv1.weight": torch.zeros(3, 3)}, tmp_path / "small.safetensors")
@@ -117,12 +114,12 @@ def test_weights_that_are_not_there_or_do_not_fit_are_named(tmp_path: Path, trai
     assert hashing.weights(str(trained)) == hashing.weights(str(trained.resolve()))
 
 
-def test_a_tag_that_cannot_be_fetched_says_what_to_do(tmp_path: Path) -> None:
+def test_a_tag_that_cannot_be_fetched_says_what_to_do(bench: Callable[[Path], tuple[int, str]], tmp_path: Path) -> None:
     run_of(tmp_path, "open_clip:ViT-B-32/laion2b_s34b_b79k")
-    found = bench(tmp_path)
-    assert found.returncode == 2, found.stderr
-    assert found.stderr.startswith("start: open_clip:ViT-B-32/laion2b_s34b_b79k: cannot be fetched")
-    assert "fetch it elsewhere and give its path" in found.stderr
+    code, output = bench(tmp_path)
+    assert code == 2, output
+    assert output.startswith("start: open_clip:ViT-B-32/laion2b_s34b_b79k: cannot be fetched")
+    assert "fetch it elsewhere and give its path" in output
 
 
 def test_the_scale_of_a_trainers_checkpoint_is_taken_and_a_fixed_one_is_kept(tmp_path: Path, trained: Path) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import runpy
 import shutil
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -90,15 +89,13 @@ def test_weights_that_are_not_there_give_settings_but_no_id(tmp_path: Path) -> N
         empty.id("d", None)
 
 
-def test_a_dry_run_lists_what_towers_lack(tmp_path: Path) -> None:
+def test_a_dry_run_lists_what_towers_lack(start_bench: Callable[..., Any], tmp_path: Path) -> None:
     folder = _SMALL.bert_folder(tmp_path / "bert")
     (folder / "vocab.txt").unlink()
     (tmp_path / "lacking.yaml").write_text(SUITE % (tmp_path / "gone.pt", folder))
-    command = [sys.executable, "-m", "bench", "run", "lacking.yaml", "--results", "out", "--dry-run"]
-    process = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, "HF_HUB_OFFLINE": "1"}, capture_output=True, text=True, timeout=300
-    )
-    assert process.returncode == 0, process.stderr
-    assert "unknown-" in process.stdout
-    assert f"missing: vocabulary of {folder}" in process.stdout
-    assert f"looked for {tmp_path / 'gone.pt'}" in process.stdout
+    command = ("run", "lacking.yaml", "--results", "out", "--dry-run")
+    code, output = start_bench(*command, cwd=tmp_path, env={"HF_HUB_OFFLINE": "1"}).finish()
+    assert code == 0, output
+    assert "unknown-" in output
+    assert f"missing: vocabulary of {folder}" in output
+    assert f"looked for {tmp_path / 'gone.pt'}" in output

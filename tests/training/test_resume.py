@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,15 +66,9 @@ class Mortal(Clip):
 '''
 
 
-def start(folder: Path, suite: Path, *more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "bench", "run", str(suite), "--results", str(folder), *more]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
-
-
-def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
-    output, _ = process.communicate(timeout=300)
-    return process.returncode, output
+@pytest.fixture(scope="module")
+def start(start_bench: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda folder, suite, *more: start_bench("run", suite, "--results", folder, *more)
 
 
 def the_run(results: Path) -> Path | None:
@@ -92,14 +83,6 @@ def promised(results: Path) -> dict[str, str]:
     names = ["weights-*.safetensors", "metrics.jsonl", "settings.json", "diagnostics.json", "evaluations/*/*"]
     files = [path for name in names for path in sorted(run.glob(name))]
     return {str(path.relative_to(run)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-
-def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline, "the moment to interrupt at never came"
-        time.sleep(0.002)
 
 
 def exists(results: Path, pattern: str) -> bool:
@@ -127,9 +110,9 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(suite: Path) -> dict[str, str]:
+def uninterrupted(start: Callable[..., Any], suite: Path) -> dict[str, str]:
     results = suite.parent / "uninterrupted"
-    code, output = finish(start(results, suite))
+    code, output = start(results, suite).finish()
     assert code == 0, output
     found = promised(results)
     assert {"weights-050.safetensors", "weights-100.safetensors", "metrics.jsonl"} <= found.keys()
@@ -138,54 +121,56 @@ def uninterrupted(suite: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_kill_and_the_same_call_again_give_the_same_bytes(
-    moment: str, suite: Path, uninterrupted: dict[str, str], tmp_path: Path
+    moment: str, start: Callable[..., Any], suite: Path, uninterrupted: dict[str, str], tmp_path: Path
 ) -> None:
     process = start(tmp_path, suite)
-    wait_until(lambda: MOMENTS[moment](tmp_path), process)
+    process.wait_until(lambda: MOMENTS[moment](tmp_path), moment)
     process.send_signal(signal.SIGKILL)
-    process.communicate()
-    code, output = finish(start(tmp_path, suite))
+    process.finish()
+    code, output = start(tmp_path, suite).finish()
     assert code == 0, output
     assert promised(tmp_path) == uninterrupted
 
 
 def test_sigterm_keeps_a_checkpoint_and_says_how_to_go_on(
-    suite: Path, uninterrupted: dict[str, str], tmp_path: Path
+    start: Callable[..., Any], suite: Path, uninterrupted: dict[str, str], tmp_path: Path
 ) -> None:
     process = start(tmp_path, suite)
-    wait_until(lambda: logged(tmp_path, 2), process)
+    process.wait_until(lambda: logged(tmp_path, 2), "the second line of metrics")
     process.send_signal(signal.SIGTERM)
-    code, output = finish(process)
+    code, output = process.finish()
     assert code == 75, output
     assert "resume with" in output
     assert exists(tmp_path, "checkpoint.pt")
     run = the_run(tmp_path)
     assert run is not None
     assert Store(tmp_path).run(run.name).status()["state"] == "interrupted"
-    code, output = finish(start(tmp_path, suite))
+    code, output = start(tmp_path, suite).finish()
     assert code == 0, output
     assert promised(tmp_path) == uninterrupted
 
 
-def test_two_calls_on_one_store_share_the_work(suite: Path, uninterrupted: dict[str, str], tmp_path: Path) -> None:
+def test_two_calls_on_one_store_share_the_work(
+    start: Callable[..., Any], suite: Path, uninterrupted: dict[str, str], tmp_path: Path
+) -> None:
     first = start(tmp_path, suite)
-    wait_until(lambda: logged(tmp_path, 1), first)
+    first.wait_until(lambda: logged(tmp_path, 1), "the first line of metrics")
     first.send_signal(signal.SIGSTOP)  # else it may be done before the other has loaded torch
-    code, output = finish(start(tmp_path, suite))
+    code, output = start(tmp_path, suite).finish()
     first.send_signal(signal.SIGCONT)
     assert code == 75, output
     assert "busy" in output
-    code, output = finish(first)
+    code, output = first.finish()
     assert code == 0, output
     assert promised(tmp_path) == uninterrupted
 
 
-def test_a_loss_that_is_not_finite_fails_its_run_alone(tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_fails_its_run_alone(start: Callable[..., Any], tmp_path: Path) -> None:
     plugin = tmp_path / "exploding.py"
     plugin.write_text(EXPLODING)
     suite = tmp_path / "small.yaml"
     suite.write_text(SUITE.replace("[sogclr]", "[exploding, clip]").replace("2560", "256"))
-    code, output = finish(start(tmp_path / "results", suite, "--plugin", str(plugin)))
+    code, output = start(tmp_path / "results", suite, "--plugin", str(plugin)).finish()
     assert code == 1, output
     store = Store(tmp_path / "results")
     states = {run.settings()["method"]: run.status() for run in store.runs()}
@@ -196,7 +181,9 @@ def test_a_loss_that_is_not_finite_fails_its_run_alone(tmp_path: Path) -> None:
     assert "bang" in (tmp_path / "results" / "small" / "report.html").read_text()
 
 
-def test_repeated_seconds_are_exact_after_any_number_of_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_seconds_are_exact_after_any_number_of_kills(
+    start: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Killed in steps 17 and 12 without a checkpoint: 17 and 12 finished steps were lost, whatever was logged."""
     plugin, suite, deaths = tmp_path / "mortal.py", tmp_path / "small.yaml", tmp_path / "deaths"
     plugin.write_text(MORTAL)
@@ -206,13 +193,13 @@ def test_repeated_seconds_are_exact_after_any_number_of_kills(tmp_path: Path, mo
     monkeypatch.setenv("MORTAL", str(deaths))
     noted = [0.0]
     for lost in (17, 12):
-        code, output = finish(start(tmp_path / "results", suite, "--plugin", str(plugin)))
+        code, output = start(tmp_path / "results", suite, "--plugin", str(plugin)).finish()
         assert code == -signal.SIGKILL, output
         run = the_run(tmp_path / "results")
         assert run is not None
         noted.append(Store(tmp_path / "results").run(run.name).train_seconds())
         assert noted[-1] - noted[-2] >= lost * 0.05
-    code, output = finish(start(tmp_path / "results", suite, "--plugin", str(plugin)))
+    code, output = start(tmp_path / "results", suite, "--plugin", str(plugin)).finish()
     assert code == 0, output
     out = Store(tmp_path / "results").run(run.name)
     ledger = out.ledger()
@@ -222,12 +209,12 @@ def test_repeated_seconds_are_exact_after_any_number_of_kills(tmp_path: Path, mo
 
 
 @pytest.mark.usefixtures("uninterrupted")
-def test_a_run_that_was_not_killed_repeats_nothing(suite: Path, tmp_path: Path) -> None:
+def test_a_run_that_was_not_killed_repeats_nothing(start: Callable[..., Any], suite: Path, tmp_path: Path) -> None:
     process = start(tmp_path, suite)
-    wait_until(lambda: logged(tmp_path, 2), process)
+    process.wait_until(lambda: logged(tmp_path, 2), "the second line of metrics")
     process.send_signal(signal.SIGTERM)
-    finish(process)
-    code, output = finish(start(tmp_path, suite))
+    process.finish()
+    code, output = start(tmp_path, suite).finish()
     assert code == 0, output
     for results in (tmp_path, suite.parent / "uninterrupted"):
         run = the_run(results)
