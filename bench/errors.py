@@ -7,7 +7,13 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """Bad input. The message names file, field, value and the fix; the command line prints it and exits with 2."""
+    """Bad input. The message names file, field, value and the fix; the command line prints it and exits with 2.
+
+    Each argument is one line. An end of line within an argument comes from outside and is printed as `\\n`.
+    """
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.args))
 
 
 UNFINISHED = 75  #: exit code: stopped on request or busy in another process; the same command goes on

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from bench.console.text import columns, joined
 from bench.errors import UserError
 from bench.store import Store
 from reports.footnotes import other_protocols
@@ -53,17 +54,11 @@ class Comparison:
             parts += ["", f"{noise} ({cost})"]
             rows: list[tuple[str, ...]] = [("", self.a, self.b, "difference", "95 % interval", "p", "seeds")]
             rows += [_row(line) for line in self.lines if line.noise == noise]
-            widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-            parts += ["  " + "  ".join(_aligned(row, widths)).rstrip() for row in rows]
+            parts += [f"  {line}" for line in columns(rows, right=True)]
         notes = [f"note: {label} is not verified" for label in self.unverified]
         notes += [f"note: {label} uses {what}, which no method has" for label, what in self.told]
         notes += [f"note: {note}" for note in self.notes]
-        return "\n".join([*parts, "", *notes, self.verdict])
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    first, *others = zip(row, widths, strict=True)
-    return [first[0].ljust(first[1]), *(text.rjust(width) for text, width in others)]
+        return joined([*parts, "", *notes, self.verdict])
 
 
 def _row(line: Line) -> tuple[str, ...]:

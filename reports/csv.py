@@ -8,6 +8,7 @@ from operator import attrgetter
 
 import pandas as pd
 
+from bench.console.csv_text import csv_text
 from bench.store import Record
 from reports.results import Results
 from reports.table import Cell, Row, Table, unverified
@@ -92,4 +93,5 @@ def records_csv(results: Results) -> str:
 
 
 def _text(frame: pd.DataFrame) -> str:
-    return str(frame.to_csv(index=False, lineterminator="\n"))
+    plain = frame.astype(object)
+    return csv_text([frame.columns, *plain.where(frame.notna(), None).itertuples(index=False, name=None)])

@@ -17,7 +17,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, StrMethodFormatter
 
-from reports.drawing import COLOURS, LETTER, NAME_SIZE, Picture, Sheet, finish, look
+from reports.drawing import COLOURS, LETTER, NAME_SIZE, Picture, Sheet, finish, longest, look, plain
 from reports.results import Results, RunResult
 
 Entry = Mapping[str, Any]  #: a diagnostic as bench/store/histograms.py stores it
@@ -73,12 +73,12 @@ def _similarities(results: Results, found: Found) -> Picture | None:
         return None
     known = {entry["name"] for entry in used}
     styles = [(name, *style) for name, three in SIMILARITIES.items() if name in known for style in three]
-    names = 0.2 + LETTER * max(map(len, methods))
+    names = 0.2 + LETTER * longest(methods)
     legend = [_key(colour, words) for _, _, _, colour, words in styles]
     height = 0.75 + 0.36 * len(methods)
     sheet = Sheet(legend, len(results.noises), 2.9, height, (0.15, 0.15, 0.45, 0.3), names - 0.15)
     for place, noise in enumerate(results.noises):
-        panel = sheet.panel(place, title=noise, xlabel=used[0]["axis"], xlim=_ends(used))
+        panel = sheet.panel(place, title=plain(noise), xlabel=plain(used[0]["axis"]), xlim=_ends(used))
         _strips(panel, methods, (len(methods) - 0.5, -0.5))
         panel.tick_params(labelleft=place == 0)
         for name, series, way, colour, _ in styles:
@@ -103,19 +103,19 @@ def _own(results: Results, method: str, found: Found) -> Picture | None:
         return None
     entries = {name: [found[method, noise].get(name) for noise in noises] for name in names}
     series = {name: list(dict.fromkeys(key for e in entries[name] if e for key in e["series"])) for name in names}
-    left, above = 0.2 + LETTER * max(map(len, noises)), 0.16 * max(map(len, series.values()))
+    left, above = 0.2 + LETTER * longest(noises), 0.16 * max(map(len, series.values()))
     height = 0.85 + above + 0.55 * len(noises)
     sheet = Sheet((), len(names), left + 3.1, height, (left, 0.3, 0.45, 0.35 + above))
     for place, name in enumerate(names):
         here = [entry for entry in entries[name] if entry]
-        panel = sheet.panel(place, xlabel=here[0]["axis"])
+        panel = sheet.panel(place, xlabel=plain(here[0]["axis"]))
         _scale(panel, here)
-        panel.set_title(here[0]["title"], pad=72 * above + 4, loc="left")
+        panel.set_title(plain(here[0]["title"]), pad=72 * above + 4, loc="left")
         _strips(panel, noises, (len(noises) - 0.9, -0.98))
         colours = dict(zip(series[name], cycle(COLOURS), strict=False))
         for key, colour in colours.items():
             _fill(panel, entries[name], key, colour, 0.9)
-        keys = [_key(colour, key) for key, colour in colours.items()]
+        keys = [_key(colour, plain(key)) for key, colour in colours.items()]
         panel.legend(handles=keys, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0, fontsize=7, handlelength=1)
     number, slug = list(results.methods).index(method) + 1, re.sub("[^A-Za-z0-9]+", "-", method).strip("-")
     used = [entry for row in entries.values() for entry in row if entry]
@@ -148,12 +148,14 @@ def _scale(panel: Axes, entries: Sequence[Entry]) -> None:
             panel.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         panel.minorticks_off()
     panel.set_xlim(low, high)
+    for label in panel.get_xticklabels():
+        label.set_parse_math(True)  # powers of ten
 
 
 def _strips(panel: Axes, names: Sequence[str], limits: tuple[float, float]) -> None:
     """A line for each name, from above."""
     panel.set_ylim(limits)
-    panel.set_yticks(range(len(names)), names, fontsize=NAME_SIZE)
+    panel.set_yticks(range(len(names)), [plain(name) for name in names], fontsize=NAME_SIZE)
     panel.tick_params(axis="x", labelsize=7)
     panel.spines["left"].set_visible(False)
 

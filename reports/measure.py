@@ -22,6 +22,7 @@ class Measure:
     column: Column
     ask: Ask
     comparable: bool = True  #: whether all runs were measured on the same data
+    parts: int = 1  #: stored numbers of a run that it averages
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,8 @@ def average_measure(name: str, label: str, group: str, parts: Sequence[Measure])
     chance = mean(chances) if len(chances) == len(parts) else None
     higher = parts[0].column.higher_is_better
     column = Column(name, label, group, "percent", higher, description, chance)
-    return Measure(column, averaged([part.ask for part in parts]), all(part.comparable for part in parts))
+    comparable = all(part.comparable for part in parts)
+    return Measure(column, averaged([part.ask for part in parts]), comparable, len(parts))
 
 
 def lines(results: Results, measures: Sequence[Measure]) -> list[Line]:

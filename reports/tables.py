@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from reports.footnotes import footnotes, notes_for
@@ -15,6 +17,8 @@ from reports.vocabulary import detail, family, kind_of, metric_label, short
 from reports.wins import wins_table
 
 Named = tuple[str, str, str]  #: dataset, task, metric
+#: names of other tables, and of other sections of the page
+_TAKEN = ("overview", "wins", "cost", "tuning", "reading", "diagnostics", "methods", "data", "runs", "settings")
 
 
 def tables(results: Results) -> list[Table]:
@@ -23,10 +27,25 @@ def tables(results: Results) -> list[Table]:
     return [
         overview(results),
         *([wins_table(results)] if len(results.ranked) > 1 else []),
-        *(family_table(results, name, found) for name, found in families.items()),
+        *(
+            replace(family_table(results, name, measures), name=_file_name(name, place))
+            for place, (name, measures) in enumerate(families.items(), start=1)
+        ),
         cost(results),
         *([tuning] if tuning else []),
     ]
+
+
+def _file_name(name: str, place: int) -> str:
+    """The name of a family's table, which becomes a file, an anchor and a LaTeX label.
+
+    Records of other versions and machines may have families that we do not know. A name of theirs that is no plain
+    word, or that something else here has, gets the family's place in it.
+    """
+    taken = name in _TAKEN or name.startswith(("paper_", "run-", "figure-", "family-"))
+    if kind_of(name) is not None or (re.fullmatch("[a-z0-9_-]{1,60}", name) and not taken):
+        return name
+    return f"family-{place}-{re.sub('[^a-z0-9_]+', '-', name.lower())[:40].strip('-')}"
 
 
 def by_family(results: Results) -> dict[str, list[Named]]:
@@ -65,7 +84,7 @@ def overview(results: Results) -> Table:
     """One line a method and noise, one column a question, the cost beside it."""
     measures = [*headlines(results), relative_cost(results)]
     known = [Line(label, label, entry["score"], True) for label, entry in results.methods.items()]
-    averaged = [f"{m.column.group}: {m.column.description}." for m in measures if m.column.name.startswith("average ")]
+    averages = [f"{m.column.group}: {m.column.description}." for m in measures if m.parts > 1]
     return _table(
         results,
         "overview",
@@ -73,7 +92,7 @@ def overview(results: Results) -> Table:
         "One line for each method under each noise, one column for each question.",
         measures,
         known,
-        [note for note in averaged if ";" in note],
+        averages,
     )
 
 

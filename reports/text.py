@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from bench.console.text import joined
 from reports.table import Column, Table, words
 
 GAP = "  "
@@ -15,16 +16,14 @@ def table_text(table: Table, width: int = 100) -> str:
 
     A block has one heading at least, however wide.
     """
-    wrapped = textwrap.wrap(table.description, width)
-    blocks = ["\n".join(_block(table, places)) for places in _blocks(table, width)]
-    notes = [
-        "\n".join(textwrap.wrap(note, width, initial_indent="- ", subsequent_indent="  ")) for note in _said(table)
-    ]
-    return "\n".join([table.title, *wrapped, "", "\n\n".join(blocks), *(["", *notes] if notes else [])])
-
-
-def _said(table: Table) -> list[str]:
-    return [*(f"{mark} {meaning}." for mark, meaning in table.notes.items()), *table.footnotes]
+    lines = [table.title, *textwrap.wrap(table.description, width)]
+    for places in _blocks(table, width):
+        lines += ["", *_block(table, places)]
+    notes = [*(f"{mark} {meaning}." for mark, meaning in table.notes.items()), *table.footnotes]
+    lines += [""] if notes else []
+    for note in notes:
+        lines += textwrap.wrap(note, width, initial_indent="- ", subsequent_indent="  ")
+    return joined(lines)
 
 
 def _blocks(table: Table, width: int) -> list[list[int]]:
