@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from reports.plan_fields import TREATMENTS
 from reports.results import Results, RunResult
 from reports.statistics import MINIMUM
 from reports.table import OVER_BUDGET, TOLD, UNVERIFIED, Row, unverified
@@ -105,18 +106,14 @@ def _budget(budget: Mapping[str, Any]) -> str:
 
 def _treatments(results: Results) -> Iterable[str]:
     """Which rows of the tables saw a part of the pairs, how much of them, and how often."""
-    rules = {
-        "samples": "as many samples as without, so kept pairs are seen more often",
-        "passes": "as many passes as without, so fewer samples",
-    }
     rows = results.plan["data"]["rows"]
     for label, entry in results.methods.items():
         keep = entry.get("keep")
         if keep:
             seen = sorted({run.kept_rows for run in results.runs if run.method == label and run.kept_rows})
             counts = ", ".join(f"{n:,}" for n in seen)
-            said = f" ({counts} of {rows:,})" if seen else ""
-            yield f"{label}: trained on {keep['about']}{said}; {rules[keep['rule']]}."
+            share = f" ({counts} of {rows:,})" if seen else ""
+            yield f"{label}: trained on {keep['about']}{share}; {TREATMENTS[keep['rule']]}."
 
 
 def _manifests(results: Results) -> Iterable[str]:

@@ -33,7 +33,7 @@ def page(
     runs = list({run.run: run for run in results.runs}.values())
     places = {run.run: place for place, run in enumerate(runs)}
     body = [
-        html("<h1>{}</h1><p>{}</p>{}", results.suite, results.plan["description"], _counts(results)),
+        html("<h1>{}</h1><p>{}</p>{}", results.suite, results.plan.get("description", ""), _counts(results)),
         _nav(tables, bool(similarities or own)),
         _section(results, tables[0], places),
         how_to_read(results),
@@ -58,7 +58,7 @@ def printed_page(results: Results, tables: Sequence[Table]) -> Html:
             "<h1>{0}</h1><p>{1}</p><p>Nothing was planned here yet, so no cell of ours has a number: "
             "<code>bench run {0} --dry-run</code> plans.</p>{2}",
             results.suite,
-            results.plan["description"],
+            results.plan.get("description", ""),
             _links([(table.name, table.title) for table in tables]),
         ),
         *(_section(results, table, {}) for table in tables),

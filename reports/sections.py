@@ -102,7 +102,7 @@ def data_section(results: Results) -> Html:
         '<section id="data"><h2>Data</h2><p>Trained on {}: {} pairs, {}</p>{}</section>',
         data["name"],
         f"{data['rows']:,}",
-        data["description"],
+        data.get("description", ""),
         _listed(("data set", "examples", "what it is", "chance"), rows),
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from bench.errors import UserError
 from reports.footnotes import footnotes, notes_for
 from reports.measure import Line, Measure, average_measure, lines, record_measure, rows
 from reports.results import Results, RunResult
@@ -57,9 +58,12 @@ def by_family(results: Results) -> dict[str, list[Named]]:
 
 
 def primary(results: Results) -> Named:
-    """The suite's headline number."""
-    chosen = results.plan["primary"]
-    return chosen["dataset"], chosen["task"], chosen["metric"]
+    """The suite's headline number. UserError for a plan that names none."""
+    number = results.plan.get("primary")
+    if number is None:
+        again = f"`bench run {results.suite} --dry-run` writes the plan again"
+        raise UserError(f"{results.suite}/plan.json: primary is missing; {again}")
+    return number["dataset"], number["task"], number["metric"]
 
 
 def headlines(results: Results) -> list[Measure]:

@@ -17,7 +17,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("=+-@\
 
 
 def plain_text(cell: str) -> str:
-    """What docs/cli.md says of reading: an apostrophe before what begins like a formula is none of the text."""
+    """What README.md says of reading: an apostrophe before what begins like a formula is none of the text."""
     return cell[1:] if cell.startswith("'") and cell.lstrip("'").startswith(FORMULA) else cell
 
 
