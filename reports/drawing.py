@@ -1,4 +1,4 @@
-"""What all figures of a report share: colours, sheets of panels over one legend, labels at lines' ends, files."""
+"""The parts that all figures of a report share: colours, sheets of panels over one legend, labels, files."""
 
 from __future__ import annotations
 
@@ -91,13 +91,13 @@ def style_of(results: Results, method: str) -> dict[str, Any]:
 
 @contextmanager
 def look() -> Iterator[None]:
-    """All figures are drawn within this; nothing of it stays behind."""
+    """Draw all figures within this context; the settings of matplotlib are the same after it."""
     with mpl.rc_context(STYLE):
         yield
 
 
 def finish(name: str, caption: str, figure: Figure) -> Picture:
-    """The figure as files, the same bytes each time."""
+    """Write a figure as PNG and PDF, the same bytes each time."""
     files = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a letter that the font lacks is drawn as a box
@@ -113,7 +113,7 @@ def finish(name: str, caption: str, figure: Figure) -> Picture:
 
 
 def handles(results: Results, methods: Sequence[str]) -> list[Artist]:
-    """Entries of a legend, one a method."""
+    """Return the entries of a legend, one a method."""
     return [Line2D([], [], label=plain(method), **MARK, **style_of(results, method)) for method in methods]
 
 
@@ -139,7 +139,7 @@ class Sheet:
         return figure
 
     def panel(self, place: int, **options: Any) -> Axes:
-        """The panel at this place from the left."""
+        """Add the panel at this place from the left."""
         full_width, full_height = self.figure.get_size_inches()
         left, right, bottom, top = self.margins
         bottom += full_height - self.height
@@ -162,7 +162,7 @@ def longest(names: Iterable[str]) -> int:
 
 
 def room_for_names(names: Sequence[str]) -> float:
-    """Inches to the right of a panel for `name_ends`."""
+    """Return the inches that `name_ends` needs to the right of a panel."""
     return 0.35 + LETTER * longest(names)
 
 

@@ -29,7 +29,7 @@ def page(
     similarities: Picture | None = None,
     own: Mapping[str, Picture] = MappingProxyType({}),
 ) -> Html:
-    """The whole document. `similarities` and `own` (by method): what `reports.diagnostics.learned` gives."""
+    """The whole document. `similarities` and `own` (by method): as `reports.diagnostics.learned` returns them."""
     runs = list({run.run: run for run in results.runs}.values())
     places = {run.run: place for place, run in enumerate(runs)}
     body = [
@@ -52,7 +52,7 @@ def page(
 
 
 def printed_page(results: Results, tables: Sequence[Table]) -> Html:
-    """The document of a suite that was not planned yet: the papers' tables that it declares."""
+    """Return the document of a suite that was not planned yet: the papers' tables that it declares."""
     body = [
         html(
             "<h1>{0}</h1><p>{1}</p><p>Nothing was planned here yet, so no cell of ours has a number: "

@@ -143,18 +143,18 @@ def _parts(table: Table) -> list[list[Table]]:
 
 
 def _groups(table: Table) -> list[tuple[Row, ...]]:
-    """Rows under their heading; what has none, such as chance, stays with those before it."""
-    found: list[tuple[Row, ...]] = []
+    """Return the rows under each heading; rows without one, such as chance, stay with those before them."""
+    groups: list[tuple[Row, ...]] = []
     for name, rows in table.groups():
-        if name or not found:
-            found.append(tuple(rows))
+        if name or not groups:
+            groups.append(tuple(rows))
         else:
-            found[-1] += tuple(rows)
-    return found
+            groups[-1] += tuple(rows)
+    return groups
 
 
 def _height(table: Table) -> float:
-    """Of one block, in lines of the text."""
+    """Return the height of one block in lines of text."""
     letters = max(len(row.label) for row in table.rows) + sum(
         _width(table, place) for place in range(len(table.columns))
     )

@@ -53,7 +53,7 @@ def _texts(table: Table, place: int) -> list[str]:
 
 
 def _widths(table: Table, places: Sequence[int]) -> list[int]:
-    """Of neighbouring columns; the last one under a heading makes room for it."""
+    """Return the widths of neighbouring columns; the last one under a heading is wide enough for it."""
     widths = [max(map(len, [table.columns[place].label, *_texts(table, place)])) for place in places]
     for start, end in _spans([table.columns[place] for place in places]):
         taken = sum(widths[start:end]) + len(GAP) * (end - start - 1)
@@ -62,7 +62,7 @@ def _widths(table: Table, places: Sequence[int]) -> list[int]:
 
 
 def _spans(columns: Sequence[Column]) -> list[tuple[int, int]]:
-    """First column and end of every heading."""
+    """Return the first column and the end of every heading."""
     starts = [i for i, column in enumerate(columns) if i == 0 or column.group != columns[i - 1].group]
     return list(zip(starts, [*starts[1:], len(columns)], strict=True))
 

@@ -52,7 +52,7 @@ def wins_picture(results: Results, table: Table) -> Picture | None:
 
 
 def _shares(labels: Sequence[str], rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
-    """[methods, methods]: share of the data sets won, NaN where nothing is compared; share won beyond chance."""
+    """[methods, methods]: share of the data sets won, NaN if nothing is compared; share won beyond chance."""
     won, beyond = np.full((2, len(labels), len(labels)), np.nan)
     for row in rows:
         for place, one in enumerate(row.cells[1:]):  # after the column of all methods together
