@@ -54,7 +54,7 @@ def main() -> None:
     try:
         app(prog_name="bench")
     except UserError as error:
-        echo(*error.args, err=True)
+        echo(*error.lines, err=True)
         sys.exit(2)
     except InUse as error:
         echo(error, err=True)

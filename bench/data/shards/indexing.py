@@ -79,7 +79,7 @@ def _scanned(
             shutil.rmtree(work)
             raise
         progress = f"{done} of {len(shards)} scanned shards are kept in {work}; the same command goes on from there"
-        raise UserError(*error.args, progress) from error
+        raise UserError(*error.lines, progress) from error
     return jobs
 
 
