@@ -7,7 +7,19 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """Bad input. The message names file, field, value and the fix; the command line prints it and exits with 2."""
+    """Bad input. The message names file, field, value and the fix; the command line prints it and exits with 2.
+
+    Each argument is one line. An end of line within an argument comes from outside and is printed as `\\n`. A subclass
+    with arguments of its own overrides `lines`.
+    """
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The message, one line each."""
+        return tuple(map(str, self.args))
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
 
 
 UNFINISHED = 75  #: exit code: stopped on request or busy in another process; the same command goes on

@@ -131,7 +131,7 @@ class YamlSource:
         """One line a fault, in the order of the file."""
         found = [(self._written(place), message) for place, message in faults]
         lines = [f"{self.where(place)}: {dotted(place)}: {message}" for place, message in found]
-        return UserError("\n".join(sorted(dict.fromkeys(lines), key=_by_line)))
+        return UserError(*sorted(dict.fromkeys(lines), key=_by_line))
 
     def _written(self, place: Place) -> Place:
         """A place as the file has it: one thing may stand there without a list around it, where several could be."""

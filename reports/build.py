@@ -28,7 +28,7 @@ MANY = 100  #: runs from which on the report is worth a second process, which ta
 
 @dataclass(frozen=True)
 class Built:
-    """What was written, and which runs the report still lacks."""
+    """The files that were written, and the runs that the report still lacks."""
 
     paths: tuple[Path, ...]
     failed: tuple[str, ...]  #: ids of runs
@@ -38,12 +38,10 @@ class Built:
 def build(suite: str, store: Store, outline: Mapping[str, Any] | None = None) -> Built:
     """Write `report.html`, `records.csv`, `tables/` and `figures/` beside the suite's plan; the page comes first.
 
-    Where there is no plan, the `outline` of a suite that declares a paper's tables stands in: no cell of ours has a
-    run.
-
-    Works at any time: what is not there yet says so in its cell. Files of an earlier report are replaced one by one,
-    and its tables and figures that no longer exist are removed.
-    Raises UserError where the suite has neither a plan in this store nor a paper's tables.
+    Without a plan, the `outline` of a suite that declares a paper's tables takes its place; no cell of ours has a run
+    then. It works at any time: a cell without a value says why. Files of an earlier report are replaced one by one, and
+    its tables and figures that no longer exist are removed.
+    Raises UserError if the suite has neither a plan in this store nor a paper's tables.
     """
     with _no_collector():
         if outline is not None and outline["tables"] and store.plan(suite) is None:
@@ -56,7 +54,7 @@ def build(suite: str, store: Store, outline: Mapping[str, Any] | None = None) ->
 
 
 def is_fresh(suite: str, store: Store) -> bool:
-    """Whether the suite's report is younger than its plan and than the last change of any run it shows."""
+    """Return whether the suite's report is younger than its plan and than the last change of any run it shows."""
     page, plan = store.suite(suite) / "report.html", store.plan(suite) or {"cells": []}
     shown = {cell["run"] for cell in plan["cells"]}
     sources = [page.with_name("plan.json"), *(store.run(identity).path("status.json") for identity in shown)]
@@ -90,7 +88,7 @@ def _write(folder: Path, results: Results, files: Mapping[str, bytes]) -> Built:
 
 @contextmanager
 def _scores(suite: str, store: Store) -> Iterator[Callable[[Results], list[Picture]]]:
-    """What gives the figures of scores: in a large suite another process, which draws while this one does the rest."""
+    """Yield a function that returns the figures of scores; in a large suite another process draws them meanwhile."""
     plan = store.plan(suite)
     if plan is None or len(plan["cells"]) < MANY:
         yield _pictures

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from bench.console.text import columns, joined
 from bench.errors import UserError
 from bench.store import Store
 from reports.footnotes import other_protocols
@@ -27,14 +28,14 @@ class Line:
     b: Cell
     higher_is_better: bool
     shared: int  #: seeds that both have
-    gap: float | None  #: a minus b over the seeds that both have; None where they share none
-    test: Difference | None  #: None where no test is possible
+    gap: float | None  #: a minus b over the seeds that both have; None if they share none
+    test: Difference | None  #: None if no test is possible
     primary: bool
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `bench compare` says."""
+    """The answer of `bench compare`."""
 
     a: str
     b: str
@@ -53,17 +54,11 @@ class Comparison:
             parts += ["", f"{noise} ({cost})"]
             rows: list[tuple[str, ...]] = [("", self.a, self.b, "difference", "95 % interval", "p", "seeds")]
             rows += [_row(line) for line in self.lines if line.noise == noise]
-            widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-            parts += ["  " + "  ".join(_aligned(row, widths)).rstrip() for row in rows]
+            parts += [f"  {line}" for line in columns(rows, right=True)]
         notes = [f"note: {label} is not verified" for label in self.unverified]
         notes += [f"note: {label} uses {what}, which no method has" for label, what in self.told]
         notes += [f"note: {note}" for note in self.notes]
-        return "\n".join([*parts, "", *notes, self.verdict])
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    first, *others = zip(row, widths, strict=True)
-    return [first[0].ljust(first[1]), *(text.rjust(width) for text, width in others)]
+        return joined([*parts, "", *notes, self.verdict])
 
 
 def _row(line: Line) -> tuple[str, ...]:
@@ -76,7 +71,7 @@ def _row(line: Line) -> tuple[str, ...]:
 
 
 def compare(suite: str, store: Store, a: str, b: str | None = None) -> Comparison:
-    """Compare two methods by their labels; `b` None is the suite's baseline. UserError for a label it does not have."""
+    """Compare two methods by their labels; without `b`, with the baseline. Raises UserError for an unknown label."""
     results = load(suite, store)
     b = results.baseline if b is None else b
     for label in (a, b):
@@ -88,12 +83,12 @@ def compare(suite: str, store: Store, a: str, b: str | None = None) -> Compariso
         raise UserError(f"{a!r} against itself: name two methods")
     lines = [_line(results, noise, named, a, b) for noise in results.noises for named in results.measures]
     costs = tuple((noise, _cost(results, noise, a, b)) for noise in results.noises)
-    kept = tuple(line for line in lines if {line.a.state, line.b.state} != {"not applicable"})
+    shown = tuple(line for line in lines if {line.a.state, line.b.state} != {"not applicable"})
     main = [line for line in lines if line.primary]
-    said = verdict(a, b, main, dict(costs)) if main else _no_verdict(primary(results))
+    sentence = verdict(a, b, main, dict(costs)) if main else _no_verdict(primary(results))
     doubtful = tuple(label for label in (a, b) if unverified(results.methods[label]["fidelity"]))
-    told = tuple((label, uses(results.methods[label])) for label in (a, b) if uses(results.methods[label]))
-    return Comparison(a, b, kept, costs, said, doubtful, told, tuple(other_protocols(results)))
+    informed = tuple((label, uses(results.methods[label])) for label in (a, b) if uses(results.methods[label]))
+    return Comparison(a, b, shown, costs, sentence, doubtful, informed, tuple(other_protocols(results)))
 
 
 def _family(task: str) -> str:

@@ -8,6 +8,7 @@ from operator import attrgetter
 
 import pandas as pd
 
+from bench.console.csv_text import csv_text
 from bench.store import Record
 from reports.results import Results
 from reports.table import Cell, Row, Table, unverified
@@ -31,8 +32,8 @@ RECORD_COLUMNS = (
 def table_frame(table: Table) -> pd.DataFrame:
     """One line a row: the mean of every column (in the unit of the store, shares in [0, 1]) with its std and n.
 
-    A column without a value holds the word for why; `runs` lists the ids of all runs of the line. `fidelity` says how
-    the method's adapter was checked, and that it was not where the printed tables have a mark.
+    A cell without a value holds the word that says why; `runs` lists the ids of all runs of the line. `fidelity` says
+    how the method's adapter was checked, and "not verified" if the printed tables mark it.
 
     In a paper's table numbers are in the paper's unit, mostly percent: its own with their source, ours with the
     difference to them.
@@ -45,7 +46,7 @@ def table_frame(table: Table) -> pd.DataFrame:
 
 
 def table_csv(table: Table) -> str:
-    """`table_frame` as CSV."""
+    """Return `table_frame` as CSV; `csv_text` says which texts get an apostrophe."""
     return _text(table_frame(table))
 
 
@@ -87,9 +88,10 @@ def records_frame(results: Results) -> pd.DataFrame:
 
 
 def records_csv(results: Results) -> str:
-    """`records_frame` as CSV."""
+    """Return `records_frame` as CSV; `csv_text` says which texts get an apostrophe."""
     return _text(records_frame(results))
 
 
 def _text(frame: pd.DataFrame) -> str:
-    return str(frame.to_csv(index=False, lineterminator="\n"))
+    plain = frame.astype(object)
+    return csv_text([frame.columns, *plain.where(frame.notna(), None).itertuples(index=False, name=None)])

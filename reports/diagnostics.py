@@ -17,11 +17,11 @@ from matplotlib.collections import PolyCollection
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, StrMethodFormatter
 
-from reports.drawing import COLOURS, LETTER, NAME_SIZE, Picture, Sheet, finish, look
+from reports.drawing import COLOURS, LETTER, NAME_SIZE, Picture, Sheet, finish, longest, look, plain
 from reports.results import Results, RunResult
 
 Entry = Mapping[str, Any]  #: a diagnostic as bench/store/histograms.py stores it
-Found = Mapping[tuple[str, str], Mapping[str, Entry]]  #: (method, noise) -> diagnostics by name
+Learned = Mapping[tuple[str, str], Mapping[str, Entry]]  #: (method, noise) -> diagnostics by name
 #: of all methods, in one figure: diagnostic -> its series, each upwards (1) or downwards with a colour and a legend
 SIMILARITIES: Mapping[str, tuple[tuple[str, int, str, str], ...]] = {
     "similarity": (
@@ -41,10 +41,12 @@ def learned(results: Results) -> tuple[Picture | None, dict[str, Picture]]:
 
     Of each method and noise one run is read, the first seed that has diagnostics: their files are small but many.
     """
-    found = {(method, noise): _first(results, method, noise) for method in results.methods for noise in results.noises}
+    diagnostics = {
+        (method, noise): _first(results, method, noise) for method in results.methods for noise in results.noises
+    }
     with look():
-        own = {method: _own(results, method, found) for method in results.methods}
-        return _similarities(results, found), {method: picture for method, picture in own.items() if picture}
+        own = {method: _own(results, method, diagnostics) for method in results.methods}
+        return _similarities(results, diagnostics), {method: picture for method, picture in own.items() if picture}
 
 
 def _first(results: Results, method: str, noise: str) -> dict[str, Entry]:
@@ -59,30 +61,37 @@ def _first(results: Results, method: str, noise: str) -> dict[str, Entry]:
 def _measured(run: RunResult, protocol: str) -> list[Entry]:
     """A run's diagnostics of training, and those of evaluation under this protocol.
 
-    Older ones do not say theirs; they are of this protocol where the run has records of no other.
+    Diagnostics of older versions do not name theirs; they count if the run has records of no other protocol.
     """
     unnamed = "" if run.others else protocol
     entries = run.stored.diagnostics()
     return [one for one in entries if one["source"] == "training" or one.get("protocol", unnamed) == protocol]
 
 
-def _similarities(results: Results, found: Found) -> Picture | None:
-    methods = [m for m in results.methods if any(SIMILARITIES.keys() & found[m, noise] for noise in results.noises)]
-    used = [found[m, noise][name] for m in methods for noise in results.noises for name in _both(found[m, noise])]
+def _similarities(results: Results, diagnostics: Learned) -> Picture | None:
+    methods = [
+        m for m in results.methods if any(SIMILARITIES.keys() & diagnostics[m, noise] for noise in results.noises)
+    ]
+    used = [
+        diagnostics[m, noise][name]
+        for m in methods
+        for noise in results.noises
+        for name in _both(diagnostics[m, noise])
+    ]
     if not used:
         return None
     known = {entry["name"] for entry in used}
     styles = [(name, *style) for name, three in SIMILARITIES.items() if name in known for style in three]
-    names = 0.2 + LETTER * max(map(len, methods))
+    names = 0.2 + LETTER * longest(methods)
     legend = [_key(colour, words) for _, _, _, colour, words in styles]
     height = 0.75 + 0.36 * len(methods)
     sheet = Sheet(legend, len(results.noises), 2.9, height, (0.15, 0.15, 0.45, 0.3), names - 0.15)
     for place, noise in enumerate(results.noises):
-        panel = sheet.panel(place, title=noise, xlabel=used[0]["axis"], xlim=_ends(used))
+        panel = sheet.panel(place, title=plain(noise), xlabel=plain(used[0]["axis"]), xlim=_ends(used))
         _strips(panel, methods, (len(methods) - 0.5, -0.5))
         panel.tick_params(labelleft=place == 0)
         for name, series, way, colour, _ in styles:
-            _fill(panel, [found[method, noise].get(name) for method in methods], series, colour, 0.46 * way)
+            _fill(panel, [diagnostics[method, noise].get(name) for method in methods], series, colour, 0.46 * way)
     caption = (
         "Distribution of the cosine similarity of pairs under the final weights, a line a method. Upwards: held-out "
         "pairs. Downwards, where pairs were corrupted on purpose: training pairs; a corrupted one that lies among the "
@@ -95,27 +104,27 @@ def _both(entries: Mapping[str, Entry]) -> list[str]:
     return [name for name in SIMILARITIES if name in entries]
 
 
-def _own(results: Results, method: str, found: Found) -> Picture | None:
-    """One panel a diagnostic, in it one strip a noise, series in colours."""
-    noises = [noise for noise in results.noises if found[method, noise].keys() - SIMILARITIES]
-    names = dict.fromkeys(name for noise in noises for name in found[method, noise] if name not in SIMILARITIES)
+def _own(results: Results, method: str, diagnostics: Learned) -> Picture | None:
+    """Draw one panel a diagnostic, with one strip a noise and one colour a series. None if the method has none."""
+    noises = [noise for noise in results.noises if diagnostics[method, noise].keys() - SIMILARITIES]
+    names = dict.fromkeys(name for noise in noises for name in diagnostics[method, noise] if name not in SIMILARITIES)
     if not names:
         return None
-    entries = {name: [found[method, noise].get(name) for noise in noises] for name in names}
+    entries = {name: [diagnostics[method, noise].get(name) for noise in noises] for name in names}
     series = {name: list(dict.fromkeys(key for e in entries[name] if e for key in e["series"])) for name in names}
-    left, above = 0.2 + LETTER * max(map(len, noises)), 0.16 * max(map(len, series.values()))
+    left, above = 0.2 + LETTER * longest(noises), 0.16 * max(map(len, series.values()))
     height = 0.85 + above + 0.55 * len(noises)
     sheet = Sheet((), len(names), left + 3.1, height, (left, 0.3, 0.45, 0.35 + above))
     for place, name in enumerate(names):
         here = [entry for entry in entries[name] if entry]
-        panel = sheet.panel(place, xlabel=here[0]["axis"])
+        panel = sheet.panel(place, xlabel=plain(here[0]["axis"]))
         _scale(panel, here)
-        panel.set_title(here[0]["title"], pad=72 * above + 4, loc="left")
+        panel.set_title(plain(here[0]["title"]), pad=72 * above + 4, loc="left")
         _strips(panel, noises, (len(noises) - 0.9, -0.98))
         colours = dict(zip(series[name], cycle(COLOURS), strict=False))
         for key, colour in colours.items():
             _fill(panel, entries[name], key, colour, 0.9)
-        keys = [_key(colour, key) for key, colour in colours.items()]
+        keys = [_key(colour, plain(key)) for key, colour in colours.items()]
         panel.legend(handles=keys, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0, fontsize=7, handlelength=1)
     number, slug = list(results.methods).index(method) + 1, re.sub("[^A-Za-z0-9]+", "-", method).strip("-")
     used = [entry for row in entries.values() for entry in row if entry]
@@ -124,7 +133,7 @@ def _own(results: Results, method: str, found: Found) -> Picture | None:
 
 
 def _remarks(entries: Sequence[Entry]) -> str:
-    """Which seeds are shown, and how many numbers could not be."""
+    """Say which seeds are shown, and how many numbers could not be drawn."""
     seeds = sorted({entry["seed"] for entry in entries})
     shown = f" Seed {seeds[0]} alone." if len(seeds) == 1 else f" One seed each, of {', '.join(map(str, seeds))}."
     dropped = sum(series["dropped"] for entry in entries for series in entry["series"].values())
@@ -148,18 +157,20 @@ def _scale(panel: Axes, entries: Sequence[Entry]) -> None:
             panel.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         panel.minorticks_off()
     panel.set_xlim(low, high)
+    for label in panel.get_xticklabels():
+        label.set_parse_math(True)  # powers of ten
 
 
 def _strips(panel: Axes, names: Sequence[str], limits: tuple[float, float]) -> None:
-    """A line for each name, from above."""
+    """Give the panel a line for each name, from above."""
     panel.set_ylim(limits)
-    panel.set_yticks(range(len(names)), names, fontsize=NAME_SIZE)
+    panel.set_yticks(range(len(names)), [plain(name) for name in names], fontsize=NAME_SIZE)
     panel.tick_params(axis="x", labelsize=7)
     panel.spines["left"].set_visible(False)
 
 
 def _fill(panel: Axes, entries: Sequence[Entry | None], series: str, colour: str, height: float) -> None:
-    """This series of every entry, as a filled histogram on the line of its place."""
+    """Draw this series of every entry as a filled histogram on the line of its place."""
     shapes = []
     for place, entry in enumerate(entries):
         counts = entry["series"].get(series, {}).get("counts") if entry else None

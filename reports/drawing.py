@@ -1,10 +1,11 @@
-"""What all figures of a report share: colours, sheets of panels over one legend, labels at lines' ends, files."""
+"""The parts that all figures of a report share: colours, sheets of panels over one legend, labels, files."""
 
 from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,6 +18,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from bench.console.text import visible
 from reports.results import Results
 
 #: told apart with most kinds of colour vision, in figures and on the page; further methods repeat them with other lines
@@ -47,8 +49,21 @@ STYLE: Any = {  #: near to seaborn's "whitegrid", the same anywhere
     "grid.linewidth": 0.6,
     "legend.frameon": False,
     "axes.titlesize": 10,
+    # Labels are text, never formulas: `$\\frac{1}$` would stop the report. Log axes ask for the math of their numbers.
+    "text.parse_math": False,
+    "text.usetex": False,
+    "axes.formatter.use_mathtext": False,
     "axes.titley": 1.0,  # said outright, a title needs no search for a free place, which takes as long as drawing
 }
+
+
+LONGEST = 80  #: letters of one text in a figure; a longer one would need an image that no program opens
+
+
+def plain(text: str) -> str:
+    """Text from outside as figures draw it: one line of at most `LONGEST` letters, what hides in it made visible."""
+    text = visible(text)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 @dataclass(frozen=True)
@@ -76,28 +91,30 @@ def style_of(results: Results, method: str) -> dict[str, Any]:
 
 @contextmanager
 def look() -> Iterator[None]:
-    """All figures are drawn within this; nothing of it stays behind."""
+    """Draw all figures within this context; the settings of matplotlib are the same after it."""
     with mpl.rc_context(STYLE):
         yield
 
 
 def finish(name: str, caption: str, figure: Figure) -> Picture:
-    """The figure as files, the same bytes each time."""
+    """Write a figure as PNG and PDF, the same bytes each time."""
     files = {}
-    for kind, more in (
-        # Flat areas pack well however little the packer tries; trying hard takes as long as drawing.
-        ("png", {"metadata": {"Software": None}, "pil_kwargs": {"compress_level": 1}}),
-        ("pdf", {"metadata": {"CreationDate": None, "Producer": None}}),
-    ):
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format=kind, dpi=160, **more)
-        files[kind] = buffer.getvalue()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a letter that the font lacks is drawn as a box
+        for kind, more in (
+            # Flat areas pack well however little the packer tries; trying hard takes as long as drawing.
+            ("png", {"metadata": {"Software": None}, "pil_kwargs": {"compress_level": 1}}),
+            ("pdf", {"metadata": {"CreationDate": None, "Producer": None}}),
+        ):
+            buffer = io.BytesIO()
+            figure.savefig(buffer, format=kind, dpi=160, **more)
+            files[kind] = buffer.getvalue()
     return Picture(name, caption, files["png"], files["pdf"], round(figure.get_figwidth() * 75), figure)
 
 
 def handles(results: Results, methods: Sequence[str]) -> list[Artist]:
-    """Entries of a legend, one a method."""
-    return [Line2D([], [], label=method, **MARK, **style_of(results, method)) for method in methods]
+    """Return the entries of a legend, one a method."""
+    return [Line2D([], [], label=plain(method), **MARK, **style_of(results, method)) for method in methods]
 
 
 @dataclass(frozen=True)
@@ -122,7 +139,7 @@ class Sheet:
         return figure
 
     def panel(self, place: int, **options: Any) -> Axes:
-        """The panel at this place from the left."""
+        """Add the panel at this place from the left."""
         full_width, full_height = self.figure.get_size_inches()
         left, right, bottom, top = self.margins
         bottom += full_height - self.height
@@ -139,9 +156,14 @@ NAME_SIZE = 6.5  #: points
 LETTER, LINE = 0.053, 0.115  #: inches that a letter and a line of this size take
 
 
+def longest(names: Iterable[str]) -> int:
+    """Letters of the longest of these names as figures draw them."""
+    return max(len(plain(name)) for name in names)
+
+
 def room_for_names(names: Sequence[str]) -> float:
-    """Inches to the right of a panel for `name_ends`."""
-    return 0.35 + LETTER * max(map(len, names))
+    """Return the inches that `name_ends` needs to the right of a panel."""
+    return 0.35 + LETTER * longest(names)
 
 
 def name_ends(panel: Axes, results: Results, ends: Mapping[str, tuple[float, float]]) -> None:
@@ -165,7 +187,7 @@ def name_ends(panel: Axes, results: Results, ends: Mapping[str, tuple[float, flo
     )
     panel.add_collection(leaders, autolim=False)
     for method, height in zip(methods, heights, strict=True):
-        panel.text(1.06, height, method, transform=panel.transAxes, va="center", fontsize=NAME_SIZE)
+        panel.text(1.06, height, plain(method), transform=panel.transAxes, va="center", fontsize=NAME_SIZE)
 
 
 def spread(wanted: Sequence[float], gap: float) -> list[float]:

@@ -22,6 +22,7 @@ from reports.drawing import (
     handles,
     look,
     name_ends,
+    plain,
     room_for_names,
     style_of,
 )
@@ -59,7 +60,7 @@ def radar(results: Results) -> Picture | None:
     for place, noise in enumerate(noises):
         panel = sheet.panel(place)
         _radar_panel(panel, labels)
-        panel.set_title(noise, pad=36)
+        panel.set_title(plain(noise), pad=36)
         for method in methods:
             if (method, noise) in shown:
                 shares = [value / top for value, top in zip(shown[method, noise], tops, strict=True)]
@@ -73,7 +74,7 @@ def radar(results: Results) -> Picture | None:
 
 def _radar_axes(results: Results) -> list[tuple[str, Measure]]:
     """The main metric of every data set and task; finding noise has no value without noise, so it is left out."""
-    found = []
+    axes = []
     for name, measures in by_family(results).items():
         kind = kind_of(name)
         if kind is None or kind.on_training_pairs:
@@ -83,8 +84,8 @@ def _radar_axes(results: Results) -> list[tuple[str, Measure]]:
                 what = dataset.partition("/")[2] or dataset
                 short = kind.short.lower() if kind.short.capitalize() == kind.short else kind.short  # but not AdamW
                 asked = f"{detail(task) or short} {short if metric == 'accuracy' else metric_label(metric)}"
-                found.append((f"{what}\n{asked}", record_measure(results, dataset, task, metric)))
-    return found
+                axes.append((f"{plain(what)}\n{plain(asked)}", record_measure(results, dataset, task, metric)))
+    return axes
 
 
 def _web(shares: Sequence[float]) -> tuple[list[float], list[float]]:
@@ -126,11 +127,11 @@ def against_noise(results: Results) -> Picture | None:
     room = room_for_names(methods)
     sheet = Sheet((), len(panels), 5.0 + room, 3.6, (0.7, room, 0.5, 0.15))
     titles = {entry["kind"]: entry.get("title") for entry in results.noises.values()}  # older plans have no title
-    for place, (kind, found) in enumerate(panels.items()):
+    for place, (kind, panel_scores) in enumerate(panels.items()):
         title = titles[kind] or kind.replace("_", " ")
-        panel = sheet.panel(place, xlabel=f"{title}, % of pairs", ylabel=_primary_label(results))
-        _against_rate(panel, results, found)
-        means = found.groupby(["method", "rate"])["score"].agg(["mean", "std"])
+        panel = sheet.panel(place, xlabel=f"{plain(title)}, % of pairs", ylabel=_primary_label(results))
+        _against_rate(panel, results, panel_scores)
+        means = panel_scores.groupby(["method", "rate"])["score"].agg(["mean", "std"])
         panel.set_ylim(_around(means))
         last = means["mean"].groupby("method").tail(1)
         name_ends(panel, results, {method: (rate, score) for (method, rate), score in last.items()})
@@ -160,7 +161,7 @@ def against_cost(results: Results) -> Picture | None:
     room = room_for_names(methods)
     sheet = Sheet((), len(results.noises), 4.3 + room, 4.0, (0.7, room, 0.5, 0.3))
     for place, noise in enumerate(results.noises):
-        panel = sheet.panel(place, title=noise)
+        panel = sheet.panel(place, title=plain(noise))
         panel.set(xlabel=f"training, {prefix}FLOP, reference run included", ylabel=_primary_label(results))
         panel.set(xlim=(0, 1.04 * right / size), ylim=_around(points))
         ends = {}
@@ -222,7 +223,7 @@ def _against_rate(panel: Axes, results: Results, scores: pd.DataFrame) -> None:
 
 def _primary_label(results: Results) -> str:
     dataset, task, metric = primary(results)
-    return f"{dataset} {detail(task)} {metric_label(metric)}, %"
+    return f"{plain(f'{dataset} {detail(task)} {metric_label(metric)}')}, %"
 
 
 def _bars(results: Results) -> str:

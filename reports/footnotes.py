@@ -1,4 +1,4 @@
-"""What a reader must know beside a table's numbers."""
+"""The notes below a table: seeds, marks, budget, noise, and differences between runs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from reports.plan_fields import TREATMENTS
 from reports.results import Results, RunResult
 from reports.statistics import MINIMUM
 from reports.table import OVER_BUDGET, TOLD, UNVERIFIED, Row, unverified
@@ -20,7 +21,7 @@ _ENVIRONMENT = ("packages", "hardware", "commit")
 
 
 def notes_for(rows: Sequence[Row]) -> dict[str, str]:
-    """The meaning of the marks that occur."""
+    """Return the meaning of each mark that occurs in the rows."""
     cells = [cell for row in rows for cell in row.cells]
     notes = {}
     if any(cell.over_budget for cell in cells):
@@ -30,9 +31,9 @@ def notes_for(rows: Sequence[Row]) -> dict[str, str]:
             "not verified: the paper leaves parts of this method open, and our adapter filled them in, or its file "
             "claims to equal other code without values that show it"
         )
-    told = sorted({row.uses for row in rows if row.uses})
-    if told:
-        notes[TOLD] = f"uses {' or '.join(told)}, which no method has: never bold, never ranked"
+    knowledge = sorted({row.uses for row in rows if row.uses})
+    if knowledge:
+        notes[TOLD] = f"uses {' or '.join(knowledge)}, which no method has: never bold, never ranked"
     if any(cell.measured and cell.lacking for cell in cells):
         notes["n="] = "fewer seeds than planned; the list of runs says what the others lack"
     if any(cell.state == "not applicable" for cell in cells):
@@ -43,7 +44,7 @@ def notes_for(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def footnotes(results: Results, rows: Sequence[Row]) -> tuple[str, ...]:
-    """Seeds, bold, and the context."""
+    """Return the notes of a table: seeds, bold, and the context."""
     return *_seeds(results, rows), *context(results)
 
 
@@ -105,18 +106,14 @@ def _budget(budget: Mapping[str, Any]) -> str:
 
 def _treatments(results: Results) -> Iterable[str]:
     """Which rows of the tables saw a part of the pairs, how much of them, and how often."""
-    rules = {
-        "samples": "as many samples as without, so kept pairs are seen more often",
-        "passes": "as many passes as without, so fewer samples",
-    }
     rows = results.plan["data"]["rows"]
     for label, entry in results.methods.items():
         keep = entry.get("keep")
         if keep:
             seen = sorted({run.kept_rows for run in results.runs if run.method == label and run.kept_rows})
             counts = ", ".join(f"{n:,}" for n in seen)
-            said = f" ({counts} of {rows:,})" if seen else ""
-            yield f"{label}: trained on {keep['about']}{said}; {rules[keep['rule']]}."
+            share = f" ({counts} of {rows:,})" if seen else ""
+            yield f"{label}: trained on {keep['about']}{share}; {TREATMENTS[keep['rule']]}."
 
 
 def _manifests(results: Results) -> Iterable[str]:
@@ -146,8 +143,8 @@ def _mixed(results: Results) -> Iterable[str]:
 def _versions(runs: Sequence[RunResult]) -> Iterable[str]:
     counts = Counter(run.training_version for run in runs if run.training_version is not None)
     if len(counts) > 1:
-        said = ", ".join(f"{count} runs of training version {version}" for version, count in sorted(counts.items()))
-        yield f"Mixed versions of the runner ({said}), so differences may not be the methods'."
+        listed = ", ".join(f"{count} runs of training version {version}" for version, count in sorted(counts.items()))
+        yield f"Mixed versions of the runner ({listed}), so differences may not be the methods'."
 
 
 def _environments(runs: Sequence[RunResult]) -> Iterable[str]:

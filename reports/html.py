@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import base64
-import html
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from bench.console.markup import Html, escaped, html, together
 from reports.drawing import Picture, style_of
 from reports.results import Results
 from reports.sections import data_section, how_to_read, methods_section, runs_section, settings_section
 from reports.table import Cell, Column, Measured, Row, Table, Unit, marks, show, words
 
 _ASSETS = Path(__file__).parent / "assets"
-_DIALOG = (
+_DIALOG = Html(
     "<dialog><h3></h3><div class=scroll><table></table></div><p class=soft>The interval is bootstrapped over examples: "
     "it speaks of this checkpoint, not of the method.</p><form method=dialog><button>Close</button></form></dialog>"
 )
@@ -28,14 +28,12 @@ def page(
     pictures: Sequence[Picture],
     similarities: Picture | None = None,
     own: Mapping[str, Picture] = MappingProxyType({}),
-) -> str:
-    """The whole document. `similarities` and `own` (by method): what `reports.diagnostics.learned` gives."""
+) -> Html:
+    """The whole document. `similarities` and `own` (by method): as `reports.diagnostics.learned` returns them."""
     runs = list({run.run: run for run in results.runs}.values())
     places = {run.run: place for place, run in enumerate(runs)}
-    data = json.dumps([{"id": run.run, "seed": run.seed} for run in runs]).replace("<", "\\u003c")
-    title = html.escape(results.suite)
     body = [
-        f"<h1>{title}</h1><p>{html.escape(results.plan['description'])}</p>{_counts(results)}",
+        html("<h1>{}</h1><p>{}</p>{}", results.suite, results.plan.get("description", ""), _counts(results)),
         _nav(tables, bool(similarities or own)),
         _section(results, tables[0], places),
         how_to_read(results),
@@ -47,130 +45,173 @@ def page(
         runs_section(results),
         settings_section(results),
         _DIALOG,
-        f'<script type="application/json" id="runs-data">{data}</script>',
-        f"<script>{_asset('report.js')}</script>",
+        _data([{"id": run.run, "seed": run.seed} for run in runs]),
+        _program(),
     ]
-    return _document(title, body)
+    return _document(results.suite, body)
 
 
-def printed_page(results: Results, tables: Sequence[Table]) -> str:
-    """The document of a suite that was not planned yet: the papers' tables that it declares."""
-    title = html.escape(results.suite)
-    links = "".join(f'<a href="#{table.name}">{html.escape(table.title)}</a>' for table in tables)
+def printed_page(results: Results, tables: Sequence[Table]) -> Html:
+    """Return the document of a suite that was not planned yet: the papers' tables that it declares."""
     body = [
-        f"<h1>{title}</h1><p>{html.escape(results.plan['description'])}</p><p>Nothing was planned here yet, so no cell "
-        f"of ours has a number: <code>bench run {title} --dry-run</code> plans.</p><nav>{links}</nav>",
+        html(
+            "<h1>{0}</h1><p>{1}</p><p>Nothing was planned here yet, so no cell of ours has a number: "
+            "<code>bench run {0} --dry-run</code> plans.</p>{2}",
+            results.suite,
+            results.plan.get("description", ""),
+            _links([(table.name, table.title) for table in tables]),
+        ),
         *(_section(results, table, {}) for table in tables),
-        f'<script type="application/json" id="runs-data">[]</script>{_DIALOG}<script>{_asset("report.js")}</script>',
+        together([_data([]), _DIALOG, _program()]),
     ]
-    return _document(title, body)
+    return _document(results.suite, body)
 
 
-def _document(title: str, body: Sequence[str]) -> str:
-    head = (
+def _document(title: str, body: Sequence[Html]) -> Html:
+    head = html(
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{title}</title><link rel=icon href=data:,><style>{_asset('report.css')}</style></head><body>"
+        "<title>{}</title><link rel=icon href=data:,><style>{}</style></head><body>",
+        title,
+        _asset("report.css"),
     )
-    return "\n".join([head, *body, "</body></html>"]) + "\n"
+    return together([head, *body, html("</body></html>\n")], "\n")
 
 
-def _asset(name: str) -> str:
-    return (_ASSETS / name).read_text(encoding="utf-8")
+def _asset(name: str) -> Html:
+    return Html((_ASSETS / name).read_text(encoding="utf-8"))
 
 
-def _counts(results: Results) -> str:
+def _data(runs: Sequence[Mapping[str, Any]]) -> Html:
+    """The runs as JSON for the page's program; no text of theirs can end the element."""
+    data = Html(json.dumps(runs).replace("<", "\\u003c"))
+    return html('<script type="application/json" id="runs-data">{}</script>', data)
+
+
+def _program() -> Html:
+    return html("<script>{}</script>", _asset("report.js"))
+
+
+def _counts(results: Results) -> Html:
     counts = {state: count for state, count in results.states().items() if count}
-    parts = "".join(f'<span class="{state}">{count} {state}</span>' for state, count in counts.items())
-    return f'<p class="counts">{parts or "<span>no runs</span>"} of {len(results.runs)} runs</p>'
+    parts = together(html('<span class="{0}">{1} {0}</span>', state, count) for state, count in counts.items())
+    return html('<p class="counts">{} of {} runs</p>', parts or html("<span>no runs</span>"), len(results.runs))
 
 
-def _nav(tables: Sequence[Table], diagnostics: bool) -> str:
+def _nav(tables: Sequence[Table], diagnostics: bool) -> Html:
     links = [(table.name, table.title) for table in tables]
     links.insert(1, ("reading", "How to read this"))
     links += [("diagnostics", "Diagnostics")] if diagnostics else []
     links += [("methods", "Methods"), ("data", "Data"), ("runs", "Runs"), ("settings", "Settings")]
-    return "<nav>" + "".join(f'<a href="#{name}">{html.escape(title)}</a>' for name, title in links) + "</nav>"
+    return _links(links)
 
 
-def _figure(picture: Picture) -> str:
-    source = base64.b64encode(picture.png).decode()
-    caption = html.escape(picture.caption)
-    return (
-        f'<figure id="figure-{picture.name}" style="--least: {picture.least}px"><div class=scroll>'
-        f'<img src="data:image/png;base64,{source}" alt="{caption}"></div><figcaption>{caption}</figcaption></figure>'
+def _links(links: Sequence[tuple[str, str]]) -> Html:
+    return html("<nav>{}</nav>", together(html('<a href="#{}">{}</a>', name, title) for name, title in links))
+
+
+def _figure(picture: Picture) -> Html:
+    return html(
+        '<figure id="figure-{0}" style="--least: {1}px"><div class=scroll><img src="data:image/png;base64,{2}" '
+        'alt="{3}"></div><figcaption>{3}</figcaption></figure>',
+        picture.name,
+        picture.least,
+        base64.b64encode(picture.png).decode(),
+        picture.caption,
     )
 
 
-def _diagnostics(similarities: Picture | None, own: Mapping[str, Picture]) -> str:
+def _diagnostics(similarities: Picture | None, own: Mapping[str, Picture]) -> Html:
     if not similarities and not own:
-        return ""
-    parts = [f"<h3>{html.escape(method)}</h3>{_figure(picture)}" for method, picture in own.items()]
-    return (
+        return html("")
+    return html(
         '<section id="diagnostics"><h2>Diagnostics</h2><p>What the runs learned beside their scores. Nothing here is '
-        f"ranked.</p>{_figure(similarities) if similarities else ''}{''.join(parts)}</section>"
+        "ranked.</p>{}{}</section>",
+        _figure(similarities) if similarities else "",
+        together(html("<h3>{}</h3>{}", method, _figure(picture)) for method, picture in own.items()),
     )
 
 
-def _section(results: Results, table: Table, places: Mapping[str, int]) -> str:
+def _section(results: Results, table: Table, places: Mapping[str, int]) -> Html:
     percent = " Scores in percent." if any(column.unit == "percent" for column in table.columns) else ""
-    turned = ' class="turned"' if table.turned else ""
-    notes = [f"{mark} {meaning}." for mark, meaning in table.notes.items()]
-    items = "".join(f"<li>{html.escape(note)}</li>" for note in (*notes, *table.footnotes))
-    return (
-        f'<section id="{table.name}"><h2>{html.escape(table.title)}</h2>'
-        f"<p>{html.escape(table.description)}{percent}</p><div class=scroll><table{turned}>{_head(table)}"
-        f'{"".join(_bodies(results, table, places))}</table></div><ol class="notes">{items}</ol></section>'
+    notes = [*(f"{mark} {meaning}." for mark, meaning in table.notes.items()), *table.footnotes]
+    return html(
+        '<section id="{}"><h2>{}</h2><p>{}{}</p><div class=scroll><table{}>{}{}</table></div><ol class="notes">{}</ol>'
+        "</section>",
+        table.name,
+        table.title,
+        table.description,
+        percent,
+        html(' class="turned"') if table.turned else "",
+        _head(table),
+        together(_bodies(results, table, places)),
+        together(html("<li>{}</li>", note) for note in notes),
     )
 
 
-def _head(table: Table) -> str:
-    over = "".join(
-        f'<th class="over" colspan="{count}">{html.escape(name)}</th>' if name else f'<th colspan="{count}"></th>'
+def _head(table: Table) -> Html:
+    over = together(
+        html('<th class="over" colspan="{}">{}</th>', count, name) if name else html('<th colspan="{}"></th>', count)
         for name, count in table.heads()
     )
-    columns = "".join(_column(place, column) for place, column in enumerate(table.columns, start=1))
-    return f"<thead><tr><th></th>{over}</tr><tr><th>method</th>{columns}</tr></thead>"
+    columns = together(_column(place, column) for place, column in enumerate(table.columns, start=1))
+    return html("<thead><tr><th></th>{}</tr><tr><th>method</th>{}</tr></thead>", over, columns)
 
 
-def _column(place: int, column: Column) -> str:
-    arrow = {True: "&nbsp;↑", False: "&nbsp;↓", None: ""}[column.higher_is_better]
-    first = "descending" if column.higher_is_better else "ascending"
-    return (
-        f'<th data-place="{place}" data-first="{first}" title="{html.escape(column.description)}">'
-        f"<button>{html.escape(column.label)}{arrow}</button></th>"
+def _column(place: int, column: Column) -> Html:
+    return html(
+        '<th data-place="{}" data-first="{}" title="{}"><button>{}{}</button></th>',
+        place,
+        "descending" if column.higher_is_better else "ascending",
+        column.description,
+        column.label,
+        {True: html("&nbsp;↑"), False: html("&nbsp;↓"), None: ""}[column.higher_is_better],
     )
 
 
-def _bodies(results: Results, table: Table, places: Mapping[str, int]) -> Iterable[str]:
+def _bodies(results: Results, table: Table, places: Mapping[str, int]) -> Iterable[Html]:
     for group, rows in table.groups():
-        kind = "" if rows[0].method or any(cell.source for cell in rows[0].cells) else ' class="chance"'
-        heading = (
-            f'<tr class="group"><th>{html.escape(group)}</th><td colspan="{len(table.columns)}"></td></tr>'
-            if group
-            else ""
+        printed = rows[0].method or any(cell.source for cell in rows[0].cells)
+        yield html(
+            "<tbody{}>{}{}</tbody>",
+            "" if printed else html(' class="chance"'),
+            _group(group, len(table.columns)) if group else "",
+            together(_row(results, table, row, places) for row in rows),
         )
-        yield f"<tbody{kind}>{heading}{''.join(_row(results, table, row, places) for row in rows)}</tbody>"
 
 
-def _row(results: Results, table: Table, row: Row, places: Mapping[str, int]) -> str:
-    dot = f'<span class="dot" style="--c: {style_of(results, row.method)["color"]}"></span>' if row.method else ""
+def _group(name: str, columns: int) -> Html:
+    return html('<tr class="group"><th>{}</th><td colspan="{}"></td></tr>', name, columns)
+
+
+def _row(results: Results, table: Table, row: Row, places: Mapping[str, int]) -> Html:
     cells = (_cell(cell, column, row, table, places) for cell, column in zip(row.cells, table.columns, strict=True))
-    label = html.escape(row.label)
-    return f'<tr><th title="{label}">{dot}{label}{row.mark}</th>{"".join(cells)}</tr>'
+    return html(
+        '<tr><th title="{0}">{1}{0}{2}</th>{3}</tr>',
+        row.label,
+        _dot(results, row.method) if row.method else "",
+        row.mark,
+        together(cells),
+    )
 
 
-def _cell(cell: Cell, column: Column, row: Row, table: Table, places: Mapping[str, int]) -> str:
+def _dot(results: Results, method: str) -> Html:
+    return html('<span class="dot" style="--c: {}"></span>', style_of(results, method)["color"])
+
+
+def _cell(cell: Cell, column: Column, row: Row, table: Table, places: Mapping[str, int]) -> Html:
     number, behind = words(cell, column, table.full)
-    text = html.escape(number)
-    text = f"<b>{text}</b>" if cell.bold else text
-    small = f" <small>{html.escape(behind)}</small>" if behind else ""
-    value = "" if cell.value is None else f' data-v="{cell.value:.8g}"'
-    kind = (
-        f' class="{cell.state if cell.state != "value" else "theirs"}"' if cell.state != "value" or cell.source else ""
+    text = html("<b>{}</b>", number) if cell.bold else escaped(number)
+    small = html(" <small>{}</small>", behind) if behind else html("")
+    kind = "theirs" if cell.state == "value" and cell.source else "" if cell.state == "value" else cell.state
+    attributes = together(
+        [
+            html(' class="{}"', kind) if kind else "",
+            "" if cell.value is None else html(' data-v="{}"', f"{cell.value:.8g}"),
+        ]
     )
     if not any(run in places for run in cell.runs):  # trials are no runs of the page; the CSV has their ids
-        return f"<td{kind}{value}>{text}{small if cell.source else ''}</td>"
+        return html("<td{}>{}{}</td>", attributes, text, small if cell.source else "")
     title = " · ".join(filter(None, (row.label, row.group, column.group, column.label)))
     parts: list[Sequence[Any]] = [
         (places[part.run], show(part.value, column.unit, cell.digits), _interval(part, column), part.n or "")
@@ -179,10 +220,15 @@ def _cell(cell: Cell, column: Column, row: Row, table: Table, places: Mapping[st
     parts += [(places[run], state, "", "") for run, state in cell.lacking]
     parts += [(places[run], "", "", "") for run in cell.sources]
     parts.sort(key=lambda part: part[0])  # by place in the plan, that is by seed
-    data = html.escape(json.dumps(parts, separators=(",", ":"), ensure_ascii=False))
-    return (
-        f'<td{kind}{value} data-m="{data}" data-t="{html.escape(title)}">'
-        f'<a href="#run-{cell.runs[0]}">{text}</a>{small}{marks(cell)}</td>'
+    return html(
+        '<td{} data-m="{}" data-t="{}"><a href="#run-{}">{}</a>{}{}</td>',
+        attributes,
+        json.dumps(parts, separators=(",", ":"), ensure_ascii=False),
+        title,
+        cell.runs[0],
+        text,
+        small,
+        marks(cell),
     )
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 
+from bench.console.text import visible
 from reports.table import Cell, Column, Row, Table, marks, words
 
 WIDTH = 130  #: letters beside each other, scaled down to the width of a page, that can still be read
@@ -43,12 +46,55 @@ _ESCAPES = {
     "ζ": r"$\zeta$",
     "μ": r"$\mu$",
     "π": r"$\pi$",
+    "\u2212": "$-$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "≠": r"$\neq$",
+    "≈": r"$\approx$",
+    "∞": r"$\infty$",
+    "·": r"$\cdot$",
+    "÷": r"$\div$",
+    "°": r"$^\circ$",
+    "←": r"$\leftarrow$",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    "ß": r"\ss{}",
+    "æ": r"\ae{}",
+    "Æ": r"\AE{}",
+    "œ": r"\oe{}",
+    "Œ": r"\OE{}",
+    "ø": r"\o{}",
+    "Ø": r"\O{}",
+    "ł": r"\l{}",
+    "Ł": r"\L{}",
+    "ı": r"\i{}",
+    "\u00a0": "~",
 }
+_PRINTED = "“”‘’—…"  #: that pdflatex prints as they are
+_ACCENTS = dict(zip("\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030b\u030c\u0327", "`'^~=u.\"Hvc", strict=True))
 
 
 def escape(text: str) -> str:
-    """Text as LaTeX prints it: special characters are escaped, the symbols that our words use become commands."""
-    return "".join(_ESCAPES.get(character, character) for character in text)
+    """Text as LaTeX prints it: no character of it is a command, ends a paragraph or stops pdflatex.
+
+    Special characters are escaped, and symbols and letters with accents become commands. Ends of lines become spaces.
+    What pdflatex has no letter for is written as its number: `{[}U+4E2D]`.
+    """
+    return "".join(map(_escaped, text))
+
+
+@cache
+def _escaped(character: str) -> str:
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    if character in _PRINTED or (character.isascii() and character.isprintable()):
+        return character
+    if character.isspace():
+        return " "
+    letter, mark = (parts := unicodedata.normalize("NFD", character))[:1], parts[1:]
+    if mark in _ACCENTS and letter.isascii() and letter.isalpha():
+        return rf"\{_ACCENTS[mark]}{{{letter}}}"
+    return escape(visible(character)) if ord(character) < 32 else f"{{[}}U+{ord(character):04X}]"
 
 
 def table_latex(table: Table) -> str:
@@ -97,18 +143,18 @@ def _parts(table: Table) -> list[list[Table]]:
 
 
 def _groups(table: Table) -> list[tuple[Row, ...]]:
-    """Rows under their heading; what has none, such as chance, stays with those before it."""
-    found: list[tuple[Row, ...]] = []
+    """Return the rows under each heading; rows without one, such as chance, stay with those before them."""
+    groups: list[tuple[Row, ...]] = []
     for name, rows in table.groups():
-        if name or not found:
-            found.append(tuple(rows))
+        if name or not groups:
+            groups.append(tuple(rows))
         else:
-            found[-1] += tuple(rows)
-    return found
+            groups[-1] += tuple(rows)
+    return groups
 
 
 def _height(table: Table) -> float:
-    """Of one block, in lines of the text."""
+    """Return the height of one block in lines of text."""
     letters = max(len(row.label) for row in table.rows) + sum(
         _width(table, place) for place in range(len(table.columns))
     )
@@ -162,7 +208,9 @@ def _tabular(table: Table) -> str:
             lines.append(rf"\multicolumn{{{len(columns) + 1}}}{{l}}{{\emph{{{escape(group)}}}}} \\")
         for row in rows:
             cells = [_cell(cell, column, table.full) for cell, column in zip(row.cells, columns, strict=True)]
-            lines.append(" & ".join([escape(row.label + row.mark), *cells]) + r" \\")
+            label = escape(row.label + row.mark)
+            label = f"{{*}}{label[1:]}" if label.startswith("*") else label  # else it would belong to the \\ before it
+            lines.append(" & ".join([label, *cells]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}"])
 
 

@@ -21,7 +21,7 @@ class Layout:
     columns: tuple[str, ...]  #: fields that tell columns apart
     groups: tuple[str, ...] = ()  #: fields of a heading over neighbouring rows
     heads: tuple[str, ...] = ()  #: fields of a heading over neighbouring columns
-    notes: tuple[str, ...] = ()  #: what a reader must know beside what the numbers' own notes say
+    notes: tuple[str, ...] = ()  #: notes for the reader beside those of the numbers
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Own:
 
 @dataclass(frozen=True)
 class Paper:
-    """All tables of one paper with what its words mean here."""
+    """All tables of one paper, with the meaning of its words here."""
 
     name: str  #: file of `results/published`
     title: str
@@ -48,13 +48,13 @@ class Paper:
     means: Mapping[str, str] = field(default_factory=dict)
 
     def text(self, number: Published, names: Sequence[str], join: str = " ") -> str:
-        """What a number's fields say, in the words of the table; empty ones are left out."""
-        found = [value(number, name) for name in names]
-        return join.join(filter(None, (self.words.get(one, one) for one in found)))
+        """Join the texts of a number's fields in the words of the table; empty ones are left out."""
+        values = [value(number, name) for name in names]
+        return join.join(filter(None, (self.words.get(one, one) for one in values)))
 
 
 def value(number: Published, name: str) -> str:
-    """A field of a number, or one of its settings as "name=value"; "" where it has none."""
+    """Return a field of a number, or one of its settings as "name=value"; "" if it has none."""
     if hasattr(number, name):
         return str(getattr(number, name))
     return next((one for one in number.setting.split("; ") if one.startswith(f"{name}=")), "")

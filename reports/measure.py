@@ -12,7 +12,7 @@ from reports.table import Cell, Column, Measured, Row, State
 from reports.vocabulary import detail, family, kind_of, metric_label
 
 Found = Measured | Literal["not applicable"] | None
-Ask = Callable[[RunResult, str], Found]  #: (run, score) -> what the run has to say
+Ask = Callable[[RunResult, str], Found]  #: (run, score) -> the run's number, or why it has none
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class Measure:
     column: Column
     ask: Ask
     comparable: bool = True  #: whether all runs were measured on the same data
+    parts: int = 1  #: stored numbers of a run that it averages
 
 
 @dataclass(frozen=True)
@@ -67,13 +68,13 @@ def record_measure(
 
 
 def averaged(parts: Sequence[Ask]) -> Ask:
-    """The mean of what several measures say of the same run; a run that lacks one of them has none."""
+    """Return a measure of the mean of several measures of the same run; a run that lacks one of them has no mean."""
 
     def ask(run: RunResult, score: str) -> Found:
-        found = [part(run, score) for part in parts]
-        if "not applicable" in found:
+        answers = [part(run, score) for part in parts]
+        if "not applicable" in answers:
             return "not applicable"
-        values = [one.value for one in found if isinstance(one, Measured)]
+        values = [one.value for one in answers if isinstance(one, Measured)]
         return Measured(run.run, run.seed, mean(values)) if len(values) == len(parts) else None
 
     return ask
@@ -87,32 +88,33 @@ def average_measure(name: str, label: str, group: str, parts: Sequence[Measure])
     chance = mean(chances) if len(chances) == len(parts) else None
     higher = parts[0].column.higher_is_better
     column = Column(name, label, group, "percent", higher, description, chance)
-    return Measure(column, averaged([part.ask for part in parts]), all(part.comparable for part in parts))
+    comparable = all(part.comparable for part in parts)
+    return Measure(column, averaged([part.ask for part in parts]), comparable, len(parts))
 
 
 def lines(results: Results, measures: Sequence[Measure]) -> list[Line]:
     """A row for each method under its own score, and one for every other score these measures have of its weights."""
     names = {measure.column.name for measure in measures}
-    found = []
+    all_lines = []
     for label, entry in results.methods.items():
         main = entry["score"]
         scores = {score for *named, score in results.scores[label] if column_name(*named) in names}
         others = sorted(scores - {main, ""})
-        found.append(Line(f"{label} ({main})" if others else label, label, main, True))
-        found.extend(Line(f"{label} ({score})", label, score, False) for score in others)
-    return found
+        all_lines.append(Line(f"{label} ({main})" if others else label, label, main, True))
+        all_lines.extend(Line(f"{label} ({score})", label, score, False) for score in others)
+    return all_lines
 
 
 def cell(runs: Sequence[RunResult], measure: Measure, score: str) -> Cell:
-    """Mean and standard deviation over the runs that have a value; what the others lack stays visible."""
+    """Return mean and standard deviation over the runs with a value, and the states of those without one."""
     measured: list[Measured] = []
     lacking: list[tuple[str, State]] = []
     for run in runs:
-        found = measure.ask(run, score)
-        if isinstance(found, Measured):
-            measured.append(found)
+        answer = measure.ask(run, score)
+        if isinstance(answer, Measured):
+            measured.append(answer)
         else:
-            lacking.append((run.run, found or run.lacking))
+            lacking.append((run.run, answer or run.lacking))
     over = any(run.over_budget for run in runs)
     if not measured:
         return Cell(worst([state for _, state in lacking]), lacking=tuple(lacking))
@@ -121,14 +123,14 @@ def cell(runs: Sequence[RunResult], measure: Measure, score: str) -> Cell:
 
 
 def worst(states: Sequence[State]) -> State:
-    """The state that most asks for attention."""
+    """Return the state that needs attention most."""
     order: tuple[State, ...] = ("failed", "running", "interrupted", "missing", "not applicable")
     return next((state for state in order if state in states), "missing")
 
 
 def rows(results: Results, measures: Sequence[Measure], all_lines: Sequence[Line]) -> list[Row]:
     """All rows, grouped by noise, with bold set in every group and column."""
-    found: list[Row] = []
+    all_rows: list[Row] = []
     for noise in results.noises:
         group = []
         for line in all_lines:
@@ -136,11 +138,11 @@ def rows(results: Results, measures: Sequence[Measure], all_lines: Sequence[Line
             if runs:
                 cells = tuple(cell(runs, measure, line.score) for measure in measures)
                 entry = results.methods[line.method]
-                told = uses(entry)
-                compared = line.compared and not told
-                group.append(Row(line.label, cells, noise, line.method, compared, entry["fidelity"], told))
-        found.extend(_bold(group, measures))
-    return found
+                knowledge = uses(entry)
+                compared = line.compared and not knowledge
+                group.append(Row(line.label, cells, noise, line.method, compared, entry["fidelity"], knowledge))
+        all_rows.extend(_bold(group, measures))
+    return all_rows
 
 
 def _bold(group: Sequence[Row], measures: Sequence[Measure]) -> list[Row]:

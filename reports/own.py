@@ -20,7 +20,7 @@ from reports.vocabulary import family
 def paper_tables(results: Results, folder: Path) -> list[Table]:
     """The tables of papers that a suite declares, its own numbers beside the printed ones.
 
-    `folder` holds the published numbers. UserError where it lacks a table of the plan.
+    `folder` holds the published numbers. Raises UserError if it lacks a table of the plan.
     """
     notes = [_about(results), *other_protocols(results)]
     return [beside(table, _beside(table, results), notes) for table in asked(results.plan, folder)]
@@ -36,8 +36,8 @@ def _beside(table: Printed, results: Results) -> Beside:
             return NOT_OURS, ""
         entry = results.methods.get(label)
         measure = Measure(Column("", "", unit="printed"), ask)
-        found = cell(results.of(label, block), measure, entry["score"] if entry else "")
-        return _in_its_unit(found, number), label if entry else ""
+        ours = cell(results.of(label, block), measure, entry["score"] if entry else "")
+        return _in_its_unit(ours, number), label if entry else ""
 
     return own
 
@@ -65,7 +65,7 @@ def _block(table: Printed, results: Results, number: Published) -> str | None:
 
 
 def _ask(table: Printed, number: Published, row: Sequence[Published]) -> Ask | None:
-    """How a run says its own value of a printed number; None where we do not measure it."""
+    """Return how a run's own value of a printed number is read; None if we do not measure it."""
     paper = table.paper
     if number.heading in paper.averages:
         left_out = {*paper.averages, *paper.averages[number.heading]}
@@ -78,7 +78,7 @@ def _ask(table: Printed, number: Published, row: Sequence[Published]) -> Ask | N
 
 
 def _average(parts: Sequence[Ask | None]) -> Ask | None:
-    """Of all, or None where we do not measure one of them."""
+    """Return how the mean of several values is read; None if we do not measure one of them."""
     asks = [part for part in parts if part is not None]
     return averaged(asks) if asks and len(asks) == len(parts) else None
 
@@ -109,10 +109,10 @@ def _members(group: str) -> list[str]:
     return [name for name, entry in entries().items() if entry.datacomp and group in ("datacomp", entry.group)]
 
 
-def _in_its_unit(found: Cell, number: Published) -> Cell:
-    """Shares as percent, with the distance to the printed number."""
-    if found.value is None:
-        return found
+def _in_its_unit(ours: Cell, number: Published) -> Cell:
+    """Return a cell of shares in percent, with the difference to the printed number."""
+    if ours.value is None:
+        return ours
     measured = tuple(
         replace(
             part,
@@ -120,11 +120,11 @@ def _in_its_unit(found: Cell, number: Published) -> Cell:
             low=None if part.low is None else 100 * part.low,
             high=None if part.high is None else 100 * part.high,
         )
-        for part in found.measured
+        for part in ours.measured
     )
-    spread = None if found.std is None else 100 * found.std
-    value = 100 * found.value
-    return replace(found, value=value, std=spread, measured=measured, difference=value - number.value)
+    spread = None if ours.std is None else 100 * ours.std
+    value = 100 * ours.value
+    return replace(ours, value=value, std=spread, measured=measured, difference=value - number.value)
 
 
 def _spent(budget: Mapping[str, Any]) -> str:
@@ -133,7 +133,7 @@ def _spent(budget: Mapping[str, Any]) -> str:
 
 
 def _about(results: Results) -> str:
-    """What our column was made with."""
+    """Describe the data, budget and seeds of our column."""
     plan = results.plan
     budget, train = plan["budget"], plan["settings"]["train"]
     rows = plan["data"]["rows"]

@@ -31,16 +31,16 @@ class Printed:
     @property
     def rows(self) -> list[Place]:
         """Rows of one group stand together."""
-        found = dict.fromkeys(row for row, _ in self.numbers)
-        groups = list(dict.fromkeys(group for group, _ in found))
-        return sorted(found, key=lambda row: groups.index(row[0]))
+        places = dict.fromkeys(row for row, _ in self.numbers)
+        groups = list(dict.fromkeys(group for group, _ in places))
+        return sorted(places, key=lambda row: groups.index(row[0]))
 
     @property
     def columns(self) -> list[Place]:
         """Columns under one heading stand together."""
-        found = dict.fromkeys(column for _, column in self.numbers)
-        heads = list(dict.fromkeys(head for head, _ in found))
-        return sorted(found, key=lambda column: heads.index(column[0]))
+        places = dict.fromkeys(column for _, column in self.numbers)
+        heads = list(dict.fromkeys(head for head, _ in places))
+        return sorted(places, key=lambda column: heads.index(column[0]))
 
     @property
     def source(self) -> str:
@@ -57,8 +57,8 @@ def papers(folder: Path, name: str = "") -> list[Printed]:
 def find(words: str) -> tuple[str, str]:
     """ "ncu/1", "ncu Table 1", "ncu, Table 1" -> ("ncu", "1"); "ncu" -> ("ncu", ""); "" -> ("", "").
 
-    Enough of a paper's beginning will do, "Tables" of running text are called "text 4.2". UserError for what there is
-    not, naming the nearest.
+    The beginning of a paper's name is enough; numbers of running text are the table "text 4.2". Raises UserError for
+    an unknown paper or table and names the nearest.
     """
     name, number = (part.strip(" ,/") for part in re.match(r"([^\s,/]*)(.*)", words.strip(), re.DOTALL).groups())  # type: ignore[union-attr]
     fitting = [paper for paper in PAPERS if paper.startswith(name.lower())]
@@ -108,14 +108,14 @@ def beside(table: Printed, own: Beside, notes: Sequence[str]) -> Table:
 
     def cells(row: Place) -> tuple[tuple[Cell, ...], str]:
         numbers = [number for (of, _), number in table.numbers.items() if of == row]
-        found: list[Cell] = []
+        all_cells: list[Cell] = []
         label = ""
         for place, theirs in zip(table.columns, _cells(table, row), strict=True):
             number = table.numbers.get((row, place))
             ours, method = own(number, numbers) if number else (NOT_OURS, "")
-            found += [theirs, ours]
+            all_cells += [theirs, ours]
             label = label or method
-        return tuple(found), label
+        return tuple(all_cells), label
 
     return _table(table, tuple(columns), cells, notes)
 
@@ -129,18 +129,18 @@ def _column(table: Printed, place: Place, label: str, head: str) -> Column:
 
 
 def _cells(table: Printed, row: Place) -> tuple[Cell, ...]:
-    found = []
+    cells = []
     for place in table.columns:
         one = table.numbers.get((row, place))
         if one is None:
-            found.append(Cell("value"))
+            cells.append(Cell("value"))
         else:
-            found.append(Cell("value", one.value, one.std, source=one.source, digits=_digits(table, place, one)))
-    return tuple(found)
+            cells.append(Cell("value", one.value, one.std, source=one.source, digits=_digits(table, place, one)))
+    return tuple(cells)
 
 
 def _digits(table: Printed, place: Place, number: Published) -> int:
-    """Decimals to print: the files lost trailing zeros, those of the same metric in the column bring them back."""
+    """Return the decimals to print: other numbers of the same metric and column show the zeros that the files lost."""
     same = [one for one in table.numbers.values() if one.metric == number.metric]
     column = [one for (_, of), one in table.numbers.items() if of == place and one.metric == number.metric]
     alike = column if len(column) >= FEW else same
@@ -155,32 +155,32 @@ def _table(
 ) -> Table:
     rows = []
     for place in table.rows:
-        found, method = cells(place)
-        rows.append(Row(place[1], found, place[0], method, compared=False))
-    said = (*table.layout.notes, *_notes(table), *notes)
+        row_cells, method = cells(place)
+        rows.append(Row(place[1], row_cells, place[0], method, compared=False))
+    footnotes = (*table.layout.notes, *_notes(table), *notes)
     name = f"paper_{table.paper.name}_{table.layout.number}".replace(" ", "_").replace(".", "_")
-    return Table(name, f"{table.source}: {table.layout.title}", columns, tuple(rows), _about(table), said)
+    return Table(name, f"{table.source}: {table.layout.title}", columns, tuple(rows), _about(table), footnotes)
 
 
 def _about(table: Printed) -> str:
-    """The paper, and what all numbers of a table share."""
+    """Describe the paper, and the settings that all numbers of a table share."""
     layout = table.layout
     shown = {*layout.rows, *layout.columns, *layout.groups, *layout.heads}
-    said = [f"As printed in “{table.paper.title}”."]
+    sentences = [f"As printed in “{table.paper.title}”."]
     for name, words in (("pretrain", "Trained on"), ("backbone", "Towers:")):
-        found = {getattr(number, name) for number in table.numbers.values()}
-        if name not in shown and len(found) == 1 and found != {""}:
-            said.append(f"{words} {found.pop()}.")
-    return " ".join(said)
+        values = {getattr(number, name) for number in table.numbers.values()}
+        if name not in shown and len(values) == 1 and values != {""}:
+            sentences.append(f"{words} {values.pop()}.")
+    return " ".join(sentences)
 
 
 def _notes(table: Printed) -> Iterable[str]:
-    """The numbers' own notes, each after the rows or columns that it concerns, where those are not all."""
-    found: dict[str, list[tuple[Place, Place]]] = {}
+    """Yield the numbers' own notes, each after the rows or columns that it concerns if these are not all."""
+    places_of: dict[str, list[tuple[Place, Place]]] = {}
     for place, number in table.numbers.items():
         if number.note:
-            found.setdefault(number.note, []).append(place)
-    for note, places in found.items():
+            places_of.setdefault(number.note, []).append(place)
+    for note, places in places_of.items():
         rows, columns = ({place[axis] for place in places} for axis in (0, 1))
         which = []
         if len(rows) < len(table.rows):

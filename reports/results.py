@@ -11,6 +11,7 @@ from typing import Any, cast
 from bench.errors import UserError
 from bench.store import Record, RunStore, Store
 from bench.store.format import training_version
+from reports.plan_fields import refuse_unfit
 from reports.table import State
 from reports.vocabulary import family, family_rank, metric_rank, task_and_metric
 
@@ -176,6 +177,7 @@ def load(suite: str, store: Store) -> Results:
         raise UserError(f"{path}: no plan; `bench run {suite} --dry-run` writes one")
     if "protocol" not in plan:
         raise UserError(f"{path}: protocol is missing; `bench run {suite} --dry-run` writes the plan again")
+    refuse_unfit(plan, path)
     stored: dict[str, dict[str, Any]] = {}
     runs = []
     for cell in plan["cells"]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import html
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bench.console.markup import Html, html, together
 from reports.footnotes import protocol_name
 from reports.results import Results, RunResult
 from reports.table import show
@@ -28,7 +28,7 @@ _STATES = {
 }
 
 
-def how_to_read(results: Results) -> str:
+def how_to_read(results: Results) -> Html:
     """Plain words for n, ±, bold, the words in place of numbers, and chance."""
     seeds = len(results.plan["seeds"])
     spread = (
@@ -38,11 +38,12 @@ def how_to_read(results: Results) -> str:
         else f"24.6 ± 0.3 is mean and standard deviation over n = {seeds} runs that differ in their seed only: initial "
         "weights, order, augmentation and which pairs are corrupted. A cell with fewer says so: n=2."
     )
-    states = "".join(f"<li><i>{word}</i>: {meaning}</li>" for word, meaning in _STATES.items())
-    return f"""<section id="reading"><h2>How to read this</h2>
+    states = together(html("<li><i>{}</i>: {}</li>", word, meaning) for word, meaning in _STATES.items())
+    return html(
+        """<section id="reading"><h2>How to read this</h2>
 <p>Every method trained on the same pairs with the same corruption, order, towers and budget; only the method differs.
 Compare within a block: each block is one noise, under one pair of towers.</p>
-<ul><li>{spread}</li>
+<ul><li>{}</li>
 <li><b>Bold</b> means: not shown to be worse than the best of its column in this block. It takes three seeds. Several
 bold numbers in a column are a tie as far as this can tell.</li>
 <li><i>chance</i> is what a uniformly random guess would score on average.</li>
@@ -50,15 +51,19 @@ bold numbers in a column are a tie as far as this can tell.</li>
 <li>‡ not verified: the paper leaves parts of the method open, or a claim comes without values that show it. Its entry
 under Methods says which.</li>
 <li>§ was trained on what no method knows, such as which pairs are clean: a bound, never bold and never ranked.</li>
-<li>A click on a number shows the runs behind it; a click on a heading sorts.</li>{states}</ul></section>"""
+<li>A click on a number shows the runs behind it; a click on a heading sorts.</li>{}</ul></section>""",
+        spread,
+        states,
+    )
 
 
-def methods_section(results: Results) -> str:
+def methods_section(results: Results) -> Html:
     """Each method in two sentences, with its source and how far to trust the adapter."""
-    return '<section id="methods"><h2>Methods</h2>' + "".join(map(_method, results.methods.values())) + "</section>"
+    articles = together(map(_method, results.methods.values()))
+    return html('<section id="methods"><h2>Methods</h2>{}</section>', articles)
 
 
-def _method(entry: Mapping[str, Any]) -> str:
+def _method(entry: Mapping[str, Any]) -> Html:
     facts = {
         "paper": f"{entry['paper']}, {entry['equations']}" if entry.get("equations") else entry["paper"],
         "fidelity": f"{entry['fidelity']}: {_FIDELITY.get(entry['fidelity'], '')}",
@@ -69,21 +74,22 @@ def _method(entry: Mapping[str, Any]) -> str:
         "preset": entry["preset"] or "",
         "settings": ", ".join(f"{name} = {value}" for name, value in entry["config"].items()),
     }
-    label = "" if entry["label"] == entry["title"] else f' <code class="soft">{html.escape(entry["label"])}</code>'
-    return (
-        f"<article><h3>{html.escape(entry['title'])}{label}</h3><p>{html.escape(entry['summary'])}</p>{_facts(facts)}"
-        f"<details><summary>BibTeX</summary><pre>{html.escape(entry['bibtex'])}</pre></details></article>"
+    return html(
+        "<article><h3>{}{}</h3><p>{}</p>{}<details><summary>BibTeX</summary><pre>{}</pre></details></article>",
+        entry["title"],
+        "" if entry["label"] == entry["title"] else html(' <code class="soft">{}</code>', entry["label"]),
+        entry["summary"],
+        _facts(facts),
+        entry["bibtex"],
     )
 
 
-def _facts(facts: Mapping[str, Any]) -> str:
-    items = (
-        f"<dt>{html.escape(name)}</dt><dd>{html.escape(str(value))}</dd>" for name, value in facts.items() if value
-    )
-    return f"<dl>{''.join(items)}</dl>"
+def _facts(facts: Mapping[str, Any]) -> Html:
+    items = together(html("<dt>{}</dt><dd>{}</dd>", name, value) for name, value in facts.items() if value)
+    return html("<dl>{}</dl>", items)
 
 
-def data_section(results: Results) -> str:
+def data_section(results: Results) -> Html:
     """What was trained on and what was measured on."""
     data = results.plan["data"]
     rows = []
@@ -91,13 +97,19 @@ def data_section(results: Results) -> str:
         chance = ", ".join(_chance(key, value) for key, value in entry.get("chance", {}).items())
         count = f"{entry['n']:,}" if "n" in entry else ""
         cells = (name, count, entry.get("description", ""), chance)
-        rows.append("<tr>" + "".join(f'<td class="text wrap">{html.escape(cell)}</td>' for cell in cells) + "</tr>")
-    heads = "".join(f'<td class="text soft">{head}</td>' for head in ("data set", "examples", "what it is", "chance"))
-    return (
-        f'<section id="data"><h2>Data</h2><p>Trained on {html.escape(data["name"])}: {data["rows"]:,} pairs, '
-        f"{html.escape(data['description'])}</p><div class=scroll><table><tr>{heads}</tr>{''.join(rows)}</table></div>"
-        "</section>"
+        rows.append(html("<tr>{}</tr>", together(html('<td class="text wrap">{}</td>', cell) for cell in cells)))
+    return html(
+        '<section id="data"><h2>Data</h2><p>Trained on {}: {} pairs, {}</p>{}</section>',
+        data["name"],
+        f"{data['rows']:,}",
+        data.get("description", ""),
+        _listed(("data set", "examples", "what it is", "chance"), rows),
     )
+
+
+def _listed(heads: Sequence[str], rows: Sequence[Html]) -> Html:
+    head = together(html('<td class="text soft">{}</td>', name) for name in heads)
+    return html("<div class=scroll><table><tr>{}</tr>{}</table></div>", head, together(rows))
 
 
 def _chance(key: str, value: float) -> str:
@@ -106,40 +118,38 @@ def _chance(key: str, value: float) -> str:
     return f"{' '.join(words)} {show(value, 'percent')} %"
 
 
-def runs_section(results: Results) -> str:
+def runs_section(results: Results) -> Html:
     """Every run by its id with its state, its failure where it failed, its noise and its checkpoint."""
     heads = ("method", "noise", "seed", "state", "steps", "run", "noise manifest", "environment")
-    head = "".join(f'<td class="text soft">{name}</td>' for name in heads)
     seen: set[str] = set()
     rows = []
     for run in results.runs:
-        anchor = "" if run.run in seen else f' id="run-{run.run}"'
+        anchor = "" if run.run in seen else html(' id="run-{}"', run.run)
         seen.add(run.run)
-        rows.append(f"<tr{anchor}>" + "".join(f'<td class="text">{cell}</td>' for cell in _run_cells(run)) + "</tr>")
-    return (
-        '<section id="runs"><h2>Runs</h2><p><code>bench show RUN</code> prints everything stored of a run.</p>'
-        f"<div class=scroll><table><tr>{head}</tr>{''.join(rows)}</table></div></section>"
+        rows.append(html("<tr{}>{}</tr>", anchor, together(html('<td class="text">{}</td>', c) for c in _cells(run))))
+    return html(
+        '<section id="runs"><h2>Runs</h2><p><code>bench show RUN</code> prints everything stored of a run.</p>{}'
+        "</section>",
+        _listed(heads, rows),
     )
 
 
-def _run_cells(run: RunResult) -> list[str]:
+def _cells(run: RunResult) -> list[str]:
     state = run.state
     error = run.status.get("error")
-    said = f'<span class="{state}">{state}</span>'
-    if error:
-        said += f": {html.escape(describe_error(error))}"
+    reason = f": {describe_error(error)}" if error else ""
     packages = run.environment.get("packages", {})
     environment = ", ".join(f"{name} {packages[name]}" for name in ("torch", "numpy") if packages.get(name))
     step = run.status.get("step")
     return [
-        html.escape(run.method),
-        html.escape(run.noise),
+        run.method,
+        run.noise,
         str(run.seed),
-        said,
+        html('<span class="{0}">{0}</span>{1}', state, reason),
         f"{run.steps:,}" if state in ("done", "trained") or step is None else f"{step:,} of {run.steps:,}",
-        f"<code>{run.run[:16]}</code>",
-        f"<code>{run.manifest['hash'][:12]}</code>" if run.manifest else "",
-        html.escape(environment),
+        html("<code>{}</code>", run.run[:16]),
+        html("<code>{}</code>", run.manifest["hash"][:12]) if run.manifest else "",
+        environment,
     ]
 
 
@@ -150,12 +160,12 @@ def describe_error(error: Mapping[str, Any]) -> str:
     return f"{error.get('type', 'error')}{place}{term}: {error.get('message', '')}"
 
 
-def settings_section(results: Results) -> str:
+def settings_section(results: Results) -> Html:
     """What all methods share."""
     shared = {"budget": results.plan["budget"], "seeds": results.plan["seeds"]}
     shared |= {"protocol": protocol_name(results.plan["protocol"]), **results.plan["settings"]}
-    text = html.escape(json.dumps(shared, indent=2, ensure_ascii=False))
-    return (
+    return html(
         '<section id="settings"><h2>Settings shared by all methods</h2>'
-        f"<details><summary>show</summary><pre>{text}</pre></details></section>"
+        "<details><summary>show</summary><pre>{}</pre></details></section>",
+        json.dumps(shared, indent=2, ensure_ascii=False),
     )

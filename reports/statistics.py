@@ -54,7 +54,7 @@ class Difference:
 
 
 def blocks(values: Values) -> Blocks | None:
-    """The comparable part of a column, None where fewer than two methods share `MINIMUM` seeds.
+    """The comparable part of a column, None if fewer than two methods share `MINIMUM` seeds.
 
     A method with fewer seeds of its own is left out rather than allowed to shrink the comparison of the others.
     """
@@ -130,7 +130,7 @@ def holm(p_values: Mapping[str, float], level: float = LEVEL) -> set[str]:
 
 
 def not_worse_than_best(values: Values, higher_is_better: bool) -> set[str]:
-    """Methods to set in bold: those a column's best is not shown to beat. Empty where nothing can be compared."""
+    """Methods to set in bold: those a column's best is not shown to beat. Empty if nothing can be compared."""
     design = blocks(values)
     if design is None:
         return set()
@@ -151,10 +151,10 @@ def apart(design: Blocks) -> set[tuple[str, str]]:
     pairs = list(combinations(ordered, 2))
     pairs.sort(key=lambda pair: design.means[pair[1]] - design.means[pair[0]])
     wide = t_limit(LEVEL / len(pairs), design.freedom) * design.residual * math.sqrt(2 / len(design.seeds))
-    found: set[tuple[str, str]] = set()
+    differing: set[tuple[str, str]] = set()
     for place, (high, low) in enumerate(pairs):
         gap = design.means[high] - design.means[low]
         if gap <= wide and difference(design, high, low).p > LEVEL / (len(pairs) - place):
             break
-        found.add((high, low))
-    return found
+        differing.add((high, low))
+    return differing

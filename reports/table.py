@@ -1,4 +1,4 @@
-"""Typed tables: what a report says, before it is known how it is shown."""
+"""Typed tables: the content of a report, independent of its format."""
 
 from __future__ import annotations
 
@@ -128,22 +128,22 @@ class Table:
 
     def groups(self) -> list[tuple[str, list[Row]]]:
         """Neighbouring rows under their heading, in order."""
-        found: list[tuple[str, list[Row]]] = []
+        groups: list[tuple[str, list[Row]]] = []
         for row in self.rows:
-            if not found or found[-1][0] != row.group:
-                found.append((row.group, []))
-            found[-1][1].append(row)
-        return found
+            if not groups or groups[-1][0] != row.group:
+                groups.append((row.group, []))
+            groups[-1][1].append(row)
+        return groups
 
     def heads(self) -> list[tuple[str, int]]:
         """Headings over columns with the number of columns under each, in order."""
-        found: list[tuple[str, int]] = []
+        heads: list[tuple[str, int]] = []
         for column in self.columns:
-            if found and found[-1][0] == column.group:
-                found[-1] = (column.group, found[-1][1] + 1)
+            if heads and heads[-1][0] == column.group:
+                heads[-1] = (column.group, heads[-1][1] + 1)
             else:
-                found.append((column.group, 1))
-        return found
+                heads.append((column.group, 1))
+        return heads
 
 
 OVER_BUDGET = "†"  #: the mark of a cell

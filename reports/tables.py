@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from bench.errors import UserError
 from reports.footnotes import footnotes, notes_for
 from reports.measure import Line, Measure, average_measure, lines, record_measure, rows
 from reports.results import Results, RunResult
@@ -15,6 +18,8 @@ from reports.vocabulary import detail, family, kind_of, metric_label, short
 from reports.wins import wins_table
 
 Named = tuple[str, str, str]  #: dataset, task, metric
+#: names of other tables, and of other sections of the page
+_TAKEN = ("overview", "wins", "cost", "tuning", "reading", "diagnostics", "methods", "data", "runs", "settings")
 
 
 def tables(results: Results) -> list[Table]:
@@ -23,38 +28,58 @@ def tables(results: Results) -> list[Table]:
     return [
         overview(results),
         *([wins_table(results)] if len(results.ranked) > 1 else []),
-        *(family_table(results, name, found) for name, found in families.items()),
+        *(
+            replace(family_table(results, name, measures), name=_file_name(name, place))
+            for place, (name, measures) in enumerate(families.items(), start=1)
+        ),
         cost(results),
         *([tuning] if tuning else []),
     ]
 
 
+def _file_name(name: str, place: int) -> str:
+    """The name of a family's table, which becomes a file, an anchor and a LaTeX label.
+
+    Records of other versions and machines may have families that we do not know. A name of theirs that is no plain
+    word, or that something else here has, gets the family's place in it.
+    """
+    taken = name in _TAKEN or name.startswith(("paper_", "run-", "figure-", "family-"))
+    if kind_of(name) is not None or (re.fullmatch("[a-z0-9_-]{1,60}", name) and not taken):
+        return name
+    return f"family-{place}-{re.sub('[^a-z0-9_]+', '-', name.lower())[:40].strip('-')}"
+
+
 def by_family(results: Results) -> dict[str, list[Named]]:
-    """Everything measured, by task family, in order of reading."""
-    found: dict[str, list[Named]] = {}
+    """Return everything measured by task family, in order of reading."""
+    families: dict[str, list[Named]] = {}
     for named in results.measures:
-        found.setdefault(family(named[1]), []).append(named)
-    return found
+        families.setdefault(family(named[1]), []).append(named)
+    return families
 
 
 def primary(results: Results) -> Named:
-    """The suite's headline number."""
-    chosen = results.plan["primary"]
-    return chosen["dataset"], chosen["task"], chosen["metric"]
+    """The suite's headline number. UserError for a plan that names none."""
+    number = results.plan.get("primary")
+    if number is None:
+        again = f"`bench run {results.suite} --dry-run` writes the plan again"
+        raise UserError(f"{results.suite}/plan.json: primary is missing; {again}")
+    return number["dataset"], number["task"], number["metric"]
 
 
 def headlines(results: Results) -> list[Measure]:
     """One number for each question: the suite's primary one, then one for each other task family."""
     dataset, task, metric = primary(results)
-    found = [record_measure(results, dataset, task, metric, f"{dataset} {metric_label(metric)}", short(family(task)))]
+    questions = [
+        record_measure(results, dataset, task, metric, f"{dataset} {metric_label(metric)}", short(family(task)))
+    ]
     for name, measures in by_family(results).items():
         kind = kind_of(name)
         if kind is None or name == family(task):
             continue
         parts = [record_measure(results, *named) for named in measures if named[2] == kind.main]
         if parts:
-            found.append(average_measure(f"average {name}", _average_label(parts, kind.main), kind.short, parts))
-    return found
+            questions.append(average_measure(f"average {name}", _average_label(parts, kind.main), kind.short, parts))
+    return questions
 
 
 def _average_label(parts: Sequence[Measure], metric: str) -> str:
@@ -65,7 +90,7 @@ def overview(results: Results) -> Table:
     """One line a method and noise, one column a question, the cost beside it."""
     measures = [*headlines(results), relative_cost(results)]
     known = [Line(label, label, entry["score"], True) for label, entry in results.methods.items()]
-    averaged = [f"{m.column.group}: {m.column.description}." for m in measures if m.column.name.startswith("average ")]
+    averages = [f"{m.column.group}: {m.column.description}." for m in measures if m.parts > 1]
     return _table(
         results,
         "overview",
@@ -73,19 +98,19 @@ def overview(results: Results) -> Table:
         "One line for each method under each noise, one column for each question.",
         measures,
         known,
-        [note for note in averaged if ";" in note],
+        averages,
     )
 
 
-def family_table(results: Results, name: str, found: Sequence[Named]) -> Table:
+def family_table(results: Results, name: str, stored: Sequence[Named]) -> Table:
     """All numbers of one task family."""
     kind = kind_of(name)
-    if len({metric for _, _, metric in found}) == 1:  # then the metric says nothing, and the task does
-        measures = [record_measure(results, *one, detail(one[1]) or metric_label(one[2]), one[0]) for one in found]
+    if len({metric for _, _, metric in stored}) == 1:  # then the metric says nothing, and the task does
+        measures = [record_measure(results, *one, detail(one[1]) or metric_label(one[2]), one[0]) for one in stored]
     else:
-        same_task = len({task for _, task, _ in found}) == 1
-        measures = [record_measure(results, *one, group=one[0] if same_task else None) for one in found]
-    mains = [measure for measure, one in zip(measures, found, strict=True) if kind and one[2] == kind.main]
+        same_task = len({task for _, task, _ in stored}) == 1
+        measures = [record_measure(results, *one, group=one[0] if same_task else None) for one in stored]
+    mains = [measure for measure, one in zip(measures, stored, strict=True) if kind and one[2] == kind.main]
     if kind and kind.averaged and len(mains) > 1:
         measures.append(average_measure(f"average {name}", metric_label(kind.main), "average", mains))
     title, text = (kind.title, kind.text) if kind else (name.replace("_", " ").capitalize(), "")
@@ -93,7 +118,7 @@ def family_table(results: Results, name: str, found: Sequence[Named]) -> Table:
 
 
 def cost(results: Results) -> Table:
-    """What each score was paid with: the ledger, reference runs included."""
+    """Return the table of costs: the ledger of each run, reference runs included."""
     dataset, task, metric = primary(results)
     score = record_measure(results, dataset, task, metric, f"{dataset} {metric_label(metric)}", "Score")
     measures = [score, relative_cost(results), *(_ledger_measure(*line) for line in _LEDGER)]
@@ -120,7 +145,7 @@ _LEDGER: tuple[tuple[str, str, str, Unit], ...] = (
 
 
 def spent(ledger: Mapping[str, Any], key: str) -> float:
-    """What a run and the reference run it starts from spent together; of memory, the larger peak."""
+    """Return what a run and the reference run that it starts from spent together; of memory, the larger peak."""
     join: Callable[[list[float]], float] = max if key == "peak_memory_bytes" else sum
     return join([ledger[key], (ledger.get("reference") or {}).get(key, 0)])
 
@@ -159,14 +184,14 @@ def _table(
     extra: Sequence[str] = (),
 ) -> Table:
     columns = tuple(measure.column for measure in measures)
-    found = rows(results, measures, known)
-    notes = notes_for(found)
-    texts = (*extra, *footnotes(results, found))
+    table_rows = rows(results, measures, known)
+    notes = notes_for(table_rows)
+    texts = (*extra, *footnotes(results, table_rows))
     if any(column.chance is not None for column in columns):
         texts = ("chance: what a uniformly random guess scores on average.", *texts)
-        found.append(_chance(columns))
+        table_rows.append(_chance(columns))
     full = len(results.plan["seeds"])
-    return Table(name, title, columns, tuple(found), description, texts, full, notes)
+    return Table(name, title, columns, tuple(table_rows), description, texts, full, notes)
 
 
 def _chance(columns: Sequence[Column]) -> Row:

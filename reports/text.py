@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from bench.console.text import joined
 from reports.table import Column, Table, words
 
 GAP = "  "
@@ -15,16 +16,14 @@ def table_text(table: Table, width: int = 100) -> str:
 
     A block has one heading at least, however wide.
     """
-    wrapped = textwrap.wrap(table.description, width)
-    blocks = ["\n".join(_block(table, places)) for places in _blocks(table, width)]
-    notes = [
-        "\n".join(textwrap.wrap(note, width, initial_indent="- ", subsequent_indent="  ")) for note in _said(table)
-    ]
-    return "\n".join([table.title, *wrapped, "", "\n\n".join(blocks), *(["", *notes] if notes else [])])
-
-
-def _said(table: Table) -> list[str]:
-    return [*(f"{mark} {meaning}." for mark, meaning in table.notes.items()), *table.footnotes]
+    lines = [table.title, *textwrap.wrap(table.description, width)]
+    for places in _blocks(table, width):
+        lines += ["", *_block(table, places)]
+    notes = [*(f"{mark} {meaning}." for mark, meaning in table.notes.items()), *table.footnotes]
+    lines += [""] if notes else []
+    for note in notes:
+        lines += textwrap.wrap(note, width, initial_indent="- ", subsequent_indent="  ")
+    return joined(lines)
 
 
 def _blocks(table: Table, width: int) -> list[list[int]]:
@@ -54,7 +53,7 @@ def _texts(table: Table, place: int) -> list[str]:
 
 
 def _widths(table: Table, places: Sequence[int]) -> list[int]:
-    """Of neighbouring columns; the last one under a heading makes room for it."""
+    """Return the widths of neighbouring columns; the last one under a heading is wide enough for it."""
     widths = [max(map(len, [table.columns[place].label, *_texts(table, place)])) for place in places]
     for start, end in _spans([table.columns[place] for place in places]):
         taken = sum(widths[start:end]) + len(GAP) * (end - start - 1)
@@ -63,7 +62,7 @@ def _widths(table: Table, places: Sequence[int]) -> list[int]:
 
 
 def _spans(columns: Sequence[Column]) -> list[tuple[int, int]]:
-    """First column and end of every heading."""
+    """Return the first column and the end of every heading."""
     starts = [i for i, column in enumerate(columns) if i == 0 or column.group != columns[i - 1].group]
     return list(zip(starts, [*starts[1:], len(columns)], strict=True))
 

@@ -1,4 +1,4 @@
-"""What was tried for every method before it was compared, and what that cost."""
+"""The table of trials: the settings that were tried for every method before it was compared, and their cost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COLUMNS = (
 
 
 def tuning_table(results: Results) -> Table | None:
-    """One line a method with its trials, its chosen settings and their cost; None where a suite tunes nothing."""
+    """Return one line a method with its trials, its chosen settings and their cost; None if a suite tunes nothing."""
     tuning = results.plan.get("tuning")
     if not tuning:
         return None
@@ -40,20 +40,20 @@ def tuning_table(results: Results) -> Table | None:
     return Table("tuning", "Tuning", _COLUMNS, tuple(rows), description, footnotes, notes=notes_for(rows))
 
 
-def _row(results: Results, label: str, found: Mapping[str, Any] | None) -> Row:
+def _row(results: Results, label: str, choice: Mapping[str, Any] | None) -> Row:
     entry = results.methods[label]
-    if found is None:
+    if choice is None:
         return Row(label, (Cell("missing"),) * len(_COLUMNS), "", label, False, entry["fidelity"])
-    runs, chosen = tuple(trial["run"] for trial in found["trials"]), found["chosen"]
+    runs, chosen = tuple(trial["run"] for trial in choice["trials"]), choice["chosen"]
     temperature = chosen.get("temperature")
     cells = (
         Cell("value", float(len(runs)), sources=runs),
-        _score(found["trials"][0]["score"]),
-        _score(found["score"]),
+        _score(choice["trials"][0]["score"]),
+        _score(choice["score"]),
         Cell("value", text=f"{entry['lr']:g}"),
         Cell("value", text="as given" if temperature is None else f"{temperature:g}"),
-        Cell("value", found["ledger"]["flops"]),
-        Cell("value", found["ledger"]["train_seconds"]),
+        Cell("value", choice["ledger"]["flops"]),
+        Cell("value", choice["ledger"]["train_seconds"]),
     )
     return Row(label, cells, "", label, False, entry["fidelity"])
 

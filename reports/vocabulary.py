@@ -1,4 +1,4 @@
-"""Tasks and metrics in words a reader knows: those of the registry of task families."""
+"""Tasks and metrics in the words of the registry of task families."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from bench.catalogue.families import FAMILIES, TaskFamily
 
 
 def kind_of(name: str) -> TaskFamily | None:
-    """The family of that name; None of stored records of a family that this version does not have."""
+    """Return the family of that name; None if this version does not have it, as for records of a later one."""
     return None if FAMILIES.unknown(name) else FAMILIES[name]
 
 
 def short(name: str) -> str:
-    """As over a column of an overview."""
-    found = kind_of(name)
-    return found.short if found else name.replace("_", " ")
+    """Return the heading of a family over a column of the overview."""
+    kind = kind_of(name)
+    return kind.short if kind else name.replace("_", " ")
 
 
 def main_metric(task: str) -> str:
-    """By which overviews compare on a task; "" of families without one."""
-    found = kind_of(family(task))
-    return found.main if found else ""
+    """Return the metric by which overviews compare on a task; "" if its family has none."""
+    kind = kind_of(family(task))
+    return kind.main if kind else ""
 
 
 def family(task: str) -> str:
@@ -39,7 +39,7 @@ def detail(task: str) -> str:
 
 
 def metric_label(metric: str) -> str:
-    """As printed over a column."""
+    """Return the heading of a metric over a column."""
     return _metrics().get(metric, metric.replace("_", " "))
 
 

@@ -1,4 +1,4 @@
-"""Who is better than whom, and on how many data sets: the methods of a suite against each other."""
+"""The methods of a suite against each other: which is better, and on how many data sets."""
 
 from __future__ import annotations
 
@@ -48,36 +48,36 @@ class Wins:
 
 def main_measures(results: Results) -> list[Measure]:
     """The main metric of every known task on every data set that all runs were measured on alike."""
-    found = [record_measure(results, *named) for named in results.measures if named[2] == main_metric(named[1])]
-    return [measure for measure in found if measure.comparable]
+    measures = [record_measure(results, *named) for named in results.measures if named[2] == main_metric(named[1])]
+    return [measure for measure in measures if measure.comparable]
 
 
 def count_wins(results: Results, noise: str) -> Wins:
     """Compare every method with every other under one noise, each under its main score."""
-    found = Wins()
+    wins = Wins()
     for measure in main_measures(results):
         values = _values(results, noise, measure)
         design = blocks(values)
         beyond = apart(design) if design else set()
-        found.tested |= design is not None
+        wins.tested |= design is not None
         up = measure.column.higher_is_better
         for pair in permutations(values, 2):
             gap = _gap(values, design, *pair)
             if gap is not None:
-                found.compared[pair] += 1
-                found.ties[pair] += gap == 0
-                found.better[pair] += gap > 0 if up else gap < 0
-                found.shown[pair] += (pair if up else pair[::-1]) in beyond
-    return found
+                wins.compared[pair] += 1
+                wins.ties[pair] += gap == 0
+                wins.better[pair] += gap > 0 if up else gap < 0
+                wins.shown[pair] += (pair if up else pair[::-1]) in beyond
+    return wins
 
 
 def _values(results: Results, noise: str, measure: Measure) -> dict[str, dict[int, float]]:
     values: dict[str, dict[int, float]] = {}
     for label, entry in results.ranked.items():
         for run in results.of(label, noise):
-            found = measure.ask(run, entry["score"])
-            if isinstance(found, Measured):
-                values.setdefault(label, {})[run.seed] = found.value
+            answer = measure.ask(run, entry["score"])
+            if isinstance(answer, Measured):
+                values.setdefault(label, {})[run.seed] = answer.value
     return values
 
 

@@ -26,7 +26,7 @@ ALLOWED = ("methods.protocol", "methods.base")
 
 
 #: of `bench`, what reports read
-READ_BY_REPORTS = {"bench.store", "bench.catalogue", "bench.resources", "bench.errors"}
+READ_BY_REPORTS = {"bench.store", "bench.catalogue", "bench.resources", "bench.errors", "bench.console"}
 
 
 def files() -> list[Path]:

@@ -98,7 +98,7 @@ def test_imports_run_one_way_over_few_floors() -> None:
 def test_methods_know_nothing_of_the_runner_and_reports_nothing_of_training() -> None:
     found = arrows()
     assert found.get("methods", set()) == set()
-    assert found["reports"] <= {"bench.store", "bench.catalogue", "bench.errors", "bench.resources"}
+    assert found["reports"] <= {"bench.store", "bench.catalogue", "bench.errors", "bench.resources", "bench.console"}
     for path in sources("reports"):
         assert not any(one.split(".")[0] == "torch" for one in imports(path, set())), path
     assert all(

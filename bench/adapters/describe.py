@@ -6,6 +6,7 @@ import dataclasses
 import textwrap
 
 from bench.adapters import hyperparameters, oracle_file, registry
+from bench.console.text import joined
 from methods.protocol import Facts, Method
 
 _EXAMPLE = Facts(rows=1024, batch=128, dim=64, seed=0)  # cost and phases do not depend on it
@@ -36,8 +37,8 @@ def describe(name: str) -> str:
     text = [f"{name}: {about.title} ({about.paper})"]
     for title, content in lines.items():
         if content:
-            text.append(textwrap.fill(content, 110, initial_indent=f"  {title:<9} ", subsequent_indent=" " * 12))
-    return "\n".join(text)
+            text += textwrap.wrap(content, 110, initial_indent=f"  {title:<9} ", subsequent_indent=" " * 12)
+    return joined(text)
 
 
 def cost(method: Method) -> str:

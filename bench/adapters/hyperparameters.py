@@ -88,7 +88,7 @@ def resolve(name: str, preset: str | None, config: Mapping[str, Any]) -> dict[st
     """Return all hyper-parameters: defaults, then the preset, then `config`. UserError names every mistake."""
     wrong = faults(name, preset, config)
     if wrong:
-        raise UserError("\n".join(f"{name}: {'.'.join(map(str, place))}: {message}" for place, message in wrong))
+        raise UserError(*(f"{name}: {'.'.join(map(str, place))}: {message}" for place, message in wrong))
     return dataclasses.asdict(_config(find(name), preset, config))
 
 

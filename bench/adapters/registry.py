@@ -19,6 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from bench.console.text import echo
 from bench.errors import UserError, nearest, one_line
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def canonical(name: str) -> str:
 @functools.cache
 def _note_old_name(name: str) -> None:
     now, reason = former_names()[name]
-    print(f"note: the method {name!r} is named {now!r} now, because {reason}", file=sys.stderr, flush=True)
+    echo(f"note: the method {name!r} is named {now!r} now, because {reason}", err=True)
 
 
 def _refuse_old_name(name: str, path: Path) -> None:

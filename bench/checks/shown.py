@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from bench.checks.suite import CHECKS, Outcome, Result
+from bench.console.markup import Html, html, markdown, together
+from bench.console.text import joined
 from bench.errors import UserError
 
 FORMATS = (".md", ".html", ".json")
@@ -18,13 +19,13 @@ COLOURS: dict[Outcome, str] = {"passed": "#dff0d8", "failed": "#f2b8b5", "skippe
 
 
 def line(result: Result) -> str:
-    """Return one row of the table of one method."""
+    """One row of the table of one method."""
     text = f"{result.check:<16} {result.outcome:<9} {result.seconds:6.2f} s  {result.reason}"
     return text.rstrip()
 
 
 def verdict(results: Sequence[Result]) -> str:
-    """Return one sentence: the number of results by outcome, and the seconds of all."""
+    """One sentence."""
     counts = {outcome: sum(result.outcome == outcome for result in results) for outcome in SIGNS}
     summary = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
     return f"{summary} in {sum(result.seconds for result in results):.0f} s"
@@ -37,7 +38,7 @@ def _grid(results: Sequence[Result]) -> tuple[list[str], list[str], dict[tuple[s
 
 
 def matrix(results: Sequence[Result]) -> str:
-    """Return the outcomes as a table: one row for each method, one column for each check."""
+    """Methods by checks."""
     methods, checks, result_of = _grid(results)
     width = max(map(len, methods))
     lines = [f"{number:>{width}}  {check}" for number, check in enumerate(checks, 1)]
@@ -46,17 +47,17 @@ def matrix(results: Sequence[Result]) -> str:
         cells = "".join(f"{SIGNS[result_of[method, check].outcome]:>5}" for check in checks)
         seconds = sum(result_of[method, check].seconds for check in checks)
         lines.append(f"{method:<{width}}{cells}  {seconds:5.1f} s")
-    return "\n".join([*lines, "", LEGEND])
+    return joined([*lines, "", LEGEND])
 
 
 def check_format(path: Path) -> None:
-    """Raise UserError if the suffix of a file names no format."""
+    """UserError for a file name that says no format."""
     if path.suffix not in FORMATS:
         raise UserError(f"--report {path}: should end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
 
 
 def write(path: Path, results: Sequence[Result]) -> None:
-    """Write the same table to a file, in the format of its suffix."""
+    """The same table as a file, its format by suffix."""
     writer = {".md": _markdown, ".html": _html, ".json": _json}[path.suffix]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(writer(results), encoding="utf-8")
@@ -68,37 +69,45 @@ def _json(results: Sequence[Result]) -> str:
 
 def _markdown(results: Sequence[Result]) -> str:
     methods, checks, result_of = _grid(results)
-    lines = [f"# bench check: {verdict(results)}", "", f"| check | {' | '.join(methods)} |"]
+    lines = [f"# bench check: {verdict(results)}", "", f"| check | {' | '.join(map(markdown, methods))} |"]
     lines.append("|---" * (len(methods) + 1) + "|")
     for check in checks:
         lines.append(f"| {check} | {' | '.join(result_of[method, check].outcome for method in methods)} |")
     lines += ["", *(f"- `{check.name}`: {check.about}" for check in CHECKS if check.name in checks), ""]
-    noted = [r for r in results if r.reason]
-    lines += [f"- {r.method}, {r.check}, {r.outcome}: {r.reason}" for r in noted]
+    lines += [f"- {markdown(_remark(result))}" for result in results if result.reason]
     return "\n".join(lines) + "\n"
 
 
-def _html(results: Sequence[Result]) -> str:
+def _html(results: Sequence[Result]) -> Html:
     methods, checks, result_of = _grid(results)
     about = {check.name: check.about for check in CHECKS}
 
-    def cell(result: Result) -> str:
-        title = html.escape(f"{result.outcome}, {result.seconds:.2f} s. {result.reason}", quote=True)
-        return f'<td style="background:{COLOURS[result.outcome]}" title="{title}">{result.outcome}</td>'
+    def cell(result: Result) -> Html:
+        title = f"{result.outcome}, {result.seconds:.2f} s. {result.reason}"
+        colour = COLOURS[result.outcome]
+        return html('<td style="background:{}" title="{}">{}</td>', colour, title, result.outcome)
 
-    head = "".join(f"<th>{html.escape(method)}</th>" for method in methods)
-    rows = "".join(
-        f'<tr><th title="{html.escape(about[check], quote=True)}">{check}</th>'
-        + "".join(cell(result_of[method, check]) for method in methods)
-        + "</tr>\n"
+    head = together(html("<th>{}</th>", method) for method in methods)
+    rows = together(
+        html(
+            '<tr><th title="{}">{}</th>{}</tr>\n',
+            about[check],
+            check,
+            together(cell(result_of[method, check]) for method in methods),
+        )
         for check in checks
     )
-    noted = "".join(
-        f"<li>{html.escape(f'{r.method}, {r.check}, {r.outcome}: {r.reason}')}</li>\n" for r in results if r.reason
+    remarks = together(html("<li>{}</li>\n", _remark(result)) for result in results if result.reason)
+    return html(
+        '<!doctype html>\n<meta charset="utf-8">\n<title>bench check</title>\n<style>{}</style>\n'
+        "<h1>bench check: {}</h1>\n<table>\n<tr><th></th>{}</tr>\n{}</table>\n<ul>\n{}</ul>\n",
+        Html("body{font:14px sans-serif}td,th{padding:2px 6px;text-align:left}"),
+        verdict(results),
+        head,
+        rows,
+        remarks,
     )
-    style = "body{font:14px sans-serif}td,th{padding:2px 6px;text-align:left}"
-    return (
-        f'<!doctype html>\n<meta charset="utf-8">\n<title>bench check</title>\n<style>{style}</style>\n'
-        f"<h1>bench check: {html.escape(verdict(results))}</h1>\n"
-        f"<table>\n<tr><th></th>{head}</tr>\n{rows}</table>\n<ul>\n{noted}</ul>\n"
-    )
+
+
+def _remark(result: Result) -> str:
+    return f"{result.method}, {result.check}, {result.outcome}: {result.reason}"

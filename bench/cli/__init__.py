@@ -8,6 +8,7 @@ import sys
 import typer
 
 from bench.cli import data, export, gaussian, methods, noise, reporting, runs, store
+from bench.console.text import echo
 from bench.errors import UNFINISHED, UserError
 from bench.machine.device_lock import InUse
 
@@ -53,8 +54,8 @@ def main() -> None:
     try:
         app(prog_name="bench")
     except UserError as error:
-        typer.echo(str(error), err=True)
+        echo(*error.lines, err=True)
         sys.exit(2)
     except InUse as error:
-        typer.echo(str(error), err=True)
+        echo(error, err=True)
         sys.exit(UNFINISHED)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from bench.cli.options import DataFolder, Overrides, use_data
+from bench.console.text import echo
 
 app = typer.Typer(help="Training and evaluation data on disk.", no_args_is_help=True)
 
@@ -59,8 +60,7 @@ def index(
     report = indexing.build(
         files, path, workers=workers, limit=limit, decode=decode.value, each_caption=each_caption, progress=True
     )
-    for line in report.lines():
-        typer.echo(line)
+    echo(*report.lines())
 
 
 @app.command()
@@ -77,8 +77,7 @@ def verify(
 
     use_data(data)
     difference = compare(named_index(index), manifest)
-    for line in difference.lines():
-        typer.echo(line)
+    echo(*difference.lines())
     if not difference.equal:
         raise typer.Exit(1)
 
@@ -98,6 +97,4 @@ def where(
 
     use_data(data)
     loaded = load_suite(suite, overrides or ()) if suite is not None else None
-    lines = availability.of_catalogue() if loaded is None else availability.of_suite(loaded)
-    for line in lines:
-        typer.echo(line)
+    echo(*(availability.of_catalogue() if loaded is None else availability.of_suite(loaded)))

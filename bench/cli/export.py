@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from bench.cli.options import RESULTS, DataFolder, Plugins, Results, RunId, load_plugins, store_at, use_data
+from bench.console.text import echo
 
 
 def export(
@@ -23,4 +24,4 @@ def export(
     load_plugins(plugin)
     use_data(data)
     bench.export(run, out, store_at(results).root)
-    typer.echo(f"local-dir:{out}: open_clip loads it, with the bench's embeddings")
+    echo(f"local-dir:{out}: open_clip loads it, with the bench's embeddings")

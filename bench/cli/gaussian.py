@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bench.cli.options import RESULTS, CsvFile, Plugins, Results, RunId, load_plugins, store_at
+from bench.console.text import echo
 from bench.errors import UserError
 
 if TYPE_CHECKING:
@@ -190,12 +191,10 @@ def _show(stored: Stored, pairs: Pairs, lines: Sequence[Line], file: Path | None
     for what, one in lines:
         value, low, high = (f"{x:{'.4g' if one.metric == 'variance' else '.4f'}}" for x in (one.value, *one.interval))
         rows.append((what, one.metric, one.score, value, f"{low} to {high}", str(one.n)))
-    typer.echo(f"run {stored.title}, on {pairs.name}")
-    for line in [*columns([header, *rows]), *notes]:
-        typer.echo(line)
+    echo(f"run {stored.title}, on {pairs.name}", *columns([header, *rows]), *notes)
     if file is not None:
         head = ("what", "metric", "score", "value", "low", "high", "n")
         write_csv(
             file, [head, *((what, one.metric, one.score, one.value, *one.interval, one.n) for what, one in lines)]
         )
-        typer.echo(file)
+        echo(file)

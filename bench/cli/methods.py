@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from bench.cli.options import Plugins, load_plugins
+from bench.console.text import echo
 from bench.errors import UserError
 
 
@@ -16,7 +17,7 @@ def methods(plugin: Plugins = None) -> None:
     load_plugins(plugin)
     from bench.adapters.describe import catalogue
 
-    typer.echo(catalogue())
+    echo(*catalogue().split("\n"))
 
 
 def cite(
@@ -33,9 +34,8 @@ def cite(
     if suite is not None:
         wanted += [entry.method for entry in load_suite(suite).methods]
     entries = {name: registry.find(name).about.bibtex.strip() for name in wanted or registry.names()}
-    typer.echo("\n\n".join(dict.fromkeys(filter(None, entries.values()))))
-    for name in (name for name, entry in entries.items() if not entry):
-        typer.echo(f"note: {name} gives no BibTeX", err=True)
+    echo(*"\n\n".join(dict.fromkeys(filter(None, entries.values()))).split("\n"))
+    echo(*(f"note: {name} gives no BibTeX" for name, entry in entries.items() if not entry), err=True)
 
 
 def new_method(
@@ -45,8 +45,7 @@ def new_method(
     """Write a method to start from, a complete loss in 40 lines, and its test; docs/new_method.md goes on from it."""
     from bench.adapters.scaffold import new_method as write
 
-    for path in write(name, folder):
-        typer.echo(path)
+    echo(*write(name, folder))
 
 
 def check(
@@ -65,10 +64,10 @@ def check(
         raise UserError("bench check: say either a method (a name or a file) or --all")
     if report is not None:
         shown.check_format(report)
-    results = verb.check(method, typer.echo) if method is not None else verb.check_all(typer.echo)
+    results = verb.check(method, echo) if method is not None else verb.check_all(echo)
     if everything:
-        typer.echo("\n" + shown.matrix(results))
-    typer.echo(shown.verdict(results))
+        echo("", *shown.matrix(results).split("\n"))
+    echo(shown.verdict(results))
     if report is not None:
         shown.write(report, results)
     if any(result.outcome == "failed" for result in results):

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from bench.cli.options import DataFolder, Overrides, SuiteName, use_data
+from bench.console.text import echo
 from bench.errors import UserError
 
 
@@ -31,10 +32,10 @@ def show(
     from bench.suite.suite import load_suite
 
     pairs, manifest = noise_manifest(load_suite(suite, overrides or (), check_methods=False), rate, seed)
-    typer.echo(noise_text(pairs, manifest, count), nl=False)
+    echo(*noise_text(pairs, manifest, count).rstrip("\n").split("\n"))
     if html is not None:
         try:
             html.write_text(noise_page(pairs, manifest, count), encoding="utf-8")
         except OSError as error:
             raise UserError(f"--html {html}: cannot be written: {error.strerror}") from error
-        typer.echo(html)
+        echo(html)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bench.console.text import echo
 from bench.errors import UserError
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def suite_name(suite: str, store: Store) -> str:
     plan = store.plan(loaded.name)
     if plan is not None and plan["suite_hash"] != loaded.hash:
         note = f"note: the last plan of {loaded.name} was made from other settings than {suite} has now"
-        typer.echo(f"{note}; 'bench run {suite} --dry-run' brings it up to date", err=True)
+        echo(f"{note}; 'bench run {suite} --dry-run' brings it up to date", err=True)
     return loaded.name
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bench.cli.options import RESULTS, DataFolder, Results, SuiteName, store_at, suite_name, use_data, write_report
+from bench.console.text import echo
 
 if TYPE_CHECKING:
     from bench.store import Store
@@ -21,8 +22,7 @@ def report(suite: SuiteName, results: Results = RESULTS, data: DataFolder = None
     use_data(data)
     store = store_at(results)
     name = suite_name(suite, store)
-    for path in write_report(name, store, _outline(suite, name, store)):
-        typer.echo(path)
+    echo(*write_report(name, store, _outline(suite, name, store)))
 
 
 def _outline(suite: str, name: str, store: Store) -> dict[str, Any] | None:
@@ -47,7 +47,7 @@ def compare(
     import bench
 
     store = store_at(results)
-    typer.echo(bench.Results(results, suite_name(suite, store)).compare(a, b).text())
+    echo(*bench.Results(results, suite_name(suite, store)).compare(a, b).text().split("\n"))
 
 
 def published(
@@ -67,8 +67,7 @@ def published(
     chosen = [one for one in papers(folder(), name) if number in ("", one.layout.number)]
     if number:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PAGE
-        typer.echo(table_text(alone(chosen[0]), width))
+        echo(*table_text(alone(chosen[0]), width).split("\n"))
         return
     rows = [(f"{one.paper.name}/{one.layout.number}", f"{len(one.numbers)}", one.layout.title) for one in chosen]
-    for line in columns([("table", "numbers", "what"), *rows]):
-        typer.echo(line)
+    echo(*columns([("table", "numbers", "what"), *rows]))

@@ -35,6 +35,7 @@ from bench.cli.options import (
     use_data,
     write_report,
 )
+from bench.console.text import echo
 from bench.errors import UNFINISHED, UserError, nearest
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def run(
         lines = bench.dry_run(
             loaded, results, only=only, seeds=numbers, gpu=gpu, utilisation=utilisation, calibrate=calibrate
         )
-        typer.echo("\n".join(lines))
+        echo(*lines)
         return
     if gpu or utilisation or calibrate:
         raise UserError("--gpu, --utilisation and --calibrate estimate hours; they go with --dry-run")
@@ -104,7 +105,7 @@ def _refresh_report(name: str, results: Path, summary: Summary) -> None:
     if not (summary.interrupted or summary.queued) and store.plan(name) is not None:
         if not is_fresh(name, store):
             write_report(name, store)
-        typer.echo(f"report: {store.suite(name) / 'report.html'}")
+        echo(f"report: {store.suite(name) / 'report.html'}")
 
 
 def status(suite: SuiteName, results: Results = RESULTS) -> None:
@@ -113,8 +114,7 @@ def status(suite: SuiteName, results: Results = RESULTS) -> None:
     from bench.results import status_rows
 
     store = store_at(results)
-    for line in columns(status_rows(suite_name(suite, store), store)):
-        typer.echo(line)
+    echo(*columns(status_rows(suite_name(suite, store), store)))
 
 
 def show(run: RunId, results: Results = RESULTS) -> None:
@@ -122,13 +122,13 @@ def show(run: RunId, results: Results = RESULTS) -> None:
     from bench.cli.text import describe
     from bench.store.lookup import find_run
 
-    typer.echo(describe(find_run(store_at(results), run)))
+    echo(*describe(find_run(store_at(results), run)).split("\n"))
 
 
 def _conclude(summary: Summary) -> int:
     """Print in one line what became of the runs; return the exit code that says the same."""
     if not (summary.done or summary.failed or summary.busy or summary.interrupted or summary.queued):
-        typer.echo(f"nothing to do: all {len(summary.skipped)} runs are done")
+        echo(f"nothing to do: all {len(summary.skipped)} runs are done")
         return 0
     counts = {
         "done": len(summary.done),
@@ -138,11 +138,11 @@ def _conclude(summary: Summary) -> int:
         "in SLURM's queue (bench status shows them)": len(summary.queued),
     }
     parts = [f"{count} {what}" for what, count in counts.items() if count]
-    typer.echo(f"runs: {', '.join(parts) or 'none done'}")
+    echo(f"runs: {', '.join(parts) or 'none done'}")
     if summary.failed:
-        typer.echo(f"failed: {', '.join(run[:16] for run in summary.failed)}; bench show RUN says why", err=True)
+        echo(f"failed: {', '.join(run[:16] for run in summary.failed)}; bench show RUN says why", err=True)
     if summary.interrupted or summary.busy:
-        typer.echo(f"resume with: {shlex.join(['bench', *sys.argv[1:]])}", err=True)
+        echo(f"resume with: {shlex.join(['bench', *sys.argv[1:]])}", err=True)
         return UNFINISHED
     return 1 if summary.failed else 0
 

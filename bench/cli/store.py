@@ -23,6 +23,7 @@ from bench.cli.options import (
     store_at,
     use_data,
 )
+from bench.console.text import echo
 from bench.errors import UNFINISHED, UserError
 
 if TYPE_CHECKING:
@@ -51,15 +52,13 @@ def evaluate(
     try:
         evaluated = bench.evaluate(checkpoint, settings, root, method=method, architecture=towers)
     except Busy as busy:
-        typer.echo(f"{checkpoint}: another process evaluates it ({busy})", err=True)
+        echo(f"{checkpoint}: another process evaluates it ({busy})", err=True)
         raise typer.Exit(UNFINISHED) from busy
-    for line in record_table(evaluated.records):
-        typer.echo(line)
     counts = f"{evaluated.measured} measured, {evaluated.known} measured before"
-    typer.echo(f"tasks: {counts}; stored in {evaluated.out.folder}")
+    echo(*record_table(evaluated.records), f"tasks: {counts}; stored in {evaluated.out.folder}")
     if csv is not None:
         write_csv(csv, record_fields(evaluated.records))
-        typer.echo(csv)
+        echo(csv)
 
 
 def merge(
@@ -73,23 +72,22 @@ def merge(
     from bench.store.merge import merge as merged
 
     outcome = merged(source, store_at(results), dry_run)
-    for problem in outcome.problems:
-        typer.echo(problem, err=True)
+    echo(*outcome.problems, err=True)
     counts = {
         "new": len(outcome.new),
         "further than here": len(outcome.advanced),
         "here already": len(outcome.known),
         "busy, left out": len(outcome.busy),
     }
-    typer.echo(f"runs: {', '.join(f'{count} {what}' for what, count in counts.items() if count) or 'none'}")
-    typer.echo(
+    echo(f"runs: {', '.join(f'{count} {what}' for what, count in counts.items() if count) or 'none'}")
+    echo(
         f"also: {outcome.evaluations} evaluations of runs that were here, {outcome.evaluated} evaluated checkpoints, "
         f"{outcome.calibrations} calibrations, {len(outcome.plans)} plans"
     )
     if outcome.problems:
-        typer.echo(f"left out: {len(outcome.problems)}, see above")
+        echo(f"left out: {len(outcome.problems)}, see above")
     if dry_run:
-        typer.echo("nothing was changed")
+        echo("nothing was changed")
 
 
 def collect(
@@ -116,9 +114,8 @@ def collect(
     for kind in dict.fromkeys(item.kind for item in items):
         own = [item for item in items if item.kind == kind]
         rows.append((str(len(own)), _mib(own), kind))
-    for line in columns(rows):
-        typer.echo(line)
-    typer.echo(f"freed {_mib(items)}" if yes else f"would free {_mib(items)}{'; --yes does it' if items else ''}")
+    echo(*columns(rows))
+    echo(f"freed {_mib(items)}" if yes else f"would free {_mib(items)}{'; --yes does it' if items else ''}")
 
 
 def _mib(items: Sequence[Item]) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Any
 
-from bench.console.text import columns
+from bench.console.csv_text import csv_text
+from bench.console.text import columns, joined
 from bench.errors import UserError
 from bench.store import Record, RunStore, files
 
@@ -27,7 +26,7 @@ def describe(run: RunStore) -> str:
             parts += ["", title, *(f"  {key}: {value}" for key, value in _flat(content))]
     records = run.records()
     parts += ["", "records" if records else "no records yet", *(f"  {line}" for line in record_table(records))]
-    return "\n".join(parts)
+    return joined(parts)
 
 
 def _flat(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
@@ -53,10 +52,8 @@ def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> None:
     """
     if not path.parent.is_dir():
         raise UserError(f"--csv {path}: cannot be written: there is no folder {path.parent}")
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
     try:
-        files.write_bytes(path, text.getvalue().encode())
+        files.write_bytes(path, csv_text(rows).encode())
     except OSError as error:
         raise UserError(f"--csv {path}: cannot be written: {error.strerror}") from error
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
 
+from bench.console.text import echo, visible
+
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
@@ -90,7 +92,7 @@ class Progress:
 
     def _say(self, text: str) -> None:
         self._spoken = self._clock()
-        print(f"{self._prefix}: {text}", file=self._stream, flush=True)
+        echo(f"{self._prefix}: {text}", stream=self._stream)
 
 
 class Bars(Progress):
@@ -134,10 +136,10 @@ class Bars(Progress):
     def run_started(self, run: Titled, index: int, total: int) -> None:
         if self._bars.tasks[self._suite].total is None:  # the runs before the first one were complete
             self._bars.update(self._suite, total=total, completed=index)
-        self._bars.reset(self._run, total=None, description=run.title, note="", visible=True)
+        self._bars.reset(self._run, total=None, description=visible(run.title), note="", visible=True)
 
     def stage(self, name: str) -> None:
-        self._bars.update(self._run, note=name)
+        self._bars.update(self._run, note=visible(name))
 
     def step(self, step: int, steps: int, loss: float, samples_per_second: float) -> None:
         note = f"loss {loss:.4g}, {samples_per_second:,.0f} samples/s"
@@ -146,7 +148,8 @@ class Bars(Progress):
     def run_finished(self, run: Titled, state: str, message: str = "") -> None:
         self._bars.advance(self._suite)
         self._bars.update(self._run, visible=False)
-        self._bars.console.print(f"{run.title}: {state}{': ' if message else ''}{message}", markup=False)
+        line = f"{run.title}: {state}{': ' if message else ''}{message}"
+        self._bars.console.print(visible(line), markup=False)
 
 
 def on(stream: TextIO | None = None) -> Progress:

@@ -1,15 +1,70 @@
-"""Print rows as aligned lines."""
+"""Lines of the terminal: one function makes foreign text visible, one prints, one aligns columns."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TextIO
+
+#: characters that draw nothing although Python calls them printable: fillers, joiners and variation selectors
+_BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows of equal length as lines with aligned columns.
+def visible(text: str) -> str:
+    r"""Return text with every character that acts on a terminal, hides or breaks the line written out.
+
+    These are controls (`\x1b`, `\n`), bidirectional marks (`\u202e`), zero-width characters and lone surrogates.
+
+    >>> print(visible("a\x1b[2Jb\nc"))
+    a\x1b[2Jb\nc
+    """
+    if not text.isprintable():
+        text = "".join(one if one.isprintable() else _escape(one) for one in text)
+    return text if text.isascii() else _BLANK.sub(lambda match: _escape(match[0]), text)
+
+
+def storable(text: str) -> str:
+    r"""Return text as files may hold it: controls are written out as `\x1b`, except tabs and ends of lines.
+
+    Lone surrogates, which have no UTF-8, are written out as well.
+    """
+    return _CONTROL.sub(lambda match: _escape(match[0]), text)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def joined(lines: Iterable[str]) -> str:
+    """Return lines as one text in which no line can fake another one."""
+    return "\n".join(map(visible, lines))
+
+
+def echo(*lines: object, err: bool = False, stream: TextIO | None = None) -> None:
+    """Print each line as exactly one line on stdout, on stderr with `err`, or on `stream`; what hides is visible.
+
+    Characters that the stream cannot encode are written out. Everything that a person reads is printed here.
+    """
+    stream = stream or (sys.stderr if err else sys.stdout)
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    for line in lines:
+        print(visible(str(line)).encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
+
+
+def columns(rows: Sequence[Sequence[str]], right: bool = False) -> list[str]:
+    """Return rows of equal length as lines with aligned columns; what hides in a cell is visible.
+
+    With `right` all columns but the first end, instead of begin, at one place.
 
     >>> columns([("run", "steps"), ("3f2a", "100")])
     ['run   steps', '3f2a  100']
     """
+    rows = [[visible(cell) for cell in row] for row in rows]
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))] if rows else []
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    sides = [str.ljust, *[str.rjust if right else str.ljust] * (len(widths) - 1)]
+    return [
+        "  ".join(side(cell, width) for side, cell, width in zip(sides, row, widths, strict=True)).rstrip()
+        for row in rows
+    ]

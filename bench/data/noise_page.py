@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import base64
-import html
 import io
 
 import numpy as np
 from PIL import Image
 
+from bench.arrays import Pixels
 from bench.catalogue.noise_kinds import KINDS
+from bench.console.markup import Html, html, together
+from bench.console.text import joined
 from bench.data.noise import NoiseManifest
 from bench.data.pairs import Pairs
 
@@ -51,10 +53,10 @@ def noise_text(pairs: Pairs, manifest: NoiseManifest, limit: int) -> str:
     for i in shown(manifest, limit):
         own, given = (texts[0] for texts in _own_and_given(pairs, manifest, i))
         lines.append(f"{manifest.keys[i]}  {own!r} -> {given!r}  from {manifest.donor_keys[i]}")
-    return "\n".join(lines) + "\n"
+    return joined(lines) + "\n"
 
 
-def noise_page(pairs: Pairs, manifest: NoiseManifest, limit: int) -> str:
+def noise_page(pairs: Pairs, manifest: NoiseManifest, limit: int) -> Html:
     """Return a self-contained HTML page of at most `limit` corrupted pairs.
 
     Each has its picture, its own caption struck out and the caption that it trains with. Raises UserError if an image
@@ -62,14 +64,17 @@ def noise_page(pairs: Pairs, manifest: NoiseManifest, limit: int) -> str:
     """
     places = shown(manifest, limit)
     images = manifest.applied(pairs).images(manifest.rows[np.array(places, dtype=np.int64)])
-    items = "\n".join(_item(pairs, manifest, i, image) for i, image in zip(places, images, strict=True))
-    title = f"Noise in {html.escape(pairs.name)}"
-    return (
+    items = together((_item(pairs, manifest, i, image) for i, image in zip(places, images, strict=True)), "\n")
+    return html(
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
-        f"<p>{html.escape(summary(pairs, manifest))}. Shown: {len(places)}.</p>\n"
-        f"<ol>\n{items}\n</ol>\n</body>\n</html>\n"
+        "<title>Noise in {0}</title>\n<style>{1}</style>\n</head>\n<body>\n<h1>Noise in {0}</h1>\n"
+        "<p>{2}. Shown: {3}.</p>\n<ol>\n{4}\n</ol>\n</body>\n</html>\n",
+        pairs.name,
+        Html(STYLE),
+        summary(pairs, manifest),
+        len(places),
+        items,
     )
 
 
@@ -79,15 +84,18 @@ def _own_and_given(pairs: Pairs, manifest: NoiseManifest, i: int) -> tuple[tuple
     return pairs.captions(int(row[0])), manifest.texts(pairs, row)[0]
 
 
-def _item(pairs: Pairs, manifest: NoiseManifest, i: int, image: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> str:
+def _item(pairs: Pairs, manifest: NoiseManifest, i: int, image: Pixels) -> Html:
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, "PNG")
     picture = base64.b64encode(buffer.getvalue()).decode()
     own, given = _own_and_given(pairs, manifest, i)
-    key, donor = html.escape(manifest.keys[i]), html.escape(manifest.donor_keys[i])
-    return (
-        f'<li><img alt="{html.escape(own[0])}" src="data:image/png;base64,{picture}">'
-        f'<span class="right">{html.escape(own[0])}</span>'
-        f'<span class="wrong" title="{html.escape(" | ".join(given))}">{html.escape(given[0])}</span>'
-        f'<span class="key">{key} &larr; {donor}</span></li>'
+    return html(
+        '<li><img alt="{0}" src="data:image/png;base64,{1}"><span class="right">{0}</span>'
+        '<span class="wrong" title="{2}">{3}</span><span class="key">{4} &larr; {5}</span></li>',
+        own[0],
+        picture,
+        " | ".join(given),
+        given[0],
+        manifest.keys[i],
+        manifest.donor_keys[i],
     )

@@ -68,7 +68,7 @@ def refuse(suite: Suite) -> None:
     """Raise UserError that lists everything that is missing. Weights that are given by name are fetched."""
     lacking = missing(suite)
     if lacking:
-        raise UserError("\n".join([f"suite {suite.name} needs what is not here:", *listing(lacking)]))
+        raise UserError(f"suite {suite.name} needs what is not here:", *listing(lacking))
     _fetch(suite)
 
 

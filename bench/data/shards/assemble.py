@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -17,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bench.arrays import Ints
+from bench.console.csv_text import csv_text
 from bench.data.shards.index import INDEX_SCHEMA, VERSION, About, Entry, content_hash, fixed, ids_hash
 from bench.data.shards.part import Job, faults_of
 from bench.data.shards.scan import Fault
@@ -146,15 +145,12 @@ def _check(out: Path, rows: int, faults: Sequence[Fault], counts: dict[str, int]
         which = [f"{f.shard} {f.key}: {f.detail}" for f in faults if f.reason == reason][:EXAMPLES]
         lines.append(f"  {count:,} {reason}, such as " + "; ".join(which))
     lines.append(f"each one is in {listed}; mend the shards, or raise --limit (what is scanned is kept)")
-    raise UserError("\n".join(lines))
+    raise UserError(*lines)
 
 
 def _list(faults: Sequence[Fault], path: Path) -> None:
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow([field.name for field in fields(Fault)])
-    writer.writerows(astuple(fault) for fault in faults)
-    path.write_text(text.getvalue(), encoding="utf-8")
+    heads = tuple(field.name for field in fields(Fault))
+    path.write_text(csv_text([heads, *map(astuple, faults)]), encoding="utf-8", newline="")
 
 
 def _relative(job: Job, out: Path) -> str:

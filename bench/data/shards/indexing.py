@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from bench.console.progress import PATIENCE, duration
+from bench.console.text import echo
 from bench.data.shards import assemble
 from bench.data.shards.assemble import Report
 from bench.data.shards.index import NAME
@@ -79,7 +79,7 @@ def _scanned(
             shutil.rmtree(work)
             raise
         progress = f"{done} of {len(shards)} scanned shards are kept in {work}; the same command goes on from there"
-        raise UserError(f"{error}\n{progress}") from error
+        raise UserError(*error.lines, progress) from error
     return jobs
 
 
@@ -151,4 +151,4 @@ class _Lines:
 
     def _say(self, text: str) -> None:
         if self._shown:
-            print(text, file=sys.stderr, flush=True)
+            echo(text, err=True)
