@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from bench.errors import UserError, nearest
@@ -32,13 +33,13 @@ def suite_names() -> list[str]:
 
 def is_suite(suite: str) -> bool:
     """Whether this is the path or the name of a suite."""
-    return Path(suite).is_file() or suite in suite_names()
+    return os.path.isfile(suite) or suite in suite_names()
 
 
 def suite_path(suite: str) -> Path:
     """The file of a suite given by path or by name; UserError where there is neither."""
     path = Path(suite)
-    if path.is_file():
+    if os.path.isfile(path):  # False, as `Path.is_file` is not, for a name that no file can have
         return path
     if suite in suite_names():
         return suites() / f"{suite}.yaml"

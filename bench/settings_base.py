@@ -11,9 +11,33 @@ from bench.yaml_source import fault, shown
 
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
-Range = Annotated[tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]], Field(strict=False)]
+Positive = Annotated[float, Field(gt=0, le=1e9)]
+Range = Annotated[tuple[Positive, Positive], Field(strict=False)]
 Strings = Annotated[tuple[str, ...], Field(strict=False)]
 NonEmptyList = Field(min_length=1, strict=False)  # a YAML list is no tuple, strictly
+NAME_LETTERS = 100  #: of names and labels, which become parts of file names
+_PART_BYTES = 255  #: of one part of a path, on all usual file systems
+
+
+def _one_line(text: str) -> str:
+    """The text as it is; a fault if it has line ends, control characters or marks of direction."""
+    if not text.isprintable():
+        raise fault(f"{shown(text)} should be one line of letters and signs")
+    return text
+
+
+def possible_path(text: str) -> str:
+    """The text as it is; a fault if no file can have this path."""
+    longest = max((part.encode() for part in _one_line(text).split("/")), key=len)
+    if len(longest) > _PART_BYTES:
+        raise fault(f"{shown(text)} has a part of {len(longest):,} bytes; names of files have at most {_PART_BYTES}")
+    return text
+
+
+Word = Annotated[str, Field(max_length=NAME_LETTERS), AfterValidator(_one_line)]
+Words = Annotated[tuple[Word, ...], Field(strict=False, max_length=1000)]
+Location = Annotated[str, AfterValidator(possible_path)]  #: a path or an address
+Locations = Annotated[tuple[Location, ...], Field(strict=False)]
 
 
 class Model(BaseModel):
@@ -47,7 +71,9 @@ def entry_of(registry: Registry[Any]) -> AfterValidator:
 
 def once(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """The values as they are; a fault at the first that stands twice."""
+    seen = set()
     for position, value in enumerate(values):
-        if value in values[:position]:
+        if value in seen:
             raise fault(f"{shown(value)} stands twice", position)
+        seen.add(value)
     return values

@@ -9,41 +9,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticCustomError
 
-from bench.errors import UserError, nearest, one_line
+from bench.errors import UserError, nearest
+from bench.yaml_loader import MAX_BYTES, MAX_DEPTH, MAX_LETTERS, InvalidYaml, Place, parse
 
-Place = tuple[str | int, ...]  #: keys and list positions that lead to a value, as in ("methods", 1, "config")
 Fault = tuple[Place, str]  #: where, and what is wrong there
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML 1.2's idea of scalars: `1e-3` is a number, `no` and `2024-01-01` are words."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in pairs if tag.rsplit(":", 1)[-1] in ("null", "merge")]
-    for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_NUMBER = r"[-+]?(?:[0-9][0-9_]*)"
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|false|False)$"), list("tTfF"))
-_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(rf"^{_NUMBER}$"), list("-+0123456789"))
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(
-        rf"^(?:{_NUMBER}(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?|[-+]?\.[0-9]+(?:[eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan)$"
-    ),
-    list("-+0123456789."),
-)
-
-
-def _decimal(_: yaml.SafeLoader, node: yaml.Node) -> int:
-    return int(node.value.replace("_", ""))  # PyYAML would read 010 as eight
-
-
-_Loader.add_constructor("tag:yaml.org,2002:int", _decimal)
+_SHOWN = 200  #: letters of an override in messages
+_LISTED = 50  #: mistakes of a file that are listed
 
 
 def dotted(place: Place) -> str:
@@ -70,28 +44,22 @@ class YamlSource:
 
     @classmethod
     def read(cls, path: Path) -> YamlSource:
-        """Parse a file; UserError for what is unreadable, not YAML, empty, or says a key twice."""
+        """Parse a file; UserError for what is unreadable, too large, not YAML, empty, or says a key twice."""
         try:
-            text = path.read_text(encoding="utf-8")
+            with path.open("rb") as file:
+                text = file.read(MAX_BYTES + 1).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{path}: cannot be read: {error}") from error
-        loader = _Loader(text)
-        marks: dict[Place, str] = {}
+        if len(text.encode()) > MAX_BYTES:
+            raise UserError(f"{path}: is larger than {MAX_BYTES // 2**10} KiB; a suite is a few lines of YAML")
         try:
-            node = loader.get_single_node()
-            if not isinstance(node, yaml.MappingNode):
-                raise UserError(f"{path}:1: should be a mapping of keys such as 'name' and 'methods'")
-            _mark(node, (), str(path), marks, ())
-            data = loader.construct_document(node)
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            line = mark.line + 1 if mark else 1
-            raise UserError(f"{path}:{line}: not valid YAML: {error.problem or error.context}") from error
-        except (yaml.YAMLError, ValueError) as error:
-            raise UserError(f"{path}: not valid YAML: {one_line(error)}") from error
-        finally:
-            loader.dispose()
-        return cls(str(path), data, marks)
+            data, lines = parse(text)
+        except InvalidYaml as error:
+            what = "not valid YAML" if error.place is None else dotted(error.place) or "the file"
+            raise UserError(f"{path}:{error.line}: {what}: {error.message}") from error
+        if not isinstance(data, dict):
+            raise UserError(f"{path}:1: should be a mapping of keys such as 'name' and 'methods'")
+        return cls(str(path), data, {place: f"{path}:{line}" for place, line in lines.items()})
 
     def where(self, place: Place) -> str:
         """`file:line` of a value, or of the nearest thing around it."""
@@ -102,25 +70,21 @@ class YamlSource:
 
     def set(self, assignment: str) -> None:
         """Apply `a.b=c`: c is YAML; a list is entered by position, `methods` also by label or method name."""
-        source = f"--set {assignment}"
+        source = f"--set {' '.join(assignment.split())[:_SHOWN]}"
         key, equals, text = assignment.partition("=")
         parts = key.strip().split(".")
-        if not equals or not all(parts):
+        if not equals or not all(parts) or not key.isprintable() or len(parts) > MAX_DEPTH or len(key) > MAX_LETTERS:
             raise UserError(f"{source}: should look like --set train.lr=1e-3")
         try:
-            value = yaml.load(text, _Loader)  # a SafeLoader
-        except (yaml.YAMLError, ValueError) as error:
-            raise UserError(f"{source}: {text!r} is not valid YAML") from error
+            value, _ = parse(text)
+        except InvalidYaml as error:
+            raise UserError(f"{source}: {shown(text)} is not valid YAML: {error.message}") from error
         place: Place = ()
         target = self.data
         for part in parts[:-1]:
             step = _step(target, part, source)
-            if isinstance(target, dict) and not isinstance(target.get(step), (dict, list)):
-                target[step] = {}
-            elif isinstance(target, list) and isinstance(target[int(step)], str):
-                target[int(step)] = {"method": target[int(step)]}
-            target = target[step]
             place += (step,)
+            target = _entered(target, step, source, place)
         last = _step(target, parts[-1], source)
         target[last] = value
         place += (last,)
@@ -130,8 +94,9 @@ class YamlSource:
     def fail(self, faults: Sequence[Fault]) -> UserError:
         """One line a fault, in the order of the file."""
         found = [(self._written(place), message) for place, message in faults]
-        lines = [f"{self.where(place)}: {dotted(place)}: {message}" for place, message in found]
-        return UserError(*sorted(dict.fromkeys(lines), key=_by_line))
+        lines = dict.fromkeys(f"{self.where(place)}: {dotted(place)}: {message}" for place, message in found)
+        listed = sorted(lines, key=_by_line)[:_LISTED]
+        return UserError(*listed, *["there may be more mistakes"] * (len(lines) > _LISTED))
 
     def _written(self, place: Place) -> Place:
         """A place as the file has it: one thing may stand there without a list around it, where several could be."""
@@ -153,11 +118,23 @@ def _by_line(text: str) -> tuple[int, str]:
     return (int(match[1]) if match else 0, text)
 
 
-def _step(target: Any, part: str, source: str) -> str | int:
+def _entered(target: Any, step: Any, source: str, place: Place) -> Any:
+    """The mapping or list at `step`, made from what is there if need be: a bare method name becomes an entry."""
+    listed = isinstance(target, list)
+    value = target[step] if listed else target.get(step)
+    if isinstance(value, dict | list):
+        return value
+    if listed and not isinstance(value, str):
+        raise UserError(f"{source}: {dotted(place)} is {shown(value)}, which holds no values of its own")
+    target[step] = {"method": value} if listed else {}
+    return target[step]
+
+
+def _step(target: Any, part: str, source: str) -> Any:
     """The key or list position that `part` of a `--set` names."""
     if not isinstance(target, list):
         return part
-    if part.isdigit() and int(part) < len(target):
+    if part.isascii() and part.isdigit() and len(part) < 10 and int(part) < len(target):
         return int(part)
     names = [str(item.get("label", item.get("method")) if isinstance(item, dict) else item) for item in target]
     if part in names:
@@ -165,28 +142,10 @@ def _step(target: Any, part: str, source: str) -> str | int:
     raise UserError(f"{source}: {part!r} is no entry of the list{nearest(part, names)}")
 
 
-def _mark(node: yaml.Node, place: Place, name: str, marks: dict[Place, str], above: tuple[int, ...]) -> None:
-    """Note the line of every key and list entry; refuse keys said twice and aliases of themselves."""
-    marks.setdefault(place, f"{name}:{node.start_mark.line + 1}")
-    if id(node) in above:
-        raise UserError(f"{name}:{node.start_mark.line + 1}: {dotted(place)}: an alias contains itself")
-    above += (id(node),)
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            inner = (*place, key.value)
-            if inner in marks:
-                raise UserError(f"{name}:{key.start_mark.line + 1}: {dotted(inner)}: stands twice")
-            marks[inner] = f"{name}:{key.start_mark.line + 1}"
-            _mark(value, inner, name, marks, above)
-    elif isinstance(node, yaml.SequenceNode):
-        for position, value in enumerate(node.value):
-            _mark(value, (*place, position), name, marks, above)
-
-
 def faults_of(error: ValidationError, model: type[BaseModel]) -> list[Fault]:
     """pydantic's errors in our words."""
     faults: list[Fault] = []
-    for item in error.errors(include_url=False):
+    for item in error.errors(include_url=False)[: _LISTED + 1]:
         place: Place = tuple(item["loc"])
         context: Mapping[str, Any] = item.get("ctx", {})
         kind = item["type"]
@@ -198,6 +157,11 @@ def faults_of(error: ValidationError, model: type[BaseModel]) -> list[Fault]:
             faults.append((place, "is missing"))
         elif kind == "too_short" and context["actual_length"] < len(item["input"]):
             pass  # entries are missing because they are faults themselves
+        elif kind == "string_too_long":
+            letters = f"has {len(item['input']):,} letters; at most {context['max_length']:,}"
+            faults.append((place, f"{shown(item['input'])} {letters}"))
+        elif kind == "too_long":
+            faults.append((place, f"has more than {context['max_length']:,} entries"))
         elif kind in ("too_short", "string_too_short"):
             faults.append((place, f"{shown(item['input'])} is too short"))
         elif kind == "literal_error":
@@ -226,16 +190,31 @@ def shown(value: object) -> str:
 
 
 def _keys(model: type[BaseModel], place: Place) -> list[str]:
-    """The valid keys of the model that stands at `place` below `model`."""
-    current: Any = model
+    """The valid keys of the model that stands at `place` below `model`; [] if none stands there."""
+    kinds: list[Any] = [model]
     for part in place:
-        current = _members(current)[0] if isinstance(part, int) else current.model_fields[part].annotation
-        current = next((kind for kind in _members(current) if isinstance(kind, type)), current)
-    return list(current.model_fields) if isinstance(current, type) and issubclass(current, BaseModel) else []
+        kinds = [inner for kind in kinds for inner in _below(kind, part)]
+    return [key for kind in kinds if _is_model(kind) for key in kind.model_fields]
 
 
-def _members(kind: Any) -> tuple[Any, ...]:
-    """X | None -> (X, None), tuple[X, ...] -> (X, ...), a plain class -> (itself,)."""
-    if typing.get_origin(kind) in (typing.Union, types.UnionType, tuple, list):
-        return typing.get_args(kind)
-    return (kind,)
+def _below(kind: Any, part: str | int) -> list[Any]:
+    """The types that may stand at the key or position `part` of a value of this type."""
+    if _is_model(kind):
+        return _members(kind.model_fields[part].annotation) if part in kind.model_fields else []
+    inner = typing.get_args(kind)
+    if isinstance(part, int):
+        return _members(inner[0]) if typing.get_origin(kind) in (tuple, list) else []
+    return _members(inner[1]) if typing.get_origin(kind) is dict else []
+
+
+def _members(kind: Any) -> list[Any]:
+    """X | None -> [X, None], Annotated[X, ...] -> [X], any other type -> [itself]."""
+    if typing.get_origin(kind) is typing.Annotated:
+        return _members(typing.get_args(kind)[0])
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        return [member for one in typing.get_args(kind) for member in _members(one)]
+    return [kind]
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)

@@ -114,6 +114,12 @@ def test_set_changes_a_value_and_is_named_as_its_place(tmp_path: Path) -> None:
     assert found.where(("methods", 0, "lr")) == "--set methods.clip.lr=5"
 
 
+def test_set_changes_one_place_of_a_value_with_aliases(tmp_path: Path) -> None:
+    found = located(tmp_path, "a: &it {x: [1, 2]}\nb: *it\nc: {<<: *it}\n")
+    found.set("b.x.0=5")
+    assert found.data == {"a": {"x": [1, 2]}, "b": {"x": [5, 2]}, "c": {"x": [1, 2]}}
+
+
 def test_what_stood_inside_a_replaced_value_is_forgotten(tmp_path: Path) -> None:
     found = located(tmp_path, "train:\n  lr: 1\n  deep:\n    x: 1\n")
     found.set("train={lr: 2}")

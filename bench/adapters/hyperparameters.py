@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import math
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -72,11 +71,14 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
 
     def read(value: Any) -> Any:
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{value} should be a finite number")
+        try:
+            text = json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError) as error:  # ValueError: nan or an infinity, here or deeper
+            what = "numbers, texts and lists of them" if isinstance(error, TypeError) else "a finite number"
+            raise ValueError(f"{shown(value)} should be {what}") from error
         try:
             # As JSON, because only there does strict mode take a list for a tuple.
-            return adapter.validate_json(json.dumps(value), strict=True)
+            return adapter.validate_json(text, strict=True)
         except ValidationError as error:
             message = error.errors(include_url=False)[0]["msg"].replace("Input should", "should")
             raise ValueError(f"{shown(value)} {message[0].lower()}{message[1:]}") from error

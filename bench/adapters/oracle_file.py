@@ -13,8 +13,8 @@ import numpy as np
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from bench.adapters import registry
-from bench.errors import UserError
-from bench.settings_base import Model
+from bench.errors import UserError, one_line
+from bench.settings_base import Model, Seed
 from bench.yaml_source import dotted, fault, faults_of
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 CLAIMS = ("official-checked", "formula-checked")  #: classes of fidelity that rest on values of other code
 UNCHECKED = "unchecked"  #: printed in place of such a class where a plug-in brings no values
 SUFFIX = ".oracles.json"
+MAX_BYTES = 2**22  #: of a file; the shipped values of all methods together are an eighth of it
 
 Numbers = Any  #: a number or nested lists of numbers of one shape
 
@@ -41,7 +42,7 @@ class OracleStep(Model):
     inputs: dict[str, Numbers]  #: "image" and "text" [B, D] as `encode` returns them, and what else it returns
     ids: tuple[Annotated[int, Field(ge=0)], ...] = ()  #: training rows of the batch, 0..B-1 by default
     phase: str = ""  #: the method's last one by default
-    epoch: Annotated[int, Field(ge=0)] = 0
+    epoch: Annotated[int, Field(ge=0, le=10**6)] = 0
     progress: Annotated[float, Field(ge=0, lt=1)] = 0.0
     loss: float | None = None
     gradient: dict[str, Numbers] = Field(
@@ -54,10 +55,10 @@ class OracleStep(Model):
     def _numbers(cls, values: dict[str, Numbers]) -> dict[str, Numbers]:
         for name, value in values.items():
             try:
-                good = bool(np.isfinite(np.asarray(value, dtype=np.float64)).all()) and not isinstance(value, str)
-            except (TypeError, ValueError):
-                good = False
-            if not good:
+                array = np.asarray(value)
+            except ValueError:  # lists of several shapes, or too deep
+                array = np.empty(0, dtype=object)
+            if array.dtype.kind not in "iuf" or not np.isfinite(array).all():
                 raise fault("should be a finite number, or nested lists of them that have one shape", name)
         return values
 
@@ -80,8 +81,8 @@ class OracleCase(Model):
 
     name: Annotated[str, Field(min_length=1)]
     config: dict[str, Any] = Field(default_factory=dict)  #: hyper-parameters that differ from the defaults
-    rows: Annotated[int, Field(gt=0)] = 64  #: number of training rows
-    seed: int = 0
+    rows: Annotated[int, Field(gt=0, le=10**6)] = 64  #: number of training rows
+    seed: Seed = 0
     tolerance: Annotated[float, Field(gt=0, le=1e-3)] = 1e-9  #: relative, in fp64
     steps: Annotated[tuple[OracleStep, ...], Field(min_length=1)]
 
@@ -116,7 +117,13 @@ def read(path: Path) -> OracleFile | None:
     if not path.is_file():
         return None
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES + 1).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from error
+    if len(text) > MAX_BYTES:
+        raise UserError(f"{path}: is larger than {MAX_BYTES // 2**20} MiB; bring fewer or smaller batches")
+    try:
         json.loads(text)
         return OracleFile.model_validate_json(text)
     except json.JSONDecodeError as error:
@@ -124,8 +131,8 @@ def read(path: Path) -> OracleFile | None:
     except ValidationError as error:
         place, message = faults_of(error, OracleFile)[0]
         raise UserError(f"{path}: {dotted(place) or 'the file'}: {message}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or thousands of nested lists
+        raise UserError(f"{path}: not valid JSON: {one_line(error)}") from error
 
 
 def lacking(path: Path, claim: str) -> str:

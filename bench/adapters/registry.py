@@ -11,6 +11,7 @@ import functools
 import importlib
 import importlib.metadata
 import importlib.util
+import os
 import sys
 import traceback
 import typing
@@ -51,7 +52,7 @@ _plugins: dict[str, Source] = {}
 def add_plugin(path: str | Path) -> str:
     """Make the method of a file known to this process; returns its name. UserError if the file has none."""
     file = Path(path)
-    if not file.is_file():
+    if not os.path.isfile(path):  # False for a name that no file can have
         raise UserError(f"--plugin {path}: no such file")
     declared = _declared(file)
     if declared is None:
@@ -173,7 +174,11 @@ def _declared(path: Path) -> tuple[str, dict[str, str]] | None:
     try:
         tree = ast.parse(path.read_bytes(), filename=str(path))
     except SyntaxError as error:
-        raise UserError(f"{path}:{error.lineno}: SyntaxError: {error.msg}") from error
+        raise UserError(f"{path}:{error.lineno or 1}: SyntaxError: {error.msg}") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError, MemoryError) as error:  # no text, or expressions that are nested too deeply
+        raise UserError(f"{path}: cannot be read as Python: {one_line(error) or type(error).__name__}") from error
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.bases]
     declared = [(name, node) for node in classes if isinstance(name := _assigned(node, "name"), str)]
     if len(declared) > 1:

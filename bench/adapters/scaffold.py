@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import keyword
 import re
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from bench.adapters import registry
 from bench.errors import UserError
+from bench.settings_base import NAME_LETTERS
 
 TEMPLATE = "my_loss"  #: the method in bench/templates
 _FOLDER = Path(__file__).with_name("templates")
@@ -30,8 +32,13 @@ def new_method(name: str, folder: Path) -> list[Path]:
         for path, text in files.items():
             with path.open("x", encoding="utf-8") as file:
                 file.write(text)
+    except FileExistsError as error:  # another process was faster
+        raise UserError(f"{error.filename}: is there already; choose another name or --folder") from error
     except OSError as error:
-        raise UserError(f"{error.filename}: cannot be written: {error.strerror}") from error
+        for path in files:
+            with contextlib.suppress(OSError):
+                path.unlink()
+        raise UserError(f"{error.filename or folder}: cannot be written: {error.strerror}") from error
     return list(files)
 
 
@@ -57,6 +64,8 @@ def _filled(file: str, name: str) -> str:
 def _check_name(name: str) -> None:
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
         raise UserError(f"{name!r}: a method's name is lower-case words with underscores between, as in my_loss")
+    if len(name) > NAME_LETTERS:
+        raise UserError(f"{name}: a method's name has at most {NAME_LETTERS} letters")
     if keyword.iskeyword(name):
         raise UserError(f"{name!r}: is a word of Python; choose another name")
 

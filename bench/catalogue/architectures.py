@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bench.errors import UserError
+from bench.errors import UserError, one_line
 
 Config = dict[str, Any]
 
@@ -62,6 +62,7 @@ HF_TEXT_TOWERS: dict[str, Config] = {
     "distilbert-base-uncased": {**_BERT_BASE, "num_hidden_layers": 6, "type_vocab_size": 0},
 }
 
+_MOST = 10**6  #: of a vocabulary, a width or a number of layers
 BERT_CONTEXT = 77  #: tokens a caption of a tower of transformers unless the suite says otherwise; open_clip's
 #: DistilBERT's fields of a configuration, and BERT's
 _BERT_FIELDS = {
@@ -99,15 +100,20 @@ def read_bert(folder: Path) -> Config:
     """Return a transformers folder's configuration with BERT's names; UserError if it is no (Distil)BERT."""
     path = folder / "config.json"
     try:
-        config: Config = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise UserError(f"towers.text: {path}: cannot be read: {error}") from error
+        config: Config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"towers.text: {path}: cannot be read: {one_line(error)}") from error
+    if not isinstance(config, dict):
+        raise UserError(f"towers.text: {path}: should be a mapping, as transformers writes it")
     kind = config.get("model_type")
     if kind not in ("bert", "distilbert"):
         raise UserError(f"towers.text: {path}: model_type {kind!r} should be 'bert' or 'distilbert'")
     if kind == "distilbert":
         config = {_BERT_FIELDS.get(key, key): value for key, value in config.items()}
         config |= {"layer_norm_eps": 1e-12, "type_vocab_size": 0, "model_type": "bert"}
+    for key in (key for key, usual in _BERT_BASE.items() if isinstance(usual, int) and key in config):
+        if type(config[key]) is not int or not 0 <= config[key] <= _MOST:
+            raise UserError(f"towers.text: {path}: {key} {config[key]!r} should be a whole number up to {_MOST:,}")
     return config
 
 

@@ -39,6 +39,7 @@ class BudgetKind:
     steps: Callable[[float, StepCosts], int] | None = None
     #: costs -> price of one step of each phase; each phase then gets as many as its share of the value pays for
     price: Callable[[StepCosts], Mapping[str, float]] | None = None
+    most: float = 1e15  #: a larger value is refused
     tolerance: float = 0.01  #: a run that spent more than 1 + this times its budget is marked in every table
     timed: bool = False  #: whether steps are timed on the machine that trains, which needs the device alone
 
@@ -69,6 +70,7 @@ BUDGET_KINDS: Registry[BudgetKind] = Registry(
             "flops",
             unit="FLOPs",
             spent=lambda spent: spent.flops,
+            most=1e30,
             price=lambda costs: costs.flops,
         ),
         BudgetKind(  # seconds of training on this machine, by a stored calibration of its steps

@@ -6,6 +6,7 @@ loaded. The configurations of the shipped towers are in `bench.catalogue.archite
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -207,7 +208,7 @@ def unknown(kind: Kind, name: str) -> str:
         return f"{name!r} is a tower of two families, {owners[0]} and {owners[1]}; rename it in one of them"
     if owners:
         return halves[owners[0]].wrong(name)
-    if kind == "text" and Path(name).is_dir():
+    if kind == "text" and os.path.isdir(name):  # False for a name that no folder can have
         return ""
     return f"{name!r} is no {kind} tower{nearest(name, {one for half in halves.values() for one in half.names()})}"
 

@@ -8,9 +8,7 @@ import sys
 import typer
 
 from bench.cli import data, export, gaussian, methods, noise, reporting, runs, store
-from bench.console.text import echo
-from bench.errors import UNFINISHED, UserError
-from bench.machine.device_lock import InUse
+from bench.cli.guard import guard
 
 app = typer.Typer(
     help="Compare noise-robust contrastive image-text learning methods: same budget, same noise, more than chance.",
@@ -51,11 +49,7 @@ def main() -> None:
     # The variable is read when torch loads.
     if not os.environ.keys() & {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}:
         os.environ["GOMP_SPINCOUNT"] = "1000"
-    try:
+    if sys.stdout is None:  # closed by the caller, as `>&-` does
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  for the whole process
+    with guard():
         app(prog_name="bench")
-    except UserError as error:
-        echo(*error.lines, err=True)
-        sys.exit(2)
-    except InUse as error:
-        echo(error, err=True)
-        sys.exit(UNFINISHED)

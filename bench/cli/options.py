@@ -22,7 +22,7 @@ Overrides = Annotated[
     typer.Option("--set", metavar="A.B=VALUE", help="Change a value of the suite, as in --set train.lr=1e-3."),
 ]
 Plugins = Annotated[
-    list[str] | None, typer.Option("--plugin", metavar="FILE", help="A file with one more method in it.")
+    list[str] | None, typer.Option("--plugin", metavar="FILE", help="A file with one more method; its code is run.")
 ]
 DataFolder = Annotated[
     Path | None,

@@ -63,8 +63,8 @@ def run(
     """Train and evaluate what is missing of a suite, then write its report.
 
     Runs already stored are not run again; an interrupted run goes on where it stopped.
-    Exit codes: 0 all done or handed to SLURM, 1 a run failed, 2 bad input, 75 interrupted or busy elsewhere (the same
-    command resumes).
+    Exit codes: 0 all done or handed to SLURM, 1 a run failed, 2 bad input or a full disk, 75 interrupted or busy
+    elsewhere (the same command resumes), 130 ended at once by Ctrl-C, before the runs or by the second one.
     """
     import bench
 

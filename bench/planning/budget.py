@@ -10,6 +10,8 @@ from bench.errors import UserError
 from bench.training.schedule import Resolved
 from methods.protocol import Phase
 
+MOST_STEPS = 10**12  #: of a run; more would take centuries
+
 
 def resolve(
     kind: str,
@@ -26,7 +28,7 @@ def resolve(
 
     `rows` is N, `batch` is B; of the rows only `seen` may be trained on (None: all).
     `step_seconds` is the stored calibration that a timed kind needs.
-    Raises UserError if a phase would get no step, or a batch is larger than the data.
+    Raises UserError if a phase would get no step, the run too many, or a batch is larger than the data.
     """
     per_epoch, entry = steps_per_epoch(rows, batch), BUDGET_KINDS[kind]
     costs = StepCosts(batch, per_epoch, step_flops, step_seconds)
@@ -37,6 +39,8 @@ def resolve(
     for phase, steps in zip(phases, counts, strict=True):
         if steps < 1:
             raise UserError(f"budget.{kind}: {value:g} leaves no step for phase {phase.name!r}; give more")
+    if sum(counts) > MOST_STEPS:
+        raise UserError(f"budget.{kind}: {value:g} is {sum(counts):.2g} steps; at most {MOST_STEPS:.0e}, give less")
     steps_of = tuple((phase.name, steps) for phase, steps in zip(phases, counts, strict=True))
     own = steps_per_epoch(rows if seen is None else seen, batch)
     return Resolved(steps_of, dict(step_flops), batch, own, per_epoch if own != per_epoch else 0)

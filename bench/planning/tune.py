@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench.adapters import hyperparameters, registry
-from bench.suite.settings import MethodEntry, TuneSettings
+from bench.suite.settings import MethodEntry
+from bench.suite.tune_settings import TuneSettings
 
 if TYPE_CHECKING:
     from bench.planning.outcomes import Summary

@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from bench.catalogue.noise_kinds import KINDS, NoiseKind, Options
-from bench.settings_base import Model, NonEmptyList, Rate, Strings, entry_of, once
+from bench.settings_base import Locations, Model, NonEmptyList, Rate, entry_of, once
 from bench.yaml_source import fault, faults_of
 
 
@@ -23,7 +23,7 @@ class NoiseSettings(Model):
 
     kind: Annotated[str, entry_of(KINDS)] = "shuffled_captions"
     rates: Annotated[tuple[Rate, ...], NonEmptyList] = (0.0,)
-    files: Strings = ()  #: of a kind that has them, one for each rate above 0, in that order
+    files: Locations = ()  #: of a kind that has them, one for each rate above 0, in that order
     options: dict[str, Any] = Field(default_factory=dict)  #: the kind's own settings, part of the identity
 
     @field_validator("rates")

@@ -6,7 +6,10 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
+from bench import resources
+from bench.errors import nearest
 from bench.settings_base import Model, NonEmptyList, once
+from bench.yaml_source import fault
 
 
 class PrintedRow(Model):
@@ -28,6 +31,14 @@ class PaperTables(Model):
     towers: dict[str, str] = Field(default_factory=dict)  #: label of towers -> printed backbone
     #: label of a method -> the printed rows it stands beside
     rows: dict[str, Annotated[tuple[PrintedRow, ...], NonEmptyList]] = Field(default_factory=dict)
+
+    @field_validator("paper")
+    @classmethod
+    def _is_published(cls, paper: str) -> str:
+        papers = [file.stem for file in resources.published().glob("*.csv")]
+        if paper not in papers:
+            raise fault(f"no paper {paper!r}{nearest(paper, papers)}")
+        return paper
 
     @field_validator("numbers")
     @classmethod

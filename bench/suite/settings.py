@@ -13,12 +13,26 @@ from bench.catalogue.augmentations import AUGMENTATIONS, DEFAULTS, Images
 from bench.catalogue.budget_kinds import BUDGET_KINDS
 from bench.catalogue.families import FAMILIES
 from bench.errors import nearest
-from bench.settings_base import Model, NonEmptyList, Range, Rate, Seed, Strings, entry_of, once
+from bench.settings_base import (
+    NAME_LETTERS,
+    Location,
+    Model,
+    NonEmptyList,
+    Positive,
+    Rate,
+    Strings,
+    Word,
+    Words,
+    entry_of,
+    once,
+    possible_path,
+)
 from bench.suite.keep_settings import UNTREATED, KeepSettings
 from bench.yaml_source import fault
 
 Protocol = Literal["common", "bayes", "nuclr", "ncu", "prolip"]
 SYNTHETIC = "synthetic:"  #: before a number of made-up pairs, in place of shards
+MOST_ROWS = 10**11  #: of a training set
 SNAPSHOTS = (0.25, 0.5, 0.75)  #: shares of the budget at which every run keeps its weights
 
 
@@ -32,18 +46,21 @@ class DataSettings(Model):
     later: ClassVar[frozenset[str]] = frozenset({"share", "block"})
     outside: ClassVar[frozenset[str]] = frozenset({"shards", "index", "rows", "workers", "keep", "keep_rule"})
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")] = "emoji"
-    size: Annotated[int, Field(ge=8)] = 32  #: pixels a side
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=NAME_LETTERS)] = "emoji"
+    size: Annotated[int, Field(ge=8, le=1024)] = 32  #: pixels a side
     #: brace pattern, folder or list of them, local or of any fsspec URL; null = the data folder's `name`
     shards: str | Strings | None = None
-    index: str | None = None  #: null = index.parquet beside the first shard, or in the data folder where that is remote
-    rows: Annotated[int, Field(ge=2)] | None = None  #: as stated by the paper; stands in while the data is not there
+    #: null = index.parquet beside the first shard, or in the data folder where that is remote
+    index: Location | None = None
+    #: as stated by the paper; stands in while the data is not there
+    rows: Annotated[int, Field(ge=2, le=MOST_ROWS)] | None = None
     share: Annotated[float, Field(gt=0, le=1)] = 1.0  #: of the rows, those with the smallest keyed hash
     block: Annotated[int, Field(ge=1)] = 16  #: shards whose rows are shuffled together
     keep: KeepSettings = UNTREATED  #: which rows a run may see, where a method's entry does not say otherwise
     #: samples: kept rows are repeated until as many samples are seen as without; passes: as many passes, fewer samples
     keep_rule: Literal["samples", "passes"] = "samples"
-    workers: Annotated[int, Field(ge=0)] | None = None  #: decoding processes a rank; null = from the machine's cores
+    #: decoding processes a rank; null = from the machine's cores
+    workers: Annotated[int, Field(ge=0, le=1024)] | None = None
 
     @property
     def embedded(self) -> bool:
@@ -75,6 +92,16 @@ class DataSettings(Model):
             raise fault(f"{name!r} is too near to {near[0]!r}, which comes with the package; did you mean {near[0]!r}?")
         return name
 
+    @field_validator("shards")
+    @classmethod
+    def _can_be_there(cls, shards: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+        for source in (shards,) if isinstance(shards, str) else shards or ():
+            possible_path(source)
+            pairs = source.removeprefix(SYNTHETIC) if source.startswith(SYNTHETIC) else ""
+            if pairs.isdecimal() and int(pairs) > MOST_ROWS:
+                raise fault(f"{source!r} should have at most {MOST_ROWS:,} pairs")
+        return shards
+
     @model_validator(mode="after")
     def _fits_the_embedded(self) -> Self:
         if self.embedded:
@@ -105,6 +132,8 @@ class Budget(Model):
         for kind in kinds:
             if kind not in BUDGET_KINDS:
                 raise fault(f"unknown key{nearest(kind, BUDGET_KINDS.names())}", kind)
+            if self.__pydantic_extra__[kind] > (most := BUDGET_KINDS[kind].most):
+                raise fault(f"{self.__pydantic_extra__[kind]:g} should be at most {most:g}", kind)
         if len(kinds) != 1:
             given = " and ".join(kinds) if kinds else "nothing"
             raise fault(f"says {given}; should say exactly one of {', '.join(BUDGET_KINDS.names())}")
@@ -136,17 +165,17 @@ class TowerSettings(Model):
     later: ClassVar[frozenset[str]] = frozenset({"context", "image_start", "text_start", "channels"})
     outside: ClassVar[frozenset[str]] = frozenset({"label"})
 
-    label: str = ""  #: in tables, where a suite compares several
+    label: Word = ""  #: in tables, where a suite compares several
     image: str = "tiny-resnet"  #: a small tower of ours, or an open_clip architecture such as "RN50", "ViT-B-16"
     #: a small tower of ours, an open_clip architecture (its text tower), "bert-base-uncased" and the like, or a folder
     #: of a transformers model
     text: str = "tiny-transformer"
-    dim: Annotated[int, Field(ge=1)] = 128  #: width of the shared embedding
-    vocabulary: Annotated[int, Field(ge=2)] = 4096  #: tokens, of a small tower; others bring their own
-    context: Annotated[int, Field(ge=3)] | None = None  #: tokens a caption; null = the text tower's own
+    dim: Annotated[int, Field(ge=1, le=2**16)] = 128  #: width of the shared embedding
+    vocabulary: Annotated[int, Field(ge=2, le=10**6)] = 4096  #: tokens, of a small tower; others bring their own
+    context: Annotated[int, Field(ge=3, le=2**13)] | None = None  #: tokens a caption; null = the text tower's own
     #: pretrained weights to begin at: a file or folder, or "imagenet" (timm's), "hub" (transformers'); null = fresh
-    image_start: Annotated[str, Field(min_length=1)] | None = None
-    text_start: Annotated[str, Field(min_length=1)] | None = None
+    image_start: Annotated[Location, Field(min_length=1)] | None = None
+    text_start: Annotated[Location, Field(min_length=1)] | None = None
     #: mean and standard deviation of pixels; null = those of open_clip's weights of the image tower, mostly CLIP's
     channels: Literal["imagenet"] | None = None
 
@@ -165,23 +194,24 @@ class TrainSettings(Model):
     #: change time and memory, never results
     outside: ClassVar[frozenset[str]] = frozenset({"micro_batch", "checkpoint_seconds", "recompute"})
 
-    batch: Annotated[int, Field(ge=2)] = 128  #: pairs a step, over all devices
+    batch: Annotated[int, Field(ge=2, le=2**20)] = 128  #: pairs a step, over all devices
     micro_batch: Annotated[int, Field(ge=1)] | None = None  #: pairs a forward pass; changes memory, not results
     bn_group: Annotated[int, Field(ge=1)] = 128  #: consecutive pairs that share BatchNorm statistics
-    lr: Annotated[float, Field(gt=0)] = 1e-3
-    weight_decay: Annotated[float, Field(ge=0)] = 0.1
+    lr: Positive = 1e-3
+    weight_decay: Annotated[float, Field(ge=0, le=1e9)] = 0.1
     betas: Annotated[tuple[Rate, Rate], Field(strict=False)] = (0.9, 0.98)
-    eps: Annotated[float, Field(gt=0)] = 1e-6
+    eps: Positive = 1e-6
     warmup: Rate = 0.1  #: share of the steps
     warmup_steps: Annotated[int, Field(ge=0)] | None = None  #: in place of `warmup`; at most a tenth of the steps
-    final_lr: Annotated[float, Field(ge=0)] = 0.0  #: where the cosine ends
+    final_lr: Annotated[float, Field(ge=0, le=1e9)] = 0.0  #: where the cosine ends
     precision: Literal["fp32", "bf16", "fp64"] = "fp32"  #: of the towers
     #: of training images; a suite that says none takes what fits its data
     augment: Annotated[str, entry_of(AUGMENTATIONS)] = DEFAULTS["drawn art"]
     compile: bool = False  #: the towers by torch.compile
     recompute: bool = False  #: activations of the towers' blocks, for memory (gradient checkpointing)
-    checkpoint_seconds: Annotated[float, Field(ge=0)] = 30.0  #: between checkpoints; 0 = after every step
-    threads: Annotated[int, Field(ge=1)] = 1  #: of torch, a process; on a CPU the last bits of weights depend on it
+    checkpoint_seconds: Annotated[float, Field(ge=0, le=1e9)] = 30.0  #: between checkpoints; 0 = after every step
+    #: of torch, a process; on a CPU the last bits of weights depend on it
+    threads: Annotated[int, Field(ge=1, le=1024)] = 1
 
     @model_validator(mode="before")
     @classmethod
@@ -231,7 +261,7 @@ class EvaluateSettings(Model):
     ] = ()  #: shares of the budget at which it is measured as well
     protocol: Protocol = "common"  #: how pixels, prompts and metrics are done (`bench.catalogue.protocols`)
     #: family of tasks -> names in the catalogue of evaluation data; the embedded data has its own
-    datasets: dict[Task, Strings] = Field(default_factory=dict)
+    datasets: dict[Task, Words] = Field(default_factory=dict)
 
     def of_trials(self) -> EvaluateSettings:
         """What trials measure: the validation sets, under the same protocol."""
@@ -261,52 +291,32 @@ class EvaluateSettings(Model):
         return curve
 
 
-class TuneSettings(Model):
-    """Trials that every method gets alike before it is compared; the best on the validation pairs sets its row.
-
-    The first trial is the suite's own settings. The others spread over the ranges, evenly on a logarithmic scale.
-    """
-
-    trials: Annotated[int, Field(ge=2)]  #: of every method
-    budget: Budget | None = None  #: of one trial; null = the suite's
-    rate: Rate | None = None  #: noise of the trials; null = the suite's highest
-    seed: Seed = 1000  #: of the trials; best none of the suite's
-    lr: Range = (5e-4, 8e-3)
-    temperature: Range = (0.01, 0.2)  #: of methods that keep it fixed and whose entry does not name it
-
-    @field_validator("lr", "temperature")
-    @classmethod
-    def _ordered(cls, value: tuple[float, float]) -> tuple[float, float]:
-        if not value[0] < value[1]:
-            raise fault(f"{list(value)} should be [low, high]")
-        return value
-
-
 class SlurmSettings(Model):
     """How `--launcher slurm` asks for a job; one job a run. null leaves it to the cluster."""
 
-    partition: str | None = None
-    account: str | None = None
-    time: Annotated[str, Field(pattern=r"^(\d+-)?\d+(:\d+){0,2}$")] = "24:00:00"  #: as sbatch reads it
-    gpus: Annotated[int, Field(ge=0)] = 1  #: a job; 0 = CPUs only
-    cpus_per_gpu: Annotated[int, Field(ge=1)] = 8
-    memory_gb: Annotated[int, Field(ge=1)] | None = None
-    constraint: str | None = None
+    partition: Word | None = None
+    account: Word | None = None
+    #: as sbatch reads it
+    time: Annotated[str, Field(pattern=r"^([0-9]+-)?[0-9]+(:[0-9]+){0,2}$", max_length=20)] = "24:00:00"
+    gpus: Annotated[int, Field(ge=0, le=1024)] = 1  #: a job; 0 = CPUs only
+    cpus_per_gpu: Annotated[int, Field(ge=1, le=1024)] = 8
+    memory_gb: Annotated[int, Field(ge=1, le=10**6)] | None = None
+    constraint: Word | None = None
 
 
 class MethodEntry(Model):
     """A row of the tables: a method with its hyper-parameters. A bare name means its defaults."""
 
     method: str
-    label: Annotated[str, Field(min_length=1)] = ""
+    label: Annotated[Word, Field(min_length=1)] = ""
     preset: str | None = None
     config: dict[str, Any] = Field(default_factory=dict)
-    lr: Annotated[float, Field(gt=0)] | None = None  #: in place of `train.lr`
+    lr: Positive | None = None  #: in place of `train.lr`
     keep: KeepSettings | None = None  #: in place of `data.keep`
     #: weights to begin at, in place of fresh towers or of a reference run: a file of this store or of open_clip's
     #: format, or "open_clip:MODEL/TAG". What they cost is not known and not charged. "{data}" stands for the data
     #: folder, "{towers}" for the label of the towers, where a suite has several.
-    start: Annotated[str, Field(min_length=1)] | None = None
+    start: Annotated[Location, Field(min_length=1)] | None = None
 
     @model_validator(mode="before")
     @classmethod

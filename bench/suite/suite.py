@@ -15,7 +15,7 @@ from bench import hashing, resources
 from bench.adapters import hyperparameters, registry
 from bench.catalogue.augmentations import DEFAULTS, fitting
 from bench.errors import UserError, nearest
-from bench.settings_base import Model, NonEmptyList, Seed, once
+from bench.settings_base import NAME_LETTERS, Model, NonEmptyList, Seed, once
 from bench.suite import needs
 from bench.suite.keep_settings import UNTREATED, KeepSettings
 from bench.suite.noise_settings import NoiseSettings
@@ -29,25 +29,26 @@ from bench.suite.settings import (
     SlurmSettings,
     TowerSettings,
     TrainSettings,
-    TuneSettings,
 )
 from bench.suite.tasks import SuiteTasks
+from bench.suite.tune_settings import TuneSettings
 from bench.yaml_source import Fault, YamlSource, fault, faults_of
 
+MOST_RUNS = 10_000  #: of a suite, and of its trials
 REFERENCE_SHARE = 0.5  #: of the budget, under `budget_rule: total`, for the run a method starts from
 
 
 class Suite(Model):
     """The whole YAML."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=NAME_LETTERS)]
     description: str = ""
     data: DataSettings = DataSettings()
     noise: NoiseSettings = NoiseSettings()
     seeds: Annotated[tuple[Seed, ...], NonEmptyList] = (0,)
     budget: Budget
     budget_rule: Literal["total", "additional"] = "total"  #: is a reference run paid from the budget, or on top?
-    towers: Annotated[tuple[TowerSettings, ...], NonEmptyList] = (TowerSettings(),)
+    towers: Annotated[tuple[TowerSettings, ...], NonEmptyList, Field(max_length=100)] = (TowerSettings(),)
     train: Annotated[TrainSettings, Field(validate_default=True)] = TrainSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
     tune: TuneSettings | None = None
@@ -56,7 +57,7 @@ class Suite(Model):
     baseline: Annotated[str, Field(min_length=1)] = (
         "clip"  #: the row that others are compared with: a label or a method
     )
-    methods: Annotated[tuple[MethodEntry, ...], NonEmptyList]
+    methods: Annotated[tuple[MethodEntry, ...], NonEmptyList, Field(max_length=1000)]
     _written: str = PrivateAttr(default="")
     _references: tuple[MethodEntry, ...] = PrivateAttr(default=())
     _only: tuple[str, ...] = PrivateAttr(default=())
@@ -65,8 +66,8 @@ class Suite(Model):
     @field_validator("name")
     @classmethod
     def _a_free_name(cls, name: str) -> str:
-        if name == "runs":
-            raise fault("'runs' is where the store keeps runs; choose another name")
+        if name in ("runs", "calibrations", "store.json"):
+            raise fault(f"{name!r} is where the store keeps {name.removesuffix('.json')}; choose another name")
         return name
 
     @field_validator("towers", mode="before")
@@ -96,6 +97,15 @@ class Suite(Model):
             if label in labels[:position]:
                 raise fault(f"the label {label!r} stands twice; give one of them a label of its own", position)
         return methods
+
+    @model_validator(mode="after")
+    def _not_too_many(self) -> Self:
+        runs = len(self.seeds) * len(self.towers) * len(self.noise.rates) * len(self.methods)
+        trials = self.tune.trials * len(self.methods) if self.tune else 0
+        for place, count in (("seeds", runs), ("tune", trials)):
+            if count > MOST_RUNS:
+                raise fault(f"makes {count:,} runs with {len(self.methods)} methods; at most {MOST_RUNS:,}", place)
+        return self
 
     @model_validator(mode="after")
     def _own_rows(self) -> Self:

@@ -69,7 +69,7 @@ def _ids_in(file: Path) -> str:
         if isinstance(ids, list):  # a Unigram model: tokens with their scores, in order
             ids = {token: position for position, (token, _) in enumerate(ids)}
         added = {token["content"]: token["id"] for token in described.get("added_tokens") or ()}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"towers.text: {file}: cannot be read as a vocabulary: {error!r}") from error
     return digest({**ids, **added})
 

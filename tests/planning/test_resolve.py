@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from bench.errors import UserError
 from bench.planning import tune
 from bench.planning.budget import resolve
-from bench.suite.settings import MethodEntry, TuneSettings
+from bench.suite.settings import MethodEntry
+from bench.suite.tune_settings import TuneSettings
 from methods.protocol import Phase
 
 quick = settings(deadline=None, max_examples=60)

@@ -21,8 +21,8 @@ from bench.suite.settings import (
     SlurmSettings,
     TowerSettings,
     TrainSettings,
-    TuneSettings,
 )
+from bench.suite.tune_settings import TuneSettings
 
 quick = settings(deadline=None, max_examples=50)
 

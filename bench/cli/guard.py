@@ -1,0 +1,186 @@
+"""One guard around every verb: each error ends the command with one line that a person can act on, never a traceback.
+
+The Python API keeps raising; only the command line is guarded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import platform
+import select
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from bench.console.text import echo
+from bench.errors import UNFINISHED, UserError, one_line
+from bench.machine.device_lock import InUse
+
+UNEXPECTED, BAD_INPUT = 1, 2  #: exit codes
+INTERRUPTED, BROKEN_PIPE = 130, 141  #: the shell's convention: 128 + SIGINT, 128 + SIGPIPE
+_LONGEST = 500  #: letters of somebody else's message
+
+#: errno -> what is wrong with the path, and the remedy
+REMEDIES = {
+    errno.ENOSPC: "no space is left; free some, then give the same command again",
+    errno.EDQUOT: "the quota of this disk is used up; free some space, then give the same command again",
+    errno.EROFS: "is on a read-only file system; choose another place",
+    errno.EACCES: "permission is denied; change the permissions, or choose another place",
+    errno.EPERM: "is not permitted here; choose another place",
+    errno.ENAMETOOLONG: "the name is too long; choose one of at most 255 bytes",
+    errno.ENOTDIR: "a part of this path is a file where a folder should be; choose another path",
+    errno.EISDIR: "is a folder where a file should be; choose another path",
+    errno.EEXIST: "is there already; move it away, or choose another path",
+    errno.ENOENT: "there is no such file or folder; check the path",
+    errno.ELOOP: "is a link that leads back to itself; remove it",
+    errno.EMFILE: "too many files are open; raise the limit with `ulimit -n 4096`, or use fewer --jobs",
+    errno.ENFILE: "too many files are open on this machine; end other programs, then give the same command again",
+    errno.EFBIG: "the file would be larger than allowed; raise the limit with `ulimit -f unlimited`",
+    errno.EIO: "the disk reports an error; check it, or choose another place",
+    errno.ENOMEM: "no memory is left; end other programs, or use fewer --jobs",
+    errno.EAGAIN: "the system lacks resources for this now; end other programs, or use fewer --jobs",
+}
+
+
+@contextlib.contextmanager
+def guard() -> Iterator[None]:
+    """Around a command: print its error as one line and exit with the code that says the same."""
+    output = _output()
+    try:
+        try:
+            yield
+        finally:
+            _flush()
+    except (Exception, KeyboardInterrupt) as error:
+        _end(error, output)
+    except SystemExit as stop:
+        # typer turns Ctrl-C and broken pipes, also those of other processes, into exit codes of its own
+        cause: BaseException | None = stop.__context__
+        while cause is not None and not isinstance(cause, KeyboardInterrupt | BrokenPipeError):
+            cause = cause.__context__
+        if cause is None:
+            raise
+        _end(cause, output)
+
+
+def _end(error: BaseException, output: tuple[int, ...]) -> NoReturn:
+    """output: as of `_output`, before the command."""
+    if isinstance(error, BrokenPipeError) and (_reader_is_gone() or _output() != output):  # rich puts /dev/null there
+        _end_output()
+        sys.exit(BROKEN_PIPE)
+    code, message = explain(error)
+    _end_output()
+    echo(*(error.lines if isinstance(error, UserError) else [message]), err=True)
+    sys.exit(code)
+
+
+def explain(error: BaseException) -> tuple[int, str]:
+    """Exit code and message of an error."""
+    if isinstance(error, UserError):
+        return BAD_INPUT, str(error)
+    if isinstance(error, InUse):
+        return UNFINISHED, str(error)
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED, "interrupted; the same command goes on or begins again"
+    if _is_out_of_memory(error):
+        return BAD_INPUT, f"no memory is left ({_named(error)}); use a smaller batch, fewer --jobs, or another machine"
+    if isinstance(error, RecursionError):
+        return BAD_INPUT, f"an input is nested too deeply ({_named(error)}); make it flatter. {_saved(error)}"
+    if isinstance(error, OSError) and error.errno in REMEDIES:
+        path = _path_of(error)
+        return BAD_INPUT, f"{path}: {REMEDIES[error.errno]}" if path else REMEDIES[error.errno]
+    if isinstance(error, OSError):  # of a network, a device or a library
+        return BAD_INPUT, f"{_named(error)}. {_saved(error)}"
+    return UNEXPECTED, f"unexpected {_named(error)}. {_saved(error)}; please report it with that file"
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Also of torch: CPU memory is a plain RuntimeError, CUDA's an OutOfMemoryError."""
+    words = ("can't allocate memory", "not enough memory")
+    by_torch = isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    return by_torch or isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+
+
+def _named(error: BaseException) -> str:
+    """The type and message of an error, as one line."""
+    return f"{type(error).__name__}: {one_line(error, _LONGEST)}".removesuffix(": ")
+
+
+def _path_of(error: OSError) -> str:
+    """The path that an error is about: its own, or else that of the file that was being written; "" if none is known.
+
+    Errors of `write`, `fsync` and `close` name no file, so the innermost open file or path of the failed calls is
+    taken.
+    """
+    for name in (error.filename2, error.filename):
+        if isinstance(name, str | bytes | os.PathLike):
+            return os.fsdecode(name)
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return next((path for frame in reversed(frames) for path in _paths_in(frame)), "")
+
+
+def _paths_in(frame: FrameType) -> Iterator[str]:
+    """Open files of a call, then its paths."""
+    values = list(frame.f_locals.values())
+    names = [getattr(value, "name", None) for value in values if hasattr(value, "fileno")]
+    yield from ("the output" if name in ("<stdout>", "<stderr>") else name for name in names if isinstance(name, str))
+    yield from (str(value) for value in values if isinstance(value, Path))
+
+
+def _saved(error: BaseException) -> str:
+    """Write the traceback to a private file in the system's temporary folder; say where it is.
+
+    If it cannot be written, it is printed, because it is the only trace of the error.
+    """
+    versions = f"Python {platform.python_version()} on {platform.platform()}"
+    text = f"{versions}\n{sys.argv!r}\n\n{''.join(traceback.format_exception(error))}"
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="bench-traceback-", suffix=".txt", delete=False, encoding="utf-8", errors="backslashreplace"
+        ) as file:
+            file.write(text)
+    except OSError as failure:
+        echo(*text.split("\n"), err=True)
+        return f"The traceback stands above, because it could not be written ({one_line(failure, _LONGEST)})"
+    return f"The traceback is in {file.name}"
+
+
+def _flush() -> None:
+    """Write what is left of the output now, while a full disk or a closed pipe can still be reported.
+
+    Without effect while another error is under way, which is reported instead.
+    """
+    if sys.exc_info()[0] in (None, SystemExit):
+        sys.stdout.flush()
+
+
+def _output() -> tuple[int, ...]:
+    """Which file the standard output is."""
+    with contextlib.suppress(OSError, ValueError):
+        about = os.fstat(sys.stdout.fileno())
+        return about.st_dev, about.st_ino
+    return ()
+
+
+def _reader_is_gone() -> bool:
+    """Whether the program that reads this one's output has ended, as `head` does."""
+    poll = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            poll.register(stream.fileno(), 0)  # POLLERR and POLLHUP are always reported
+    return bool(poll.poll(0))
+
+
+def _end_output() -> None:
+    """Drop output that cannot be written, so that Python does not try again, and complain, when it ends."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nothing:
+            os.dup2(nothing.fileno(), sys.stdout.fileno())
