@@ -330,10 +330,12 @@ def test_a_killed_index_goes_on(tmp_path, tars, capfd):
 STUCK = """
 import sys
 from pathlib import Path
+from bench.data.shards import part
 from bench.data.shards.indexing import build
 from bench.data.shards.sources import Shard
+folder = Path(sys.argv[1])
+part.scan = lambda *_: (folder / "pipe").read_bytes()
 if __name__ == "__main__":
-    folder = Path(sys.argv[1])
     build([Shard(path.name, str(path)) for path in folder.glob("*.tar")], folder / "index.parquet", workers=2)
 """
 
@@ -350,9 +352,10 @@ def blocked(pid: int) -> bool:
 
 
 def test_workers_end_with_a_killed_command(tmp_path):
-    """The shards are named pipes that nobody writes to: workers wait in them."""
+    """Scanning reads a named pipe that nobody writes to: workers wait in it."""
     for name in ("0.tar", "1.tar", "2.tar"):
-        os.mkfifo(tmp_path / name)
+        (tmp_path / name).write_bytes(b"")
+    os.mkfifo(tmp_path / "pipe")
     (tmp_path / "main.py").write_text(STUCK)
     environment = {**os.environ, "PYTHONPATH": str(Path(bench.__file__).parents[1])}
     process = subprocess.Popen([sys.executable, tmp_path / "main.py", tmp_path], env=environment)

@@ -12,7 +12,7 @@ from bench.data.shards import part as parts
 from bench.data.shards.compare import Comparison, compare
 from bench.data.shards.index import Index
 from bench.data.shards.indexing import build
-from bench.data.shards.part import Job, faults_of, job_of, make_part
+from bench.data.shards.part import Job, job_of, make_part, read_part
 from bench.data.shards.scan import Fault, row_hash, scan
 from bench.data.shards.sources import Shard, expand
 from bench.data.strings import Strings
@@ -49,10 +49,10 @@ def test_a_part_holds_rows_and_faults(tmp_path, tars):
     path = tars.write(tmp_path / "0.tar", [*tars.sample("b", 0), ("a.jpg", b""), ("a.txt", b"x"), *tars.sample("c", 1)])
     one = job(tmp_path, prefix="7/")
     assert make_part(one) == 2
-    assert [fault.reason for fault in faults_of(one.part)] == ["undecodable image"]
+    assert [fault.reason for fault in read_part(one.part)[1]] == ["undecodable image"]
     with path.open("rb") as file:
         rows, faults = scan(file, "0.tar", "7/", True)
-    assert faults_of(one.part) == faults
+    assert read_part(one.part)[1] == faults
     table = parts.pq.read_table(one.part)
     assert table["key"].to_pylist() == [row.key for row in rows] == ["7/b", "7/c"]
     assert table["digest"].to_pylist() == [row.digest for row in rows]
