@@ -1,6 +1,7 @@
 """The part of one scanned shard, the rows and faults in it, and how two indexes differ."""
 
 import os
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +103,21 @@ def test_rows_that_differ_have_other_hashes(one, other):
         ),
         ([("a.jpg", None), ("a.json", b'{"caption": 3}')], "json cannot be read", '"caption" should be a text'),
         ([("a.jpg", None), ("a.json", b'{"captions": [" "]}')], "empty caption", "the caption has no text"),
+        (
+            [("a.jpg", None), ("a.json", b'{"captions": ' + b"[" * 100_000)],
+            "json cannot be read",
+            "it is nested too deeply",
+        ),
+        (
+            [("a.jpg", None), ("a.json", b'{"caption": ' * 100_000)],
+            "json cannot be read",
+            "it is nested too deeply",
+        ),
+        (
+            [("a.jpg", None), ("a.txt", b"x" * (1 + (1 << 20)))],
+            "too large",
+            "member a.txt has 1,048,577 bytes, more than 1,048,576",
+        ),
     ],
 )
 def test_a_fault_says_its_reason(tmp_path, tars, members, reason, detail):
@@ -111,6 +127,17 @@ def test_a_fault_says_its_reason(tmp_path, tars, members, reason, detail):
         rows, (fault,) = scan(file, "0.tar", "", True)
     assert rows == []
     assert (fault.shard, fault.reason, fault.detail, fault.samples) == ("0.tar", reason, detail, 1)
+
+
+def test_a_name_that_no_file_can_have_is_a_fault(tmp_path, tars):
+    members = [("n" * 5000 + ".jpg", tars.encoded(0)), ("n" * 120 + "X.jpg", tars.encoded(0)), *tars.sample("c", 1)]
+    path = tars.write(tmp_path / "0.tar", members, tarfile.PAX_FORMAT)
+    path.write_bytes(path.read_bytes().replace(b"X.jpg", b"\0.jpg"))  # in the extra header that holds a long name
+    with path.open("rb") as file:
+        rows, faults = scan(file, "0.tar", "", True)
+    assert [row.key for row in rows] == ["c"]
+    assert {fault.reason for fault in faults} == {"unsafe name"}
+    assert {fault.detail for fault in faults} == {"its name has a NUL character or more than 4,096 bytes"}
 
 
 def test_a_second_file_of_the_same_kind_is_a_fault_beside_the_row(tmp_path, tars):

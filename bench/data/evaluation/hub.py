@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.compute as pc
 from PIL import Image
 
-from bench import reading
+from bench import data_folder, reading
 from bench.data import photo
 from bench.data.evaluation.index import Rows
 from bench.data.evaluation.layouts import Found
@@ -95,11 +95,18 @@ class HubCache:
         return Rows(tuple(first), None, tuple((name,) for name in first), {}, slots).ordered()
 
     def puzzles(self, rows: Rows) -> tuple[Puzzle, ...]:
-        """Return the puzzles over `rows`, which `scan` gave; () if the data set has none."""
+        """Return the puzzles over `rows`, which `scan` gave; () if the data set has none.
+
+        Raises UserError if `rows` are of other puzzles.
+        """
         if self.found.entry.kind != "association":
             return ()
         row_of = {key: row for row, key in enumerate(rows.keys)}
-        columns = (self.table[name].to_pylist() for name in ("cue", "candidates", "associations"))
+        columns = [self.table[name].to_pylist() for name in ("cue", "candidates", "associations")]
+        if not {name for names in columns[1] for name in names} <= set(row_of):
+            raise UserError(
+                f"{self.found.path}: its index has other images; remove {data_folder.evaluation() / 'index'}"
+            )
         return tuple(
             Puzzle(cue, tuple(row_of[name] for name in names), tuple(name in chosen for name in names))
             for cue, names, chosen in zip(*columns, strict=True)

@@ -29,14 +29,14 @@ def folder() -> Path:
 def capacity() -> int:
     """Return the bytes that the cache may take: $BENCH_CACHE_GB * 10^9, by default 200 GB.
 
-    Raises UserError if the variable is not a positive number.
+    Raises UserError if the variable is not a positive number, or infinite.
     """
     text = os.environ.get(VARIABLE, str(DEFAULT_GB))
     try:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not value > 0:
+    if not 0 < value < 1e9:
         raise UserError(f"{VARIABLE}={text}: should be a size in GB, such as 200")
     return int(value * 1e9)
 
