@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -16,13 +17,15 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from bench import counter
+from bench import counter, reading
 from bench.catalogue.evaluation_sets import Entry
 from bench.data.evaluation.index import Rows, sample
 from bench.data.evaluation.layouts import Found
 from bench.errors import UserError, one_line
 
 CLASSES = 10**6  #: classes of a data set
+CSV_BYTES = 1 << 24  #: of HierarCaps' captions
+LISTS, LIST_BYTES = (".csv", ".json", ".jsonl", ".tsv", ".txt"), 1 << 29
 V2_IMAGES = 10_000  #: images of ImageNet-V2; its builder would download all of it if there were fewer
 Transform = Callable[[Image.Image], Any]
 
@@ -149,7 +152,7 @@ def _build(wanted: _Wanted) -> Any:
     entry = wanted.entry
     if not os.path.isdir(wanted.root):
         raise UserError(f"{wanted.root}: is not there any more")
-    _refuse_special(wanted.root)
+    _refuse_endless(wanted.root)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # builders warn about splits that they do not have
@@ -162,8 +165,11 @@ def _build(wanted: _Wanted) -> Any:
         raise UserError(f"{fault}. It needs the files of {entry.source}") from error
 
 
-def _refuse_special(root: Path) -> None:
-    """Raise UserError for a FIFO, socket or device below a folder: a builder that opens it would wait forever."""
+def _refuse_endless(root: Path) -> None:
+    """Raise UserError for what a builder would wait for or read without end, anywhere below a folder.
+
+    That is a FIFO, a socket or a device, and a table or list that is far longer than any data set's.
+    """
     folders = [os.fspath(root)]
     while folders:
         try:
@@ -173,6 +179,8 @@ def _refuse_special(root: Path) -> None:
                         folders.append(entry.path)
                     elif not entry.is_file() and not entry.is_dir() and os.path.exists(entry.path):
                         raise UserError(f"{entry.path}: is a FIFO or a device, not a file; remove it")
+                    elif entry.name.endswith(LISTS) and entry.is_file() and entry.stat().st_size > LIST_BYTES:
+                        raise UserError(f"{entry.path}: has more than {LIST_BYTES:,} bytes; get it again")
         except OSError as error:
             raise UserError(f"{error.filename}: cannot be listed: {error.strerror}") from error
 
@@ -218,8 +226,8 @@ class _HierarCaps:
     """HierarCaps from its CSV: id, captions from general to special separated by "=>", URL of the image."""
 
     def __init__(self, wanted: _Wanted) -> None:
-        with (wanted.root / "hierarcaps_test.csv").open(encoding="utf-8", newline="") as file:
-            rows = list(csv.reader(file))[1:]
+        text = reading.content(wanted.root / "hierarcaps_test.csv", CSV_BYTES).decode("utf-8")
+        rows = list(csv.reader(io.StringIO(text, newline="")))[1:]
         self.root, self.transform = wanted.root, wanted.transform
         self.rows = [(url.rsplit("/", 1)[-1], captions.split("=>")) for _, captions, url in rows]
 
