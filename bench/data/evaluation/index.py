@@ -200,5 +200,5 @@ def _rows(table: pa.Table) -> Rows:
 def _ints(table: pa.Table, name: str) -> Ints:
     if str(table[name].type) != "int64":
         raise ValueError(f"column {name} is of type {table[name].type}")
-    values: Ints = table[name].to_numpy()
+    values: Ints = table[name].to_numpy().astype(np.int64)  # a copy that can be written
     return values

@@ -96,7 +96,8 @@ class WebDataset:
         except (OSError, IndexError) as error:
             raise UserError(f"{self.found.path}: image {dict(place)} cannot be read: {one_line(error)}") from error
         if len(data) != size:
-            raise UserError(f"{tar}: ends inside the image at byte {place['offset']}; get it again")
+            fault = f"the image at byte {place['offset']} cannot be read: the file ends inside it"
+            raise UserError(f"{tar}: {fault}; get it again")
         return data
 
     def _samples(self, number: int) -> Iterator[_Sample]:
