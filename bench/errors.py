@@ -34,6 +34,6 @@ def nearest(word: object, words: Iterable[str]) -> str:
     return f"; valid: {', '.join(valid)}" if valid else ""
 
 
-def one_line(error: BaseException, limit: int | None = None) -> str:
-    """What an error of somebody else's says, as one line of at most `limit` letters."""
+def one_line(error: object, limit: int | None = None) -> str:
+    """What an error or another text of somebody else's says, as one line of at most `limit` letters."""
     return " ".join(str(error).split())[:limit]

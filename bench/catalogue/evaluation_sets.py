@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from typing import Any, Literal, TypeAlias
 
 import yaml
 
-from bench.errors import UserError, nearest
+from bench import reading
+from bench.errors import UserError, nearest, one_line
 
 Kind: TypeAlias = Literal["classification", "retrieval", "association", "hierarchy"]
 Split: TypeAlias = Literal["test", "train", "validation"]
@@ -91,7 +93,7 @@ def known(name: str) -> Entry | None:
     from bench import data_folder  # here, because `bench.data` reads the catalogue itself
 
     folder = data_folder.evaluation() / f"wds_{name}"
-    return entries().get(name) or (_own(name, folder) if OWN.fullmatch(name) and folder.is_dir() else None)
+    return entries().get(name) or (_own(name, folder) if OWN.fullmatch(name) and os.path.isdir(folder) else None)
 
 
 def expected(name: str) -> Entry | None:
@@ -109,10 +111,16 @@ def expected(name: str) -> Entry | None:
 
 @cache
 def _own(name: str, folder: Path) -> Entry:
-    """Return the entry that a folder allows. Images are counted when they are read; until then a split has 1 or 0."""
+    """Return the entry that a folder allows. Images are counted when they are read; until then a split has 1 or 0.
+
+    Raises UserError if its class names cannot be read.
+    """
     names = folder / "classnames.txt"
-    classes = len(names.read_text("utf-8").splitlines()) if names.is_file() else 0
-    test, train, validation = (int(any((folder / one).is_dir() for one in FOLDERS[split])) for split in SPLITS)
+    try:
+        classes = len(reading.lines(names)) if os.path.lexists(names) else 0
+    except (OSError, ValueError) as error:
+        raise UserError(f"{names}: {one_line(error)}") from error
+    test, train, validation = (int(any(os.path.isdir(folder / one) for one in FOLDERS[split])) for split in SPLITS)
     kind: Kind = "classification" if classes else "retrieval"
     return Entry(name, name, test, classes, train, validation, kind, "top1" if classes else "mean_r1", publisher="")
 

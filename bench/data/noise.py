@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bench import counter
+from bench import counter, reading
 from bench.arrays import Ints
 from bench.data.pairs import Pairs
 from bench.data.strings import Strings
 from bench.data.text_sets import TextSets
-from bench.errors import UserError
+from bench.errors import UserError, one_line
 
 if TYPE_CHECKING:
     from bench.suite.noise_settings import NoiseSettings
@@ -139,16 +139,25 @@ class NoiseManifest(Noise):
     def load(cls, path: Path) -> NoiseManifest:
         """Read a manifest that `save` wrote. Raises UserError if the file is missing or something else."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         try:
-            table = pq.read_table(path)
-            about = json.loads((table.schema.metadata or {})[b"noise"])
-            rows, donors = (table[name].to_numpy().astype(np.int64) for name in ("row", "donor_row"))
+            table = reading.parquet(path, ("key", "donor_key", "row", "donor_row"))
+            about = reading.parsed((table.schema.metadata or {})[b"noise"])
+            types = {"kind": str, "rate": float | int, "seed": int, "n": int, "realised_rate": float | int}
+            if set(about) != set(types) or not all(isinstance(about[name], types[name]) for name in types):
+                raise ValueError("its description has other fields")
+            if any(column.null_count for column in table.columns):
+                raise ValueError("it has gaps")
+            rows, donors = (table[name].cast(pa.int64()).to_numpy() for name in ("row", "donor_row"))
+            if len(rows) and not (min(rows[0], donors.min()) >= 0 and max(rows[-1], donors.max()) < about["n"]):
+                raise ValueError(f"it names rows outside 0 to {about['n'] - 1}")
+            if (np.diff(rows) <= 0).any():
+                raise ValueError("its rows are not in order")
             keys, donor_keys = (Strings(table[name].cast(pa.large_string())) for name in ("key", "donor_key"))
-            return cls(rows=rows, donors=donors, keys=keys, donor_keys=donor_keys, **about)
-        except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{path}: not a noise manifest ({error}); `bench run` writes them as Parquet") from error
+        except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
+            fault = f"not a noise manifest ({one_line(error, 200)})"
+            raise UserError(f"{path}: {fault}; `bench run` writes them as Parquet") from error
+        return cls(rows=rows, donors=donors, keys=keys, donor_keys=donor_keys, **about)
 
 
 def shuffled_captions(pairs: Pairs, rate: float, seed: int) -> NoiseManifest:
@@ -177,14 +186,19 @@ def import_ncr(path: Path, pairs: Pairs, rate: float | None = None) -> NoiseMani
     order (`bench data index --each-caption` where images have several). A row keeps its image: it takes the caption
     that the file gives to that image. Raises UserError if the file does not fit the pairs, or its rate is not `rate`.
     """
-    try:
-        index = np.load(path, allow_pickle=False).astype(np.int64)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not a NumPy index file ({error})") from error
-    n = len(pairs)
-    if index.shape != (n,) or not n or index.min() < 0 or index.max() >= n:
+    n, shape = len(pairs), index_shape(path)
+    if shape != (n,) or not n:
         fix = "one image a caption is needed, and one row a caption: `bench data index --each-caption` makes these"
-        raise UserError(f"{path}: shape {index.shape} with {n} pairs in {pairs.name}; {fix}")
+        raise UserError(f"{path}: shape {shape} with {n} pairs in {pairs.name}; {fix}")
+    try:
+        with reading.opened(path) as file:
+            index = reading.whole(reading.numbers(file))
+    except (OSError, ValueError) as error:
+        raise _no_index_file(path, error) from error
+    outside = np.flatnonzero((index < 0) | (index >= n))
+    if len(outside):
+        first = int(outside[0])
+        raise UserError(f"{path}: entry {first} is {index[first]}; it should be the number of an image, 0 to {n - 1}")
     own = np.arange(n) // max(1, round(n / (int(index.max()) + 1)))
     wrong = np.flatnonzero(index != own)
     donors = wrong[np.argsort(index[wrong], kind="stable")]
@@ -193,6 +207,20 @@ def import_ncr(path: Path, pairs: Pairs, rate: float | None = None) -> NoiseMani
     _check_realised(path, rate, len(wrong) / n, n)
     stated = len(wrong) / n if rate is None else rate
     return _manifest(pairs, TextSets.of(pairs, wrong), IMPORTED, stated, -1, wrong, donors)
+
+
+def index_shape(path: Path) -> tuple[int, ...]:
+    """Return the shape of an index file, without its entries. Raises UserError if it is no .npy file of numbers."""
+    try:
+        with reading.opened(path) as file:
+            return reading.array_shape(file)
+    except (OSError, ValueError) as error:
+        raise _no_index_file(path, error) from error
+
+
+def _no_index_file(path: Path, error: Exception) -> UserError:
+    fix = "it should be a .npy file of whole numbers, one a caption, as NCR and DECL publish them"
+    return UserError(f"{path}: not a NumPy index file ({one_line(error, 200)}); {fix}")
 
 
 def make_shuffled(pairs: Pairs, _settings: NoiseSettings, rate: float, seed: int) -> Noise:

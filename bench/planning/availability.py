@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from bench import data, data_folder
 from bench.catalogue.evaluation_sets import SPLITS, Entry, entries, parse
@@ -12,27 +12,34 @@ from bench.data.evaluation import layouts
 from bench.data_folder import Missing
 from bench.errors import UserError
 from bench.evaluation.tasks import EvaluationPlan
-from bench.planning.requirements import listing, missing, training
+from bench.planning.requirements import absent, listing, training
 
 if TYPE_CHECKING:
     from bench.suite.suite import Suite
+
+Row: TypeAlias = tuple[str, str, str, str]
 
 _HEAD = ("data set", "layout", "images", "where")
 
 
 def of_suite(suite: Suite) -> list[str]:
-    """Return lines to print: the suite's data on this machine, and the missing data with how to get it."""
+    """Return lines to print: the suite's data on this machine, and the missing data with how to get it.
+
+    Evaluation data is validated as before a run; what is broken is a row that says so.
+    """
     plan, rows = EvaluationPlan(suite.data, suite.evaluate), []
     if not suite.data.embedded and not training(suite):
         pairs = data.training(suite.data)
         rows.append((pairs.name, "training pairs", f"{len(pairs):,}", pairs.description))
-    return _lines(rows + _present(list(plan.wanted())), missing(suite))
+    return _lines(rows + _present(list(plan.wanted())), absent(suite))
 
 
 def of_catalogue() -> list[str]:
     """Return lines to print: every evaluation data set on this machine, the user's own too, and the missing ones."""
     known = list(entries().values())
-    rows = _present([entry.written(split) for entry in (*known, *_own()) for split in SPLITS if entry.count(split)])
+    own, broken = _own()
+    rows = _present([entry.written(split) for entry in (*known, *own) for split in SPLITS if entry.count(split)])
+    rows += broken
     there = {name for name, *_ in rows}
     tests = [entry for entry in known if entry.name not in there]
     lines = _lines(rows, [])
@@ -43,26 +50,34 @@ def of_catalogue() -> list[str]:
     return lines
 
 
-def _own() -> list[Entry]:
-    """Return an entry for each folder wds_NAME that is not in the catalogue."""
+def _own() -> tuple[list[Entry], list[Row]]:
+    """Return an entry for each folder wds_NAME that is not in the catalogue, and a row for each broken one."""
     known = {path.parent for entry in entries().values() for path in layouts.webdatasets(entry, "test")}
-    folders = [folder for folder in sorted(data_folder.evaluation().glob("wds_*/")) if folder not in known]
-    return [parse(folder.name.removeprefix("wds_"))[0] for folder in folders]
+    own, broken = [], list[Row]()
+    for folder in sorted(data_folder.evaluation().glob("wds_*/")):
+        if folder in known:
+            continue
+        try:
+            own.append(parse(folder.name.removeprefix("wds_"))[0])
+        except UserError as error:
+            broken.append((ascii(folder.name)[1:-1], "webdataset", "?", f"broken: {error}"))
+    return own, broken
 
 
-def _present(names: list[str]) -> list[tuple[str, str, str, str]]:
-    rows: list[tuple[str, str, str, str]] = []
+def _present(names: list[str]) -> list[Row]:
+    rows = list[Row]()
     for name in names:
         located = None
         try:
             located = evaluation.find(name)
             if located is not None:
+                evaluation.check(name)
                 rows.append((name, located.layout, f"{evaluation.counts(name)[0]:,}", str(located.path)))
         except UserError as error:
             rows.append((name, located.layout if located else "?", "?", f"broken: {error}"))
     return rows
 
 
-def _lines(rows: list[tuple[str, str, str, str]], gone: list[Missing]) -> list[str]:
+def _lines(rows: list[Row], gone: list[Missing]) -> list[str]:
     there = columns([_HEAD, *rows]) if rows else [f"no data below {data_folder.root()}"]
     return [*there, *listing(gone)]

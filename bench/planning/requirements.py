@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +19,24 @@ if TYPE_CHECKING:
 
 
 def missing(suite: Suite) -> list[Missing]:
-    """Return the missing training pairs, evaluation data, noise files and weights, each once."""
+    """Return the missing training pairs, evaluation data, noise files and weights, each once; validate the others.
+
+    Raises UserError for the first evaluation set or noise file that is there but broken: before anything trains.
+    """
+    from bench.data import evaluation
+    from bench.data.noise import IMPORTED, index_shape
+
+    for file in suite.noise.files if suite.noise.kind == IMPORTED else ():
+        if os.path.isfile(file):
+            index_shape(Path(file))
+    for name in dict.fromkeys(name for name, _ in _wanted(suite)):
+        if evaluation.find(name) is not None:
+            evaluation.check(name)
+    return absent(suite)
+
+
+def absent(suite: Suite) -> list[Missing]:
+    """Return the same as `missing`, without validation."""
     return list(dict.fromkeys([*training(suite), *_evaluation(suite), *starts(suite), *noise(suite), *towers(suite)]))
 
 
@@ -33,7 +53,7 @@ def starts(suite: Suite) -> list[Missing]:
     """Return the missing files of weights that runs start from; without them no run has an id."""
     labels: dict[str, list[str]] = {}
     for run in suite.cells():
-        if run.start and not run.start.startswith(OPEN_CLIP) and not Path(run.start).is_file():
+        if run.start and not run.start.startswith(OPEN_CLIP) and not os.path.isfile(run.start):
             labels.setdefault(run.start, []).append(run.label)
     return [
         Missing(
@@ -48,15 +68,26 @@ def starts(suite: Suite) -> list[Missing]:
 
 def noise(suite: Suite) -> list[Missing]:
     """Return the missing index files of noise."""
-    gone = (file for file in suite.noise.files if not Path(file).is_file())
+    gone = (file for file in suite.noise.files if not os.path.isfile(file))
     return [Missing("index file of the noise", (file,), suite.noise.entry.files, None) for file in gone]
 
 
-def _evaluation(suite: Suite) -> list[Missing]:
+def _evaluation(suite: Suite) -> Iterator[Missing]:
+    from bench.data import evaluation
+
+    for name, purpose in _wanted(suite):
+        with contextlib.suppress(UserError):  # what is there but broken is not missing
+            if (gone := evaluation.missing(name, purpose)) is not None:
+                yield gone
+
+
+def _wanted(suite: Suite) -> list[tuple[str, str]]:
+    """The evaluation sets that the suite and its trials score, with the tasks that score them."""
     from bench.evaluation.tasks import EvaluationPlan
 
     asked = [suite.evaluate, *([suite.evaluate.of_trials()] if suite.tune else [])]
-    return [gone for settings in asked for gone in EvaluationPlan(suite.data, settings).missing()]
+    plans = [EvaluationPlan(suite.data, settings) for settings in asked]
+    return [(name, ", ".join(families)) for plan in plans for name, families in plan.wanted().items()]
 
 
 def towers(suite: Suite) -> list[Missing]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
@@ -91,6 +94,93 @@ def test_an_index_is_kept_until_the_files_change(evaluation_folder: Path, webdat
     assert len(evaluation.load("pets", 24)) == 5
 
 
+def stored_again(change: Callable[[pa.Table], pa.Table]) -> Callable[[Path], object]:
+    """Write a kept index as a sound Parquet file with another table in it."""
+    return lambda path: pq.write_table(change(pq.read_table(path)), path)
+
+
+def with_other_type(table: pa.Table) -> pa.Table:
+    return table.set_column(table.column_names.index("label"), "label", pa.array(["cat"] * len(table)))
+
+
+def with_gaps(table: pa.Table) -> pa.Table:
+    labels = pa.array([None, *table["label"].to_pylist()[1:]], pa.int64())
+    return table.set_column(table.column_names.index("label"), "label", labels)
+
+
+def with_a_flipped_bit(path: Path) -> None:
+    whole = bytearray(path.read_bytes())
+    whole[60] ^= 1
+    path.write_bytes(whole)
+
+
+def with_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def with_a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(path.read_bytes()[:-30]),
+        lambda path: path.write_text("no index"),
+        with_a_flipped_bit,
+        with_a_folder,
+        with_a_pipe,
+        stored_again(lambda table: table.drop_columns(["label"])),
+        stored_again(lambda table: table.drop_columns(["key"])),
+        stored_again(lambda table: table.replace_schema_metadata({"mark": "0 other"})),
+        stored_again(lambda table: table.replace_schema_metadata({"mark": b"\xff\xfe"})),
+        stored_again(with_other_type),
+        stored_again(with_gaps),
+        stored_again(lambda table: table.slice(0, 0)),
+    ],
+)
+def test_a_kept_index_that_does_not_read_is_made_again(
+    evaluation_folder: Path, webdataset_folder: Folder, damage: Callable[[Path], object]
+) -> None:
+    webdataset_folder(evaluation_folder / "wds_pets", classified(), classes=CLASSES)
+    first = evaluation.load("pets", 24)
+    kept = evaluation_folder / "index" / "pets-test-webdataset.parquet"
+    damage(kept)
+    evaluation._load.cache_clear()
+    assert evaluation.counts("pets") == (7, 3)
+    again = evaluation.load("pets", 24)
+    assert (again.keys, again.content_hash) == (first.keys, first.content_hash)
+    found = evaluation.find("pets")
+    assert found is not None
+    assert index.known(found) is not None, "it is kept again"
+
+
+def test_captions_that_became_classes_are_read_anew(evaluation_folder: Path, webdataset_folder: Folder) -> None:
+    """The tars are the same, so the kept index seems to fit; one of captions is no index of classes."""
+    from bench.catalogue import evaluation_sets
+
+    samples = [{"png": encoded(n), "txt": "a cat", "cls": n % 2} for n in range(4)]
+    home = webdataset_folder(evaluation_folder / "wds_mine", samples)
+    assert evaluation.load("mine", 24).captions(1) == ("a cat",)
+    (home / "classnames.txt").write_text("cat\ndog\n")
+    evaluation_sets._own.cache_clear()
+    evaluation._load.cache_clear()
+    assert evaluation.load("mine", 24).captions(1) == ("dog",)
+
+
+def test_without_a_place_to_keep_it_an_index_is_made_each_time(
+    evaluation_folder: Path, webdataset_folder: Folder, tmp_path: Path
+) -> None:
+    webdataset_folder(evaluation_folder / "wds_pets", classified(), classes=CLASSES)
+    for place in (evaluation_folder / "index", tmp_path / "cache"):
+        place.write_text("a file where the folder would be")
+    assert len(evaluation.load("pets", 24)) == 7
+    assert evaluation.load("pets", 24).content_hash
+
+
 def test_a_folder_that_cannot_be_written_is_indexed_in_the_users_cache(
     evaluation_folder: Path, webdataset_folder: Folder, tmp_path: Path
 ) -> None:
@@ -120,6 +210,12 @@ def test_keys_that_begin_anew_in_every_shard_are_told_apart(evaluation_folder: P
         ({"png": b"no picture", "txt": "cat"}, r"sample 's0000001' has no class \(cls\)"),
         ({"png": b"no picture", "cls": b"cat"}, r"sample 's0000001' has class b'cat', which is no number"),
         ({"png": b"no picture", "cls": 7}, r"labels go to 7, but there are 3 class names; .*classnames\.txt"),
+        ({"png": b"no picture", "cls": b"1_0"}, r"has class b'1_0', which is no number from 0 on"),
+        ({"png": b"no picture", "cls": b"9" * 5000}, r"has class b'9{20}'; there are at most 1,000,000 classes"),
+        (
+            {"png": b"no picture", "cls": b"x" * 2_000_000},
+            r"has a member \.cls of 2,000,000 bytes; at most 1,048,576 are",
+        ),
     ],
 )
 def test_broken_samples_are_named(
@@ -130,6 +226,79 @@ def test_broken_samples_are_named(
     with pytest.raises(UserError, match=message):
         evaluation.load("pets", 24)
     assert home.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"7", "the .json should be a list of texts, or have one as captions"),
+        (b'[["a cat"]]', "the .json should be a list of texts"),
+        (b'{"captions": {"a": 1}}', "the .json should be a list of texts"),
+        (b'["\\ud83d"]', "surrogates not allowed"),
+        (b"[" * 100_000, "it is nested too deeply"),
+        (b"null", "the .json should be a list of texts"),
+        (b"[]", "no caption (txt, json)"),
+    ],
+)
+def test_broken_captions_are_named(
+    evaluation_folder: Path, webdataset_folder: Folder, content: bytes, message: str
+) -> None:
+    samples = [{"png": encoded(0), "txt": "a cat"}, {"png": encoded(1), "json": content}]
+    webdataset_folder(evaluation_folder / "wds_flickr30k", samples)
+    with pytest.raises(UserError, match=rf"0\.tar: sample 's0000001' has .*?{re.escape(message)}"):
+        evaluation.load("flickr30k", 24)
+
+
+def npy(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"text", "metadata (npy) that cannot be read: it is not a .npy file of NumPy"),
+        (npy(np.zeros(3))[:-1], "it is cut or damaged"),
+        (npy(np.zeros(3)).replace(b"(3,), ", b"(9**9)"), "its header is malformed"),
+        (npy(np.zeros(3)).replace(b"(3,), }      ", b"(3000000,), }"), "its header says shape (3000000,)"),
+        (npy(np.array([0, 1, 0.5])), "number 1 is 0.5, which is not an integer"),
+        (npy(np.array([0, 1, -2])), "metadata [0, -2]; each number should be 0 to 999,999"),
+        (npy(np.array([10**12, 1, 2])), "each number should be 0 to 999,999"),
+        (npy(np.array([0])), "metadata of 1 numbers; should have 3 at least"),
+    ],
+)
+def test_broken_metadata_is_named(
+    evaluation_folder: Path, webdataset_folder: Folder, content: bytes, message: str
+) -> None:
+    samples = [{"png": encoded(0), "cls": 0, "npy": content}]
+    webdataset_folder(evaluation_folder / "wds_dollar_street_test", samples, classes=CLASSES)
+    with pytest.raises(UserError, match=rf"0\.tar: sample 's0000000' has .*{re.escape(message)}"):
+        evaluation.load("dollar_street", 24)
+
+
+def test_an_unused_field_of_the_metadata_may_be_anything(evaluation_folder: Path, webdataset_folder: Folder) -> None:
+    samples = [{"png": encoded(0), "cls": 0, "npy": np.array([3, -0.5, 2])}]
+    webdataset_folder(evaluation_folder / "wds_dollar_street_test", samples, classes=CLASSES)
+    labels = evaluation.load("dollar_street", 24).labels
+    assert (labels["income"].tolist(), labels["region"].tolist()) == ([3], [2])
+
+
+def test_a_builders_broken_image_and_pipe_are_named(evaluation_folder: Path) -> None:
+    home = evaluation_folder / "eurosat" / "eurosat"
+    eurosat(home, 9)
+    evaluation.check("eurosat")
+    assert not (evaluation_folder / "index").exists(), "a sample is opened, not every image"
+    broken = home / "2750" / "AnnualCrop" / "0.png"
+    broken.write_bytes(b"no picture")
+    with pytest.raises(UserError, match=r"eurosat: image 0 of EuroSAT cannot be read: UnidentifiedImageError"):
+        evaluation.check("eurosat")
+    with pytest.raises(UserError, match=r"eurosat: image 0 of EuroSAT cannot be read: UnidentifiedImageError"):
+        evaluation.load("eurosat", 24)
+    broken.unlink()
+    os.mkfifo(broken)
+    with pytest.raises(UserError, match=r"0\.png: is a FIFO or a device, not a file; remove it"):
+        evaluation.check("eurosat")
 
 
 def test_broken_files_are_named(evaluation_folder: Path, webdataset_folder: Folder) -> None:

@@ -1,7 +1,10 @@
 """Noise manifests: exact, reproducible, a single cycle; resampling; import; caption draws."""
 
 import hashlib
+import io
 import os
+import pickle
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -244,6 +247,72 @@ def test_ncr_index_files(tmp_path):
     np.save(tmp_path / "five.npy", np.arange(100) // 5)
     with pytest.raises(UserError, match=r"one row a caption: `bench data index --each-caption`"):
         noise.import_ncr(tmp_path / "five.npy", pairs)
+
+
+def header_of(shape: str, kind: str = "'<i8'") -> bytes:
+    """A .npy file that claims a shape and holds nothing."""
+    text = f"{{'descr': {kind}, 'fortran_order': False, 'shape': {shape}, }}".encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+def npz_of(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, array)
+    return file.getvalue()
+
+
+def npy_of(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "it is not a .npy file of NumPy: it is empty"),
+        (b"0 1 2 3", "it is not a .npy file of NumPy; write it with numpy.save"),
+        (pickle.dumps([0, 1, 2, 3]), "it is a pickle, which is never read"),
+        (npz_of(np.arange(4)), "it is an .npz archive"),
+        (header_of("(1000000000000,)"), "its header says shape (1000000000000,), 8,000,000,000,000 bytes; it holds 0"),
+        (header_of("(4294967296, 4294967296)"), "it is cut or damaged"),
+        (header_of("(-4,)"), "its shape is (-4,)"),
+        (header_of("(4,)", "'|O'"), "it holds object; whole numbers are needed"),
+        (header_of("(4,)", "[('a', '<i8')]"), "whole numbers are needed"),
+        (header_of("(" * 5000), "its header is malformed"),
+        (npy_of(np.arange(4))[:-1], "32 bytes; it holds 31; it is cut or damaged"),
+        (npy_of(np.arange(4)) + b"\0", "32 bytes; it holds 33; it is cut or damaged"),
+        (npy_of(np.array([0, 1, 2.5, 3])), "number 2 is 2.5, which is not an integer"),
+        (npy_of(np.array([0, 1, np.nan, 3])), "number 2 is nan, which is not an integer"),
+        (npy_of(np.array([0, 1, 2, 2**63], np.uint64)), "number 3 is 9223372036854775808, which is not an integer"),
+        (npy_of(np.array(["0", "1", "2", "3"])), "it holds <U1; whole numbers are needed"),
+        (npy_of(np.array([0, 1, 2, 4])), "entry 3 is 4; it should be the number of an image, 0 to 3"),
+        (npy_of(np.array([0, 1, 2, -1])), "entry 3 is -1; it should be the number of an image, 0 to 3"),
+    ],
+)
+def test_a_file_that_is_no_index_is_named_with_its_fault(tmp_path, content, message):
+    pairs, path = pairs_of([[f"caption {i}"] for i in range(4)]), tmp_path / "index.npy"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=re.escape(message)) as caught:
+        noise.import_ncr(path, pairs)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_pipe_or_a_folder_is_no_index_file(tmp_path):
+    pairs = pairs_of([["a"], ["b"]])
+    os.mkfifo(tmp_path / "pipe")
+    for path, message in ((tmp_path / "pipe", "it is a FIFO, not a file"), (tmp_path, "it is a folder, not a file")):
+        with pytest.raises(UserError, match=message):
+            noise.import_ncr(path, pairs)
+        with pytest.raises(UserError, match=message):
+            noise.NoiseManifest.load(path)
+
+
+def test_whole_numbers_may_be_floats(tmp_path):
+    pairs = pairs_of([[f"caption {i}"] for i in range(4)])
+    np.save(tmp_path / "floats.npy", np.array([1.0, 0.0, 2.0, 3.0]))
+    assert noise.import_ncr(tmp_path / "floats.npy", pairs).donors.tolist() == [1, 0]
 
 
 def test_an_index_file_has_the_rate_it_is_said_to_have(tmp_path):

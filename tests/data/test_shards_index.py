@@ -3,7 +3,9 @@
 import csv
 import hashlib
 import io
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,13 +15,15 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 import bench
 from bench.data.shards.index import Index
 from bench.data.shards.indexing import build
-from bench.data.shards.sources import expand
+from bench.data.shards.sources import Shard, expand
 from bench.data.shards.tar import Broken, members
 from bench.errors import UserError
 
@@ -327,13 +331,110 @@ def test_a_killed_index_goes_on(tmp_path, tars, capfd):
     assert clean.out.read_bytes() == report.out.read_bytes()
 
 
+def test_a_damaged_part_is_scanned_again(tmp_path, tars, capfd):
+    tars.write_set(tmp_path, shards=3)
+    (tmp_path / "00001.tar").rename(tmp_path / "away")
+    (tmp_path / "00001.tar").mkdir()
+    shards = [Shard(f"{n:05d}.tar", str(tmp_path / f"{n:05d}.tar")) for n in (0, 2, 1)]
+    with pytest.raises(UserError, match="2 of 3 scanned shards are kept"):
+        build(shards, tmp_path / "index.parquet", workers=1)
+    (tmp_path / "00001.tar").rmdir()
+    (tmp_path / "away").rename(tmp_path / "00001.tar")
+    first, second = sorted((tmp_path / "index.parquet.work").glob("*.parquet"))
+    first.write_bytes(first.read_bytes()[:-20])
+    data = bytearray(second.read_bytes())
+    data[100] ^= 1  # in a page: its checksum tells
+    second.write_bytes(data)
+    report = build(shards, tmp_path / "index.parquet", workers=1, progress=True)
+    assert "were scanned before" not in capfd.readouterr().err
+    assert report.about.rows == 30
+
+
+def stored_again(change):
+    """Write an index as a sound Parquet file with another table in it."""
+
+    def write(path: Path) -> None:
+        pq.write_table(change(pq.read_table(path)), path)
+
+    return write
+
+
+def with_about(**changes):
+    def change(table):
+        about = json.loads(table.schema.metadata[b"index"]) | changes
+        return table.replace_schema_metadata({"index": json.dumps(about)})
+
+    return change
+
+
+def with_column(name, values):
+    def change(table):
+        return table.set_column(table.column_names.index(name), name, values(table[name]))
+
+    return change
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 4] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: path.write_bytes(path.read_bytes()[:-9]), "not an index of shards"),
+        (lambda path: path.write_bytes(b""), "not an index of shards"),
+        (flip, "cannot be read (it is damaged: "),
+        (stored_again(with_about(version=2)), "is of version 2, this is 1"),
+        (stored_again(with_about(rows="many")), "not an index of shards"),
+        (stored_again(with_about(shards=[])), "its counts of rows and bytes are damaged"),
+        (stored_again(lambda table: table.slice(1)), "it has 9 rows and says 10"),
+        (stored_again(lambda table: table.drop_columns(["digest"])), "it has no column digest"),
+        (stored_again(lambda table: table.take(pa.array(range(9, -1, -1)))), "its keys are not in order"),
+        (stored_again(with_column("offset", lambda _: pa.array([2**62] * 10))), "an image lies outside its shard"),
+        (stored_again(with_column("offset", lambda _: pa.array([-1] * 10))), "an image lies outside its shard"),
+        (stored_again(with_column("size", lambda _: pa.array([2**63 - 1] * 10))), "an image lies outside its shard"),
+        (
+            stored_again(with_column("shard", lambda _: pa.array([7] * 10, pa.int32()))),
+            "a shard that the index does not",
+        ),
+        (
+            stored_again(with_column("offset", lambda old: old.cast(pa.float64()))),
+            "column offset has another type, or gaps",
+        ),
+        (
+            stored_again(with_column("hash", lambda old: pa.array([None] * 10, old.type))),
+            "column hash has another type",
+        ),
+        (
+            stored_again(with_column("hash", lambda old: pa.array([bytes(16)] * 10, old.type))),
+            "not those that were index",
+        ),
+        (stored_again(with_column("captions", lambda old: pa.array([[]] * 10, old.type))), "a row has no caption"),
+        (stored_again(with_column("captions", lambda old: pa.array([[None]] * 10, old.type))), "a row has no caption"),
+    ],
+)
+def test_a_damaged_index_is_named_in_one_line(tmp_path, tars, damage, message):
+    tars.write_set(tmp_path, shards=1)
+    path = made(tmp_path).out
+    damage(path)
+    with pytest.raises(UserError, match=re.escape(message)) as caught:
+        Index.read(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "bench data index" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 STUCK = """
 import sys
 from pathlib import Path
+from bench.data.shards import part
 from bench.data.shards.indexing import build
 from bench.data.shards.sources import Shard
+folder = Path(sys.argv[1])
+part.scan = lambda *_: (folder / "pipe").read_bytes()
 if __name__ == "__main__":
-    folder = Path(sys.argv[1])
     build([Shard(path.name, str(path)) for path in folder.glob("*.tar")], folder / "index.parquet", workers=2)
 """
 
@@ -350,9 +451,10 @@ def blocked(pid: int) -> bool:
 
 
 def test_workers_end_with_a_killed_command(tmp_path):
-    """The shards are named pipes that nobody writes to: workers wait in them."""
+    """Scanning reads a named pipe that nobody writes to: workers wait in it."""
     for name in ("0.tar", "1.tar", "2.tar"):
-        os.mkfifo(tmp_path / name)
+        (tmp_path / name).write_bytes(b"")
+    os.mkfifo(tmp_path / "pipe")
     (tmp_path / "main.py").write_text(STUCK)
     environment = {**os.environ, "PYTHONPATH": str(Path(bench.__file__).parents[1])}
     process = subprocess.Popen([sys.executable, tmp_path / "main.py", tmp_path], env=environment)

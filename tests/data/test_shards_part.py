@@ -1,6 +1,7 @@
 """The part of one scanned shard, the rows and faults in it, and how two indexes differ."""
 
 import os
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from bench.data.shards import part as parts
 from bench.data.shards.compare import Comparison, compare
 from bench.data.shards.index import Index
 from bench.data.shards.indexing import build
-from bench.data.shards.part import Job, faults_of, job_of, make_part
+from bench.data.shards.part import Job, job_of, make_part, read_part
 from bench.data.shards.scan import Fault, row_hash, scan
 from bench.data.shards.sources import Shard, expand
 from bench.data.strings import Strings
@@ -49,10 +50,10 @@ def test_a_part_holds_rows_and_faults(tmp_path, tars):
     path = tars.write(tmp_path / "0.tar", [*tars.sample("b", 0), ("a.jpg", b""), ("a.txt", b"x"), *tars.sample("c", 1)])
     one = job(tmp_path, prefix="7/")
     assert make_part(one) == 2
-    assert [fault.reason for fault in faults_of(one.part)] == ["undecodable image"]
+    assert [fault.reason for fault in read_part(one.part)[1]] == ["undecodable image"]
     with path.open("rb") as file:
         rows, faults = scan(file, "0.tar", "7/", True)
-    assert faults_of(one.part) == faults
+    assert read_part(one.part)[1] == faults
     table = parts.pq.read_table(one.part)
     assert table["key"].to_pylist() == [row.key for row in rows] == ["7/b", "7/c"]
     assert table["digest"].to_pylist() == [row.digest for row in rows]
@@ -102,6 +103,21 @@ def test_rows_that_differ_have_other_hashes(one, other):
         ),
         ([("a.jpg", None), ("a.json", b'{"caption": 3}')], "json cannot be read", '"caption" should be a text'),
         ([("a.jpg", None), ("a.json", b'{"captions": [" "]}')], "empty caption", "the caption has no text"),
+        (
+            [("a.jpg", None), ("a.json", b'{"captions": ' + b"[" * 100_000)],
+            "json cannot be read",
+            "it is nested too deeply",
+        ),
+        (
+            [("a.jpg", None), ("a.json", b'{"caption": ' * 100_000)],
+            "json cannot be read",
+            "it is nested too deeply",
+        ),
+        (
+            [("a.jpg", None), ("a.txt", b"x" * (1 + (1 << 20)))],
+            "too large",
+            "member a.txt has 1,048,577 bytes, more than 1,048,576",
+        ),
     ],
 )
 def test_a_fault_says_its_reason(tmp_path, tars, members, reason, detail):
@@ -111,6 +127,17 @@ def test_a_fault_says_its_reason(tmp_path, tars, members, reason, detail):
         rows, (fault,) = scan(file, "0.tar", "", True)
     assert rows == []
     assert (fault.shard, fault.reason, fault.detail, fault.samples) == ("0.tar", reason, detail, 1)
+
+
+def test_a_name_that_no_file_can_have_is_a_fault(tmp_path, tars):
+    members = [("n" * 5000 + ".jpg", tars.encoded(0)), ("n" * 120 + "X.jpg", tars.encoded(0)), *tars.sample("c", 1)]
+    path = tars.write(tmp_path / "0.tar", members, tarfile.PAX_FORMAT)
+    path.write_bytes(path.read_bytes().replace(b"X.jpg", b"\0.jpg"))  # in the extra header that holds a long name
+    with path.open("rb") as file:
+        rows, faults = scan(file, "0.tar", "", True)
+    assert [row.key for row in rows] == ["c"]
+    assert {fault.reason for fault in faults} == {"unsafe name"}
+    assert {fault.detail for fault in faults} == {"its name has a NUL character or more than 4,096 bytes"}
 
 
 def test_a_second_file_of_the_same_kind_is_a_fault_beside_the_row(tmp_path, tars):

@@ -32,7 +32,18 @@ def test_braces():
     assert list(braces("a{08..11}.tar")) == ["a08.tar", "a09.tar", "a10.tar", "a11.tar"]
     assert list(braces("{x,y}/{0..1}")) == ["x/0", "x/1", "y/0", "y/1"]
     assert list(braces("s3://b/{000..001}.tar")) == ["s3://b/000.tar", "s3://b/001.tar"]
-    for bad, said in (("a{1", "do not match"), ("a{5..1}", "runs backwards"), ("a{b}", "should be a range")):
+    many = "stands for more than 200,000 names; name fewer shards"
+    for bad, said in (
+        ("a{1", "do not match"),
+        ("a{5..1}", "runs backwards"),
+        ("a{b}", "should be a range"),
+        ("{0..999999999}.tar", many),
+        ("{0..999}" * 100 + ".tar", many),
+        ("{a,b}" * 40, many),
+        ("{0..%s}" % ("9" * 5000), "should be a range"),
+        ("{0..²}", "should be a range"),
+        ("{a,{b,c}}", "lie in each other"),
+    ):
         with pytest.raises(UserError, match=said):
             list(braces(bad))
 
@@ -54,6 +65,28 @@ def test_folders_patterns_and_lists(tmp_path, tars, monkeypatch):
     assert expand(["one"])[0].path == str(one / "00000.tar")
     assert named(["cc3m"]) == (str(folders_of_data.root() / "cc3m"),)
     assert named(["one"]) == ("one",)
+
+
+def test_a_source_that_is_no_folder_of_files_is_named(tmp_path, tars):
+    tars.write_set(tmp_path / "one", 1, 1)
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "folder" / "0.tar").mkdir(parents=True)
+    os.mkfifo(tmp_path / "pipe.tar")
+    for source, said in (
+        (str(tmp_path / "loop"), "no such folder"),
+        (str(tmp_path / ("x" * 300)), "no such folder"),
+        ("nul\0", "no such folder"),
+        (str(tmp_path / "folder"), r"holds no \.tar files"),
+        (str(tmp_path / "pipe.tar"), "1 of 1 are not there"),
+        (f"{tmp_path}/{'x' * 300}.tar", "1 of 1 are not there"),
+    ):
+        with pytest.raises(UserError, match=said):
+            expand([source])
+    (tmp_path / "one" / os.fsdecode(b"\xff.tar")).write_bytes(b"")
+    with pytest.raises(UserError, match=r"shards: '.*\\udcff\.tar': the path is not UTF-8; rename it"):
+        expand([str(tmp_path / "one")])
+    with pytest.raises(UserError, match=r"--out .*: is a folder; give the path of a file"):
+        build(expand([f"{tmp_path}/one/00000.tar"]), tmp_path / "one", workers=1)
 
 
 def test_equal_keys_of_several_folders_stay_apart(tmp_path, tars):

@@ -146,6 +146,44 @@ def test_a_sparse_file_is_no_file():
     assert [m.kind for m in read(extra + header() + END)] == ["special"]
 
 
+@pytest.mark.parametrize(
+    "size",
+    [
+        b"\xff" * 12,  # -1 as GNU writes negative binary numbers
+        b"\xff" * 10 + b"\xfe\x00",  # -512: back to this header, for ever
+        b"-0000001000\0",
+        b"+0000001000\0",
+        b"0000000_000\0",
+        b"\x81" + bytes(11),
+        b"00000000009\0",
+    ],
+)
+def test_no_size_leads_back(size):
+    with pytest.raises(Broken, match="has no valid header at byte 0"):
+        read(header(size=size) + END)
+
+
+def test_a_size_of_attributes_leads_forward_too():
+    for record in (b"13 size=-512\n", b"12 size=1_0\n", b"11 size= 1\n"):
+        extra = header(size=b"%011o\0" % len(record), kind=b"x") + record.ljust(BLOCK, b"\0")
+        with pytest.raises(Broken, match="has no valid header at byte 1024"):
+            read(extra + header() + END)
+
+
+@pytest.mark.parametrize("kind", [b"L", b"x"])
+def test_a_header_that_claims_a_long_name_is_not_read(kind):
+    """The file is as large as the header says, and mostly a hole: reading it would fill the memory."""
+
+    class Hole(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            assert size is not None
+            assert size <= BLOCK
+            return super().read(size)
+
+    with pytest.raises(Broken, match="has a name or attributes of 4,294,967,296 bytes at byte 0"):
+        list(members(Hole(header(size=b"\x80" + (1 << 32).to_bytes(11, "big"), kind=kind)), 1 << 34))
+
+
 def test_damage_says_where():
     with pytest.raises(Broken, match="ends without the end mark at byte 512"):
         read(header())

@@ -199,7 +199,7 @@ def test_pixels_are_those_of_open_clips_transform(
         pairs = evaluate_checkpoint._described(model, load_suite(suite), None).plan(load_suite(suite)).load("cars")
         assert isinstance(pairs, EvaluationPairs)
         _, _, transform = open_clip.create_model_and_transforms(f"local-dir:{folder}")
-        expected = torch.stack([transform(pairs._image(row)) for row in range(len(pairs))])
+        expected = torch.stack([transform(pairs.image(row)) for row in range(len(pairs))])
         ours = normalise(pairs.images(np.arange(len(pairs))), "cpu", open_clip_models.load(model, 32).channels)
         torch.testing.assert_close(ours, expected, rtol=0, atol=2e-6)  # of the order of two roundings
 

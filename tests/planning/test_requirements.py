@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
+import bench
 from bench.data_folder import Missing
 from bench.errors import UserError
 from bench.planning import requirements
+from bench.planning.availability import of_suite
 from bench.suite.suite import Suite, load_suite
 
 SUITE = """\
@@ -28,8 +36,8 @@ methods:
 
 @pytest.fixture
 def suite(tmp_path: Path) -> Suite:
-    for name in ("there.npy", "there.safetensors"):
-        (tmp_path / name).write_bytes(b"x")
+    np.save(tmp_path / "there.npy", np.arange(4))
+    (tmp_path / "there.safetensors").write_bytes(b"x")
     file = tmp_path / "lacking.yaml"
     file.write_text(SUITE.replace("%s", str(tmp_path)))
     return load_suite(file)
@@ -57,10 +65,74 @@ def test_everything_that_is_missing_is_refused_at_once(suite: Suite, tmp_path: P
         "missing: weights to start one, two from",
         "missing: index file of the noise",
     ]
-    for name in ("gone.npy", "gone.safetensors"):
-        (tmp_path / name).write_bytes(b"x")
+    np.save(tmp_path / "gone.npy", np.arange(4))
+    (tmp_path / "gone.safetensors").write_bytes(b"x")
     assert requirements.missing(suite) == []
     requirements.refuse(suite)
+
+
+def test_a_noise_file_that_is_broken_is_refused_before_anything_trains(suite: Suite, tmp_path: Path) -> None:
+    (tmp_path / "gone.npy").write_text("0 1 2 3")
+    with pytest.raises(UserError, match=r"gone\.npy: not a NumPy index file \(it is not a \.npy file of NumPy; write"):
+        requirements.refuse(suite)
+
+
+SCORED = """\
+name: scored
+budget: {samples: 64}
+towers: {dim: 8, vocabulary: 300}
+train: {batch: 16}
+evaluate: {tasks: [zero_shot], datasets: {zero_shot: [pets]}}
+methods: [clip]
+"""
+
+
+def picture() -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("sample", "files", "message"),
+    [
+        ({"png": b"no picture"}, {}, r"0\.tar: the image at byte \d+ cannot be read"),
+        ({"cls": 2}, {}, r"labels go to 2, but there are 2 class names; .*classnames\.txt should have one a line"),
+        ({"cls": b"-1"}, {}, r"sample 's0000001' has class b'-1', which is no number"),
+        ({"cls": b"1" * 30}, {}, r"sample 's0000001' has class b'1+'; there are at most 1,000,000 classes"),
+        ({}, {"test/nshards.txt": b"999999999999"}, r"nshards\.txt: should hold the number of shards, 1 to 100,000"),
+        ({}, {"test/nshards.txt": b"-1"}, r"nshards\.txt: should hold the number of shards"),
+        ({}, {"classnames.txt": b"na\xefve\ntree\n"}, r"classnames\.txt: line 1 is not UTF-8"),
+        ({}, {"classnames.txt": b"cat\n\ntree\n"}, r"classnames\.txt: line 2 is blank"),
+        (
+            {},
+            {"zeroshot_classification_templates.txt": b"a {c}\na photo\n"},
+            r"templates\.txt: line 2, 'a photo', has no place for the class name; write {c} there",
+        ),
+    ],
+)
+def test_a_broken_evaluation_set_is_refused_before_anything_trains(
+    evaluation_folder: Path,
+    webdataset_folder: Callable[..., Path],
+    tmp_path: Path,
+    sample: dict[str, object],
+    files: dict[str, bytes],
+    message: str,
+) -> None:
+    """By `bench run`, `bench run --dry-run` and, as a row, by `bench data where`."""
+    samples = [{"png": picture(), "cls": 0}, {"png": picture(), "cls": 1} | sample]
+    home = webdataset_folder(evaluation_folder / "wds_pets", samples, classes=("cat", "tree"), templates=("a {c}",))
+    for name, content in files.items():
+        (home / name).write_bytes(content)
+    (tmp_path / "scored.yaml").write_text(SCORED)
+    suite = load_suite(tmp_path / "scored.yaml")
+    for refusing in (partial(bench.run_suite, suite), partial(bench.dry_run, suite)):
+        with pytest.raises(UserError, match=message) as caught:
+            refusing(tmp_path / "results")
+        assert "\n" not in str(caught.value)
+    assert not (tmp_path / "results").exists()
+    _, row = of_suite(suite)
+    assert re.search(f"^pets .* broken: .*{message}", row)
 
 
 def test_embedded_data_needs_nothing(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ __all__ = [
     "Found",
     "Missing",
     "Split",
+    "check",
     "counts",
     "entries",
     "find",
@@ -39,6 +40,24 @@ def load(dataset: str, size: int, resize: Resize = CROP) -> EvaluationPairs:
 @lru_cache(maxsize=64)
 def _load(found: Found, size: int, resize: Resize) -> EvaluationPairs:
     return EvaluationPairs.read(source_of(found), size, resize)
+
+
+def check(dataset: str) -> None:
+    """Read a data set that is there as evaluation will, and open a sample of its images, before anything trains.
+
+    Raises UserError for broken files, labels, captions, class names, prompts, puzzles and images. A builder's folder
+    that was never read is not decoded as a whole: labels and images of the sample stand for it.
+    """
+    found = layouts.require(*parse(dataset))
+    source = source_of(found)
+    if found.layout == "builder" and index.known(found, index.mark_of(source.files)) is None:
+        from bench.data.evaluation.builders import Built
+
+        Built(found).check(dataset)
+        return
+    pairs = EvaluationPairs.read(source, 1, CROP)
+    for row in index.sample(dataset, len(pairs)):
+        pairs.image(row)
 
 
 def find(dataset: str) -> Found | None:

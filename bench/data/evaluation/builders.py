@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,12 +17,15 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from bench import counter
+from bench import counter, reading
 from bench.catalogue.evaluation_sets import Entry
-from bench.data.evaluation.index import Rows
+from bench.data.evaluation.index import Rows, sample
 from bench.data.evaluation.layouts import Found
 from bench.errors import UserError, one_line
 
+CLASSES = 10**6  #: classes of a data set
+CSV_BYTES = 1 << 24  #: of HierarCaps' captions
+LISTS, LIST_BYTES = (".csv", ".json", ".jsonl", ".tsv", ".txt"), 1 << 29
 V2_IMAGES = 10_000  #: images of ImageNet-V2; its builder would download all of it if there were fewer
 Transform = Callable[[Image.Image], Any]
 
@@ -39,12 +44,12 @@ class Built:
     def scan(self) -> Rows:
         """Read all rows with the digests of their images, because builders give labels only with a decoded image.
 
-        Raises UserError if the folder does not hold the data set.
+        Raises UserError if the folder does not hold the data set, or an image or a label of it cannot be read.
         """
         parts = self._parts(_digest)
         indices = [(part, number) for part, data in enumerate(parts) for number in range(len(data))]
         with ThreadPoolExecutor() as threads:
-            items = list(threads.map(lambda index: parts[index[0]][index[1]], indices))
+            items = list(threads.map(lambda index: self._item(parts, *index), indices))
         keys = tuple(f"s{number:07d}" for number in range(len(indices)))
         places = np.array(indices, np.int64).reshape(-1, 2)
         rows = Rows(
@@ -53,15 +58,44 @@ class Built:
             digests=tuple(digest for digest, _ in items),
         )
         if self.found.entry.classes:
-            rows = replace(rows, labels=np.array([int(label) for _, label in items], np.int64))
+            rows = replace(rows, labels=np.array([label for _, label in items], np.int64))
         else:
-            rows = replace(rows, captions=tuple(tuple(texts) for _, texts in items))
+            rows = replace(rows, captions=tuple(texts for _, texts in items))
         return self._own_share(rows)
 
     def image(self, place: Mapping[str, int]) -> Image.Image:
-        """Return the RGB image of a row. Raises what the builder raises for a broken file."""
-        image: Image.Image = self._pictures[place["part"]][place["number"]][0]
+        """Return the RGB image of a row. Raises UserError if the builder cannot read it."""
+        image: Image.Image = self._item(self._pictures, place["part"], place["number"])[0]
         return image
+
+    def check(self, name: str) -> None:
+        """Raise UserError unless the folder holds the data set and a sample of its images and labels can be read.
+
+        Unlike `scan`, it decodes a few images alone.
+        """
+        sizes = [len(part) for part in self._pictures]
+        if not sum(sizes):
+            raise UserError(f"{self.found.path}: holds no image of {self.found.entry.title}")
+        indices = [(part, number) for part, size in enumerate(sizes) for number in sample(name, size)]
+        labels = [self._item(self._pictures, *index)[1] for index in indices]
+        classes = len(self.lines("classnames.txt")) or self.found.entry.classes
+        if self.found.entry.classes and max(labels) >= classes:
+            raise UserError(f"{self.found.path}: a label is {max(labels)}, but there are {classes} classes")
+
+    def _item(self, parts: Sequence[Any], part: int, number: int) -> tuple[Any, Any]:
+        """Return the transformed image and the label or captions of one item. Raises UserError if they are broken."""
+        try:
+            image, value = parts[part][number]
+            if not self.found.entry.classes:
+                if not value or not all(isinstance(text, str) for text in value):
+                    raise ValueError("it has no caption, or one that is no text")
+                return image, tuple(value)
+            if float(value) != int(value) or not 0 <= int(value) < CLASSES:
+                raise ValueError(f"its label is {value}")
+            return image, int(value)
+        except Exception as error:  # Pillow's plugins and builders raise many types for broken files
+            fault = f"image {number} of {self.found.entry.title} cannot be read: {type(error).__name__}"
+            raise UserError(f"{self.found.path}: {fault}: {one_line(error, 200)}; get it again") from error
 
     def digest(self, place: Mapping[str, int]) -> str:
         """Return the sha256 of decoded pixels, because builders hide the files."""
@@ -116,8 +150,9 @@ def _build(wanted: _Wanted) -> Any:
     import bench.torchvision_fix  # noqa: F401  before torchvision
 
     entry = wanted.entry
-    if not wanted.root.is_dir():
+    if not os.path.isdir(wanted.root):
         raise UserError(f"{wanted.root}: is not there any more")
+    _refuse_endless(wanted.root)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # builders warn about splits that they do not have
@@ -128,6 +163,26 @@ def _build(wanted: _Wanted) -> Any:
         reason = one_line(error) or type(error).__name__
         fault = f"{wanted.root}: is not {entry.title} as the builder {entry.builder!r} reads it: {reason}"
         raise UserError(f"{fault}. It needs the files of {entry.source}") from error
+
+
+def _refuse_endless(root: Path) -> None:
+    """Raise UserError for what a builder would wait for or read without end, anywhere below a folder.
+
+    That is a FIFO, a socket or a device, and a table or list that is far longer than any data set's.
+    """
+    folders = [os.fspath(root)]
+    while folders:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    elif not entry.is_file() and not entry.is_dir() and os.path.exists(entry.path):
+                        raise UserError(f"{entry.path}: is a FIFO or a device, not a file; remove it")
+                    elif entry.name.endswith(LISTS) and entry.is_file() and entry.stat().st_size > LIST_BYTES:
+                        raise UserError(f"{entry.path}: has more than {LIST_BYTES:,} bytes; get it again")
+        except OSError as error:
+            raise UserError(f"{error.filename}: cannot be listed: {error.strerror}") from error
 
 
 def _clip_benchmark(wanted: _Wanted) -> Any:
@@ -171,8 +226,8 @@ class _HierarCaps:
     """HierarCaps from its CSV: id, captions from general to special separated by "=>", URL of the image."""
 
     def __init__(self, wanted: _Wanted) -> None:
-        with (wanted.root / "hierarcaps_test.csv").open(encoding="utf-8", newline="") as file:
-            rows = list(csv.reader(file))[1:]
+        text = reading.content(wanted.root / "hierarcaps_test.csv", CSV_BYTES).decode("utf-8")
+        rows = list(csv.reader(io.StringIO(text, newline="")))[1:]
         self.root, self.transform = wanted.root, wanted.transform
         self.rows = [(url.rsplit("/", 1)[-1], captions.split("=>")) for _, captions, url in rows]
 

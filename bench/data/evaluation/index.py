@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench import data_folder
+from bench import counter, data_folder, reading
 from bench.arrays import Ints
 from bench.data.evaluation.layouts import Found
 from bench.store import files
@@ -19,6 +20,7 @@ from bench.store import files
 if TYPE_CHECKING:
     import pyarrow as pa
 
+SAMPLE = 6  #: images that are opened besides the first and the last
 VERSION = "1"  #: version of the columns; an index of another version is made again
 
 
@@ -55,12 +57,20 @@ class Rows:
         )
 
 
+def sample(name: str, n: int) -> list[int]:
+    """Return the rows whose images are opened before anything trains: the first, the last and a few of `n` between."""
+    if not n:
+        return []
+    drawn = counter.words(counter.word(0, "opened before training", name), np.arange(SAMPLE))[:, 0]
+    return sorted({0, n - 1, *counter.below(np.full(SAMPLE, n), drawn).tolist()})
+
+
 def indexed(found: Found, files_of: Sequence[Path], scan: Callable[[], Rows]) -> Rows:
     """Return the rows of a split: the stored ones, or those of `scan` if its files (name, size, time) have changed.
 
-    Raises OSError if a file is missing, and what `scan` raises.
+    A stored index that cannot be read is made again. Raises what `scan` raises.
     """
-    mark = _mark(files_of)
+    mark = mark_of(files_of)
     stored = known(found, mark)
     if stored is not None:
         return stored
@@ -72,41 +82,38 @@ def indexed(found: Found, files_of: Sequence[Path], scan: Callable[[], Rows]) ->
 def with_digests(found: Found, files_of: Sequence[Path], rows: Rows, digests: Sequence[str]) -> Rows:
     """Return the rows with the sha256 `digests` [n] of their images, and store them."""
     rows = replace(rows, digests=tuple(digests))
-    keep(found, _mark(files_of), rows)
+    keep(found, mark_of(files_of), rows)
     return rows
 
 
 def known(found: Found, mark: str | None = None) -> Rows | None:
     """Return the stored rows; None if there are none, or if they are not of the files that `mark` stands for.
 
-    Without `mark`, the files are not compared.
+    A file that is damaged or of another kind counts as none. Without `mark`, the files are not compared.
     """
-    import pyarrow.parquet as pq
-
     for path in _homes(found):
-        if path.is_file():
-            table = pq.read_table(path)
+        with contextlib.suppress(OSError, ValueError):
+            table = reading.parquet(path)
             stored_mark = (table.schema.metadata or {}).get(b"mark", b"").decode()
             if stored_mark.startswith(f"{VERSION} ") and mark in (None, stored_mark):
-                return _rows(table)
+                rows = _rows(table)
+                _check(rows, found)
+                return rows
     return None
 
 
 def keep(found: Found, mark: str, rows: Rows) -> None:
     """Store the rows below the data folder, or in the user's cache if the data folder is read-only.
 
-    Raises OSError if neither can be written.
+    If neither can be written, nothing is stored, and the next process scans again.
     """
     import pyarrow.parquet as pq
 
     table = _table(rows).replace_schema_metadata({"mark": mark})
-    inside, outside = _homes(found)
-    try:
-        inside.parent.mkdir(parents=True, exist_ok=True)
-        files.write_path(inside, lambda path: pq.write_table(table, path), durable=False)
-    except OSError:  # a shared folder is often read-only
-        outside.parent.mkdir(parents=True, exist_ok=True)
-        files.write_path(outside, lambda path: pq.write_table(table, path), durable=False)
+    for home in _homes(found):
+        with contextlib.suppress(OSError):  # a shared folder is often read-only
+            files.write_path(home, lambda path: pq.write_table(table, path, write_page_checksum=True), durable=False)
+            return
 
 
 def _homes(found: Found) -> tuple[Path, Path]:
@@ -117,12 +124,15 @@ def _homes(found: Found) -> tuple[Path, Path]:
     return data_folder.evaluation() / "index" / name, cache / whose / name
 
 
-def _mark(files_of: Sequence[Path]) -> str:
+def mark_of(files_of: Sequence[Path]) -> str:
     """Return a text that changes with VERSION and with name, size or time of a file."""
     digest = hashlib.sha256()
     for path in files_of:
-        state = path.stat()
-        digest.update(repr((str(path), state.st_size, state.st_mtime_ns)).encode())
+        try:
+            state = path.stat()
+            digest.update(repr((str(path), state.st_size, state.st_mtime_ns)).encode())
+        except OSError:  # a link to nothing among a builder's files
+            digest.update(repr((str(path), None)).encode())
     return f"{VERSION} {digest.hexdigest()}"
 
 
@@ -141,25 +151,54 @@ def _table(rows: Rows) -> pa.Table:
     return pa.table(columns)
 
 
+def _check(rows: Rows, found: Found) -> None:
+    """Raise ValueError if the columns are not those that a scan of this layout gives."""
+    entry = found.entry
+    places = {"webdataset": {"shard", "offset", "size"}, "builder": {"part", "number"}, "hub": {"number"}}[found.layout]
+    if entry.kind == "association" and found.layout == "hub":
+        places = places | {"slot"}
+    groups = set(filter(None, entry.fields)) if found.layout == "webdataset" else set()
+    if set(rows.places) != places or set(rows.groups) != groups:
+        raise ValueError("it has other columns")
+    if (rows.labels is None) == bool(entry.classes) or bool(rows.captions) == bool(entry.classes):
+        raise ValueError("it has labels where captions belong, or captions where labels belong")
+    numbers = [*rows.places.values(), *rows.groups.values(), *([] if rows.labels is None else [rows.labels])]
+    texts = all(one and None not in one for one in rows.captions)
+    if not len(rows) or not texts or min(int(column.min()) for column in numbers) < 0:
+        raise ValueError("it has no row, a row without a caption, or a negative number")
+
+
 def _rows(table: pa.Table) -> Rows:
+    """Return the rows of a stored table. Raises ValueError if a column has another type, or gaps."""
+    import pyarrow as pa
+
+    if any(column.null_count for column in table.columns):
+        raise ValueError("it has gaps")
+
     def ints(prefix: str) -> dict[str, Ints]:
         names = [name for name in table.column_names if name.startswith(prefix)]
         return {name.removeprefix(prefix): _ints(table, name) for name in names}
 
-    def texts(name: str) -> list[object]:
-        values: list[object] = table[name].to_pylist() if name in table.column_names else []
+    def texts(name: str, kind: pa.DataType) -> list[Any]:
+        if name not in table.column_names:
+            return []
+        if table[name].type != kind:
+            raise ValueError(f"column {name} is of type {table[name].type}")
+        values: list[Any] = table[name].to_pylist()
         return values
 
     return Rows(
-        tuple(map(str, texts("key"))),
+        tuple(texts("key", pa.string())),
         _ints(table, "label") if "label" in table.column_names else None,
-        tuple(tuple(map(str, one)) for one in texts("captions")),  # type: ignore[call-overload]
+        tuple(map(tuple, texts("captions", pa.list_(pa.string())))),
         ints("group:"),
         ints("place:"),
-        tuple(map(str, texts("digest"))),
+        tuple(texts("digest", pa.string())),
     )
 
 
 def _ints(table: pa.Table, name: str) -> Ints:
-    values: Ints = table[name].to_numpy().astype(np.int64)
+    if str(table[name].type) != "int64":
+        raise ValueError(f"column {name} is of type {table[name].type}")
+    values: Ints = table[name].to_numpy().astype(np.int64)  # a copy that can be written
     return values

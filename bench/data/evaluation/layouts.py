@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from bench import data_folder
+from bench import data_folder, reading
 from bench.catalogue.evaluation_sets import FOLDERS, Entry, Split, entries
 from bench.errors import UserError
+
+MOST = 100_000  #: shards of a split
 
 Layout: TypeAlias = Literal["webdataset", "builder", "hub"]
 
@@ -27,10 +30,10 @@ class Found:
 def find(entry: Entry, split: Split) -> Found | None:
     """Find the split in the layouts webdataset, clip-benchmark's builder and hub cache, in this order.
 
-    Returns None if none has it. Raises UserError if nshards.txt is not a number.
+    Returns None if none has it. Raises UserError if nshards.txt is not a plausible number.
     """
     for path in webdatasets(entry, split):
-        if path.is_dir() and not _lacking(path) and any(path.glob("*.tar")):
+        if os.path.isdir(path) and not _lacking(path) and any(path.glob("*.tar")):
             return Found(entry, split, "webdataset", path)
     if _builder_has(entry, split):
         return Found(entry, split, "builder", data_folder.evaluation() / entry.name)
@@ -70,7 +73,7 @@ def missing(entry: Entry, split: Split, purpose: str = "") -> data_folder.Missin
 def shards(path: Path) -> list[Path]:
     """List the tars of a split's folder by number: as many as nshards.txt says, or all if there is no such file.
 
-    Raises UserError if nshards.txt is not a number.
+    Raises UserError if nshards.txt is not a plausible number.
     """
     count = _counted(path)
     if count is not None:
@@ -91,20 +94,24 @@ def webdatasets(entry: Entry, split: Split) -> list[Path]:
 
 
 def _counted(path: Path) -> int | None:
-    """Return the number in nshards.txt; None if there is no such file."""
+    """Return the number in nshards.txt; None if there is no such file. Raises UserError if it is not 1 to `MOST`."""
     file = path / "nshards.txt"
-    if not file.is_file():
+    if not os.path.lexists(file):
         return None
     try:
-        return int(file.read_text())
-    except ValueError as error:
-        raise UserError(f"{file}: should hold the number of shards") from error
+        text = reading.content(file, 100).strip()
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}; get it again") from error
+    if not text.isdigit() or not 1 <= int(text) <= MOST:
+        fault = f"should hold the number of shards, 1 to {MOST:,}, not {text[:40].decode('latin-1')!a}"
+        raise UserError(f"{file}: {fault}; get it again")
+    return int(text)
 
 
 def _lacking(path: Path) -> list[str]:
     """Return the names of shards that nshards.txt counts but that are missing."""
     tars = (path / f"{number}.tar" for number in range(_counted(path) or 0))
-    return [tar.name for tar in tars if not tar.is_file()]
+    return [tar.name for tar in tars if not os.path.isfile(tar)]
 
 
 def _built(entry: Entry, split: Split) -> bool:
@@ -118,9 +125,12 @@ def _needs(entry: Entry, split: Split) -> tuple[str, ...]:
 
 def _builder_has(entry: Entry, split: Split) -> bool:
     home = data_folder.evaluation() / entry.name
-    if not _built(entry, split) or not home.is_dir() or not any(home.iterdir()):
+    if not _built(entry, split) or not os.path.isdir(home):
         return False
-    return all((home / need).exists() for need in _needs(entry, split))
+    try:
+        return any(home.iterdir()) and all(os.path.exists(home / need) for need in _needs(entry, split))
+    except OSError as error:
+        raise UserError(f"{home}: cannot be listed: {error.strerror}") from error
 
 
 def _cache(entry: Entry) -> Path:

@@ -26,6 +26,8 @@ from bench.data.order import epoch_order
 from bench.data.photo import Resize
 from bench.errors import UserError
 
+TEMPLATES = "zeroshot_classification_templates.txt"
+
 
 class Source(Protocol):
     """The reader of one layout."""
@@ -65,9 +67,11 @@ class EvaluationPairs:
 
     @classmethod
     def read(cls, source: Source, size: int, resize: Resize) -> EvaluationPairs:
-        """Read a split. Raises UserError for broken files, and if its class names do not fit its labels."""
+        """Read a split. Raises UserError for broken files, and if class names or prompts do not fit the labels."""
         found, rows = source.found, index.indexed(source.found, source.files, source.scan)
         entry = found.entry
+        if not len(rows):
+            raise UserError(f"{found.path}: holds no image; get {entry.title} again")
         names, templates = _words(source, rows) if entry.classes else ((), ())
         classes = {CLASS: names} if names else {}
         for group, values in rows.groups.items():
@@ -93,12 +97,12 @@ class EvaluationPairs:
         return (self.classes[CLASS][self.rows.labels[row]],)
 
     def images(self, rows: npt.NDArray[np.integer[Any]]) -> Pixels:
-        pictures = [photo.evaluation(self._image(row), self.size, self.resize) for row in rows.tolist()]
+        pictures = [photo.evaluation(self.image(row), self.size, self.resize) for row in rows.tolist()]
         return np.stack(pictures) if pictures else np.empty((0, self.size, self.size, 3), np.uint8)
 
     def sampled(self, rows: Ints, epoch: int, seed: int, view: int, recipe: str) -> Pixels:
         return np.stack(
-            [photo.sampled(self._image(row), row, epoch, seed, view, recipe, self.size) for row in rows.tolist()]
+            [photo.sampled(self.image(row), row, epoch, seed, view, recipe, self.size) for row in rows.tolist()]
         )
 
     def order(self, epoch: int, seed: int) -> Ints:
@@ -127,7 +131,8 @@ class EvaluationPairs:
         index.with_digests(self.source.found, self.source.files, self.rows, digests)
         return digests
 
-    def _image(self, row: int) -> Image.Image:
+    def image(self, row: int) -> Image.Image:
+        """Return the RGB image of a row, as large as it is stored. Raises UserError if it is broken."""
         return self.source.image(self._place(row))
 
     def _place(self, row: int) -> dict[str, int]:
@@ -147,10 +152,17 @@ def _words(source: Source, rows: Rows) -> tuple[tuple[str, ...], tuple[str, ...]
     """Return class names and prompts: the folder's own, or clip-benchmark's."""
     entry, path = source.found.entry, source.found.path
     names = tuple(source.lines("classnames.txt")) or words.class_names(entry)
-    assert rows.labels is not None
+    if rows.labels is None:
+        raise UserError(
+            f"{path}: its images have captions, not classes; {entry.name} is a set of {entry.classes} classes"
+        )
     most = int(rows.labels.max(initial=-1)) + 1
     if most > len(names) or rows.labels.min(initial=0) < 0:
         fault = f"labels go to {most - 1}, but there are {len(names)} class names"
         raise UserError(f"{path}: {fault}; {path.parent / 'classnames.txt'} should have one a line")
-    own = tuple(source.lines("zeroshot_classification_templates.txt"))
-    return names, words.braces(own) if own else words.templates(entry)
+    own = words.braces(tuple(source.lines(TEMPLATES)))
+    for line, template in enumerate(own, 1):
+        if "{}" not in template:
+            fault = f"line {line}, {template[:80]!r}, has no place for the class name; write {{c}} there"
+            raise UserError(f"{path.parent / TEMPLATES}: {fault}")
+    return names, own or words.templates(entry)

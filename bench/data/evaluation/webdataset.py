@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
-import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 from PIL import Image
 
+from bench import reading
 from bench.data import photo
 from bench.data.evaluation.index import Rows
 from bench.data.evaluation.layouts import Found, shards
-from bench.errors import UserError
+from bench.errors import UserError, one_line
+
+if TYPE_CHECKING:
+    from bench.data.shards.tar import Member
 
 IMAGES = ("webp", "png", "jpg", "jpeg")
 TEXTS = ("cls", "txt", "json", "npy")
+IMAGE_BYTES = 1 << 27  #: of an image file
+CLASSES = 10**6  #: classes of a data set, and values of a field of its metadata
 
 
 @dataclass
@@ -76,61 +81,88 @@ class WebDataset:
         return hashlib.sha256(self._data(place)).hexdigest()
 
     def lines(self, name: str) -> tuple[str, ...]:
-        """Return the lines of a text file beside the splits; () if there is none."""
+        """Return the lines of a text file beside the splits; () if there is none. Raises UserError for other files."""
         path = self.found.path.parent / name
-        return tuple(line.strip() for line in path.read_text("utf-8").splitlines()) if path.is_file() else ()
+        try:
+            return tuple(reading.lines(path)) if os.path.lexists(path) else ()
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path}: {one_line(error)}") from error
 
     def _data(self, place: Mapping[str, int]) -> bytes:
-        with self.files[place["shard"]].open("rb") as file:
-            return os.pread(file.fileno(), place["size"], place["offset"])
+        try:
+            tar, size = self.files[place["shard"]], place["size"]
+            with reading.opened(tar) as file:
+                data = os.pread(file.fileno(), min(size, IMAGE_BYTES), place["offset"])
+        except (OSError, IndexError) as error:
+            raise UserError(f"{self.found.path}: image {dict(place)} cannot be read: {one_line(error)}") from error
+        if len(data) != size:
+            fault = f"the image at byte {place['offset']} cannot be read: the file ends inside it"
+            raise UserError(f"{tar}: {fault}; get it again")
+        return data
 
     def _samples(self, number: int) -> Iterator[_Sample]:
         """Yield the samples of a shard. The members of a sample are expected to follow each other."""
+        from bench.data.shards.tar import Broken, members
+
         sample = None
         try:
-            with tarfile.open(self.files[number], "r:") as tar:
-                for member in tar:
-                    head, _, name = member.name.rpartition("/")
+            with reading.opened(self.files[number]) as file:
+                for member in members(file, os.fstat(file.fileno()).st_size):
+                    head, _, name = member.name.decode().rpartition("/")
                     stem, _, extension = name.partition(".")
-                    if not member.isfile() or not stem or extension.lower() not in IMAGES + TEXTS:
+                    if member.kind != "file" or not stem or extension.lower() not in IMAGES + TEXTS:
                         continue
                     key = f"{head}/{stem}" if head else stem
                     if sample is None or sample.key != key:
                         if sample is not None:
                             yield sample
                         sample = _Sample(key, number)
-                    if extension.lower() in IMAGES:
-                        sample.image = (member.offset_data, member.size)
-                    else:
-                        text = tar.extractfile(member)
-                        sample.texts[extension.lower()] = text.read() if text else b""
-        except (OSError, tarfile.TarError) as error:
-            raise UserError(f"{self.files[number]}: cannot be read: {error}; get it again") from error
+                    self._take(sample, extension.lower(), member, file)
+        except (OSError, Broken, UnicodeDecodeError) as error:
+            raise UserError(f"{self.files[number]}: cannot be read: {one_line(error)}; get it again") from error
         if sample is not None:
             yield sample
+
+    def _take(self, sample: _Sample, extension: str, member: Member, file: BinaryIO) -> None:
+        """Note the place of an image, or read a text. Raises UserError if it is too large."""
+        most = IMAGE_BYTES if extension in IMAGES else reading.TEXT_BYTES
+        if member.size > most:
+            raise self._fault(sample, f"a member .{extension} of {member.size:,} bytes; at most {most:,} are read")
+        if extension in IMAGES:
+            sample.image = (member.offset, member.size)
+        else:
+            file.seek(member.offset)
+            sample.texts[extension] = file.read(member.size)
 
     def _label(self, sample: _Sample) -> int:
         if not sample.image[1]:
             raise self._fault(sample, f"no image ({', '.join(IMAGES)})")
-        try:
-            return int(sample.texts["cls"])
-        except KeyError as error:
-            raise self._fault(sample, "no class (cls)") from error
-        except ValueError as error:
-            raise self._fault(sample, f"class {sample.texts['cls'][:20]!r}, which is no number") from error
+        if "cls" not in sample.texts:
+            raise self._fault(sample, "no class (cls)")
+        text = sample.texts["cls"].strip()
+        if not text.isdigit():
+            raise self._fault(sample, f"class {text[:20]!r}, which is no number from 0 on")
+        if len(text.lstrip(b"0")) > len(str(CLASSES - 1)):
+            raise self._fault(sample, f"class {text[:20]!r}; there are at most {CLASSES:,} classes")
+        return int(text)
 
     def _captions(self, sample: _Sample) -> tuple[str, ...]:
         if not sample.image[1]:
             raise self._fault(sample, f"no image ({', '.join(IMAGES)})")
         try:
             if "txt" in sample.texts:
-                texts = sample.texts["txt"].decode().splitlines()
+                texts: object = sample.texts["txt"].decode().splitlines()
             else:
-                content = json.loads(sample.texts.get("json", b"[]"))
-                texts = content if isinstance(content, list) else content.get("captions", content.get("caption", []))
+                texts = reading.parsed(sample.texts.get("json", b"[]"))
+                if isinstance(texts, dict):
+                    texts = texts.get("captions", texts.get("caption", []))
+            listed = [texts] if isinstance(texts, str) else texts
+            if not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
+                raise ValueError("the .json should be a list of texts, or have one as captions")
+            "".join(listed).encode()  # JSON can escape a lone surrogate, which has no UTF-8
         except ValueError as error:
-            raise self._fault(sample, f"captions that cannot be read: {error}") from error
-        captions = (texts,) if isinstance(texts, str) else tuple(text for text in texts if text)
+            raise self._fault(sample, f"captions that cannot be read: {one_line(error)}") from error
+        captions = tuple(text for text in listed if text)
         if not captions:
             raise self._fault(sample, "no caption (txt, json)")
         return captions
@@ -138,18 +170,25 @@ class WebDataset:
     def _groups(self, samples: list[_Sample]) -> dict[str, np.ndarray]:
         """Return the integer columns of the metadata by name, int64 [n] each."""
         fields = self.found.entry.fields
-        if not fields:
+        used = [column for column, name in enumerate(fields) if name]
+        if not used:
             return {}
         rows = []
         for sample in samples:
             if "npy" not in sample.texts:
                 raise self._fault(sample, f"no metadata (npy) of {', '.join(filter(None, fields))}")
-            values = np.load(io.BytesIO(sample.texts["npy"]), allow_pickle=False).ravel()
-            if len(values) < len(fields):
-                raise self._fault(sample, f"metadata of {len(values)} numbers; should have {len(fields)} at least")
-            rows.append(values[: len(fields)].astype(np.int64))
-        table = np.array(rows, np.int64).reshape(-1, len(fields))
-        return {name: table[:, column] for column, name in enumerate(fields) if name}
+            try:
+                values = reading.numbers(io.BytesIO(sample.texts["npy"]))
+                if len(values) < len(fields):
+                    raise self._fault(sample, f"metadata of {len(values)} numbers; should have {len(fields)} at least")
+                row = reading.whole(values[used])
+            except ValueError as error:
+                raise self._fault(sample, f"metadata (npy) that cannot be read: {one_line(error)}") from error
+            if row.min() < 0 or row.max() >= CLASSES:
+                raise self._fault(sample, f"metadata {row.tolist()}; each number should be 0 to {CLASSES - 1:,}")
+            rows.append(row)
+        table = np.array(rows, np.int64).reshape(-1, len(used))
+        return {fields[number]: table[:, column] for column, number in enumerate(used)}
 
     def _fault(self, sample: _Sample, fault: str) -> UserError:
-        return UserError(f"{self.files[sample.shard]}: sample {sample.key!r} has {fault}")
+        return UserError(f"{self.files[sample.shard]}: sample {sample.key[:200]!r} has {fault}")

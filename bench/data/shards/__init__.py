@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from functools import lru_cache
 from pathlib import Path
@@ -25,7 +26,7 @@ def load(settings: DataSettings) -> ShardPairs:
     If they are missing or incomplete, raises a UserError that says how to get them.
     """
     path = index_path(settings).absolute()
-    return _load(settings, path, path.stat().st_mtime_ns if path.is_file() else 0)
+    return _load(settings, path, path.stat().st_mtime_ns if os.path.isfile(path) else 0)
 
 
 @lru_cache(maxsize=4)
@@ -38,14 +39,14 @@ def _load(settings: DataSettings, path: Path, _changed: int) -> ShardPairs:
 
 
 def missing(settings: DataSettings) -> list[Missing]:
-    """List what is missing of the training data: the index, rows of it, or shards; [] if nothing is.
+    """List what is missing of the training data: the index, rows of it, or shards as indexed; [] if nothing is.
 
     Raises UserError if the index file is something else or cannot be read.
     """
     if settings.embedded:
         return []
     path = index_path(settings)
-    if not path.is_file():
+    if not os.path.isfile(path):
         return [_no_index(settings, path)]
     about = read_about(path)
     get = "put them back, or say in data.shards where they are"
@@ -55,11 +56,13 @@ def missing(settings: DataSettings) -> list[Missing]:
     except UserError as error:
         return [Missing(f"{settings.name}, training pairs ({error})", _sources(settings), get, None)]
     if further := _further(settings, about, there):
-        return [_stale(settings, path, about, further)]
-    gone = [one for one in paths if not remote(one) and not Path(one).is_file()]
+        return [_stale(settings, path, about, "index of {} more shards than it has", further)]
+    local = [(entry, one) for entry, one in zip(about.shards, paths, strict=True) if not remote(one)]
+    gone = [one for _, one in local if not os.path.isfile(one)]
     if not gone:
-        return []
-    size = sum(entry.bytes for entry, one in zip(about.shards, paths, strict=True) if one in set(gone))
+        other = [entry.name for entry, one in local if os.path.getsize(one) != entry.bytes]
+        return [_stale(settings, path, about, "index of {} shards that were replaced", other)] if other else []
+    size = sum(entry.bytes for entry, one in local if one in set(gone))
     what = f"{settings.name}, {len(gone)} of {len(paths)} shards of {path}"
     return [Missing(what, (gone[0],), get, size)]
 
@@ -77,7 +80,7 @@ def index_path(settings: DataSettings) -> Path:
 def named_index(name: str) -> Path:
     """Find an index by its path, or by the name of a set in the data folder. Raises UserError if there is none."""
     for path in (Path(name), data_folder.root() / name / NAME):
-        if path.is_file():
+        if os.path.isfile(path):
             return path
     raise UserError(
         f"{name}: no such index, and none at {data_folder.root() / name / NAME}; `bench data index` makes them"
@@ -124,9 +127,10 @@ def _paths(settings: DataSettings, path: Path, about: About, there: dict[str, st
     return [there[entry.name] for entry in about.shards]
 
 
-def _stale(settings: DataSettings, path: Path, about: About, further: list[str]) -> Missing:
-    some = f"{', '.join(further[:EXAMPLES])}{', ...' if len(further) > EXAMPLES else ''}"
-    what = f"{settings.name}, index of {len(further)} more shards than it has ({some})"
+def _stale(settings: DataSettings, path: Path, about: About, fault: str, shards: list[str]) -> Missing:
+    """Describe an index that does not fit `shards`; "{}" in `fault` stands for their number."""
+    some = f"{', '.join(shards[:EXAMPLES])}{', ...' if len(shards) > EXAMPLES else ''}"
+    what = f"{settings.name}, {fault.format(len(shards))} ({some})"
     form = " --each-caption" if about.each_caption else ""
     get = f"{_command(settings, path)}{form}; or name in data.shards those that are indexed, to train on them alone"
     return Missing(what, (str(path),), get, None)

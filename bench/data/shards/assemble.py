@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields, replace
@@ -17,11 +16,12 @@ import pyarrow.parquet as pq
 from bench.arrays import Ints
 from bench.console.csv_text import csv_text
 from bench.data.shards.index import INDEX_SCHEMA, VERSION, About, Entry, content_hash, fixed, ids_hash
-from bench.data.shards.part import Job, faults_of
+from bench.data.shards.part import Job, read_part
 from bench.data.shards.scan import Fault
 from bench.data.shards.sources import remote
 from bench.data.strings import Strings
-from bench.errors import UserError
+from bench.errors import UserError, one_line
+from bench.store import files
 
 GROUP = 1 << 16  #: rows of a Parquet row group
 EXAMPLES = 3  #: number of faults of each reason that a message names
@@ -58,11 +58,10 @@ def write(jobs: Sequence[Job], out: Path, limit: float, decode: str, each_captio
 
     Raises UserError, without an index, if more than the share `limit` of samples is faulty or no row is left.
     """
-    table = _joined(jobs)
+    table, faults = _joined(jobs)
     keys = table["key"]
     order = pc.sort_indices(keys).to_numpy().astype(np.int64)  # stable: the first shard wins
     first = _first(keys.take(pa.array(order)))
-    faults = [fault for job in jobs for fault in faults_of(job.part)]
     faults += _repeated(table, order[~first], jobs)
     order = order[first]
     shard = table["shard"].to_numpy()
@@ -86,13 +85,14 @@ def write(jobs: Sequence[Job], out: Path, limit: float, decode: str, each_captio
     return Report(out, about, faults_file)
 
 
-def _joined(jobs: Sequence[Job]) -> Any:
-    """Return a table of all rows of all parts, with the number of their shard."""
-    tables = []
+def _joined(jobs: Sequence[Job]) -> tuple[Any, list[Fault]]:
+    """Return a table of all rows of all parts, with the number of their shard, and the faults of all parts."""
+    tables, faults = [], list[Fault]()
     for number, job in enumerate(jobs):
-        part = pq.read_table(job.part).replace_schema_metadata(None)
+        part, own = read_part(job.part)
         tables.append(part.append_column("shard", pa.array(np.full(len(part), number, np.int32))))
-    return pa.concat_tables(tables).combine_chunks()
+        faults += own
+    return pa.concat_tables(tables).combine_chunks(), faults
 
 
 def _first(keys: Any) -> Any:
@@ -142,7 +142,7 @@ def _check(out: Path, rows: int, faults: Sequence[Fault], counts: dict[str, int]
     if not rows:
         lines = [f"{out}: not written: there is no sample to train on"]
     for reason, count in counts.items():
-        which = [f"{f.shard} {f.key}: {f.detail}" for f in faults if f.reason == reason][:EXAMPLES]
+        which = [one_line(f"{f.shard} {f.key}: {f.detail}", 300) for f in faults if f.reason == reason][:EXAMPLES]
         lines.append(f"  {count:,} {reason}, such as " + "; ".join(which))
     lines.append(f"each one is in {listed}; mend the shards, or raise --limit (what is scanned is kept)")
     raise UserError(*lines)
@@ -150,7 +150,7 @@ def _check(out: Path, rows: int, faults: Sequence[Fault], counts: dict[str, int]
 
 def _list(faults: Sequence[Fault], path: Path) -> None:
     heads = tuple(field.name for field in fields(Fault))
-    path.write_text(csv_text([heads, *map(astuple, faults)]), encoding="utf-8", newline="")
+    files.write_bytes(path, csv_text([heads, *map(astuple, faults)]).encode(), durable=False)
 
 
 def _relative(job: Job, out: Path) -> str:
@@ -162,11 +162,13 @@ def _relative(job: Job, out: Path) -> str:
 
 def _write(table: Any, order: Ints, about: About, out: Path) -> None:
     schema = INDEX_SCHEMA.with_metadata({"index": about.to_json()})
-    half = out.with_name(f"{out.name}.{os.getpid()}")
-    with pq.ParquetWriter(half, schema, compression="zstd", use_dictionary=False) as writer:
-        for start in range(0, len(order), GROUP):
-            rows = np.arange(start, min(start + GROUP, len(order)))
-            group = table.take(pa.array(order[rows]))
-            columns = {**{name: group[name] for name in group.column_names}, "row": pa.array(rows)}
-            writer.write_table(pa.table([columns[field.name] for field in schema], schema=schema))
-    half.replace(out)
+
+    def write_to(path: Path) -> None:
+        with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False, write_page_checksum=True) as file:
+            for start in range(0, len(order), GROUP):
+                rows = np.arange(start, min(start + GROUP, len(order)))
+                group = table.take(pa.array(order[rows]))
+                columns = {**{name: group[name] for name in group.column_names}, "row": pa.array(rows)}
+                file.write_table(pa.table([columns[field.name] for field in schema], schema=schema))
+
+    files.write_path(out, write_to, durable=False)

@@ -13,7 +13,8 @@ from typing import BinaryIO
 
 from bench import data_folder
 from bench.data.shards.sources import filesystem, remote
-from bench.errors import UserError
+from bench.errors import UserError, one_line
+from bench.reading import opened as opened_file
 
 VARIABLE = "BENCH_CACHE_GB"
 DEFAULT_GB = 200.0
@@ -28,14 +29,14 @@ def folder() -> Path:
 def capacity() -> int:
     """Return the bytes that the cache may take: $BENCH_CACHE_GB * 10^9, by default 200 GB.
 
-    Raises UserError if the variable is not a positive number.
+    Raises UserError if the variable is not a positive number, or infinite.
     """
     text = os.environ.get(VARIABLE, str(DEFAULT_GB))
     try:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not value > 0:
+    if not 0 < value < 1e9:
         raise UserError(f"{VARIABLE}={text}: should be a size in GB, such as 200")
     return int(value * 1e9)
 
@@ -64,10 +65,10 @@ def opened(path: str, bytes: int) -> BinaryIO:
     Raises OSError if the file cannot be opened, and UserError as `fetched` does.
     """
     if not remote(path):
-        return open(path, "rb", buffering=BUFFER)
+        return opened_file(path, BUFFER)
     while True:
         with contextlib.suppress(FileNotFoundError):  # another process deleted it since it was fetched
-            return open(fetched(path, bytes), "rb", buffering=BUFFER)
+            return opened_file(fetched(path, bytes), BUFFER)
 
 
 def size(url: str) -> int:
@@ -76,7 +77,7 @@ def size(url: str) -> int:
     try:
         return int(fs.size(path))
     except Exception as error:  # whatever the store's package raises
-        raise UserError(f"shards: {url}: cannot be reached ({type(error).__name__}: {error})") from error
+        raise UserError(f"shards: {url}: cannot be reached ({type(error).__name__}: {one_line(error)})") from error
 
 
 def _holds(path: Path, bytes: int) -> bool:
@@ -98,7 +99,7 @@ def _fetch(url: str, path: Path, bytes: int) -> None:
             shutil.copyfileobj(remote_file, local_file, 1 << 22)
     except Exception as error:  # whatever the store's package raises
         part.unlink(missing_ok=True)
-        raise UserError(f"shards: {url}: cannot be fetched ({type(error).__name__}: {error})") from error
+        raise UserError(f"shards: {url}: cannot be fetched ({type(error).__name__}: {one_line(error)})") from error
     fetched_bytes = part.stat().st_size
     if fetched_bytes != bytes:
         part.unlink()

@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pydantic import TypeAdapter
 
+from bench import reading
 from bench.arrays import Ints
 from bench.data.strings import Strings
-from bench.errors import UserError
+from bench.errors import UserError, one_line
 
 VERSION = 1
 NAME = "index.parquet"
@@ -63,9 +66,8 @@ class About:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> About:
-        """Read what `to_json` wrote. Raises ValueError, TypeError or KeyError for something else."""
-        fields = json.loads(text)
-        return cls(**{**fields, "shards": tuple(Entry(**one) for one in fields["shards"])})
+        """Read what `to_json` wrote. Raises ValueError for something else."""
+        return TypeAdapter(cls).validate_json(text, strict=True)
 
 
 @dataclass(frozen=True)
@@ -80,13 +82,15 @@ class Index:
     def read(cls, path: Path, columns: tuple[str, ...] = (*FIELDS, "shard")) -> Index:
         """Read some columns of an index file.
 
-        Raises UserError if the file is missing, not an index, or of another version.
+        Raises UserError if the file is missing, damaged, not an index, or of another version.
         """
         about = read_about(path)
         try:
-            return cls(path, about, pq.read_table(path, columns=list(columns)))
-        except (OSError, pa.ArrowInvalid) as error:
-            raise UserError(f"{path}: cannot be read ({error}); run `bench data index` again") from error
+            table = reading.parquet(path, columns)
+            _check(table, about)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path}: cannot be read ({one_line(error)}); run `bench data index` again") from error
+        return cls(path, about, table)
 
     @property
     def keys(self) -> Strings:
@@ -111,12 +115,42 @@ class Index:
 def read_about(path: Path) -> About:
     """Read the metadata alone. Raises UserError if the file is missing, not an index, or of another version."""
     try:
-        about = About.from_json((pq.read_schema(path).metadata or {})[b"index"])
-    except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path}: not an index of shards ({error}); `bench data index` writes them") from error
+        with reading.opened(path) as file:
+            metadata = pq.read_schema(file).metadata or {}
+        about = About.from_json(metadata[b"index"])
+    except (OSError, KeyError, TypeError, ValueError, MemoryError, pa.ArrowException) as error:
+        fault = f"not an index of shards ({one_line(error, 200)})"
+        raise UserError(f"{path}: {fault}; `bench data index` writes them") from error
     if about.version != VERSION:
         raise UserError(f"{path}: is of version {about.version}, this is {VERSION}; run `bench data index` again")
+    if sum(entry.rows for entry in about.shards) != about.rows or any(entry.bytes < 0 for entry in about.shards):
+        raise UserError(f"{path}: its counts of rows and bytes are damaged; run `bench data index` again")
     return about
+
+
+def _check(table: Any, about: About) -> None:
+    """Raise ValueError unless the columns have their types, no gaps, keys in order and places inside the shards."""
+    for name in table.column_names:
+        if table[name].type != INDEX_SCHEMA.field(name).type or table[name].null_count:
+            raise ValueError(f"column {name} has another type, or gaps")
+    if len(table) != about.rows:
+        raise ValueError(f"it has {len(table):,} rows and says {about.rows:,}")
+    columns = {name: table[name].combine_chunks() for name in table.column_names}
+    keys, captions = columns["key"], columns["captions"]
+    if not pc.all(pc.less(keys[:-1], keys[1:]), min_count=0).as_py():
+        raise ValueError("its keys are not in order")
+    if (pc.min(pc.list_value_length(captions)).as_py() == 0) or captions.flatten().null_count:
+        raise ValueError("a row has no caption")
+    if not {"offset", "size", "shard", "hash"} <= set(columns) or not len(table):
+        return
+    offset, size, shard = (columns[name].to_numpy().astype(np.int64) for name in ("offset", "size", "shard"))
+    if shard.min() < 0 or shard.max() >= len(about.shards):
+        raise ValueError("a row is of a shard that the index does not have")
+    bytes = np.array([entry.bytes for entry in about.shards], np.int64)[shard]
+    if offset.min() < 0 or size.min() < 0 or (offset > bytes).any() or (size > bytes - offset).any():
+        raise ValueError("an image lies outside its shard")
+    if content_hash(fixed(table["hash"]), shard) != about.content_hash:
+        raise ValueError("its rows are not those that were indexed")
 
 
 def fixed(column: Any) -> Hashes:

@@ -19,9 +19,9 @@ from bench.console.text import echo
 from bench.data.shards import assemble
 from bench.data.shards.assemble import Report
 from bench.data.shards.index import NAME
-from bench.data.shards.part import Job, job_of, make_part
+from bench.data.shards.part import Job, is_whole, job_of, make_part
 from bench.data.shards.sources import Shard, remote
-from bench.errors import UserError
+from bench.errors import UserError, one_line
 from bench.machine.device_lock import cores
 
 
@@ -51,15 +51,17 @@ def build(
     the same index.
     """
     began = time.monotonic()
+    if out.name in ("", "..") or os.path.isdir(out):
+        raise UserError(f"--out {out}: is a folder; give the path of a file, such as {out / NAME}")
     work = out.with_name(f"{out.name}.work")
     try:
         work.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--out {out}: cannot be written: {error.strerror}") from error
-    with _alone(work):
-        jobs = _scanned(shards, work, decode, each_caption, workers or cores(), _Lines(progress))
-        report = assemble.write(jobs, out, limit, decode, each_caption)
-    shutil.rmtree(work)
+        with _alone(work):
+            jobs = _scanned(shards, work, decode, each_caption, workers or cores(), _Lines(progress))
+            report = assemble.write(jobs, out, limit, decode, each_caption)
+        shutil.rmtree(work)
+    except OSError as error:  # reading a shard raises UserError
+        raise UserError(f"--out {out}: cannot be written: {one_line(error)}") from error
     return report.timed(time.monotonic() - began)
 
 
@@ -72,7 +74,7 @@ def _scanned(
     """
     try:
         jobs = [job_of(i, shard, work, decode, each_caption) for i, shard in enumerate(shards)]
-        _scan([job for job in jobs if not job.part.exists()], len(jobs), workers, lines)
+        _scan([job for job in jobs if not is_whole(job.part)], len(jobs), workers, lines)
     except UserError as error:
         done = len(list(work.glob("*.parquet")))
         if not done:

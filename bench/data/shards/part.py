@@ -12,12 +12,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import TypeAdapter
 
+from bench import reading
 from bench.data.shards import cache
 from bench.data.shards.index import SCHEMA, VERSION
 from bench.data.shards.scan import RULES, Fault, Row, row_hash, scan
 from bench.data.shards.sources import Shard, remote
 from bench.errors import UserError
+from bench.store import files
 
 
 @dataclass(frozen=True)
@@ -59,15 +62,28 @@ def make_part(job: Job) -> int:
     if job.each_caption:
         rows = [one for row in rows for one in _by_caption(row)]
     about = {"faults": json.dumps([asdict(fault) for fault in faults])}
-    half = job.part.with_name(f"{job.part.name}.{os.getpid()}")
-    pq.write_table(_table(rows).replace_schema_metadata(about), half, compression="zstd", use_dictionary=False)
-    half.replace(job.part)
+    table = _table(rows).replace_schema_metadata(about)
+    form = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True}
+    files.write_path(job.part, lambda path: pq.write_table(table, path, **form), durable=False)
     return len(rows)
 
 
-def faults_of(part: Path) -> list[Fault]:
-    """Read the faults of a part."""
-    return [Fault(**one) for one in json.loads(pq.read_schema(part).metadata[b"faults"])]
+def read_part(part: Path) -> tuple[Any, list[Fault]]:
+    """Return the rows of a part as a pyarrow Table, and its faults. Raises OSError or ValueError if it is damaged."""
+    table = reading.parquet(part)
+    metadata = table.schema.metadata or {}
+    if not table.schema.equals(SCHEMA) or b"faults" not in metadata:
+        raise ValueError("it is no part of an index")
+    return table.replace_schema_metadata(None), TypeAdapter(list[Fault]).validate_json(metadata[b"faults"], strict=True)
+
+
+def is_whole(part: Path) -> bool:
+    """Whether a part is there and can be read."""
+    try:
+        read_part(part)
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _by_caption(row: Row) -> list[Row]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
+import sys
 import warnings
 from dataclasses import dataclass, field
 from typing import BinaryIO
@@ -19,10 +19,13 @@ from PIL import Image
 
 from bench.data.photo import FORMATS
 from bench.data.shards.tar import Broken, Member, members
+from bench.reading import JSON_BYTES, TEXT_BYTES, parsed
 
-RULES = 2  #: increase it if the same tar gives other rows; parts of an older number are then scanned again
+RULES = 3  #: increase it if the same tar gives other rows; parts of an older number are then scanned again
 IMAGES = frozenset({"jpg", "jpeg", "png", "webp"})
 MAX_PIXELS = 89_478_485  #: of an image; more is taken for a decompression bomb, as Pillow does
+IMAGE_BYTES = 1 << 27  #: of an image file
+NAME_BYTES = 4096  #: of a member's name; no longer path can be opened
 
 
 @dataclass(frozen=True)
@@ -128,10 +131,16 @@ class _Scanner:
         suffix = suffix.lower()
         if not stem:
             return  # hidden files, as macOS' tar adds them
+        if "\0" in name or len(member.name) > NAME_BYTES:
+            detail = f"its name has a NUL character or more than {NAME_BYTES:,} bytes"
+            self.faults.append(Fault(self.shard, ascii(name[:100]), member.offset, "unsafe name", detail))
+            return
         key = self.prefix + folder + slash + stem
         sample = self.samples.setdefault(key, _Sample(member.offset))
         if name.startswith("/") or ".." in name.split("/"):
             sample.defect = Defect("unsafe name", f"member {name} leads out of its folder")
+        elif member.kind == "file" and member.size > (most := _most(suffix)):
+            sample.defect = Defect("too large", f"member {name} has {member.size:,} bytes, more than {most:,}")
         elif member.kind != "file":
             kind = "link" if member.kind == "link" else "special file"
             sample.defect = Defect("not a file", f"member {name} is a {kind}")
@@ -160,6 +169,13 @@ class _Scanner:
         return self.file.read(member.size)
 
 
+def _most(suffix: str) -> int:
+    """Return the bytes that a member of this kind may have; a kind that is not read may have any number."""
+    if suffix in IMAGES:
+        return IMAGE_BYTES
+    return {"txt": TEXT_BYTES, "json": JSON_BYTES}.get(suffix, sys.maxsize)
+
+
 def _take_text(sample: _Sample, data: bytes) -> None:
     try:
         sample.text = data.decode("utf-8-sig").strip()
@@ -174,7 +190,7 @@ def _take_json(sample: _Sample, data: bytes) -> None:
         sample.caption = _caption(data)
         return
     try:
-        texts = json.loads(data)["captions"]
+        texts = parsed(data)["captions"]
     except (ValueError, KeyError, TypeError) as error:
         sample.defect = sample.defect or Defect("json cannot be read", str(error))
         return
@@ -194,7 +210,7 @@ def _caption(data: bytes) -> str | Defect | None:
     if b'"caption"' not in data:
         return None
     try:
-        content = json.loads(data)
+        content = parsed(data)
         text = content.get("caption") if isinstance(content, dict) else None
         if text is not None and not isinstance(text, str):
             return Defect("json cannot be read", '"caption" should be a text')

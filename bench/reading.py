@@ -1,0 +1,166 @@
+"""Reads files that others wrote, within bounds: a FIFO is never waited for, and no claimed size is allocated unchecked.
+
+Functions that take a path raise OSError if it cannot be read; all raise ValueError, in one line, for malformed content.
+The caller names the file and the fix.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import stat
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from bench.errors import one_line
+
+if TYPE_CHECKING:
+    from bench.arrays import Ints
+
+JSON_BYTES = 1 << 22  #: of a JSON document; each byte may take 25 bytes of memory
+TEXT_BYTES = 1 << 20  #: of a text file
+ARRAY_BYTES = 1 << 31  #: of an array of numbers
+ROWS_PER_BYTE = 8  #: of a Parquet file; more is not the index or the manifest of anything
+BUFFER = 1 << 16  #: bytes read at a time
+
+
+def opened(path: Path | str, buffering: int = BUFFER) -> BinaryIO:
+    """Open a regular file, or a link to one, to read its bytes. Raises OSError for anything else, and never waits."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO would wait for its writer
+    except ValueError as error:
+        raise OSError(errno.EINVAL, "its name has a NUL character", ascii(str(path))) from error
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return open(descriptor, "rb", buffering=buffering)
+    os.close(descriptor)
+    kind = "a folder" if stat.S_ISDIR(mode) else "a FIFO" if stat.S_ISFIFO(mode) else "a device"
+    raise OSError(errno.EINVAL, f"it is {kind}, not a file", str(path))
+
+
+def content(path: Path, most: int) -> bytes:
+    """Return the bytes of a file. Raises OSError if it is no regular file or has more than `most` bytes."""
+    with opened(path) as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
+    return data
+
+
+def lines(path: Path) -> list[str]:
+    """Return the lines of a UTF-8 text file, without white space around them.
+
+    Raises OSError if it is no regular file or too long, and ValueError if it is empty, not UTF-8, or has a blank line.
+    """
+    data = content(path, TEXT_BYTES)
+    try:
+        texts = [line.strip() for line in data.decode("utf-8").splitlines()]
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise ValueError(f"line {line} is not UTF-8; save the file as UTF-8") from error
+    if not texts:
+        raise ValueError("is empty; it should have one entry a line")
+    if "" in texts:
+        raise ValueError(f"line {texts.index('') + 1} is blank; it should have one entry a line, and no other lines")
+    return texts
+
+
+def parsed(data: bytes) -> Any:
+    """Return the value of a JSON document. Raises ValueError if it is malformed, too long or nested too deeply."""
+    if len(data) > JSON_BYTES:
+        raise ValueError(f"it has {len(data):,} bytes, at most {JSON_BYTES:,} are read")
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def array_shape(file: BinaryIO) -> tuple[int, ...]:
+    """Return the shape of the array in a .npy file, without its numbers. Raises ValueError as `numbers` does."""
+    return _array_header(file)[0]
+
+
+def numbers(file: BinaryIO) -> Any:
+    """Return the integers or floats of a .npy file as an array [n] of their own type, in the order of the file.
+
+    The file holds as many numbers as its header says, or nothing is allocated. Raises ValueError for any other file,
+    and for objects and records.
+    """
+    import numpy as np
+
+    shape, dtype = _array_header(file)
+    return np.frombuffer(file.read(math.prod(shape) * dtype.itemsize), dtype)
+
+
+def whole(values: Any) -> Ints:
+    """Convert numbers [n] to int64 [n]. Raises ValueError if one is not whole or does not fit."""
+    import numpy as np
+
+    if values.dtype.kind == "i":
+        return values.astype(np.int64)  # type: ignore[no-any-return]
+    fits = np.isfinite(values) & (np.abs(values) < 2.0**63)
+    rounded: Ints = np.where(fits, values, 0).astype(np.int64)
+    wrong = np.flatnonzero(~fits | (rounded != values))
+    if len(wrong):
+        raise ValueError(f"number {wrong[0]} is {values[wrong[0]]}, which is not an integer of 64 bits")
+    return rounded
+
+
+def _array_header(file: BinaryIO) -> tuple[tuple[int, ...], Any]:
+    """Return shape and dtype of a .npy file, and leave the file at its first number."""
+    import numpy as np
+
+    file.seek(0, os.SEEK_END)
+    size = file.tell()
+    file.seek(0)
+    magic = file.read(8)
+    if not magic.startswith(b"\x93NUMPY"):
+        known = {b"PK": ": it is an .npz archive", b"\x80": ": it is a pickle, which is never read"}
+        what = next((text for head, text in known.items() if magic.startswith(head)), "")
+        raise ValueError(f"it is not a .npy file of NumPy{what if size else ': it is empty'}; write it with numpy.save")
+    if magic[6:] != b"\1\0":
+        raise ValueError("its header is of a version for records; whole numbers are needed")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)  # type: ignore[no-untyped-call]
+    except Exception as error:  # a malformed header raises anything from SyntaxError to MemoryError
+        raise ValueError(f"its header is malformed ({type(error).__name__})") from error
+    if dtype.kind not in "iuf" or dtype.shape or dtype.itemsize > 8:
+        raise ValueError(f"it holds {one_line(dtype, 80)}; whole numbers are needed")
+    if min(shape, default=0) < 0:
+        raise ValueError(f"its shape is {shape}")
+    claimed, there = math.prod(shape) * dtype.itemsize, size - file.tell()
+    if claimed != there:
+        raise ValueError(f"its header says shape {shape}, {claimed:,} bytes; it holds {there:,}; it is cut or damaged")
+    if claimed > ARRAY_BYTES:
+        raise ValueError(f"it holds {claimed:,} bytes, at most {ARRAY_BYTES:,} are read")
+    return shape, dtype
+
+
+def parquet(path: Path, columns: Sequence[str] | None = None) -> Any:
+    """Return a Parquet file, or some of its columns, as a pyarrow Table, with every page's checksum compared.
+
+    Raises OSError if it is no regular file, and ValueError if it is damaged or lacks a column.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            reader = pq.ParquetFile(file, page_checksum_verification=True)
+            names, rows = reader.schema_arrow.names, reader.metadata.num_rows
+            if lacking := [name for name in columns or () if name not in names]:
+                raise ValueError(f"it has no column {', '.join(lacking)}")
+            if rows > ROWS_PER_BYTE * size:
+                raise ValueError(f"it says {rows:,} rows, which its {size:,} bytes cannot hold")
+            table = reader.read(list(columns) if columns is not None else None)
+            table.validate(full=True)
+        except (pa.ArrowException, OSError, KeyError, TypeError, MemoryError, RecursionError, OverflowError) as error:
+            raise ValueError(f"it is damaged: {one_line(error, 200) or type(error).__name__}") from error
+    return table
