@@ -15,6 +15,7 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("MPLBACKEND", "agg")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when huggingface_hub is imported
 
 import bench.torchvision_fix  # noqa: F401  before anything imports torchvision
 from bench.adapters import registry
