@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,21 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("MPLBACKEND", "agg")
 
 import bench.torchvision_fix  # noqa: F401  before anything imports torchvision
+from bench.store import RunStore, RunWriter, writing
+
+
+@pytest.fixture
+def writer() -> Iterator[Callable[[RunStore], RunWriter]]:
+    """The writer of a run, whose claim is held until the test ends; the same call again gives the same one."""
+    with ExitStack() as stack:
+        writers: dict[Path, RunWriter] = {}
+
+        def of(run: RunStore) -> RunWriter:
+            if run.folder not in writers:
+                writers[run.folder] = stack.enter_context(writing(run))
+            return writers[run.folder]
+
+        yield of
 
 
 def write_webdataset(

@@ -28,10 +28,9 @@ methods: [ncu]
 """
 HOLDER = """\
 import sys
-from bench.store import Store
+from bench.store import Store, writing
 
-run = Store(sys.argv[1]).run(sys.argv[2])
-with run.claim():
+with writing(Store(sys.argv[1]).run(sys.argv[2])) as run:
     run.set_status("running", step=3, steps=8)
     print("held", flush=True)
     sys.stdin.readline()
