@@ -6,7 +6,7 @@ exactly one gets the next number. The highest file is never deleted (a released 
 only rise, and a slow process that tries an old number sees the higher one and steps back. No lock server, no flock.
 
 A holder may only seem dead. So every claim has a fence (bench/store/fence.py): a folder through which its holder
-writes. Before a process links the next number, it takes the folders of all numbers before away, and only afterwards it
+writes. Before a process links the next number, it takes the folder of the claim before away, and only afterwards it
 reads the run. The heartbeat and the release of a claim go through the fence as well.
 """
 
@@ -30,7 +30,7 @@ HEARTBEAT = 20.0  #: seconds between heartbeats
 ATTEMPTS = 5  #: to claim a folder that other processes delete at the same time
 _NAME = re.compile(r"claim-([1-9][0-9]*)")
 _RELEASED = "released"
-_UNKNOWN = {"host": "an unknown host", "namespace": "", "pid": 0, "started": "", "released": False}
+_UNKNOWN = {"host": "an unknown host", "namespace": "", "pid": 0, "started": "", "token": "", "released": False}
 
 
 def claims(folder: Path) -> dict[int, Path]:
@@ -57,24 +57,30 @@ def _read(path: Path) -> dict[str, Any] | None:
     return content if types == expected and 0 < content["pid"] < 2**31 else _UNKNOWN
 
 
-def holder(folder: Path, stale_after: float = STALE_AFTER, now: float | None = None) -> dict[str, Any] | None:
-    """Return the live holder of a run's folder, or None if it has none: never claimed, released, dead or silent.
-
-    A holder is silent if its last heartbeat is more than `stale_after` seconds away from `now`, by the clock of the
-    file system: by default its present time.
-    """
-    if not folder.is_dir():
-        return None
-    path = folder / f"claim-{_newest(folder)}"
+def _judged(folder: Path, number: int, stale_after: float, now: float | None) -> tuple[dict[str, Any] | None, bool]:
+    """Return what the claim of this number says, None if there is none, and whether its holder is alive."""
+    path = folder / f"claim-{number}"
     latest = _read(path)
     if latest is None or latest["released"] or process.is_dead(latest):
-        return None
+        return latest, False
     try:
         beat = path.stat().st_mtime
     except FileNotFoundError:
-        return None
+        return None, False
     silent = abs((files.clock(folder) if now is None else now) - beat)
-    return None if silent > stale_after else latest
+    return latest, silent <= stale_after
+
+
+def holder(folder: Path, stale_after: float = STALE_AFTER) -> dict[str, Any] | None:
+    """Return the live holder of a run's folder, or None if it has none: never claimed, released, dead or silent.
+
+    A holder is silent if its last heartbeat is more than `stale_after` seconds away from the present time, both by the
+    clock of the file system.
+    """
+    if not folder.is_dir():
+        return None
+    latest, alive = _judged(folder, _newest(folder), stale_after, None)
+    return latest if alive else None
 
 
 class Claim:
@@ -152,14 +158,15 @@ class Claim:
             files.sync(mine)
             files.sync(mine.with_name(_RELEASED))
             # Both times come from the file system, so the clocks of hosts that share a disk need not agree.
-            self._refuse(holder(self.folder, self.stale_after, now=mine.stat().st_mtime))
-            last = _read(self.folder / f"claim-{before}")
-            shut_out(self.folder, before)
+            last, alive = _judged(self.folder, before, self.stale_after, mine.stat().st_mtime)
+            self._refuse(last if alive else None)
+            if last is not None:
+                shut_out(self.folder, before, last["token"])
             try:
                 os.link(mine, self.path)
             except FileExistsError:
                 self._refuse(_read(self.path), always=True)
-            if self._confirmed(before):
+            if self._confirmed(before, last):
                 self.took_over = last is not None and not last["released"]
                 return True
         except BaseException:
@@ -168,20 +175,19 @@ class Claim:
         files.remove(self.fence.path)
         return False
 
-    def _confirmed(self, before: int) -> bool:
-        """Return whether the linked number is the newest and follows `before`; then remove the claims before it.
+    def _confirmed(self, before: int, last: dict[str, Any] | None) -> bool:
+        """Return whether the linked number is the newest and follows the claim `last`; then remove older claims.
 
-        Raises Busy if there is a higher number. Without the number before, `Claim.delete_folder` ran meanwhile, and
+        Raises Busy if there is a higher number. Without the same claim before it, `delete_folder` ran meanwhile, and
         others may have begun to count anew.
         """
         newest = _newest(self.folder)
-        if newest == self.number and (not before or (self.folder / f"claim-{before}").exists()):
+        if newest == self.number and _read(self.folder / f"claim-{before}") == last:
             for number, path in claims(self.folder).items():
                 if number < self.number:
-                    with contextlib.suppress(OSError):
-                        path.unlink()
+                    self.fence.discard(path.name)
             return True
-        self.path.unlink(missing_ok=True)
+        self.fence.discard(self.path.name)
         if newest != self.number:
             self._refuse(_read(self.folder / f"claim-{newest}"), always=True)
         return False

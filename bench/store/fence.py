@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +21,6 @@ from pathlib import Path
 from bench.store import files
 
 PREFIX = f"{files.TEMPORARY}{files.CLAIM_FILE}-"  #: of the folders of claims: PREFIX, number, "-", token
-_NAME = re.compile(rf"{re.escape(PREFIX)}([0-9]+)-[0-9a-f]+")
 
 
 class Busy(Exception):
@@ -144,11 +142,13 @@ class Fence:
         return self.path / f"grows-{name.replace('/', '-')}"
 
 
-def shut_out(folder: Path, number: int) -> None:
-    """Take the folders of all claims up to `number` away from their holders, which lose their claims by this."""
+def shut_out(folder: Path, number: int, token: str) -> None:
+    """Take the folder of a claim away from its holder, which loses the claim by this.
+
+    Of a damaged claim the token is not known (""); then every claim of this number is meant.
+    """
     for name in os.listdir(folder):
-        match = _NAME.fullmatch(name)
-        if match and int(match[1]) <= number:
+        if name.startswith(f"{PREFIX}{number}-{token}"):
             away = folder / f"{files.TEMPORARY}shut-out-{uuid.uuid4().hex}"
             with contextlib.suppress(FileNotFoundError):  # another process was faster
                 (folder / name).rename(away)
