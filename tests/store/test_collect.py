@@ -195,3 +195,11 @@ def test_where_nothing_says_what_is_needed_nothing_goes(store: Path, tiny: Simpl
     with pytest.raises(UserError, match="say one of them"):
         tiny.bench(store, "gc", "--yes", "--dry-run")
     assert tiny.contents(store / "runs") == before
+
+
+def test_a_copy_of_a_claim_is_ignored(store: Path) -> None:
+    copy = next(Store(store).runs()).path("claim-1.bak")
+    copy.write_text("{}")
+    aged(copy)
+    assert copy not in {item.path for item in collect(Store(store), delete=True)}
+    assert copy.exists()
