@@ -57,7 +57,8 @@ def is_fresh(suite: str, store: Store) -> bool:
     """Return whether the suite's report is younger than its plan and than the last change of any run it shows."""
     page, plan = store.suite(suite) / "report.html", store.plan(suite) or {"cells": []}
     shown = {cell["run"] for cell in plan["cells"]}
-    sources = [page.with_name("plan.json"), *(store.run(identity).path("status.json") for identity in shown)]
+    parts = ("status.json", "evaluations")  # a finished run keeps its status, and evaluations may still be added
+    sources = [page.with_name("plan.json"), *(store.run(one).path(part) for one in shown for part in parts)]
     made = page.stat().st_mtime_ns if page.exists() else 0
     return all(source.stat().st_mtime_ns < made for source in sources if source.exists())
 

@@ -19,6 +19,21 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when huggingface_hub is imp
 
 import bench.torchvision_fix  # noqa: F401  before anything imports torchvision
 from bench.adapters import registry
+from bench.store import RunStore, RunWriter, writing
+
+
+@pytest.fixture
+def writer() -> Iterator[Callable[[RunStore], RunWriter]]:
+    """The writer of a run, whose claim is held until the test ends; the same call again gives the same one."""
+    with contextlib.ExitStack() as stack:
+        writers: dict[Path, RunWriter] = {}
+
+        def of(run: RunStore) -> RunWriter:
+            if run.folder not in writers:
+                writers[run.folder] = stack.enter_context(writing(run))
+            return writers[run.folder]
+
+        yield of
 
 
 def write_webdataset(

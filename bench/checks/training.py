@@ -16,10 +16,10 @@ import torch
 from bench.adapters import registry
 from bench.checks.pool import Ranks
 from bench.checks.subject import Failed, Subject, Variant, same
-from bench.checks.trainings import Training, make, pairs
+from bench.checks.trainings import Training, make, pairs, train_alone
 from bench.data.noise import shuffled_captions
 from bench.data.pairs import MemoryPairs
-from bench.store import RunStore
+from bench.store import RunStore, writing
 from bench.training.loop import Interrupted, NotFinite, train
 
 
@@ -100,21 +100,22 @@ def resume(subject: Subject) -> None:
         training = training_of(subject, config=variant.config, towers="vit", precision="fp32", steps=6)
         with tempfile.TemporaryDirectory() as folder:
             straight, broken = RunStore(Path(folder) / "straight"), RunStore(Path(folder) / "broken")
-            train(make(training, straight))
+            train_alone(training, straight)
             for _ in range(2):
                 _train_on(training, broken, steps=2)
-            train(make(training, broken))
+            train_alone(training, broken)
             _same_bytes(f"{variant.label}: stopped after steps 2 and 4 and resumed", broken, straight)
 
 
 def _train_on(training: Training, out: RunStore, steps: int) -> None:
     """Train for some steps from the last checkpoint, as a run that is asked to stop."""
-    job, asked = make(training, out), itertools.count(1)
-    job.should_stop = lambda: next(asked) == steps
-    try:
-        train(job)
-    except Interrupted:
-        return
+    with writing(out) as writer:
+        job, asked = make(training, writer), itertools.count(1)
+        job.should_stop = lambda: next(asked) == steps
+        try:
+            train(job)
+        except Interrupted:
+            return
     raise Failed(f"did not stop after {steps} steps")
 
 
@@ -152,8 +153,8 @@ def noise_mask(subject: Subject) -> None:
     wrong = MemoryPairs.build(clean.name, "", clean.keys, texts, {}, {}, clean.pixels)
     with tempfile.TemporaryDirectory() as folder:
         unknown, known = RunStore(Path(folder) / "unknown"), RunStore(Path(folder) / "known")
-        train(make(training, unknown, data=wrong))
-        train(make(training, known, data=clean, noise=manifest))
+        train_alone(training, unknown, data=wrong)
+        train_alone(training, known, data=clean, noise=manifest)
         _same_bytes("with the noise mask known to the runner", known, unknown)
 
 
@@ -172,7 +173,7 @@ def learns(subject: Subject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         out = RunStore(Path(folder) / "easy")
         try:
-            train(make(training, out))
+            train_alone(training, out)
         except NotFinite as error:
             raise Failed(str(error)) from error
         lines = out.metrics()

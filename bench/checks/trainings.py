@@ -18,12 +18,12 @@ from bench.checks import lab
 from bench.data.noise import NoiseManifest
 from bench.data.order import steps_per_epoch
 from bench.data.pairs import MemoryPairs
-from bench.store import RunStore
+from bench.store import RunStore, writing
 from bench.suite.settings import TrainSettings
 from bench.training import side_towers
 from bench.training.distributed import Group
 from bench.training.loader import Loader
-from bench.training.loop import Job
+from bench.training.loop import Job, train
 from bench.training.optimizer import named_parameters
 from bench.training.schedule import Resolved
 from methods.protocol import Facts
@@ -113,6 +113,14 @@ def _settings(training: Training) -> TrainSettings:
             "augment": "none",
         }
     )
+
+
+def train_alone(
+    training: Training, run: RunStore, data: MemoryPairs | None = None, noise: NoiseManifest | None = None
+) -> None:
+    """Make a training on the CPU, or resume it, under the claim of its store."""
+    with writing(run) as out:
+        train(make(training, out, data=data, noise=noise))
 
 
 @contextmanager

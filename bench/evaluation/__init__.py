@@ -30,15 +30,16 @@ def evaluate(
     done: Callable[[str], bool],
     publish: Callable[[str, list[Record], dict[str, np.ndarray]], object],
     features_dir: Path | None,
+    inside: Path | None = None,
 ) -> None:
     """Measure one checkpoint (`checkpoint`: sha256 of its weights, taken after a share `at` of the budget).
 
     A task whose key is `done` is skipped; the result of every other is passed to `publish(key, records, outcomes)` as
     soon as it is measured, so a killed evaluation continues where it stopped. Features are stored in `features_dir`
-    until all tasks are published. Raises FloatingPointError if features or confidences are not finite, and UserError
-    if data is missing or cannot be read.
+    until all tasks are published, written through `inside`, the folder of a claim. Raises FloatingPointError if
+    features or confidences are not finite, and UserError if data is missing or cannot be read.
     """
-    features = Features(method, towers, checkpoint, plan.protocol.label, features_dir, plan.channels)
+    features = Features(method, towers, checkpoint, plan.protocol.label, features_dir, plan.channels, inside)
     bench = Bench(plan, features, manifest)
     for task in plan.tasks(at, manifest):
         if done(task.key(at)):

@@ -14,8 +14,9 @@ from bench.data.noise import NoiseManifest, noisy_mask
 from bench.evaluation.features import Features, PooledTowers
 from bench.evaluation.measures import agreement
 from bench.evaluation.tasks import EvaluationPlan
-from bench.store import RunStore
+from bench.store import RunWriter
 from bench.store.histograms import store_diagnostics
+from bench.store.writer import FEATURES
 from methods.protocol import Diagnostic, Method
 
 NEGATIVES = 1024  #: at most so many images, evenly spaced, are used for mismatched pairs
@@ -26,7 +27,7 @@ def diagnose(
     method: Method,
     towers: PooledTowers,
     plan: EvaluationPlan,
-    out: RunStore,
+    out: RunWriter,
     checkpoint: str,
     manifest: NoiseManifest | None,
 ) -> None:
@@ -39,7 +40,7 @@ def diagnose(
     if any(entry["source"] == "evaluation" and entry.get("protocol") == protocol for entry in out.diagnostics()):
         return
     tasks = plan.tasks(1.0, manifest)
-    features = Features(method, towers, checkpoint, protocol, out.path("features"), plan.channels)
+    features = Features(method, towers, checkpoint, protocol, out.path(FEATURES), plan.channels, out.inside)
     diagnostics: list[Diagnostic] = []
     if plan.held_out in {task.dataset for task in tasks}:
         diagnostics += _held_out(plan.load(plan.held_out), features, plan)

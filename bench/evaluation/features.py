@@ -103,6 +103,7 @@ class Features:
     """The features of one checkpoint: the latest in memory and, with a folder, all on disk, where they survive a kill.
 
     `channels`: maps a data set's name to the channels that normalise its pixels; None stands for the towers' own.
+    `inside`: the folder of the claim under which `folder` is written, see `bench.store.files`.
     """
 
     def __init__(
@@ -113,8 +114,9 @@ class Features:
         protocol: str,
         folder: Path | None,
         channels: Callable[[str], Channels | None] | None = None,
+        inside: Path | None = None,
     ) -> None:
-        self.method, self.towers, self.channels = method, towers, channels
+        self.method, self.towers, self.channels, self.inside = method, towers, channels, inside
         name = _digest(checkpoint, protocol)[:16]
         self.folder = None if folder is None else folder / name  # for this checkpoint alone, so that it can be removed
         self.device = next(towers.visual.parameters()).device
@@ -134,7 +136,9 @@ class Features:
 
     def discard(self) -> None:
         """Remove the files, once everything is measured."""
-        if self.folder is not None:
+        if self.folder is not None and self.inside is not None:
+            files.discard(self.folder, self.inside)
+        elif self.folder is not None:
             files.remove(self.folder)
 
     def kept(self, key: tuple[str, ...], extract: Callable[[], Tensors]) -> Tensors:
@@ -158,5 +162,5 @@ class Features:
         path = self.folder / f"{name}.safetensors"
         if not path.exists():
             features = {part: values.cpu().contiguous() for part, values in extract().items()}
-            files.write_bytes(path, save(features))
+            files.write_bytes(path, save(features), inside=self.inside)
         return load_file(path, device=str(self.device))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from bench.console.progress import Progress
-from bench.launch.execute import execute, progress_of, train_along
+from bench.launch.execute import execute, train_along
 from bench.planning.outcomes import State, Summary, is_complete
 from bench.planning.planned import Planned
-from bench.store import Busy, Claim, Store
+from bench.store import Busy, Claim, ClaimLost, RunWriter, Store
 from bench.training.inputs import InputsReader
-from bench.training.loop import ClaimLost, Interrupted, NotFinite
+from bench.training.loop import Interrupted, NotFinite
 
 
 @dataclass(frozen=True)
@@ -46,29 +47,43 @@ def work(
         with store.run(one.id).claim() as claim:
             return _guarded(
                 one,
-                store,
                 claim,
-                lambda: execute(one, store, progress, should_stop, lambda: claim.lost, track, summon, reader),
+                lambda out: execute(one, store, out, progress, should_stop, track, summon, reader),
             )
-    except Busy as busy:
+    except Busy as busy:  # a lost claim too
         return "busy", str(busy)
+    except OSError as error:  # the folder cannot be claimed, as on a full disk: this fails this run alone
+        return "failed", _message(error)
 
 
-def _guarded(one: Planned, store: Store, claim: Claim, action: Callable[[], None]) -> tuple[State, str]:
-    """Call `action` and turn an error, a stop request or a lost claim into a state and a message."""
-    out = store.run(one.id)
+def _guarded(one: Planned, claim: Claim, action: Callable[[RunWriter], None]) -> tuple[State, str]:
+    """Call `action` with the run's writer and turn an error or a stop request into a state and a message.
+
+    Raises ClaimLost. A finished run keeps its status, whatever happens to an evaluation that is added to it.
+    """
     try:
-        action()
+        with claim.fence.guarded():
+            action(RunWriter(claim))
     except ClaimLost:
-        return "busy", "this process was silent for too long; another one took the run over"
+        raise
     except Interrupted as stop:
-        out.set_status("interrupted", step=stop.step, steps=one.resolved.steps)
+        _note(claim, "interrupted", step=stop.step, steps=one.resolved.steps)
         return "interrupted", str(stop)
     except Exception as error:  # whatever a run raises fails this run alone
-        if not claim.lost:
-            out.set_status("failed", **progress_of(out), error=_described(error))
+        _note(claim, "failed", error=_described(error))
         return "failed", _message(error)
     return "done", ""
+
+
+def _note(claim: Claim, state: str, **details: Any) -> None:
+    """Set the status of a run that is not finished, with the step that it has reached.
+
+    A disk that cannot take it, because it is full or read-only, leaves the status as it is: the run's error counts.
+    """
+    with contextlib.suppress(OSError):
+        out = RunWriter(claim)
+        if not out.finished:
+            out.set_status(state, **{**out.progress(), **details})
 
 
 def assist(
@@ -109,15 +124,15 @@ def fail(one: Planned, store: Store, message: str, error: dict[str, Any]) -> tup
     The status is written under the run's claim. If another process works on the run, it is `busy`. A finished run
     keeps its status, and is `done` if it is complete.
     """
-    out = store.run(one.id)
     try:
-        with out.claim():
+        with store.run(one.id).claim() as claim:
             if is_complete(one, store):
                 return "done", "another process made it"
-            if out.status()["state"] != "done":
-                out.set_status("failed", **progress_of(out), error=error)
+            _note(claim, "failed", error=error)
     except Busy as busy:
         return "busy", str(busy)
+    except OSError:  # the folder cannot be claimed, as on a full disk; the run's own error is what counts
+        pass
     return "failed", message
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -16,46 +15,61 @@ from bench.evaluation.diagnostics import diagnose
 from bench.launch.trackers import tracked
 from bench.machine.environment import environment, reset_peak_memory
 from bench.planning.planned import Planned
-from bench.store import Record, RunStore, Store
+from bench.store import ClaimLost, Record, RunStore, RunWriter, Store
 from bench.store.format import FORMAT
+from bench.store.writer import FEATURES
 from bench.suite.run import TRAINING_VERSION
 from bench.training.checkpoint import file_hash, load_weights, weights_name
 from bench.training.inputs import Inputs, InputsReader
 from bench.training.job import available_device, make_job
 from bench.training.ledger import Ledger
-from bench.training.loop import ClaimLost, Interrupted, Job, train
+from bench.training.loop import Interrupted, Job, train
 
 
 def execute(
     planned: Planned,
     store: Store,
+    writer: RunWriter,
     progress: Progress,
     should_stop: Callable[[], bool],
-    is_lost: Callable[[], bool],
     track: str | None = None,
     summon: Callable[[], None] | None = None,
     reader: InputsReader | None = None,
 ) -> None:
-    """Train and evaluate one run as far as it is not done yet, and close its ledger. The caller holds the claim.
+    """Train and evaluate one run as far as it is not done yet, and close its ledger.
 
-    `summon` calls the other ranks to `train_along`; `track` names a tracker; `reader` makes the inputs, and a process
-    that executes several runs passes the same one. Raises Interrupted after a requested stop, ClaimLost if the claim is
+    A finished run does not change: evaluations that it lacks are added, on weights that are trained once more in a
+    folder of their own if `bench gc` removed them. `writer` writes the run under its claim. `summon` calls the other
+    ranks to `train_along`; `track` names a tracker; `reader` makes the inputs, and a process that executes several runs
+    passes the same one. Raises Interrupted after a requested stop, ClaimLost if the claim is
     lost, and any error of a broken run; the caller then sets the status.
     """
     inputs = _read_inputs(planned, reader)
-    with tracked(store.run(planned.id), track, planned.run.title, planned.resolved.steps) as out:
-        _prepare_store(planned, inputs, out)
-        job = _job(planned, inputs, store, out)
-        job.should_stop, job.is_lost, job.on_step = should_stop, is_lost, progress.step
+    with tracked(writer, track, planned.run.title, planned.resolved.steps) as out:
+        if not out.finished:
+            _prepare_store(planned, inputs, out)
         needed = {*_to_measure(planned, out), 1.0}  # weights of other points may be gone (`bench gc`)
-        if not out.ledger() or not all(out.path(weights_name(at)).exists() for at in needed):
-            out.write_environment(environment(job.device, job.group.world))
+        lacking = [name for name in map(weights_name, sorted(needed)) if not out.path(name).exists()]
+        job = _job(planned, inputs, store, out.again() if out.finished and lacking else out)
+        job.should_stop, job.on_step = should_stop, progress.step
+        if lacking or not (out.finished or out.ledger()):
             progress.stage("train")
             if summon is not None:
                 summon()
-            _write_ledger(planned, store, train(job))
+            _train(planned, store, out, job, lacking)
         _evaluate(planned, inputs, out, job, progress)
-        out.set_status("done", step=planned.resolved.steps, steps=planned.resolved.steps)
+        if not out.finished:
+            out.set_status("done", step=planned.resolved.steps, steps=planned.resolved.steps)
+
+
+def _train(planned: Planned, store: Store, out: RunWriter, job: Job, lacking: list[str]) -> None:
+    """Train the run and write its ledger; in a finished run, make the weights that it is `lacking` again."""
+    if out.finished:
+        train(job)
+        out.restore(lacking)
+    else:
+        out.write_environment(environment(job.device, job.group.world))
+        _write_ledger(planned, store, out, train(job))
 
 
 def train_along(
@@ -68,11 +82,11 @@ def train_along(
     train(job)
 
 
-def _prepare_store(planned: Planned, inputs: Inputs, out: RunStore) -> None:
+def _prepare_store(planned: Planned, inputs: Inputs, out: RunWriter) -> None:
     versions = {"format": FORMAT, "training_version": TRAINING_VERSION}
     address = {"id": planned.id, "resolved": planned.resolved.to_json()}
     out.write_settings({**planned.run.settings(), **versions, **address})
-    out.set_status("running", **{"steps": planned.resolved.steps, "stage": "train", **progress_of(out)})
+    out.set_status("running", **{"steps": planned.resolved.steps, "stage": "train", **out.progress()})
     manifest = _manifest(planned, inputs)
     if manifest is not None and not out.path("noise.parquet").exists():
         out.write_path("noise.parquet", manifest.save)
@@ -105,24 +119,19 @@ def _to_measure(planned: Planned, out: RunStore) -> list[float]:
     return [at for at in points if not all(out.has_records(one.key(at)) for one in plan.tasks(at, planned.manifest))]
 
 
-def progress_of(out: RunStore) -> dict[str, Any]:
-    """The step a run has reached, for its next status."""
-    return {key: value for key, value in out.status().items() if key == "step"}
-
-
-def _write_ledger(planned: Planned, store: Store, ledger: Ledger) -> None:
+def _write_ledger(planned: Planned, store: Store, out: RunWriter, ledger: Ledger) -> None:
     budget = planned.run.budget
     paid = store.run(planned.reference).ledger() if planned.reference else None
     statement = ledger.statement(budget.kind, budget.value, planned.resolved, paid)
-    store.run(planned.id).write_ledger(statement)
+    out.write_ledger(statement)
 
 
-def _evaluate(planned: Planned, inputs: Inputs, out: RunStore, job: Job, progress: Progress) -> None:
+def _evaluate(planned: Planned, inputs: Inputs, out: RunWriter, job: Job, progress: Progress) -> None:
     """Evaluate the kept weights, publishing each task when it is done and skipping those already there."""
     booked = time.perf_counter()
 
     def done(key: str) -> bool:
-        if job.is_lost is not None and job.is_lost():
+        if out.lost:
             raise ClaimLost
         if job.should_stop is not None and job.should_stop():
             raise Interrupted(planned.resolved.steps)
@@ -131,8 +140,8 @@ def _evaluate(planned: Planned, inputs: Inputs, out: RunStore, job: Job, progres
     def publish(key: str, records: list[Record], outcomes: dict[str, np.ndarray]) -> None:
         nonlocal booked
         out.write_records(key, records, outcomes)
-        now, ledger = time.perf_counter(), out.ledger()
-        out.write_ledger({**ledger, "evaluate_seconds": ledger["evaluate_seconds"] + now - booked})
+        now = time.perf_counter()
+        out.charge_evaluation(key, now - booked)
         booked = now
 
     manifest = _manifest(planned, inputs)
@@ -153,5 +162,6 @@ def _evaluate(planned: Planned, inputs: Inputs, out: RunStore, job: Job, progres
             manifest=manifest,
             done=done,
             publish=publish,
-            features_dir=out.path("features"),
+            features_dir=out.path(FEATURES),
+            inside=out.inside,
         )

@@ -7,18 +7,16 @@ processes.
 
 from __future__ import annotations
 
-import shutil
 import signal
-import tempfile
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
 
 from bench.adapters import registry
 from bench.console.progress import Progress
 from bench.launch.claimed import Options, fail
 from bench.launch.rank import STOPPING, RankInfo, serve
+from bench.machine.private_folder import ScratchFolder
 from bench.planning.outcomes import State, Summary
 from bench.planning.planned import Planned
 from bench.store import Store
@@ -44,18 +42,18 @@ class Team:
         self.connections: list[Connection] = []
         self._at_work: set[int] = set()  #: ranks that work on the run and have not sent "end"
         self._outcome: tuple[State, str] = ("failed", "")
-        self._folder = Path()
+        self._folder: ScratchFolder | None = None
         self._start()
 
     def _start(self) -> None:
         world = self.shared.options.ranks
-        self._folder = Path(tempfile.mkdtemp(prefix="bench-ranks-"))
+        self._folder = folder = ScratchFolder("ranks")
         # Signals are blocked until the new process has its own handlers; by default they would end it.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         try:
             for rank in range(world):
                 ours, theirs = self.shared.spawn.Pipe()
-                info = RankInfo(rank, world, self.number * world + rank, self._folder / "meeting")
+                info = RankInfo(rank, world, self.number * world + rank, folder.path / "meeting")
                 arguments = (
                     theirs,
                     info,
@@ -165,4 +163,5 @@ class Team:
                 process.kill()
                 process.join()
         self.processes, self.connections, self._at_work = [], [], set()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folder is not None:
+            self._folder.remove()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bench.errors import UserError, nearest
-from bench.store import Record, RunStore
+from bench.store import Claim, Record, RunStore, RunWriter
 
 if TYPE_CHECKING:
     import numpy as np
@@ -99,13 +99,13 @@ def refuse_missing(name: str) -> None:
             raise UserError("--track wandb: nobody is logged in; run 'wandb login', or set WANDB_MODE=offline")
 
 
-class Tracked(RunStore):
-    """A run's store that also sends metrics and records to a sink, opened when there is something to send."""
+class Tracked(RunWriter):
+    """A run's writer that also sends metrics and records to a sink, opened when there is something to send."""
 
-    def __init__(self, folder: Path, steps: int, open_sink: Callable[[], Sink]) -> None:
-        super().__init__(folder)
+    def __init__(self, claim: Claim, steps: int, open_sink: Callable[[], Sink]) -> None:
+        super().__init__(claim)
         self.steps = steps
-        self._open = open_sink
+        self._open_sink = open_sink
         self._sink: Sink | None = None
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
@@ -128,7 +128,7 @@ class Tracked(RunStore):
     def _filled(self) -> Sink:
         """Return the sink; open it first and send what earlier processes stored."""
         if self._sink is None:
-            self._sink = self._open()
+            self._sink = self._open_sink()
             for line in self.metrics():
                 self._send(self._sink, line)
             for record in self.records():
@@ -154,8 +154,8 @@ def _numbers(line: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, f
 
 
 @contextmanager
-def tracked(run: RunStore, name: str | None, title: str, steps: int) -> Iterator[RunStore]:
-    """Yield the run's store, which sends to the tracker `name` until the context ends; None means no tracker.
+def tracked(run: RunWriter, name: str | None, title: str, steps: int) -> Iterator[RunWriter]:
+    """Yield the run's writer, which sends to the tracker `name` until the context ends; None means no tracker.
 
     TensorBoard's files lie in the results' tensorboard/<title>-<id>/, those of Weights & Biases in wandb/.
     """
@@ -165,7 +165,7 @@ def tracked(run: RunStore, name: str | None, title: str, steps: int) -> Iterator
     folder = run.folder.parents[1] / name
     if name == "tensorboard":
         folder /= f"{re.sub(r'[^0-9A-Za-z.-]+', '_', title)}-{run.id[:8]}"
-    out = Tracked(run.folder, steps, lambda: SINKS[name](folder, run, title))
+    out = Tracked(run.own_claim, steps, lambda: SINKS[name](folder, run, title))
     try:
         yield out
     finally:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+
+from bench.machine.private_folder import open_file, private_folder
+
+LOCK = "device"  #: file of the private folder
 
 
 def cores() -> int:
@@ -24,13 +26,17 @@ class InUse(Exception):
 def device(alone: bool) -> Iterator[None]:
     """Hold this machine's device, `alone` or together with others. Raises InUse if another process conflicts.
 
-    The operating system releases the lock when the process ends, however it ends.
+    The operating system releases the lock when the process ends, however it ends. Raises UserError if the private
+    folder of the lock is not this user's alone.
     """
-    path = Path(tempfile.gettempdir()) / f"robust-cl-bench-{os.getuid()}.lock"
-    with path.open("w") as file:
+    descriptor = open_file(LOCK)
+    try:
         try:
-            fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except BlockingIOError as error:
             reason = "a budget in seconds needs it alone" if alone else "a run timed in seconds has it alone"
+            path = private_folder() / LOCK
             raise InUse(f"this machine's device is in use by another bench run; {reason} ({path})") from error
         yield
+    finally:
+        os.close(descriptor)

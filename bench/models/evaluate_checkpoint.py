@@ -22,7 +22,8 @@ from bench.machine.environment import environment
 from bench.models import open_clip_models
 from bench.models.open_clip_models import Foreign
 from bench.models.stored_run import run_of_settings
-from bench.store import Record, RunStore, Store
+from bench.store import Record, RunStore, RunWriter, Store, writing
+from bench.store.writer import FEATURES
 from bench.suite.run import Run
 from bench.suite.settings import MethodEntry
 from bench.suite.suite import Suite, load_suite
@@ -114,13 +115,17 @@ def evaluate_checkpoint(
     folder = store.suite(suite.name) / "evaluated" / f"{weights.hash[:16]}-{digest(weights.content())[:8]}"
     manifest = weights.manifest()
     out, tasks = RunStore(folder), plan.tasks(1.0, manifest)
+    if not tasks:
+        families = ", ".join(suite.evaluate.tasks)
+        raise UserError(f"{given}: suite {suite.name} asks for nothing that can be measured on it (tasks: {families})")
     todo = [task for task in tasks if not out.has_records(task.key(1.0))]
     if todo:
         towers, adapter = _load(weights, plan)
-        with out.claim(), device(alone=False):
-            out.write_settings(weights.provenance())
-            out.write_environment(environment(available_device()))
-            _measure(weights, adapter, towers, plan, manifest, out)
+        with writing(out) as writer, device(alone=False):
+            writer.write_settings(weights.provenance())
+            writer.write_environment(environment(available_device()))
+            with writer.own_claim.fence.guarded():
+                _measure(weights, adapter, towers, plan, manifest, writer)
     wanted = {(task.dataset, task.name) for task in tasks}
     done = (one for one in out.records() if one.protocol == plan.protocol.label)
     records = [one for one in done if (one.dataset, one.task) in wanted]
@@ -133,7 +138,7 @@ def _measure(
     towers: OpenClipTowers,
     plan: EvaluationPlan,
     manifest: NoiseManifest | None,
-    out: RunStore,
+    out: RunWriter,
 ) -> None:
     """Measure the tasks of `plan` that `out` does not hold and store their records there."""
 
@@ -151,7 +156,8 @@ def _measure(
             manifest=manifest,
             done=out.has_records,
             publish=publish,
-            features_dir=out.path("features"),
+            features_dir=out.path(FEATURES),
+            inside=out.inside,
         )
     except FloatingPointError as error:
         raise UserError(f"{checkpoint.path}: {error}") from error

@@ -19,7 +19,7 @@ from bench.evaluation.features import evaluation_mode
 from bench.models import export_card
 from bench.models.open_clip_models import CONFIG, Preprocess
 from bench.models.stored_run import rebuild
-from bench.store import Store
+from bench.store import Store, files
 from bench.store.lookup import find_run
 from bench.suite import tower_files
 from bench.towers.bert import BertText, bert_config, hf_name
@@ -133,7 +133,8 @@ def _write(folder: Path, towers: OpenClipTowers, method: Method, run: Run) -> No
         if name not in state and name.endswith(("num_batches_tracked", "token_type_embeddings.weight")):
             state[name] = torch.zeros_like(x)  # grouped norms count no batches, and DistilBERT has no token types
     single = {name: x.float() if x.is_floating_point() else x for name, x in state.items()}
-    save_file({name: x.detach().contiguous() for name, x in single.items()}, folder / WEIGHTS)
+    tensors = {name: x.detach().contiguous() for name, x in single.items()}
+    files.write_path(folder / WEIGHTS, lambda path: save_file(tensors, path))
 
 
 def _quick_gelu(run: Run) -> bool:

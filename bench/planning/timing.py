@@ -11,7 +11,7 @@ from bench.hashing import digest
 from bench.machine.device_lock import device
 from bench.machine.environment import environment
 from bench.planning.flops import cost_key, step_prices
-from bench.store import Store
+from bench.store import Store, writing
 from bench.store.files import read_json, write_json
 from bench.suite.run import Run
 from bench.training.inputs import Inputs
@@ -41,8 +41,8 @@ def time_steps(run: Run, inputs: Inputs, steps: int) -> dict[str, float]:
     lengths = tuple((phase.name, steps) for phase in phases)
     trial = Resolved(lengths, flops, run.train.batch, steps_per_epoch(len(inputs.seen), run.train.batch))
     rates: list[float] = []
-    with tempfile.TemporaryDirectory() as folder:
-        job = make_job(run, inputs, trial, Store(Path(folder)).run("calibration"), None, available_device(), "none")
+    with tempfile.TemporaryDirectory() as folder, writing(Store(Path(folder)).run("calibration")) as out:
+        job = make_job(run, inputs, trial, out, None, available_device(), "none")
         job.on_step = lambda *progress: rates.append(progress[-1])
         train(job)
     own = {name: rates[number * steps : (number + 1) * steps] for number, (name, _) in enumerate(lengths)}

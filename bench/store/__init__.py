@@ -1,6 +1,8 @@
 """Results on disk: plain files, atomic, content-addressed. Imports neither torch nor pandas."""
 
-from bench.store.claim import Busy, Claim
+from bench.store.claim import Claim
+from bench.store.fence import Busy, ClaimLost
 from bench.store.run import Record, RunStore, Store
+from bench.store.writer import Finished, RunWriter, writing
 
-__all__ = ["Busy", "Claim", "Record", "RunStore", "Store"]
+__all__ = ["Busy", "Claim", "ClaimLost", "Finished", "Record", "RunStore", "RunWriter", "Store", "writing"]

@@ -12,8 +12,10 @@ from typing import Any
 
 from bench.errors import UserError, nearest
 from bench.store import files
-from bench.store.claim import STALE_AFTER, Busy, holder
+from bench.store.claim import STALE_AFTER, claims, holder
+from bench.store.fence import Busy
 from bench.store.run import TRIALS, RunStore, Store
+from bench.store.writer import AGAIN
 
 RUN = "runs that no suite names"
 CHECKPOINT = "checkpoints of complete runs"
@@ -66,23 +68,13 @@ def _free(run: RunStore, items_of: Callable[[RunStore], list[Item]], delete: boo
         with run.claim() as claim:
             items = items_of(run)
             if items and items[0].kind == RUN:
-                claim.folder = _moved_away(run)
+                claim.delete_folder()
             else:
                 for item in items:
-                    files.remove(item.path)
-        if claim.folder != run.folder:
-            files.remove(claim.folder)
+                    claim.fence.discard(item.path.name)
     except Busy:
         return []
     return items
-
-
-def _moved_away(run: RunStore) -> Path:
-    """Rename a run's folder out of the store in one step, so that no reader sees half of it; return its new path."""
-    with files.scratch(run.folder) as name:
-        trash = name.with_name(f"{name.name}-old")
-        run.folder.rename(trash)
-    return trash
 
 
 def _needs(store: Store, suites: Sequence[str]) -> Needs:
@@ -126,8 +118,9 @@ def _of_run(run: RunStore, needs: Needs) -> Iterator[Item]:
         return
     if run.status()["state"] == "done" and run.ledger():
         # Without its checkpoint a run whose weights are wanted again has to be trained from the start.
-        if run.path("checkpoint.pt").exists():
-            yield Item(CHECKPOINT, run.path("checkpoint.pt"), _size(run.path("checkpoint.pt")))
+        for path in (run.path("checkpoint.pt"), run.path(AGAIN)):
+            if path.exists():
+                yield Item(CHECKPOINT, path, _size(path))
         if needs[run.id] <= {(record.at, record.protocol) for record in run.records()}:
             for path in sorted(run.folder.glob("weights-*.safetensors")):
                 if path.name != "weights-100.safetensors":
@@ -146,11 +139,11 @@ def _stale(store: Store) -> Iterator[Item]:
 
     Folders of runs that a process works on are left out.
     """
-    now, busy = time.time(), {run.folder for run in store.runs() if holder(run.folder) is not None}
+    now, busy = files.clock(store.root), {run.folder for run in store.runs() if holder(run.folder) is not None}
     superseded = []
     for folder in {path.parent for path in store.root.rglob("claim-*")}:
         # The highest number stays: claim numbers must only rise.
-        superseded += sorted(folder.glob("claim-*"), key=lambda path: int(path.name[6:]))[:-1]
+        superseded += list(claims(folder).values())[:-1]
     for path in sorted([*store.root.rglob(f"{files.TEMPORARY}*"), *superseded]):
         inside = any(parent.name.startswith(files.TEMPORARY) or parent in busy for parent in path.parents)
         if not inside and now - _changed(path) > STALE_AFTER:

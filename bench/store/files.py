@@ -1,37 +1,85 @@
-"""Write files so that they appear whole or not at all."""
+"""Write files so that they appear whole or not at all.
+
+A file is written to a temporary path first and then renamed. That path lies beside the target, or in the folder
+`inside`: the folder of a claim (bench/store/fence.py), which another process may take away at any moment. No function
+here makes a missing `inside` again, so every write then ends in FileNotFoundError, and the target stays as it is.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import re
 import shutil
+import stat
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from bench.store.process import ended, machine
 
 TEMPORARY = ".tmp-"  #: prefix of what a killed writer leaves behind
 CLAIM_FILE = "claim"
 
 
 @contextlib.contextmanager
-def scratch(target: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `target` to write to; whatever is left there at the end is removed."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    path = target.parent / f"{TEMPORARY}{target.name}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+def scratch(target: Path, inside: Path | None = None) -> Iterator[Path]:
+    """Yield a temporary path, beside `target` or in `inside`; whatever is left there at the end is removed."""
+    if inside is None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _clear_dead(target.parent)
+        path = target.parent / f"{TEMPORARY}{target.name}-{machine()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    else:
+        make_folder(target.parent, inside)
+        path = inside / uuid.uuid4().hex
     try:
         yield path
     finally:
         remove(path)
 
 
+def _clear_dead(folder: Path) -> None:
+    """Remove what processes of this machine left in `folder` when they were killed."""
+    pattern = re.compile(rf"{re.escape(TEMPORARY)}.+-{machine()}-([0-9]+)-[0-9a-f]{{8}}")
+    for name in os.listdir(folder):
+        match = pattern.fullmatch(name)
+        if match and ended(int(match[1])):
+            remove(folder / name)
+
+
+def make_folder(folder: Path, inside: Path) -> None:
+    """Make a folder and its parents, each by one rename out of `inside`."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent, inside)
+    fresh = inside / uuid.uuid4().hex
+    fresh.mkdir()
+    publish(fresh, folder)
+
+
 def remove(path: Path) -> None:
     """Remove a file or a directory, if it is there."""
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+def discard(target: Path, inside: Path) -> None:
+    """Remove a file or folder, if it is there, in one step for readers: by one rename to `inside`.
+
+    Raises FileNotFoundError without `inside`.
+    """
+    taken = inside / uuid.uuid4().hex
+    try:
+        target.rename(taken)
+    except FileNotFoundError:
+        if not inside.is_dir():
+            raise
+    remove(taken)
 
 
 def sync(path: Path) -> None:
@@ -43,21 +91,27 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_path(target: Path, writer: Callable[[Path], object], durable: bool = True) -> None:
-    """Let `writer` write a file, then rename it to `target` in one step.
+def write_path(
+    target: Path, writer: Callable[[Path], object], durable: bool = True, inside: Path | None = None
+) -> None:
+    """Let `writer` write a file, then rename it to `target` in one step. Its mode follows the umask.
 
     A file that is not `durable` may be lost in a power cut, though not in a kill; use this for what is made in seconds.
     """
-    with scratch(target) as path:
+    with scratch(target, inside) as path:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        mode = stat.S_IMODE(path.stat().st_mode)
         writer(path)
+        if stat.S_IMODE(path.stat().st_mode) != mode:  # safetensors replaces the file by one that is private
+            path.chmod(mode)
         if durable:
             sync(path)
         path.replace(target)
 
 
-def write_bytes(target: Path, content: bytes, durable: bool = True) -> None:
+def write_bytes(target: Path, content: bytes, durable: bool = True, inside: Path | None = None) -> None:
     """Replace the bytes of `target`. Readers, also after a kill, see either the old bytes or the new ones."""
-    write_path(target, lambda path: path.write_bytes(content), durable)
+    write_path(target, lambda path: path.write_bytes(content), durable, inside)
 
 
 def write_json(target: Path, value: Any) -> None:
@@ -78,29 +132,53 @@ def read_json(path: Path) -> Any | None:
         return None
 
 
-def publish_folder(target: Path, files: dict[str, bytes]) -> bool:
+def publish_folder(target: Path, files: dict[str, bytes], inside: Path | None = None) -> bool:
     """Publish a folder with these files in one step. Returns False, and changes nothing, if the folder exists."""
     if target.is_dir():
         return False
-    with scratch(target) as path:
+    with scratch(target, inside) as path:
         path.mkdir()
         for name, content in files.items():
             (path / name).write_bytes(content)
             sync(path / name)
-        try:
-            path.rename(target)
-        except OSError:  # another process published first; its folder stays
-            if not target.is_dir():
-                raise
-            return False
+        return publish(path, target)
+
+
+def publish(fresh: Path, target: Path) -> bool:
+    """Rename a folder to `target`. Returns False, and removes `fresh`, if another process published there first."""
+    try:
+        fresh.rename(target)
+    except OSError:
+        if not target.is_dir() or not fresh.is_dir():
+            raise
+        remove(fresh)
+        return False
     return True
 
 
 def clear_scratch(folder: Path) -> None:
     """Remove what killed writers left in `folder` and below. Call it only while holding the claim on the folder.
 
-    Claim files that other processes are writing at this moment stay.
+    Folders of claims stay: other processes may be about to claim.
     """
     for path in list(folder.rglob(f"{TEMPORARY}*")):
         if not path.name.startswith(f"{TEMPORARY}{CLAIM_FILE}-"):
             remove(path)
+
+
+def clock(folder: Path) -> float:
+    """Return the present time in seconds since the epoch by the clock of the file system that `folder` lies on.
+
+    Times of files are compared with this clock, because hosts that share a disk may disagree on the time, by any
+    amount. A folder that cannot be written tells no time: this machine's clock stands in, and nothing is taken over.
+    """
+    probe = folder / f"{TEMPORARY}clock-{machine()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    try:
+        descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    except OSError:
+        return time.time()
+    try:
+        return os.fstat(descriptor).st_mtime
+    finally:
+        os.close(descriptor)
+        probe.unlink(missing_ok=True)

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from bench.store.run import others
+
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bench.store import RunStore
+    from bench.store import RunWriter
     from methods.protocol import Diagnostic
 
 BINS = 40
@@ -20,7 +22,7 @@ Source = Literal["training", "evaluation"]  #: the last step's batch and the sta
 Floats = npt.NDArray[np.float64]
 
 
-def store_diagnostics(out: RunStore, source: Source, diagnostics: Iterable[Diagnostic], protocol: str = "") -> None:
+def store_diagnostics(out: RunWriter, source: Source, diagnostics: Iterable[Diagnostic], protocol: str = "") -> None:
     """Store histograms of these diagnostics in the run's diagnostics.json; they replace those of the same source.
 
     `protocol` is the label of an evaluation's protocol; those of several protocols are kept beside each other.
@@ -31,10 +33,9 @@ def store_diagnostics(out: RunStore, source: Source, diagnostics: Iterable[Diagn
     names = [entry["name"] for entry in entries]
     if len(set(names)) < len(names):
         raise ValueError(f"diagnostics should have names of their own, not {', '.join(names)}")
-    stored = out.diagnostics()  # older entries of an evaluation have no protocol, so they are replaced
-    others = [one for one in stored if one["source"] != source or one.get("protocol", protocol) != protocol]
-    if entries or others:
-        out.write_diagnostics([*others, *entries])
+    staying = others(out.diagnostics(), source, protocol)
+    if entries or staying:
+        out.write_diagnostics(staying, entries)
 
 
 def histogram(diagnostic: Diagnostic) -> dict[str, Any]:

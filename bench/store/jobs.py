@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.errors import UserError
-from bench.store.files import read_json
+from bench.store.files import read_json, write_json
 from bench.store.run import RunStore
 
 FILE = "job.json"
@@ -35,8 +35,8 @@ class Job:
 
 
 def note(run: RunStore, job: str, log: Path) -> None:
-    """Store beside a run that it was submitted as this job."""
-    run.write_json(FILE, {"job": job, "log": str(log), "submitted": time.time()})
+    """Store beside a run that it was submitted as this job. Any process may, without the run's claim."""
+    write_json(run.path(FILE), {"job": job, "log": str(log), "submitted": time.time()})
 
 
 def jobs(runs: Iterable[RunStore]) -> dict[str, Job]:

@@ -17,12 +17,15 @@ from typing import Any
 
 from bench.errors import UserError, one_line
 from bench.store import files
-from bench.store.claim import Busy, holder
+from bench.store.claim import Claim, holder
+from bench.store.fence import PREFIX, Busy
 from bench.store.format import mark
 from bench.store.run import RunStore, Store
+from bench.store.writer import AGAIN, FEATURES
 
 _ID = re.compile(r"[0-9a-f]{64}")
 _OWN = "claim-"  #: prefix of files about processes of the other machine; they are not copied
+_LAST = ("checkpoint.pt", "ledger.json", "status.json")  #: files of a run that tell how far it is, in this order
 
 
 @dataclass
@@ -88,21 +91,19 @@ def _merge_run(theirs: RunStore, ours: RunStore, merged: Merged, dry_run: bool) 
     else:
         added, conflicts = _compare(theirs, ours)
         merged.problems += [f"run {theirs.id}: {conflict}; ours is kept" for conflict in conflicts]
-        further = _progress(theirs) > _progress(ours) and not conflicts
+        further = not _progress(ours)[0] and _progress(theirs) > _progress(ours) and not conflicts
         (merged.advanced if further else merged.known).append(theirs.id)
         merged.evaluations += 0 if further else len(added)
         if dry_run or not (further or added):
             return
-        with ours.claim() as claim:
+        with ours.claim() as claim, claim.fence.guarded():
             if further:
-                claim.folder = _replace(theirs, ours)
+                _replace(theirs, claim)
             else:
                 for key in added:
-                    _publish(theirs.path(key), ours.path(key), dry_run)
-                if ours.path("status.json").exists():
-                    ours.path("status.json").touch()  # reports made before are no longer fresh
-        if further:
-            files.remove(claim.folder)
+                    fresh = claim.fence.new()
+                    _copy(theirs.path(key), fresh)
+                    claim.fence.publish(fresh, key)
 
 
 _NOTHING = (False, -1)
@@ -136,17 +137,23 @@ def _compare(theirs: RunStore, ours: RunStore) -> tuple[list[str], list[str]]:
     return added, conflicts
 
 
-def _replace(theirs: RunStore, ours: RunStore) -> Path:
-    """Put their run in the place of ours and add the evaluations that only we have; return where ours is moved to."""
-    with files.scratch(ours.folder) as fresh:
-        _copy(theirs.folder, fresh)
-        for path in ours.path("evaluations").glob("[!.]*"):
-            if not (fresh / "evaluations" / path.name).exists():
-                _copy(path, fresh / "evaluations" / path.name)
-        old = fresh.with_name(f"{fresh.name}-old")
-        ours.folder.rename(old)
-        fresh.rename(ours.folder)
-    return old
+def _replace(theirs: RunStore, claim: Claim) -> None:
+    """Put their run in the place of ours, under the claim of ours; evaluations stay, and those that we lack are added.
+
+    Ours goes first, its status before all else, and theirs comes in an order in which a run is made. So a kill leaves
+    a run that the next import brings, or that trains from its start or goes on, to the same bytes.
+    """
+    fresh = claim.fence.new()
+    _copy(theirs.folder, fresh)
+    names = {path.name for path in claim.folder.iterdir()} - {claim.path.name, "evaluations"}
+    for name in sorted(names, key=lambda name: (name != "status.json", name)):
+        if not name.startswith(PREFIX):
+            claim.fence.discard(name)
+    evaluations = [f"evaluations/{path.name}" for path in sorted(fresh.glob("evaluations/*"))]
+    others = {path.name for path in fresh.iterdir()} - {*_LAST, "evaluations"}
+    for name in [*evaluations, *sorted(others), *_LAST]:
+        if (fresh / name).exists():
+            claim.fence.publish(fresh / name, name)
 
 
 def _publish_file(path: Path, ours: Path, root: Path, dry_run: bool) -> None:
@@ -160,26 +167,23 @@ def _publish(source: Path, target: Path, dry_run: bool) -> None:
         return
     with files.scratch(target) as fresh:
         _copy(source, fresh)
-        try:
-            fresh.rename(target)
-        except OSError:
-            if not target.is_dir():
-                raise
+        files.publish(fresh, target)
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy regular files in the order of their names; leave out claims, features and what killed writers left.
+    """Copy regular files in the order of their names; leave out claims, what can be made anew, and leftovers of kills.
 
     The order matters if the run goes on meanwhile: a checkpoint is copied before the metrics, so these are not behind.
     """
-    target.mkdir(parents=True)
+    target.mkdir()
     for path in sorted(source.rglob("*")):
         inner = path.relative_to(source)
-        own = any(part.startswith((files.TEMPORARY, _OWN)) for part in inner.parts) or inner.parts[0] == "features"
-        if own or path.is_symlink() or not path.is_file():
+        own = any(part.startswith((files.TEMPORARY, _OWN)) for part in inner.parts)
+        if own or inner.parts[0] in (FEATURES, AGAIN) or path.is_symlink() or not path.is_file():
             continue
         copy = target / inner
-        copy.parent.mkdir(parents=True, exist_ok=True)
+        for parent in reversed(inner.parents):  # never those of `target`, which may be the folder of a claim
+            (target / parent).mkdir(exist_ok=True)
         shutil.copyfile(path, copy)
         files.sync(copy)
 
@@ -194,9 +198,13 @@ def _opened(source: Path, store: Store) -> Iterator[Path]:
             raise UserError(f"{source}: is no store: it has no folder runs/")
         yield source
     elif source.is_file():
-        beside = store.root if store.root.is_dir() else None
-        with tempfile.TemporaryDirectory(prefix=files.TEMPORARY, dir=beside) as folder:
-            yield _unpack(source, Path(folder))
+        if store.root.is_dir():  # on the same disk; and after a kill the next import removes it
+            with files.scratch(store.root / "import") as beside:
+                beside.mkdir()
+                yield _unpack(source, beside)
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                yield _unpack(source, Path(folder))
     else:
         raise UserError(f"{source}: no such folder or archive")
 

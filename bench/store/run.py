@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -20,7 +18,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 TRIALS = "trials.json"  #: file beside a suite's plan with trial runs that the plan does not name yet
+METRICS = "metrics.jsonl"
 TRAIN_SECONDS = "train_seconds"
+LATER = "later"  #: folder of a finished run with notes on evaluations that later suites added
 _REPLAN = "delete it, and `bench run {} --dry-run` writes it again"
 STATES = ("running", "interrupted", "failed", "done")
 
@@ -46,30 +46,22 @@ class Record:
 
 
 class RunStore:
-    """One run's directory: settings, status, metrics, checkpoint, snapshots, evaluations, ledger, environment."""
+    """One run's directory: settings, status, metrics, checkpoint, snapshots, evaluations, ledger, environment.
+
+    It only reads. `bench.store.writer.RunWriter` writes, under the run's claim.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.id = folder.name
 
     def claim(self, stale_after: float = STALE_AFTER, heartbeat: float = HEARTBEAT) -> Claim:
-        """The right to work on this run, as a context manager. Entering raises `Busy` while another holds it."""
+        """Return the right to work on this run, as a context manager; entering raises `Busy` while another holds it."""
         return Claim(self.folder, stale_after, heartbeat)
-
-    def write_settings(self, settings: Mapping[str, Any]) -> None:
-        """Write settings.json unless it exists: the id addresses the content, so it could only be the same."""
-        if not (self.folder / "settings.json").exists():
-            self.write_json("settings.json", settings)
 
     def settings(self) -> dict[str, Any]:
         """Return the stored content, or {} if nothing was written."""
         return self._read("settings.json")
-
-    def set_status(self, state: str, **details: Any) -> None:
-        """Replace the status. Raises ValueError for a state that is not one of `STATES`."""
-        if state not in STATES:
-            raise ValueError(f"state must be one of {STATES}, not {state!r}")
-        self.write_json("status.json", {"state": state, **details, "updated": time.time()})
 
     def status(self) -> dict[str, Any]:
         """Return the status as last set; `missing` if there is none, `interrupted` if its process died."""
@@ -80,43 +72,16 @@ class RunStore:
             status["state"] = "interrupted"
         return status
 
-    def append_metrics(self, line: Mapping[str, Any]) -> None:
-        """Add one line to metrics.jsonl in one write; a loss may be NaN here. `line` should carry `step`."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.folder / "metrics.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            os.write(descriptor, (json.dumps(line) + "\n").encode())
-        finally:
-            os.close(descriptor)
-
     def metrics(self) -> list[dict[str, Any]]:
         """Return the complete lines of metrics.jsonl, without a last line that a kill cut short."""
         return [json.loads(line) for line in self._metric_lines()]
 
-    def truncate_metrics(self, step: int) -> None:
-        """Drop the lines of `step` and later, and a last line that was cut short; a resumed run writes them again."""
-        earlier = [line for line in self._metric_lines() if json.loads(line)["step"] < step]
-        self.write_bytes("metrics.jsonl", "".join(line + "\n" for line in earlier).encode())
-
     def _metric_lines(self) -> list[str]:
         try:
-            text = (self.folder / "metrics.jsonl").read_text()
+            text = (self.folder / METRICS).read_text()
         except FileNotFoundError:
             return []
         return text.split("\n")[:-1]
-
-    def note_train_seconds(self, seconds: float) -> None:
-        """Store the seconds that all finished steps took, including steps that a kill undid.
-
-        This is one write of a fixed length into the page cache, cheap enough for every step. It outlives its process,
-        though not a power cut.
-        """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.folder / TRAIN_SECONDS, os.O_WRONLY | os.O_CREAT, 0o644)
-        try:
-            os.pwrite(descriptor, f"{seconds:<24.17g}\n".encode(), 0)
-        finally:
-            os.close(descriptor)
 
     def train_seconds(self) -> float:
         """Return the seconds that were last noted; 0 if none were, or if a power cut lost them."""
@@ -129,44 +94,32 @@ class RunStore:
         """Return the path of a file of this run, whether it exists or not."""
         return self.folder / name
 
-    def write_path(self, name: str, writer: Callable[[Path], object]) -> None:
-        """Let `writer` write to a temporary path, then publish it under `name` in one step."""
-        files.write_path(self.folder / name, writer)
-
-    def write_bytes(self, name: str, content: bytes) -> None:
-        """Publish bytes under `name` in one step."""
-        files.write_bytes(self.folder / name, content)
-
-    def write_json(self, name: str, value: Any) -> None:
-        """Publish JSON under `name` in one step. Raises ValueError on NaN or infinity."""
-        files.write_json(self.folder / name, value)
-
     def _read(self, name: str) -> dict[str, Any]:
         return cast("dict[str, Any]", files.read_json(self.folder / name) or {})
 
-    def write_ledger(self, ledger: Mapping[str, Any]) -> None:
-        """Write what the run spent. Times are stored here and nowhere else."""
-        self.write_json("ledger.json", ledger)
-
     def ledger(self) -> dict[str, Any]:
-        """Return the stored content, or {} if nothing was written."""
-        return self._read("ledger.json")
-
-    def write_environment(self, environment: Mapping[str, Any]) -> None:
-        """Write packages, commit and hardware; they are not part of the run's identity."""
-        self.write_json("environment.json", environment)
+        """Return the stored content with the seconds of evaluations that were added later; {} if none was written."""
+        ledger = self._read("ledger.json")
+        for note in self._later("seconds") if ledger else ():
+            ledger["evaluate_seconds"] += note["evaluate_seconds"]
+        return ledger
 
     def environment(self) -> dict[str, Any]:
         """Return the stored content, or {} if nothing was written."""
         return self._read("environment.json")
 
-    def write_diagnostics(self, entries: list[dict[str, Any]]) -> None:
-        """Write histograms of what the method learned (bench/store/histograms.py)."""
-        self.write_json("diagnostics.json", {"diagnostics": entries})
-
     def diagnostics(self) -> list[dict[str, Any]]:
         """Return the stored histograms; [] if there are none, as for runs older than diagnostics."""
-        return cast("list[dict[str, Any]]", self._read("diagnostics.json").get("diagnostics", []))
+        entries: list[dict[str, Any]] = self._read("diagnostics.json").get("diagnostics", [])
+        for note in self._later("diagnostics"):
+            for source, protocol in {(one["source"], one.get("protocol", "")) for one in note["diagnostics"]}:
+                entries = others(entries, source, protocol)
+            entries = [*entries, *note["diagnostics"]]
+        return entries
+
+    def _later(self, kind: str) -> list[dict[str, Any]]:
+        """Return the notes of one kind, "seconds" or "diagnostics", that later suites added to the finished run."""
+        return [self._read(f"{LATER}/{path.name}") for path in sorted(self.path(LATER).glob(f"{kind}-*.json"))]
 
     def _evaluation(self, key: str) -> Path:
         if not key or key.startswith(".") or "/" in key:
@@ -176,22 +129,6 @@ class RunStore:
     def has_records(self, key: str) -> bool:
         """Return whether this evaluation was published."""
         return self._evaluation(key).is_dir()
-
-    def write_records(self, key: str, records: list[Record], outcomes: Mapping[str, np.ndarray]) -> bool:
-        """Publish an evaluation: its records and per-example outcomes appear together, as one folder.
-
-        The bytes depend on the arguments only. Returns False, and changes nothing, if `key` is already published.
-        Raises ValueError if a value is NaN or infinite.
-        """
-        import numpy as np
-
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, **{name: outcomes[name] for name in sorted(outcomes)})  # type: ignore[arg-type]
-        content = {
-            "records.json": files.dump([_line(record) for record in records]),
-            "outcomes.npz": buffer.getvalue(),
-        }
-        return files.publish_folder(self._evaluation(key), content)
 
     def records(self) -> list[Record]:
         """Return all records of the run; evaluations come in the order of their keys."""
@@ -217,11 +154,19 @@ class RunStore:
         return [f"{folder}/{name}" for name in names if not name.startswith(files.TEMPORARY)]
 
 
+def others(entries: Sequence[dict[str, Any]], source: str, protocol: str) -> list[dict[str, Any]]:
+    """Return the diagnostics that stay when new ones of this source and protocol are stored.
+
+    Older entries of an evaluation have no protocol, so they are replaced.
+    """
+    return [one for one in entries if one["source"] != source or one.get("protocol", protocol) != protocol]
+
+
 _FIELDS = frozenset(field.name for field in fields(Record))
 _OLDER = _FIELDS - {"data"}
 
 
-def _line(record: Record) -> dict[str, Any]:
+def record_line(record: Record) -> dict[str, Any]:
     """Return a record as JSON without an empty `data`, so that records from before that field keep their bytes."""
     return {name: value for name, value in asdict(record).items() if name in _OLDER or value}
 

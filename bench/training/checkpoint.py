@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from bench.store import RunStore
+from bench.store import RunStore, RunWriter
 from bench.towers.build import OpenClipTowers
 from bench.training import side_towers
 from bench.training.ledger import Ledger
@@ -26,7 +26,7 @@ def weights_name(at: float) -> str:
 
 
 def save_checkpoint(
-    out: RunStore, step: int, method: Method, towers: OpenClipTowers, optimiser: torch.optim.Optimizer, ledger: Ledger
+    out: RunWriter, step: int, method: Method, towers: OpenClipTowers, optimiser: torch.optim.Optimizer, ledger: Ledger
 ) -> None:
     """Replace the checkpoint in one rename. Randomness and order are functions of (seed, step): step is their state."""
     assert isinstance(method, nn.Module)
@@ -50,7 +50,7 @@ def load_checkpoint(out: RunStore, device: torch.device) -> dict[str, Any] | Non
     return state
 
 
-def save_weights(out: RunStore, at: float, method: Method, towers: nn.Module) -> None:
+def save_weights(out: RunWriter, at: float, method: Method, towers: nn.Module) -> None:
     """Keep towers and method as safetensors under the name of `at`."""
     assert isinstance(method, nn.Module)
     tensors = {

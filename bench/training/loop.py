@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.machine.environment import peak_memory
-from bench.store import RunStore
+from bench.store import RunStore, RunWriter
 from bench.store.histograms import store_diagnostics
 from bench.suite.settings import TrainSettings
 from bench.towers.batchnorm import grouped_norms, record_statistics
@@ -38,10 +38,6 @@ class Interrupted(Exception):
         self.step = step
 
 
-class ClaimLost(Exception):
-    """Another process took the run over from this one, which was silent for too long and writes nothing more."""
-
-
 class NotFinite(Exception):
     """A term of the loss, or the gradient, became NaN or infinite."""
 
@@ -61,21 +57,21 @@ class Job:
     settings: TrainSettings
     resolved: Resolved
     seed: int
-    out: RunStore
+    out: RunStore  #: a RunWriter for the first rank, which alone writes
     group: Group
     device: torch.device
     curve: tuple[float, ...] = ()  #: shares of the steps after which weights are kept; 1.0 is always kept
     log_every: int = 10
     on_step: Callable[[int, int, float, float], None] | None = None  #: gets steps done, steps, loss, samples per second
     should_stop: Callable[[], bool] | None = None
-    is_lost: Callable[[], bool] | None = None  #: whether the claim on the run's store went to another process
 
 
 def train(job: Job) -> Ledger:
     """Train to the end of the budget, from the last checkpoint if there is one.
 
     Leaves weights-*.safetensors, metrics.jsonl and a checkpoint in the run's store. Raises Interrupted after a
-    requested stop and NotFinite (with step and term) if the loss becomes NaN or infinite.
+    requested stop, NotFinite (with step and term) if the loss becomes NaN or infinite, and ClaimLost within a step
+    after another process took the run over.
     """
     with closing(job.loader):  # its processes end with the training, however that ends
         return _train(job)
@@ -84,7 +80,7 @@ def train(job: Job) -> Ledger:
 def _train(job: Job) -> Ledger:
     method, towers, group, loader = job.method, job.towers, job.group, job.loader
     assert isinstance(method, nn.Module)
-    batch, steps = job.settings.batch, job.resolved.steps
+    batch, steps, writer = job.settings.batch, job.resolved.steps, _writer(job)
     share = group.share(batch)
     micro = min(job.settings.micro_batch or share.stop - share.start, share.stop - share.start)
     single = micro == share.stop - share.start
@@ -104,8 +100,8 @@ def _train(job: Job) -> Ledger:
         side_towers.restore(method, towers, saved)
     # After a kill the store's seconds exceed the checkpoint's by those of the steps that are now repeated.
     ledger.repeated_seconds = max(ledger.repeated_seconds, job.out.train_seconds() - ledger.train_seconds)
-    if group.rank == 0:
-        job.out.truncate_metrics(first)
+    if writer is not None:
+        writer.truncate_metrics(first)
     saved_at = time.monotonic()
 
     for step in range(first, steps):
@@ -169,14 +165,12 @@ def _train(job: Job) -> Ledger:
         group.sum_gradients_(trained)
 
         # 5. Step, and let the method move its own scalars.
-        if job.is_lost is not None and job.is_lost():
-            raise ClaimLost
         if step % job.log_every == 0 or step + 1 == steps:
             norm = torch.nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None]).item()
             if not math.isfinite(norm):
                 raise NotFinite(step, "gradient norm", norm)
-            if group.rank == 0:
-                job.out.append_metrics(_line(job, step, clock, values, optimiser, norm, z, observed))
+            if writer is not None:
+                writer.append_metrics(_line(job, step, clock, values, optimiser, norm, z, observed))
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
         group.commit_batchnorm(norms)
@@ -185,9 +179,9 @@ def _train(job: Job) -> Ledger:
         if (step + 1) % per_epoch == 0:
             method.end_epoch(clock.epoch)
 
-        if step + 1 == steps and group.rank == 0:  # before the last checkpoint, so that a resumed run has them too
+        if step + 1 == steps and writer is not None:  # before the last checkpoint, so that a resumed run has them too
             with torch.no_grad():
-                store_diagnostics(job.out, "training", method.diagnostics(z, observed))
+                store_diagnostics(writer, "training", method.diagnostics(z, observed))
 
         # 6. Charge the ledger; save weights and a checkpoint when they are due or a stop was requested.
         ledger.charge(method, towers, name, batch, job.resolved.step_flops[name])
@@ -198,22 +192,31 @@ def _train(job: Job) -> Ledger:
         ledger.train_seconds += sum(spent)
         ledger.data_seconds += sum(waits)
         ledger.peak_memory_bytes = max(ledger.peak_memory_bytes, *map(int, peaks))
-        if group.rank == 0:
-            job.out.note_train_seconds(ledger.train_seconds + ledger.repeated_seconds)
+        if writer is not None:
+            writer.note_train_seconds(ledger.train_seconds + ledger.repeated_seconds)
         for budget_share, due in keep_at.items():
-            if due == step + 1 and group.rank == 0:
-                save_weights(job.out, budget_share, method, towers)
+            if due == step + 1 and writer is not None:
+                save_weights(writer, budget_share, method, towers)
         stop = any(stops)  # one rank was asked: all stop after the same step
-        if group.rank == 0:
+        if writer is not None:
             if stop or time.monotonic() - saved_at >= job.settings.checkpoint_seconds or step + 1 == steps:
-                save_checkpoint(job.out, step + 1, method, towers, optimiser, ledger)
+                save_checkpoint(writer, step + 1, method, towers, optimiser, ledger)
                 saved_at = time.monotonic()
-                job.out.set_status("running", stage="train", step=step + 1, steps=steps)
+                writer.set_status("running", stage="train", step=step + 1, steps=steps)
             if job.on_step is not None:
                 job.on_step(step + 1, steps, sum(values.values()), batch / seconds)
         if stop and step + 1 < steps:
             raise Interrupted(step + 1)
     return ledger
+
+
+def _writer(job: Job) -> RunWriter | None:
+    """The writer of the run's store; further ranks have none. Raises TypeError if the first rank has no claim."""
+    if job.group.rank:
+        return None
+    if not isinstance(job.out, RunWriter):
+        raise TypeError("the first rank writes, so it needs a RunWriter, which holds the claim of the run")
+    return job.out
 
 
 def _phase_of(resolved: Resolved, step: int) -> tuple[str, int, int]:

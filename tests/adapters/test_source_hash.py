@@ -24,10 +24,9 @@ from bench.adapters import modules, reach, registry, syntax
 from bench.adapters.reach import Reach
 from bench.adapters.source_hash import source_hash
 from bench.checks.subject import Subject, constants, everywhere
-from bench.checks.trainings import Training, make
+from bench.checks.trainings import Training, train_alone
 from bench.errors import UserError
 from bench.store import RunStore
-from bench.training.loop import train
 from methods.protocol import Cost, Phase
 
 ROOT = Path(__file__).parents[2]
@@ -220,7 +219,7 @@ def executed(name: str, folder: Path) -> set[CodeType]:
     subject = Subject(name)
     sys.setprofile(note)
     try:
-        train(make(Training(name, steps=4, rows=96), RunStore(folder / name)))
+        train_alone(Training(name, steps=4, rows=96), RunStore(folder / name))
         for number, (_, variant, method, z, when) in enumerate(itertools.islice(everywhere(subject), 40)):
             observed, drawn = constants(method, z, when)
             method.loss(z, drawn, slice(0, len(z["image"])))

@@ -14,7 +14,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench.adapters import hyperparameters
 from bench.planning.planner import plan
-from bench.store import Store
+from bench.store import Store, writing
 from bench.suite.run import Run
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
 from bench.towers.batchnorm import grouped_norms
@@ -70,9 +70,13 @@ class BareLoop:
 def interleaved_seconds(folder: Path) -> tuple[list[float], list[float]]:
     """(harness, bare) seconds of each step, taken in turn in one process, so that a machine that drifts slows both."""
     store, run = Store(folder), a_run()
-    job = make_job(
-        run, InputsReader().inputs(run), plan([run], store)[0].resolved, store.run("one"), None, torch.device("cpu")
-    )
+    with writing(store.run("one")) as out:
+        resolved = plan([run], store)[0].resolved
+        return timed_steps(make_job(run, InputsReader().inputs(run), resolved, out, None, torch.device("cpu")))
+
+
+def timed_steps(job: Job) -> tuple[list[float], list[float]]:
+    """(harness, bare) seconds of each step of a job."""
     bare = BareLoop(job)
     harness_times, bare_times, last = [], [], time.perf_counter()
 

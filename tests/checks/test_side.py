@@ -15,10 +15,10 @@ from bench.adapters import registry
 from bench.checks.pool import Ranks
 from bench.checks.subject import Subject
 from bench.checks.suite import examine
-from bench.checks.trainings import Training, make
+from bench.checks.trainings import Training, make, train_alone
 from bench.errors import UserError
 from bench.planning.planner import plan
-from bench.store import RunStore, Store
+from bench.store import RunStore, Store, writing
 from bench.suite.run import Run
 from bench.suite.settings import SNAPSHOTS
 from bench.suite.suite import load_suite
@@ -69,10 +69,11 @@ class Trained:
             if planned.id not in self.done:
                 out = self.done[planned.id] = self.store.run(planned.id)
                 reference = self.done[planned.reference] if planned.reference else None
-                self.jobs[planned.run.method] = make_job(
-                    planned.run, InputsReader().inputs(planned.run), planned.resolved, out, reference, CPU
-                )
-                train(self.jobs[planned.run.method])
+                with writing(out) as writer:
+                    self.jobs[planned.run.method] = make_job(
+                        planned.run, InputsReader().inputs(planned.run), planned.resolved, writer, reference, CPU
+                    )
+                    train(self.jobs[planned.run.method])
         return self.done[planned.id]
 
 
@@ -139,9 +140,10 @@ def test_a_side_stays_where_a_start_is_given(trained: Trained) -> None:
 def test_an_average_follows_parameters_and_copies_buffers(tmp_path: Path, plugins: dict[str, Path]) -> None:
     plugin = str(plugins["beside_average"])
     training = Training("beside_average", {"decay": 0.75}, plugin=plugin, steps=1, precision="fp32", optimiser="adamw")
-    job = make(training, RunStore(tmp_path / "run"))
-    before = {name: x.clone() for name, x in job.towers.named_parameters()}
-    train(job)
+    with writing(RunStore(tmp_path / "run")) as out:
+        job = make(training, out)
+        before = {name: x.clone() for name, x in job.towers.named_parameters()}
+        train(job)
     side = dict(job.towers.side.named_parameters())
     for name, x in job.towers.named_parameters():
         torch.testing.assert_close(side[name], 0.75 * before[name] + 0.25 * x, rtol=1e-5, atol=1e-7)
@@ -185,7 +187,7 @@ def test_declarations_that_contradict_each_other_are_refused(body: str, message:
 def test_a_decay_outside_its_range_is_named(tmp_path: Path, plugins: dict[str, Path]) -> None:
     training = Training("beside_average", {"decay": 1.5}, plugin=str(plugins["beside_average"]), steps=1)
     with pytest.raises(ValueError, match=r"beside_average\.side_decay gives 1\.5 at step 0"):
-        train(make(training, RunStore(tmp_path / "run")))
+        train_alone(training, RunStore(tmp_path / "run"))
 
 
 def test_towers_without_a_side_say_so(trained: Trained) -> None:

@@ -15,7 +15,7 @@ from bench.console import progress
 from bench.errors import UserError
 from bench.launch.local import run_all
 from bench.planning import planner
-from bench.store import Store
+from bench.store import Store, writing
 from bench.suite.suite import load_suite
 
 SUITE = """\
@@ -157,7 +157,8 @@ def test_a_run_without_weights_says_how_to_train_it(done: Path) -> None:
     plan = store.plan("longer")
     assert plan is not None
     cell = plan["cells"][1]
-    store.run(cell["run"]).write_settings({"label": "prolip"})
+    with writing(store.run(cell["run"])) as out:
+        out.write_settings({"label": "prolip"})
     command = f"bench run longer.yaml --only prolip --seeds 0 --results {done / 'out'}"
     with pytest.raises(UserError, match=rf"has no final weights \(missing\); train it with: {command}"):
         bench(done, "hierarchy", cell["run"])

@@ -10,7 +10,7 @@ import pytest
 from bench.cli.text import describe
 from bench.console.text import columns
 from bench.errors import UserError
-from bench.store import Record, Store
+from bench.store import Record, Store, writing
 from bench.store.lookup import find_run
 
 A, B = "ab" + "0" * 62, "ac" + "1" * 62
@@ -20,10 +20,11 @@ A, B = "ab" + "0" * 62, "ac" + "1" * 62
 def store(tmp_path: Path) -> Store:
     store = Store(tmp_path)
     for identity in (A, B):
-        run = store.run(identity)
-        run.write_settings({"label": "clip", "train": {"lr": 1e-3, "micro_batch": None}, "seed": 0})
-        run.set_status("done", step=20, steps=20)
-    store.run(A).write_ledger({"samples": 1_280_000, "flops": 5})
+        with writing(store.run(identity)) as run:
+            run.write_settings({"label": "clip", "train": {"lr": 1e-3, "micro_batch": None}, "seed": 0})
+            if identity == A:
+                run.write_ledger({"samples": 1_280_000, "flops": 5})
+            run.set_status("done", step=20, steps=20)
     common = {"run": A, "at": 1.0, "score": "cosine", "protocol": "1", "checkpoint": "c", "higher_is_better": True}
     records = [
         Record(
@@ -31,7 +32,8 @@ def store(tmp_path: Path) -> Store:
         ),
         Record(dataset="emoji/iid", task="retrieval", metric="i2t_r1", value=0.5, n=40, low=None, high=None, **common),
     ]
-    store.run(A).write_records("k", records, {"top1": np.ones(3)})
+    with writing(store.run(A)) as run:
+        run.write_records("k", records, {"top1": np.ones(3)})
     return store
 
 

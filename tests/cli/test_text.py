@@ -14,7 +14,7 @@ from bench.cli import app, options
 from bench.cli.text import describe, record_table
 from bench.console.text import columns
 from bench.errors import UserError
-from bench.store import Record, Store
+from bench.store import Record, Store, writing
 
 CELL = st.text("abc xyz01.%", max_size=12)
 
@@ -67,13 +67,15 @@ def test_the_protocol_is_shown_where_there_are_several() -> None:
 
 def test_nested_settings_are_dotted_as_set_takes_them(tmp_path: Path) -> None:
     run = Store(tmp_path).run("a1")
-    run.write_settings({"train": {"lr": 0.001, "deep": {"x": 12345, "gone": None}}, "empty": {}, "steps": 9999})
+    with writing(run) as out:
+        out.write_settings({"train": {"lr": 0.001, "deep": {"x": 12345, "gone": None}}, "empty": {}, "steps": 9999})
     lines = describe(run).splitlines()
     for line in ("  train.lr: 0.001", "  train.deep.x: 12,345", "  steps: 9999", "  empty: {}"):
         assert line in lines
     assert not any("gone" in line for line in lines)
     assert "ledger" not in lines, "no heading without content"
-    run.write_ledger({"samples": 10_000})
+    with writing(run) as out:
+        out.write_ledger({"samples": 10_000})
     assert "  samples: 10,000" in describe(run).splitlines()
 
 

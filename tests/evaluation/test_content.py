@@ -16,12 +16,13 @@ from PIL import Image
 from bench.data import evaluation, workers
 from bench.data.synthetic import SyntheticPairs
 from bench.evaluation import EvaluationPlan, evaluate, pixels
-from bench.store import Record, RunStore
+from bench.store import Record, RunStore, RunWriter
 from bench.suite.settings import DataSettings, EvaluateSettings
 from bench.towers.build import OpenClipTowers
 from methods.protocol import Method
 
 Model = tuple[Method, OpenClipTowers]
+Writer = Callable[[RunStore], RunWriter]
 Folder = Callable[..., Path]
 
 
@@ -40,7 +41,7 @@ def plan_of(settings: DataSettings, **datasets: tuple[str, ...]) -> EvaluationPl
     return EvaluationPlan(settings, EvaluateSettings.model_validate(asked))
 
 
-def measured(model: Model, plan: EvaluationPlan, out: RunStore) -> dict[str, Record]:
+def measured(model: Model, plan: EvaluationPlan, out: RunWriter) -> dict[str, Record]:
     evaluate(
         *model,
         plan,
@@ -56,7 +57,7 @@ def measured(model: Model, plan: EvaluationPlan, out: RunStore) -> dict[str, Rec
 
 
 def test_records_name_the_pairs_that_were_scored_and_learned_from(
-    model: Model, evaluation_folder: Path, webdataset_folder: Folder, tmp_path: Path
+    model: Model, evaluation_folder: Path, webdataset_folder: Folder, tmp_path: Path, writer: Writer
 ) -> None:
     plan = plan_of(DataSettings(name="cc3m"), zero_shot=("dtd",), linear_probe=("dtd",))
     found = []
@@ -65,7 +66,7 @@ def test_records_name_the_pairs_that_were_scored_and_learned_from(
             home = evaluation_folder / "wds_dtd"
             webdataset_folder(home, samples(seed), split=split, classes=("cat", "tree", "ship"))
         evaluation._load.cache_clear()
-        found.append(measured(model, plan, RunStore(tmp_path / str(number))))
+        found.append(measured(model, plan, writer(RunStore(tmp_path / str(number)))))
     hashes = [evaluation.load(name, 32).content_hash for name in ("dtd", "dtd/train")]
     assert found[2]["zero_shot/class"].data == hashes[0][:16]
     assert found[2]["linear_probe/class"].data == hashlib.sha256("".join(hashes).encode()).hexdigest()[:16]
@@ -73,8 +74,8 @@ def test_records_name_the_pairs_that_were_scored_and_learned_from(
     assert len({one["linear_probe/class"].data for one in found}) == 3
 
 
-def test_pairs_of_the_package_are_fixed_by_the_protocols_version(model: Model, tmp_path: Path) -> None:
-    found = measured(model, plan_of(DataSettings(), retrieval=()), RunStore(tmp_path / "run"))
+def test_pairs_of_the_package_are_fixed_by_the_protocols_version(model: Model, tmp_path: Path, writer: Writer) -> None:
+    found = measured(model, plan_of(DataSettings(), retrieval=()), writer(RunStore(tmp_path / "run")))
     assert {record.data for record in found.values()} == {""}
 
 

@@ -18,7 +18,7 @@ from bench.evaluation.diagnostics import similarities
 from bench.launch.execute import execute
 from bench.planning.planned import Planned
 from bench.planning.planner import plan
-from bench.store import RunStore, Store
+from bench.store import RunStore, RunWriter, Store, writing
 from bench.store.histograms import BINS, histogram, store_diagnostics
 from bench.suite.run import Run
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
@@ -57,8 +57,10 @@ def test_equal_numbers_have_a_bin_around_them(log: bool, value: float) -> None:
     assert found["edges"][0] < found["edges"][1]
 
 
-def test_sources_do_not_overwrite_each_other_and_broken_diagnostics_are_named(tmp_path: Path) -> None:
-    out = RunStore(tmp_path / "run")
+def test_sources_do_not_overwrite_each_other_and_broken_diagnostics_are_named(
+    tmp_path: Path, writer: Callable[[RunStore], RunWriter]
+) -> None:
+    out = writer(RunStore(tmp_path / "run"))
     assert out.diagnostics() == []  # as of a run that is older than diagnostics
     store_diagnostics(out, "training", [])
     assert not out.path("diagnostics.json").exists()
@@ -103,7 +105,8 @@ def planned(method: str, store: Store) -> Planned:
 
 
 def go(one: Planned, store: Store, should_stop: Callable[[], bool] = lambda: False) -> RunStore:
-    execute(one, store, Progress(io.StringIO()), should_stop, lambda: False)
+    with writing(store.run(one.id)) as out:
+        execute(one, store, out, Progress(io.StringIO()), should_stop)
     return store.run(one.id)
 
 

@@ -27,7 +27,7 @@ from bench.errors import UserError
 from bench.evaluation import EvaluationPlan, evaluate, features, measures, pixels
 from bench.evaluation.diagnostics import diagnose
 from bench.evaluation.features import Features, extract_images, extract_texts
-from bench.store import Record, RunStore
+from bench.store import Record, RunStore, RunWriter
 from bench.suite.settings import DataSettings, EvaluateSettings
 from bench.suite.suite import load_suite
 from bench.towers.build import OpenClipTowers, normalise
@@ -64,7 +64,7 @@ def plan_of(protocol: str = "common", name: str = "cc3m", **datasets: tuple[str,
     return EvaluationPlan(DataSettings(name=name, rows=1000), EvaluateSettings.model_validate(asked))
 
 
-def run(model: Model, plan: EvaluationPlan, out: RunStore, at: float = 1.0) -> dict[tuple[str, str, str], Record]:
+def run(model: Model, plan: EvaluationPlan, out: RunWriter, at: float = 1.0) -> dict[tuple[str, str, str], Record]:
     evaluate(
         *model,
         plan,
@@ -80,8 +80,8 @@ def run(model: Model, plan: EvaluationPlan, out: RunStore, at: float = 1.0) -> d
 
 
 @pytest.fixture
-def out(tmp_path: Path) -> RunStore:
-    return RunStore(tmp_path / "run")
+def out(tmp_path: Path, writer: Callable[[RunStore], RunWriter]) -> RunWriter:
+    return writer(RunStore(tmp_path / "run"))
 
 
 def read_by_clip_benchmark(home: Path, transform: Callable[..., torch.Tensor]) -> tuple[Any, ...]:
@@ -100,7 +100,7 @@ def read_by_clip_benchmark(home: Path, transform: Callable[..., torch.Tensor]) -
 
 @pytest.mark.filterwarnings("ignore:Conversion of an array with ndim:DeprecationWarning")  # in clip-benchmark
 def test_values_are_clip_benchmarks_on_the_same_folder(
-    model: Model, evaluation_folder: Path, webdataset_folder: Folder, out: RunStore
+    model: Model, evaluation_folder: Path, webdataset_folder: Folder, out: RunWriter
 ) -> None:
     """The same tars through clip-benchmark's own reader, transform, prompts and metric."""
     from clip_benchmark.metrics import zeroshot_classification as peer
@@ -122,7 +122,7 @@ def test_values_are_clip_benchmarks_on_the_same_folder(
 
 
 def test_the_suites_own_metrics_are_measured_under_prolip(
-    evaluation_folder: Path, webdataset_folder: Folder, out: RunStore
+    evaluation_folder: Path, webdataset_folder: Folder, out: RunWriter
 ) -> None:
     samples, model = classified(60, groups=3), build("prolip")
     sets = {"pets": "mean_per_class_recall", "iwildcam": "f1_macro", "geode": "worst_region", "cifar10": "top1"}
@@ -148,7 +148,7 @@ def test_the_suites_own_metrics_are_measured_under_prolip(
 
 
 def test_other_protocols_have_no_main_metric(
-    model: Model, evaluation_folder: Path, webdataset_folder: Folder, out: RunStore
+    model: Model, evaluation_folder: Path, webdataset_folder: Folder, out: RunWriter
 ) -> None:
     webdataset_folder(evaluation_folder / "wds_pets", classified(), classes=CLASSES, templates=TEMPLATES)
     assert {metric for _, metric, _ in run(model, plan_of("ncu", zero_shot=("pets",)), out)} == {"top1", "top5"}
@@ -192,7 +192,9 @@ def test_captions_are_five_or_all(evaluation_folder: Path, webdataset_folder: Fo
     assert counts == {"common": {5}, "prolip": {5, 6}}
 
 
-def test_retrieval_and_puzzles(model: Model, evaluation_folder: Path, webdataset_folder: Folder, out: RunStore) -> None:
+def test_retrieval_and_puzzles(
+    model: Model, evaluation_folder: Path, webdataset_folder: Folder, out: RunWriter
+) -> None:
     webdataset_folder(evaluation_folder / "wds_flickr30k", captioned(), kind="retrieval")
     names = [[f"{n} {slot}" for slot in range(10 if n % 2 else 5)] for n in range(6)]
     held = [[{"bytes": encoded(n * 10 + slot), "path": None} for slot in range(len(names[n]))] for n in range(6)]
@@ -217,7 +219,7 @@ def test_retrieval_and_puzzles(model: Model, evaluation_folder: Path, webdataset
 
 
 def test_probes_learn_from_the_training_split(
-    model: Model, evaluation_folder: Path, webdataset_folder: Folder, out: RunStore
+    model: Model, evaluation_folder: Path, webdataset_folder: Folder, out: RunWriter
 ) -> None:
     home = evaluation_folder / "wds_vtab-dtd"
     same = [{"png": encoded(n % 7), "cls": n % 7} for n in range(35)]
@@ -372,7 +374,7 @@ def test_processes_keep_the_order_and_hand_on_mistakes(
 
 
 def test_diagnostics_look_at_the_first_set_of_captions(
-    evaluation_folder: Path, webdataset_folder: Folder, out: RunStore
+    evaluation_folder: Path, webdataset_folder: Folder, out: RunWriter
 ) -> None:
     webdataset_folder(evaluation_folder / "wds_flickr30k", captioned(), kind="retrieval")
     plan = plan_of(retrieval=("flickr30k",))

@@ -10,15 +10,16 @@ import torch
 from torch import Tensor
 
 from bench.checks.trainings import Training, make
-from bench.store import RunStore
+from bench.store import RunStore, writing
 from bench.towers.blocks import compile_blocks
 from bench.training.distributed import current, join, leave
 from bench.training.loop import Interrupted, train
 
 
 def trained(training: Training, out: Path, device: torch.device) -> dict[str, Tensor]:
-    job = make(training, RunStore(out), device=device)
-    train(job)
+    with writing(RunStore(out)) as writer:
+        job = make(training, writer, device=device)
+        train(job)
     return {name: x.detach().cpu() for name, x in job.towers.state_dict().items()}
 
 
@@ -46,10 +47,11 @@ def test_a_step_in_fp32_is_the_cpus_in_fp64(trained_on: str, place: torch.device
 def test_an_interrupted_training_ends_at_the_same_weights(trained_on: str, place: torch.device, tmp_path: Path) -> None:
     training = Training(trained_on, steps=6, precision="fp32", towers="vit")
     straight = trained(training, tmp_path / "straight", place)
-    job, asked = make(training, RunStore(tmp_path / "broken"), device=place), itertools.count(1)
-    job.should_stop = lambda: next(asked) == 3
-    with pytest.raises(Interrupted):
-        train(job)
+    with writing(RunStore(tmp_path / "broken")) as out:
+        job, asked = make(training, out, device=place), itertools.count(1)
+        job.should_stop = lambda: next(asked) == 3
+        with pytest.raises(Interrupted):
+            train(job)
     resumed = trained(training, tmp_path / "broken", place)
     if place.type == "cpu":
         assert all(torch.equal(resumed[name], x) for name, x in straight.items())
@@ -63,9 +65,10 @@ def test_compiled_blocks_train_alike(tmp_path: Path) -> None:
     device = torch.device("cuda")
     training = Training("clip", steps=2, precision="fp32", towers="vit")
     plain = trained(training, tmp_path / "plain", device)
-    job = make(training, RunStore(tmp_path / "compiled"), device=device)
-    compile_blocks(job.towers, device)
-    train(job)
+    with writing(RunStore(tmp_path / "compiled")) as out:
+        job = make(training, out, device=device)
+        compile_blocks(job.towers, device)
+        train(job)
     assert_near({name: x.detach().cpu() for name, x in job.towers.state_dict().items()}, plain, 1e-4)
 
 
@@ -81,8 +84,9 @@ def test_a_group_of_one_rank_sums_and_gathers_by_its_backend(tmp_path: Path, dev
         parts = [torch.empty_like(x)]
         torch.distributed.all_gather(parts, x)
         assert torch.equal(parts[0].cpu(), torch.arange(6.0))
-        job = make(training, RunStore(tmp_path / "group"), group, device=device)
-        train(job)
+        with writing(RunStore(tmp_path / "group")) as out:
+            job = make(training, out, group, device=device)
+            train(job)
     finally:
         leave()
     assert_near({name: x.detach().cpu() for name, x in job.towers.state_dict().items()}, alone, 1e-12)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,10 +14,12 @@ import pytest
 
 from bench.console.progress import Progress
 from bench.launch.claimed import cannot_start, fail, work
+from bench.launch.local import run_all
 from bench.planning import planner
 from bench.planning.outcomes import Summary, is_complete
 from bench.planning.planned import Planned
-from bench.store import Store
+from bench.store import RunStore, Store, writing
+from bench.suite.run import Run
 from bench.suite.suite import load_suite
 
 SUITE = """\
@@ -28,10 +32,9 @@ methods: [ncu]
 """
 HOLDER = """\
 import sys
-from bench.store import Store
+from bench.store import Store, writing
 
-run = Store(sys.argv[1]).run(sys.argv[2])
-with run.claim():
+with writing(Store(sys.argv[1]).run(sys.argv[2])) as run:
     run.set_status("running", step=3, steps=8)
     print("held", flush=True)
     sys.stdin.readline()
@@ -100,3 +103,70 @@ def test_a_run_that_nobody_works_on_fails_as_what_it_starts_from_did(runs: list[
     assert status["error"]["message"] in said
     with store.run(runs[1].id).claim():  # nobody holds it any more
         pass
+
+
+class Falling(Progress):
+    """Takes the run over at its fourth step, as another process does after a long silence of this one."""
+
+    def __init__(self, run: RunStore) -> None:
+        super().__init__(io.StringIO())
+        self.run, self.seen = run, dict[str, bytes]()
+
+    def step(self, step: int, steps: int, loss: float, samples_per_second: float) -> None:
+        assert step <= 4, "it went on for more than a step"
+        if step == 4:
+            for path in self.run.folder.glob("claim-*"):
+                os.utime(path, (1, 1))
+            with writing(self.run) as out:
+                out.set_status("interrupted", step=2)
+            self.seen = visible(self.run)
+
+
+def visible(run: RunStore) -> dict[str, bytes]:
+    paths = [path for path in run.folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(run.folder)): path.read_bytes() for path in paths}
+
+
+def test_a_training_that_slept_through_its_claim_writes_nothing_more(runs: list[Planned], store: Store) -> None:
+    falling = Falling(store.run(runs[0].id))
+    state, message = work(runs[0], store, falling, lambda: False)
+    assert (state, "silent for too long" in message) == ("busy", True)
+    assert falling.seen.keys() >= {"metrics.jsonl", "train_seconds", "settings.json", "status.json"}
+    assert visible(falling.run) == falling.seen
+    assert work(runs[0], store, Progress(io.StringIO()), lambda: False)[0] == "done"
+
+
+class Full(Progress):
+    """No file may grow from a run's first step until the next run starts, as on a full disk."""
+
+    def __init__(self, fails: str) -> None:
+        super().__init__(io.StringIO())
+        self.fails, self.limits = fails, resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def run_started(self, run: Run, number: int, total: int) -> None:
+        self.failing = run.label == self.fails
+
+    def step(self, step: int, steps: int, loss: float, samples_per_second: float) -> None:
+        if self.failing:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, self.limits[1]))
+
+    def run_finished(self, run: Run, state: str, message: str = "") -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, self.limits)
+
+
+def test_a_full_disk_fails_its_run_alone_though_not_even_the_status_can_say_so(tmp_path: Path, store: Store) -> None:
+    (tmp_path / "two.yaml").write_text(SUITE.replace("[ncu]", "[clip, siglip]"))
+    planned = planner.plan(load_suite(tmp_path / "two.yaml").runs(), store)
+    summary = run_all(planned, store, Full("clip"))
+    assert (summary.failed, summary.done) == ([planned[0].id], [planned[1].id])
+    out = store.run(planned[0].id)
+    assert out.status()["state"] == "interrupted", "the status could not be written"
+    assert not list(out.folder.glob(".tmp-*"))
+    assert run_all(planned, store, Progress(io.StringIO())).done == [planned[0].id]
+
+
+def test_a_run_that_cannot_be_claimed_fails_alone(runs: list[Planned], store: Store) -> None:
+    (store.root / "runs").mkdir(parents=True)
+    (store.root / "runs" / runs[0].id).write_text("a file, where a folder should be")
+    assert work(runs[0], store, Progress(io.StringIO()), lambda: False)[0] == "failed"
+    assert fail(runs[0], store, "no", {"type": "Process", "message": "killed"}) == ("failed", "no")

@@ -12,7 +12,7 @@ import pytest
 
 from bench.errors import UserError
 from bench.launch.trackers import refuse_missing, tracked
-from bench.store import Record, RunStore, Store
+from bench.store import Record, RunStore, Store, writing
 
 
 def a_record(at: float, value: float) -> Record:
@@ -28,11 +28,12 @@ def lines_of(first: int, last: int) -> list[dict[str, object]]:
 
 def interrupted(run: RunStore, name: str) -> None:
     """A run of 40 steps that logs each tenth: it dies after 3 lines, and goes on from step 20."""
-    with tracked(run, name, "clip, 40 % shuffled captions, seed 0", 40) as out:
+    with writing(run) as writer, tracked(writer, name, "clip, 40 % shuffled captions, seed 0", 40) as out:
         for line in lines_of(0, 3):
             out.append_metrics({**line, "step": int(str(line["step"])) * 10})
-    run.truncate_metrics(20)
-    with tracked(run, name, "clip, 40 % shuffled captions, seed 0", 40) as out:
+    with writing(run) as writer:
+        writer.truncate_metrics(20)
+    with writing(run) as writer, tracked(writer, name, "clip, 40 % shuffled captions, seed 0", 40) as out:
         for line in lines_of(2, 4):
             out.append_metrics({**line, "step": int(str(line["step"])) * 10})
         out.write_records("half", [a_record(0.5, 0.25)], {})

@@ -6,10 +6,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from bench.errors import UserError
 from bench.machine.device_lock import InUse, device
+from bench.machine.private_folder import ScratchFolder, private_folder
 
 HOLD = """
 import sys
@@ -50,3 +53,42 @@ def test_others_share_and_a_killed_holder_frees_the_device() -> None:
         process.wait()
         with device(alone=True):
             pass
+
+
+def test_no_link_is_followed_and_the_folder_is_this_users_alone(tmp_path: Path) -> None:
+    target = tmp_path / "victim"
+    target.write_text("precious")
+    folder = private_folder()
+    assert folder.parent == tmp_path
+    assert folder.stat().st_mode & 0o777 == 0o700
+    (folder / "device").symlink_to(target)
+    with pytest.raises(UserError, match="device: cannot be opened for a lock, remove it"), device(alone=True):
+        pass
+    folder.chmod(0o755)
+    with pytest.raises(UserError, match="should be a folder that is yours"):
+        private_folder()
+    folder.rename(tmp_path / "moved")
+    folder.symlink_to(tmp_path / "moved")
+    with pytest.raises(UserError, match="should be a folder that is yours"):
+        private_folder()
+    assert target.read_text() == "precious"
+
+
+def test_the_folder_of_a_killed_process_goes_with_the_next_one() -> None:
+    code = (
+        "import sys\nfrom bench.machine.private_folder import ScratchFolder\nfolder = ScratchFolder('ranks')\n"
+        "(folder.path / 'meeting').touch()\nprint(folder.path, flush=True)\nsys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True) as process:
+        assert process.stdout is not None
+        theirs = Path(process.stdout.readline().strip())
+        first = ScratchFolder("ranks")
+        assert (theirs / "meeting").exists(), "its process lives"
+        process.kill()
+        process.wait()
+    second = ScratchFolder("ranks")
+    assert not theirs.exists()
+    assert first.path.is_dir()
+    for folder in (first, second, second):
+        folder.remove()
+    assert sorted(path.name for path in private_folder().iterdir()) == ["making"]

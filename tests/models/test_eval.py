@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -225,6 +226,13 @@ def test_while_another_process_evaluates_it_the_same_command_resumes(folder: Pat
         result = evaluate(folder, weights)
     assert result.exit_code == 75
     assert "another process evaluates it" in result.stderr
+
+
+def test_nothing_to_measure_is_an_error(folder: Path, tmp_path: Path) -> None:
+    """Weights without a noise manifest, and a suite that asks for noise detection alone."""
+    weights = Path(shutil.copy(run_of(folder, "clip").path("weights-100.safetensors"), tmp_path / "elsewhere"))
+    with pytest.raises(UserError, match=r"elsewhere: suite tiny asks for nothing .*\(tasks: noise_detection\)"):
+        evaluate(folder, weights, "--set", "evaluate.tasks=[noise_detection]")
 
 
 def test_bad_input_is_exit_code_2(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from bench.errors import UserError
 from bench.models.stored_run import load, run_of_settings
-from bench.store import Store
+from bench.store import Store, writing
 from bench.suite.run import Run
 from bench.suite.suite import load_suite
 
@@ -91,7 +91,8 @@ def test_what_is_no_runs_settings_is_named_in_one_line(
 def test_a_run_without_weights_says_which_command_trains_it(runs: list[Run], tmp_path: Path) -> None:
     store = Store(tmp_path / "my results")
     out = store.run("ab" * 32)
-    out.write_settings(stored(runs[0]))
+    with writing(out) as writer:
+        writer.write_settings(stored(runs[0]))
     with pytest.raises(
         UserError, match=r"run abababababababab has no final weights \(missing\); no suite in .* plans it"
     ):

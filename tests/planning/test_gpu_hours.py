@@ -14,7 +14,7 @@ from bench.evaluation import EvaluationPlan, evaluate
 from bench.evaluation.workload import workload
 from bench.planning.estimate import Training, calibrated, on_gpu
 from bench.planning.planner import forecast, plan
-from bench.store import Store
+from bench.store import Store, writing
 from bench.suite.suite import load_suite
 from bench.training.inputs import InputsReader
 from bench.training.job import build
@@ -135,19 +135,19 @@ def test_what_an_evaluation_encodes_is_what_was_counted(tmp_path: Path) -> None:
         )
     tasks = ("zero_shot", "shift", "retrieval")
     asked = EvaluationPlan(one.run.data, one.run.evaluate.model_copy(update={"tasks": tasks}))
-    out = Store(tmp_path).run("out")
-    evaluate(
-        method,
-        towers,
-        asked,
-        at=1.0,
-        run="run",
-        checkpoint="c" * 64,
-        manifest=None,
-        done=out.has_records,
-        publish=out.write_records,
-        features_dir=None,
-    )
+    with writing(Store(tmp_path).run("out")) as out:
+        evaluate(
+            method,
+            towers,
+            asked,
+            at=1.0,
+            run="run",
+            checkpoint="c" * 64,
+            manifest=None,
+            done=out.has_records,
+            publish=out.write_records,
+            features_dir=None,
+        )
     counted = workload(asked, 1.0)
     assert counted.images == seen["images"] > 0
     assert counted.texts >= seen["texts"] > 0.5 * counted.texts

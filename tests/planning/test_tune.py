@@ -14,7 +14,8 @@ from bench.cli import app
 from bench.errors import UserError
 from bench.planning import tune
 from bench.planning.outcomes import Summary
-from bench.store import Store
+from bench.store import RunStore, Store, writing
+from bench.store.files import write_json
 from bench.suite.suite import load_suite
 
 SUITE = """\
@@ -122,10 +123,11 @@ def test_none_is_named_twice(done: Path) -> None:
 def test_what_diverged_is_booked_in_counts(tmp_path: Path) -> None:
     store = Store(tmp_path)
     run = store.run("a" * 64)
-    run.write_settings(
-        {"resolved": {"phases": [["one", 3], ["two", 5]], "step_flops": {"one": 10, "two": 100}, "batch": 4}}
-    )
-    run.set_status("failed", step=2, error={"type": "NotFinite", "step": 5})
+    with writing(run) as out:
+        out.write_settings(
+            {"resolved": {"phases": [["one", 3], ["two", 5]], "step_flops": {"one": 10, "two": 100}, "batch": 4}}
+        )
+        out.set_status("failed", step=2, error={"type": "NotFinite", "step": 5})
     assert tune._spent_until(store, run.id) == {"samples": 20, "flops": 230}
 
 
@@ -138,21 +140,26 @@ def test_a_second_call_does_nothing_and_a_dry_run_knows_it(done: Path) -> None:
     assert "trial" not in dry
 
 
+def failed(run: RunStore, error: dict[str, str]) -> None:
+    """Forge the status of a finished run, which no writer changes."""
+    write_json(run.path("status.json"), {"state": "failed", "error": error})
+
+
 def test_a_trial_that_failed_is_made_again_and_one_that_diverged_is_not(done: Path, tmp_path: Path) -> None:
     store = Store(shutil.copytree(done / "out", tmp_path / "out"))
     suite = load_suite(done / "tuned.yaml")
     trials = tune.known(suite, store)["sogclr"].trials
     run = store.run(trials[1].run)
-    run.set_status("failed", error={"type": "Process", "message": "its process ended with exit code -9"})
+    failed(run, {"type": "Process", "message": "its process ended with exit code -9"})
     assert "sogclr" not in tune.known(suite, store)
     assert run.id in {one.id for one in tune.missing(suite, store, (), tune.known(suite, store))}
-    run.set_status("failed", error={"type": "NotFinite", "message": "contrastive is nan at step 1"})
+    failed(run, {"type": "NotFinite", "message": "contrastive is nan at step 1"})
     assert "sogclr" in tune.known(suite, store)
     assert not tune.missing(suite, store, (), tune.known(suite, store))
     late = tune.known(suite, store)["ncu"].trials[2]
     for identity, kind in ((late.reference_run, "NotFinite"), (late.run, "Reference")):
         assert identity is not None
-        store.run(identity).set_status("failed", error={"type": kind, "message": ""})
+        failed(store.run(identity), {"type": kind, "message": ""})
     assert "ncu" in tune.known(suite, store), "what starts from a run that diverged cannot be made"
 
 

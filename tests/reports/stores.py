@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
 
-from bench.store import Record, RunStore, Store, files
+from bench.store import Record, RunWriter, Store, files, writing
 from bench.store.histograms import store_diagnostics
 from methods.protocol import Diagnostic
 
@@ -84,15 +85,16 @@ def _write_store(
                 state = (states or {}).get((label, rate, seed), "done")
                 reference = label == "ncu"
                 points = {"done": (*curve, 1.0), "missing": (), "failed": curve[:1]}.get(state, curve[:2])
-                for at in points:
-                    write_evaluations(run, quality, score, rate, seed, at)
-                write_state(run, state, cell["steps"])
-                if state == "done":
-                    environment = {**ENVIRONMENT, "packages": {"torch": "2.14.1" if label in other_torch else "2.13.0"}}
-                    run.write_environment(environment)
-                    run.write_ledger(ledger(quality, seed, reference, label in over_budget))
-                    if diagnostics:
-                        write_diagnostics(run, label, rate, seed)
+                with writing(run) if state != "missing" else nullcontext() as out:
+                    for at in points:
+                        write_evaluations(out, quality, score, rate, seed, at)
+                    if state == "done":
+                        torch_version = "2.14.1" if label in other_torch else "2.13.0"
+                        out.write_environment({**ENVIRONMENT, "packages": {"torch": torch_version}})
+                        out.write_ledger(ledger(quality, seed, reference, label in over_budget))
+                        if diagnostics:
+                            write_diagnostics(out, label, rate, seed)
+                    write_state(out, state, cell["steps"])
     store.write_plan(suite, plan(suite, methods, rates, seeds, cells))
     return store
 
@@ -116,7 +118,7 @@ def noise_label(rate: float) -> str:
     return f"{100 * rate:g} % shuffled captions"
 
 
-def write_state(run: RunStore, state: str, steps: int) -> None:
+def write_state(run: RunWriter, state: str, steps: int) -> None:
     if state == "failed":
         error = {"type": "NotFinite", "message": "the loss is nan", "step": 312, "term": "forget"}
         run.set_status("failed", step=312, steps=steps, stage="train", error=error)
@@ -124,7 +126,7 @@ def write_state(run: RunStore, state: str, steps: int) -> None:
         run.set_status(state, step=steps if state == "done" else 400, steps=steps, stage="train")
 
 
-def write_evaluations(run: RunStore, quality: float, score: str, rate: float, seed: int, at: float) -> None:
+def write_evaluations(run: RunWriter, quality: float, score: str, rate: float, seed: int, at: float) -> None:
     """Everything a run measures at one share of its budget: along the way, only zero-shot on the held-out pairs."""
     for dataset, task, metrics, base in MEASURES if at == 1 else MEASURES[:2]:
         if task == "noise_detection" and not rate:
@@ -147,7 +149,7 @@ def write_evaluations(run: RunStore, quality: float, score: str, rate: float, se
         run.write_records(f"{task}@{dataset}@{at:g}".replace("/", "."), records, {})
 
 
-def write_diagnostics(run: RunStore, label: str, rate: float, seed: int) -> None:
+def write_diagnostics(run: RunWriter, label: str, rate: float, seed: int) -> None:
     """What every run shows, and what only some methods do."""
     draws = torch.Generator().manual_seed(int(1e6 * (1 + draw(label, rate, seed))))
 

@@ -16,7 +16,7 @@ import pytest
 from bench.errors import UserError
 from bench.planning.plan_file import outline
 from bench.resources import published
-from bench.store import Record, Store
+from bench.store import Record, Store, writing
 from bench.suite.suite import load_suite
 from reports.build import build
 from reports.csv import table_csv
@@ -122,13 +122,13 @@ def test_the_verb_prints_and_lists() -> None:
 
 
 def measured(store: Store, run: str, records: Sequence[tuple[str, str, str, float]]) -> None:
-    out = store.run(run)
     found = [
         Record(run, 1.0, dataset, task, metric, "", value, 100, None, None, True, "1", checkpoint="c")
         for dataset, task, metric, value in records
     ]
-    out.write_records("all", found, {})
-    out.set_status("done", step=1, steps=1, stage="evaluate")
+    with writing(store.run(run)) as out:
+        out.write_records("all", found, {})
+        out.set_status("done", step=1, steps=1, stage="evaluate")
 
 
 def planned(name: str, labels: Sequence[str]) -> dict[str, Any]:

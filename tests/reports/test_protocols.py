@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from bench.errors import UserError
-from bench.store import Store
+from bench.store import Store, writing
 from bench.store.histograms import store_diagnostics
 from methods.protocol import Diagnostic
 from reports.build import build
@@ -50,9 +50,10 @@ def store(tmp_path: Path, stores: SimpleNamespace) -> Store:
                 for one in run.records()
                 if one.task == "zero_shot/concept"
             ]
-            run.write_records(keys[0], moved, {})
-            if cell["seed"] == 0:
-                run.write_records(keys[1], [], {})
+            with writing(run) as out:
+                out.write_records(keys[0], moved, {})
+                if cell["seed"] == 0:
+                    out.write_records(keys[1], [], {})
     return store
 
 
@@ -136,9 +137,11 @@ def test_diagnostics_of_another_protocol_are_not_drawn(store: Store) -> None:
     run = next(run for run in other.runs if run.method == "clip")
     pairs = {"positive": torch.linspace(0, 1, 50), "negative": torch.linspace(-1, 0, 50)}
     found = [Diagnostic("similarity", "cosine similarity", "cosine similarity", pairs)]
-    store_diagnostics(run.stored, "evaluation", found, "nuclr-1")
+    with writing(run.stored) as out:
+        store_diagnostics(out, "evaluation", found, "nuclr-1")
     assert learned(other)[0] is not None
-    store_diagnostics(run.stored, "evaluation", found, "1")
+    with writing(run.stored) as out:
+        store_diagnostics(out, "evaluation", found, "1")
     labels = [one["protocol"] for one in run.stored.diagnostics() if one["source"] == "evaluation"]
     assert sorted(labels) == ["1", "nuclr-1"], "both stand, each once"
 

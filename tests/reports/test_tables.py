@@ -12,7 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from bench.errors import UserError
-from bench.store import Store
+from bench.store import Store, writing
+from bench.store.files import write_json
 from reports.csv import records_csv, table_csv
 from reports.html import page
 from reports.latex import table_latex
@@ -103,8 +104,8 @@ def test_a_live_run_is_running(tmp_path: object, stores: SimpleNamespace) -> Non
         tmp_path, methods=methods, rates=(0.0,), seeds=(0,), states={("siglip", 0.0, 0): "missing"}
     )
     run = store.run(stores.plan_cell("siglip", 0.0, 0)["run"])
-    with run.claim():
-        run.set_status("running", step=5, steps=600, stage="train")
+    with writing(run) as out:
+        out.set_status("running", step=5, steps=600, stage="train")
         assert cell_of(by_name(store)["overview"], "siglip", CLEAN).state == "running"
     assert cell_of(by_name(store)["overview"], "siglip", CLEAN).state == "interrupted"
 
@@ -179,7 +180,7 @@ def test_runs_of_different_versions_of_the_runner_are_said(tmp_path: Path, store
     store = stores.write_store(tmp_path, methods=stores.METHODS[:2], rates=(0.0,), seeds=(0,), diagnostics=False)
     for cell, settings in zip(store.plan(SUITE)["cells"], [{"method": "clip"}, {"training_version": 2}], strict=True):
         assert "Mixed versions" not in " ".join(by_name(store)["overview"].footnotes)
-        store.run(cell["run"]).write_settings(settings)
+        write_json(store.run(cell["run"]).path("settings.json"), settings)
     said = "Mixed versions of the runner (1 runs of training version 1, 1 runs of training version 2), so differences"
     for table in by_name(store).values():
         assert said in " ".join(table.footnotes)

@@ -47,10 +47,10 @@ def contents(folder: Path) -> dict[str, str]:
     }
 
 
-def planned(store: Path) -> list[Planned]:
+def planned(store: Path, *changes: str) -> list[Planned]:
     """The suite's runs: clip, the clip that ncu starts from, ncu."""
     store.with_name("tiny.yaml").write_text(SUITE)
-    return planner.plan(load_suite(store.with_name("tiny.yaml")).runs(), Store(store))
+    return planner.plan(load_suite(store.with_name("tiny.yaml"), changes).runs(), Store(store))
 
 
 def interrupted(one: Planned, store: Path, after: int) -> None:

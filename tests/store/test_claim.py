@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -12,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.store import Busy, Store, claim
-from bench.store.claim import holder
-from bench.store.files import publish_folder, write_bytes
+from bench.store import Busy, Store, claim, writing
+from bench.store.claim import claims, holder
+from bench.store.files import clock, publish_folder, write_bytes
 
 RACER = """
 import sys, time
@@ -133,7 +134,7 @@ def test_a_slow_process_with_an_old_number_steps_back(tmp_path: Path, monkeypatc
     with run.claim():
         pass
     with run.claim() as second:
-        looks = [0, 0]  # it looked before the first claim was made, and links only now
+        looks = [0]  # it looked before the first claim was made, and links only now
         newest = claim._newest
         monkeypatch.setattr(claim, "_newest", lambda folder: looks.pop() if looks else newest(folder))
         with pytest.raises(Busy, match=str(os.getpid())), run.claim():
@@ -169,9 +170,9 @@ def test_what_a_killed_writer_left_is_cleared_by_the_next_holder(tmp_path: Path)
     making = run.folder / ".tmp-claim-1-ab"
     making.write_bytes(b"another process is about to link this")
     assert run.records() == []
-    with run.claim():
-        left = sorted(path.name for path in run.folder.rglob(".tmp-*"))
-    assert left == [making.name]
+    with run.claim() as claim:
+        left = {path.name for path in run.folder.rglob(".tmp-*")} - {claim.fence.path.name}
+    assert left == {making.name}
 
 
 def test_a_writer_that_raises_leaves_the_old_file_and_no_scratch(tmp_path: Path) -> None:
@@ -182,9 +183,9 @@ def test_a_writer_that_raises_leaves_the_old_file_and_no_scratch(tmp_path: Path)
         path.write_bytes(b"ha")
         raise RuntimeError("disk full")
 
-    with pytest.raises(RuntimeError, match="disk full"):
-        run.write_path("checkpoint.pt", broken)
-    assert list(run.folder.iterdir()) == []
+    with writing(run) as out, pytest.raises(RuntimeError, match="disk full"):
+        out.write_path("checkpoint.pt", broken)
+    assert [path.name for path in run.folder.iterdir()] == ["claim-1"]
     assert (tmp_path / "file").read_bytes() == b"old"
 
 
@@ -193,3 +194,56 @@ def test_a_folder_is_published_once(tmp_path: Path) -> None:
     assert not publish_folder(tmp_path / "k", {"a": b"2", "b": b"3"})
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["a"]
     assert (tmp_path / "k/a").read_bytes() == b"1"
+
+
+def test_what_is_no_claim_is_ignored_and_a_damaged_one_ends_by_silence(tmp_path: Path) -> None:
+    run = Store(tmp_path).run("a1")
+    with run.claim():
+        pass
+    for name in ("claim-1.bak", "claim-x", "claim-007", "claim-"):
+        (run.folder / name).write_text("no claim")
+    with run.claim() as second:
+        assert second.number == 2
+    for number, content in enumerate((b"", b"[1]", b'{"host": 3}', b"\xff", b'{"host": "x", "pid": -5}'), start=3):
+        path = run.folder / f"claim-{number}"
+        path.write_bytes(content)
+        with pytest.raises(Busy, match="an unknown host"), run.claim():
+            pass
+        os.utime(path, (1, 1))
+        assert holder(run.folder) is None
+    with run.claim() as last:
+        assert last.number == 8
+    assert sorted(path.name for path in claims(run.folder).values()) == ["claim-8"]
+
+
+@pytest.mark.parametrize("years", [-1, 1])
+def test_a_machine_whose_clock_is_wrong_by_a_year_sees_who_is_alive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, years: int
+) -> None:
+    """Heartbeats and the present time are both of the file system's clock. The holder is on another host."""
+    run, right = Store(tmp_path).run("a1"), time.time()
+    with writing(run) as out:
+        out.set_status("running", step=1)
+        held = json.loads(out.own_claim.path.read_text())
+        out.own_claim.path.write_text(json.dumps({**held, "host": "elsewhere"}))
+        monkeypatch.setattr(time, "time", lambda: right + years * 365 * 86400)
+        assert run.status()["state"] == "running"
+        with pytest.raises(Busy, match="elsewhere"), run.claim():
+            pass
+        os.utime(out.own_claim.path, (right + 700, right + 700))  # no heartbeat of this clock
+        assert holder(run.folder) is None
+
+
+def test_a_folder_that_cannot_be_written_is_read_by_this_machines_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.open
+
+    def read_only(path: object, flags: int, *more: int) -> int:
+        if flags & os.O_CREAT:
+            raise OSError(errno.EROFS, "read-only")
+        return real(path, flags, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", read_only)  # root may write wherever the mode forbids it
+    assert clock(tmp_path) == pytest.approx(time.time(), abs=60)
+    assert not list(tmp_path.iterdir())

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.store import files
+from bench.store import files, process
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -161,3 +161,32 @@ def test_removing_what_is_not_there_is_nothing(tmp_path: Path) -> None:
     for name in ("file", "folder"):
         files.remove(tmp_path / name)
     assert names(tmp_path) == []
+
+
+def test_what_a_killed_process_of_this_machine_left_goes_with_the_next_write(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    left = [tmp_path / f"{files.TEMPORARY}x.json-{process.machine()}-{pid}-0123abcd" for pid in (dead.pid, os.getpid())]
+    left.append(tmp_path / f"{files.TEMPORARY}x.json-00000000-{dead.pid}-0123abcd")  # of another machine
+    for path in left:
+        path.write_text("half")
+    files.write_json(tmp_path / "other.json", 1)
+    assert names(tmp_path) == sorted([*(path.name for path in left[1:]), "other.json"])
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
+def test_the_mode_follows_the_umask_whatever_the_writer_makes(tmp_path: Path, umask: int) -> None:
+    def private(path: Path) -> None:
+        path.unlink()
+        path.touch(mode=0o600)
+        path.write_text("as safetensors does")
+
+    before = os.umask(umask)
+    try:
+        files.write_path(tmp_path / "private", private)
+        files.write_bytes(tmp_path / "plain", b"x")
+        files.publish_folder(tmp_path / "folder", {"inner": b"x"})
+    finally:
+        os.umask(before)
+    modes = {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_file()}
+    assert modes == {0o666 & ~umask}

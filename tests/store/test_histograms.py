@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.store import Store
+from bench.store import RunStore, RunWriter, Store
 from bench.store.histograms import BINS, QUANTILES, histogram, store_diagnostics
 from methods.protocol import Diagnostic
 
@@ -89,8 +90,10 @@ def test_a_table_is_refused_by_its_name() -> None:
         histogram(Diagnostic("w", "t", "x", {"one": torch.zeros(2, 3)}))
 
 
-def test_each_source_and_protocol_replaces_its_own_alone(tmp_path: Path) -> None:
-    out = Store(tmp_path).run("a")
+def test_each_source_and_protocol_replaces_its_own_alone(
+    tmp_path: Path, writer: Callable[[RunStore], RunWriter]
+) -> None:
+    out = writer(Store(tmp_path).run("a"))
     store_diagnostics(out, "training", [])
     assert not out.path("diagnostics.json").exists(), "nothing is stored of nothing"
     store_diagnostics(out, "training", [diagnostic("a", one=[1.0]), diagnostic("b", one=[1.0])])
@@ -112,8 +115,10 @@ def test_each_source_and_protocol_replaces_its_own_alone(tmp_path: Path) -> None
     assert second not in said()
 
 
-def test_two_of_a_name_are_refused_and_what_was_stored_stays(tmp_path: Path) -> None:
-    out = Store(tmp_path).run("a")
+def test_two_of_a_name_are_refused_and_what_was_stored_stays(
+    tmp_path: Path, writer: Callable[[RunStore], RunWriter]
+) -> None:
+    out = writer(Store(tmp_path).run("a"))
     store_diagnostics(out, "training", [diagnostic("a", one=[1.0])])
     before = out.path("diagnostics.json").read_bytes()
     with pytest.raises(ValueError, match="names of their own, not b, b"):

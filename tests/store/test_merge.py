@@ -12,7 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from bench.errors import UserError
-from bench.store import Store
+from bench.store import RunStore, Store
+from bench.store.files import write_json
 from bench.store.merge import merge
 
 
@@ -29,6 +30,11 @@ def ids(store: Path) -> list[str]:
 
 def without_reports(contents: dict[str, str]) -> dict[str, str]:
     return {name: digest for name, digest in contents.items() if name.startswith("runs/") or name.endswith("plan.json")}
+
+
+def interrupt(run: RunStore) -> None:
+    """Forge the status of a finished run, which no writer changes."""
+    write_json(run.path("status.json"), {"state": "interrupted", "step": 1})
 
 
 def archived(store: Path, to: Path) -> Path:
@@ -109,7 +115,7 @@ def test_an_unfinished_run_that_contradicts_is_kept_too(finished: Path, store: P
     path = min(store.glob("runs/*/evaluations/*/records.json"))
     path.write_text(path.read_text().replace('"value": 0.', '"value": 0.9'))
     run = Store(store).run(path.parents[2].name)
-    run.set_status("interrupted", step=1)
+    interrupt(run)
     before = tiny.contents(store)
     assert len(merge(finished, Store(store)).problems) == 1
     assert tiny.contents(store) == before
@@ -140,7 +146,7 @@ def test_an_unfinished_run_keeps_the_evaluations_that_only_it_has(
     removed = min(there.glob("runs/*/evaluations/*"))
     run = removed.parents[1].name
     shutil.rmtree(removed)
-    Store(store).run(run).set_status("interrupted", step=1)
+    interrupt(Store(store).run(run))
     assert merge(there, Store(store)).advanced == [run]
     expected = tiny.contents(finished / "runs" / run)
     assert tiny.contents(store / "runs" / run) == expected

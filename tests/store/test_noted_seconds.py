@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.store import Store
+from bench.store import Store, writing
 from bench.store.format import FORMAT, mark, training_version
 from bench.store.run import TRAIN_SECONDS, TRIALS
 
@@ -18,15 +18,17 @@ from bench.store.run import TRAIN_SECONDS, TRIALS
 def test_the_last_noted_seconds_are_read_to_the_bit(tmp_path_factory: object, values: list[float]) -> None:
     run = Store(tmp_path_factory.mktemp("s")).run("a")  # type: ignore[attr-defined]
     assert run.train_seconds() == 0.0
-    for value in values:
-        run.note_train_seconds(value)
+    with writing(run) as out:
+        for value in values:
+            out.note_train_seconds(value)
     assert run.train_seconds() == values[-1], "a shorter number leaves nothing of a longer one"
     assert run.path(TRAIN_SECONDS).stat().st_size == 25, "every write has one length"
 
 
 def test_a_note_that_a_power_cut_emptied_is_zero(tmp_path: Path) -> None:
     run = Store(tmp_path).run("a")
-    run.note_train_seconds(3.5)
+    with writing(run) as out:
+        out.note_train_seconds(3.5)
     run.path(TRAIN_SECONDS).write_bytes(b"")
     assert run.train_seconds() == 0.0
 
@@ -63,8 +65,9 @@ def test_runs_say_their_version_and_old_ones_are_of_the_first() -> None:
 
 def test_half_written_runs_are_no_runs(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    store.run("b").set_status("done")
-    store.run("a").set_status("done")
+    for name in ("b", "a"):
+        with writing(store.run(name)) as out:
+            out.set_status("done")
     (tmp_path / "runs" / ".tmp-c-1-x").mkdir()
     assert [run.id for run in store.runs()] == ["a", "b"]
     run = store.run("a")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bench.errors import UserError
-from bench.store import Record, Store
+from bench.store import Record, Store, writing
 
 RECORD = Record(
     run="a1", at=1.0, dataset="emoji/iid", task="zero_shot/concept", metric="top1", score="cosine", value=0.25, n=400,
@@ -26,12 +26,13 @@ def test_every_part_of_a_run_is_read_back(tmp_path: Path) -> None:
     assert run.records() == []
     assert run.metrics() == []
     assert run.ledger() == run.settings() == run.environment() == {}
-    run.write_settings({"method": "clip"})
-    run.write_ledger({"samples": 5})
-    run.write_environment({"commit": "abc"})
-    run.write_path("weights-100.safetensors", lambda path: path.write_bytes(b"weights"))
     outcomes = {"rank": np.arange(6), "top1": np.array([True, False])}
-    assert run.write_records("zero_shot@1.0", [RECORD], outcomes)
+    with writing(run) as out:
+        out.write_settings({"method": "clip"})
+        out.write_ledger({"samples": 5})
+        out.write_environment({"commit": "abc"})
+        out.write_path("weights-100.safetensors", lambda path: path.write_bytes(b"weights"))
+        assert out.write_records("zero_shot@1.0", [RECORD], outcomes)
     again = Store(tmp_path).run("a1")
     assert again.settings() == {"method": "clip"}
     assert again.ledger() == {"samples": 5}
@@ -46,24 +47,26 @@ def test_every_part_of_a_run_is_read_back(tmp_path: Path) -> None:
 
 def test_a_status_without_a_live_process_is_not_running(tmp_path: Path) -> None:
     run = Store(tmp_path).run("a1")
-    with run.claim():
-        run.set_status("running", step=3, steps=9, stage="train")
+    with writing(run) as out:
+        out.set_status("running", step=3, steps=9, stage="train")
         assert run.status()["state"] == "running"
     assert run.status()["state"] == "interrupted"
     assert run.status()["step"] == 3
-    run.set_status("failed", error={"type": "NonFinite", "message": "loss", "step": 3, "term": "clip"})
-    assert run.status()["error"]["term"] == "clip"
-    with pytest.raises(ValueError, match="finished"):
-        run.set_status("finished")
+    with writing(run) as out:
+        out.set_status("failed", error={"type": "NonFinite", "message": "loss", "step": 3, "term": "clip"})
+        assert run.status()["error"]["term"] == "clip"
+        with pytest.raises(ValueError, match="finished"):
+            out.set_status("finished")
 
 
 def test_the_first_publication_of_settings_and_records_stands(tmp_path: Path) -> None:
     run = Store(tmp_path).run("a1")
-    run.write_settings({"threads": 1})
-    run.write_settings({"threads": 2})
-    assert run.settings() == {"threads": 1}
-    assert run.write_records("k", [RECORD], {})
-    assert not run.write_records("k", [replace(RECORD, value=0.5)], {})
+    with writing(run) as out:
+        out.write_settings({"threads": 1})
+        out.write_settings({"threads": 2})
+        assert run.settings() == {"threads": 1}
+        assert out.write_records("k", [RECORD], {})
+        assert not out.write_records("k", [replace(RECORD, value=0.5)], {})
     assert run.records() == [RECORD]
 
 
@@ -71,7 +74,8 @@ def test_bytes_of_an_evaluation_depend_on_its_content_only(tmp_path: Path) -> No
     outcomes = {"b": np.arange(1000), "a": np.ones(10, dtype=bool)}
     shuffled = dict(reversed(outcomes.items()))
     for name, given in (("x", outcomes), ("y", shuffled)):
-        Store(tmp_path / name).run("a1").write_records("k", [RECORD], given)
+        with writing(Store(tmp_path / name).run("a1")) as out:
+            out.write_records("k", [RECORD], given)
     for file in ("records.json", "outcomes.npz"):
         one, two = (tmp_path / name / "runs/a1/evaluations/k" / file for name in "xy")
         assert one.read_bytes() == two.read_bytes()
@@ -80,20 +84,22 @@ def test_bytes_of_an_evaluation_depend_on_its_content_only(tmp_path: Path) -> No
 
 def test_metrics_drop_what_a_resumed_run_writes_again(tmp_path: Path) -> None:
     run = Store(tmp_path).run("a1")
-    for step in range(5):
-        run.append_metrics({"step": step, "loss": math.nan if step == 4 else 1.0})
+    with writing(run) as out:
+        for step in range(5):
+            out.append_metrics({"step": step, "loss": math.nan if step == 4 else 1.0})
     with run.path("metrics.jsonl").open("a") as file:
         file.write('{"step": 5, "lo')  # a kill in the middle of a write
     assert [line["step"] for line in run.metrics()] == [0, 1, 2, 3, 4]
-    run.truncate_metrics(3)
-    run.append_metrics({"step": 3})
+    with writing(run) as out:
+        out.truncate_metrics(3)
+        out.append_metrics({"step": 3})
     assert [line["step"] for line in run.metrics()] == [0, 1, 2, 3]
 
 
 def test_a_number_that_is_none_is_refused(tmp_path: Path) -> None:
     run = Store(tmp_path).run("a1")
-    with pytest.raises(ValueError, match="JSON compliant"):
-        run.write_records("k", [replace(RECORD, value=math.nan)], {})
+    with writing(run) as out, pytest.raises(ValueError, match="JSON compliant"):
+        out.write_records("k", [replace(RECORD, value=math.nan)], {})
     assert not run.has_records("k")
 
 
@@ -105,8 +111,9 @@ def test_a_key_is_a_plain_name(tmp_path: Path, key: str) -> None:
 
 def test_records_older_than_their_datas_hash_are_read_and_written_as_they_were(tmp_path: Path) -> None:
     run = Store(tmp_path).run("a1")
-    run.write_records("a", [RECORD], {})
-    run.write_records("b", [replace(RECORD, data="5eed")], {})
+    with writing(run) as out:
+        out.write_records("a", [RECORD], {})
+        out.write_records("b", [replace(RECORD, data="5eed")], {})
     assert '"data"' not in run.path("evaluations/a/records.json").read_text()
     assert run.records() == [RECORD, replace(RECORD, data="5eed")]
     assert [record.data for record in run.records()] == ["", "5eed"]
@@ -114,7 +121,8 @@ def test_records_older_than_their_datas_hash_are_read_and_written_as_they_were(t
 
 def test_a_record_of_another_version_is_named(tmp_path: Path) -> None:
     run = Store(tmp_path).run("a1")
-    run.write_records("k", [RECORD], {})
+    with writing(run) as out:
+        out.write_records("k", [RECORD], {})
     path = run.path("evaluations/k/records.json")
     path.write_text(path.read_text().replace('"protocol"', '"convention"'))
     with pytest.raises(UserError, match="convention"):
@@ -128,7 +136,8 @@ def test_plans_and_the_list_of_runs(tmp_path: Path) -> None:
     store.write_plan("quick", {"suite": "quick", "cells": []})
     assert store.plan("quick") == {"suite": "quick", "cells": []}
     for identity in ("b2", "a1"):
-        store.run(identity).set_status("done")
+        with writing(store.run(identity)) as out:
+            out.set_status("done")
     assert [run.id for run in store.runs()] == ["a1", "b2"]
 
 

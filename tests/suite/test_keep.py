@@ -14,7 +14,7 @@ from bench.catalogue.keep import KEEPS, Keep
 from bench.cli import app
 from bench.errors import UserError
 from bench.planning.planner import forecast, plan
-from bench.store import Store
+from bench.store import Store, writing
 from bench.suite.run import Run
 from bench.suite.settings import DataSettings
 from bench.suite.suite import load_suite
@@ -89,8 +89,8 @@ def test_all_rows_as_a_choice_give_the_bytes_of_the_untreated_run(
     for run in (whole, run_with(tmp_path)):
         store = Store(tmp_path / ("treated" if run.treated else "plain"))
         (planned,) = plan([run], store)
-        out = store.run(planned.id)
-        train(make_job(run, InputsReader().inputs(run), planned.resolved, out, None, CPU))
+        with writing(store.run(planned.id)) as out:
+            train(make_job(run, InputsReader().inputs(run), planned.resolved, out, None, CPU))
         bytes_of.append([out.path(name).read_bytes() for name in ("metrics.jsonl", "weights-100.safetensors")])
     assert bytes_of[0] == bytes_of[1]
 

@@ -19,7 +19,7 @@ from bench.catalogue.protocols import PROTOCOLS
 from bench.errors import UserError
 from bench.evaluation.features import extract_images, extract_texts
 from bench.planning.flops import count_step_flops
-from bench.store import Store
+from bench.store import Store, writing
 from bench.suite.run import Run
 from bench.suite.settings import TowerSettings, TrainSettings
 from bench.suite.tower_files import missing
@@ -72,9 +72,10 @@ def test_every_method_trains_and_is_read_out(
     run = run_on(towers[kind], method)
     phases = tuple((phase.name, 1) for phase in hyperparameters.make(method, None, {}, _facts()).phases())
     resolved = Resolved(phases, {name: 1 for name, _ in phases}, 16, 100)
-    job = make_job(run, READER.inputs(run), resolved, Store(tmp_path).run("run"), None, CPU)
-    before = {name: x.clone() for name, x in job.towers.named_parameters()}
-    train(job)
+    with writing(Store(tmp_path).run("run")) as out:
+        job = make_job(run, READER.inputs(run), resolved, out, None, CPU)
+        before = {name: x.clone() for name, x in job.towers.named_parameters()}
+        train(job)
     moved = {name.split(".")[0] for name, x in job.towers.named_parameters() if not torch.equal(x, before[name])}
     assert moved == {"visual", "text"}
     features = extract_texts(job.method, job.towers, TEXTS)
@@ -265,15 +266,10 @@ def test_recomputed_activations_give_the_same_weights(
     states = []
     for again in (False, True):
         run = run_on(towers[kind], method, recompute=again)
-        job = make_job(
-            run,
-            READER.inputs(run),
-            Resolved((("train", 2),), {"train": 1}, 16, 9),
-            Store(tmp_path).run(str(again)),
-            None,
-            CPU,
-        )
-        train(job)
+        with writing(Store(tmp_path).run(str(again))) as out:
+            resolved = Resolved((("train", 2),), {"train": 1}, 16, 9)
+            job = make_job(run, READER.inputs(run), resolved, out, None, CPU)
+            train(job)
         states.append(job.towers.state_dict())
     assert all(torch.equal(x, states[1][name]) for name, x in states[0].items())
     assert run_on(towers[kind], recompute=True).key == run_on(towers[kind]).key

@@ -14,7 +14,7 @@ import torch
 
 from bench.catalogue.architectures import IMAGE_TOWERS
 from bench.planning.planner import plan
-from bench.store import Store
+from bench.store import Store, writing
 from bench.suite.run import TRAINING_VERSION, Run
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
 from bench.training.inputs import InputsReader
@@ -42,11 +42,11 @@ def losses(image_tower: str, folder: Path) -> list[float]:
         evaluate=EvaluateSettings(),
     )
     store = Store(folder)
-    job = make_job(
-        run, InputsReader().inputs(run), plan([run], store)[0].resolved, store.run("golden"), None, torch.device("cpu")
-    )
-    job.log_every = 1
-    train(job)
+    with writing(store.run("golden")) as out:
+        resolved = plan([run], store)[0].resolved
+        job = make_job(run, InputsReader().inputs(run), resolved, out, None, torch.device("cpu"))
+        job.log_every = 1
+        train(job)
     return [line["loss"] for line in store.run("golden").metrics()]
 
 

@@ -12,7 +12,7 @@ import sys
 import tarfile
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,7 @@ from bench.data.noise import Resampled
 from bench.data.shards import indexing
 from bench.data.shards.sources import expand
 from bench.errors import UserError
-from bench.store import Store
+from bench.store import RunStore, RunWriter, Store
 from bench.suite.run import Run
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
 from bench.training.checkpoint import weights_name
@@ -225,23 +225,25 @@ def a_run(folder: Path, workers: int, **train: Any) -> Run:
     )
 
 
-def a_job(run: Run, results: Path, name: str) -> Job:
+def a_job(run: Run, results: Path, name: str, writer: Callable[[RunStore], RunWriter]) -> Job:
     store = Store(results)
     resolved = Resolved((("train", 5),), {"train": 0}, BATCH, SHARDS * IN_EACH // BATCH)
-    job = make_job(run, InputsReader().inputs(run), resolved, store.run(name), None, torch.device("cpu"))
+    job = make_job(run, InputsReader().inputs(run), resolved, writer(store.run(name)), None, torch.device("cpu"))
     job.log_every = 1
     return job
 
 
-def test_a_training_stopped_in_mid_epoch_goes_on_to_the_same_weights(folder: Path, tmp_path: Path) -> None:
-    whole = a_job(a_run(folder, 0), tmp_path, "whole")
+def test_a_training_stopped_in_mid_epoch_goes_on_to_the_same_weights(
+    folder: Path, tmp_path: Path, writer: Callable[[RunStore], RunWriter]
+) -> None:
+    whole = a_job(a_run(folder, 0), tmp_path, "whole", writer)
     ledger = train(whole)
-    stopped = a_job(a_run(folder, 2), tmp_path, "parts")
+    stopped = a_job(a_run(folder, 2), tmp_path, "parts", writer)
     stopped.should_stop = iter([False, True]).__next__
     with pytest.raises(Interrupted):
         train(stopped)
     assert not multiprocessing.active_children()
-    resumed = a_job(a_run(folder, 1), tmp_path, "parts")
+    resumed = a_job(a_run(folder, 1), tmp_path, "parts", writer)
     train(resumed)
     store = Store(tmp_path)
     assert list(store.run("whole").metrics()) == list(store.run("parts").metrics())
@@ -250,7 +252,9 @@ def test_a_training_stopped_in_mid_epoch_goes_on_to_the_same_weights(folder: Pat
     assert 0 < ledger.data_seconds < ledger.train_seconds
 
 
-def test_only_one_micro_batch_is_the_towers_input_at_a_time(folder: Path, tmp_path: Path) -> None:
+def test_only_one_micro_batch_is_the_towers_input_at_a_time(
+    folder: Path, tmp_path: Path, writer: Callable[[RunStore], RunWriter]
+) -> None:
     """The others of the global batch wait as bytes."""
     made: list[weakref.ref[torch.Tensor]] = []
     most = 0
@@ -264,7 +268,7 @@ def test_only_one_micro_batch_is_the_towers_input_at_a_time(folder: Path, tmp_pa
             most = max(most, sum(one() is not None for one in made))
             return rows
 
-    job = a_job(a_run(folder, 0, micro_batch=4), tmp_path, "micro")
+    job = a_job(a_run(folder, 0, micro_batch=4), tmp_path, "micro", writer)
     job.loader.__class__ = Watched
     train(job)
     assert len(made) == 2 * 5 * BATCH / 4

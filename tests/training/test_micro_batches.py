@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from bench.store import Store
+from bench.store import RunStore, RunWriter, Store
 from bench.training.inputs import InputsReader
 from bench.training.job import make_job
 from bench.training.loop import Job, train
@@ -21,7 +22,10 @@ _SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[1] / "tower
 BATCH = 32
 
 
-def job(folder: Path, text: Path, micro: int | None, **more: Any) -> Job:
+Writer = Callable[[RunStore], RunWriter]
+
+
+def job(folder: Path, text: Path, micro: int | None, writer: Writer, **more: Any) -> Job:
     """Two steps of CLIP in fp64 on an RN50 in small and a BERT, groups of 8 rows.
 
     An epsilon far above every gradient makes AdamW SGD with momentum, which does not blow up last bits.
@@ -31,14 +35,19 @@ def job(folder: Path, text: Path, micro: int | None, **more: Any) -> Job:
     run = _SMALL.run_on(towers, **recipe, micro_batch=micro)
     resolved = Resolved((("train", 2),), {"train": 1}, BATCH, 100)
     return make_job(
-        run, InputsReader().inputs(run), resolved, Store(folder).run(f"micro-{micro}"), None, torch.device("cpu")
+        run,
+        InputsReader().inputs(run),
+        resolved,
+        writer(Store(folder).run(f"micro-{micro}")),
+        None,
+        torch.device("cpu"),
     )
 
 
 @pytest.mark.parametrize("micro", [16, 8])
-def test_their_number_does_not_change_the_weights(tmp_path: Path, micro: int) -> None:
+def test_their_number_does_not_change_the_weights(tmp_path: Path, writer: Writer, micro: int) -> None:
     text = _SMALL.bert_folder(tmp_path / "bert", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    whole, cut = job(tmp_path, text, None), job(tmp_path, text, micro)
+    whole, cut = job(tmp_path, text, None, writer), job(tmp_path, text, micro, writer)
     before = {name: x.clone() for name, x in whole.towers.state_dict().items()}
     for one in (whole, cut):
         train(one)
@@ -50,9 +59,9 @@ def test_their_number_does_not_change_the_weights(tmp_path: Path, micro: int) ->
     assert not any(torch.equal(before[name], found[name]) for name in statistics)
 
 
-def test_dropout_is_drawn_again_as_it_was(tmp_path: Path) -> None:
+def test_dropout_is_drawn_again_as_it_was(tmp_path: Path, writer: Writer) -> None:
     """What each micro-batch's second encoding gives is, bit for bit, what the first gave; steps and places differ."""
-    made = job(tmp_path, _SMALL.bert_folder(tmp_path / "bert"), 8)
+    made = job(tmp_path, _SMALL.bert_folder(tmp_path / "bert"), 8, writer)
     assert any(isinstance(part, nn.Dropout) and part.p for part in made.towers.text.modules())
     seen: list[torch.Tensor] = []
     made.towers.text.register_forward_hook(lambda *call: seen.append(call[-1].detach().clone()))

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from bench.adapters import hyperparameters
 from bench.planning.planner import plan
-from bench.store import Store
+from bench.store import Store, writing
 from bench.suite.run import Run
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
 from bench.training.inputs import InputsReader
@@ -78,9 +78,10 @@ def main() -> None:
     for name, settings in json.loads(cases).items():
         run = make_run(settings)
         planned = plan([run], store)[0]
-        job = make_job(run, InputsReader().inputs(run), planned.resolved, store.run(name), None, torch.device("cpu"))
-        job.log_every = 1
-        train(job)
+        with writing(store.run(name)) as out:
+            job = make_job(run, InputsReader().inputs(run), planned.resolved, out, None, torch.device("cpu"))
+            job.log_every = 1
+            train(job)
         torch.save(
             {"towers": job.towers.state_dict(), "method": job.method.state_dict()},  # type: ignore[attr-defined]
             folder / f"{name}-{rank}.pt",

@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +20,7 @@ import torch
 
 from bench.checks.subject import Failed
 from bench.checks.trainings import Training
+from bench.machine.private_folder import ScratchFolder
 
 PATIENCE = 180.0  #: seconds to wait for one task before the ranks are given up
 Results = dict[str, list[dict[str, Any]]]  #: layout -> for each rank: training's name -> its results
@@ -31,6 +31,7 @@ class Ranks:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
+        self._scratch: ScratchFolder | None = None
         self._folder = Path()
         self._numbers = itertools.count()
         self._asked: dict[str, str] = {}
@@ -86,7 +87,8 @@ class Ranks:
         """Start the ranks unless they run already; they import their modules while the caller goes on."""
         if self._process is not None:
             return
-        self._folder = Path(tempfile.mkdtemp(prefix="bench-check-"))
+        self._scratch = ScratchFolder("check")
+        self._folder = self._scratch.path
         with (self._folder / "stderr.txt").open("w") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "bench.checks.pool.rank", str(self._folder)],
@@ -122,4 +124,5 @@ class Ranks:
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
         process.stdout.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._scratch is not None:
+            self._scratch.remove()

@@ -22,7 +22,7 @@ import torch.distributed as dist
 
 from bench.checks import lab
 from bench.checks.trainings import Training, make, recorded_gradients
-from bench.store import RunStore
+from bench.store import RunStore, writing
 from bench.training.distributed import Group
 from bench.training.loop import train
 
@@ -38,9 +38,10 @@ LAYOUTS: dict[str, tuple[int, int, int | None]] = {
 
 def trained(training: Training, out: RunStore, group: Group) -> dict[str, Any]:
     """Losses and gradients of every step, and the state at the end."""
-    job = make(training, out, group)
-    with recorded_gradients(job) as gradients:
-        train(job)
+    with writing(out) as writer:
+        job = make(training, writer, group)
+        with recorded_gradients(job) as gradients:
+            train(job)
     method: Any = job.method
     return {
         "losses": [line["terms"] for line in out.metrics()],

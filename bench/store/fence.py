@@ -1,0 +1,155 @@
+"""The fence of a claim: a process that slept through its claim writes nothing that a reader sees.
+
+Every holder of a claim has a folder of its own beside the run's files. Each of its writes begins in there and ends with
+one rename out of there. Whoever takes the claim over first renames that folder away, in one step. From then on every
+rename of the former holder fails, because its source is gone, at whatever point that process slept. There is no moment
+between a check and a write. Nothing makes such a folder again.
+
+Files that grow have a second name in the folder, a hard link, and are opened by that name alone. The next holder
+replaces such a file by a copy, so a descriptor that the former one has open writes to a file without a name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from bench.store import files
+
+PREFIX = f"{files.TEMPORARY}{files.CLAIM_FILE}-"  #: of the folders of claims: PREFIX, number, "-", token
+
+
+class Busy(Exception):
+    """Another live process holds the run."""
+
+    def __init__(self, host: str, pid: int) -> None:
+        super().__init__(f"held by process {pid} on {host}")
+        self.host = host
+        self.pid = pid
+
+
+class ClaimLost(Busy):
+    """Another process took the run over from this one, which was silent for too long and writes nothing more."""
+
+    def __init__(self) -> None:
+        Exception.__init__(self, "this process was silent for too long; another one took the run over")
+
+
+class Fence:
+    """Writes files below `folder` for one holder of the claim. Every method raises ClaimLost once the claim is lost."""
+
+    def __init__(self, folder: Path, number: int, token: str) -> None:
+        self.folder = folder
+        self.path = folder / f"{PREFIX}{number}-{token}"  #: the holder's own folder
+
+    @property
+    def lost(self) -> bool:
+        """Whether another process took the claim over."""
+        return not self.path.is_dir()
+
+    @contextlib.contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Turn an error into ClaimLost if the claim is lost, because then the loss is its cause."""
+        try:
+            yield
+        except Exception as error:
+            if self.lost:
+                raise ClaimLost from error
+            raise
+
+    def new(self) -> Path:
+        """Return a path in the holder's folder that nothing uses."""
+        return self.path / uuid.uuid4().hex
+
+    def write_path(self, name: str, writer: Callable[[Path], object]) -> None:
+        """Let `writer` write to a temporary path, then publish it under `name` in one step."""
+        with self.guarded():
+            files.write_path(self.folder / name, writer, inside=self.path)
+
+    def publish_folder(self, name: str, content: dict[str, bytes]) -> bool:
+        """Publish a folder with these files in one step. Returns False, and changes nothing, if the folder exists."""
+        with self.guarded():
+            return files.publish_folder(self.folder / name, content, inside=self.path)
+
+    def publish(self, fresh: Path, name: str) -> None:
+        """Put a file or folder at `fresh`, a path of `new`, in its place. A folder that is there already stays."""
+        with self.guarded():
+            target = self.folder / name
+            files.make_folder(target.parent, self.path)
+            if fresh.is_dir():
+                files.publish(fresh, target)
+            else:
+                fresh.replace(target)
+
+    def link(self, name: str, other: str) -> None:
+        """Publish the file `name` also under the name `other`."""
+        with self.guarded():
+            fresh = self.new()
+            os.link(self.folder / name, fresh)
+            fresh.replace(self.folder / other)
+
+    def discard(self, name: str) -> None:
+        """Remove a file or folder, if it is there, in one step for readers."""
+        with self.guarded():
+            files.discard(self.folder / name, self.path)
+
+    def append(self, name: str, content: bytes) -> None:
+        """Add bytes at the end of a file in one write. Raises OSError if the disk does not take all of them."""
+        with self.guarded():
+            descriptor = os.open(self._own(name), os.O_WRONLY | os.O_APPEND)
+            try:
+                if os.write(descriptor, content) < len(content):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(self.folder / name))
+            finally:
+                os.close(descriptor)
+
+    def overwrite(self, name: str, content: bytes) -> None:
+        """Write bytes over the beginning of a file in one write, without waiting for the disk."""
+        with self.guarded():
+            descriptor = os.open(self._own(name), os.O_WRONLY)
+            try:
+                os.pwrite(descriptor, content, 0)
+            finally:
+                os.close(descriptor)
+
+    def renew(self, name: str, content: bytes | None = None) -> None:
+        """Replace a file that grows by one with this content, by default its own; descriptors of the old one are cut.
+
+        The bytes are on the disk when this returns.
+        """
+        target, own = self.folder / name, self._second_name(name)
+        with self.guarded():
+            if content is None:
+                content = target.read_bytes() if target.exists() else b""
+            files.write_bytes(own, content, inside=self.path)
+            fresh = self.new()
+            os.link(own, fresh)
+            files.make_folder(target.parent, self.path)
+            fresh.replace(target)
+
+    def _own(self, name: str) -> Path:
+        """Return the holder's own name of a file that grows; the first use of a holder renews the file."""
+        path = self._second_name(name)
+        if not path.exists():
+            self.renew(name)
+        return path
+
+    def _second_name(self, name: str) -> Path:
+        return self.path / f"grows-{name.replace('/', '-')}"
+
+
+def shut_out(folder: Path, number: int, token: str) -> None:
+    """Take the folder of a claim away from its holder, which loses the claim by this.
+
+    Of a damaged claim the token is not known (""); then every claim of this number is meant.
+    """
+    for name in os.listdir(folder):
+        if name.startswith(f"{PREFIX}{number}-{token}"):
+            away = folder / f"{files.TEMPORARY}shut-out-{uuid.uuid4().hex}"
+            with contextlib.suppress(FileNotFoundError):  # another process was faster
+                (folder / name).rename(away)
+            files.remove(away)

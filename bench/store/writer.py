@@ -1,0 +1,175 @@
+"""The writing half of a run's folder. A writer exists only under a claim, and every write goes through its fence."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.store import files
+from bench.store.claim import Claim
+from bench.store.run import LATER, METRICS, STATES, TRAIN_SECONDS, Record, RunStore, record_line
+
+if TYPE_CHECKING:
+    import numpy as np
+
+FEATURES = "features"  #: folder of a run with features that evaluation can extract again
+AGAIN = "again"  #: folder of a finished run in which weights that `bench gc` removed are trained once more
+
+
+class Finished(Exception):
+    """A finished run does not change: its status is `done`."""
+
+
+class RunWriter(RunStore):
+    """A run's folder as the holder of its claim sees it. Every write raises ClaimLost once the claim is lost.
+
+    A run whose status is `done` is finished. Later suites may add evaluations to it, each a new folder, and notes in
+    `later/`. Every other write to it raises Finished.
+    """
+
+    def __init__(self, claim: Claim, below: str = "") -> None:
+        """`below` is a folder in the run's folder that is written as if it were a run of its own."""
+        super().__init__(claim.folder / below)
+        self.id = claim.folder.name
+        self.own_claim = claim
+        self._below = f"{below}/" if below else ""
+        self.finished = self._last_status().get("state") == "done"
+        if claim.took_over and not self.finished:  # the holder before may be asleep with these files open
+            for name in (METRICS, TRAIN_SECONDS):
+                if self.path(name).exists():
+                    claim.fence.renew(self._below + name)
+
+    def _last_status(self) -> dict[str, Any]:
+        """Return the stored status, or {} if there is none that can be read: then the run is not finished."""
+        try:
+            status = files.read_json(self.path("status.json"))
+        except ValueError:
+            return {}
+        return status if isinstance(status, dict) else {}
+
+    def progress(self) -> dict[str, Any]:
+        """Return the step that the run has reached, for its next status."""
+        return {key: value for key, value in self._last_status().items() if key == "step"}
+
+    @property
+    def lost(self) -> bool:
+        """Whether the claim is lost, so that nothing can be written any more."""
+        return self.own_claim.lost
+
+    @property
+    def inside(self) -> Path:
+        """The claim's own folder, for writes below the run's folder by `bench.store.files`."""
+        return self.own_claim.fence.path
+
+    def _open(self, name: str) -> str:
+        """Return the path of a file below the claim's folder. Raises Finished for a file of a finished run."""
+        if self.finished and name.split("/")[0] not in (FEATURES, LATER):
+            raise Finished(f"run {self.id}: is finished, so {name} is not written")
+        return self._below + name
+
+    def write_path(self, name: str, writer: Callable[[Path], object]) -> None:
+        """Let `writer` write to a temporary path, then publish it under `name` in one step."""
+        self.own_claim.fence.write_path(self._open(name), writer)
+
+    def write_bytes(self, name: str, content: bytes) -> None:
+        """Publish bytes under `name` in one step."""
+        self.write_path(name, lambda path: path.write_bytes(content))
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Publish JSON under `name` in one step. Raises ValueError on NaN or infinity."""
+        self.write_bytes(name, files.dump(value))
+
+    def write_settings(self, settings: Mapping[str, Any]) -> None:
+        """Write settings.json unless it exists: the id addresses the content, so it could only be the same."""
+        if not self.path("settings.json").exists():
+            self.write_json("settings.json", settings)
+
+    def set_status(self, state: str, **details: Any) -> None:
+        """Replace the status. Raises ValueError for a state that is not one of `STATES`. `done` finishes the run."""
+        if state not in STATES:
+            raise ValueError(f"state must be one of {STATES}, not {state!r}")
+        self.write_json("status.json", {"state": state, **details, "updated": time.time()})
+        self.finished = state == "done"
+
+    def append_metrics(self, line: Mapping[str, Any]) -> None:
+        """Add one line to metrics.jsonl in one write; a loss may be NaN here. `line` should carry `step`."""
+        self.own_claim.fence.append(self._open(METRICS), (json.dumps(line) + "\n").encode())
+
+    def truncate_metrics(self, step: int) -> None:
+        """Drop the lines of `step` and later, and a last line that was cut short; a resumed run writes them again."""
+        earlier = [line for line in self._metric_lines() if json.loads(line)["step"] < step]
+        self.own_claim.fence.renew(self._open(METRICS), "".join(line + "\n" for line in earlier).encode())
+
+    def note_train_seconds(self, seconds: float) -> None:
+        """Store the seconds that all finished steps took, including steps that a kill undid.
+
+        This is one write of a fixed length into the page cache, cheap enough for every step. It outlives its process,
+        though not a power cut.
+        """
+        self.own_claim.fence.overwrite(self._open(TRAIN_SECONDS), f"{seconds:<24.17g}\n".encode())
+
+    def write_ledger(self, ledger: Mapping[str, Any]) -> None:
+        """Write what the run spent. Times are stored here, and for evaluations of later suites in `later/`."""
+        self.write_json("ledger.json", ledger)
+
+    def charge_evaluation(self, key: str, seconds: float) -> None:
+        """Add the seconds of a measured evaluation to the ledger; for a finished run, to a file of their own."""
+        if self.finished:
+            self.write_json(f"{LATER}/seconds-{key}.json", {"evaluate_seconds": seconds})
+            return
+        ledger = self.ledger()
+        self.write_ledger({**ledger, "evaluate_seconds": ledger["evaluate_seconds"] + seconds})
+
+    def write_environment(self, environment: Mapping[str, Any]) -> None:
+        """Write packages, commit and hardware; they are not part of the run's identity."""
+        self.write_json("environment.json", environment)
+
+    def write_diagnostics(self, staying: list[dict[str, Any]], entries: list[dict[str, Any]]) -> None:
+        """Write histograms of what the method learned (bench/store/histograms.py) beside the stored ones that stay.
+
+        For a finished run only the entries are written, to a file of their own.
+        """
+        if self.finished and entries:
+            self.write_json(f"{LATER}/diagnostics-{len(self._later('diagnostics')) + 1}.json", {"diagnostics": entries})
+        elif not self.finished:
+            self.write_json("diagnostics.json", {"diagnostics": [*staying, *entries]})
+
+    def write_records(self, key: str, records: list[Record], outcomes: Mapping[str, np.ndarray]) -> bool:
+        """Publish an evaluation: its records and per-example outcomes appear together, as one folder.
+
+        The bytes depend on the arguments only. Returns False, and changes nothing, if `key` is already published.
+        Raises ValueError if a value is NaN or infinite.
+        """
+        import numpy as np
+
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **{name: outcomes[name] for name in sorted(outcomes)})  # type: ignore[arg-type]
+        content = {
+            "records.json": files.dump([record_line(record) for record in records]),
+            "outcomes.npz": buffer.getvalue(),
+        }
+        name = self._evaluation(key).relative_to(self.folder)
+        return self.own_claim.fence.publish_folder(f"{self._below}{name}", content)
+
+    def again(self) -> RunWriter:
+        """Return a writer of the folder in which this finished run is trained once more, for weights that it lost."""
+        return RunWriter(self.own_claim, AGAIN)
+
+    def restore(self, names: Iterable[str]) -> None:
+        """Add these files of `again` to the finished run unless it has them, then remove `again`."""
+        for name in names:
+            if not self.path(name).exists():
+                self.own_claim.fence.link(f"{AGAIN}/{name}", name)
+        self.own_claim.fence.discard(AGAIN)
+
+
+@contextmanager
+def writing(run: RunStore) -> Iterator[RunWriter]:
+    """Claim a run for the time of the context and yield its writer. Raises `Busy` while another process holds it."""
+    with run.claim() as claim:
+        yield RunWriter(claim)
