@@ -122,7 +122,7 @@ def cell(runs: Sequence[RunResult], measure: Measure, score: str) -> Cell:
 
 def worst(states: Sequence[State]) -> State:
     """The state that most asks for attention."""
-    order: tuple[State, ...] = ("failed", "running", "interrupted", "missing", "not applicable")
+    order: tuple[State, ...] = ("damaged", "failed", "running", "interrupted", "missing", "not applicable")
     return next((state for state in order if state in states), "missing")
 
 

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from bench.cli import data, export, gaussian, methods, noise, reporting, runs, store
+from bench.cli import data, doctor, export, gaussian, methods, noise, reporting, runs, store
 from bench.errors import UNFINISHED, UserError
 from bench.machine.device_lock import InUse
 
@@ -24,6 +24,7 @@ for verb in (
     runs.status,
     runs.show,
     export.export,
+    doctor.doctor,
     reporting.compare,
     reporting.published,
     gaussian.hierarchy,

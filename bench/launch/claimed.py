@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from bench.console.progress import Progress
 from bench.launch.execute import execute, progress_of, train_along
 from bench.planning.outcomes import State, Summary, is_complete
 from bench.planning.planned import Planned
-from bench.store import Busy, Claim, Store
+from bench.store import Busy, Claim, RunStore, Store
+from bench.store.doctor import repair
 from bench.training.inputs import InputsReader
 from bench.training.loop import ClaimLost, Interrupted, NotFinite
 
@@ -37,21 +39,30 @@ def work(
     summon: Callable[[], None] | None = None,
     reader: InputsReader | None = None,
 ) -> tuple[State, str]:
-    """Claim a run and execute it; return its final state and a message.
+    """Claim a run and execute it; return its final state and a message. What is damaged in it is moved aside first.
 
     The status is written while the claim is held. If there is something to train, `summon` is called once; it makes
     the other ranks call `assist`.
     """
+    out = store.run(one.id)
+    mended: list[str] = []
     try:
-        with store.run(one.id).claim() as claim:
-            return _guarded(
-                one,
-                store,
-                claim,
-                lambda: execute(one, store, progress, should_stop, lambda: claim.lost, track, summon, reader),
-            )
+        mended += _room_for(out)
+        with out.claim() as claim:
+
+            def action() -> None:
+                mended.extend(repair(out))
+                execute(one, store, progress, should_stop, lambda: claim.lost, track, summon, reader)
+
+            state, message = _guarded(one, store, claim, action)
+            return state, "; ".join(filter(None, (message, *mended)))
     except Busy as busy:
         return "busy", str(busy)
+
+
+def _room_for(out: RunStore) -> list[str]:
+    """Move aside what is in the place of a run's folder and is none; return a line for it."""
+    return repair(out) if os.path.lexists(out.folder) and not out.folder.is_dir() else []
 
 
 def _guarded(one: Planned, store: Store, claim: Claim, action: Callable[[], None]) -> tuple[State, str]:
@@ -114,7 +125,7 @@ def fail(one: Planned, store: Store, message: str, error: dict[str, Any]) -> tup
         with out.claim():
             if is_complete(one, store):
                 return "done", "another process made it"
-            if out.status()["state"] != "done":
+            if out.status()["state"] not in ("done", "damaged"):
                 out.set_status("failed", **progress_of(out), error=error)
     except Busy as busy:
         return "busy", str(busy)

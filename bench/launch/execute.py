@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,10 +17,12 @@ from bench.evaluation.diagnostics import diagnose
 from bench.launch.trackers import tracked
 from bench.machine.environment import environment, reset_peak_memory
 from bench.planning.planned import Planned
-from bench.store import Record, RunStore, Store
+from bench.store import Damaged, Record, RunStore, Store, files
+from bench.store.doctor import gone, refuse_changed, write_hashes
 from bench.store.format import FORMAT
+from bench.store.reading import set_aside
 from bench.suite.run import TRAINING_VERSION
-from bench.training.checkpoint import file_hash, load_weights, weights_name
+from bench.training.checkpoint import CHECKPOINT, checkpoint_step, file_hash, load_weights, weights_name
 from bench.training.inputs import Inputs, InputsReader
 from bench.training.job import available_device, make_job
 from bench.training.ledger import Ledger
@@ -44,18 +47,38 @@ def execute(
     """
     inputs = _read_inputs(planned, reader)
     with tracked(store.run(planned.id), track, planned.run.title, planned.resolved.steps) as out:
-        _prepare_store(planned, inputs, out)
-        job = _job(planned, inputs, store, out)
-        job.should_stop, job.is_lost, job.on_step = should_stop, is_lost, progress.step
-        needed = {*_to_measure(planned, out), 1.0}  # weights of other points may be gone (`bench gc`)
-        if not out.ledger() or not all(out.path(weights_name(at)).exists() for at in needed):
-            out.write_environment(environment(job.device, job.group.world))
-            progress.stage("train")
-            if summon is not None:
-                summon()
-            _write_ledger(planned, store, train(job))
-        _evaluate(planned, inputs, out, job, progress)
+        points, removed = _to_measure(planned, out), gone(out)
+        whole = out.status()["state"] == "done" and not points and not planned.lent  # only a small file was damaged
+        _prepare_store(planned, inputs, out, whole)
+        if not whole:
+            job = _job(planned, inputs, store, out)
+            job.should_stop, job.is_lost, job.on_step = should_stop, is_lost, progress.step
+            needed = {*points, 1.0}  # weights of other points may be gone (`bench gc`)
+            lacking = [at for at in sorted(needed) if not out.path(weights_name(at)).exists()]
+            if not out.ledger() or lacking:
+                _leave_checkpoint(out, planned.resolved.steps, lacking)
+                out.write_environment(environment(job.device, job.group.world))
+                progress.stage("train")
+                if summon is not None:
+                    summon()
+                _write_ledger(planned, store, train(job))
+            _evaluate(planned, inputs, out, job, progress)
+        write_hashes(out, removed)
         out.set_status("done", step=planned.resolved.steps, steps=planned.resolved.steps)
+
+
+def _leave_checkpoint(out: RunStore, steps: int, lacking: list[float]) -> None:
+    """Keep a checkpoint from which training reaches all weights that it still lacks; without it, it starts again.
+
+    A damaged one is moved aside. One beyond weights that are gone is removed: training from there would not make them.
+    """
+    try:
+        step = checkpoint_step(out)
+    except Damaged as error:
+        set_aside(error.path)
+        return
+    if step is not None and any(math.ceil(at * steps) <= step for at in lacking):
+        files.remove(out.path(CHECKPOINT))
 
 
 def train_along(
@@ -68,11 +91,13 @@ def train_along(
     train(job)
 
 
-def _prepare_store(planned: Planned, inputs: Inputs, out: RunStore) -> None:
+def _prepare_store(planned: Planned, inputs: Inputs, out: RunStore, whole: bool) -> None:
+    """Write the small files that are not there; note that the run is worked on, unless it is `whole`."""
     versions = {"format": FORMAT, "training_version": TRAINING_VERSION}
     address = {"id": planned.id, "resolved": planned.resolved.to_json()}
     out.write_settings({**planned.run.settings(), **versions, **address})
-    out.set_status("running", **{"steps": planned.resolved.steps, "stage": "train", **progress_of(out)})
+    if not whole:
+        out.set_status("running", **{"steps": planned.resolved.steps, "stage": "train", **progress_of(out)})
     manifest = _manifest(planned, inputs)
     if manifest is not None and not out.path("noise.parquet").exists():
         out.write_path("noise.parquet", manifest.save)
@@ -87,6 +112,8 @@ def _job(planned: Planned, inputs: Inputs, store: Store, out: RunStore) -> Job:
     device = available_device()
     reset_peak_memory(device)
     reference = store.run(planned.reference) if planned.reference else None
+    if reference is not None:
+        refuse_changed(reference, weights_name(1.0))
     return make_job(planned.run, inputs, planned.resolved, out, reference, device)
 
 

@@ -23,6 +23,7 @@ from bench.models import open_clip_models
 from bench.models.open_clip_models import Foreign
 from bench.models.stored_run import run_of_settings
 from bench.store import Record, RunStore, Store
+from bench.store.doctor import problems, repair
 from bench.suite.run import Run
 from bench.suite.settings import MethodEntry
 from bench.suite.suite import Suite, load_suite
@@ -115,9 +116,11 @@ def evaluate_checkpoint(
     manifest = weights.manifest()
     out, tasks = RunStore(folder), plan.tasks(1.0, manifest)
     todo = [task for task in tasks if not out.has_records(task.key(1.0))]
-    if todo:
+    if todo or problems(out):
         towers, adapter = _load(weights, plan)
         with out.claim(), device(alone=False):
+            repair(out)
+            todo = [task for task in tasks if not out.has_records(task.key(1.0))]
             out.write_settings(weights.provenance())
             out.write_environment(environment(available_device()))
             _measure(weights, adapter, towers, plan, manifest, out)
@@ -179,10 +182,7 @@ def describe(path: Path, suite: Suite, label: str | None) -> Checkpoint:
         raise UserError(f"{path}: no such file")
     of_run = re.fullmatch(rf"{re.escape(CHECKPOINT)}|weights-(\d{{3}})\.safetensors", path.name)
     home = RunStore(path.resolve().parent)
-    try:
-        settings = home.settings() if of_run else {}
-    except ValueError as error:
-        raise UserError(f"{home.path('settings.json')}: cannot be read: {error}") from error
+    settings = home.settings() if of_run else {}
     if of_run is None or not settings:
         return Checkpoint(path, file_hash(path), _run_of_suite(suite, label or suite.baseline), "", 1.0)
     if label is not None:
