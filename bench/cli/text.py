@@ -21,6 +21,8 @@ def describe(run: RunStore, damaged: Sequence[Damaged] = ()) -> str:
     """Return status, settings, ledger, environment and records of a run as text; what is `damaged` is named first."""
     parts = [f"run {run.id}"]
     parts += ["", "damaged", *(f"  {error}" for error in damaged)] if damaged else []
+    if run.status()["state"] == "done" and not any(run.folder.glob("weights-*.safetensors")):
+        parts += ["", "no weights are stored, only its records"]
     for title, read in (
         ("status", run.read_status),
         ("settings", run.settings),

@@ -85,7 +85,7 @@ def _is_dead(holder: dict[str, Any]) -> bool:
 def _newest(folder: Path) -> int:
     """Return the highest claim number in the folder, or 0 if nobody ever claimed it."""
     numbers = [name[6:] for name in os.listdir(folder) if name.startswith("claim-")]
-    return max((int(number) for number in numbers), default=0)
+    return max((int(number) for number in numbers if number.isdecimal()), default=0)
 
 
 def _read(path: Path) -> dict[str, Any] | None:
