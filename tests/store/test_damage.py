@@ -67,6 +67,10 @@ def changed(field: str, value: object) -> Callable[[Path], object]:
     return change
 
 
+def cut_line(path: Path) -> None:
+    path.write_text('{"step": 0, "lo\n' + path.read_text())
+
+
 RECORDS, OUTCOMES = "evaluations/*/records.json", "evaluations/*/outcomes.npz"
 WEIGHTS = "weights-100.safetensors"
 #: (file, what happens to it, what is said of it); all are seen by the look that `bench status` takes
@@ -92,7 +96,7 @@ CASES: list[tuple[str, Callable[[Path], object], str]] = [
     ("environment.json", changed("packages", ["torch"]), "packages: "),
     ("diagnostics.json", changed("diagnostics", [{"source": "training"}]), r"diagnostics\.0\.name: "),
     ("hashes.json", changed(WEIGHTS, "0"), "safetensors: "),
-    ("metrics.jsonl", lambda path: path.write_text('{"step": 0, "lo\n' + path.read_text()), "a line that was cut"),
+    ("metrics.jsonl", cut_line, "a line that was cut"),
     ("train_seconds", folder, "is not a file"),
     ("noise.parquet", cut, "is cut short"),
     ("checkpoint.pt", cut, "is cut short"),
@@ -119,8 +123,10 @@ def damage(run: RunStore, name: str, how: Callable[[Path], object]) -> Path:
 
 
 def named(store: Path, method: str, tiny: SimpleNamespace) -> RunStore:
-    """The suite's row of this method; the run that another starts from has half of the budget."""
-    (one,) = [one for one in tiny.planned(store) if one.run.method == method and one.run.budget.value == 128]
+    """The run of the suite's row of this method, not the one that another starts from."""
+    runs = tiny.planned(store)
+    starts = {one.reference for one in runs}
+    (one,) = [one for one in runs if one.run.method == method and one.id not in starts]
     return Store(store).run(one.id)
 
 
@@ -213,8 +219,9 @@ def test_a_finished_run_gets_its_small_files_and_evaluations_again(
 def test_a_finished_run_without_its_weights_keeps_its_records(store: Path, tiny: SimpleNamespace) -> None:
     """Those that suites share with others, `records-only`: valid, and not trained again for nothing."""
     run = named(store, "clip", tiny)
-    for name in (WEIGHTS, "checkpoint.pt", "metrics.jsonl", "ledger.json"):
+    for name in (WEIGHTS, "checkpoint.pt", "ledger.json"):
         damage(run, name, cut)
+    damage(run, "metrics.jsonl", cut_line)
     result = tiny.bench(store, "run", "SUITE")
     assert "runs: 1 done, 2 done before\n" in result.stdout
     assert f"{WEIGHTS}.damaged-1: the run keeps its records; only training it again would make" in result.stderr
@@ -258,7 +265,7 @@ def test_weights_that_another_run_starts_from_are_trained_again(
     finished: Path, store: Path, tiny: SimpleNamespace
 ) -> None:
     """The last checkpoint lies beyond them, so training starts from the beginning; changed weights are no start."""
-    (start,) = [one.id for one in tiny.planned(store) if one.run.method == "clip" and one.run.budget.value != 128]
+    (start,) = {one.reference for one in tiny.planned(store)} - {None}
     late = named(store, "ncu", tiny)
     flip(Store(store).run(start).path(WEIGHTS))
     assert "nothing to do" in tiny.bench(store, "run", "SUITE").stdout  # nobody needs them now
@@ -297,7 +304,8 @@ def test_a_damaged_plan_names_its_remedy(store: Path, tiny: SimpleNamespace) -> 
             tiny.bench(store, "status", "SUITE")
 
 
-def test_a_damaged_job_costs_its_own_run_alone(store: Path) -> None:
+def test_a_damaged_job_costs_its_own_run_alone(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")  # no squeue here
     one, two, _ = Store(store).runs()
     one.path("job.json").write_text('{"job": 3}')
     two.path("job.json").write_text('{"job": "17", "log": "x"}')
