@@ -23,7 +23,8 @@ from bench.arrays import Ints
 from bench.data.pairs import Pairs
 from bench.data.strings import Strings
 from bench.data.text_sets import TextSets
-from bench.errors import UserError
+from bench.errors import UserError, one_line
+from bench.store.reading import Damaged, fault, parsed
 
 if TYPE_CHECKING:
     from bench.suite.noise_settings import NoiseSettings
@@ -137,18 +138,24 @@ class NoiseManifest(Noise):
 
     @classmethod
     def load(cls, path: Path) -> NoiseManifest:
-        """Read a manifest that `save` wrote. Raises UserError if the file is missing or something else."""
+        """Read a manifest that `save` wrote. Raises Damaged if the file is missing, cut or something else."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         try:
             table = pq.read_table(path)
-            about = json.loads((table.schema.metadata or {})[b"noise"])
+            about = parsed(path, (table.schema.metadata or {})[b"noise"])
             rows, donors = (table[name].to_numpy().astype(np.int64) for name in ("row", "donor_row"))
             keys, donor_keys = (Strings(table[name].cast(pa.large_string())) for name in ("key", "donor_key"))
+            if wrong := fault(about, "manifest"):
+                raise ValueError(wrong)
+            inside = all(((one >= 0) & (one < about["n"])).all() for one in (rows, donors))
+            if not inside or (np.diff(rows) <= 0).any():
+                raise ValueError(f"rows should rise, and lie with their donors below {about['n']}")
             return cls(rows=rows, donors=donors, keys=keys, donor_keys=donor_keys, **about)
-        except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{path}: not a noise manifest ({error}); `bench run` writes them as Parquet") from error
+        except (OSError, pa.ArrowException, Damaged, KeyError, TypeError, ValueError) as error:
+            reason = f"not a noise manifest ({one_line(error, 200)})"
+            raise Damaged(path, reason, "`bench run` writes them as Parquet") from error
 
 
 def shuffled_captions(pairs: Pairs, rate: float, seed: int) -> NoiseManifest:

@@ -158,6 +158,15 @@ class _Manifest(_Part):
     rows: Count
 
 
+class _Shuffle(_Part):
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    kind: str
+    rate: Amount
+    seed: int
+    n: Count
+    realised_rate: Amount
+
+
 class _Cell(_Part):
     run: str
     method: str
@@ -267,6 +276,7 @@ MODELS: dict[str, TypeAdapter[Any]] = {
     "environment": TypeAdapter(_Environment),
     "diagnostics": TypeAdapter(_Diagnostics),
     "job": TypeAdapter(_Job),
+    "manifest": TypeAdapter(_Shuffle),
     "line": TypeAdapter(_Line),
     "plan": TypeAdapter(_Plan),
     "trials": TypeAdapter(list[str]),

@@ -142,10 +142,10 @@ def gone(run: RunStore) -> set[str]:
 
 
 def _hashed(run: RunStore) -> list[str]:
-    """Return the paths, below the run, of its weights and records."""
+    """Return the paths, below the run, of its weights and records, and of which captions were wrong."""
     weights = [path.name for path in sorted(run.folder.glob(f"{_WEIGHTS}*.safetensors"))]
-    parts = (f"{_EVALUATIONS}/{key}/{name}" for key in run.evaluations() for name in ("records.json", "outcomes.npz"))
-    return [*weights, *(name for name in parts if run.path(name).exists())]
+    parts = [f"{_EVALUATIONS}/{key}/{name}" for key in run.evaluations() for name in ("records.json", "outcomes.npz")]
+    return [*weights, *(name for name in ("noise.parquet", *parts) if run.path(name).exists())]
 
 
 def sha256(path: Path) -> str:

@@ -26,7 +26,18 @@ if TYPE_CHECKING:
     import numpy as np
 
 Model = Literal[
-    "status", "settings", "ledger", "environment", "diagnostics", "job", "line", "plan", "trials", "hashes", "seconds"
+    "status",
+    "settings",
+    "ledger",
+    "environment",
+    "diagnostics",
+    "job",
+    "line",
+    "plan",
+    "trials",
+    "hashes",
+    "seconds",
+    "manifest",
 ]
 REMEDY = "`bench run` moves it aside and makes it again"  #: what helps for a file of a run
 ASIDE = re.compile(r"\.damaged-\d+$")  #: the end of a name that `set_aside` gave
