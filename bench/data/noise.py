@@ -24,7 +24,8 @@ from bench.data.pairs import Pairs
 from bench.data.strings import Strings
 from bench.data.text_sets import TextSets
 from bench.errors import UserError, one_line
-from bench.store.reading import Damaged, fault, parsed
+from bench.store.content import complaint
+from bench.store.reading import Damaged, parsed
 
 if TYPE_CHECKING:
     from bench.suite.noise_settings import NoiseSettings
@@ -147,7 +148,7 @@ class NoiseManifest(Noise):
             about = parsed(path, (table.schema.metadata or {})[b"noise"])
             rows, donors = (table[name].to_numpy().astype(np.int64) for name in ("row", "donor_row"))
             keys, donor_keys = (Strings(table[name].cast(pa.large_string())) for name in ("key", "donor_key"))
-            if wrong := fault(about, "manifest"):
+            if wrong := complaint(about, "manifest"):
                 raise ValueError(wrong)
             inside = all(((one >= 0) & (one < about["n"])).all() for one in (rows, donors))
             if not inside or (np.diff(rows) <= 0).any():

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from bench.store import files, reading
 from bench.store.claim import STALE_AFTER, Busy, holder
+from bench.store.content import complaint
 from bench.store.jobs import read_note
 from bench.store.reading import ASIDE, Damaged, set_aside
 from bench.store.run import TRIALS, Record, RunStore, Store
@@ -222,7 +223,7 @@ def _whole_lines(path: Path) -> list[bytes]:
 
 def _broken(line: bytes) -> bool:
     try:
-        return bool(reading.fault(json.loads(line), "line"))
+        return bool(complaint(json.loads(line), "line"))
     except (ValueError, RecursionError):
         return True
 

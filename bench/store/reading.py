@@ -1,8 +1,7 @@
 """The one reader of everything that a store holds: sizes and depths are bounded, and `Damaged` is the only error.
 
 Files are opened once, without waiting (a pipe in the place of a file would block for ever), and read as bytes. What the
-bytes say is checked by a model of bench/store/content.py, which loads when there is something to check. A file that is
-not there gives None.
+bytes say is checked by bench/store/content.py. A file that is not there gives None.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from bench.errors import UserError, one_line
+from bench.store.content import complaint
 
 if TYPE_CHECKING:
     import numpy as np
@@ -157,25 +157,10 @@ def read_json(path: str | Path, model: Model | None = None, limit: int = SMALL, 
     if content is None:
         return None
     value = parsed(path, content, remedy)
-    reason = odd(value, content) or (fault(value, model) if model else "")
+    reason = odd(value, content) or (complaint(value, model) if model else "")
     if reason:
         raise Damaged(path, reason, remedy)
     return value
-
-
-def fault(value: Any, model: Model) -> str:
-    """Return what is wrong with a value, as the first complaint of the model with its field; "" if it fits."""
-    from pydantic import ValidationError
-
-    from bench.store.content import MODELS
-
-    try:
-        MODELS[model].validate_python(value)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        field, said = ".".join(map(str, first["loc"])), first["msg"].partition(" or instance of")[0]
-        return f"{field}: {said}"[:200] if field else said
-    return ""
 
 
 def odd(value: Any, content: bytes) -> str:
@@ -213,7 +198,7 @@ def read_lines(path: Path, model: Model) -> list[Any]:
             value = parsed(path, line, nan=True)
         except Damaged as error:
             raise Damaged(path, f"line {number} {error.reason}") from error
-        if reason := fault(value, model):
+        if reason := complaint(value, model):
             raise Damaged(path, f"line {number}: {reason}")
         values.append(value)
     return values

@@ -76,7 +76,7 @@ WEIGHTS = "weights-100.safetensors"
 #: (file, what happens to it, what is said of it); all are seen by the look that `bench status` takes
 CASES: list[tuple[str, Callable[[Path], object], str]] = [
     ("status.json", empty, "is empty"),
-    ("status.json", text("[]"), "valid dictionary"),
+    ("status.json", text("[]"), "should be an object"),
     ("status.json", changed("state", "finished"), "state: "),
     ("status.json", changed("step", "8"), "step: "),
     ("status.json", changed("error", {"message": 3}), r"error\.message: "),
@@ -295,7 +295,7 @@ def test_a_damaged_plan_names_its_remedy(store: Path, tiny: SimpleNamespace) -> 
     plan = json.loads(path.read_text())
     for content, said in (
         ("", "is empty"),
-        ("[]", "valid dictionary"),
+        ("[]", "should be an object"),
         (json.dumps({**plan, "cells": [{"run": 3}]}), r"cells\.0\.run: "),
         (json.dumps({name: value for name, value in plan.items() if name != "noises"}), "noises is missing"),
     ):
