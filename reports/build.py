@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bench import resources
 from bench.store import Store
 from bench.store.files import write_bytes
+from reports.footnotes import damaged_runs
 from reports.latex import document, table_latex
 from reports.own import paper_tables
 from reports.results import Results, load
@@ -32,7 +33,8 @@ class Built:
 
     paths: tuple[Path, ...]
     failed: tuple[str, ...]  #: ids of runs
-    missing: tuple[str, ...]  #: ids of runs that are neither done nor failed
+    missing: tuple[str, ...]  #: ids of runs that are neither done nor failed nor damaged
+    damaged: tuple[str, ...]  #: a sentence for each run that a damaged file keeps out
 
 
 def build(suite: str, store: Store, outline: Mapping[str, Any] | None = None) -> Built:
@@ -83,7 +85,8 @@ def _write(folder: Path, results: Results, files: Mapping[str, bytes]) -> Built:
     return Built(
         paths=tuple(folder / name for name in files),
         failed=tuple(run for run, state in states.items() if state == "failed"),
-        missing=tuple(run for run, state in states.items() if state not in ("failed", "done")),
+        missing=tuple(run for run, state in states.items() if state not in ("failed", "done", "damaged")),
+        damaged=damaged_runs(results),
     )
 
 

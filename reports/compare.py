@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bench.console.text import columns, joined
 from bench.errors import UserError
 from bench.store import Store
-from reports.footnotes import other_protocols
+from reports.footnotes import damaged_runs, other_protocols
 from reports.measure import cell, record_measure
 from reports.results import Results, load, uses
 from reports.statistics import MINIMUM, Difference, blocks, difference, holm, mean
@@ -45,6 +45,7 @@ class Comparison:
     unverified: tuple[str, ...] = ()  #: of the two, whose adapter could not be checked
     told: tuple[tuple[str, str], ...] = ()  #: of the two, what was trained on knowledge that no method has
     notes: tuple[str, ...] = ()  #: numbers of the suite that are stored under other protocols alone
+    damaged: tuple[str, ...] = ()  #: a sentence for each run of the suite that a damaged file keeps out
 
     def text(self) -> str:
         """Plain text: a block for each noise, the verdict at the end."""
@@ -57,7 +58,7 @@ class Comparison:
             parts += [f"  {line}" for line in columns(rows, right=True)]
         notes = [f"note: {label} is not verified" for label in self.unverified]
         notes += [f"note: {label} uses {what}, which no method has" for label, what in self.told]
-        notes += [f"note: {note}" for note in self.notes]
+        notes += [f"note: {note}" for note in (*self.notes, *self.damaged)]
         return joined([*parts, "", *notes, self.verdict])
 
 
@@ -88,7 +89,8 @@ def compare(suite: str, store: Store, a: str, b: str | None = None) -> Compariso
     sentence = verdict(a, b, main, dict(costs)) if main else _no_verdict(primary(results))
     doubtful = tuple(label for label in (a, b) if unverified(results.methods[label]["fidelity"]))
     informed = tuple((label, uses(results.methods[label])) for label in (a, b) if uses(results.methods[label]))
-    return Comparison(a, b, shown, costs, sentence, doubtful, informed, tuple(other_protocols(results)))
+    others, damaged = tuple(other_protocols(results)), damaged_runs(results)
+    return Comparison(a, b, shown, costs, sentence, doubtful, informed, others, damaged)
 
 
 def _family(task: str) -> str:

@@ -52,7 +52,7 @@ def learned(results: Results) -> tuple[Picture | None, dict[str, Picture]]:
 def _first(results: Results, method: str, noise: str) -> dict[str, Entry]:
     """Diagnostics by name, without those that have no numbers; {} where no run has any, as runs of older versions."""
     for run in results.of(method, noise):
-        entries = _measured(run, results.plan["protocol"]) if run.status["state"] != "missing" else []
+        entries = _measured(run, results.plan["protocol"]) if run.state not in ("missing", "damaged") else []
         if entries:
             return {entry["name"]: {**entry, "seed": run.seed} for entry in entries if entry["edges"]}
     return {}

@@ -54,11 +54,22 @@ def context(results: Results) -> tuple[str, ...]:
         _budget(results.plan["budget"]),
         *_treatments(results),
         *_manifests(results),
+        *damaged_runs(results),
         *other_protocols(results),
         *_mixed(results),
         *_versions(results.runs),
         *_environments(results.runs),
     )
+
+
+def damaged_runs(results: Results) -> tuple[str, ...]:
+    """For each run that a damaged file keeps out, which run and which file."""
+    damaged = (run for run in results.runs if run.state == "damaged")
+    return tuple(f"{run.method}, {run.noise}, seed {run.seed}, is damaged: {_file(run)}." for run in damaged)
+
+
+def _file(run: RunResult) -> str:
+    return str(run.status["error"]["message"])
 
 
 def other_protocols(results: Results) -> Iterable[str]:

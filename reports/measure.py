@@ -124,7 +124,7 @@ def cell(runs: Sequence[RunResult], measure: Measure, score: str) -> Cell:
 
 def worst(states: Sequence[State]) -> State:
     """Return the state that needs attention most."""
-    order: tuple[State, ...] = ("failed", "running", "interrupted", "missing", "not applicable")
+    order: tuple[State, ...] = ("damaged", "failed", "running", "interrupted", "missing", "not applicable")
     return next((state for state in order if state in states), "missing")
 
 

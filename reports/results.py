@@ -6,15 +6,20 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, cast
 
 from bench.errors import UserError
-from bench.store import Record, RunStore, Store
+from bench.store import Damaged, Record, RunStore, Store
+from bench.store.doctor import refuse_damaged
 from bench.store.format import training_version
+from bench.store.run import damaged_status
 from reports.plan_fields import refuse_unfit
 from reports.table import State
 from reports.vocabulary import family, family_rank, metric_rank, task_and_metric
 
+#: fields of a plan that a report cannot do without
+_SHOWN = ("suite", "protocol", "budget", "data", "methods", "noises", "seeds", "datasets", "settings")
 Key = tuple[float, str, str, str, str]  #: at, dataset, task, metric, score
 
 
@@ -156,7 +161,7 @@ class Results:
 
     def states(self) -> dict[str, int]:
         """How many runs are in which state."""
-        counts = dict.fromkeys(("done", "trained", "running", "interrupted", "failed", "missing"), 0)
+        counts = dict.fromkeys(("done", "trained", "running", "interrupted", "failed", "damaged", "missing"), 0)
         for run in self.runs:
             counts[run.state] += 1
         return counts
@@ -170,13 +175,15 @@ def uses(entry: Mapping[str, Any]) -> str:
 def load(suite: str, store: Store) -> Results:
     """Read a suite's plan and everything the store has of its runs under the plan's protocol.
 
-    UserError where there is no plan, or one that does not say its protocol.
+    UserError where there is no plan, and Damaged where it cannot be read or lacks what a report shows. A run of which a
+    file is damaged has no records, and the file as its error.
     """
     plan, path = store.plan(suite), store.suite(suite) / "plan.json"
     if plan is None:
         raise UserError(f"{path}: no plan; `bench run {suite} --dry-run` writes one")
-    if "protocol" not in plan:
-        raise UserError(f"{path}: protocol is missing; `bench run {suite} --dry-run` writes the plan again")
+    for name in _SHOWN:
+        if plan.get(name) is None:
+            raise Damaged(path, f"{name} is missing", f"`bench run {suite} --dry-run` writes the plan again")
     refuse_unfit(plan, path)
     stored: dict[str, dict[str, Any]] = {}
     runs = []
@@ -206,9 +213,14 @@ def _read(store: Store, cell: Mapping[str, Any], protocol: str) -> dict[str, Any
     status = run.status()
     if status["state"] == "missing":
         return {"status": status, "records": {}, "ledger": {}, "environment": {}}
+    try:
+        evaluations = refuse_damaged(run)
+    except Damaged as error:
+        reached = {key: value for key, value in status.items() if key == "step"}
+        return {"status": {**damaged_status(error), **reached}, "records": {}, "ledger": {}, "environment": {}}
     records: dict[Key, Record] = {}
     others = []
-    for one in run.records():
+    for one in chain.from_iterable(evaluations.values()):
         if one.protocol == protocol:
             records[one.at, one.dataset, one.task, one.metric, one.score] = one
         else:
@@ -217,7 +229,7 @@ def _read(store: Store, cell: Mapping[str, Any], protocol: str) -> dict[str, Any
         "status": status,
         "records": records,
         "others": tuple(others),
-        "unmeasured": sum(not run.has_records(key) for key in cell.get("evaluations", ())),
+        "unmeasured": sum(key not in evaluations for key in cell.get("evaluations", ())),
         "ledger": run.ledger(),
         "environment": run.environment(),
         "training_version": training_version(run.settings()),

@@ -24,6 +24,7 @@ _STATES = {
     "running": "a process is at work on it now",
     "interrupted": "stopped on the way; the same command resumes it",
     "failed": "stopped by an error, which stands in the list of runs",
+    "damaged": "a file of the run cannot be read; the list of runs names it",
     "n/a": "has no meaning here, such as finding noise where there is none",
 }
 

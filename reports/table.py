@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-State = Literal["value", "missing", "running", "interrupted", "failed", "not applicable"]
+State = Literal["value", "missing", "running", "interrupted", "failed", "damaged", "not applicable"]
 #: "printed": a number in the unit that its paper prints it in, mostly percent
 Unit = Literal["percent", "printed", "count", "flops", "seconds", "bytes", "ratio", "text"]
 

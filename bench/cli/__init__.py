@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from bench.cli import data, export, gaussian, methods, noise, reporting, runs, store
+from bench.cli import data, doctor, export, gaussian, methods, noise, reporting, runs, store
 from bench.cli.guard import guard
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ for verb in (
     runs.status,
     runs.show,
     export.export,
+    doctor.doctor,
     reporting.compare,
     reporting.published,
     gaussian.hierarchy,

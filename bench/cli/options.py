@@ -13,6 +13,7 @@ from bench.errors import UserError
 
 if TYPE_CHECKING:
     from bench.store import Store
+    from reports.build import Built
 
 SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="A YAML file, or the name of a shipped suite.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or enough of its beginning.")]
@@ -99,11 +100,14 @@ def use_data(folder: Path | None) -> None:
         data_folder.use(folder)
 
 
-def write_report(name: str, store: Store, outline: Mapping[str, Any] | None = None) -> list[str]:
-    """Build a suite's report, from its `outline` if it has no plan; return the paths that were written."""
+def write_report(name: str, store: Store, outline: Mapping[str, Any] | None = None) -> Built:
+    """Build a suite's report, from its `outline` if it has no plan; name the damaged runs on stderr."""
     from reports.build import build
 
-    return [str(path) for path in build(name, store, outline).paths]
+    built = build(name, store, outline)
+    for line in built.damaged:
+        typer.echo(line, err=True)
+    return built
 
 
 def suite_name(suite: str, store: Store) -> str:

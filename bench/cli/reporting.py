@@ -18,11 +18,17 @@ PAGE = 100  #: characters a line if the output is not a terminal
 
 
 def report(suite: SuiteName, results: Results = RESULTS, data: DataFolder = None) -> None:
-    """Write tables, figures and the HTML page of a suite from stored results. Works while runs are still going."""
+    """Write tables, figures and the HTML page of a suite from stored results. Works while runs are still going.
+
+    Exit code 1 if a file of a run is damaged: the report says so in the place of its numbers.
+    """
     use_data(data)
     store = store_at(results)
     name = suite_name(suite, store)
-    echo(*write_report(name, store, _outline(suite, name, store)))
+    built = write_report(name, store, _outline(suite, name, store))
+    echo(*built.paths)
+    if built.damaged:
+        raise typer.Exit(1)
 
 
 def _outline(suite: str, name: str, store: Store) -> dict[str, Any] | None:
@@ -43,11 +49,17 @@ def compare(
     ] = None,
     results: Results = RESULTS,
 ) -> None:
-    """Say how two methods of a suite differ: difference, interval, p-value and cost per metric, and a verdict."""
+    """Say how two methods of a suite differ: difference, interval, p-value and cost per metric, and a verdict.
+
+    Exit code 1 if a file of a run is damaged; its numbers are left out.
+    """
     import bench
 
     store = store_at(results)
-    echo(*bench.Results(results, suite_name(suite, store)).compare(a, b).text().split("\n"))
+    comparison = bench.Results(results, suite_name(suite, store)).compare(a, b)
+    echo(*comparison.text().split("\n"))
+    if comparison.damaged:
+        raise typer.Exit(1)
 
 
 def published(

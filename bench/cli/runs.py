@@ -109,20 +109,34 @@ def _refresh_report(name: str, results: Path, summary: Summary) -> None:
 
 
 def status(suite: SuiteName, results: Results = RESULTS) -> None:
-    """Show which runs of a suite are done, running, failed or missing, and the SLURM jobs of those not done."""
+    """Show which runs of a suite are done, running, failed or missing, and the SLURM jobs of those not done.
+
+    Exit code 1 if a file of a run is damaged; the run's line names it.
+    """
     from bench.console.text import columns
     from bench.results import status_rows
 
     store = store_at(results)
-    echo(*columns(status_rows(suite_name(suite, store), store)))
+    rows = status_rows(suite_name(suite, store), store)
+    echo(*columns(rows))
+    if any(row[3] == "damaged" for row in rows):
+        raise typer.Exit(1)
 
 
 def show(run: RunId, results: Results = RESULTS) -> None:
-    """Show everything about one run: status, settings, ledger, environment, records."""
+    """Show everything about one run: status, settings, ledger, environment, records.
+
+    Exit code 1 if a file of it is damaged; the file is named, and all others are shown.
+    """
     from bench.cli.text import describe
+    from bench.store.doctor import problems
     from bench.store.lookup import find_run
 
-    echo(*describe(find_run(store_at(results), run)).split("\n"))
+    stored = find_run(store_at(results), run)
+    damaged = problems(stored)
+    echo(*describe(stored, damaged).split("\n"))
+    if damaged:
+        raise typer.Exit(1)
 
 
 def _conclude(summary: Summary) -> int:

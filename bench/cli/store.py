@@ -100,22 +100,30 @@ def collect(
 ) -> None:
     """Show, and with --yes free, what no suite needs: runs without a plan, checkpoints of complete runs, leftovers.
 
-    Records, ledgers and final weights of runs that a plan names are kept, and so is what a live process works on.
+    Records, ledgers and final weights of runs that a plan names are kept, and so is what a live process works on. A run
+    with a damaged file is left alone and named; the exit code is then 1.
     """
     if dry_run and yes:
         raise UserError("--dry-run and --yes: say one of them")
     from bench.console.text import columns
     from bench.store.collect import RUN
     from bench.store.collect import collect as collected
+    from bench.store.doctor import problems
     from bench.store.lookup import SHORT
 
-    items = collected(store_at(results), suite or (), delete=yes)
+    store = store_at(results)
+    items = collected(store, suite or (), delete=yes)
     rows = [(item.path.name[:SHORT], _mib([item]), "no suite names this run") for item in items if item.kind == RUN]
     for kind in dict.fromkeys(item.kind for item in items):
         own = [item for item in items if item.kind == kind]
         rows.append((str(len(own)), _mib(own), kind))
     echo(*columns(rows))
     echo(f"freed {_mib(items)}" if yes else f"would free {_mib(items)}{'; --yes does it' if items else ''}")
+    going = {item.path for item in items}
+    damaged = [error for run in store.runs() if run.folder not in going for error in problems(run)]
+    echo(*(f"left alone: {error}" for error in damaged), err=True)
+    if damaged:
+        raise typer.Exit(1)
 
 
 def _mib(items: Sequence[Item]) -> str:

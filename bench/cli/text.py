@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, fields
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bench.console.csv_text import csv_text
 from bench.console.text import columns, joined
 from bench.errors import UserError
-from bench.store import Record, RunStore, files
+from bench.store import Damaged, Record, RunStore, files
+
+T = TypeVar("T")
 
 
-def describe(run: RunStore) -> str:
-    """Return status, settings, ledger, environment and records of a run as text."""
+def describe(run: RunStore, damaged: Sequence[Damaged] = ()) -> str:
+    """Return status, settings, ledger, environment and records of a run as text; what is `damaged` is named first."""
     parts = [f"run {run.id}"]
-    for title, content in (
-        ("status", run.status()),
-        ("settings", run.settings()),
-        ("ledger", run.ledger()),
-        ("environment", run.environment()),
+    parts += ["", "damaged", *(f"  {error}" for error in damaged)] if damaged else []
+    if run.status()["state"] == "done" and not any(run.folder.glob("weights-*.safetensors")):
+        parts += ["", "no weights are stored, only its records"]
+    for title, read in (
+        ("status", run.read_status),
+        ("settings", run.settings),
+        ("ledger", run.ledger),
+        ("environment", run.environment),
     ):
-        if content:
+        if content := _read(read):
             parts += ["", title, *(f"  {key}: {value}" for key, value in _flat(content))]
-    records = run.records()
+    records = [record for key in _read(run.evaluations) or () for record in _read(partial(run.records_of, key)) or ()]
     parts += ["", "records" if records else "no records yet", *(f"  {line}" for line in record_table(records))]
     return joined(parts)
+
+
+def _read(read: Callable[[], T]) -> T | None:
+    """Return what `read` gives, or None if that is damaged."""
+    try:
+        return read()
+    except Damaged:
+        return None
 
 
 def _flat(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:

@@ -24,6 +24,7 @@ from bench.data.pairs import Pairs
 from bench.data.strings import Strings
 from bench.data.text_sets import TextSets
 from bench.errors import UserError, one_line
+from bench.store.reading import Damaged
 
 if TYPE_CHECKING:
     from bench.suite.noise_settings import NoiseSettings
@@ -137,7 +138,7 @@ class NoiseManifest(Noise):
 
     @classmethod
     def load(cls, path: Path) -> NoiseManifest:
-        """Read a manifest that `save` wrote. Raises UserError if the file is missing or something else."""
+        """Read a manifest that `save` wrote. Raises Damaged if the file is missing, cut or something else."""
         import pyarrow as pa
 
         try:
@@ -156,7 +157,7 @@ class NoiseManifest(Noise):
             keys, donor_keys = (Strings(table[name].cast(pa.large_string())) for name in ("key", "donor_key"))
         except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
             fault = f"not a noise manifest ({one_line(error, 200)})"
-            raise UserError(f"{path}: {fault}; `bench run` writes them as Parquet") from error
+            raise Damaged(path, fault, "`bench run` writes them as Parquet") from error
         return cls(rows=rows, donors=donors, keys=keys, donor_keys=donor_keys, **about)
 
 

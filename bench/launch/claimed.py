@@ -13,6 +13,7 @@ from bench.launch.execute import execute, train_along
 from bench.planning.outcomes import State, Summary, is_complete
 from bench.planning.planned import Planned
 from bench.store import Busy, Claim, ClaimLost, RunWriter, Store
+from bench.store.doctor import make_room, repair
 from bench.training.inputs import InputsReader
 from bench.training.loop import Interrupted, NotFinite
 
@@ -38,32 +39,37 @@ def work(
     summon: Callable[[], None] | None = None,
     reader: InputsReader | None = None,
 ) -> tuple[State, str]:
-    """Claim a run and execute it; return its final state and a message.
+    """Claim a run and execute it; return its final state and a message. What is damaged in it is moved aside first.
 
     The status is written while the claim is held. If there is something to train, `summon` is called once; it makes
     the other ranks call `assist`.
     """
+    out = store.run(one.id)
+    mended: list[str] = []
     try:
-        with store.run(one.id).claim() as claim:
-            return _guarded(
-                one,
-                claim,
-                lambda out: execute(one, store, out, progress, should_stop, track, summon, reader),
-            )
+        mended += make_room(out)
+        with out.claim() as claim:
+
+            def action() -> None:
+                mended.extend(repair(claim))
+                execute(one, store, RunWriter(claim), progress, should_stop, track, summon, reader)
+
+            state, message = _guarded(one, claim, action)
+            return state, "; ".join(filter(None, (message, *mended)))
     except Busy as busy:  # a lost claim too
         return "busy", str(busy)
     except OSError as error:  # the folder cannot be claimed, as on a full disk: this fails this run alone
         return "failed", _message(error)
 
 
-def _guarded(one: Planned, claim: Claim, action: Callable[[RunWriter], None]) -> tuple[State, str]:
-    """Call `action` with the run's writer and turn an error or a stop request into a state and a message.
+def _guarded(one: Planned, claim: Claim, action: Callable[[], None]) -> tuple[State, str]:
+    """Call `action` and turn an error or a stop request into a state and a message.
 
     Raises ClaimLost. A finished run keeps its status, whatever happens to an evaluation that is added to it.
     """
     try:
         with claim.fence.guarded():
-            action(RunWriter(claim))
+            action()
     except ClaimLost:
         raise
     except Interrupted as stop:
@@ -128,7 +134,8 @@ def fail(one: Planned, store: Store, message: str, error: dict[str, Any]) -> tup
         with store.run(one.id).claim() as claim:
             if is_complete(one, store):
                 return "done", "another process made it"
-            _note(claim, "failed", error=error)
+            if store.run(one.id).status()["state"] != "damaged":
+                _note(claim, "failed", error=error)
     except Busy as busy:
         return "busy", str(busy)
     except OSError:  # the folder cannot be claimed, as on a full disk; the run's own error is what counts

@@ -15,6 +15,7 @@ from bench.planning.estimate import calibrated, estimate, on_gpu
 from bench.planning.outcomes import is_complete
 from bench.planning.planned import Planned
 from bench.store import Store
+from bench.store.doctor import problems
 from bench.store.lookup import SHORT
 from bench.suite.suite import Suite, load_suite
 from bench.training.inputs import InputsReader
@@ -87,7 +88,7 @@ def _stored(one: Planned, store: Store) -> str:
         return "no data"
     if is_complete(one, store):
         return "complete"
-    state = str(store.run(one.id).status()["state"])
+    state = "damaged" if problems(store.run(one.id)) else str(store.run(one.id).status()["state"])
     return "trained" if state == "done" else state
 
 

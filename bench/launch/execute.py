@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -15,11 +16,12 @@ from bench.evaluation.diagnostics import diagnose
 from bench.launch.trackers import tracked
 from bench.machine.environment import environment, reset_peak_memory
 from bench.planning.planned import Planned
-from bench.store import ClaimLost, Record, RunStore, RunWriter, Store
+from bench.store import ClaimLost, Damaged, Record, RunStore, RunWriter, Store
+from bench.store.doctor import gone, refuse_changed, write_hashes
 from bench.store.format import FORMAT
-from bench.store.writer import FEATURES
+from bench.store.writer import AGAIN, FEATURES
 from bench.suite.run import TRAINING_VERSION
-from bench.training.checkpoint import file_hash, load_weights, weights_name
+from bench.training.checkpoint import CHECKPOINT, checkpoint_step, file_hash, load_weights, weights_name
 from bench.training.inputs import Inputs, InputsReader
 from bench.training.job import available_device, make_job
 from bench.training.ledger import Ledger
@@ -46,30 +48,58 @@ def execute(
     """
     inputs = _read_inputs(planned, reader)
     with tracked(writer, track, planned.run.title, planned.resolved.steps) as out:
-        if not out.finished:
-            _prepare_store(planned, inputs, out)
-        needed = {*_to_measure(planned, out), 1.0}  # weights of other points may be gone (`bench gc`)
-        lacking = [name for name in map(weights_name, sorted(needed)) if not out.path(name).exists()]
-        job = _job(planned, inputs, store, out.again() if out.finished and lacking else out)
-        job.should_stop, job.on_step = should_stop, progress.step
-        if lacking or not (out.finished or out.ledger()):
-            progress.stage("train")
-            if summon is not None:
-                summon()
-            _train(planned, store, out, job, lacking)
-        _evaluate(planned, inputs, out, job, progress)
+        points, removed = _to_measure(planned, out), gone(out)
+        _prepare_store(planned, inputs, out)
+        if points or planned.lent or not out.finished:  # else only a small file was damaged
+            lacking = _lacking(planned, out, points)
+            job = _job(planned, inputs, store, out.again() if out.finished and lacking else out)
+            job.should_stop, job.on_step = should_stop, progress.step
+            if lacking or not (out.finished or out.ledger()):
+                progress.stage("train")
+                if summon is not None:
+                    summon()
+                _train(planned, store, out, job, lacking)
+            _evaluate(planned, inputs, out, job, progress)
+        write_hashes(out, removed)
         if not out.finished:
             out.set_status("done", step=planned.resolved.steps, steps=planned.resolved.steps)
 
 
-def _train(planned: Planned, store: Store, out: RunWriter, job: Job, lacking: list[str]) -> None:
+def _lacking(planned: Planned, out: RunStore, points: list[float]) -> list[float]:
+    """Return the shares of the budget at which weights are needed but not there.
+
+    Those of measured points may be gone (`bench gc`); a finished run needs its final ones for a run that starts there.
+    """
+    finished = out.status()["state"] == "done"
+    needed = {*points} if finished and not planned.lent else {*points, 1.0}
+    return [at for at in sorted(needed) if not out.path(weights_name(at)).exists()]
+
+
+def _train(planned: Planned, store: Store, out: RunWriter, job: Job, lacking: list[float]) -> None:
     """Train the run and write its ledger; in a finished run, make the weights that it is `lacking` again."""
+    assert isinstance(job.out, RunWriter)
+    _leave_checkpoint(job.out, planned.resolved.steps, lacking)
     if out.finished:
         train(job)
-        out.restore(lacking)
+        out.restore(map(weights_name, lacking))
     else:
         out.write_environment(environment(job.device, job.group.world))
         _write_ledger(planned, store, out, train(job))
+
+
+def _leave_checkpoint(out: RunWriter, steps: int, lacking: list[float]) -> None:
+    """Keep a checkpoint from which training reaches all weights that are `lacking`; without it, it starts again.
+
+    A damaged one is moved aside. One beyond weights that are gone is removed: training from there would not make them.
+    """
+    try:
+        step = checkpoint_step(out)
+    except Damaged as error:
+        out.set_aside(error.path.name)
+        return
+    missing = (at for at in lacking if not out.path(weights_name(at)).exists())
+    if step is not None and any(math.ceil(at * steps) <= step for at in missing):
+        out.discard(CHECKPOINT)
 
 
 def train_along(
@@ -77,16 +107,20 @@ def train_along(
 ) -> None:
     """Another rank's part of `execute`: train with the first one, and write nothing. Raises the errors of `train`."""
     inputs = _read_inputs(planned, reader)
-    job = _job(planned, inputs, store, store.run(planned.id))
+    out = store.run(planned.id)
+    finished = out.status()["state"] == "done"
+    job = _job(planned, inputs, store, RunStore(out.path(AGAIN)) if finished else out)
     job.should_stop = should_stop
     train(job)
 
 
 def _prepare_store(planned: Planned, inputs: Inputs, out: RunWriter) -> None:
+    """Write the small files that are not there; note that the run is worked on, unless it is finished."""
     versions = {"format": FORMAT, "training_version": TRAINING_VERSION}
     address = {"id": planned.id, "resolved": planned.resolved.to_json()}
     out.write_settings({**planned.run.settings(), **versions, **address})
-    out.set_status("running", **{"steps": planned.resolved.steps, "stage": "train", **out.progress()})
+    if not out.finished:
+        out.set_status("running", **{"steps": planned.resolved.steps, "stage": "train", **out.progress()})
     manifest = _manifest(planned, inputs)
     if manifest is not None and not out.path("noise.parquet").exists():
         out.write_path("noise.parquet", manifest.save)
@@ -101,6 +135,8 @@ def _job(planned: Planned, inputs: Inputs, store: Store, out: RunStore) -> Job:
     device = available_device()
     reset_peak_memory(device)
     reference = store.run(planned.reference) if planned.reference else None
+    if reference is not None:
+        refuse_changed(reference, weights_name(1.0))
     return make_job(planned.run, inputs, planned.resolved, out, reference, device)
 
 

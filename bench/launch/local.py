@@ -13,7 +13,7 @@ from bench.launch.launcher import Request
 from bench.launch.side_by_side import run_side_by_side
 from bench.launch.world_size import ranks, refuse_odd_shares
 from bench.machine.device_lock import device
-from bench.planning.outcomes import Summary, is_complete
+from bench.planning.outcomes import Summary, ready
 from bench.planning.planned import Planned
 from bench.store import Store
 from bench.suite.suite import Suite
@@ -46,7 +46,7 @@ def run_all(planned: list[Planned], store: Store, progress: Progress, options: O
     Raises UserError if runs with a budget in device seconds would share the device, or if a batch does not divide
     among the ranks.
     """
-    complete = {one.id for one in planned if is_complete(one, store)}
+    planned, complete = ready(planned, store)
     summary = Summary(skipped=sorted(complete))
     waiting = [one for one in planned if one.id not in complete]
     if not waiting:

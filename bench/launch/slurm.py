@@ -28,7 +28,7 @@ from bench.launch.claimed import Options, cannot_start
 from bench.launch.launcher import Request
 from bench.launch.local import run_all
 from bench.launch.world_size import ranks, refuse_odd_shares
-from bench.planning.outcomes import Summary, is_complete
+from bench.planning.outcomes import Summary, ready
 from bench.planning.planned import Planned
 from bench.store import Store
 from bench.store.claim import STALE_AFTER, holder
@@ -77,10 +77,11 @@ def submit_all(
     Logs lie below the suite's folder. Raises UserError if SLURM refuses, or if a batch does not divide among ranks.
     """
     refuse_odd_shares(planned, options.ranks)
+    planned, complete = ready(planned, store)
     summary, known = Summary(), _in_queue(planned, store)
     left: list[Planned] = []
     for one in planned:
-        if is_complete(one, store):
+        if one.id in complete:
             summary.skipped.append(one.id)
         elif one.id in known:
             summary.queued.append(one.id)

@@ -22,7 +22,8 @@ from bench.machine.environment import environment
 from bench.models import open_clip_models
 from bench.models.open_clip_models import Foreign
 from bench.models.stored_run import run_of_settings
-from bench.store import Record, RunStore, RunWriter, Store, writing
+from bench.store import Record, RunStore, RunWriter, Store
+from bench.store.doctor import problems, repair
 from bench.store.writer import FEATURES
 from bench.suite.run import Run
 from bench.suite.settings import MethodEntry
@@ -119,13 +120,15 @@ def evaluate_checkpoint(
         families = ", ".join(suite.evaluate.tasks)
         raise UserError(f"{given}: suite {suite.name} asks for nothing that can be measured on it (tasks: {families})")
     todo = [task for task in tasks if not out.has_records(task.key(1.0))]
-    if todo:
+    if todo or problems(out):
         towers, adapter = _load(weights, plan)
-        with writing(out) as writer, device(alone=False):
+        with out.claim() as claim, device(alone=False), claim.fence.guarded():
+            repair(claim)
+            todo = [task for task in tasks if not out.has_records(task.key(1.0))]
+            writer = RunWriter(claim)
             writer.write_settings(weights.provenance())
             writer.write_environment(environment(available_device()))
-            with writer.own_claim.fence.guarded():
-                _measure(weights, adapter, towers, plan, manifest, writer)
+            _measure(weights, adapter, towers, plan, manifest, writer)
     wanted = {(task.dataset, task.name) for task in tasks}
     done = (one for one in out.records() if one.protocol == plan.protocol.label)
     records = [one for one in done if (one.dataset, one.task) in wanted]
@@ -185,10 +188,7 @@ def describe(path: Path, suite: Suite, label: str | None) -> Checkpoint:
         raise UserError(f"{path}: no such file")
     of_run = re.fullmatch(rf"{re.escape(CHECKPOINT)}|weights-(\d{{3}})\.safetensors", path.name)
     home = RunStore(path.resolve().parent)
-    try:
-        settings = home.settings() if of_run else {}
-    except ValueError as error:
-        raise UserError(f"{home.path('settings.json')}: cannot be read: {error}") from error
+    settings = home.settings() if of_run else {}
     if of_run is None or not settings:
         return Checkpoint(path, file_hash(path), _run_of_suite(suite, label or suite.baseline), "", 1.0)
     if label is not None:

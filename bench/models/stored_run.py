@@ -14,7 +14,8 @@ from bench.adapters import registry
 from bench.errors import UserError, one_line
 from bench.evaluation import PROTOCOL
 from bench.evaluation.features import Features
-from bench.store import RunStore, Store
+from bench.store import Damaged, RunStore, Store
+from bench.store.doctor import refuse_changed
 from bench.store.lookup import SHORT, find_run
 from bench.suite.keep_settings import KeepSettings
 from bench.suite.run import Run
@@ -56,7 +57,8 @@ def load(store: Store, prefix: str) -> Stored:
 def rebuild(out: RunStore, device: torch.device) -> tuple[Run, OpenClipTowers, Method]:
     """Build a stored run's towers and method again and load its final weights into them.
 
-    Raises UserError if the run has no final weights, or if they do not fit the method as it is now.
+    Raises UserError if the run has no final weights, if they are not those that were stored when it was finished, or if
+    they do not fit the method as it is now.
     """
     path = out.path(weights_name(1.0))
     if not path.exists():
@@ -64,19 +66,28 @@ def rebuild(out: RunStore, device: torch.device) -> tuple[Run, OpenClipTowers, M
         raise UserError(
             f"run {out.id[:SHORT]} has no final weights ({out.status()['state']}); {_how_to_train(out, store)}"
         )
+    refuse_changed(out, path.name)
     run = run_of_settings(out.settings(), out.path("settings.json"))
     return run, *rebuilt(run, InputsReader().for_model(run), path, device)
 
 
 def _how_to_train(out: RunStore, store: Store) -> str:
     """Return the command that trains a run, read from the first plan that names it."""
-    for name in sorted(path.parent.name for path in store.root.glob("*/plan.json")):
-        for cell in (store.plan(name) or {"cells": []})["cells"]:
+    for name in store.plans():
+        for cell in _cells(store, name):
             if out.id in (cell["run"], cell["reference_run"]):
                 suite, seed = name if resources.is_suite(name) else f"{name}.yaml", str(cell["seed"])
                 options = ["--only", cell["method"], "--seeds", seed, "--results", str(store.root)]
                 return f"train it with: {shlex.join(['bench', 'run', suite, *options])}"
     return f"no suite in {store.root} plans it; run the suite it comes from with: bench run SUITE"
+
+
+def _cells(store: Store, suite: str) -> list[dict[str, Any]]:
+    """Return the cells of a suite's plan; none if it cannot be read, because the others may name the run."""
+    try:
+        return list((store.plan(suite) or {"cells": []})["cells"])
+    except Damaged:
+        return []
 
 
 def _method(name: str, path: Path) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -17,7 +18,8 @@ from bench.planning.outcomes import is_complete
 from bench.planning.planned import Planned
 from bench.planning.planner import costed
 from bench.planning.timing import CALIBRATION_STEPS, time_steps
-from bench.store import Store
+from bench.store import Damaged, Store
+from bench.suite.run import Run
 from bench.suite.settings import SNAPSHOTS
 from bench.towers.build import OpenClipTowers
 from bench.training.inputs import InputsReader
@@ -177,14 +179,7 @@ def estimate(planned: Sequence[Planned], store: Store) -> Estimate:
         return Estimate(0, 0.0, 0.0, 0, "nothing to do")
     flops = sum(one.resolved.flops for one in todo)
     first = todo[0].run
-    finished = [
-        (run.ledger(), run.environment().get("ranks", {}).get("world", 1))
-        for run in store.runs()
-        if run.status()["state"] == "done"
-        and run.settings()["towers"] == first.towers.model_dump()
-        and run.settings()["train"]["batch"] == first.train.batch
-        and run.settings()["train"]["threads"] == first.train.threads
-    ]
+    finished = list(_alike(first, store))
     if finished:  # a ledger sums the seconds of all ranks
         rate = statistics.median(ranks * one["flops"] / one["train_seconds"] for one, ranks in finished)
         evaluation = statistics.median(one["evaluate_seconds"] for one, _ in finished) * len(todo)
@@ -195,6 +190,21 @@ def estimate(planned: Sequence[Planned], store: Store) -> Estimate:
         rate = statistics.mean(todo[0].resolved.step_flops[name] / spent for name, spent in seconds.items())
         evaluation, source = None, f"{TIMED_STEPS} timed steps of {first.label}"
     return Estimate(len(todo), flops / rate, evaluation, _disk(todo, reader), source)
+
+
+def _alike(first: Run, store: Store) -> Iterator[tuple[dict[str, Any], int]]:
+    """Yield ledger and number of ranks of each finished run of the same towers, batch and threads."""
+    wanted = {"batch": first.train.batch, "threads": first.train.threads}
+    for run in store.runs():
+        try:
+            settings, ledger, environment = run.settings(), run.ledger(), run.environment()
+        except Damaged:
+            continue
+        train = settings.get("train") or {}
+        same = settings.get("towers") == first.towers.model_dump() and wanted.items() <= train.items()
+        spent = ledger.keys() >= {"flops", "evaluate_seconds"} and ledger.get("train_seconds")
+        if same and spent and run.status()["state"] == "done":
+            yield ledger, environment.get("ranks", {}).get("world", 1)
 
 
 def _disk(planned: Sequence[Planned], reader: InputsReader) -> int:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from bench.planning.planned import Planned
-from bench.store import Store
+from bench.store import Damaged, RunStore, Store
+from bench.store.doctor import problems, refuse_changed
+from bench.store.reading import refuse_bad_tensors
+from bench.training.checkpoint import weights_name
 
 State = Literal["done", "busy", "interrupted", "failed"]
 
@@ -28,6 +32,29 @@ class Summary:
 
 
 def is_complete(planned: Planned, store: Store) -> bool:
-    """Return whether every number that the suite asks of the run is stored."""
+    """Return whether every number that the suite asks of the run is stored, and nothing of the run is damaged."""
     out = store.run(planned.id)
-    return out.status()["state"] == "done" and all(out.has_records(key) for key in planned.evaluation_keys())
+    finished = out.status()["state"] == "done" and all(out.has_records(key) for key in planned.evaluation_keys())
+    return finished and not problems(out)
+
+
+def ready(planned: Sequence[Planned], store: Store) -> tuple[list[Planned], set[str]]:
+    """Return the runs, and the ids of those of which nothing is to be made.
+
+    A run is marked as `lent` if one that is not complete starts from its final weights. It then has to have them, as
+    they were when it was finished.
+    """
+    complete = {one.id for one in planned if is_complete(one, store)}
+    starts = {one.reference for one in planned if one.id not in complete}
+    marked = [replace(one, lent=one.lent or one.id in starts) for one in planned]
+    return marked, complete - {one.id for one in marked if one.lent and not _has_weights(store.run(one.id))}
+
+
+def _has_weights(run: RunStore) -> bool:
+    name = weights_name(1.0)
+    try:
+        refuse_bad_tensors(run.path(name))
+        refuse_changed(run, name)
+    except Damaged:
+        return False
+    return run.path(name).exists()

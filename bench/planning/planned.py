@@ -23,6 +23,7 @@ class Planned:
     reference: str | None  #: id of the run it starts from
     resolved: Resolved
     inputs: InputsSummary  #: of the data that the id was made from
+    lent: bool = False  #: whether a run that is still to be made starts from its final weights
     expected: bool = False  #: whether data is missing on this machine, so that the id is a placeholder
 
     @property

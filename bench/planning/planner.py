@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from bench.errors import UserError
 from bench.hashing import digest
@@ -11,7 +12,7 @@ from bench.planning.budget import resolve
 from bench.planning.flops import cost_key, step_prices
 from bench.planning.planned import Planned
 from bench.planning.timing import stored_calibration
-from bench.store import Store
+from bench.store import Damaged, RunStore, Store
 from bench.suite.keep_settings import KeepSettings
 from bench.suite.run import Run
 from bench.suite.settings import SYNTHETIC
@@ -38,7 +39,7 @@ def plan(runs: list[Run], store: Store, reader: InputsReader | None = None) -> l
         calibration = digest(seconds) if seconds else None
         identity = run.id(summary.data_hash, summary.manifest_hash, reference, calibration, summary.kept_hash)
         ids[run.key] = identity
-        known = store.run(identity).settings().get("resolved")
+        known = _stored_steps(store.run(identity))
         if known is None:
             key = cost_key(run)
             if key not in prices:
@@ -48,6 +49,14 @@ def plan(runs: list[Run], store: Store, reader: InputsReader | None = None) -> l
             resolved = Resolved.from_json(known)
         planned.append(Planned(run, identity, reference, resolved, summary))
     return planned
+
+
+def _stored_steps(run: RunStore) -> dict[str, Any] | None:
+    """Return the steps in a run's settings, or None if it has none that can be read: they are counted again."""
+    try:
+        return run.settings().get("resolved")
+    except Damaged:
+        return None
 
 
 def forecast(runs: list[Run], store: Store) -> list[Planned]:

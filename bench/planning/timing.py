@@ -12,7 +12,9 @@ from bench.machine.device_lock import device
 from bench.machine.environment import environment
 from bench.planning.flops import cost_key, step_prices
 from bench.store import Store, writing
-from bench.store.files import read_json, write_json
+from bench.store.doctor import RENEW_SECONDS
+from bench.store.files import write_json
+from bench.store.reading import read_json
 from bench.suite.run import Run
 from bench.training.inputs import Inputs
 from bench.training.job import available_device, make_job
@@ -27,7 +29,7 @@ def stored_calibration(run: Run, inputs: Inputs, store: Store) -> dict[str, floa
     machine = environment(available_device())["hardware"]
     key = digest({"cost": cost_key(run), "train": run.train.model_dump(), "machine": machine})
     path = store.root / "calibrations" / f"{key}.json"
-    seconds: dict[str, float] | None = read_json(path)
+    seconds: dict[str, float] | None = read_json(path, "seconds", remedy=RENEW_SECONDS)
     if seconds is None:
         with device(alone=True):
             seconds = time_steps(run, inputs, CALIBRATION_STEPS)

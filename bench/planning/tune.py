@@ -199,11 +199,10 @@ class _Trials:
 
     def choices(self, store: Store) -> dict[str, Choice]:
         """Return choices of rows whose trials are all measured or diverged; one that failed otherwise is made again."""
-        from bench.planning.outcomes import is_complete
 
         choices = {}
         for label, own in self.of.items():
-            if all(is_complete(one, store) or _diverged(one, store) for _, one in own):
+            if all(_is_known(one, store) for _, one in own):
                 trials = tuple(Trial(changes, one.id, one.reference, _score(one, store)) for changes, one in own)
                 choices[label] = Choice(trials, _spent([one for _, one in own], store))
         return choices
@@ -235,10 +234,22 @@ def _plan(
     return _Trials(planned, of)
 
 
+def _is_known(one: Planned, store: Store) -> bool:
+    """Whether a trial is measured or diverged, and what it cost can be read."""
+    from bench.planning.outcomes import is_complete
+    from bench.store.doctor import problems
+
+    costs = one.reference is None or not problems(store.run(one.reference))
+    return costs and (is_complete(one, store) or _diverged(one, store))
+
+
 def _diverged(one: Planned, store: Store) -> bool:
     """Return whether its loss or features, or its reference's, became NaN or infinite: a repetition would fail too."""
-    statuses = [store.run(identity).status() for identity in (one.id, one.reference) if identity]
-    return any(status["state"] == "failed" and status["error"]["type"] in DIVERGED for status in statuses)
+    from bench.store.doctor import problems
+
+    runs = [store.run(identity) for identity in (one.id, one.reference) if identity]
+    failed = [run for run in runs if run.status()["state"] == "failed" and not problems(run)]
+    return any(run.status().get("error", {}).get("type") in DIVERGED for run in failed)
 
 
 def _score(one: Planned, store: Store) -> float | None:

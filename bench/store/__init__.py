@@ -2,7 +2,8 @@
 
 from bench.store.claim import Claim
 from bench.store.fence import Busy, ClaimLost
+from bench.store.reading import Damaged
 from bench.store.run import Record, RunStore, Store
 from bench.store.writer import Finished, RunWriter, writing
 
-__all__ = ["Busy", "Claim", "ClaimLost", "Finished", "Record", "RunStore", "RunWriter", "Store", "writing"]
+__all__ = ["Busy", "Claim", "ClaimLost", "Damaged", "Finished", "Record", "RunStore", "RunWriter", "Store", "writing"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +11,11 @@ from typing import Any
 
 from bench.errors import UserError, nearest
 from bench.store import files
-from bench.store.claim import STALE_AFTER, claims, holder
+from bench.store.claim import holder
+from bench.store.doctor import leftovers, problems
 from bench.store.fence import Busy
-from bench.store.run import TRIALS, RunStore, Store
+from bench.store.reading import Damaged
+from bench.store.run import RENEW_PLAN, TRIALS, RunStore, Store
 from bench.store.writer import AGAIN
 
 RUN = "runs that no suite names"
@@ -50,7 +51,8 @@ def collect(store: Store, suites: Sequence[str] = (), delete: bool = False) -> l
             items += _free(RunStore(folder), lambda run: list(_rest(run)), delete)
     if not suites:
         known = {item.path for item in items}
-        stale = [item for item in _stale(store) if known.isdisjoint(item.path.parents)]
+        paths = [path for path in leftovers(store) if known.isdisjoint(path.parents)]
+        stale = [Item(LEFTOVER, path, _size(path)) for path in paths]
         items += stale
         for item in stale if delete else ():
             files.remove(item.path)
@@ -59,7 +61,7 @@ def collect(store: Store, suites: Sequence[str] = (), delete: bool = False) -> l
 
 def _free(run: RunStore, items_of: Callable[[RunStore], list[Item]], delete: bool) -> list[Item]:
     """Return the items of one folder, deleted under its claim if `delete`; no items while a process works there."""
-    if holder(run.folder) is not None:
+    if not run.folder.is_dir() or holder(run.folder) is not None:
         return []
     items: list[Item] = items_of(run)
     if not delete or not items:
@@ -82,39 +84,55 @@ def _needs(store: Store, suites: Sequence[str]) -> Needs:
 
     Each run comes with the (share, protocol) at which any suite of the store measures it: suites share runs.
     """
-    plans = {path.parent.name: _read(path) for path in sorted(store.root.glob("[!.]*/plan.json"))}
+    plans = {name: _read(store.plan, name) for name in store.plans()}
     if not plans:
         raise UserError(f"{store.root}: no suite has a plan here, so nothing says what is needed")
     for suite in suites:
         if suite not in plans:
             raise UserError(f"--suite {suite}: has no plan in {store.root}{nearest(suite, plans)}")
     needs: dict[str, set[tuple[float, str]]] = {}
-    searched = [path for path in store.root.glob(f"[!.]*/{TRIALS}") if not suites or path.parent.name in suites]
-    wanted = {identity for path in searched for identity in _read(path)}
+    searched = [path.parent.name for path in store.root.glob(f"[!.]*/{TRIALS}")]
+    wanted = {one for name in searched if not suites or name in suites for one in _read(store.trials, name)}
     needs |= {identity: set() for identity in wanted}
     for suite, plan in plans.items():
         named = re.findall(r'"([0-9a-f]{64})"', json.dumps(plan))
         wanted.update(named if not suites or suite in suites else ())
         for identity in named:
             needs.setdefault(identity, set())
-        points = {(at, plan.get("protocol", "")) for at in plan["settings"]["evaluate"]["curve"]}
+        points = {(at, plan.get("protocol", "")) for at in _curve(plan, store.suite(suite) / "plan.json")}
         for cell in plan["cells"]:
             for identity in filter(None, (cell["run"], cell["reference_run"])):
                 needs.setdefault(identity, set()).update(points)
     return {identity: own for identity, own in needs.items() if identity in wanted}
 
 
-def _read(path: Path) -> Any:
+def _read(read: Callable[[str], Any], suite: str) -> Any:
     try:
-        return json.loads(path.read_bytes())
-    except ValueError as error:
-        raise UserError(f"{path}: cannot be read, so nothing says what it needs: {error}") from error
+        return read(suite)
+    except Damaged as error:
+        reason = error.reason.removeprefix("cannot be read: ")
+        raise Damaged(error.path, f"cannot be read, so nothing says what it needs: {reason}", error.remedy) from error
+
+
+def _curve(plan: Mapping[str, Any], path: Path) -> list[float]:
+    """Return the points of the curve that a plan measures."""
+    try:
+        curve: list[float] = plan["settings"]["evaluate"]["curve"]
+    except (KeyError, TypeError) as error:
+        remedy = RENEW_PLAN.format(path.parent.name)
+        raise Damaged(path, "settings.evaluate is missing, so nothing says what it needs", remedy) from error
+    return curve
 
 
 def _of_run(run: RunStore, needs: Needs) -> Iterator[Item]:
-    """Yield what can go of one run: all of it if no suite names it, else what it does not need once it is done."""
+    """Yield what can go of one run: all of it if no suite names it, else what it does not need once it is done.
+
+    Nothing goes of a damaged run.
+    """
     if run.id not in needs:
         yield Item(RUN, run.folder, _size(run.folder))
+        return
+    if problems(run):
         return
     if run.status()["state"] == "done" and run.ledger():
         # Without its checkpoint a run whose weights are wanted again has to be trained from the start.
@@ -132,28 +150,6 @@ def _rest(run: RunStore) -> Iterator[Item]:
     """Yield the cached features of a run."""
     if size := _size(run.path("features")):
         yield Item(FEATURES, run.path("features"), size)
-
-
-def _stale(store: Store) -> Iterator[Item]:
-    """Yield temporary files and superseded claims that nothing touched for `STALE_AFTER` seconds.
-
-    Folders of runs that a process works on are left out.
-    """
-    now, busy = files.clock(store.root), {run.folder for run in store.runs() if holder(run.folder) is not None}
-    superseded = []
-    for folder in {path.parent for path in store.root.rglob("claim-*")}:
-        # The highest number stays: claim numbers must only rise.
-        superseded += list(claims(folder).values())[:-1]
-    for path in sorted([*store.root.rglob(f"{files.TEMPORARY}*"), *superseded]):
-        inside = any(parent.name.startswith(files.TEMPORARY) or parent in busy for parent in path.parents)
-        if not inside and now - _changed(path) > STALE_AFTER:
-            yield Item(LEFTOVER, path, _size(path))
-
-
-def _changed(path: Path) -> float:
-    """Return the time of the last change of a file, or of anything in a folder."""
-    times = [inner.lstat().st_mtime for inner in (path, *path.rglob("*")) if inner.exists()]
-    return max(times, default=time.time())
 
 
 def _size(path: Path) -> int:

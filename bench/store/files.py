@@ -124,14 +124,6 @@ def dump(value: Any) -> bytes:
     return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def read_json(path: Path) -> Any | None:
-    """Return the parsed file, or None if there is no such file. Raises ValueError if it is not JSON."""
-    try:
-        return json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-
-
 def publish_folder(target: Path, files: dict[str, bytes], inside: Path | None = None) -> bool:
     """Publish a folder with these files in one step. Returns False, and changes nothing, if the folder exists."""
     if target.is_dir():

@@ -12,23 +12,22 @@ from typing import Any
 
 from bench.errors import UserError
 from bench.store import files
+from bench.store.reading import Damaged, read_json
 
 FORMAT = 2  #: raised whenever an older version of this package would misread what this one writes
 NAME = "store.json"
+_REMEDY = "if no later version of this package wrote to this store, delete the file: `bench run` writes it again"
 
 
 def refuse_newer(root: Path) -> None:
-    """Raise UserError if a later version of this package wrote the store, or if its store.json is damaged."""
+    """Raise UserError if a later version of this package wrote the store, and Damaged if its store.json is damaged."""
     path = root / NAME
-    try:
-        content = files.read_json(path)
-    except ValueError as error:
-        raise UserError(f"{path}: cannot be read: {error}") from error
+    content = read_json(path, remedy=_REMEDY)
     if content is None:
         return
     number = content.get("format") if isinstance(content, dict) else None
     if not isinstance(number, int) or isinstance(number, bool):
-        raise UserError(f"{path}: format: {number!r} should be a whole number, at most {FORMAT}")
+        raise Damaged(path, f"format: {number!r} should be a whole number, at most {FORMAT}", _REMEDY)
     if number > FORMAT:
         fix = "update this package, or name another folder with --results"
         raise UserError(f"{path}: format: {number} is newer than {FORMAT}, which this version reads; {fix}")
@@ -36,7 +35,7 @@ def refuse_newer(root: Path) -> None:
 
 def mark(root: Path) -> None:
     """Write this version's format number to the root of a store, unless it is there."""
-    if files.read_json(root / NAME) != {"format": FORMAT}:
+    if read_json(root / NAME, remedy=_REMEDY) != {"format": FORMAT}:
         files.write_json(root / NAME, {"format": FORMAT})
 
 

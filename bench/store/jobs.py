@@ -8,9 +8,11 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bench.errors import UserError
-from bench.store.files import read_json, write_json
+from bench.store.files import write_json
+from bench.store.reading import Damaged, read_json
 from bench.store.run import RunStore
 
 FILE = "job.json"
@@ -45,7 +47,7 @@ def jobs(runs: Iterable[RunStore]) -> dict[str, Job]:
     Calls squeue once, or never if no run was submitted. On a machine without squeue every job's state is "UNKNOWN".
     Raises UserError if SLURM does not answer.
     """
-    noted = {run.id: content for run in runs if (content := read_json(run.path(FILE)))}
+    noted = {run.id: job for run in runs if (job := _noted(run))}
     here = shutil.which("squeue") is not None
     queue, absent = _queue() if noted and here else {}, (None, "") if here else ("UNKNOWN", "no squeue here")
     by_run = {}
@@ -53,6 +55,19 @@ def jobs(runs: Iterable[RunStore]) -> dict[str, Job]:
         state, reason = queue.get(entry["job"], absent)
         by_run[identity] = Job(entry["job"], state, reason, entry["log"])
     return by_run
+
+
+def read_note(run: RunStore) -> dict[str, Any] | None:
+    """Return what `note` stored beside a run, or None if it was never submitted. Raises Damaged."""
+    job: dict[str, Any] | None = read_json(run.path(FILE), "job")
+    return job
+
+
+def _noted(run: RunStore) -> dict[str, Any] | None:
+    try:
+        return read_note(run)
+    except Damaged:  # the run itself is shown as damaged; the jobs of the others are known
+        return None
 
 
 def _queue() -> dict[str, tuple[str | None, str]]:

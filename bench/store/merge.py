@@ -20,6 +20,7 @@ from bench.store import files
 from bench.store.claim import Claim, holder
 from bench.store.fence import PREFIX, Busy
 from bench.store.format import mark
+from bench.store.reading import Damaged
 from bench.store.run import RunStore, Store
 from bench.store.writer import AGAIN, FEATURES
 
@@ -58,7 +59,7 @@ def merge(source: Path, store: Store, dry_run: bool = False) -> Merged:
                 _merge_run(theirs, store.run(theirs.id), merged, dry_run)
             except Busy:
                 merged.busy.append(theirs.id)
-            except (ValueError, KeyError, TypeError) as error:
+            except (Damaged, ValueError, KeyError, TypeError) as error:
                 merged.problems.append(f"run {theirs.id}: cannot be read: {error}")
         for path in sorted(root.glob("[!.]*/plan.json")):
             if not (store.suite(path.parent.name) / path.name).exists():
@@ -111,7 +112,7 @@ _NOTHING = (False, -1)
 
 def _progress(run: RunStore) -> tuple[bool, int]:
     """Return (done, steps in the checkpoint), or `_NOTHING` for a run without settings or status."""
-    status = run.status()
+    status = run.read_status()
     if status["state"] == "missing" or not run.settings():
         return _NOTHING
     return status["state"] == "done", int(status.get("step", 0))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
+import math
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from bench.errors import UserError
-from bench.store import files
+from bench.store import files, reading
 from bench.store.claim import HEARTBEAT, STALE_AFTER, Claim, holder
 from bench.store.format import mark, refuse_newer
+from bench.store.reading import ASIDE, Damaged, Model
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +23,9 @@ TRIALS = "trials.json"  #: file beside a suite's plan with trial runs that the p
 METRICS = "metrics.jsonl"
 TRAIN_SECONDS = "train_seconds"
 LATER = "later"  #: folder of a finished run with notes on evaluations that later suites added
-_REPLAN = "delete it, and `bench run {} --dry-run` writes it again"
+RENEW_PLAN = "delete it, and `bench run {} --dry-run` writes it again"  #: remedy, with the suite
+_RENEW_TRIALS = "delete it, and `bench run` writes it again"
+_ID = re.compile(r"[0-9a-f]{64}")
 STATES = ("running", "interrupted", "failed", "done")
 
 
@@ -48,7 +52,8 @@ class Record:
 class RunStore:
     """One run's directory: settings, status, metrics, checkpoint, snapshots, evaluations, ledger, environment.
 
-    It only reads. `bench.store.writer.RunWriter` writes, under the run's claim.
+    It only reads. `bench.store.writer.RunWriter` writes, under the run's claim. Whatever reads a file raises Damaged
+    if it is cut, unreadable or not of the type that it should have.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -61,11 +66,21 @@ class RunStore:
 
     def settings(self) -> dict[str, Any]:
         """Return the stored content, or {} if nothing was written."""
-        return self._read("settings.json")
+        settings = self._read("settings.json", "settings")
+        if settings.get("id", self.id) != self.id:
+            raise Damaged(self.folder / "settings.json", f"belongs to another run, {settings['id'][:16]}")
+        return settings
 
     def status(self) -> dict[str, Any]:
+        """Return the status as `read_status` does; `damaged`, with the reason as its error, if it cannot be read."""
+        try:
+            return self.read_status()
+        except Damaged as error:
+            return damaged_status(error)
+
+    def read_status(self) -> dict[str, Any]:
         """Return the status as last set; `missing` if there is none, `interrupted` if its process died."""
-        status = self._read("status.json")
+        status = self._read("status.json", "status")
         if not status:
             return {"state": "missing"}
         if status["state"] == "running" and holder(self.folder) is None:
@@ -74,52 +89,49 @@ class RunStore:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the complete lines of metrics.jsonl, without a last line that a kill cut short."""
-        return [json.loads(line) for line in self._metric_lines()]
-
-    def _metric_lines(self) -> list[str]:
-        try:
-            text = (self.folder / METRICS).read_text()
-        except FileNotFoundError:
-            return []
-        return text.split("\n")[:-1]
+        return reading.read_lines(self.folder / METRICS, "line")
 
     def train_seconds(self) -> float:
         """Return the seconds that were last noted; 0 if none were, or if a power cut lost them."""
         try:
-            return float((self.folder / TRAIN_SECONDS).read_bytes())
-        except (FileNotFoundError, ValueError):
+            seconds = float(reading.read_bytes(self.folder / TRAIN_SECONDS) or 0.0)
+        except ValueError:
             return 0.0
+        return seconds if 0 <= seconds < math.inf else 0.0
 
     def path(self, name: str) -> Path:
         """Return the path of a file of this run, whether it exists or not."""
         return self.folder / name
 
-    def _read(self, name: str) -> dict[str, Any]:
-        return cast("dict[str, Any]", files.read_json(self.folder / name) or {})
+    def _read(self, name: str, model: Model) -> dict[str, Any]:
+        return cast("dict[str, Any]", reading.read_json(self.folder / name, model) or {})
 
     def ledger(self) -> dict[str, Any]:
         """Return the stored content with the seconds of evaluations that were added later; {} if none was written."""
-        ledger = self._read("ledger.json")
+        ledger = self._read("ledger.json", "ledger")
         for note in self._later("seconds") if ledger else ():
             ledger["evaluate_seconds"] += note["evaluate_seconds"]
         return ledger
 
     def environment(self) -> dict[str, Any]:
         """Return the stored content, or {} if nothing was written."""
-        return self._read("environment.json")
+        return self._read("environment.json", "environment")
 
     def diagnostics(self) -> list[dict[str, Any]]:
         """Return the stored histograms; [] if there are none, as for runs older than diagnostics."""
-        entries: list[dict[str, Any]] = self._read("diagnostics.json").get("diagnostics", [])
+        entries: list[dict[str, Any]] = self._read("diagnostics.json", "diagnostics").get("diagnostics", [])
         for note in self._later("diagnostics"):
             for source, protocol in {(one["source"], one.get("protocol", "")) for one in note["diagnostics"]}:
                 entries = others(entries, source, protocol)
             entries = [*entries, *note["diagnostics"]]
         return entries
 
-    def _later(self, kind: str) -> list[dict[str, Any]]:
-        """Return the notes of one kind, "seconds" or "diagnostics", that later suites added to the finished run."""
-        return [self._read(f"{LATER}/{path.name}") for path in sorted(self.path(LATER).glob(f"{kind}-*.json"))]
+    def _later(self, kind: Literal["seconds", "diagnostics"]) -> list[dict[str, Any]]:
+        """Return the notes of one kind that later suites added to the finished run."""
+        folder = f"{self.folder}/{LATER}"
+        names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+        wanted = (name for name in names if name.startswith(f"{kind}-") and name.endswith(".json"))
+        return [self._read(f"{LATER}/{name}", kind) for name in wanted]
 
     def _evaluation(self, key: str) -> Path:
         if not key or key.startswith(".") or "/" in key:
@@ -127,31 +139,47 @@ class RunStore:
         return self.folder / "evaluations" / key
 
     def has_records(self, key: str) -> bool:
-        """Return whether this evaluation was published."""
-        return self._evaluation(key).is_dir()
+        """Return whether the records of this evaluation are there."""
+        return os.path.isfile(self._evaluation(key) / "records.json")
 
     def records(self) -> list[Record]:
         """Return all records of the run; evaluations come in the order of their keys."""
-        records: list[Record] = []
-        for folder in self._evaluations():
-            with open(f"{folder}/records.json", "rb") as file:
-                records.extend(map(_record, json.loads(file.read())))
-        return records
+        return [record for key in self.evaluations() for record in self.records_of(key)]
+
+    def records_of(self, key: str) -> list[Record]:
+        """Return the records of one evaluation. Raises Damaged also if they are not there."""
+        path = f"{self.folder}/evaluations/{key}/records.json"
+        text = reading.read_bytes(path)
+        if text is None:
+            raise Damaged(path, "is missing")
+        lines = reading.parsed(path, text)
+        if not isinstance(lines, list) or (b"\\u" in text and reading.odd(lines, text)):
+            raise Damaged(path, "is no list of records")
+        try:
+            return list(map(_record, lines))
+        except (ValueError, OverflowError) as error:
+            raise Damaged(path, str(error)) from error
 
     def outcomes(self, key: str) -> dict[str, np.ndarray]:
         """Return the per-example outcomes of one evaluation."""
-        import numpy as np
+        return reading.read_arrays(self._evaluation(key) / "outcomes.npz")
 
-        with np.load(self._evaluation(key) / "outcomes.npz", allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-
-    def _evaluations(self) -> list[str]:
+    def evaluations(self) -> list[str]:
+        """Return the keys of all evaluations, sorted; other files, and what was set aside, are no evaluations."""
         folder = os.fspath(self.folder / "evaluations")
         try:
-            names = sorted(os.listdir(folder))
+            with os.scandir(folder) as entries:
+                names = [one.name for one in entries if one.is_dir()]
         except FileNotFoundError:
             return []
-        return [f"{folder}/{name}" for name in names if not name.startswith(files.TEMPORARY)]
+        except OSError as error:
+            raise Damaged(folder, f"cannot be read: {error.strerror}") from error
+        return sorted(name for name in names if name[0] != "." and not (".damaged-" in name and ASIDE.search(name)))
+
+
+def damaged_status(error: Damaged) -> dict[str, Any]:
+    """Return the status of a run that has a damaged file, with the file as its error."""
+    return {"state": "damaged", "error": {"type": "damaged", "message": str(error)}}
 
 
 def others(entries: Sequence[dict[str, Any]], source: str, protocol: str) -> list[dict[str, Any]]:
@@ -164,6 +192,13 @@ def others(entries: Sequence[dict[str, Any]], source: str, protocol: str) -> lis
 
 _FIELDS = frozenset(field.name for field in fields(Record))
 _OLDER = _FIELDS - {"data"}
+_FLOAT = (float, int)
+_KINDS = {"str": (str,), "float": _FLOAT, "int": (int,), "bool": (bool,), "float | None": (*_FLOAT, type(None))}
+_ALLOWED = {field.name: _KINDS[str(field.type)] for field in fields(Record)}  #: JSON may give a float as a whole number
+#: the names of a line and the types of its values, as they are written; other orders are looked at one by one
+_ORDERS = frozenset(tuple(_ALLOWED)[:end] for end in (len(_ALLOWED), -1))
+_TYPES = frozenset(types[:end] for types in product(*_ALLOWED.values()) for end in (len(_ALLOWED), -1))
+_HUGE = 1e300  #: no sum of a record's numbers is beyond; NaN and infinities are
 
 
 def record_line(record: Record) -> dict[str, Any]:
@@ -171,13 +206,27 @@ def record_line(record: Record) -> dict[str, Any]:
     return {name: value for name, value in asdict(record).items() if name in _OLDER or value}
 
 
-def _record(line: dict[str, Any]) -> Record:
-    if line.keys() != _FIELDS and line.keys() != _OLDER:
-        raise UserError(f"a stored record has other fields than this version's: {sorted(line.keys() ^ _FIELDS)}")
+def _record(line: Any) -> Record:
+    """Return a line of records.json as a record. Raises ValueError or OverflowError if it is none."""
+    if type(line) is not dict or tuple(line) not in _ORDERS or tuple(map(type, line.values())) not in _TYPES:
+        _refuse_line(line)
+    if not -_HUGE < line["at"] + line["value"] + line["n"] + (line["low"] or 0) + (line["high"] or 0) < _HUGE:
+        raise ValueError("a number of a record is not finite")
     # A report reads tens of thousands of records, and the frozen class's own __init__ takes three times as long.
     record = object.__new__(Record)
     record.__dict__.update(line)
     return record
+
+
+def _refuse_line(line: Any) -> None:
+    """Raise ValueError unless a line has the fields of a record, in any order, each of its type."""
+    if not isinstance(line, dict):
+        raise ValueError("holds something else than records")
+    if line.keys() != _FIELDS and line.keys() != _OLDER:
+        raise ValueError(f"a record has other fields than this version's: {sorted(line.keys() ^ _FIELDS)}")
+    for name, value in line.items():
+        if type(value) not in _ALLOWED[name]:
+            raise ValueError(f"{name} of a record is of the wrong type")
 
 
 class Store:
@@ -195,10 +244,10 @@ class Store:
         return RunStore(self.root / "runs" / identity)
 
     def runs(self) -> Iterator[RunStore]:
-        """Iterate over the runs of which something is stored, in the order of their ids."""
+        """Iterate over the runs of which something is stored, in the order of their ids; other names are no runs."""
         folder = self.root / "runs"
         names = sorted(os.listdir(folder)) if folder.is_dir() else []
-        return (RunStore(folder / name) for name in names if not name.startswith(files.TEMPORARY))
+        return (RunStore(folder / name) for name in names if _ID.fullmatch(name))
 
     def suite(self, name: str) -> Path:
         """Return the folder of a suite's plan and report."""
@@ -211,21 +260,23 @@ class Store:
 
     def name_trials(self, suite: str, identities: Sequence[str]) -> None:
         """Note that a suite needs these trial runs, as long as its plan does not name them yet."""
+        known = self.trials(suite)
+        files.write_json(self.suite(suite) / TRIALS, sorted({*known, *identities}))
+
+    def trials(self, suite: str) -> list[str]:
+        """Return the ids that `name_trials` noted. Raises Damaged."""
         path = self.suite(suite) / TRIALS
-        known = cast("list[str] | None", files.read_json(path)) or []
-        files.write_json(path, sorted({*known, *identities}))
+        return cast("list[str]", reading.read_json(path, "trials", remedy=_RENEW_TRIALS) or [])
 
     def forget_trials(self, suite: str) -> None:
         """Remove the notes of `name_trials`, because the suite's plan names all of the trials now."""
         (self.suite(suite) / TRIALS).unlink(missing_ok=True)
 
     def plan(self, suite: str) -> dict[str, Any] | None:
-        """Return the suite's plan, or None if it was never planned in this store. UserError for a damaged file."""
-        path = self.suite(suite) / "plan.json"
-        try:
-            plan = files.read_json(path)
-        except ValueError as error:
-            raise UserError(f"{path}: cannot be read: {error}; {_REPLAN.format(suite)}") from error
-        if plan is not None and not (isinstance(plan, dict) and isinstance(plan.get("cells"), list)):
-            raise UserError(f"{path}: is not a plan: it has no list of cells; {_REPLAN.format(suite)}")
-        return plan
+        """Return the suite's plan, or None if it was never planned in this store. Raises Damaged."""
+        path, remedy = self.suite(suite) / "plan.json", RENEW_PLAN.format(suite)
+        return cast("dict[str, Any] | None", reading.read_json(path, "plan", reading.PLAN, remedy))
+
+    def plans(self) -> list[str]:
+        """Return the names of the suites that have a plan here, sorted."""
+        return sorted(path.parent.name for path in self.root.glob("[!.]*/plan.json"))

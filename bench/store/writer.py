@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.store import files
+from bench.store import files, reading
 from bench.store.claim import Claim
 from bench.store.run import LATER, METRICS, STATES, TRAIN_SECONDS, Record, RunStore, record_line
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 FEATURES = "features"  #: folder of a run with features that evaluation can extract again
+RENEWED = ("settings.json", "noise.parquet", "hashes.json")  #: files of a run that follow from its plan and its files
 AGAIN = "again"  #: folder of a finished run in which weights that `bench gc` removed are trained once more
 
 
@@ -38,23 +39,15 @@ class RunWriter(RunStore):
         self.id = claim.folder.name
         self.own_claim = claim
         self._below = f"{below}/" if below else ""
-        self.finished = self._last_status().get("state") == "done"
+        self.finished = self.status()["state"] == "done"
         if claim.took_over and not self.finished:  # the holder before may be asleep with these files open
             for name in (METRICS, TRAIN_SECONDS):
                 if self.path(name).exists():
                     claim.fence.renew(self._below + name)
 
-    def _last_status(self) -> dict[str, Any]:
-        """Return the stored status, or {} if there is none that can be read: then the run is not finished."""
-        try:
-            status = files.read_json(self.path("status.json"))
-        except ValueError:
-            return {}
-        return status if isinstance(status, dict) else {}
-
     def progress(self) -> dict[str, Any]:
         """Return the step that the run has reached, for its next status."""
-        return {key: value for key, value in self._last_status().items() if key == "step"}
+        return {key: value for key, value in self.status().items() if key == "step"}
 
     @property
     def lost(self) -> bool:
@@ -67,8 +60,12 @@ class RunWriter(RunStore):
         return self.own_claim.fence.path
 
     def _open(self, name: str) -> str:
-        """Return the path of a file below the claim's folder. Raises Finished for a file of a finished run."""
-        if self.finished and name.split("/")[0] not in (FEATURES, LATER):
+        """Return the path of a file below the claim's folder. Raises Finished for a file of a finished run.
+
+        A finished run may get back a file of `RENEWED` that it lacks, because it was damaged and moved aside.
+        """
+        lacking = name in RENEWED and not self.path(name).exists()
+        if self.finished and not lacking and name.split("/")[0] not in (FEATURES, LATER):
             raise Finished(f"run {self.id}: is finished, so {name} is not written")
         return self._below + name
 
@@ -102,8 +99,9 @@ class RunWriter(RunStore):
 
     def truncate_metrics(self, step: int) -> None:
         """Drop the lines of `step` and later, and a last line that was cut short; a resumed run writes them again."""
-        earlier = [line for line in self._metric_lines() if json.loads(line)["step"] < step]
-        self.own_claim.fence.renew(self._open(METRICS), "".join(line + "\n" for line in earlier).encode())
+        written = reading.complete_lines(self.path(METRICS))
+        earlier = [text + b"\n" for text, line in zip(written, self.metrics(), strict=True) if line["step"] < step]
+        self.own_claim.fence.renew(self._open(METRICS), b"".join(earlier))
 
     def note_train_seconds(self, seconds: float) -> None:
         """Store the seconds that all finished steps took, including steps that a kill undid.
@@ -155,6 +153,14 @@ class RunWriter(RunStore):
         }
         name = self._evaluation(key).relative_to(self.folder)
         return self.own_claim.fence.publish_folder(f"{self._below}{name}", content)
+
+    def set_aside(self, name: str) -> Path:
+        """Rename a damaged file to the first free name `NAME.damaged-N` beside it; return the new path."""
+        return self.own_claim.fence.set_aside(self._below + name)
+
+    def discard(self, name: str) -> None:
+        """Remove a file of a run that is not finished."""
+        self.own_claim.fence.discard(self._open(name))
 
     def again(self) -> RunWriter:
         """Return a writer of the folder in which this finished run is trained once more, for weights that it lost."""

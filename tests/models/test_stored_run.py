@@ -97,9 +97,10 @@ def test_a_run_without_weights_says_which_command_trains_it(runs: list[Run], tmp
         UserError, match=r"run abababababababab has no final weights \(missing\); no suite in .* plans it"
     ):
         load(store, "ab")
+    common = {"noise": "no noise", "steps": 1, "manifest": None}
     cells = [
-        {"run": "cd" * 32, "reference_run": None, "method": "clip", "seed": 0},
-        {"run": "ef" * 32, "reference_run": out.id, "method": "ncu", "seed": 3},
+        {"run": "cd" * 32, "reference_run": None, "method": "clip", "seed": 0, **common},
+        {"run": "ef" * 32, "reference_run": out.id, "method": "ncu", "seed": 3, **common},
     ]
     store.write_plan("mine", {"cells": cells})
     with pytest.raises(UserError) as caught:

@@ -115,7 +115,7 @@ def test_what_a_trial_starts_from_is_kept(store: Path) -> None:
         for cell in plan["cells"]:
             cell["reference_run"] = None
         trials = [{"changes": {}, "run": "0" * 64, "reference_run": start, "score": 0.1} for start in starts]
-        plan["tuning"] = {"methods": {"ncu": {"trials": trials}}}
+        plan["tuning"] = {"methods": {"ncu": {"chosen": {}, "score": 0.1, "trials": trials, "ledger": {}}}}
         path.write_text(json.dumps(plan))
     assert RUN not in {item.kind for item in collect(Store(store))}
 

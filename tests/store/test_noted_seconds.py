@@ -65,11 +65,12 @@ def test_runs_say_their_version_and_old_ones_are_of_the_first() -> None:
 
 def test_half_written_runs_are_no_runs(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    for name in ("b", "a"):
+    first, second = "a" * 64, "b" * 64
+    for name in (second, first):
         with writing(store.run(name)) as out:
             out.set_status("done")
     (tmp_path / "runs" / ".tmp-c-1-x").mkdir()
-    assert [run.id for run in store.runs()] == ["a", "b"]
+    assert [run.id for run in store.runs()] == [first, second]
     run = store.run("a")
     (run.folder / "evaluations" / ".tmp-k-1-x").mkdir(parents=True)
     assert run.records() == []

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.store import RunStore, RunWriter, Store
+from bench.store import Damaged, RunStore, RunWriter, Store
 from bench.suite.settings import SNAPSHOTS, TowerSettings, TrainSettings
 from bench.towers.build import OpenClipTowers, build_towers
 from bench.towers.tokenization import SmallVocabulary
@@ -103,7 +103,7 @@ def test_a_damaged_checkpoint_is_an_error_and_not_a_fresh_start(tmp_path: Path, 
     checkpoint.save_checkpoint(out, 1, *made(0), Ledger())
     path = out.path(checkpoint.CHECKPOINT)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(RuntimeError):
+    with pytest.raises(Damaged, match=r"checkpoint\.pt: is no checkpoint: "):
         checkpoint.load_checkpoint(out, CPU)
 
 

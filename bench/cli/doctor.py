@@ -1,0 +1,36 @@
+"""The verb that looks for damage in a store, and repairs it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from bench.cli.options import RESULTS, Results, store_at
+
+
+def doctor(
+    results: Results = RESULTS,
+    fix: Annotated[bool, typer.Option("--fix", help="Move damaged files aside, and remove leftovers.")] = False,
+) -> None:
+    """Look at everything that is stored, to the last byte: what is damaged or left over, a line each, with the remedy.
+
+    Weights and records are compared with the hashes that were stored when their run was finished. With --fix, what is
+    damaged is renamed to NAME.damaged-1, so that `bench run` makes it again. Exit code 1 if problems remain.
+    """
+    from bench.store import Damaged
+    from bench.store.doctor import examine
+
+    try:
+        found = examine(store_at(results), fix)
+    except Damaged as error:  # store.json: nothing is looked at in a store whose format is not known
+        typer.echo(str(error))
+        raise typer.Exit(1) from error
+    for line in (*found.wrong, *found.repaired):
+        typer.echo(line)
+    if found.aside:
+        where = found.aside[0]
+        typer.echo(f"moved aside and kept: {len(found.aside)}, such as {where}; delete them when nobody needs them")
+    typer.echo(f"problems: {len(found.wrong)}" + (f", repaired: {len(found.repaired)}" if found.repaired else ""))
+    if found.wrong:
+        raise typer.Exit(1)

@@ -1,0 +1,308 @@
+"""The one reader of everything that a store holds: sizes and depths are bounded, and `Damaged` is the only error.
+
+Files are opened once, without waiting (a pipe in the place of a file would block for ever), and read as bytes. What the
+bytes say is checked by bench/store/content.py. A file that is not there gives None.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import re
+import stat
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+
+from bench.errors import UserError, one_line
+from bench.store.content import complaint
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Model = Literal[
+    "status",
+    "settings",
+    "ledger",
+    "environment",
+    "diagnostics",
+    "job",
+    "line",
+    "plan",
+    "trials",
+    "hashes",
+    "seconds",
+    "manifest",
+]
+REMEDY = "`bench run` moves it aside and makes it again"  #: what helps for a file of a run
+ASIDE = re.compile(r"\.damaged-\d+$")  #: the end of a name that `set_aside` gave
+SMALL = 8 << 20  #: bytes of a JSON file; parsed, `[[],[],...` takes thirty times as much memory
+PLAN = 64 << 20  #: bytes of a plan.json: about 2 KiB for every run
+LINES = 1 << 30  #: bytes of a file of JSON lines
+ARRAYS = 4 << 30  #: bytes of all arrays of an archive
+HEADER = 64 << 20  #: bytes of the header of a safetensors file
+DEPTH = 32  #: levels of nesting; the deepest file of a store, a plan, has eight
+ZIP_END, PARQUET_END = b"PK\x05\x06", b"PAR1"
+_ZIP_TAIL, _PARQUET_TAIL = 22, 4  #: bytes of the last record
+
+
+class Damaged(UserError):
+    """A file of a store that is cut, of the wrong type, unreadable or changed. Its text is one printable line."""
+
+    def __init__(self, path: str | Path, reason: str, remedy: str = REMEDY) -> None:
+        super().__init__(path, reason, remedy)
+        self.path, self.reason, self.remedy = Path(path), reason, remedy
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The message, always one line."""
+        line = f"{self.path}: {self.reason}; {self.remedy}"
+        return ("".join(letter if letter.isprintable() else "?" for letter in line),)
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a damaged file or folder to the first free name `NAME.damaged-N` beside it; return the new path.
+
+    It serves files that no claim protects, such as plans; see `Fence.set_aside` for the others. Raises OSError if the
+    folder cannot be written.
+    """
+    free = free_name(path)
+    path.rename(free)
+    return free
+
+
+def free_name(path: Path) -> Path:
+    """Return the first name `NAME.damaged-N` beside a file that nothing has."""
+    names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
+    return next(name for name in names if not os.path.lexists(name))
+
+
+def _constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number that JSON knows")
+
+
+_strict, _loose = json.JSONDecoder(parse_constant=_constant).decode, json.JSONDecoder().decode
+_SURROGATE = re.compile(rb"\\ud[89a-f]", re.IGNORECASE)  # half a character, which cannot be written as UTF-8
+
+
+def read_bytes(path: str | Path, limit: int = SMALL, remedy: str = REMEDY) -> bytes | None:
+    """Return the content of a file; None if there is none. Raises Damaged if it is no file or above `limit` bytes."""
+    opened = _open(path, remedy)
+    if opened is None:
+        return None
+    descriptor, size = opened
+    try:
+        if size > limit:
+            raise Damaged(path, f"has {size:,} bytes, and such a file has at most {limit:,}", remedy)
+        content = os.read(descriptor, size + 1)
+        while len(content) < size and (more := os.read(descriptor, size - len(content))):
+            content += more
+        return content
+    except OSError as error:
+        raise _unreadable(path, error, remedy) from error
+    finally:
+        os.close(descriptor)
+
+
+def _open(path: str | Path, remedy: str = REMEDY) -> tuple[int, int] | None:
+    """Open a file; return its descriptor and its bytes, or None if there is no file. Raises Damaged."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unreadable(path, error, remedy) from error
+    about = os.fstat(descriptor)
+    if not stat.S_ISREG(about.st_mode):
+        os.close(descriptor)
+        raise Damaged(path, "is not a file", remedy)
+    return descriptor, about.st_size
+
+
+def _unreadable(path: str | Path, error: OSError, remedy: str = REMEDY) -> Damaged:
+    return Damaged(path, f"cannot be read: {error.strerror or one_line(error, 120)}", remedy)
+
+
+@contextmanager
+def _stream(path: Path) -> Iterator[tuple[BinaryIO | None, int]]:
+    """Yield a file, opened for reading, and its bytes; (None, 0) if there is none. Raises Damaged."""
+    opened = _open(path)
+    if opened is None:
+        yield None, 0
+        return
+    try:
+        with os.fdopen(opened[0], "rb") as file:
+            yield file, opened[1]
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def parsed(path: str | Path, content: bytes, remedy: str = REMEDY, nan: bool = False) -> Any:
+    """Return bytes as JSON, not checked further; `nan` allows NaN and infinities. Raises Damaged."""
+    try:
+        return (_loose if nan else _strict)(content.decode())
+    except (ValueError, RecursionError) as error:
+        if not content.strip():
+            reason = "is empty"
+        elif isinstance(error, RecursionError):
+            reason = "is nested too deeply"
+        else:
+            reason = f"cannot be read: it is not JSON: {one_line(error, 120)}"
+        raise Damaged(path, reason, remedy) from error
+
+
+def read_json(path: str | Path, model: Model | None = None, limit: int = SMALL, remedy: str = REMEDY) -> Any | None:
+    """Return a JSON file that fits `model`, or None if there is no file. Raises Damaged.
+
+    The value is returned as it stands in the file, with the fields that the model does not know.
+    """
+    content = read_bytes(path, limit, remedy)
+    if content is None:
+        return None
+    value = parsed(path, content, remedy)
+    reason = odd(value, content) or (complaint(value, model) if model else "")
+    if reason:
+        raise Damaged(path, reason, remedy)
+    return value
+
+
+def odd(value: Any, content: bytes) -> str:
+    """Return what no file of a store holds: deep nesting, numbers beyond 64 bits, half characters; "" for none."""
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > DEPTH:
+            return f"is nested more than {DEPTH} deep"
+        inner: list[Any] = []
+        for one in level:
+            if isinstance(one, dict | list):
+                inner += one.values() if isinstance(one, dict) else one
+            elif isinstance(one, int) and not -(2**63) <= one < 2**63:
+                return "holds a whole number of more than 64 bits"
+            elif isinstance(one, float) and not math.isfinite(one):
+                return "holds a number that is infinite"
+        level = inner
+    if _SURROGATE.search(content):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            return "holds half a character"
+    return ""
+
+
+def read_lines(path: Path, model: Model) -> list[Any]:
+    """Return the complete lines of a file of JSON lines; a last line that a kill cut short is left out.
+
+    Numbers may be NaN. Raises Damaged with the number of the first line that does not fit `model`.
+    """
+    values = []
+    for number, line in enumerate(complete_lines(path), start=1):
+        try:
+            value = parsed(path, line, nan=True)
+        except Damaged as error:
+            raise Damaged(path, f"line {number} {error.reason}") from error
+        if reason := complaint(value, model):
+            raise Damaged(path, f"line {number}: {reason}")
+        values.append(value)
+    return values
+
+
+def complete_lines(path: Path) -> list[bytes]:
+    """Return the lines of a file that end in a line break; [] if there is no file. Raises Damaged."""
+    return (read_bytes(path, LINES) or b"").split(b"\n")[:-1]
+
+
+def refuse_cut_lines(path: Path) -> None:
+    """Raise Damaged if a line of a file of JSON lines, but the last, was cut: it does not begin or end as an object."""
+    content = read_bytes(path, LINES) or b""
+    content = content[: content.rfind(b"\n") + 1]
+    count = content.count(b"\n")
+    if count and not (content[:1] == b"{" and content.count(b"}\n") == content.count(b"\n{") + 1 == count):
+        raise Damaged(path, "has a line that was cut")
+
+
+def refuse_cut(path: str | Path, tail: bytes) -> None:
+    """Raise Damaged unless a file, if there is one, ends as its kind does: `ZIP_END` or `PARQUET_END`."""
+    opened = _open(path)
+    if opened is None:
+        return
+    descriptor, size = opened
+    length = _ZIP_TAIL if tail == ZIP_END else _PARQUET_TAIL
+    try:
+        last = os.pread(descriptor, length, max(0, size - length))
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    finally:
+        os.close(descriptor)
+    if not last.startswith(tail):
+        raise Damaged(path, "is empty" if not size else "is cut short")
+
+
+def refuse_bad_tensors(path: Path) -> None:
+    """Raise Damaged unless a safetensors file, if there is one, has the tensors that its header lists."""
+    with _stream(path) as (file, size):
+        if file is None:
+            return
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > min(size - 8, HEADER):
+            raise Damaged(path, "is empty" if not size else "is cut short, or is no file of tensors")
+        header = parsed(path, file.read(length))
+    ends = [0]
+    for name, entry in header.items() if isinstance(header, dict) else [("header", None)]:
+        if name == "__metadata__":
+            continue
+        offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
+        if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(one) is int for one in offsets):
+            raise Damaged(path, f"{name[:80]}: has no place in the file")
+        ends.append(offsets[1])
+    if max(ends) != size - 8 - length:
+        raise Damaged(path, f"holds {size - 8 - length:,} bytes of tensors, its header lists {max(ends):,}")
+
+
+def refuse_bad_archive(path: Path) -> None:
+    """Raise Damaged unless every part of a zip archive, if there is one, has the checksum that is stored with it."""
+    with _stream(path) as (file, _):
+        if file is None:
+            return
+        try:
+            with zipfile.ZipFile(file) as archive:
+                wrong = archive.testzip()
+        except Exception as error:  # zipfile raises whatever the bytes lead it to
+            raise Damaged(path, f"is no archive that can be read: {one_line(error, 120)}") from error
+    if wrong is not None:
+        raise Damaged(path, f"{wrong}: differs from its checksum")
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of a .npz file by their names; {} if there is no file. Pickles are not read. Raises Damaged."""
+    with _stream(path) as (file, _):
+        if file is None:
+            return {}
+        try:
+            with zipfile.ZipFile(file) as archive:
+                members = archive.infolist()
+                if sum(member.file_size for member in members) > ARRAYS:
+                    raise ValueError(f"its arrays take more than {ARRAYS:,} bytes")
+                return {one.filename.removesuffix(".npy"): _array(archive.read(one)) for one in members}
+        except Exception as error:  # zipfile and numpy raise whatever the bytes lead them to
+            raise Damaged(path, f"is no archive of arrays: {one_line(error, 120)}") from error
+
+
+def _array(content: bytes) -> np.ndarray:
+    """Return the array in the bytes of a .npy file; ValueError if they are not as many as its header says."""
+    import numpy as np
+
+    npy: Any = np.lib.format
+    stream = io.BytesIO(content)
+    header = npy.read_array_header_1_0 if npy.read_magic(stream) == (1, 0) else npy.read_array_header_2_0
+    shape, _, dtype = header(stream)
+    if math.prod(shape) * dtype.itemsize != len(content) - stream.tell():
+        raise ValueError(f"an array of shape {shape} does not fit its bytes")
+    stream.seek(0)
+    array: np.ndarray = npy.read_array(stream, allow_pickle=False)
+    return array

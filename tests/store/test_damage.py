@@ -1,0 +1,369 @@
+"""Damaged files: each is named, costs its own run alone, is moved aside by `bench run` and made again."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from bench.errors import UserError
+from bench.store import Damaged, RunStore, Store, files, reading
+from bench.store.doctor import make_room, problems
+from bench.store.jobs import jobs
+from bench.store.lookup import find_run
+
+BIG = 2**70
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flip(path: Path) -> None:
+    """Change one bit in the middle."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def loop(path: Path) -> None:
+    """A link to itself: nobody can read it, the superuser neither."""
+    path.unlink()
+    path.symlink_to(path.name)
+
+
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def text(content: str) -> Callable[[Path], object]:
+    return lambda path: path.write_text(content)
+
+
+def changed(field: str, value: object) -> Callable[[Path], object]:
+    """Give a field of a JSON file another value; of a list, to its first entry."""
+
+    def change(path: Path) -> None:
+        content = json.loads(path.read_bytes())
+        (content[0] if isinstance(content, list) else content)[field] = value
+        path.write_text(json.dumps(content))
+
+    return change
+
+
+def cut_line(path: Path) -> None:
+    path.write_text('{"step": 0, "lo\n' + path.read_text())
+
+
+RECORDS, OUTCOMES = "evaluations/*/records.json", "evaluations/*/outcomes.npz"
+WEIGHTS = "weights-100.safetensors"
+#: (file, what happens to it, what is said of it); all are seen by the look that `bench status` takes
+CASES: list[tuple[str, Callable[[Path], object], str]] = [
+    ("status.json", empty, "is empty"),
+    ("status.json", text("[]"), "should be an object"),
+    ("status.json", changed("state", "finished"), "state: "),
+    ("status.json", changed("step", "8"), "step: "),
+    ("status.json", changed("error", {"message": 3}), r"error\.message: "),
+    ("status.json", text("[" * 5000 + "]" * 5000), "is nested"),
+    ("status.json", text('{"state": "done", "step": NaN}'), "NaN"),
+    ("status.json", text('{"state": "done", "updated": 1e999}'), "infinite"),
+    ("status.json", changed("steps", BIG), "more than 64 bits"),
+    ("status.json", text('{"state": "done", "stage": "\\ud800"}'), "half a character"),
+    ("status.json", text('{"state": "done", "x": ' + "[" * 40 + "]" * 40 + "}"), "nested more than"),
+    ("status.json", folder, "is not a file"),
+    ("status.json", loop, "cannot be read: Too many levels"),
+    ("status.json", pipe, "is not a file"),
+    ("settings.json", changed("id", "0" * 64), "belongs to another run, 0000"),
+    ("settings.json", changed("resolved", {"phases": [["train"]]}), r"resolved\.phases: "),
+    ("ledger.json", cut, "is not JSON"),
+    ("ledger.json", changed("flops", "many"), "flops: "),
+    ("environment.json", changed("packages", ["torch"]), "packages: "),
+    ("diagnostics.json", changed("diagnostics", [{"source": "training"}]), r"diagnostics\.0\.name: "),
+    ("hashes.json", changed(WEIGHTS, "0"), "safetensors: "),
+    ("metrics.jsonl", cut_line, "a line that was cut"),
+    ("train_seconds", folder, "is not a file"),
+    ("noise.parquet", cut, "is cut short"),
+    ("checkpoint.pt", cut, "is cut short"),
+    (WEIGHTS, cut, "bytes of tensors"),
+    (WEIGHTS, empty, "is empty"),
+    (WEIGHTS, text("{}"), "is no file of tensors|cut short"),
+    (RECORDS, Path.unlink, "is missing"),
+    (RECORDS, empty, "is empty"),
+    (RECORDS, text("{}"), "is no list of records"),
+    (RECORDS, text("[3]"), "something else than records"),
+    (RECORDS, changed("value", "0.5"), "value of a record is of the wrong type"),
+    (RECORDS, changed("n", True), "n of a record is of the wrong type"),
+    (RECORDS, lambda path: path.write_text(path.read_text().replace('"at": 0.5', '"at": 1e999')), "is not finite"),
+    (RECORDS, changed("extra", 1), "other fields"),
+    (OUTCOMES, cut, "is cut short"),
+    (OUTCOMES, folder, "is not a file"),
+]
+
+
+def damage(run: RunStore, name: str, how: Callable[[Path], object]) -> Path:
+    path = min(run.folder.glob(name))
+    how(path)
+    return path
+
+
+def named(store: Path, method: str, tiny: SimpleNamespace) -> RunStore:
+    """The run of the suite's row of this method, not the one that another starts from."""
+    runs = tiny.planned(store)
+    starts = {one.reference for one in runs}
+    (one,) = [one for one in runs if one.run.method == method and one.id not in starts]
+    return Store(store).run(one.id)
+
+
+@pytest.mark.parametrize(("name", "how", "said"), CASES)
+def test_a_damaged_file_is_named(store: Path, name: str, how: Callable[[Path], object], said: str) -> None:
+    run, other, _ = Store(store).runs()
+    path = damage(run, name, how)
+    (found,) = problems(run)
+    assert found.path == path
+    assert str(found).startswith(f"{path}: ")
+    assert "\n" not in str(found)
+    with pytest.raises(Damaged, match=said):
+        raise found
+    assert problems(other) == []
+    assert problems(run, thorough=True)
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, "checkpoint.pt", RECORDS, OUTCOMES])
+def test_a_flipped_bit_is_found_by_the_thorough_look(store: Path, name: str) -> None:
+    run = next(Store(store).runs())
+    path = damage(run, name, flip)
+    assert {error.path for error in problems(run, thorough=True)} == {path}
+
+
+def test_what_is_no_part_of_a_store_is_ignored(store: Path, tiny: SimpleNamespace) -> None:
+    run = next(Store(store).runs())
+    for name in (".DS_Store", "evaluations/.DS_Store", "evaluations/Thumbs.db", "notes.txt", "../.DS_Store", "../x"):
+        run.path(name).write_text("mine")
+    run.path("evaluations/old.damaged-1").mkdir()
+    (run.folder.parent / f"{run.id}.damaged-1").mkdir()
+    assert len(list(Store(store).runs())) == 3
+    assert problems(run, thorough=True) == []
+    assert tiny.bench(store, "gc").exit_code == 0
+    assert "nothing to do: all 3 runs are done" in tiny.bench(store, "run", "SUITE").stdout
+
+
+def test_every_verb_shows_the_others(store: Path, tiny: SimpleNamespace) -> None:
+    run = named(store, "clip", tiny)
+    path = damage(run, RECORDS, Path.unlink)
+    status = tiny.bench(store, "status", "SUITE")
+    lines = {line.split()[0]: line for line in status.stdout.splitlines()[1:3]}
+    assert status.exit_code == 1
+    assert f"damaged: {path}: is missing; `bench run` moves it aside" in lines["clip"]
+    assert " done " in lines["ncu"]
+    report = tiny.bench(store, "report", "SUITE")
+    assert report.exit_code == 1
+    assert f"clip, 40 % shuffled captions, seed 0, is damaged: {path}: is missing" in report.stderr
+    table = (store / "tiny" / "tables" / "overview.tex").read_text()
+    assert r"\textit{damaged}" in table or "damaged" in table.split("ncu")[0]
+    assert f'<span class="damaged">damaged</span>: damaged: {path}' in (store / "tiny" / "report.html").read_text()
+    compare = tiny.bench(store, "compare", "SUITE", "ncu")
+    assert compare.exit_code == 1
+    assert f"note: clip, 40 % shuffled captions, seed 0, is damaged: {path}" in compare.stdout
+    show = tiny.bench(store, "show", run.id)
+    assert show.exit_code == 1
+    assert f"  {path}: is missing" in show.stdout
+    assert "state: done" in show.stdout
+    before = tiny.contents(run.folder)
+    gc = tiny.bench(store, "gc", "--yes")
+    assert gc.exit_code == 1
+    assert f"left alone: {path}: is missing" in gc.stderr
+    assert tiny.contents(run.folder) == before
+    assert len(list(store.rglob("checkpoint.pt"))) == 1  # those of the other two went
+    assert "damaged" in tiny.bench(store, "run", "SUITE", "--dry-run").stdout
+
+
+def test_a_finished_run_gets_its_small_files_and_evaluations_again(
+    finished: Path, store: Path, tiny: SimpleNamespace
+) -> None:
+    run = named(store, "clip", tiny)
+    before = tiny.contents(finished / "runs" / run.id)
+    for name, how in (("status.json", empty), ("settings.json", text("[]")), ("noise.parquet", cut)):
+        damage(run, name, how)
+    first, second, *_ = run.evaluations()
+    run.path(f"evaluations/{first}/records.json").unlink()
+    cut(run.path(f"evaluations/{second}/outcomes.npz"))
+    result = tiny.bench(store, "run", "SUITE")
+    assert "runs: 1 done, 2 done before\n" in result.stdout
+    for name in ("status.json", "settings.json", "noise.parquet", f"evaluations/{first}", f"evaluations/{second}"):
+        assert f"moved to {Path(name).name}.damaged-1: `bench run` " in result.stderr
+        assert run.path(f"{name}.damaged-1").exists()
+    after = {name: digest for name, digest in tiny.contents(run.folder).items() if ".damaged-" not in name}
+    assert {name for name in before if before[name] != after[name]} == {"status.json"}
+    assert run.ledger()["train_seconds"] == RunStore(finished / "runs" / run.id).ledger()["train_seconds"]
+    seconds = {f"later/seconds-{key}.json" for key in (first, second)}
+    assert after.keys() - before.keys() <= {"later/hashes-0001.json", *seconds}
+    assert "nothing to do" in tiny.bench(store, "run", "SUITE").stdout
+    assert tiny.bench(store, "doctor").exit_code == 0
+
+
+def test_a_finished_run_without_its_weights_keeps_its_records(store: Path, tiny: SimpleNamespace) -> None:
+    """Those that suites share with others, `records-only`: valid, and not trained again for nothing."""
+    run = named(store, "clip", tiny)
+    for name in (WEIGHTS, "checkpoint.pt", "ledger.json"):
+        damage(run, name, cut)
+    damage(run, "metrics.jsonl", cut_line)
+    result = tiny.bench(store, "run", "SUITE")
+    assert "runs: 1 done, 2 done before\n" in result.stdout
+    assert f"{WEIGHTS}.damaged-1: the run keeps its records; only training it again would make" in result.stderr
+    assert "metrics.jsonl.damaged-1: its whole lines are kept" in result.stderr
+    assert not run.path(WEIGHTS).exists()
+    assert not run.ledger()
+    assert run.records()
+    for path in [*store.glob("runs/*/weights-*"), *store.glob("runs/*/checkpoint.pt")]:
+        path.unlink()
+    assert "nothing to do: all 3 runs are done" in tiny.bench(store, "run", "SUITE").stdout
+    assert tiny.bench(store, "status", "SUITE").exit_code == 0
+    assert "only its records" in tiny.bench(store, "show", run.id).stdout
+    assert tiny.bench(store, "doctor").exit_code == 0
+    empty(run.path("status.json"))
+    assert "runs: 1 done" in tiny.bench(store, "run", "SUITE").stdout
+    assert not run.path(WEIGHTS).exists()
+
+
+@pytest.mark.parametrize("how", [cut, flip, text("no archive"), folder])
+def test_a_damaged_checkpoint_fails_no_retry(
+    finished: Path, store: Path, tiny: SimpleNamespace, how: Callable[[Path], object]
+) -> None:
+    """Training starts from the beginning and gives the same weights."""
+    run = named(store, "clip", tiny)
+    for path in [*run.folder.glob("weights-*"), run.path("ledger.json"), run.path("hashes.json")]:
+        path.unlink()
+    files.write_json(run.path("status.json"), {"state": "interrupted", "step": 6, "steps": 8})
+    with run.path("metrics.jsonl").open("a") as file:
+        file.write('{"step": 8, "lo\n{"step": 9, "loss": 1.0}\n')
+    damage(run, "checkpoint.pt", how)
+    result = tiny.bench(store, "run", "SUITE")
+    assert "runs: 1 done, 2 done before\n" in result.stdout
+    assert "checkpoint.pt.damaged-1: `bench run` makes it again" in result.stderr
+    before, after = (tiny.contents(root / "runs" / run.id) for root in (finished, store))
+    assert {name: after[name] for name in (WEIGHTS, "metrics.jsonl", "weights-050.safetensors")} == {
+        name: before[name] for name in (WEIGHTS, "metrics.jsonl", "weights-050.safetensors")
+    }
+
+
+def test_weights_that_another_run_starts_from_are_trained_again(
+    finished: Path, store: Path, tiny: SimpleNamespace
+) -> None:
+    """The last checkpoint lies beyond them, so training starts from the beginning; changed weights are no start."""
+    (start,) = {one.reference for one in tiny.planned(store)} - {None}
+    late = named(store, "ncu", tiny)
+    flip(Store(store).run(start).path(WEIGHTS))
+    assert "nothing to do" in tiny.bench(store, "run", "SUITE").stdout  # nobody needs them now
+    for path in [*late.folder.glob("*.*"), *late.folder.glob("evaluations/*/*")]:
+        path.unlink()
+    result = tiny.bench(store, "run", "SUITE")
+    assert "runs: 2 done, 1 done before\n" in result.stdout
+    for identity in (start, late.id):
+        name = f"runs/{identity}/{WEIGHTS}"
+        assert tiny.contents(store)[name] == tiny.contents(finished)[name]
+    assert tiny.bench(store, "doctor").exit_code == 0
+
+
+def test_a_file_in_the_place_of_a_run_is_moved_aside(tmp_path: Path) -> None:
+    run = Store(tmp_path).run("a" * 64)
+    run.folder.parent.mkdir()
+    run.folder.write_text("mine")
+    assert [error.reason for error in problems(run)] == ["is not a folder"]
+    assert run.status()["state"] == "damaged"
+    (line,) = make_room(run)
+    assert f"moved to {run.id}.damaged-1" in line
+    assert run.folder.with_name(f"{run.id}.damaged-1").read_text() == "mine"
+
+
+def test_a_damaged_plan_names_its_remedy(store: Path, tiny: SimpleNamespace) -> None:
+    path = store / "tiny" / "plan.json"
+    plan = json.loads(path.read_text())
+    for content, said in (
+        ("", "is empty"),
+        ("[]", "should be an object"),
+        (json.dumps({**plan, "cells": [{"run": 3}]}), r"cells\.0\.run: "),
+        (json.dumps({name: value for name, value in plan.items() if name != "noises"}), "noises is missing"),
+    ):
+        path.write_text(content)
+        with pytest.raises(UserError, match=rf"plan\.json: .*{said}.*`bench run tiny --dry-run` writes"):
+            tiny.bench(store, "status", "SUITE")
+
+
+def test_a_damaged_job_costs_its_own_run_alone(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")  # no squeue here
+    one, two, _ = Store(store).runs()
+    one.path("job.json").write_text('{"job": 3}')
+    two.path("job.json").write_text('{"job": "17", "log": "x"}')
+    assert list(jobs([one, two])) == [two.id]
+    assert "job: " in str(problems(one)[0])
+
+
+def test_the_error_is_one_line_and_travels_between_processes() -> None:
+    error = Damaged("/a\x1b[2J/b", "is\nodd")
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == str(error) == "/a?[2J/b: is?odd; `bench run` moves it aside and makes it again"
+    assert isinstance(again, UserError)
+
+
+def test_arrays_are_bounded_and_never_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.npz"
+    np.savez(path, a=np.arange(4), b=np.array([True]))
+    assert {name: array.tolist() for name, array in reading.read_arrays(path).items()} == {
+        "a": [0, 1, 2, 3],
+        "b": [True],
+    }
+    assert reading.read_arrays(tmp_path / "none.npz") == {}
+    with monkeypatch.context() as patch:
+        patch.setattr(reading, "ARRAYS", 100)
+        with pytest.raises(Damaged, match="more than 100 bytes"):
+            reading.read_arrays(path)
+    np.savez(path, a=np.array([{}], dtype=object))
+    with pytest.raises(Damaged, match="is no archive of arrays"):
+        reading.read_arrays(path)
+    path.write_bytes(b"")
+    with pytest.raises(Damaged, match="is no archive of arrays"):
+        reading.read_arrays(path)
+
+
+def test_an_array_is_not_larger_than_its_bytes(tmp_path: Path) -> None:
+    import zipfile
+
+    path = tmp_path / "x.npz"
+    header = b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '<f8', 'fortran_order': False, 'shape': (10000000000,), }".ljust(
+        117
+    )
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.npy", header + b"\n" + bytes(8))
+    with pytest.raises(Damaged, match="does not fit its bytes"):
+        reading.read_arrays(path)
+
+
+def test_a_file_above_its_limit_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "big.json"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # a hole, which takes no disk
+    with pytest.raises(Damaged, match="such a file has at most"):
+        reading.read_json(path)
+
+
+def test_a_run_is_found_beside_a_damaged_one(store: Path) -> None:
+    one, two, _ = Store(store).runs()
+    empty(one.path("status.json"))
+    assert find_run(Store(store), one.id[:16]).status()["state"] == "damaged"
+    assert find_run(Store(store), two.id[:16]).status()["state"] == "done"

@@ -1,0 +1,149 @@
+"""`bench doctor`: hashes of what is finished, problems a line each, and their repair."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import bench
+from bench.store import Damaged, RunStore, Store, writing
+from bench.store.claim import STALE_AFTER
+from bench.store.doctor import HASHES, hashes, sha256, verify, write_hashes
+
+WEIGHTS = "weights-100.safetensors"
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_finished_run_has_the_hashes_of_its_weights_and_records(finished: Path) -> None:
+    for run in Store(finished).runs():
+        stored = hashes(run)
+        names = {name for name in stored if name.startswith("weights-")}
+        assert names == {path.name for path in run.folder.glob("weights-*")}
+        assert {name.split("/")[1] for name in stored.keys() - names - {"noise.parquet"}} == set(run.evaluations())
+        assert stored[WEIGHTS] == {record.checkpoint for record in run.records() if record.at == 1.0}.pop()
+        assert all(stored[name] == sha256(run.path(name)) for name in stored)
+
+
+def test_all_is_well(finished: Path, tiny: SimpleNamespace) -> None:
+    before = tiny.contents(finished)
+    for arguments in (["doctor"], ["doctor", "--fix"]):
+        result = tiny.bench(finished, *arguments)
+        assert result.exit_code == 0
+        assert result.stdout == "problems: 0\n"
+    assert tiny.contents(finished) == before
+
+
+def test_a_run_without_hashes_is_whole(store: Path, tiny: SimpleNamespace) -> None:
+    """An earlier version finished it."""
+    for path in store.glob(f"runs/*/{HASHES}"):
+        path.unlink()
+    assert tiny.bench(store, "doctor").exit_code == 0
+    assert "nothing to do" in tiny.bench(store, "run", "SUITE").stdout
+
+
+def test_changed_bytes_are_listed_moved_aside_and_measured_again(store: Path, tiny: SimpleNamespace) -> None:
+    run = next(Store(store).runs())
+    records = min(run.folder.glob("evaluations/*/records.json"))
+    before = records.read_text()
+    records.write_text(before.replace('"value": 0.', '"value": 0.1'))
+    flip(run.path("weights-025.safetensors"))
+    (store / "tiny" / "trials.json").write_text("[3]")
+    (store / "calibrations").mkdir()
+    (store / "calibrations" / "a.json").write_text('{"train": -1}')
+    shown = tiny.bench(store, "doctor")
+    assert shown.exit_code == 1
+    lines = shown.stdout.splitlines()
+    assert lines[-1] == "problems: 4"
+    for name, said in (
+        (f"{records}", "differs from the sha256"),
+        (f"{run.path('weights-025.safetensors')}", "differs from the sha256"),
+        (f"{store / 'tiny' / 'trials.json'}", "0: "),
+        (f"{store / 'calibrations' / 'a.json'}", "train: "),
+    ):
+        (line,) = [line for line in lines if line.startswith(f"{name}: ")]
+        assert said in line
+        assert "; " in line
+    fixed = tiny.bench(store, "doctor", "--fix")
+    assert fixed.exit_code == 0
+    assert fixed.stdout.endswith("problems: 0, repaired: 4\n")
+    assert "moved aside and kept: 4" in fixed.stdout
+    assert not records.exists()
+    assert "nothing to do" not in tiny.bench(store, "run", "SUITE").stdout
+    assert records.read_text() == before
+    assert sha256(records) == hashes(run)[str(records.relative_to(run.folder))]
+    assert tiny.bench(store, "doctor").exit_code == 0
+
+
+def test_leftovers_are_listed_and_removed(store: Path, tiny: SimpleNamespace) -> None:
+    run = next(Store(store).runs())
+    left = run.path(".tmp-weights-100.safetensors-1-abc")
+    left.write_bytes(b"half")
+    shutil.copy(run.path("claim-1"), run.path("claim-1.bak"))
+    old = left.stat().st_mtime - STALE_AFTER - 60
+    for path in (left, run.path("claim-1.bak")):
+        os.utime(path, (old, old))
+    assert f"{left}: was left by a process that is gone" in tiny.bench(store, "doctor").stdout
+    assert tiny.bench(store, "doctor", "--fix").exit_code == 0
+    assert not left.exists()
+    assert run.path("claim-1.bak").exists()
+
+
+def test_a_run_at_work_is_left_alone(store: Path, tiny: SimpleNamespace) -> None:
+    run = next(Store(store).runs())
+    run.path("status.json").write_text("")
+    with run.claim():
+        assert tiny.bench(store, "doctor", "--fix").exit_code == 0
+        assert run.path("status.json").read_text() == ""
+    assert tiny.bench(store, "doctor").exit_code == 1
+
+
+def test_a_store_of_an_unknown_format_is_not_touched(store: Path, tiny: SimpleNamespace) -> None:
+    (store / "store.json").write_text("{")
+    for arguments in (["doctor"], ["doctor", "--fix"]):
+        result = tiny.bench(store, *arguments)
+        assert result.exit_code == 1
+        assert "store.json: cannot be read" in result.stdout
+        assert "delete the file" in result.stdout
+
+
+def test_weights_that_changed_are_not_exported(store: Path, tmp_path: Path) -> None:
+    run = next(Store(store).runs())
+    flip(run.path(WEIGHTS))
+    with pytest.raises(Damaged, match=r"weights-100\.safetensors: differs from the sha256"):
+        bench.export(run.id, tmp_path / "model", store)
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_run_of_another_store_is_verified(store: Path) -> None:
+    run = next(Store(store).runs())
+    assert verify(run) == []
+    run.path(HASHES).unlink()
+    path = min(run.folder.glob("evaluations/*/records.json"))
+    path.write_text(json.dumps([{**line, "run": "0" * 64} for line in json.loads(path.read_text())]))
+    assert [error.reason for error in verify(run)] == ["holds records of another run"]
+
+
+def test_later_hashes_add_to_the_first(tmp_path: Path) -> None:
+    run = RunStore(tmp_path / ("a" * 64))
+    with writing(run) as out:
+        out.write_bytes(WEIGHTS, b"one")
+        write_hashes(out)
+        first = hashes(run)
+        write_hashes(out)
+        assert not run.path("later").exists()
+        out.write_bytes("weights-050.safetensors", b"two")
+        out.write_bytes(WEIGHTS, b"three")
+        write_hashes(out, again={WEIGHTS})
+    assert run.path("later/hashes-0001.json").exists()
+    assert hashes(run).keys() == {WEIGHTS, "weights-050.safetensors"}
+    assert hashes(run)[WEIGHTS] != first[WEIGHTS]
