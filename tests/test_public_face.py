@@ -41,7 +41,7 @@ def test_importing_loads_nothing_heavy_and_lists_the_public_names() -> None:
         "assert not heavy, heavy; assert set(bench.__all__) <= set(dir(bench)); "
         "from bench import Results; assert 'torch' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=1200)
     for name in bench.__all__:
         assert getattr(bench, name).__name__ in (name, "evaluate_checkpoint")
     with pytest.raises(AttributeError, match="has no attribute 'run_suit'"):

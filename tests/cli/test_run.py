@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
@@ -161,25 +162,14 @@ def test_a_failed_run_is_exit_code_1(done: Path, monkeypatch: pytest.MonkeyPatch
     assert "failed" in bench(done, "status", str(suite)).stdout
 
 
-def test_an_interrupted_run_says_how_to_resume(done: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "bench",
-        "run",
-        "tiny.yaml",
-        "--set",
-        "budget.samples=64_000",
-        "--set",
-        "name=long",
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    with subprocess.Popen(command, cwd=done, env=environment, stdout=-1, stderr=-1, text=True) as process:
-        assert process.stderr is not None
-        assert any(line.endswith(": train\n") for line in process.stderr)
-        process.terminate()
-        _, errors = process.communicate(timeout=60)
-    assert process.returncode == 75
-    assert errors.endswith("resume with: bench run tiny.yaml --set budget.samples=64_000 --set name=long\n")
+def test_an_interrupted_run_says_how_to_resume(start_bench: Callable[..., Any], done: Path) -> None:
+    command = ("run", "tiny.yaml", "--set", "budget.samples=64_000", "--set", "name=long")
+    process = start_bench(*command, cwd=done, merged=False)
+    process.wait_until(lambda: ": train\n" in process.errors, "training")
+    process.send_signal(signal.SIGTERM)
+    code, _ = process.finish()
+    assert code == 75
+    resume = "resume with: bench run tiny.yaml --set budget.samples=64_000 --set name=long\n"
+    assert process.errors.endswith(resume)
     assert not (done / "results" / "long" / "report.html").exists()
     assert "interrupted" in CliRunner().invoke(app, ["status", "long", "--results", str(done / "results")]).stdout

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,13 +28,14 @@ def test_a_time_limit_is_read_as_sbatch_reads_it(limit: str, expected: int) -> N
     assert minutes(limit) == expected
 
 
-def test_a_machine_without_slurm_is_told_so_before_anything_is_made(tmp_path: Path) -> None:
+def test_a_machine_without_slurm_is_told_so_before_anything_is_made(
+    start_bench: Callable[..., Any], tmp_path: Path
+) -> None:
     (tmp_path / "bin").mkdir()
-    command = [sys.executable, "-m", "bench", "run", "smoke", "--results", str(tmp_path / "out"), "--launcher", "slurm"]
-    env = {**os.environ, "PATH": str(tmp_path / "bin")}
-    found = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)
-    assert found.returncode == 2, found.stderr
-    assert "--launcher slurm: sbatch is not on this machine" in found.stderr
+    command = ("run", "smoke", "--results", tmp_path / "out", "--launcher", "slurm")
+    code, output = start_bench(*command, env={"PATH": str(tmp_path / "bin")}).finish()
+    assert code == 2, output
+    assert "--launcher slurm: sbatch is not on this machine" in output
     assert not (tmp_path / "out").exists()
 
 

@@ -6,8 +6,7 @@ import csv
 import io
 import shutil
 import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,17 +107,14 @@ def test_what_there_is_not_is_answered_with_the_nearest() -> None:
         printed(published(), "prolip", "C.11")
 
 
-def test_the_verb_prints_and_lists() -> None:
-    def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-m", "bench", *arguments], capture_output=True, text=True, check=False)
-
-    listed = bench("published").stdout
+def test_the_verb_prints_and_lists(start_bench: Callable[..., Any]) -> None:
+    _, listed = start_bench("published").finish()
     assert all(f"{paper}/" in listed for paper in PAPERS)
-    shown = bench("published", "ncu", "Table", "5").stdout
+    _, shown = start_bench("published", "ncu", "Table", "5").finish()
     assert "V4 only False Positives Unlearning      19.2      14.3" in shown
-    wrong = bench("published", "ncu/9")
-    assert wrong.returncode == 2
-    assert "ncu has no table '9'" in wrong.stderr
+    code, output = start_bench("published", "ncu/9").finish()
+    assert code == 2
+    assert "ncu has no table '9'" in output
 
 
 def measured(store: Store, run: str, records: Sequence[tuple[str, str, str, float]]) -> None:

@@ -45,7 +45,7 @@ def bench(*arguments: str) -> str:
 
 def slurm(*command: str) -> str:
     """The output of one of SLURM's commands."""
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=1200).stdout
 
 
 def wait_for(condition: Callable[[], bool], results: Path) -> None:

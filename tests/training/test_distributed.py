@@ -31,7 +31,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, 
         ]
     read = {}
     for folder, processes in started.items():
-        assert [process.wait(timeout=120) for process in processes] == [0] * len(processes)
+        assert [process.wait(timeout=1200) for process in processes] == [0] * len(processes)
         read[len(processes)] = [torch.load(folder / f"rank{rank}.pt") for rank in range(len(processes))]
     return read
 

@@ -8,9 +8,7 @@ import multiprocessing
 import os
 import signal
 import subprocess
-import sys
 import tarfile
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -298,23 +296,19 @@ def alive(group: int) -> Iterator[int]:
             yield int(stat.parent.name)
 
 
-def test_an_interrupted_command_leaves_no_process(folder: Path, tmp_path: Path) -> None:
+def test_an_interrupted_command_leaves_no_process(
+    start_bench: Callable[..., Any], folder: Path, tmp_path: Path
+) -> None:
     """The signal goes to every process, as terminals and schedulers send it."""
     suite = tmp_path / "photographs.yaml"
     suite.write_text(SUITE.format(shards=folder, samples=16_000_000))
-    command = [sys.executable, "-m", "bench", "run", str(suite), "--results", str(tmp_path / "out")]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
-    deadline = time.monotonic() + 120
-    while not any(path.stat().st_size for path in tmp_path.glob("out/runs/*/metrics.jsonl")):
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    process = start_bench("run", suite, "--results", tmp_path / "out")
+    logged = lambda: any(path.stat().st_size for path in tmp_path.glob("out/runs/*/metrics.jsonl"))  # noqa: E731
+    process.wait_until(logged, "the first line of metrics")
     assert len(list(alive(process.pid))) == 3
     os.killpg(process.pid, signal.SIGTERM)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 75, output
+    code, output = process.finish()
+    assert code == 75, output
     (status,) = tmp_path.glob("out/runs/*/status.json")
     assert json.loads(status.read_text())["state"] == "interrupted", output
     assert not list(alive(process.pid))

@@ -39,7 +39,7 @@ def run_ranks(folder: Path, world: int, cases: dict[str, dict[str, Any]]) -> Non
         for rank in range(world)
     ]
     for process in processes:
-        _, errors = process.communicate(timeout=480)
+        _, errors = process.communicate(timeout=1200)
         assert process.returncode == 0, errors
 
 
