@@ -32,9 +32,9 @@ def new_method(name: str, folder: Path) -> list[Path]:
         for path, text in files.items():
             with path.open("x", encoding="utf-8") as file:
                 file.write(text)
-    except FileExistsError as error:  # another process was faster
-        raise UserError(f"{error.filename}: is there already; choose another name or --folder") from error
     except OSError as error:
+        if isinstance(error, FileExistsError) and folder.is_dir():  # another process was faster
+            raise UserError(f"{error.filename}: is there already; choose another name or --folder") from error
         for path in files:
             with contextlib.suppress(OSError):
                 path.unlink()

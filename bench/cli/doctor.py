@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from bench.cli.options import RESULTS, Results, store_at
+from bench.console.text import echo
 
 
 def doctor(
@@ -24,13 +25,12 @@ def doctor(
     try:
         found = examine(store_at(results), fix)
     except Damaged as error:  # store.json: nothing is looked at in a store whose format is not known
-        typer.echo(str(error))
+        echo(error)
         raise typer.Exit(1) from error
-    for line in (*found.wrong, *found.repaired):
-        typer.echo(line)
+    echo(*found.wrong, *found.repaired)
     if found.aside:
         where = found.aside[0]
-        typer.echo(f"moved aside and kept: {len(found.aside)}, such as {where}; delete them when nobody needs them")
-    typer.echo(f"problems: {len(found.wrong)}" + (f", repaired: {len(found.repaired)}" if found.repaired else ""))
+        echo(f"moved aside and kept: {len(found.aside)}, such as {where}; delete them when nobody needs them")
+    echo(f"problems: {len(found.wrong)}" + (f", repaired: {len(found.repaired)}" if found.repaired else ""))
     if found.wrong:
         raise typer.Exit(1)

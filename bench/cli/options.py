@@ -105,8 +105,7 @@ def write_report(name: str, store: Store, outline: Mapping[str, Any] | None = No
     from reports.build import build
 
     built = build(name, store, outline)
-    for line in built.damaged:
-        typer.echo(line, err=True)
+    echo(*built.damaged, err=True)
     return built
 
 

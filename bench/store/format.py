@@ -6,6 +6,7 @@ Format 1 is the layout without that file. Format 2 adds it, and to the settings.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ _REMEDY = "if no later version of this package wrote to this store, delete the f
 
 def refuse_newer(root: Path) -> None:
     """Raise UserError if a later version of this package wrote the store, and Damaged if its store.json is damaged."""
+    with contextlib.suppress(FileNotFoundError):
+        root.stat()  # a root that no folder can have is no damage of the store: its OSError names it
     path = root / NAME
     content = read_json(path, remedy=_REMEDY)
     if content is None:

@@ -148,7 +148,7 @@ def ended(capsys: pytest.CaptureFixture[str], error: BaseException) -> tuple[int
 
 
 def test_expected_errors_keep_their_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ended(capsys, UserError("s.yaml:3: wrong\ns.yaml:4: too")) == (2, "s.yaml:3: wrong\ns.yaml:4: too\n")
+    assert ended(capsys, UserError("s.yaml:3: wrong", "s.yaml:4: too")) == (2, "s.yaml:3: wrong\ns.yaml:4: too\n")
     assert ended(capsys, InUse("busy")) == (UNFINISHED, "busy\n")
     assert ended(capsys, SystemExit(7)) == (7, "")
     code, said = ended(capsys, KeyboardInterrupt())
@@ -156,7 +156,7 @@ def test_expected_errors_keep_their_codes(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_what_a_terminal_obeys_is_shown_as_an_escape(capsys: pytest.CaptureFixture[str]) -> None:
-    _, said = ended(capsys, UserError("a\x1b[2J\x07b\u202ec\ud800\nnext – ü"))
+    _, said = ended(capsys, UserError("a\x1b[2J\x07b\u202ec\ud800", "next – ü"))
     assert said == "a\\x1b[2J\\x07b\\u202ec\\ud800\nnext – ü\n"
 
 

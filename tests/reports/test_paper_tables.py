@@ -127,6 +127,13 @@ def measured(store: Store, run: str, records: Sequence[tuple[str, str, str, floa
         out.set_status("done", step=1, steps=1, stage="evaluate")
 
 
+ROW = (
+    {"config": {}}
+    | dict.fromkeys(("title", "summary", "paper", "bibtex", "note"), "")
+    | dict.fromkeys(("preset", "reference"))
+)
+
+
 def planned(name: str, labels: Sequence[str]) -> dict[str, Any]:
     """The plan of a suite as it stands, with these rows under all of its noises."""
     plan = outline(load_suite(name, check_methods=False))
@@ -134,7 +141,7 @@ def planned(name: str, labels: Sequence[str]) -> dict[str, Any]:
     return {
         **plan,
         "protocol": "1",
-        "methods": [{"label": label, "score": "cosine", "fidelity": "derived"} for label in labels],
+        "methods": [{**ROW, "label": label, "score": "cosine", "fidelity": "derived"} for label in labels],
         "cells": [
             {
                 "method": label,

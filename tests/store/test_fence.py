@@ -254,7 +254,7 @@ def test_a_claim_that_was_released_is_followed_without_a_copy(copies: Iterator[P
 
 
 @pytest.mark.parametrize(
-    "name", ["status", "done", "settings", "metrics", "truncate", "seconds", "checkpoint", "ledger", "environment"]
+    "name", ["status", "done", "metrics", "truncate", "seconds", "checkpoint", "ledger", "environment"]
 )
 def test_a_finished_run_does_not_change(copies: Iterator[Path], name: str) -> None:
     folder = next(copies)
@@ -269,21 +269,40 @@ def test_a_finished_run_does_not_change(copies: Iterator[Path], name: str) -> No
         assert contents(folder) == before
 
 
+@pytest.mark.parametrize("name", ["settings.json", "noise.parquet", "hashes.json"])
+def test_a_finished_run_gets_back_what_follows_from_its_plan_if_it_lacks_it(copies: Iterator[Path], name: str) -> None:
+    folder = next(copies)
+    with Claim(folder) as own:
+        out = RunWriter(own)
+        out.set_status("done")
+        (folder / name).unlink(missing_ok=True)
+        out.write_bytes(name, b"{}")
+        with pytest.raises(Finished, match="is finished"):
+            out.write_bytes(name, b"[]")
+        assert (folder / name).read_bytes() == b"{}"
+
+
+def histogram(protocol: str, count: int) -> dict[str, Any]:
+    series = {"all": {"n": count, "dropped": 0, "counts": [count]}}
+    texts = {"source": "evaluation", "protocol": protocol, "name": "x", "title": "x", "axis": "x"}
+    return {**texts, "log": False, "edges": [0.0, 1.0], "series": series}
+
+
 def test_what_a_later_suite_adds_to_a_finished_run_lies_beside_it(copies: Iterator[Path]) -> None:
     folder = next(copies)
     with Claim(folder) as own:
         out = RunWriter(own)
-        out.write_diagnostics([], [{"source": "evaluation", "protocol": "1", "name": "x", "value": 1}])
+        out.write_diagnostics([], [histogram("1", 1)])
         out.set_status("done")
         before = {name: content for name, content in contents(folder).items() if not name.startswith("claim-")}
         assert out.write_records("new", [RECORD], OUTCOMES)
         out.charge_evaluation("new", 2.5)
-        out.write_diagnostics([], [{"source": "evaluation", "protocol": "2", "name": "x", "value": 2}])
-        out.write_diagnostics([], [{"source": "evaluation", "protocol": "1", "name": "x", "value": 3}])
+        out.write_diagnostics([], [histogram("2", 2)])
+        out.write_diagnostics([], [histogram("1", 3)])
     after = contents(folder)
     assert {name: after[name] for name in before} == before
     assert {name.split("/")[0] for name in after.keys() - before.keys()} == {"claim-2", "evaluations", "later"}
     run = Store(folder.parents[1]).run("a1")
     assert run.ledger() == {"samples": 5, "evaluate_seconds": 3.5}
-    assert [(one["protocol"], one["value"]) for one in run.diagnostics()] == [("2", 2), ("1", 3)]
+    assert run.diagnostics() == [histogram("2", 2), histogram("1", 3)]
     assert len(run.records()) == 2
