@@ -67,11 +67,17 @@ def merge(
     ],
     results: Results = RESULTS,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be taken; change nothing.")] = False,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Take also runs of earlier versions, whose ids cannot be checked.")
+    ] = False,
 ) -> None:
-    """Merge another store into this one. What is complete here stays as it is; contradictions are reported."""
+    """Merge another store into this one. What is complete here stays as it is.
+
+    Runs that are damaged, forged or contradict ours are left out and named; the exit code is then 1.
+    """
     from bench.store.merge import merge as merged
 
-    outcome = merged(source, store_at(results), dry_run)
+    outcome = merged(source, store_at(results), dry_run, trust)
     echo(*outcome.problems, err=True)
     counts = {
         "new": len(outcome.new),
@@ -88,6 +94,8 @@ def merge(
         echo(f"left out: {len(outcome.problems)}, see above")
     if dry_run:
         echo("nothing was changed")
+    if outcome.problems:
+        raise typer.Exit(1)
 
 
 def collect(

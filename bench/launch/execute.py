@@ -117,7 +117,7 @@ def train_along(
 def _prepare_store(planned: Planned, inputs: Inputs, out: RunWriter) -> None:
     """Write the small files that are not there; note that the run is worked on, unless it is finished."""
     versions = {"format": FORMAT, "training_version": TRAINING_VERSION}
-    address = {"id": planned.id, "resolved": planned.resolved.to_json()}
+    address = {"id": planned.id, "address": planned.address, "resolved": planned.resolved.to_json()}
     out.write_settings({**planned.run.settings(), **versions, **address})
     if not out.finished:
         out.set_status("running", **{"steps": planned.resolved.steps, "stage": "train", **out.progress()})

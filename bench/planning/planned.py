@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from bench.data.noise import ManifestSummary
 from bench.evaluation import EvaluationPlan
@@ -23,6 +24,7 @@ class Planned:
     reference: str | None  #: id of the run it starts from
     resolved: Resolved
     inputs: InputsSummary  #: of the data that the id was made from
+    address: dict[str, Any]  #: all that the id was made from; {} if the id is a placeholder
     lent: bool = False  #: whether a run that is still to be made starts from its final weights
     expected: bool = False  #: whether data is missing on this machine, so that the id is a placeholder
 

@@ -14,7 +14,7 @@ from bench.planning.planned import Planned
 from bench.planning.timing import stored_calibration
 from bench.store import Damaged, RunStore, Store
 from bench.suite.keep_settings import KeepSettings
-from bench.suite.run import Run
+from bench.suite.run import Run, address
 from bench.suite.settings import SYNTHETIC
 from bench.training.inputs import Inputs, InputsReader, InputsSummary
 from bench.training.schedule import Resolved
@@ -37,7 +37,8 @@ def plan(runs: list[Run], store: Store, reader: InputsReader | None = None) -> l
         summary = inputs.summary()
         seconds = stored_calibration(run, inputs, store) if run.budget.timed else None
         calibration = digest(seconds) if seconds else None
-        identity = run.id(summary.data_hash, summary.manifest_hash, reference, calibration, summary.kept_hash)
+        content = address(run, summary.data_hash, summary.manifest_hash, reference, calibration, summary.kept_hash)
+        identity = digest(content)
         ids[run.key] = identity
         known = _stored_steps(store.run(identity))
         if known is None:
@@ -47,7 +48,7 @@ def plan(runs: list[Run], store: Store, reader: InputsReader | None = None) -> l
             resolved = _resolve(run, summary, *prices[key], seconds)
         else:
             resolved = Resolved.from_json(known)
-        planned.append(Planned(run, identity, reference, resolved, summary))
+        planned.append(Planned(run, identity, reference, resolved, summary, content))
     return planned
 
 
@@ -77,7 +78,7 @@ def forecast(runs: list[Run], store: Store) -> list[Planned]:
         seconds = stored_calibration(stand_in, inputs, store) if run.budget.timed else None
         reference = names[run.reference.key] if run.reference else None
         resolved = _resolve(stand_in, summary, *prices[key], seconds)
-        planned.append(Planned(run, names[run.key], reference, resolved, summary, expected=True))
+        planned.append(Planned(run, names[run.key], reference, resolved, summary, {}, expected=True))
     return planned
 
 

@@ -132,7 +132,7 @@ def write_hashes(run: RunWriter, again: Iterable[str] = ()) -> None:
     Called under the claim, before the run's status becomes `done`.
     """
     stored = hashes(run)
-    names = [name for name in _hashed(run) if name not in stored or name in again]
+    names = [name for name in hashed(run) if name not in stored or name in again]
     if names:
         file = HASHES if not stored else f"{_LATER}{len(_later(run)) + 1:04d}.json"
         run.write_json(file, {name: sha256(run.path(name)) for name in names})
@@ -143,7 +143,7 @@ def gone(run: RunStore) -> set[str]:
     return {name for name in hashes(run) if not run.path(name).exists()}
 
 
-def _hashed(run: RunStore) -> list[str]:
+def hashed(run: RunStore) -> list[str]:
     """Return the paths, below the run, of its weights and records, and of which captions were wrong."""
     weights = [path.name for path in sorted(run.folder.glob(f"{_WEIGHTS}*.safetensors"))]
     parts = [f"{_EVALUATIONS}/{key}/{name}" for key in run.evaluations() for name in ("records.json", "outcomes.npz")]

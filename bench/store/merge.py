@@ -1,31 +1,32 @@
-"""`bench import`: merge the results of another machine into a store, run by run; ids address the same content."""
+"""`bench import`: merge the results of another machine into a store, run by run; ids address the same content.
+
+Everything is copied to a private place in this store, checked there (bench/store/incoming/trust.py), and then renamed.
+"""
 
 from __future__ import annotations
 
-import json
-import lzma
-import re
-import shutil
-import tarfile
+import contextlib
+import os
 import tempfile
-import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
-from typing import Any
+from functools import partial
+from pathlib import Path
 
-from bench.errors import UserError, one_line
+from bench.errors import UserError
 from bench.store import files
 from bench.store.claim import Claim, holder
+from bench.store.doctor import hashes, sha256, write_hashes
 from bench.store.fence import PREFIX, Busy
-from bench.store.format import mark
-from bench.store.reading import Damaged
-from bench.store.run import RunStore, Store
-from bench.store.writer import AGAIN, FEATURES
+from bench.store.format import NAME, mark
+from bench.store.incoming import trust
+from bench.store.incoming.archive import unpack
+from bench.store.incoming.trust import Untrusted
+from bench.store.reading import Damaged, read_bytes, read_json
+from bench.store.run import RunStore, Store, weights_name
+from bench.store.writer import RunWriter
 
-_ID = re.compile(r"[0-9a-f]{64}")
-_OWN = "claim-"  #: prefix of files about processes of the other machine; they are not copied
 _LAST = ("checkpoint.pt", "ledger.json", "status.json")  #: files of a run that tell how far it is, in this order
 
 
@@ -44,67 +45,139 @@ class Merged:
     problems: list[str] = field(default_factory=list)  #: one sentence for everything that was left out
 
 
-def merge(source: Path, store: Store, dry_run: bool = False) -> Merged:
+def merge(source: Path, store: Store, dry_run: bool = False, unverifiable: bool = False) -> Merged:
     """Merge a results folder, or a tar archive of one, into `store`; with `dry_run` only report what would be done.
 
     A run appears by rename. Complete runs of `store` are never overwritten. If the same evaluation has other numbers
-    in the other store, ours stay and the conflict is reported. Raises UserError if `source` is no store.
+    in the other store, ours stay and the conflict is reported. What is damaged or forged is left out and reported, and
+    so are runs of earlier versions, whose ids cannot be checked, unless `unverifiable` says that they are taken.
+    Raises UserError if `source` is no store, or an archive that does not fit.
     """
     merged = Merged()
-    with _opened(source, store) as root:
+    with _opened(source, store, dry_run) as root:
         if not dry_run:
             mark(store.root)
+        job = _Import(root, store, merged, dry_run, unverifiable)
         for theirs in Store(root).runs():
-            try:
-                _merge_run(theirs, store.run(theirs.id), merged, dry_run)
-            except Busy:
-                merged.busy.append(theirs.id)
-            except (Damaged, ValueError, KeyError, TypeError) as error:
-                merged.problems.append(f"run {theirs.id}: cannot be read: {error}")
-        for path in sorted(root.glob("[!.]*/plan.json")):
-            if not (store.suite(path.parent.name) / path.name).exists():
-                merged.plans.append(path.parent.name)
-                _publish_file(path, store.root, root, dry_run)
-        for path in sorted(root.glob("calibrations/*.json")):
-            ours = store.root / path.relative_to(root)
-            if not ours.exists():
-                merged.calibrations += 1
-                _publish_file(path, store.root, root, dry_run)
-            elif ours.read_bytes() != path.read_bytes():
-                merged.problems.append(f"calibration {path.stem}: has other numbers there; ours are kept")
-        for path in sorted(root.glob("[!.]*/evaluated/[!.]*")):
-            if not (store.root / path.relative_to(root)).exists() and holder(path) is None:
-                merged.evaluated += 1
-                _publish(path, store.root / path.relative_to(root), dry_run)
+            with job.reporting(f"run {theirs.id}"):
+                try:
+                    job.run(theirs, store.run(theirs.id))
+                except Busy:
+                    merged.busy.append(theirs.id)
+        for path in sorted(root.glob("calibrations/[!.]*.json")):
+            with job.reporting(f"calibration {path.stem}"):
+                job.calibration(path)
+        for name in trust.suites(root):
+            with job.reporting(f"plan {name}"):
+                job.plan(name)
+            for path in sorted((root / name).glob("evaluated/[!.]*")):
+                with job.reporting(f"evaluated checkpoint {name}/{path.name}"):
+                    job.evaluated(RunStore(path))
     return merged
 
 
-def _merge_run(theirs: RunStore, ours: RunStore, merged: Merged, dry_run: bool) -> None:
-    if not _ID.fullmatch(theirs.id) or theirs.settings().get("id", theirs.id) != theirs.id:
-        raise ValueError("its folder is not named by the id in its settings.json")
-    if _progress(theirs) == _NOTHING:
-        return
-    if holder(theirs.folder) is not None or holder(ours.folder) is not None:
-        merged.busy.append(theirs.id)
-    elif not ours.folder.exists():
-        merged.new.append(theirs.id)
-        _publish(theirs.folder, ours.folder, dry_run)
-    else:
-        added, conflicts = _compare(theirs, ours)
-        merged.problems += [f"run {theirs.id}: {conflict}; ours is kept" for conflict in conflicts]
-        further = not _progress(ours)[0] and _progress(theirs) > _progress(ours) and not conflicts
-        (merged.advanced if further else merged.known).append(theirs.id)
-        merged.evaluations += 0 if further else len(added)
-        if dry_run or not (further or added):
-            return
+@dataclass(frozen=True)
+class _Import:
+    """One import: from where, to where, and its outcome so far."""
+
+    root: Path
+    store: Store
+    merged: Merged
+    dry_run: bool
+    unverifiable: bool
+
+    @contextmanager
+    def reporting(self, name: str) -> Iterator[None]:
+        """Add a problem, with the name of the thing, for whatever cannot be taken or read."""
+        try:
+            yield
+        except (Untrusted, Damaged) as error:
+            self.merged.problems.append(f"{name}: {error}")
+
+    def run(self, theirs: RunStore, ours: RunStore) -> None:
+        """Take a run, its progress or its evaluations, if this store lacks them. Raises Busy, Untrusted, Damaged."""
+        trust.refuse_links(self.root, theirs.folder)
+        with trust.naming(theirs.folder):
+            if _progress(theirs) == _NOTHING:
+                return
+        if holder(theirs.folder) is not None or holder(ours.folder) is not None:
+            raise Busy("this or another host", 0)
+        with trust.naming(theirs.folder):
+            change = _compare(theirs, ours)
+        refuse = partial(trust.refuse_run, trust=self.unverifiable)
+        if change.further or change.added:
+            with self._checked(theirs, ours.folder, refuse) as copy:
+                change = self._take(copy, ours)
+        name = theirs.id
+        self.merged.problems += [f"run {name}: {conflict}; ours is kept" for conflict in change.conflicts]
+        self._list(change).append(name)
+        self.merged.evaluations += 0 if change.further else len(change.added)
+
+    def _list(self, change: _Change) -> list[str]:
+        if change.new:
+            return self.merged.new
+        return self.merged.advanced if change.further else self.merged.known
+
+    def _take(self, copy: RunStore, ours: RunStore) -> _Change:
+        """Take what ours lacks from a checked copy of theirs. Ours is compared again, under its claim."""
+        if self.dry_run:
+            return _compare(copy, ours)
+        if not ours.folder.exists() and files.publish(copy.folder, ours.folder):
+            return _Change(True, True, [], [])
         with ours.claim() as claim, claim.fence.guarded():
-            if further:
-                _replace(theirs, claim)
-            else:
-                for key in added:
-                    fresh = claim.fence.new()
-                    _copy(theirs.path(key), fresh)
-                    claim.fence.publish(fresh, key)
+            change = _compare(copy, ours)
+            fresh = claim.fence.new()
+            copy.folder.rename(fresh)
+            if change.further:
+                _replace(fresh, claim)
+            again = [] if change.further else _add(fresh, change.added, claim)
+            if ours.read_status()["state"] == "done":
+                write_hashes(RunWriter(claim), again)
+        return change
+
+    def calibration(self, path: Path) -> None:
+        """Take measured seconds of steps, unless this store has some for the same machine and model."""
+        seconds, target = trust.calibration_of(self.root, path), self.store.root / path.relative_to(self.root)
+        if not target.exists():
+            self.merged.calibrations += 1
+            if not self.dry_run:
+                files.write_json(target, seconds)
+        elif read_json(target, "seconds") != seconds:
+            raise Untrusted("has other numbers there; ours are kept")
+
+    def plan(self, name: str) -> None:
+        """Take the plan of a suite, unless this store has one."""
+        target = self.store.suite(name) / "plan.json"
+        if os.path.lexists(target) or (plan := trust.plan_of(self.root, name)) is None:
+            return
+        self.merged.plans.append(name)
+        if not self.dry_run:
+            files.write_json(target, plan)
+
+    def evaluated(self, theirs: RunStore) -> None:
+        """Take a checkpoint that `bench eval` measured, unless this store has it."""
+        target = self.store.root / theirs.folder.relative_to(self.root)
+        trust.refuse_links(self.root, theirs.folder)
+        if os.path.lexists(target) or holder(theirs.folder) is not None:
+            return
+        with self._checked(theirs, target, trust.refuse_evaluated) as copy:
+            if not self.dry_run:
+                files.publish(copy.folder, target)
+        self.merged.evaluated += 1
+
+    @contextmanager
+    def _checked(self, theirs: RunStore, target: Path, refuse: Callable[[RunStore], None]) -> Iterator[RunStore]:
+        """Yield a private copy of theirs, beside `target`, that passed the check; with `dry_run`, theirs itself."""
+        if self.dry_run:
+            refuse(theirs)
+            yield theirs
+            return
+        with files.scratch(target) as beside:
+            beside.mkdir(mode=0o700)
+            copy = RunStore(beside / theirs.id)
+            trust.copy(theirs.folder, copy.folder)
+            refuse(copy)
+            yield copy
 
 
 _NOTHING = (False, -1)
@@ -115,37 +188,68 @@ def _progress(run: RunStore) -> tuple[bool, int]:
     status = run.read_status()
     if status["state"] == "missing" or not run.settings():
         return _NOTHING
-    return status["state"] == "done", int(status.get("step", 0))
+    return status["state"] == "done", int(status.get("step") or 0) if run.path("checkpoint.pt").exists() else 0
 
 
-def _compare(theirs: RunStore, ours: RunStore) -> tuple[list[str], list[str]]:
-    """Return the evaluations that only they have, as paths below the run, and a sentence for each conflict with ours.
+@dataclass(frozen=True)
+class _Change:
+    """What this store lacks of a run of the other one."""
 
-    Records are compared and outcomes are not: another zlib compresses the same numbers to other bytes.
-    """
-    own = {one.at: one.checkpoint for one in ours.records()}
-    added, conflicts = [], []
-    for path in sorted(theirs.path("evaluations").glob("[!.]*/records.json")):
-        key, here = path.parent.name, ours.path(f"evaluations/{path.parent.name}/records.json")
-        records: list[dict[str, Any]] = json.loads(path.read_bytes())
+    new: bool  #: nothing of the run is here
+    further: bool  #: it is not finished here and has come further there
+    added: list[str]  #: evaluations that only they have, as paths below the run
+    conflicts: list[str]  #: a sentence for each evaluation that contradicts ours
+
+
+def _compare(theirs: RunStore, ours: RunStore) -> _Change:
+    """Return what ours lacks. A finished run lacks nothing but evaluations of the same weights."""
+    if not ours.folder.exists():
+        return _Change(True, True, [], [])
+    own, stored = {one.at: one.checkpoint for one in ours.records()}, hashes(ours)
+    added: list[str] = []
+    conflicts: list[str] = []
+    unknown: list[str] = []
+    for key in theirs.evaluations():
+        name = f"evaluations/{key}/records.json"
+        here, there = ours.path(name), theirs.path(name)
+        measured = {one.at: one.checkpoint for one in theirs.records_of(key)}
+        known = {at: _weights_hash(ours, own, at) for at in measured}
         if here.exists():
-            if here.read_bytes() != path.read_bytes():
+            if read_bytes(here) != read_bytes(there):
                 conflicts.append(f"evaluation {key} has other records there")
-        elif any(own.get(one["at"], one["checkpoint"]) != one["checkpoint"] for one in records):
+        elif name in stored and stored[name] != sha256(there):
+            conflicts.append(f"evaluation {key} has other records there than were removed here")
+        elif any(known[at] not in (None, checkpoint) for at, checkpoint in measured.items()):
             conflicts.append(f"evaluation {key} was measured on other weights there")
+        elif None in known.values():
+            unknown.append(f"evaluation {key} was measured on weights that are not here")
         else:
             added.append(f"evaluations/{key}")
-    return added, conflicts
+    further = not _progress(ours)[0] and _progress(theirs) > _progress(ours) and not conflicts
+    return _Change(False, further, added, conflicts if further else [*conflicts, *unknown])
 
 
-def _replace(theirs: RunStore, claim: Claim) -> None:
+def _weights_hash(run: RunStore, own: dict[float, str], at: float) -> str | None:
+    """Return the hash of a run's weights after a share of the budget, from its records or the file; None without."""
+    path = run.path(weights_name(at if 0 <= at <= 1 else 0.0))
+    return own[at] if at in own else sha256(path) if path.exists() else None
+
+
+def _add(fresh: Path, added: list[str], claim: Claim) -> list[str]:
+    """Add evaluations to a claimed run; return the files of them that have another hash than is stored here."""
+    stored = hashes(RunStore(claim.folder))
+    for key in added:
+        claim.fence.publish(fresh / key, key)
+    names = [f"{key}/{name}" for key in added for name in ("records.json", "outcomes.npz")]
+    return [name for name in names if name in stored and stored[name] != sha256(claim.folder / name)]
+
+
+def _replace(fresh: Path, claim: Claim) -> None:
     """Put their run in the place of ours, under the claim of ours; evaluations stay, and those that we lack are added.
 
     Ours goes first, its status before all else, and theirs comes in an order in which a run is made. So a kill leaves
     a run that the next import brings, or that trains from its start or goes on, to the same bytes.
     """
-    fresh = claim.fence.new()
-    _copy(theirs.folder, fresh)
     names = {path.name for path in claim.folder.iterdir()} - {claim.path.name, "evaluations"}
     for name in sorted(names, key=lambda name: (name != "status.json", name)):
         if not name.startswith(PREFIX):
@@ -157,72 +261,47 @@ def _replace(theirs: RunStore, claim: Claim) -> None:
             claim.fence.publish(fresh / name, name)
 
 
-def _publish_file(path: Path, ours: Path, root: Path, dry_run: bool) -> None:
-    if not dry_run:
-        files.write_bytes(ours / path.relative_to(root), path.read_bytes())
-
-
-def _publish(source: Path, target: Path, dry_run: bool) -> None:
-    """Publish a copy of a folder in one step. If another process published it meanwhile, that one stays."""
-    if dry_run:
-        return
-    with files.scratch(target) as fresh:
-        _copy(source, fresh)
-        files.publish(fresh, target)
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Copy regular files in the order of their names; leave out claims, what can be made anew, and leftovers of kills.
-
-    The order matters if the run goes on meanwhile: a checkpoint is copied before the metrics, so these are not behind.
-    """
-    target.mkdir()
-    for path in sorted(source.rglob("*")):
-        inner = path.relative_to(source)
-        own = any(part.startswith((files.TEMPORARY, _OWN)) for part in inner.parts)
-        if own or inner.parts[0] in (FEATURES, AGAIN) or path.is_symlink() or not path.is_file():
-            continue
-        copy = target / inner
-        for parent in reversed(inner.parents):  # never those of `target`, which may be the folder of a claim
-            (target / parent).mkdir(exist_ok=True)
-        shutil.copyfile(path, copy)
-        files.sync(copy)
-
-
 @contextmanager
-def _opened(source: Path, store: Store) -> Iterator[Path]:
-    """Yield the root of the other store; an archive is unpacked to a temporary folder for the time of the context."""
+def _opened(source: Path, store: Store, dry_run: bool) -> Iterator[Path]:
+    """Yield the root of the other store; an archive is unpacked to a private folder for the time of the context."""
     if source.is_dir():
         if source.resolve() == store.root.resolve():
             raise UserError(f"{source}: is this store itself")
-        if not (source / "runs").is_dir():
-            raise UserError(f"{source}: is no store: it has no folder runs/")
+        _refuse_no_store(source, source)
         yield source
     elif source.is_file():
-        if store.root.is_dir():  # on the same disk; and after a kill the next import removes it
-            with files.scratch(store.root / "import") as beside:
-                beside.mkdir()
-                yield _unpack(source, beside)
-        else:
-            with tempfile.TemporaryDirectory() as folder:
-                yield _unpack(source, Path(folder))
+        with _private(store, dry_run) as folder:
+            root = unpack(source, folder)
+            _refuse_no_store(root, source)
+            yield root
     else:
         raise UserError(f"{source}: no such folder or archive")
 
 
-def _unpack(archive: Path, folder: Path) -> Path:
-    """Unpack an archive and return the root of its store: the top, or a folder at the top. UserError without one."""
+def _refuse_no_store(root: Path, source: Path) -> None:
+    for name in ("runs", "calibrations", NAME):
+        if (root / name).is_symlink():
+            raise UserError(f"{source}: {name} is a link; links are not followed")
+    if not (root / "runs").is_dir():
+        raise UserError(f"{source}: is no store: it has no folder runs/")
+
+
+@contextmanager
+def _private(store: Store, dry_run: bool) -> Iterator[Path]:
+    """Yield a folder of this process inside the store; after a kill the next import removes it.
+
+    A store that is not there yet is made, and removed if nothing came into it; a dry run makes none.
+    """
+    if dry_run and not store.root.is_dir():
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder)
+        return
+    made = not store.root.is_dir()
     try:
-        with tarfile.open(archive) as tar:
-            for member in tar:
-                place = PurePosixPath(member.name)
-                if place.is_absolute() or ".." in place.parts or not (member.isfile() or member.isdir()):
-                    raise UserError(f"{archive}: {member.name}: only files and folders below it belong into a store")
-            tar.extractall(folder, filter="data")
-    except (tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
-        reason = one_line(error)
-        raise UserError(f"{archive}: cannot be unpacked as a tar archive: {reason}") from error
-    roots = [path.parent for path in [folder / "runs", *sorted(folder.glob("*/runs"))] if path.is_dir()]
-    if not roots:
-        raise UserError(f"{archive}: holds no store: there is no folder runs/ in it")
-    return roots[0]
+        with files.scratch(store.root / "import") as beside:
+            beside.mkdir(mode=0o700)
+            yield beside
+    finally:
+        if made:
+            with contextlib.suppress(OSError):
+                store.root.rmdir()

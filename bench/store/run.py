@@ -229,6 +229,11 @@ def _refuse_line(line: Any) -> None:
             raise ValueError(f"{name} of a record is of the wrong type")
 
 
+def weights_name(at: float) -> str:
+    """File of the weights after the share `at` of the budget: weights-025.safetensors ... weights-100.safetensors."""
+    return f"weights-{round(at * 100):03d}.safetensors"
+
+
 class Store:
     """All results under one root: `runs/<id>/` and `<suite>/plan.json` beside the suite's report.
 

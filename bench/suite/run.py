@@ -22,15 +22,15 @@ from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSe
 TRAINING_VERSION = 2
 
 
-def run_id(
+def address(
     run: Run,
     data_hash: str,
     manifest_hash: str | None,
     reference_id: str | None = None,
     calibration_hash: str | None = None,
     kept_hash: str | None = None,
-) -> str:
-    """64 hex digits; the first 16 are shown.
+) -> dict[str, Any]:
+    """Return all that a run's result depends on; its digest is the run's id. A run's settings.json holds it.
 
     data_hash, manifest_hash: `content_hash` of the training pairs and of the noise manifest (None without one).
     reference_id: of the run it starts from. calibration_hash: of what turned device seconds into steps.
@@ -45,17 +45,15 @@ def run_id(
         content["kept"] = kept_hash
         if run.keep.entry.truth_alone:  # whose captions the others have changes nothing
             content["noise"] = manifest_hash = None
-    return digest(
-        {
-            **content,
-            "training_version": TRAINING_VERSION,
-            "adapter": adapter_source_hash(run.method),
-            "pairs": data_hash,
-            "manifest": manifest_hash if run.rate else None,
-            "reference": reference_id,
-            "calibration": calibration_hash,
-        }
-    )
+    return {
+        **content,
+        "training_version": TRAINING_VERSION,
+        "adapter": adapter_source_hash(run.method),
+        "pairs": data_hash,
+        "manifest": manifest_hash if run.rate else None,
+        "reference": reference_id,
+        "calibration": calibration_hash,
+    }
 
 
 def _absent(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Absent]]:
@@ -138,8 +136,8 @@ class Run:
         calibration_hash: str | None = None,
         kept_hash: str | None = None,
     ) -> str:
-        """The content address; see `bench.suite.run.run_id`."""
-        return run_id(self, data_hash, manifest_hash, reference_id, calibration_hash, kept_hash)
+        """The content address, 64 hex digits, the first 16 are shown; see `bench.suite.run.address`."""
+        return digest(address(self, data_hash, manifest_hash, reference_id, calibration_hash, kept_hash))
 
     def settings(self) -> dict[str, Any]:
         """Everything, for settings.json."""

@@ -14,6 +14,7 @@ from torch import nn
 
 from bench.errors import one_line
 from bench.store import Damaged, RunStore, RunWriter
+from bench.store.run import weights_name as weights_name
 from bench.towers.build import OpenClipTowers
 from bench.training import side_towers
 from bench.training.ledger import Ledger
@@ -21,11 +22,6 @@ from methods.protocol import Method
 
 CHECKPOINT = "checkpoint.pt"
 _PARTS = {"towers", "method", "optimiser", "ledger"}
-
-
-def weights_name(at: float) -> str:
-    """File of the weights after the share `at` of the budget: weights-025.safetensors ... weights-100.safetensors."""
-    return f"weights-{round(at * 100):03d}.safetensors"
 
 
 def save_checkpoint(

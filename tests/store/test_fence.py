@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ import pytest
 
 from bench.store import Busy, Claim, ClaimLost, Finished, Record, RunWriter, Store
 from bench.store.claim import claims
+from bench.store.incoming import trust
 from bench.store.merge import _replace
 
 RECORD = Record("a1", 1.0, "emoji/iid", "zero_shot/concept", "top1", "cosine", 0.25, 9, None, None, True, "1", "c")
@@ -52,8 +54,12 @@ WRITES: dict[str, Callable[[RunWriter], object]] = {
 
 def imported(out: RunWriter) -> None:
     """Put the run of the other store in the place of this one, as `bench import` does."""
-    with out.own_claim.fence.guarded():
-        _replace(Store(out.folder.parents[2] / "other").run("a1"), out.own_claim)
+    theirs, fence = Store(out.folder.parents[2] / "other").run("a1"), out.own_claim.fence
+    with fence.guarded():
+        copied, fresh = theirs.folder.with_name(uuid.uuid4().hex), fence.new()
+        trust.copy(theirs.folder, copied)
+        copied.rename(fresh)
+        _replace(fresh, out.own_claim)
 
 
 def fill(out: RunWriter, step: int = 2) -> None:

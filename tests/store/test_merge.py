@@ -105,7 +105,7 @@ def test_other_numbers_are_reported_and_ours_stay(finished: Path, store: Path, t
     (run, key) = (path.parents[2].name, path.parent.name)
     before = tiny.contents(store)
     result = tiny.bench(store, "import", str(finished))
-    assert result.exit_code == 0
+    assert result.exit_code == 1
     assert f"run {run}: evaluation {key} has other records there; ours is kept" in result.stderr
     assert "left out: 2, see above" in result.stdout
     assert tiny.contents(store) == before
@@ -166,9 +166,9 @@ def test_calibrations_and_plans_come_along_but_ours_stay(finished: Path, store: 
     for folder, names in ((there, ("a", "b")), (store, ("b",))):
         (folder / "calibrations").mkdir()
         for name in names:
-            (folder / "calibrations" / f"{name}.json").write_text(json.dumps({"train": len(folder.name)}))
+            write_json(folder / "calibrations" / f"{name}.json", {"train": len(folder.name)})
     (there / "other").mkdir()
-    (there / "other" / "plan.json").write_text('{"suite": "other"}')
+    (there / "other" / "plan.json").write_text('{"suite": "other", "cells": []}')
     plan = (store / "tiny" / "plan.json").read_bytes()
     (there / "tiny" / "plan.json").write_text('{"suite": "changed"}')
     found = merge(there, Store(store))

@@ -1,0 +1,323 @@
+"""`bench import` trusts nobody: what is forged, damaged or cannot be checked is named and left out."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bench.errors import UserError
+from bench.hashing import digest
+from bench.store import RunStore, Store
+from bench.store.doctor import HASHES, problems, sha256
+from bench.store.files import write_json
+from bench.store.incoming import archive
+from bench.store.merge import merge
+
+LINK = "links are not followed"
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """A store that is not there yet."""
+    return tmp_path / "here" / "results"
+
+
+def change(path: Path, **fields: Any) -> None:
+    write_json(path, {**json.loads(path.read_text()), **fields})
+
+
+def rehash(path: Path, run: RunStore) -> None:
+    change(run.path(HASHES), **{str(path.relative_to(run.folder)): sha256(path)})
+
+
+def other_setting(run: RunStore) -> None:
+    change(run.path("settings.json"), seed=7)
+
+
+def other_address(run: RunStore) -> None:
+    address = {**run.settings()["address"], "seed": 7}
+    change(run.path("settings.json"), seed=7, address=address)
+
+
+def no_address(run: RunStore) -> None:
+    settings = run.settings()
+    del settings["address"]
+    write_json(run.path("settings.json"), settings)
+
+
+def other_run(run: RunStore) -> None:
+    """The hash that is stored of the records is forged as well."""
+    path = run.path(f"evaluations/{run.evaluations()[-1]}/records.json")
+    write_json(path, [{**one, "run": "0" * 64} for one in json.loads(path.read_text())])
+    rehash(path, run)
+
+
+def changed_byte(run: RunStore) -> Path:
+    path = max(run.folder.glob("weights-*.safetensors"))
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    return path
+
+
+def other_weights(run: RunStore) -> None:
+    rehash(changed_byte(run), run)
+
+
+def no_hashes(run: RunStore) -> None:
+    run.path(HASHES).unlink()
+
+
+def odd_records(run: RunStore) -> None:
+    path = run.path(f"evaluations/{run.evaluations()[0]}/records.json")
+    path.write_text('[{"at": 1.0}, 5, null]')
+
+
+def beyond_the_end(run: RunStore) -> None:
+    change(run.path("status.json"), state="interrupted", step=10**15)
+
+
+def done_without_end(run: RunStore) -> None:
+    shutil.rmtree(run.path("evaluations"))
+    max(run.folder.glob("weights-*.safetensors")).unlink()
+
+
+def link_in_it(run: RunStore) -> None:
+    run.path("noise.txt").symlink_to("/etc/passwd")
+
+
+def pipe_in_it(run: RunStore) -> None:
+    run.path("status.json").unlink()
+    os.mkfifo(run.path("status.json"))
+
+
+def pipe_as_claim(run: RunStore) -> None:
+    os.mkfifo(run.path("claim-99"))
+
+
+def link_as_run(run: RunStore) -> None:
+    aside = run.folder.with_name("aside")
+    run.folder.rename(aside)
+    run.folder.symlink_to(aside)
+
+
+FORGERIES: dict[Callable[[RunStore], object], str] = {
+    other_setting: "settings.json: seed: differs from the address, which the run's id is the digest of",
+    other_address: "settings.json: the run's id is not the digest of its address",
+    no_address: "--trust takes such runs",
+    other_run: "holds records of another run",
+    other_weights: "has another sha256 than the weights that its records were measured on",
+    changed_byte: "differs from the sha256 that was stored when the run was finished",
+    no_hashes: "hashes.json: holds no hash of",
+    odd_records: "records.json: ",
+    beyond_the_end: "step 1000000000000000 is beyond the",
+    done_without_end: "says done, but there are neither final weights nor records",
+    link_in_it: LINK,
+    pipe_in_it: "is neither a file nor a folder",
+    pipe_as_claim: "is neither a file nor a folder",
+    link_as_run: LINK,
+}
+
+
+@pytest.mark.parametrize("forge", FORGERIES, ids=lambda forge: forge.__name__)
+def test_a_run_that_cannot_be_believed_is_named_and_left_out(
+    store: Path, here: Path, forge: Callable[[RunStore], object], tiny: SimpleNamespace
+) -> None:
+    one, *others = [run.id for run in Store(store).runs() if run.records()]
+    forge(Store(store).run(one))
+    there = tiny.contents(store)
+    for dry_run in (True, False):
+        outcome = merge(store, Store(here), dry_run)
+        assert set(others) <= {*outcome.new}
+        assert one not in outcome.new
+        (problem,) = outcome.problems
+        assert problem.startswith(f"run {one}: ")
+        assert FORGERIES[forge] in problem
+    assert not Store(here).run(one).folder.exists()
+    assert not list(here.rglob(".tmp-*"))
+    assert tiny.contents(store) == there
+
+
+def test_the_command_exits_with_1_and_trust_takes_runs_of_earlier_versions(
+    store: Path, here: Path, tiny: SimpleNamespace
+) -> None:
+    one, two, _ = [run.id for run in Store(store).runs()]
+    here.parent.mkdir()
+    for identity in (one, two):
+        no_address(Store(store).run(identity))
+    no_hashes(Store(store).run(one))
+    change(Store(store).run(two).path("settings.json"), id="0" * 64)
+    result = tiny.bench(here, "import", str(store))
+    assert result.exit_code == 1
+    assert "left out: 2, see above" in result.stdout
+    result = tiny.bench(here, "import", str(store), "--trust")
+    assert result.exit_code == 1  # the other is forged
+    assert "runs: 1 new, 1 here already" in result.stdout
+    assert problems(Store(here).run(one), thorough=True) == []
+    assert not Store(here).run(two).folder.exists()
+
+
+def test_the_id_of_a_stored_run_is_the_digest_of_its_address(finished: Path) -> None:
+    for run in Store(finished).runs():
+        assert digest(run.settings()["address"]) == run.id
+
+
+def test_a_finished_run_does_not_change_whatever_the_other_store_claims(
+    finished: Path, store: Path, tiny: SimpleNamespace
+) -> None:
+    for run in Store(store).runs():
+        change(run.path("status.json"), step=10**6, state="done")
+        change(run.path("ledger.json"), samples=1)
+        shutil.rmtree(run.path("evaluations"), ignore_errors=True)
+    ours = Path(shutil.copytree(finished, store.with_name("ours")))
+    before = tiny.contents(ours)
+    assert len(merge(store, Store(ours)).known) == 3
+    assert tiny.contents(ours) == before
+
+
+def test_evaluations_are_added_only_for_weights_that_are_here(finished: Path, store: Path) -> None:
+    ours = next(run for run in Store(store).runs() if len({one.at for one in run.records()}) > 1)
+    theirs = Store(finished).run(ours.id)
+    early = [key for key in ours.evaluations() if {one.at for one in ours.records_of(key)} == {0.5}]
+    for key in early:
+        shutil.rmtree(ours.path(f"evaluations/{key}"))
+    weights = ours.path("weights-050.safetensors")
+    content = weights.read_bytes() if weights.exists() else None
+    weights.unlink(missing_ok=True)
+    outcome = merge(finished, Store(store))
+    assert outcome.evaluations == 0
+    assert len(outcome.problems) == len(early) > 0
+    assert all("was measured on weights that are not here" in line for line in outcome.problems)
+    if content is not None:
+        weights.write_bytes(content)
+        assert merge(finished, Store(store)).evaluations == len(early)
+        assert ours.records() == theirs.records()
+    assert problems(ours, thorough=True) == []
+
+
+def test_added_evaluations_have_a_hash_here(finished: Path, store: Path) -> None:
+    ours = next(run for run in Store(store).runs() if run.records())
+    key = ours.evaluations()[0]
+    shutil.rmtree(ours.path(f"evaluations/{key}"))
+    stored = json.loads(ours.path(HASHES).read_text())
+    write_json(ours.path(HASHES), {name: value for name, value in stored.items() if key not in name})
+    assert merge(finished, Store(store)).evaluations == 1
+    later = json.loads(ours.path("later/hashes-0001.json").read_text())
+    assert set(later) == {f"evaluations/{key}/records.json", f"evaluations/{key}/outcomes.npz"}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "reason"),
+    [
+        ("tiny", {"cells": 5}, "cells: should be a list"),
+        ("tiny", {"suite": "other"}, "suite: is not tiny, as its folder says"),
+        ("tiny", {"run": "../../../etc"}, "'../../../etc' should be 64 hex digits"),
+        ("runs", {}, ""),
+    ],
+)
+def test_a_plan_is_validated_before_it_is_taken(
+    store: Path, here: Path, name: str, fields: dict[str, Any], reason: str
+) -> None:
+    path = store / "tiny" / "plan.json"
+    plan = json.loads(path.read_text())
+    if "run" in fields:
+        plan["cells"][0] |= fields
+    else:
+        plan |= fields
+    path.unlink()
+    write_json(store / name / "plan.json", plan)
+    outcome = merge(store, Store(here))
+    assert outcome.plans == []
+    assert [reason in line for line in outcome.problems] == ([True] if reason else [])
+    assert not list(here.glob("*/plan.json"))
+
+
+def test_links_and_odd_files_beside_the_runs_are_left_out(store: Path, here: Path) -> None:
+    (store / "calibrations").mkdir()
+    (store / "calibrations" / "a.json").write_text('{"train": "fast"}')
+    (store / "calibrations" / "b.json").symlink_to("/etc/passwd")
+    os.mkfifo(store / "calibrations" / "c.json")
+    (store / "tiny" / "plan.json").rename(store / "elsewhere")
+    (store / "tiny" / "plan.json").symlink_to(store / "elsewhere")
+    outcome = merge(store, Store(here))
+    assert (outcome.calibrations, outcome.plans, len(outcome.new)) == (0, [], 3)
+    assert [line.split(":")[0] for line in outcome.problems] == [
+        "calibration a",
+        "calibration b",
+        "calibration c",
+        "plan tiny",
+    ]
+    (store / "runs").rename(store / "others")
+    (store / "runs").symlink_to(store / "others")
+    with pytest.raises(UserError, match=f"runs is a link; {LINK}"):
+        merge(store, Store(here))
+
+
+def test_forged_evaluated_checkpoints_are_left_out(store: Path, here: Path, tiny: SimpleNamespace) -> None:
+    weights = next(store.glob("runs/*/weights-025.safetensors"))
+    assert tiny.bench(store, "eval", str(weights), "--suite", str(store.with_name("tiny.yaml"))).exit_code == 0
+    (folder,) = (store / "tiny" / "evaluated").iterdir()
+    shutil.copytree(folder, folder.with_name("f" * 16 + "-" + "0" * 8))
+    path = next(folder.glob("evaluations/*/records.json"))
+    write_json(path, [{**one, "checkpoint": "0" * 64} for one in json.loads(path.read_text())])
+    outcome = merge(store, Store(here))
+    assert outcome.evaluated == 0
+    first, second = sorted(outcome.problems)
+    assert "holds records of another checkpoint" in first + second
+    assert "does not give the name of its folder" in first + second
+
+
+def packed(path: Path, *members: tuple[str, int], fill: int = 0) -> Path:
+    """An archive of members with these names, that claim these sizes; each has `fill` bytes."""
+    with gzip.open(path, "wb") as file:
+        for name, size in members:
+            info = tarfile.TarInfo(name)
+            info.size = size
+            file.write(info.tobuf(tarfile.GNU_FORMAT))
+            file.write(b"\0" * (-(-fill // 512) * 512))
+        file.write(b"\0" * 1024)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ([("runs/a", 1 << 60)], "the free disk allow"),
+        ([("runs/a", 3 << 30)], "its size and the free disk allow"),
+        ([("runs/a", -1024)], "cannot be unpacked|the free disk allow"),
+        ([("runs/a", 0), ("runs/a", 0)], "cannot be unpacked as a tar archive: .*File exists"),
+        ([("runs/" + "a" * 300, 0)], "the name is longer than names of a store are"),
+        ([("runs/" + "a/" * 20, 0)], "the name is longer than names of a store are"),
+    ],
+)
+def test_an_archive_is_bounded(here: Path, tmp_path: Path, members: list[tuple[str, int]], reason: str) -> None:
+    path = packed(tmp_path / "a.tar.gz", *members)
+    with pytest.raises(UserError, match=reason):
+        merge(path, Store(here))
+    assert not here.exists()
+
+
+def test_a_header_that_claims_much_memory_is_refused(here: Path, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        info = tarfile.TarInfo("././@LongLink")
+        info.type, info.size = tarfile.GNUTYPE_LONGNAME, archive._CHUNK + 512
+        tar.addfile(info, io.BytesIO(b"a" * info.size))
+    with pytest.raises(UserError, match="a name or a header of"):
+        merge(tmp_path / "a.tar", Store(here))
+
+
+def test_an_archive_of_too_many_files_is_refused(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "MEMBERS", 3)
+    path = packed(tmp_path / "a.tar.gz", *((f"runs/{number}", 0) for number in range(5)))
+    with pytest.raises(UserError, match="has more than 3 files and folders"):
+        merge(path, Store(here))
