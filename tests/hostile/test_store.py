@@ -1,8 +1,8 @@
 """Mutated stores: files of every kind are damaged, and every verb is called on them.
 
 No verb hangs or ends in an unexpected error. Each shows the runs that were left alone and changes nothing in them.
-After `doctor --fix` and `run`, `doctor` finds nothing. BENCH_HOSTILE_EXAMPLES is the number of mutated stores, each with
-one to three mutations (seconds by default, thousands by hand), BENCH_HOSTILE_SEED chooses others:
+After `doctor --fix` and `run`, `doctor` finds nothing. BENCH_HOSTILE_EXAMPLES is the number of mutated stores, each
+with one to three mutations (seconds by default, thousands by hand), BENCH_HOSTILE_SEED chooses others:
 
     BENCH_HOSTILE_EXAMPLES=10000 BENCH_HOSTILE_SEED=1 pytest -n0 tests/hostile/test_store.py
 """
