@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from bench.store import files, process
+from bench.store import files, process, reading
 from bench.store.fence import PREFIX, Busy, Fence, shut_out
 from bench.store.files import CLAIM_FILE
 
@@ -47,11 +47,11 @@ def _newest(folder: Path) -> int:
 def _read(path: Path) -> dict[str, Any] | None:
     """Return what a claim says, or None if there is no such file. A damaged claim is one of an unknown process."""
     try:
-        content = json.loads(path.read_bytes())
+        content = reading.read_json(path)
+        if content is None:
+            return None
         types = {name: type(content[name]) for name in _UNKNOWN}
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (reading.Damaged, KeyError, TypeError):
         return _UNKNOWN
     expected = {name: type(value) for name, value in _UNKNOWN.items()}
     return content if types == expected and 0 < content["pid"] < 2**31 else _UNKNOWN
@@ -64,7 +64,7 @@ def _judged(folder: Path, number: int, stale_after: float, now: float | None) ->
     if latest is None or latest["released"] or process.is_dead(latest):
         return latest, False
     try:
-        beat = path.stat().st_mtime
+        beat = path.lstat().st_mtime  # a claim is no link; one that leads nowhere has a time, too
     except FileNotFoundError:
         return None, False
     silent = abs((files.clock(folder) if now is None else now) - beat)

@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bench.store import files, reading
+from bench.store import files
 
 PREFIX = f"{files.TEMPORARY}{files.CLAIM_FILE}-"  #: of the folders of claims: PREFIX, number, "-", token
 
@@ -95,10 +95,7 @@ class Fence:
     def set_aside(self, name: str) -> Path:
         """Rename a damaged file or folder to the first free name `NAME.damaged-N` beside it; return the new path."""
         with self.guarded():
-            fresh, aside = self.new(), reading.free_name(self.folder / name)
-            (self.folder / name).rename(fresh)
-            fresh.rename(aside)
-            return aside
+            return files.set_aside(self.folder / name, self.path)
 
     def discard(self, name: str) -> None:
         """Remove a file or folder, if it is there, in one step for readers."""

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.store.process import ended, machine
+from bench.store.reading import free_name
 
 TEMPORARY = ".tmp-"  #: prefix of what a killed writer leaves behind
 CLAIM_FILE = "claim"
@@ -51,13 +52,28 @@ def _clear_dead(folder: Path) -> None:
 
 
 def make_folder(folder: Path, inside: Path) -> None:
-    """Make a folder and its parents, each by one rename out of `inside`."""
+    """Make a folder and its parents, each by one rename out of `inside`. What is in its place is moved aside."""
     if folder.is_dir():
         return
     make_folder(folder.parent, inside)
+    _make_way(folder, inside)
     fresh = inside / uuid.uuid4().hex
     fresh.mkdir()
     publish(fresh, folder)
+
+
+def set_aside(path: Path, inside: Path) -> Path:
+    """Rename a file or folder to the first free name `NAME.damaged-N` beside it, through `inside`; return the path."""
+    fresh, aside = inside / uuid.uuid4().hex, free_name(path)
+    path.rename(fresh)
+    fresh.rename(aside)
+    return aside
+
+
+def _make_way(folder: Path, inside: Path) -> None:
+    """Move aside what is in the place of a folder and is none."""
+    if os.path.lexists(folder) and not folder.is_dir():
+        set_aside(folder, inside)
 
 
 def remove(path: Path) -> None:
@@ -125,10 +141,15 @@ def dump(value: Any) -> bytes:
 
 
 def publish_folder(target: Path, files: dict[str, bytes], inside: Path | None = None) -> bool:
-    """Publish a folder with these files in one step. Returns False, and changes nothing, if the folder exists."""
+    """Publish a folder with these files in one step. Returns False, and changes nothing, if the folder exists.
+
+    A file in its place is moved aside.
+    """
     if target.is_dir():
         return False
     with scratch(target, inside) as path:
+        if inside is not None:
+            _make_way(target, inside)
         path.mkdir()
         for name, content in files.items():
             (path / name).write_bytes(content)

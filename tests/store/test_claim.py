@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -247,3 +248,23 @@ def test_a_folder_that_cannot_be_written_is_read_by_this_machines_clock(
     monkeypatch.setattr(os, "open", read_only)  # root may write wherever the mode forbids it
     assert clock(tmp_path) == pytest.approx(time.time(), abs=60)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [os.mkfifo, Path.mkdir, lambda path: path.symlink_to(path.name), lambda path: path.write_text("[" * 20_000)],
+    ids=["pipe", "folder", "loop", "deep"],
+)
+def test_what_is_in_the_place_of_a_claim_neither_hangs_nor_stays(
+    tmp_path: Path, make: Callable[[Path], object]
+) -> None:
+    run = Store(tmp_path).run("a" * 64)
+    run.folder.mkdir(parents=True)
+    make(run.path("claim-1"))
+    with pytest.raises(Busy, match="an unknown host"), run.claim():
+        pass
+    os.utime(run.path("claim-1"), (1, 1), follow_symlinks=False)
+    assert holder(run.folder) is None
+    with writing(run) as out:
+        out.set_status("running")
+    assert list(claims(run.folder)) == [2]

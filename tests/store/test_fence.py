@@ -312,3 +312,20 @@ def test_what_a_later_suite_adds_to_a_finished_run_lies_beside_it(copies: Iterat
     assert run.ledger() == {"samples": 5, "evaluate_seconds": 3.5}
     assert run.diagnostics() == [histogram("2", 2), histogram("1", 3)]
     assert len(run.records()) == 2
+
+
+@pytest.mark.parametrize("name", ["evaluations", "evaluations/new", "features", "features/new"])
+@pytest.mark.parametrize("make", [os.mkfifo, Path.touch, lambda path: path.symlink_to("nowhere")])
+def test_what_is_in_the_place_of_a_folder_is_moved_aside(
+    tmp_path: Path, name: str, make: Callable[[Path], object]
+) -> None:
+    folder = tmp_path / "runs" / "a1"
+    with Claim(folder) as own:
+        out = RunWriter(own)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        make(folder / name)
+        assert out.write_records("new", [RECORD], OUTCOMES)
+        out.write_bytes("features/new/x.safetensors", b"features")
+        assert os.path.lexists(folder / f"{name}.damaged-1")
+        assert (folder / name).is_dir()
+        assert out.records() == [RECORD]

@@ -1,0 +1,44 @@
+"""A small finished store with a file of every kind, made once in a session; tests change copies of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from bench.cli import app
+from bench.store import Store, jobs
+
+SUITE = """\
+name: hostile
+noise: {rates: [0.4]}
+budget: {samples: 48}
+towers: {dim: 8, vocabulary: 300}
+train: {batch: 16, threads: 1}
+evaluate: {tasks: [zero_shot], curve: [0.5]}
+methods: [clip, sogclr]
+"""
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs of three steps, their report, an evaluated checkpoint, trials, a calibration and a note on a job."""
+    root = tmp_path_factory.mktemp("hostile") / "results"
+    root.with_name("hostile.yaml").write_text(SUITE)
+
+    def bench(*arguments: str) -> None:
+        result = CliRunner().invoke(app, [*arguments, "--results", str(root)], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+
+    suite = str(root.with_name("hostile.yaml"))
+    bench("run", suite)
+    store = Store(root)
+    first, second = store.runs()
+    bench("eval", str(first.path("weights-050.safetensors")), "--suite", suite)
+    store.name_trials("hostile", [second.id])
+    jobs.note(first, "17", root / "x.log")
+    (root / "calibrations").mkdir()
+    (root / "calibrations" / "x.json").write_text(json.dumps({"train": 0.25}))
+    return root
