@@ -166,7 +166,7 @@ def test_a_full_disk_fails_its_run_alone_though_not_even_the_status_can_say_so(t
 
 
 def test_a_run_that_cannot_be_claimed_fails_alone(runs: list[Planned], store: Store) -> None:
-    (store.root / "runs").mkdir(parents=True)
-    (store.root / "runs" / runs[0].id).write_text("a file, where a folder should be")
+    store.root.mkdir(parents=True, exist_ok=True)
+    (store.root / "runs").write_text("a file, where a folder should be")
     assert work(runs[0], store, Progress(io.StringIO()), lambda: False)[0] == "failed"
     assert fail(runs[0], store, "no", {"type": "Process", "message": "killed"}) == ("failed", "no")

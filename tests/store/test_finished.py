@@ -76,6 +76,13 @@ def test_weights_that_were_freed_are_made_again_beside_the_run(store: Path, tiny
     assert not run.path("again").exists()
 
 
+class Unplugged(Progress):
+    """Fails when the evaluation begins."""
+
+    def stage(self, name: str) -> None:
+        raise RuntimeError(f"no terminal for {name}")
+
+
 def test_no_failure_and_no_stop_touches_the_status(store: Path, tiny: SimpleNamespace) -> None:
     one = clip(tiny.planned(store))
     folder = next(Store(store).run(one.id).path("evaluations").iterdir())
@@ -83,11 +90,7 @@ def test_no_failure_and_no_stop_touches_the_status(store: Path, tiny: SimpleName
     before = state(store)
     assert work(one, Store(store), Progress(), lambda: True)[0] == "interrupted"
     assert fail(one, Store(store), "no", {"type": "Process", "message": "killed"})[0] == "failed"
-    weights = Store(store).run(one.id).path("weights-100.safetensors")
-    weights.rename(store / "weights")
-    weights.write_bytes(b"no weights")
-    assert work(one, Store(store), Progress(), lambda: False)[0] == "failed"
-    os.replace(store / "weights", weights)
+    assert work(one, Store(store), Unplugged(), lambda: False)[0] == "failed"
     assert state(store) == before
     assert Store(store).run(one.id).status()["state"] == "done"
 
