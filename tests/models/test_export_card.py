@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.adapters import hyperparameters
 from bench.models.export_card import card
-from bench.store import Record, Store
+from bench.store import Record, Store, writing
 from bench.suite.suite import load_suite
 from methods.protocol import Facts
 
@@ -18,11 +18,12 @@ EVIL = "<script>x</script> | [y](javascript:z) `a` **b**\n## Fake\x1b"
 def lines(tmp_path: Path, words: str, folder: str) -> list[str]:
     run = load_suite("quickstart").runs()[0]
     out = Store(tmp_path / (words and "evil")).run("a" * 64)
-    out.write_settings({"noise": {"kind": None, "rate": 0.0}})
     record = Record(
         out.id, 1.0, f"set{words}", f"task{words}", "top1", "cosine", 0.5, 4, None, None, True, f"1{words}", "c"
     )
-    out.write_records("one", [record], {})
+    with writing(out) as writer:
+        writer.write_settings({"noise": {"kind": None, "rate": 0.0}})
+        writer.write_records("one", [record], {})
     method = hyperparameters.make("clip", None, {}, Facts(rows=8, batch=4, dim=8, seed=0))
     about = {name: f"{name}{words}" for name in ("title", "summary", "paper", "note")}
     method.about = replace(method.about, **about)

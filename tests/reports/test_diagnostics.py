@@ -83,8 +83,8 @@ def test_one_run_of_a_cell_is_read_and_it_is_the_first_that_has_any(
 ) -> None:
     read: list[str] = []
     whole = RunStore.diagnostics
+    results = load(SUITE, three)  # looks at every file of every run, for damage
     monkeypatch.setattr(RunStore, "diagnostics", lambda run: [read.append(run.id), whole(run)][1])
-    results = load(SUITE, three)
     learned(results)
     assert read == [results.of(method, noise)[0].run for method in results.methods for noise in results.noises]
     similarities, own = learned(load(SUITE, troubled))  # failed, missing and interrupted runs have none
