@@ -28,13 +28,19 @@ ROWS_PER_BYTE = 8  #: of a Parquet file; more is not the index or the manifest o
 BUFFER = 1 << 16  #: bytes read at a time
 
 
-def opened(path: Path | str, buffering: int = BUFFER) -> BinaryIO:
-    """Open a regular file, or a link to one, to read its bytes. Raises OSError for anything else, and never waits."""
+def open_without_waiting(path: Path | str) -> tuple[int, os.stat_result]:
+    """Open whatever is at a path to read its bytes; return its descriptor and its properties. Raises OSError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO would wait for its writer
     except ValueError as error:
         raise OSError(errno.EINVAL, "its name has a NUL character", ascii(str(path))) from error
-    mode = os.fstat(descriptor).st_mode
+    return descriptor, os.fstat(descriptor)
+
+
+def opened(path: Path | str, buffering: int = BUFFER) -> BinaryIO:
+    """Open a regular file, or a link to one, to read its bytes. Raises OSError for anything else, and never waits."""
+    descriptor, about = open_without_waiting(path)
+    mode = about.st_mode
     if stat.S_ISREG(mode):
         return open(descriptor, "rb", buffering=buffering)
     os.close(descriptor)

@@ -211,10 +211,13 @@ def load(suite: str, store: Store) -> Results:
 def _read(store: Store, cell: Mapping[str, Any], protocol: str) -> dict[str, Any]:
     run = store.run(cell["run"])
     status = run.status()
-    if status["state"] == "missing":
+    if status["state"] in ("missing", "damaged"):
         return {"status": status, "records": {}, "ledger": {}, "environment": {}}
     try:
-        evaluations = refuse_damaged(run)
+        stored = {"ledger": run.ledger(), "environment": run.environment()}
+        version = training_version(run.settings())
+        evaluations = {key: run.records_of(key) for key in run.evaluations()}
+        refuse_damaged(run)
     except Damaged as error:
         reached = {key: value for key, value in status.items() if key == "step"}
         return {"status": {**damaged_status(error), **reached}, "records": {}, "ledger": {}, "environment": {}}
@@ -226,11 +229,10 @@ def _read(store: Store, cell: Mapping[str, Any], protocol: str) -> dict[str, Any
         else:
             others.append(one)
     return {
+        **stored,
         "status": status,
         "records": records,
         "others": tuple(others),
         "unmeasured": sum(key not in evaluations for key in cell.get("evaluations", ())),
-        "ledger": run.ledger(),
-        "environment": run.environment(),
-        "training_version": training_version(run.settings()),
+        "training_version": version,
     }

@@ -8,7 +8,6 @@ so it finds every changed byte of weights and records; it reads all of the files
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -18,11 +17,10 @@ from pathlib import Path
 
 from bench.store import files, reading
 from bench.store.claim import STALE_AFTER, Claim, claims, holder
-from bench.store.content import complaint
 from bench.store.fence import Busy
 from bench.store.jobs import read_note
 from bench.store.reading import ASIDE, Damaged, set_aside
-from bench.store.run import METRICS, TRIALS, Record, RunStore, Store
+from bench.store.run import METRICS, TRIALS, RunStore, Store
 from bench.store.writer import RunWriter
 
 HASHES = "hashes.json"
@@ -40,11 +38,10 @@ def problems(run: RunStore, thorough: bool = False) -> list[Damaged]:
     return list({error.path: error for error in found}.values())
 
 
-def refuse_damaged(run: RunStore) -> dict[str, list[Record]]:
-    """Return the records of a run's evaluations by their keys. Raises Damaged for the first problem of the run."""
-    for check in (*_parts(run), *_files(run)):
+def refuse_damaged(run: RunStore) -> None:
+    """Raise Damaged for the first problem of a run in what a report does not read: notes, weights, outcomes."""
+    for check in (*_unshown(run), *_files(run)):
         check()
-    return {key: run.records_of(key) for key in run.evaluations()}
 
 
 def _outcome(check: Check) -> Damaged | None:
@@ -79,8 +76,13 @@ def _refuse(path: Path, reason: str) -> None:
 
 def _parts(run: RunStore) -> Iterator[Check]:
     """Yield the checks of the small files, which are read as a whole."""
-    yield from (run.read_status, run.settings, run.ledger, run.environment, run.diagnostics)
-    yield from (partial(read_note, run), run.train_seconds, partial(hashes, run))
+    yield from (run.read_status, run.settings, run.ledger, run.environment)
+    yield from _unshown(run)
+
+
+def _unshown(run: RunStore) -> Iterator[Check]:
+    """Yield the checks of the small files that a report does not read of every run."""
+    yield from (run.diagnostics, partial(read_note, run), run.train_seconds, partial(hashes, run))
 
 
 def _files(run: RunStore, thorough: bool = False) -> Iterator[Check]:
@@ -227,14 +229,8 @@ def _whole_lines(path: Path) -> list[bytes]:
         lines = reading.complete_lines(path)
     except Damaged:
         return []
-    return [line for line in lines if not _broken(line)]
-
-
-def _broken(line: bytes) -> bool:
-    try:
-        return bool(complaint(json.loads(line), "line"))
-    except (ValueError, RecursionError):
-        return True
+    numbered = enumerate(lines, start=1)
+    return [line for at, line in numbered if not _outcome(partial(reading.value_of_line, path, at, line, "line"))]
 
 
 def _consequence(run: RunStore, name: str, path: Path) -> str:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from bench.errors import UserError, one_line
+from bench.reading import open_without_waiting
 from bench.store.content import complaint
 
 if TYPE_CHECKING:
@@ -112,12 +113,11 @@ def read_bytes(path: str | Path, limit: int = SMALL, remedy: str = REMEDY) -> by
 def _open(path: str | Path, remedy: str = REMEDY) -> tuple[int, int] | None:
     """Open a file; return its descriptor and its bytes, or None if there is no file. Raises Damaged."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        descriptor, about = open_without_waiting(path)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise _unreadable(path, error, remedy) from error
-    about = os.fstat(descriptor)
     if not stat.S_ISREG(about.st_mode):
         os.close(descriptor)
         raise Damaged(path, "is not a file", remedy)
@@ -200,16 +200,18 @@ def read_lines(path: Path, model: Model) -> list[Any]:
 
     Numbers may be NaN. Raises Damaged with the number of the first line that does not fit `model`.
     """
-    values = []
-    for number, line in enumerate(complete_lines(path), start=1):
-        try:
-            value = parsed(path, line, nan=True)
-        except Damaged as error:
-            raise Damaged(path, f"line {number} {error.reason}") from error
-        if reason := complaint(value, model):
-            raise Damaged(path, f"line {number}: {reason}")
-        values.append(value)
-    return values
+    return [value_of_line(path, number, line, model) for number, line in enumerate(complete_lines(path), start=1)]
+
+
+def value_of_line(path: Path, number: int, line: bytes, model: Model) -> Any:
+    """Return the value of a line of a file of JSON lines. Raises Damaged with its number if it does not fit `model`."""
+    try:
+        value = parsed(path, line, nan=True)
+    except Damaged as error:
+        raise Damaged(path, f"line {number} {error.reason}") from error
+    if reason := complaint(value, model):
+        raise Damaged(path, f"line {number}: {reason}")
+    return value
 
 
 def complete_lines(path: Path) -> list[bytes]:
