@@ -12,8 +12,8 @@ import json
 import os
 import random
 import resource
+import runpy
 import shutil
-import signal
 import stat
 import struct
 import tarfile
@@ -41,6 +41,8 @@ from bench.suite.settings import DataSettings
 from bench.suite.suite import Suite, load_suite
 
 EXAMPLES = int(os.environ.get("BENCH_HOSTILE_EXAMPLES", "12"))
+ALARM = runpy.run_path(str(Path(__file__).with_name("alarm.py")))
+Hang, ended_within = ALARM["Hang"], ALARM["ended_within"]
 SECONDS = 60  #: after which an example hangs, on a busy machine too
 CPU_SECONDS = 10.0  #: of one example; a refusal alone takes less than 2
 MEGABYTES = 400  #: by which the process may grow over all examples of a set
@@ -521,24 +523,6 @@ FORMS: dict[str, tuple[Change, ...]] = {
 # Running an example.
 
 
-class Hang(BaseException):
-    """An example took too long."""
-
-
-@contextmanager
-def bounded() -> Iterator[None]:
-    def ring(*_: object) -> None:
-        raise Hang
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.alarm(SECONDS)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
 @contextmanager
 def as_a_plain_user() -> Iterator[None]:
     """Let modes of files bind root, too, by putting away its right to override them (capabilities 1 and 2 of Linux)."""
@@ -638,7 +622,7 @@ def test_changed_data_is_read_or_refused(world: World) -> None:
         world.restore()
         change, began = world.example(number), time.process_time()
         try:
-            with bounded(), as_a_plain_user():
+            with ended_within(SECONDS), as_a_plain_user():
                 result = attempt(lambda: world.read(world.home))
         except (Exception, Hang) as error:
             failures.append(f"example {number}: {change}: {type(error).__name__}: {error}")
