@@ -70,7 +70,7 @@ def speeds(folder: Path) -> Part:
 def sweep(folder: Path) -> Part:
     """Small runs of CLIP on the embedded pack, some at a time: wall-clock seconds and runs an hour."""
     with_gpu = torch.cuda.is_available()
-    runs, samples, many = (8, 51_200, (1, 2, 4, 8)) if with_gpu else (2, 1_280, (1, 2))
+    runs, samples, many = (8, 51_200, (1, 2, 4, 8)) if with_gpu else (2, 256, (1, 2))
     rows = []
     for jobs in many:
         with tempfile.TemporaryDirectory() as results:

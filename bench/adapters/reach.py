@@ -18,6 +18,7 @@ a module that is passed on as a value count as a use of the whole module.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -201,10 +202,10 @@ class Reach:
         used = name in INHERITED or name in self._words or (name.startswith("__") and name.endswith("__"))
         if not used and node.name != ROOT:
             used = any(name in syntax.members(one[1]) for one in order if _key(one) == f"{BASE}:{ROOT}")
-        above = {one.name for _, one in order[:place]} | {node.name}
+        above = frozenset({"super", node.name, *(one.name for _, one in order[:place])})
         for _, earlier in order[:place]:
             lines = syntax.members(earlier).get(name)
-            if lines and not any(_passes_on(line, {"super"} | above) for line in lines):
+            if lines and not any(_passes_on(line, above) for line in lines):
                 return False
         return used
 
@@ -241,7 +242,8 @@ def _adapter(module: Module | None) -> ast.ClassDef:
     raise UserError(f'{module.path}:1: defines no method: a class with a base and name = "..." (see {PROTOCOL})')
 
 
-def _passes_on(line: ast.stmt, words: set[str]) -> bool:
+@functools.lru_cache(maxsize=8192)
+def _passes_on(line: ast.stmt, words: frozenset[str]) -> bool:
     """Return whether a member may call the one that it replaces: by `super`, or by the name of a class."""
     return any(isinstance(node, ast.Name) and node.id in words for node in ast.walk(line))
 

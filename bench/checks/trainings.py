@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from bench.adapters import hyperparameters, registry
 from bench.checks import lab
@@ -24,7 +21,6 @@ from bench.training import side_towers
 from bench.training.distributed import Group
 from bench.training.loader import Loader
 from bench.training.loop import Job, train
-from bench.training.optimizer import named_parameters
 from bench.training.schedule import Resolved
 from methods.protocol import Facts
 
@@ -121,19 +117,3 @@ def train_alone(
     """Make a training on the CPU, or resume it, under the claim of its store."""
     with writing(run) as out:
         train(make(training, out, data=data, noise=noise))
-
-
-@contextmanager
-def recorded_gradients(job: Job) -> Iterator[list[dict[str, Tensor]]]:
-    """Record every parameter's gradient at each optimiser step that is taken while the context is open."""
-    by_step: list[dict[str, Tensor]] = []
-
-    def keep(*_: Any) -> None:
-        gradients = ((name, p.grad) for name, p in named_parameters(job.method, job.towers))
-        by_step.append({name: grad.clone() for name, grad in gradients if grad is not None})
-
-    handle = register_optimizer_step_pre_hook(keep)
-    try:
-        yield by_step
-    finally:
-        handle.remove()

@@ -219,7 +219,8 @@ def executed(name: str, folder: Path) -> set[CodeType]:
     subject = Subject(name)
     sys.setprofile(note)
     try:
-        train_alone(Training(name, steps=4, rows=96), RunStore(folder / name))
+        settings: dict[str, Any] = {"towers": "vit", "precision": "fp32", "batch": 16}
+        train_alone(Training(name, steps=4, rows=32, **settings), RunStore(folder / name))
         for number, (_, variant, method, z, when) in enumerate(itertools.islice(everywhere(subject), 40)):
             observed, drawn = constants(method, z, when)
             method.loss(z, drawn, slice(0, len(z["image"])))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import runpy
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +42,18 @@ methods: [clip, beside_reference, from_reference, beside_itself, beside_average]
 CPU = torch.device("cpu")
 
 
-@pytest.fixture
-def plugins(tmp_path: Path, own_plugins: Callable[[Path], str]) -> dict[str, Path]:
-    files = {}
-    for name in SIDES["PLUGINS"]:
-        files[name] = tmp_path / f"{name}.py"
-        files[name].write_text(SIDES["source"](name))
-        own_plugins(files[name])
-    return files
+@pytest.fixture(scope="module")
+def plugins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+    files, folder = {}, tmp_path_factory.mktemp("plugins")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "_plugins", {})
+        registry.forget()
+        for name in SIDES["PLUGINS"]:
+            files[name] = folder / f"{name}.py"
+            files[name].write_text(SIDES["source"](name))
+            registry.add_plugin(files[name])
+        yield files
+    registry.forget()
 
 
 class Trained:
@@ -77,10 +81,10 @@ class Trained:
         return self.done[planned.id]
 
 
-@pytest.fixture
-def trained(tmp_path: Path, plugins: dict[str, Path]) -> Trained:
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, plugins: dict[str, Path]) -> Trained:
     assert plugins
-    return Trained(tmp_path)
+    return Trained(tmp_path_factory.mktemp("trained"))
 
 
 def bytes_of(out: RunStore) -> list[bytes]:
@@ -167,8 +171,8 @@ def test_a_forward_without_a_backward_is_a_third_of_a_pass(trained: Trained) -> 
     assert (ledger.text_forwards, ledger.text_backwards) == (32, 16)
 
 
-def test_costs_are_counted_where_the_reference_is_not_there(trained: Trained) -> None:
-    assert all(one.resolved.flops > 0 for one in plan(trained.runs(), trained.store))
+def test_costs_are_counted_where_the_reference_is_not_there(tmp_path: Path, trained: Trained) -> None:
+    assert all(one.resolved.flops > 0 for one in plan(trained.runs(), Store(tmp_path)))
 
 
 @pytest.mark.parametrize(

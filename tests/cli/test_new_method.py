@@ -5,54 +5,82 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from xml.etree import ElementTree
 
 import pytest
+from typer.testing import CliRunner
 
 from bench.adapters import registry
 from bench.adapters.scaffold import method_source, new_method
+from bench.checks import suite, verb
+from bench.cli import app
 from bench.errors import UserError
 
 
-def test_what_it_writes_passes_its_own_test_and_with_it_bench_check(tmp_path: Path) -> None:
-    files = new_method("two_words", tmp_path / "new")
-    assert [path.name for path in files] == ["two_words.py", "test_two_words.py"]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", files[1].name]
-    done = subprocess.run(command, cwd=tmp_path / "new", capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 passed" in done.stdout
-
-
-def test_its_test_fails_where_the_method_is_wrong(tmp_path: Path) -> None:
-    method, test = new_method("my_loss", tmp_path)
-    method.write_text(method.read_text().replace("total / (2 *", "total / (3 *"))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test.name, "-k", "without_smoothing"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 1, done.stdout + done.stderr
-
-
-def test_its_test_outlives_a_changed_config(tmp_path: Path) -> None:
-    method, test = new_method("my_loss", tmp_path)
+def generated(folder: Path) -> None:
+    """Three generated methods: one as it stands, one with another Config, one that is wrong."""
+    new_method("two_words", folder / "new")
+    changed, _ = new_method("changed_loss", folder / "changed")
     head = "    def __post_init__(self) -> None:\n"
     field = "    power: float = 1.0  #: exponent of the total\n\n"
-    text = method.read_text().replace("epsilon", "smoothing").replace("total / (2 *", "total**self.config.power / (2 *")
-    method.write_text(text.replace(head, f'{field}{head}        check(self, "power", self.power > 0, "> 0")\n'))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test.name]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 passed" in done.stdout
+    text = (
+        changed.read_text().replace("epsilon", "smoothing").replace("total / (2 *", "total**self.config.power / (2 *")
+    )
+    changed.write_text(text.replace(head, f'{field}{head}        check(self, "power", self.power > 0, "> 0")\n'))
+    wrong, _ = new_method("wrong_loss", folder / "wrong")
+    wrong.write_text(wrong.read_text().replace("total / (2 *", "total / (3 *"))
 
 
-def test_an_identity_that_says_an_old_field_is_named(start_bench: Callable[..., Any], tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """For each generated method the outcomes of its own tests, which one pytest runs in a folder of nobody else's."""
+    folder = tmp_path_factory.mktemp("generated")
+    generated(folder)
+    tests = [
+        "new/test_two_words.py",
+        "changed/test_changed_loss.py",
+        "wrong/test_wrong_loss.py::test_without_smoothing_it_is_clip",
+    ]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junit-xml=report.xml", *tests]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 1, done.stdout + done.stderr
+    by_method: dict[str, list[str]] = {}
+    for case in ElementTree.parse(folder / "report.xml").iter("testcase"):
+        outcome = "passed" if not len(case) else f"{case[0].tag}: {case[0].get('message')}"
+        by_method.setdefault(case.get("classname", "").partition(".")[0], []).append(outcome)
+    return by_method
+
+
+def test_what_it_writes_passes_its_own_test_and_with_it_bench_check(
+    tmp_path: Path, outcomes: dict[str, list[str]]
+) -> None:
+    files = new_method("two_words", tmp_path / "new")
+    assert [path.name for path in files] == ["two_words.py", "test_two_words.py"]
+    assert outcomes["new"] == ["passed", "passed"]
+
+
+def test_its_test_fails_where_the_method_is_wrong(outcomes: dict[str, list[str]]) -> None:
+    (outcome,) = outcomes["wrong"]
+    assert outcome.startswith("failure: AssertionError: Scalars are not close!"), outcome
+
+
+def test_its_test_outlives_a_changed_config(outcomes: dict[str, list[str]]) -> None:
+    assert outcomes["changed"] == ["passed", "passed"]
+
+
+@pytest.mark.usefixtures("own_plugins")
+def test_an_identity_that_says_an_old_field_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     method, _ = new_method("my_loss", tmp_path)
     old = '{"epsilon": 0.0}'
     text = method.read_text().replace(old, "OLD").replace("epsilon", "smoothing").replace("OLD", old)
     method.write_text(text)
-    code, output = start_bench("check", method).finish()
-    assert code == 1, output
-    assert "identity 'without smoothing it is CLIP': 'epsilon' is no field of Config" in " ".join(output.split())
+    chosen = tuple(check for check in suite.CHECKS if check.name in ("refusals", "identities"))
+    monkeypatch.setattr(verb, "examine", lambda subject, pool: suite.examine(subject, pool, chosen))
+    result = CliRunner().invoke(app, ["check", str(method)])
+    assert result.exit_code == 1, result.output
+    output = " ".join(result.output.split())
+    assert "identity 'without smoothing it is CLIP': 'epsilon' is no field of Config" in output
 
 
 def test_the_name_is_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

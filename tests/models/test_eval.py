@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -235,8 +233,8 @@ def test_nothing_to_measure_is_an_error(folder: Path, tmp_path: Path) -> None:
         evaluate(folder, weights, "--set", "evaluate.tasks=[noise_detection]")
 
 
-def test_bad_input_is_exit_code_2(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "bench", "eval", "none.pt", "--suite", "smoke"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (2, "none.pt: no such file\n")
+def test_bad_input_is_exit_code_2(start_bench: Callable[..., Any], tmp_path: Path) -> None:
+    process = start_bench("eval", "none.pt", "--suite", "smoke", cwd=tmp_path, merged=False)
+    code, _ = process.finish()
+    assert (code, process.errors) == (2, "none.pt: no such file\n")
     assert not list(tmp_path.iterdir())

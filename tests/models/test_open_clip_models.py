@@ -296,25 +296,38 @@ def test_what_cannot_be_followed_is_named(saved: Path, tmp_path: Path) -> None:
         open_clip_models.find(str(oblong), None)
 
 
+UNFETCHED = """
+import sys
+from pathlib import Path
+
+from bench.cli import main
+from bench.models import open_clip_models
+
+hub, suite = sys.argv[1:]
+sys.argv = ["bench", "eval", "ViTamin-S/datacomp1b", "--suite", suite]
+try:
+    main()
+except SystemExit as end:
+    print("exit code", end.code)
+cache = Path(hub) / "hub" / "models--jienengchen--ViTamin-S"
+for part in ("refs", "snapshots/abc"):
+    (cache / part).mkdir(parents=True)
+(cache / "refs" / "main").write_text("abc")
+(cache / "snapshots" / "abc" / "pytorch_model.bin").write_bytes(b"weights")
+print(open_clip_models.find("ViTamin-S/datacomp1b", None).weights)
+"""
+
+
 def test_what_cannot_be_fetched_is_named_as_given_and_the_fix_works(tmp_path: Path) -> None:
     """No `start` is involved. The fixes are a folder, as other tests have, and the cache of another machine."""
     (tmp_path / "asked.yaml").write_text(SUITE)
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub")}
-    command = [sys.executable, "-m", "bench", "eval", "ViTamin-S/datacomp1b", "--suite", str(tmp_path / "asked.yaml")]
+    command = [sys.executable, "-c", UNFETCHED, str(tmp_path / "hub"), str(tmp_path / "asked.yaml")]
     found = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
-    assert found.returncode == 2
     assert found.stderr.startswith("ViTamin-S/datacomp1b: cannot be fetched")
     assert "hf download jienengchen/ViTamin-S pytorch_model.bin) and copy its folder" in found.stderr
-    cache = tmp_path / "hub" / "hub" / "models--jienengchen--ViTamin-S"
-    for part in ("refs", "snapshots/abc"):
-        (cache / part).mkdir(parents=True)
-    (cache / "refs" / "main").write_text("abc")
-    (cache / "snapshots" / "abc" / "pytorch_model.bin").write_bytes(b"weights")
-    code = (
-        "from bench.models import open_clip_models; print(open_clip_models.find('ViTamin-S/datacomp1b', None).weights)"
-    )
-    again = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=tmp_path)
-    assert again.stdout.strip() == str(cache / "snapshots" / "abc" / "pytorch_model.bin"), again.stderr
+    weights = tmp_path / "hub" / "hub" / "models--jienengchen--ViTamin-S" / "snapshots" / "abc" / "pytorch_model.bin"
+    assert found.stdout.splitlines() == ["exit code 2", str(weights)], found.stderr
     with pytest.raises(
         UserError, match=r"^ViT-B-32/openai: cannot .*\.openai --local-dir FOLDER\) and give the folder"
     ):

@@ -53,7 +53,8 @@ def _sampled(method: Bayes, z: Tensors, steps: int) -> Tensor:
     """Return log weights of image anchors in independent chains, [steps, B, B]."""
     whole = slice(0, len(z["image"]))
     with torch.no_grad():
-        return torch.stack([method.draw(z, {"step": torch.tensor(step)}, whole)["image"] for step in range(steps)])
+        observed = ({"step": torch.tensor(step)} for step in range(steps))
+        return torch.stack([method._gibbs(z, "image", "text", one, whole)[0] for one in observed])
 
 
 def _gibbs(name: str, expected: dict[str, Any]) -> Iterator[Comparison]:

@@ -12,6 +12,8 @@ import os
 import sys
 import traceback
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -19,12 +21,15 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from bench.checks import lab
-from bench.checks.trainings import Training, make, recorded_gradients
-from bench.store import RunStore, writing
+from bench.checks.pool.packing import Packed, pack
+from bench.checks.trainings import Training, make
+from bench.store import RunStore, RunWriter
 from bench.training.distributed import Group
-from bench.training.loop import train
+from bench.training.loop import Job, train
+from bench.training.optimizer import named_parameters
 
 WORLD = 3
 #: name -> (first rank, number of ranks, micro-batch); rank 2 works alone while ranks 0 and 1 work together
@@ -32,22 +37,45 @@ LAYOUTS: dict[str, tuple[int, int, int | None]] = {
     "three ranks in micro-batches": (0, 3, 8),
     "two ranks": (0, 2, None),
     "one process": (2, 1, None),
-    "one process in micro-batches": (2, 1, 8),
+    "one process in micro-batches": (2, 1, 16),
 }
+
+
+class MetricsOnly(RunWriter):
+    """Writes the lines of every step. Weights and checkpoints, which nobody reads here, are not written."""
+
+    def write_path(self, name: str, writer: Callable[[Path], object]) -> None:
+        """Write nothing."""
+
+
+@contextmanager
+def recorded_gradients(job: Job) -> Iterator[list[Packed]]:
+    """Record every parameter's gradient at each optimiser step that is taken while the context is open."""
+    by_step: list[Packed] = []
+
+    def keep(*_: Any) -> None:
+        gradients = ((name, p.grad) for name, p in named_parameters(job.method, job.towers))
+        by_step.append(pack({name: grad for name, grad in gradients if grad is not None}))
+
+    handle = register_optimizer_step_pre_hook(keep)
+    try:
+        yield by_step
+    finally:
+        handle.remove()
 
 
 def trained(training: Training, out: RunStore, group: Group) -> dict[str, Any]:
     """Losses and gradients of every step, and the state at the end."""
-    with writing(out) as writer:
-        job = make(training, writer, group)
+    with out.claim() as claim:
+        job = make(training, MetricsOnly(claim), group)
         with recorded_gradients(job) as gradients:
             train(job)
     method: Any = job.method
     return {
         "losses": [line["terms"] for line in out.metrics()],
         "gradients": gradients,
-        "towers": job.towers.state_dict(),
-        "method": method.state_dict(),
+        "towers": pack(job.towers.state_dict()),
+        "method": pack(method.state_dict()),
     }
 
 
