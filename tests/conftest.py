@@ -6,8 +6,10 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -119,7 +121,6 @@ class BenchProcess:
             "environment": {**os.environ, **env},
         }
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["bench.launch.run_suite", "bench.launch.local", "reports.build"])
         self._process = context.Process(target=exec, args=(BENCH, keywords))
         self._process.start()
         assert self._process.pid is not None
@@ -145,6 +146,11 @@ class BenchProcess:
         assert code is not None, f"still runs: {self.output}"
         return code, self.output
 
+    def workers(self) -> list[int]:
+        """The processes that make its runs, in the order of their start."""
+        pids = map(int, Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split())
+        return sorted(pid for pid in pids if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text())
+
     @property
     def output(self) -> str:
         return self._output.read_text() if self._output.exists() else ""
@@ -167,7 +173,19 @@ _started: list[BenchProcess] = []
 
 
 @pytest.fixture(scope="session")
-def start_bench(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., BenchProcess]:
+def warm_fork_server() -> None:
+    """Start the server that `bench` processes are forked from, with all that any of them imports."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["warm"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]))
+        forkserver.ensure_running()
+
+
+@pytest.fixture(scope="session")
+def start_bench(
+    tmp_path_factory: pytest.TempPathFactory,
+    warm_fork_server: None,  # noqa: ARG001
+) -> Callable[..., BenchProcess]:
     """Start `bench ARGUMENTS`: `start_bench("run", suite)`. It ends with the test, or the fixture, that started it."""
     logs = tmp_path_factory.mktemp("bench")
 

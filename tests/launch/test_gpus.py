@@ -18,9 +18,9 @@ EXACT = ("train.precision=fp64", "train.bn_group=32", "train.eps=1000.0", "train
 SUITE = """
 name: several
 budget: {samples: %d}
-towers: {dim: 32, vocabulary: 500}
+towers: {dim: 8, vocabulary: 300}
 train: {batch: 64, bn_group: 32, threads: 1, checkpoint_seconds: 0.1}
-evaluate: {tasks: [zero_shot]}
+evaluate: {tasks: [zero_shot], curve: [0.5]}
 methods: [%s]
 """
 ODD = '''
@@ -45,22 +45,26 @@ class Odd(Clip):
 '''
 
 
+SLOW = Path(__file__).with_name("slow.py")
+
+
 @pytest.fixture
 def start(start_bench: Callable[..., Any]) -> Callable[..., Any]:
     return lambda suite, results, *more: start_bench("run", suite, "--results", results, *more)
+
+
+@pytest.fixture
+def start_slow(start_bench: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+    """Start a CLIP of 80 steps on several processes; its steps are slow until the file `fast` is there."""
+    suite, environment = written(tmp_path, 64 * 80, "slow"), {"SLOW_UNTIL": str(tmp_path / "fast")}
+    start = ("run", suite, "--results", tmp_path / "out", "--plugin", SLOW)
+    return lambda *more: start_bench(*start, *more, env=environment)
 
 
 def written(folder: Path, samples: int, methods: str = "clip") -> Path:
     path = folder / "several.yaml"
     path.write_text(SUITE % (samples, methods))
     return path
-
-
-def ranks_of(process: Any) -> list[int]:
-    """Process ids in order of rank."""
-    text = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
-    commands = {int(pid): Path(f"/proc/{pid}/cmdline").read_text() for pid in text.split()}
-    return sorted(pid for pid, command in commands.items() if "spawn_main" in command)
 
 
 def wait_for_checkpoint(process: Any, results: Path) -> None:
@@ -112,35 +116,36 @@ def test_a_rank_that_raises_fails_its_run_alone_and_seconds_are_of_all_ranks(
 
 
 def test_a_rank_that_dies_fails_its_run_alone_and_the_same_call_goes_on(
-    start: Callable[..., Any], tmp_path: Path
+    start_slow: Callable[..., Any], tmp_path: Path
 ) -> None:
-    suite = written(tmp_path, 6400)
-    process = start(suite, tmp_path / "out", "--processes", "2")
+    process = start_slow("--processes", "2")
     wait_for_checkpoint(process, tmp_path / "out")
-    ranks = ranks_of(process)
+    ranks = process.workers()
+    assert len(ranks) == 2
     os.kill(ranks[1], signal.SIGKILL)
     code, output = process.finish()
     assert code == 1, output
     assert "of its 2 processes rank 1 ended with exit code -9" in output
-    status = runs(tmp_path / "out")["clip"].status()
+    status = runs(tmp_path / "out")["slow"].status()
     assert (status["state"], status["error"]["type"]) == ("failed", "Process")
     assert not any(Path(f"/proc/{pid}").exists() for pid in ranks), "a process was left behind"
-    code, output = start(suite, tmp_path / "out", "--processes", "2").finish()
+    (tmp_path / "fast").touch()
+    code, output = start_slow("--processes", "2").finish()
     assert code == 0, output
 
 
-def test_a_stop_request_to_any_rank_stops_all_after_one_step(start: Callable[..., Any], tmp_path: Path) -> None:
-    suite = written(tmp_path, 64 * 200)
-    process = start(suite, tmp_path / "out", "--processes", "2")
+def test_a_stop_request_to_any_rank_stops_all_after_one_step(start_slow: Callable[..., Any], tmp_path: Path) -> None:
+    process = start_slow("--processes", "2")
     wait_for_checkpoint(process, tmp_path / "out")
-    os.kill(ranks_of(process)[1], signal.SIGTERM)
+    os.kill(process.workers()[1], signal.SIGTERM)
     code, output = process.finish()
     assert code == 75, output
-    run = runs(tmp_path / "out")["clip"]
+    run = runs(tmp_path / "out")["slow"]
     assert run.status()["state"] == "interrupted"
     saved = torch.load(run.path("checkpoint.pt"), weights_only=True)
-    assert saved["step"] == run.status()["step"] < 200
-    code, output = start(suite, tmp_path / "out").finish()  # one process goes on where two stopped
+    assert saved["step"] == run.status()["step"] < 80
+    (tmp_path / "fast").touch()
+    code, output = start_slow().finish()  # one process goes on where two stopped
     assert code == 0, output
 
 

@@ -11,26 +11,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from bench.cli import app
 from bench.store import Store
 
 SUITE = """
 name: many
 noise: {rates: [0.0, 0.4]}
 budget: {samples: %d}
-towers: {dim: 32, vocabulary: 500}
-train: {batch: 32, threads: 1, checkpoint_seconds: 0.2}
-evaluate: {tasks: [zero_shot]}
-methods: [clip, ncu]
+towers: {dim: 8, vocabulary: 300}
+train: {batch: 16, threads: 1, checkpoint_seconds: 0.2}
+evaluate: {tasks: [zero_shot], curve: [0.5]}
+methods: [%s]
 """
+SLOW = Path(__file__).with_name("slow.py")
 
 
 @pytest.fixture
 def start(start_bench: Callable[..., Any]) -> Callable[..., Any]:
-    def run(folder: Path, samples: int, *more: str) -> Any:
+    """Start the runs of a slow CLIP, with and without noise; they are slow until the file `fast` is there."""
+
+    def run(folder: Path, steps: int, *changes: str) -> Any:
         suite = folder / "many.yaml"
-        suite.write_text(SUITE % samples)
-        return start_bench("run", suite, "--results", folder / "out", *more)
+        suite.write_text(SUITE % (16 * steps, "slow"))
+        more = ("--jobs", "2", "--plugin", SLOW, *(part for change in changes for part in ("--set", change)))
+        return start_bench("run", suite, "--results", folder / "out", *more, env={"SLOW_UNTIL": str(folder / "fast")})
 
     return run
 
@@ -43,42 +49,37 @@ def weights(folder: Path) -> dict[str, str]:
     }
 
 
-def workers_of(process: Any) -> list[int]:
-    """The processes that run beside each other."""
-    text = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
-    commands = {int(pid): Path(f"/proc/{pid}/cmdline").read_text() for pid in text.split()}
-    return [pid for pid, command in commands.items() if "spawn_main" in command]
-
-
 def wait_for_checkpoints(process: Any, folder: Path, count: int) -> None:
     runs = folder / "out" / "runs"
     process.wait_until(lambda: len(list(runs.glob("*/checkpoint.pt"))) >= count, "checkpoints of all")
 
 
-def test_side_by_side_gives_the_bytes_of_in_turn(start: Callable[..., Any], tmp_path: Path) -> None:
+def test_side_by_side_gives_the_bytes_of_in_turn(tmp_path: Path) -> None:
+    suite = tmp_path / "many.yaml"
+    suite.write_text(SUITE % (96, "clip, ncu"))
     for name, more in (("turn", ()), ("side", ("--jobs", "2"))):
-        (tmp_path / name).mkdir()
-        code, output = start(tmp_path / name, 320, *more).finish()
-        assert code == 0, output
-        assert "runs: 6 done" in output  # NCU starts from a CLIP run of its own share of the budget
+        result = CliRunner().invoke(app, ["run", str(suite), "--results", str(tmp_path / name / "out"), *more])
+        assert result.exit_code == 0, result.output
+        assert "runs: 6 done" in result.output  # NCU starts from a CLIP run of its own share of the budget
     assert weights(tmp_path / "turn") == weights(tmp_path / "side")
     assert len(weights(tmp_path / "side")) == 6
-    lines = [re.match(r"\[(\d)/6\] .*: (started|done)$", line) for line in output.splitlines()]
+    lines = [re.match(r"\[(\d)/6\] .*: (started|done)$", line) for line in result.output.splitlines()]
     order = [match.group(2) for match in lines if match]
     assert order[:2] == ["started", "started"], "nothing ran beside the first run"
 
 
 def test_a_process_that_dies_fails_its_run_alone(start: Callable[..., Any], tmp_path: Path) -> None:
-    process = start(tmp_path, 6400, "--jobs", "2", "--only", "clip")
+    process = start(tmp_path, 80)
     wait_for_checkpoints(process, tmp_path, 2)
-    os.kill(workers_of(process)[0], signal.SIGKILL)
+    os.kill(process.workers()[0], signal.SIGKILL)
+    (tmp_path / "fast").touch()
     code, output = process.finish()
     assert code == 1, output
     assert "its process ended with exit code -9" in output
     assert "runs: 1 done, 1 failed" in output
     states = sorted(run.status()["state"] for run in Store(tmp_path / "out").runs())
     assert states == ["done", "failed"]
-    code, output = start(tmp_path, 6400, "--jobs", "2", "--only", "clip").finish()
+    code, output = start(tmp_path, 80).finish()
     assert code == 0, output
     assert "runs: 1 done, 1 done before" in output
 
@@ -87,9 +88,10 @@ def test_a_process_that_dies_fails_its_run_alone(start: Callable[..., Any], tmp_
 def test_a_stop_request_reaches_every_process(
     start: Callable[..., Any], tmp_path: Path, number: signal.Signals
 ) -> None:
-    process = start(tmp_path, 32000, "--jobs", "2", "--only", "clip")
+    process = start(tmp_path, 1000)
     wait_for_checkpoints(process, tmp_path, 2)
-    workers = workers_of(process)
+    workers = process.workers()
+    assert len(workers) == 2
     process.send_signal(number)
     code, output = process.finish()
     assert code == 75, output
@@ -101,9 +103,9 @@ def test_a_stop_request_reaches_every_process(
 def test_a_stop_request_to_one_process_stops_all_and_starts_nothing_more(
     start: Callable[..., Any], tmp_path: Path
 ) -> None:
-    process = start(tmp_path, 32000, "--jobs", "2")
+    process = start(tmp_path, 1000, "seeds=[0, 1]")
     wait_for_checkpoints(process, tmp_path, 2)
-    os.kill(workers_of(process)[0], signal.SIGTERM)
+    os.kill(process.workers()[0], signal.SIGTERM)
     code, output = process.finish()
     assert code == 75, output
     assert len(re.findall(r": started$", output, re.MULTILINE)) == 2, output
@@ -111,7 +113,7 @@ def test_a_stop_request_to_one_process_stops_all_and_starts_nothing_more(
 
 def test_runs_timed_in_seconds_are_never_beside_another(start_bench: Callable[..., Any], tmp_path: Path) -> None:
     suite = tmp_path / "timed.yaml"
-    suite.write_text((SUITE % 320).replace("{samples: 320}", "{device_seconds: 60}"))
+    suite.write_text((SUITE % (320, "clip")).replace("{samples: 320}", "{device_seconds: 60}"))
     code, output = start_bench("run", suite, "--results", tmp_path / "out", "--jobs", "2").finish()
     assert code == 2
     assert "--jobs 2: runs with a budget in device seconds need the device alone; use --jobs 1" in output

@@ -1,0 +1,18 @@
+"""Imports and reads once what `bench` processes need, for the server that tests fork them from."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from bench.data import emoji
+
+#: modules that `bench run` imports where it needs them
+LAZY = (
+    "bench.cli.runs bench.launch.local bench.launch.rank bench.launch.run_suite methods.ncu torch.utils.flop_counter "
+    "PIL.WebPImagePlugin pyarrow.parquet pyarrow.pandas_compat pandas reports.build reports.csv reports.diagnostics "
+    "reports.figures reports.html reports.win_map matplotlib.backends.backend_pdf fontTools.subset fontTools.varLib"
+)
+for name in LAZY.split():
+    import_module(name)
+for style in emoji.STYLES:
+    emoji.shard(style)
