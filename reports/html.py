@@ -151,16 +151,18 @@ def _section(results: Results, table: Table, places: Mapping[str, int]) -> Html:
 
 def _head(table: Table) -> Html:
     over = together(
-        html('<th class="over" colspan="{}">{}</th>', count, name) if name else html('<th colspan="{}"></th>', count)
+        html('<th scope="colgroup" class="over" colspan="{}">{}</th>', count, name)
+        if name
+        else html('<td colspan="{}"></td>', count)
         for name, count in table.heads()
     )
     columns = together(_column(place, column) for place, column in enumerate(table.columns, start=1))
-    return html("<thead><tr><th></th>{}</tr><tr><th>method</th>{}</tr></thead>", over, columns)
+    return html('<thead><tr><td></td>{}</tr><tr><th scope="col">method</th>{}</tr></thead>', over, columns)
 
 
 def _column(place: int, column: Column) -> Html:
     return html(
-        '<th data-place="{}" data-first="{}" title="{}"><button>{}{}</button></th>',
+        '<th scope="col" data-place="{}" data-first="{}" title="{}"><button>{}{}</button></th>',
         place,
         "descending" if column.higher_is_better else "ascending",
         column.description,
@@ -181,13 +183,13 @@ def _bodies(results: Results, table: Table, places: Mapping[str, int]) -> Iterab
 
 
 def _group(name: str, columns: int) -> Html:
-    return html('<tr class="group"><th>{}</th><td colspan="{}"></td></tr>', name, columns)
+    return html('<tr class="group"><th scope="rowgroup">{}</th><td colspan="{}"></td></tr>', name, columns)
 
 
 def _row(results: Results, table: Table, row: Row, places: Mapping[str, int]) -> Html:
     cells = (_cell(cell, column, row, table, places) for cell, column in zip(row.cells, table.columns, strict=True))
     return html(
-        '<tr><th title="{0}">{1}{0}{2}</th>{3}</tr>',
+        '<tr><th scope="row" title="{0}">{1}{0}{2}</th>{3}</tr>',
         row.label,
         _dot(results, row.method) if row.method else "",
         row.mark,

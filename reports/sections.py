@@ -109,8 +109,10 @@ def data_section(results: Results) -> Html:
 
 
 def _listed(heads: Sequence[str], rows: Sequence[Html]) -> Html:
-    head = together(html('<td class="text soft">{}</td>', name) for name in heads)
-    return html("<div class=scroll><table><tr>{}</tr>{}</table></div>", head, together(rows))
+    head = together(html('<th scope="col" class="text">{}</th>', name) for name in heads)
+    return html(
+        "<div class=scroll><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>", head, together(rows)
+    )
 
 
 def _chance(key: str, value: float) -> str:

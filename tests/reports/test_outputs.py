@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import matplotlib
+import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
@@ -97,8 +98,11 @@ def test_latex_says_states_bold_and_zeros(latex: list[str]) -> None:
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no TeX here; the parsing tests above still ran")
-def test_latex_compiles(tmp_path: Path, latex: list[str]) -> None:
-    (tmp_path / "all.tex").write_text(document(latex), encoding="utf-8")
+@pytest.mark.parametrize("options", ["", "[twocolumn]"])
+def test_latex_compiles(tmp_path: Path, latex: list[str], options: str) -> None:
+    text = document(latex).replace(r"\documentclass{", rf"\documentclass{options}{{")
+    assert f"{options}{{article}}" in text
+    (tmp_path / "all.tex").write_text(text, encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == 0, done.stdout.decode(errors="replace")[-1500:]
@@ -121,6 +125,7 @@ class Outline(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = dict(attrs)
+        assert tag != "th" or "scope" in found
         if tag not in self.VOID:
             self.open.append(tag)
         if found.get("id"):
@@ -214,6 +219,20 @@ def test_methods_look_different_in_figures(three: Store) -> None:
     assert len(set(COLOURS)) * len(LINES) >= 30
 
 
+def test_every_colour_is_seen_on_white() -> None:
+    """Contrast of graphics by WCAG 2.1, 1.4.11: at least 3 : 1."""
+    for colour in COLOURS:
+        shares = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+        linear = np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
+        assert 1.05 / (linear @ (0.2126, 0.7152, 0.0722) + 0.05) >= 3, colour
+
+
+def test_figures_embed_fonts_that_print_shops_take(three: Store) -> None:
+    for picture in pictures(load(SUITE, three)):
+        assert b"/Type3" not in picture.pdf
+        assert b"/TrueType" in picture.pdf or b"/CIDFontType2" in picture.pdf
+
+
 @pytest.fixture
 def sheets(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
     """Figures as they are handed over to be written."""
@@ -267,7 +286,7 @@ def test_a_wide_latex_table_is_broken_between_headings(three: Store) -> None:
     (table,) = [table for table in tables(load(SUITE, three)) if table.name == "retrieval"]
     text = table_latex(table)
     assert text.count(r"\begin{tabular}{lrrrrrrrr}") == 2
-    assert text.count(r"\begin{table}") == text.count(r"\caption") == 1
+    assert text.count(r"\begin{table*}") == text.count(r"\caption") == 1
     assert text.count("sogclr & ") == 2 * 2
 
 
@@ -312,9 +331,9 @@ def test_twenty_names_beside_lines_do_not_touch(crowded: Results, sheets: dict[s
 def test_tables_of_twenty_methods_fill_pages_and_lose_nothing(crowded: Results, tmp_path: Path) -> None:
     texts = {table.name: table_latex(table) for table in tables(crowded)}
     overview = texts["overview"]
-    assert overview.count(r"\begin{table}") == overview.count(r"\caption") > 1
+    assert overview.count(r"\begin{table*}") == overview.count(r"\caption") > 1
     assert overview.count(r"\label{") == 1
-    assert overview.count(r"\addtocounter{table}{-1}") == overview.count(r"\begin{table}") - 1
+    assert overview.count(r"\addtocounter{table}{-1}") == overview.count(r"\begin{table*}") - 1
     assert overview.count("clip\\_0 & ") == 3 * 2  # three noises, two blocks of columns
     assert overview.count("chance & ") == 2
     if shutil.which("pdflatex"):
