@@ -18,7 +18,7 @@ from reports.footnotes import damaged_runs
 from reports.latex import document, table_latex
 from reports.own import paper_tables
 from reports.results import Results, load
-from reports.table import Table
+from reports.table import Table, in_one_scale
 from reports.tables import tables
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _files(results: Results, drawn: Callable[[Results], list[Picture]]) -> dict[
 
 def all_tables(results: Results) -> list[Table]:
     """Every table of a suite's report: its own, then those of the papers that it asks for."""
-    return [*tables(results), *paper_tables(results, resources.published())]
+    return list(map(in_one_scale, (*tables(results), *paper_tables(results, resources.published()))))
 
 
 def all_pictures(results: Results) -> list[Picture]:

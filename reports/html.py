@@ -216,7 +216,12 @@ def _cell(cell: Cell, column: Column, row: Row, table: Table, places: Mapping[st
         return html("<td{}>{}{}</td>", attributes, text, small if cell.source else "")
     title = " · ".join(filter(None, (row.label, row.group, column.group, column.label)))
     parts: list[Sequence[Any]] = [
-        (places[part.run], show(part.value, column.unit, cell.digits), _interval(part, column), part.n or "")
+        (
+            places[part.run],
+            show(part.value, column.unit, cell.digits, column.scale),
+            _interval(part, column),
+            part.n or "",
+        )
         for part in cell.measured
     ]
     parts += [(places[run], state, "", "") for run, state in cell.lacking]

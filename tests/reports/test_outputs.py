@@ -30,6 +30,7 @@ from reports.figures import pictures
 from reports.html import page
 from reports.latex import document, escape, table_latex
 from reports.results import Results, load
+from reports.table import Cell, Column, Row, Table, Unit, in_one_scale, words
 from reports.tables import tables
 
 SUITE = "emoji_noisy"
@@ -182,8 +183,8 @@ def test_the_page_escapes_what_others_wrote(text: str) -> None:
 
 
 def test_the_page_explains_itself(text: str) -> None:
-    for words in ("How to read this", "n = 3", "uniformly random guess", "NotFinite at step 312 (forget)", "derived"):
-        assert words in text
+    for part in ("How to read this", "n = 3", "uniformly random guess", "NotFinite at step 312 (forget)", "derived"):
+        assert part in text
     assert text.index("3 failed") < text.index("How to read this")
 
 
@@ -217,6 +218,20 @@ def test_methods_look_different_in_figures(three: Store) -> None:
     styles = [style_of(results, method) for method in results.methods]
     assert len({(style["color"], style["dashes"]) for style in styles}) == len(styles)
     assert len(set(COLOURS)) * len(LINES) >= 30
+
+
+def test_costs_of_a_column_have_one_scale() -> None:
+    def table(unit: Unit, *values: float | None) -> Table:
+        rows = tuple(Row(f"{value}", (Cell("value", value),)) for value in values)
+        return in_one_scale(Table("t", "T", (Column("c", "c", unit=unit),), rows))
+
+    def printed(table: Table) -> list[str]:
+        return [words(row.cells[0], table.columns[0])[0] for row in table.rows]
+
+    assert printed(table("seconds", 58.1, 61.8, None)) == ["58.1 s", "61.8 s", ""]
+    assert printed(table("flops", 998e9, 1.0004e12, 0.0)) == ["998 G", "1000 G", "0.00 G"]
+    assert printed(table("seconds", 600.0, 7200.0)) == ["10.0 min", "120 min"]
+    assert printed(table("percent", 0.5)) == ["50.0"]
 
 
 def test_every_colour_is_seen_on_white() -> None:
