@@ -12,7 +12,7 @@ from bench.store import Store
 from reports.footnotes import damaged_runs, other_protocols
 from reports.measure import cell, record_measure
 from reports.results import Results, load, uses
-from reports.statistics import MINIMUM, Difference, blocks, difference, holm, mean
+from reports.statistics import MINIMUM, Difference, difference, holm, mean
 from reports.table import Cell, unverified
 from reports.tables import Named, primary, relative_cost
 from reports.vocabulary import family, short
@@ -99,13 +99,9 @@ def _family(task: str) -> str:
 
 def _line(results: Results, noise: str, named: Named, a: str, b: str) -> Line:
     measure = record_measure(results, *named)
-    pooled = {label: entry for label, entry in results.methods.items() if label in (a, b, *results.ranked)}
-    cells = {label: cell(results.of(label, noise), measure, entry["score"]) for label, entry in pooled.items()}
-    values = {label: {part.seed: part.value for part in one.measured} for label, one in cells.items() if one.measured}
-    shared = sorted(set(values.get(a, {})) & set(values.get(b, {})))
-    gap = mean([values[a][seed] - values[b][seed] for seed in shared]) if shared else None
-    design = blocks(values)
-    test = difference(design, a, b) if design and a in design.means and b in design.means else None
+    cells = {label: cell(results.of(label, noise), measure, results.methods[label]["score"]) for label in (a, b)}
+    own, other = ({part.seed: part.value for part in cells[label].measured} for label in (a, b))
+    shared = sorted(own.keys() & other.keys())
     column = measure.column
     return Line(
         noise=noise,
@@ -114,8 +110,8 @@ def _line(results: Results, noise: str, named: Named, a: str, b: str) -> Line:
         b=cells[b],
         higher_is_better=bool(column.higher_is_better),
         shared=len(shared),
-        gap=gap if test is None else test.value,
-        test=test,
+        gap=mean([own[seed] - other[seed] for seed in shared]) if shared else None,
+        test=difference(own, other),
         primary=named == primary(results),
     )
 

@@ -14,8 +14,8 @@ from reports.table import OVER_BUDGET, TOLD, UNVERIFIED, Row, unverified
 
 HASH = 12  #: characters of a hash that are printed
 BOLD = (
-    "Bold: not shown to be worse than the best of its column under the same noise (differences paired by seed, "
-    "residual variance pooled over methods, t-test, Holm at 5 %)."
+    "Bold: no method of its column is shown to be better under the same noise (paired t-test over the seeds that both "
+    "have, Holm at 5 % over all pairs of methods)."
 )
 _ENVIRONMENT = ("packages", "hardware", "commit")
 

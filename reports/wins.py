@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import permutations
+
+import numpy as np
 
 from reports.footnotes import context, notes_for
-from reports.measure import Measure, record_measure, worst
+from reports.measure import Measure, record_measure, values_by_seed, worst
 from reports.results import Results, RunResult
-from reports.statistics import MINIMUM, Blocks, apart, blocks, mean
-from reports.table import Cell, Column, Measured, Row, Table, unverified
+from reports.statistics import MINIMUM, pairwise
+from reports.table import Cell, Column, Row, Table, unverified
 from reports.vocabulary import main_metric
 
 Pair = tuple[str, str]  #: (this method, the one it is compared with)
@@ -25,8 +26,8 @@ _PLAIN = (
     f"task and data set once. By more than chance: not known, it takes {MINIMUM} seeds that both have."
 )
 _CHANCE = (
-    "By more than chance: differences paired by seed, residual variance pooled over methods, t-test, Holm at 5 % over "
-    "all pairs of methods on a data set."
+    "By more than chance: paired t-test over the seeds that both have, Holm at 5 % over all pairs of methods on a data "
+    "set."
 )
 
 
@@ -56,39 +57,18 @@ def count_wins(results: Results, noise: str) -> Wins:
     """Compare every method with every other under one noise, each under its main score."""
     wins = Wins()
     for measure in main_measures(results):
-        values = _values(results, noise, measure)
-        design = blocks(values)
-        beyond = apart(design) if design else set()
-        wins.tested |= design is not None
-        up = measure.column.higher_is_better
-        for pair in permutations(values, 2):
-            gap = _gap(values, design, *pair)
-            if gap is not None:
+        tests = pairwise(values_by_seed(results, noise, measure, results.ranked))
+        wins.tested |= tests.tested
+        up = bool(measure.column.higher_is_better)
+        better, shown = (tests.gap > 0, tests.shown) if up else (tests.gap < 0, tests.shown.T)
+        for a, b in zip(*np.nonzero(np.isfinite(tests.gap)), strict=True):
+            pair = tests.labels[a], tests.labels[b]
+            if a != b:
                 wins.compared[pair] += 1
-                wins.ties[pair] += gap == 0
-                wins.better[pair] += gap > 0 if up else gap < 0
-                wins.shown[pair] += (pair if up else pair[::-1]) in beyond
+                wins.ties[pair] += int(tests.gap[a, b] == 0)
+                wins.better[pair] += int(better[a, b])
+                wins.shown[pair] += int(shown[a, b])
     return wins
-
-
-def _values(results: Results, noise: str, measure: Measure) -> dict[str, dict[int, float]]:
-    values: dict[str, dict[int, float]] = {}
-    for label, entry in results.ranked.items():
-        for run in results.of(label, noise):
-            answer = measure.ask(run, entry["score"])
-            if isinstance(answer, Measured):
-                values.setdefault(label, {})[run.seed] = answer.value
-    return values
-
-
-def _gap(values: Mapping[str, Mapping[int, float]], design: Blocks | None, a: str, b: str) -> float | None:
-    """Mean of a minus mean of b over the seeds of the test, or else over those that both have."""
-    if design and a in design.means and b in design.means:
-        return design.means[a] - design.means[b]
-    shared = sorted(values[a].keys() & values[b].keys())
-    if not shared:
-        return None
-    return mean([values[a][seed] for seed in shared]) - mean([values[b][seed] for seed in shared])
 
 
 def wins_table(results: Results) -> Table:
