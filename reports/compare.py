@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from bench.console.text import columns, joined
 from bench.errors import UserError
 from bench.store import Store
+from reports.against import interval, p_text, signed
 from reports.footnotes import damaged_runs, other_protocols
+from reports.headlines import Named, primary
 from reports.measure import cell, record_measure
 from reports.results import Results, load, uses
 from reports.statistics import MINIMUM, Difference, difference, holm, mean
 from reports.table import Cell, unverified
-from reports.tables import Named, primary, relative_cost
+from reports.tables import relative_cost
 from reports.vocabulary import family, short
 
 
@@ -64,11 +66,11 @@ class Comparison:
 
 def _row(line: Line) -> tuple[str, ...]:
     shown = [one.state if one.value is None else f"{100 * one.value:.1f}" for one in (line.a, line.b)]
-    gap = "" if line.gap is None else f"{100 * line.gap:+.1f}"
+    gap = "" if line.gap is None else signed(line.gap)
     if line.test is None:
         return (line.what, *shown, gap, "", "", str(line.shared))
-    interval = f"{100 * line.test.low:+.1f} to {100 * line.test.high:+.1f}"
-    return (line.what, *shown, gap, interval, _p(line.test.p).removeprefix("p ").removeprefix("= "), str(line.test.n))
+    p = p_text(line.test.p).removeprefix("p ").removeprefix("= ")
+    return (line.what, *shown, gap, interval(line.test), p, str(line.test.n))
 
 
 def compare(suite: str, store: Store, a: str, b: str | None = None) -> Comparison:
@@ -145,11 +147,7 @@ def _part(a: str, b: str, line: Line, shown: bool, cost: float | None) -> str:
         seeds = "one seed" if line.shared == 1 else f"{line.shared} seeds"
         why = f"{seeds} cannot tell whether that is more than chance (it takes {MINIMUM})"
         return f"under {line.noise} {better} is {points} ahead of {worse}, but {why}{spent}"
-    test = f"{_p(line.test.p)}, n = {line.test.n}"
+    test = f"{p_text(line.test.p)}, n = {line.test.n}"
     if not shown:
         return f"under {line.noise} no difference is shown ({points} for {better}, {test}){spent}"
     return f"under {line.noise} {better} is better than {worse} by {points} ({test}){spent}"
-
-
-def _p(p: float) -> str:
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"

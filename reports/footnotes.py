@@ -97,13 +97,19 @@ def _seeds(results: Results, rows: Sequence[Row]) -> Iterable[str]:
             "cannot tell a better method from a lucky one."
         )
         return
-    yield f"Mean ± standard deviation over n = {len(seeds)} seeds ({', '.join(map(str, seeds))})."
+    yield f"Mean ± standard deviation over {planned_seeds(results)}."
     if any(cell.bold for row in rows for cell in row.cells):
         yield BOLD
     elif len(seeds) < MINIMUM:
         yield f"Nothing is bold: fewer than {MINIMUM} seeds."
     else:
         yield f"Nothing is bold: no column has two methods with {MINIMUM} seeds in common yet, or none is comparable."
+
+
+def planned_seeds(results: Results) -> str:
+    """ "n = 3 seeds (0, 1, 2)"."""
+    seeds = results.plan["seeds"]
+    return f"n = {len(seeds)} seed{'s' * (len(seeds) > 1)} ({', '.join(map(str, seeds))})"
 
 
 def _budget(budget: Mapping[str, Any]) -> str:

@@ -91,6 +91,13 @@ class Results:
         """Label of the row that others are compared with; plans from before there was one mean the first row."""
         return str(self.plan.get("baseline") or next(iter(self.methods)))
 
+    @property
+    def oracle(self) -> str | None:
+        """Label of the baseline's method trained on the pairs that are known to be clean; None without such a row."""
+        method = self.methods[self.baseline].get("method")
+        others = (label for label, entry in self.methods.items() if entry.get("method") == method)
+        return next((one for one in others if one != self.baseline and uses(self.methods[one]) == "the truth"), None)
+
     @cached_property
     def noises(self) -> dict[str, Mapping[str, Any]]:
         """Noises by label, in the suite's order."""

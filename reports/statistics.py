@@ -108,8 +108,8 @@ def pairwise(values: Values) -> Pairwise:
 def unbeaten(values: Values, higher_is_better: bool) -> set[str]:
     """Methods to set in bold: those that no method of the column is shown to beat. Empty if nothing can be compared."""
     tests = pairwise(values)
-    beaten = tests.shown.any(0 if higher_is_better else 1)
-    compared = np.isfinite(tests.p).any(1)
+    beaten = [bool(others.any()) for others in (tests.shown.T if higher_is_better else tests.shown)]
+    compared = [bool(np.isfinite(row).any()) for row in tests.p]
     return {label for place, label in enumerate(tests.labels) if compared[place] and not beaten[place]}
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from reports.footnotes import context, notes_for
+from reports.footnotes import context, notes_for, planned_seeds
 from reports.measure import Measure, record_measure, values_by_seed, worst
 from reports.results import Results, RunResult
 from reports.statistics import MINIMUM, pairwise
@@ -89,11 +89,9 @@ def wins_table(results: Results) -> Table:
     ]
     tested = any(one.tested for one in wins.values())
     counts = "; ".join(f"{noise}: {one.full} data sets and tasks" for noise, one in wins.items())
-    seeds = results.plan["seeds"]
-    number = f"n = {len(seeds)} seed{'s' * (len(seeds) > 1)} ({', '.join(map(str, seeds))})"
     notes = [
         f"{counts}. A pair compared on fewer says so: 3 of 9.",
-        f"Better: the mean over {number} is better. Equal means are a tie, which is no win for either.",
+        f"Better: the mean over {planned_seeds(results)} is better. Equal means are a tie, which is no win for either.",
         *([_CHANCE] if tested else ()),
         *context(results),
     ]
