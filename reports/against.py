@@ -108,8 +108,12 @@ def _difference(results: Results, contrast: Contrast, label: str) -> Cell:
 
 def _lead(results: Results, contrast: Contrast, label: str) -> Cell:
     """A cell that leads to a method's runs, with its state or "–"."""
-    one = cell(results.of(label, contrast.noise), contrast.measure, results.methods[label]["score"])
-    return Cell(one.state, text="–" if one.measured else "", sources=one.runs, over_budget=one.over_budget)
+    runs = results.of(label, contrast.noise)
+    sources, over = tuple(run.run for run in runs), any(run.over_budget for run in runs)
+    if label in contrast.values:
+        return Cell("value", text="–", sources=sources, over_budget=over)
+    state = cell(runs, contrast.measure, results.methods[label]["score"]).state
+    return Cell(state, sources=sources, over_budget=over)
 
 
 def recovered_table(results: Results, contrasts: Sequence[Contrast]) -> Table:

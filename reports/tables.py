@@ -12,6 +12,8 @@ from reports.contrasts import contrasts
 from reports.footnotes import footnotes, notes_for
 from reports.headlines import Named, by_family, headlines, primary
 from reports.measure import Line, Measure, average_measure, lines, record_measure, rows
+from reports.over_sets import Scored, main_scores, means_table
+from reports.pairs import pairs_table
 from reports.results import Results, RunResult
 from reports.statistics import mean
 from reports.table import Cell, Column, Measured, Row, Table, Unit
@@ -21,7 +23,7 @@ from reports.wins import wins_table
 
 #: names of other tables, and of other sections of the page
 _TAKEN = (
-    *("overview", "differences", "recovered", "resolution", "wins", "cost", "tuning"),
+    *("overview", "differences", "recovered", "resolution", "wins", "means", "pairs", "cost", "tuning"),
     *("reading", "diagnostics", "methods", "data", "runs", "settings"),
 )
 
@@ -29,10 +31,12 @@ _TAKEN = (
 def tables(results: Results) -> list[Table]:
     """Overview, comparison with the baseline, wins, one table for each task family, costs, tuning."""
     families, tuning, compared = by_family(results), tuning_table(results), list(contrasts(results))
+    scores = {noise: main_scores(results, noise) for noise in results.noises}
     return [
         overview(results, headline_sentences(results, compared)),
         *against_tables(results, compared),
-        *([wins_table(results)] if len(results.ranked) > 1 else []),
+        *([wins_table(results, scores)] if len(results.ranked) > 1 else []),
+        *([means_table(results, scores), pairs_table(results, scores)] if _has_several(scores) else []),
         *(
             replace(family_table(results, name, measures), name=_file_name(name, place))
             for place, (name, measures) in enumerate(families.items(), start=1)
@@ -40,6 +44,11 @@ def tables(results: Results) -> list[Table]:
         cost(results),
         *([tuning] if tuning else []),
     ]
+
+
+def _has_several(scores: Mapping[str, Sequence[Scored]]) -> bool:
+    """Whether there are two methods and two data sets or tasks under any noise."""
+    return any(sum(len(one.values) > 1 for one in of_noise) > 1 for of_noise in scores.values())
 
 
 def _file_name(name: str, place: int) -> str:

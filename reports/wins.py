@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reports.footnotes import context, notes_for, planned_seeds
-from reports.measure import Measure, record_measure, values_by_seed, worst
+from reports.measure import worst
+from reports.over_sets import Scored, main_scores
 from reports.results import Results, RunResult
-from reports.statistics import MINIMUM, pairwise
+from reports.statistics import MINIMUM
 from reports.table import Cell, Column, Row, Table, unverified
-from reports.vocabulary import main_metric
 
 Pair = tuple[str, str]  #: (this method, the one it is compared with)
 _TEXT = (
@@ -35,11 +36,11 @@ _CHANCE = (
 class Wins:
     """Comparisons of all ordered pairs of methods under one noise, in numbers of data sets."""
 
-    better: Counter[Pair] = field(default_factory=Counter)
-    shown: Counter[Pair] = field(default_factory=Counter)  #: of them, by more than chance
-    ties: Counter[Pair] = field(default_factory=Counter)
-    compared: Counter[Pair] = field(default_factory=Counter)  #: where both have a value for the same seed
-    tested: bool = False  #: whether any of them could be tested
+    better: Counter[Pair]
+    shown: Counter[Pair]  #: of them, by more than chance
+    ties: Counter[Pair]
+    compared: Counter[Pair]  #: where both have a value for the same seed
+    tested: bool  #: whether any of them could be tested
 
     @cached_property
     def full(self) -> int:
@@ -47,33 +48,33 @@ class Wins:
         return max(self.compared.values(), default=0)
 
 
-def main_measures(results: Results) -> list[Measure]:
-    """The main metric of every known task on every data set that all runs were measured on alike."""
-    measures = [record_measure(results, *named) for named in results.measures if named[2] == main_metric(named[1])]
-    return [measure for measure in measures if measure.comparable]
-
-
-def count_wins(results: Results, noise: str) -> Wins:
+def count_wins(results: Results, noise: str, scores: Sequence[Scored] | None = None) -> Wins:
     """Compare every method with every other under one noise, each under its main score."""
-    wins = Wins()
-    for measure in main_measures(results):
-        tests = pairwise(values_by_seed(results, noise, measure, results.ranked))
-        wins.tested |= tests.tested
-        up = bool(measure.column.higher_is_better)
-        better, shown = (tests.gap > 0, tests.shown) if up else (tests.gap < 0, tests.shown.T)
-        for a, b in zip(*np.nonzero(np.isfinite(tests.gap)), strict=True):
-            pair = tests.labels[a], tests.labels[b]
-            if a != b:
-                wins.compared[pair] += 1
-                wins.ties[pair] += int(tests.gap[a, b] == 0)
-                wins.better[pair] += int(better[a, b])
-                wins.shown[pair] += int(shown[a, b])
-    return wins
+    places = {label: place for place, label in enumerate(results.ranked)}
+    better, shown, ties, compared = np.zeros((4, len(places), len(places)), np.int64)
+    tested = False
+    for one in main_scores(results, noise) if scores is None else scores:
+        tests = one.tests
+        own = [places[label] for label in tests.labels]
+        pairs = np.ix_(own, own)
+        better[pairs] += tests.gap > 0
+        shown[pairs] += tests.shown
+        ties[pairs] += tests.gap == 0
+        compared[pairs] += np.isfinite(tests.gap)
+        tested |= tests.tested
+    counted = [_counter(list(places), counts) for counts in (better, shown, ties, compared)]
+    return Wins(counted[0], counted[1], counted[2], counted[3], tested)
 
 
-def wins_table(results: Results) -> Table:
+def _counter(labels: Sequence[str], counts: NDArray[np.int64]) -> Counter[Pair]:
+    """The counts of all pairs of two different methods that have any."""
+    rows = zip(labels, counts.tolist(), strict=True)
+    return Counter({(a, b): n for a, row in rows for b, n in zip(labels, row, strict=True) if n and a != b})
+
+
+def wins_table(results: Results, scores: Mapping[str, Sequence[Scored]] | None = None) -> Table:
     """One line a method and noise, one column a method, after one for all methods together."""
-    wins = {noise: count_wins(results, noise) for noise in results.noises}
+    wins = {noise: count_wins(results, noise, scores[noise] if scores else None) for noise in results.noises}
     rows = [
         Row(label, tuple(_line(results, wins[noise], label, noise)), noise, label, fidelity=entry["fidelity"])
         for noise in results.noises

@@ -58,6 +58,8 @@ def test_every_family_has_its_table_and_every_column_its_own_name(three: Store) 
         "differences",
         "resolution",
         "wins",
+        "means",
+        "pairs",
         "zero_shot",
         "shift",
         "linear_probe",

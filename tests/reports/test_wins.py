@@ -13,11 +13,12 @@ import numpy as np
 from bench.store import Store
 from reports.compare import compare
 from reports.csv import table_csv
+from reports.over_sets import main_scores
 from reports.results import Results, load
 from reports.statistics import LEVEL, MINIMUM, difference, holm
 from reports.table import Cell, Table
 from reports.win_map import _shares, wins_picture
-from reports.wins import count_wins, main_measures, wins_table
+from reports.wins import count_wins, wins_table
 
 SUITE = "emoji_noisy"
 CLEAN, NOISY = "0 % shuffled captions", "40 % shuffled captions"
@@ -55,7 +56,7 @@ def test_more_than_chance_is_holm_over_all_pairs_of_a_data_set(three: Store) -> 
     wins = count_wins(results, NOISY)
     assert wins.tested
     shown = 0
-    for measure in main_measures(results):
+    for measure in (one.measure for one in main_scores(results, NOISY)):
         values = {
             label: {run.seed: measure.ask(run, entry["score"]).value for run in results.of(label, NOISY)}  # type: ignore[union-attr]
             for label, entry in results.methods.items()
