@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from reports.plan_fields import TREATMENTS
@@ -48,6 +49,7 @@ def footnotes(results: Results, rows: Sequence[Row]) -> tuple[str, ...]:
     return *_seeds(results, rows), *context(results)
 
 
+@lru_cache(maxsize=1)
 def context(results: Results) -> tuple[str, ...]:
     """Budget, treatments and noise of the data, and whether protocol, data, runner and environment were one."""
     return (

@@ -30,8 +30,10 @@ def pairs_table(results: Results, scores: Mapping[str, Sequence[Scored]]) -> Tab
         pairs = PairsOfMethods(labels, of_noise)
         notes.append(f"{noise}: {pairs.about}")
         for label, entry in results.ranked.items():
-            if results.of(label, noise):
-                cells = tuple(_pair(results, pairs, noise, label, other) for other in labels)
+            if runs := results.of(label, noise):
+                over = any(run.over_budget for run in runs)
+                lead = Cell("value", text="–", sources=tuple(run.run for run in runs), over_budget=over)
+                cells = tuple(_pair(lead, pairs, label, other) for other in labels)
                 rows.append(Row(label, cells, noise, label, fidelity=entry["fidelity"]))
     text = (
         "Mean difference over data sets and tasks in points, line minus column, and on how many of them the line's "
@@ -70,11 +72,9 @@ class PairsOfMethods:
         return f"{independent}; a signed-rank test that passes Holm over all pairs takes {self.needed}."
 
 
-def _pair(results: Results, pairs: PairsOfMethods, noise: str, label: str, other: str) -> Cell:
-    """Every cell leads to the runs of its line; those of its column have a line of their own."""
-    runs, at = results.of(label, noise), (pairs.places[label], pairs.places[other])
-    over = any(run.over_budget for run in runs)
-    lead = Cell("value", text="–", sources=tuple(run.run for run in runs), over_budget=over)
+def _pair(lead: Cell, pairs: PairsOfMethods, label: str, other: str) -> Cell:
+    """Every cell leads to the runs of its line, as `lead` does; those of its column have a line of their own."""
+    at = pairs.places[label], pairs.places[other]
     of, better = int(pairs.of[at]), int(pairs.better[at])
     if label == other or not of:
         return lead

@@ -65,7 +65,7 @@ class RunResult:
         return self.records.get((at, dataset, task, metric, score)) or self.records.get((at, dataset, task, metric, ""))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # hashed by identity, so that what is computed of one may be kept
 class Results:
     """A suite's plan with its runs, in the plan's order."""
 
