@@ -10,6 +10,7 @@ from bench.console.text import columns, joined
 from bench.errors import UserError
 from bench.store import Store
 from reports.against import interval, p_text, signed
+from reports.concepts import MEANING, Outcomes, concept_interval
 from reports.footnotes import damaged_runs, other_protocols
 from reports.headlines import Named, primary
 from reports.measure import cell, record_measure
@@ -32,6 +33,7 @@ class Line:
     shared: int  #: seeds that both have
     gap: float | None  #: a minus b over the seeds that both have; None if they share none
     test: Difference | None  #: None if no test is possible
+    over_concepts: tuple[float, float] | None  #: 95 %, at fixed seeds; None if examples or concepts are not stored
     primary: bool
 
 
@@ -52,13 +54,15 @@ class Comparison:
     def text(self) -> str:
         """Plain text: a block for each noise, the verdict at the end."""
         parts = [f"{self.a} against {self.b}: differences are {self.a} minus {self.b}, in points"]
+        concepts = any(line.over_concepts for line in self.lines)
         for noise, ratio in self.cost:
             cost = "cost unknown" if ratio is None else f"{self.a} costs {ratio:.2f} times the training FLOPs"
             parts += ["", f"{noise} ({cost})"]
-            rows: list[tuple[str, ...]] = [("", self.a, self.b, "difference", "95 % interval", "p", "seeds")]
-            rows += [_row(line) for line in self.lines if line.noise == noise]
+            head = ("", self.a, self.b, "difference", "95 % interval", "p", "seeds", "over concepts")[: 7 + concepts]
+            rows = [head, *(_row(line)[: len(head)] for line in self.lines if line.noise == noise)]
             parts += [f"  {line}" for line in columns(rows, right=True)]
-        notes = [f"note: {label} is not verified" for label in self.unverified]
+        notes = [f"note: {MEANING}"] if concepts else []
+        notes += [f"note: {label} is not verified" for label in self.unverified]
         notes += [f"note: {label} uses {what}, which no method has" for label, what in self.told]
         notes += [f"note: {note}" for note in (*self.notes, *self.damaged)]
         return joined([*parts, "", *notes, self.verdict])
@@ -67,10 +71,11 @@ class Comparison:
 def _row(line: Line) -> tuple[str, ...]:
     shown = [one.state if one.value is None else f"{100 * one.value:.1f}" for one in (line.a, line.b)]
     gap = "" if line.gap is None else signed(line.gap)
+    concepts = " to ".join(map(signed, line.over_concepts or ()))
     if line.test is None:
-        return (line.what, *shown, gap, "", "", str(line.shared))
+        return (line.what, *shown, gap, "", "", str(line.shared), concepts)
     p = p_text(line.test.p).removeprefix("p ").removeprefix("= ")
-    return (line.what, *shown, gap, interval(line.test), p, str(line.test.n))
+    return (line.what, *shown, gap, interval(line.test), p, str(line.test.n), concepts)
 
 
 def compare(suite: str, store: Store, a: str, b: str | None = None) -> Comparison:
@@ -84,7 +89,9 @@ def compare(suite: str, store: Store, a: str, b: str | None = None) -> Compariso
             raise UserError(f"{label!r} is no method of suite {suite}{hint}")
     if a == b:
         raise UserError(f"{a!r} against itself: name two methods")
-    lines = [_line(results, noise, named, a, b) for noise in results.noises for named in results.measures]
+    runs = (run for noise in results.noises for label in (a, b) for run in results.of(label, noise))
+    outcomes = {run.run: Outcomes(run, results.plan["protocol"]) for run in runs}
+    lines = [_line(results, outcomes, noise, named, a, b) for noise in results.noises for named in results.measures]
     costs = tuple((noise, _cost(results, noise, a, b)) for noise in results.noises)
     shown = tuple(line for line in lines if {line.a.state, line.b.state} != {"not applicable"})
     main = [line for line in lines if line.primary]
@@ -99,7 +106,7 @@ def _family(task: str) -> str:
     return short(family(task)).lower()
 
 
-def _line(results: Results, noise: str, named: Named, a: str, b: str) -> Line:
+def _line(results: Results, outcomes: Mapping[str, Outcomes], noise: str, named: Named, a: str, b: str) -> Line:
     measure = record_measure(results, *named)
     cells = {label: cell(results.of(label, noise), measure, results.methods[label]["score"]) for label in (a, b)}
     own, other = ({part.seed: part.value for part in cells[label].measured} for label in (a, b))
@@ -114,8 +121,17 @@ def _line(results: Results, noise: str, named: Named, a: str, b: str) -> Line:
         shared=len(shared),
         gap=mean([own[seed] - other[seed] for seed in shared]) if shared else None,
         test=difference(own, other),
+        over_concepts=_over_concepts(results, outcomes, named, cells) if measure.comparable else None,
         primary=named == primary(results),
     )
+
+
+def _over_concepts(
+    results: Results, outcomes: Mapping[str, Outcomes], named: Named, cells: Mapping[str, Cell]
+) -> tuple[float, float] | None:
+    own, other = ({part.seed: outcomes[part.run] for part in one.measured} for one in cells.values())
+    a, b = (str(results.methods[label]["score"]) for label in cells)
+    return concept_interval([(own[seed], other[seed]) for seed in sorted(own.keys() & other.keys())], named, (a, b))
 
 
 def _cost(results: Results, noise: str, a: str, b: str) -> float | None:
