@@ -26,10 +26,11 @@ from reports.drawing import (
     room_for_names,
     style_of,
 )
+from reports.headlines import by_family, primary
 from reports.measure import Measure, cell, record_measure
 from reports.results import Results
 from reports.table import scale, show
-from reports.tables import by_family, primary, spent
+from reports.tables import spent
 from reports.vocabulary import detail, kind_of, metric_label
 
 

@@ -45,8 +45,8 @@ def how_to_read(results: Results) -> Html:
 <p>Every method trained on the same pairs with the same corruption, order, towers and budget; only the method differs.
 Compare within a block: each block is one noise, under one pair of towers.</p>
 <ul><li>{}</li>
-<li><b>Bold</b> means: not shown to be worse than the best of its column in this block. It takes three seeds. Several
-bold numbers in a column are a tie as far as this can tell.</li>
+<li><b>Bold</b> means: no method of its column is shown to be better in this block. It takes three seeds. Several bold
+numbers in a column are a tie as far as this can tell, and with few seeds it can tell little.</li>
 <li><i>chance</i> is what a uniformly random guess would score on average.</li>
 <li>† spent more than its budget. Scores bought with more are not comparable.</li>
 <li>‡ not verified: the paper leaves parts of the method open, or a claim comes without values that show it. Its entry

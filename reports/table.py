@@ -69,7 +69,7 @@ class Cell:
     over_budget: bool = False
     text: str = ""  #: in place of a number
     small: str = ""  #: printed behind the number
-    also: Mapping[str, int] = field(default_factory=dict)  #: further counts, each a column of the CSV
+    also: Mapping[str, float] = field(default_factory=dict)  #: further counts, each a column of the CSV
     sources: tuple[str, ...] = ()  #: runs that were counted rather than averaged
     source: str = ""  #: of a number that is not ours
     difference: float | None = None  #: to the printed number that stands beside it, in the column's unit

@@ -27,6 +27,7 @@ for verb in (
     export.export,
     doctor.doctor,
     reporting.compare,
+    reporting.power,
     reporting.published,
     gaussian.hierarchy,
     methods.methods,

@@ -62,6 +62,26 @@ def compare(
         raise typer.Exit(1)
 
 
+def power(
+    suite: SuiteName,
+    difference: Annotated[
+        float, typer.Option("--difference", metavar="POINTS", help="Wanted difference from the baseline, in points.")
+    ] = 1.0,
+    results: Results = RESULTS,
+) -> None:
+    """Say which differences the stored seeds of a suite can show, and how many seeds a wanted one takes.
+
+    A pilot with three seeds is enough. Exit code 1 if a file of a run is damaged; its numbers are left out.
+    """
+    from reports.seeds import seed_needs
+
+    store = store_at(results)
+    needs = seed_needs(suite_name(suite, store), store, difference)
+    echo(*needs.text().split("\n"))
+    if needs.damaged:
+        raise typer.Exit(1)
+
+
 def published(
     table: Annotated[
         list[str] | None,

@@ -90,7 +90,7 @@ def test_latex_rows_have_as_many_cells_as_columns(latex: list[str]) -> None:
 
 
 def test_latex_says_states_bold_and_zeros(latex: list[str]) -> None:
-    zero_shot, probe = latex[2], latex[4]
+    zero_shot, probe = latex[6], latex[8]
     assert r"\emph{failed}" in zero_shot
     assert r"\textbf{" in zero_shot
     assert r"permutation\_0.1" in zero_shot
