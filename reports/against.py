@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from reports.contrasts import MARGIN, Contrast
 from reports.footnotes import context, notes_for, planned_seeds
-from reports.headlines import primary
-from reports.measure import cell, column_name
+from reports.measure import cell
 from reports.power import POWER
 from reports.ratio import Ratio
 from reports.results import Results, uses
@@ -205,17 +204,13 @@ def resolution_text(ratio: Ratio) -> str:
     return f"{ratio.value:.1f} ({ratio.low:.1f} to {ratio.high:.1f})"
 
 
-def headline_sentences(results: Results, contrasts: Sequence[Contrast]) -> list[str]:
-    """What the seeds can show on the suite's headline number, one sentence a noise."""
-    name = column_name(*primary(results))
-    sentences = []
-    for one in contrasts:
-        if one.measure.column.name == name and one.detectable:
-            what = f"On {one.measure.column.label} under {one.noise}, n = {one.detectable.n} seeds show a difference of"
-            shown = f"{100 * one.detectable.value:.1f} points from {results.baseline} with {100 * POWER:.0f} % power"
-            oracle = ""
-            if one.gap and one.resolution:
-                resolution = resolution_text(one.resolution)
-                oracle = f"; the oracle's difference is {signed(one.gap.value)}: resolution {resolution}"
-            sentences.append(f"{what} {shown}{oracle}.")
-    return sentences
+def headline_sentence(contrast: Contrast) -> str:
+    """What the seeds can show of a column; "" if no spread is known."""
+    one = contrast.detectable
+    if one is None:
+        return ""
+    what = f"{one.n} seeds show a difference of {100 * one.value:.1f} points with {100 * POWER:.0f} % power"
+    if not contrast.gap or not contrast.resolution:
+        return f"{what}."
+    resolution = resolution_text(contrast.resolution)
+    return f"{what}; the oracle's difference is {signed(contrast.gap.value)}: resolution {resolution}."

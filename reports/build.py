@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bench import resources
 from bench.store import Store
 from bench.store.files import write_bytes
+from reports.answer import answers
 from reports.footnotes import damaged_runs
 from reports.latex import document, table_latex
 from reports.own import paper_tables
@@ -35,6 +36,7 @@ class Built:
     failed: tuple[str, ...]  #: ids of runs
     missing: tuple[str, ...]  #: ids of runs that are neither done nor failed nor damaged
     damaged: tuple[str, ...]  #: a sentence for each run that a damaged file keeps out
+    answers: tuple[str, ...]  #: a paragraph a noise
 
 
 def build(suite: str, store: Store, outline: Mapping[str, Any] | None = None) -> Built:
@@ -87,6 +89,7 @@ def _write(folder: Path, results: Results, files: Mapping[str, bytes]) -> Built:
         failed=tuple(run for run, state in states.items() if state == "failed"),
         missing=tuple(run for run, state in states.items() if state not in ("failed", "done", "damaged")),
         damaged=damaged_runs(results),
+        answers=tuple(answers(results)) if results.runs else (),
     )
 
 

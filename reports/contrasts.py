@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from statistics import median
 
 from reports.headlines import headlines
@@ -142,8 +142,13 @@ def equivalence(test: Difference, margin: float) -> float:
     return tail if distance > 0 else 1 - tail
 
 
-def contrasts(results: Results) -> Iterator[Contrast]:
+@lru_cache(maxsize=1)
+def contrasts(results: Results) -> tuple[Contrast, ...]:
     """Every headline column under every noise, in the order of reading; costs and mixed data are left out."""
+    return tuple(_contrasts(results))
+
+
+def _contrasts(results: Results) -> Iterator[Contrast]:
     measures = headlines(results)
     for noise, entry in results.noises.items():
         for measure in measures:

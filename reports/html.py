@@ -12,9 +12,10 @@ from typing import Any
 from bench.console.markup import Html, escaped, html, together
 from reports.drawing import Picture, style_of
 from reports.results import Results
-from reports.sections import data_section, how_to_read, methods_section, runs_section, settings_section
+from reports.sections import answer_section, data_section, how_to_read, methods_section, runs_section, settings_section
 from reports.table import Cell, Column, Measured, Row, Table, Unit, marks, show, words
 
+_ANSWERING = ("differences", "recovered")  #: figures that stand under the answer
 _ASSETS = Path(__file__).parent / "assets"
 _DIALOG = Html(
     "<dialog><h3></h3><div class=scroll><table></table></div><p class=soft>The interval is bootstrapped over examples: "
@@ -35,9 +36,11 @@ def page(
     body = [
         html("<h1>{}</h1><p>{}</p>{}", results.suite, results.plan.get("description", ""), _counts(results)),
         _nav(tables, bool(similarities or own)),
+        answer_section(results),
+        *(_figure(picture) for picture in pictures if picture.name in _ANSWERING),
         _section(results, tables[0], places),
         how_to_read(results),
-        *(_figure(picture) for picture in pictures),
+        *(_figure(picture) for picture in pictures if picture.name not in _ANSWERING),
         *(_section(results, table, places) for table in tables[1:]),
         _diagnostics(similarities, own),
         methods_section(results),

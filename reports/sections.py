@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.console.markup import Html, html, together
+from reports.answer import answers, question
 from reports.footnotes import protocol_name
 from reports.results import Results, RunResult
 from reports.table import show
@@ -27,6 +28,16 @@ _STATES = {
     "damaged": "a file of the run cannot be read; the list of runs names it",
     "n/a": "has no meaning here, such as finding noise where there is none",
 }
+
+
+def answer_section(results: Results) -> Html:
+    """The suite's question and what its seeds answer, one paragraph a noise."""
+    paragraphs = together(html("<li>{}</li>", paragraph) for paragraph in answers(results))
+    return html(
+        '<section id="answer"><h2>{}</h2><ul class="answer">{}</ul></section>',
+        question(results),
+        paragraphs or html("<li>Not known yet: nothing of it was measured.</li>"),
+    )
 
 
 def how_to_read(results: Results) -> Html:

@@ -26,7 +26,6 @@ def report(suite: SuiteName, results: Results = RESULTS, data: DataFolder = None
     store = store_at(results)
     name = suite_name(suite, store)
     built = write_report(name, store, _outline(suite, name, store))
-    echo(*built.paths)
     if built.damaged:
         raise typer.Exit(1)
 

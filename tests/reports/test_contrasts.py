@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -30,19 +29,6 @@ from reports.tables import tables
 
 SUITE = "emoji_noisy"
 CLEAN, NOISY = "0 % shuffled captions", "40 % shuffled captions"
-
-
-@pytest.fixture(scope="module")
-def bounded(tmp_path_factory: pytest.TempPathFactory, stores: SimpleNamespace) -> Store:
-    """Five seeds; the last row is the baseline trained on the clean pairs, the one above is hardly another method."""
-    methods = (*stores.METHODS, ("near", "Near", 1.003, "cosine"), ("oracle", "CLIP", 1.4, "cosine"))
-    root = tmp_path_factory.mktemp("bounded")
-    store = stores.write_store(root, methods=methods, seeds=range(5), curve=(), diagnostics=False)
-    keep = {"label": "oracle", "about": "the pairs known to be clean", "uses": "the truth", "rule": "samples"}
-    plan = store.plan(SUITE)
-    plan["methods"][-1] |= {"method": "clip", "keep": keep}
-    store.write_plan(SUITE, plan)
-    return store
 
 
 @pytest.fixture(scope="module")
