@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
+import pickle
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
+from subprocess import PIPE, Popen
 from typing import TYPE_CHECKING, Any
 
 from bench import resources
@@ -99,15 +101,30 @@ def _scores(suite: str, store: Store) -> Iterator[Callable[[Results], list[Pictu
     plan = store.plan(suite)
     if plan is None or len(plan["cells"]) < MANY:
         yield _pictures
-    else:
-        with ProcessPoolExecutor(1, get_context("spawn")) as beside:  # a fork would copy torch's threads half
-            drawing = beside.submit(_draw, suite, store)
-            yield lambda _: drawing.result()
+        return
+    # No fork, which would copy torch's threads half, and none of multiprocessing's processes, which run the script that
+    # asked for the report once more.
+    command = [sys.executable, "-c", f"from {__name__} import draw; draw({suite!r}, {str(store.root)!r})"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with Popen(command, stdout=PIPE, env=environment) as beside:
+        try:
+            yield lambda results: _drawn(beside, results)
+        finally:
+            beside.kill()
 
 
-def _draw(suite: str, store: Store) -> list[Picture]:
+def draw(suite: str, root: str) -> None:
+    """Write the figures of a suite's scores to stdout, pickled; for the process beside the one that makes a report."""
     with _no_collector():
-        return [replace(picture, figure=None) for picture in _pictures(load(suite, store))]
+        drawn = [replace(picture, figure=None) for picture in _pictures(load(suite, Store(root)))]
+    pickle.dump(drawn, sys.stdout.buffer)
+
+
+def _drawn(beside: Popen[bytes], results: Results) -> list[Picture]:
+    """Return the figures that the other process drew; draw them here if it failed."""
+    content, _ = beside.communicate()
+    drawn: list[Picture] = pickle.loads(content) if beside.returncode == 0 else _pictures(results)
+    return drawn
 
 
 def _pictures(results: Results) -> list[Picture]:

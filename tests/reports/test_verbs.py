@@ -68,6 +68,27 @@ def test_a_large_suites_figures_come_from_a_second_process_and_are_the_same(
     assert {path: path.read_bytes() for path in build(SUITE, store).paths} == before
 
 
+def test_a_script_without_a_main_guard_may_ask_for_a_large_report(store: Store, tmp_path: Path) -> None:
+    code = f"""
+import reports.build
+from bench.store import Store
+reports.build.MANY = 1
+reports.build._pictures = lambda _: 1 / 0  # of this process
+print(len(reports.build.build({SUITE!r}, Store({str(store.root)!r})).paths))
+"""
+    (tmp_path / "ask.py").write_text(code)
+    done = subprocess.run([sys.executable, "ask.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > 20
+
+
+def test_figures_are_drawn_here_if_the_second_process_fails(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {path: path.read_bytes() for path in build(SUITE, store).paths}
+    monkeypatch.setattr("reports.build.MANY", 1)
+    monkeypatch.setattr(sys, "executable", "false")
+    assert {path: path.read_bytes() for path in build(SUITE, store).paths} == before
+
+
 def test_a_report_leaves_no_table_or_figure_of_an_earlier_one(store: Store) -> None:
     folder = store.suite(SUITE)
     for name in ("tables/old.csv", "figures/old.png", "figures/notes.txt"):
