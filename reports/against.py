@@ -205,17 +205,15 @@ def resolution_text(ratio: Ratio) -> str:
     return f"{ratio.value:.1f} ({ratio.low:.1f} to {ratio.high:.1f})"
 
 
-def headline_sentences(results: Results, contrasts: Sequence[Contrast]) -> list[str]:
-    """What the seeds can show on the suite's headline number, one sentence a noise."""
-    name = column_name(*primary(results))
-    sentences = []
-    for one in contrasts:
-        if one.measure.column.name == name and one.detectable:
-            what = f"On {one.measure.column.label} under {one.noise}, n = {one.detectable.n} seeds show a difference of"
-            shown = f"{100 * one.detectable.value:.1f} points from {results.baseline} with {100 * POWER:.0f} % power"
-            oracle = ""
+def headline_sentence(results: Results, contrasts: Sequence[Contrast]) -> str:
+    """What the seeds can show on the suite's headline number under each noise; "" if that is not known."""
+    name, parts = column_name(*primary(results)), []
+    known = [(one, one.detectable) for one in contrasts if one.measure.column.name == name]
+    for one, detectable in known:
+        if detectable:
+            about = [f"n = {detectable.n}"]
             if one.gap and one.resolution:
-                resolution = resolution_text(one.resolution)
-                oracle = f"; the oracle's difference is {signed(one.gap.value)}: resolution {resolution}"
-            sentences.append(f"{what} {shown}{oracle}.")
-    return sentences
+                about += [f"oracle {signed(one.gap.value)}", f"resolution {resolution_text(one.resolution)}"]
+            parts.append(f"{100 * detectable.value:.1f} points under {one.noise} ({'; '.join(about)})")
+    what = f"With {100 * POWER:.0f} % power the seeds show a difference from {results.baseline} on"
+    return f"{what} {known[0][0].measure.column.label} of {', '.join(parts)}." if parts else ""
