@@ -61,7 +61,7 @@ class Scored:
     def above_chance(self, label: str) -> dict[int, float]:
         """Seed -> the share of the way from chance to perfect; the value itself where the chance is not known."""
         chance = self.measure.column.chance
-        if chance is None or not self.measure.column.higher_is_better:
+        if chance is None or chance >= 1 or not self.measure.column.higher_is_better:
             return dict(self.values.get(label, {}))
         return {seed: (one - chance) / (1 - chance) for seed, one in self.values.get(label, {}).items()}
 
