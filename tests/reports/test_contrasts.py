@@ -19,6 +19,7 @@ from bench.cli import app
 from bench.errors import UserError
 from bench.store import Store
 from reports.contrasts import MARGIN, Contrast, contrasts, equivalence
+from reports.csv import table_frame
 from reports.headlines import headlines, primary
 from reports.measure import column_name
 from reports.ratio import fieller
@@ -155,6 +156,17 @@ def test_recovered_gaps_are_fiellers_over_noise_rates(results: Results) -> None:
     assert cells(table, "oracle - clip, points")[0].text.startswith(f"{100 * gap.mean():+.1f} (")
     assert not any(cell.bold for row in table.rows for cell in row.cells)
     assert "Intervals (95 %) are over n = 5 seeds (0, 1, 2, 3, 4) on these test sets" in " ".join(table.footnotes)
+
+
+def test_the_csv_has_interval_and_p_beside_each_difference_and_no_std(results: Results, headline: Contrast) -> None:
+    made = {table.name: table_frame(table) for table in tables(results)}
+    frame, name = made["differences"], "Zero-shot emoji/iid top-1"
+    (line,) = frame[(frame["row"] == "sogclr") & (frame["noise"] == NOISY)].to_dict("records")
+    gain = headline.gains["sogclr"]
+    assert (line[name], line[f"{name} low"], line[f"{name} high"]) == (gain.value, gain.low, gain.high)
+    assert (line[f"{name} p adjusted"], line[f"{name} n"]) == (headline.p_values["sogclr"], 5)
+    assert not [column for column in frame.columns if column.endswith((" std", " bold"))]
+    assert "Noise found AUROC low" in frame.columns
 
 
 def test_a_gap_within_noise_recovers_nothing(results: Results) -> None:
