@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from reports.contrasts import MARGIN, Contrast
 from reports.footnotes import context, notes_for, planned_seeds
-from reports.measure import cell
+from reports.headlines import primary
+from reports.measure import cell, column_name
 from reports.power import POWER
 from reports.ratio import Ratio
 from reports.results import Results, uses
@@ -204,13 +205,15 @@ def resolution_text(ratio: Ratio) -> str:
     return f"{ratio.value:.1f} ({ratio.low:.1f} to {ratio.high:.1f})"
 
 
-def headline_sentence(contrast: Contrast) -> str:
-    """What the seeds can show of a column; "" if no spread is known."""
-    one = contrast.detectable
-    if one is None:
-        return ""
-    what = f"{one.n} seeds show a difference of {100 * one.value:.1f} points with {100 * POWER:.0f} % power"
-    if not contrast.gap or not contrast.resolution:
-        return f"{what}."
-    resolution = resolution_text(contrast.resolution)
-    return f"{what}; the oracle's difference is {signed(contrast.gap.value)}: resolution {resolution}."
+def headline_sentence(results: Results, contrasts: Sequence[Contrast]) -> str:
+    """What the seeds can show on the suite's headline number under each noise; "" if that is not known."""
+    name, parts = column_name(*primary(results)), []
+    known = [(one, one.detectable) for one in contrasts if one.measure.column.name == name]
+    for one, detectable in known:
+        if detectable:
+            about = [f"n = {detectable.n}"]
+            if one.gap and one.resolution:
+                about += [f"oracle {signed(one.gap.value)}", f"resolution {resolution_text(one.resolution)}"]
+            parts.append(f"{100 * detectable.value:.1f} points under {one.noise} ({'; '.join(about)})")
+    what = f"With {100 * POWER:.0f} % power the seeds show a difference from {results.baseline} on"
+    return f"{what} {known[0][0].measure.column.label} of {', '.join(parts)}." if parts else ""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.against import headline_sentence, interval, signed
+from reports.against import interval, resolution_text, signed
 from reports.contrasts import Contrast, contrasts
 from reports.headlines import primary
 from reports.measure import column_name
+from reports.power import POWER
 from reports.results import Results
 from reports.statistics import MINIMUM
 from reports.table import show
@@ -49,7 +50,19 @@ def _answer(results: Results, contrast: Contrast) -> str:
     base = list(contrast.values[results.baseline].values())
     score = f"{results.baseline} has {show(abs(sum(base) / len(base)), contrast.measure.column.unit)}"
     verdicts = "; ".join(filter(None, parts))
-    return f"{contrast.noise}: {score}. {verdicts}. {headline_sentence(contrast)}".strip()
+    return f"{contrast.noise}: {score}. {verdicts}. {_visible(contrast)}".strip()
+
+
+def _visible(contrast: Contrast) -> str:
+    """What the seeds can show; "" if no spread is known."""
+    one = contrast.detectable
+    if one is None:
+        return ""
+    what = f"{one.n} seeds show a difference of {100 * one.value:.1f} points with {100 * POWER:.0f} % power"
+    if not contrast.gap or not contrast.resolution:
+        return f"{what}."
+    resolution = resolution_text(contrast.resolution)
+    return f"{what}; the oracle's difference is {signed(contrast.gap.value)}: resolution {resolution}."
 
 
 def _shown(contrast: Contrast, word: str) -> list[str]:

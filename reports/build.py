@@ -137,12 +137,13 @@ def _files(results: Results, drawn: Callable[[Results], list[Picture]]) -> dict[
     from reports.csv import records_csv  # here, where pandas and seaborn load without the collector
     from reports.diagnostics import learned
     from reports.html import page
+    from reports.rank_diagram import ranks_picture
     from reports.win_map import wins_picture
 
     made = all_tables(results)
     similarities, own = learned(results)
     records, maps = records_csv(results), [wins_picture(results, table) for table in made if table.name == "wins"]
-    scores = [*drawn(results), *(picture for picture in maps if picture)]
+    scores = [*drawn(results), *(picture for picture in (*maps, ranks_picture(results)) if picture)]
     files = {"report.html": page(results, made, scores, similarities, own).encode(), "records.csv": records.encode()}
     files.update(_table_files(made))
     for picture in (*scores, *([similarities] if similarities else []), *own.values()):
@@ -159,9 +160,11 @@ def all_tables(results: Results) -> list[Table]:
 def all_pictures(results: Results) -> list[Picture]:
     """Every figure of a suite's report that there are numbers for, each with its matplotlib figure."""
     from reports.diagnostics import learned
+    from reports.rank_diagram import ranks_picture
     from reports.win_map import wins_picture
 
     maps = [wins_picture(results, table) for table in tables(results) if table.name == "wins"]
+    maps.append(ranks_picture(results))
     similarities, own = learned(results)
     return [*_pictures(results), *(one for one in (*maps, similarities, *own.values()) if one is not None)]
 

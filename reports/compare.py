@@ -49,7 +49,7 @@ class Comparison:
     unverified: tuple[str, ...] = ()  #: of the two, whose adapter could not be checked
     told: tuple[tuple[str, str], ...] = ()  #: of the two, what was trained on knowledge that no method has
     notes: tuple[str, ...] = ()  #: numbers of the suite that are stored under other protocols alone
-    damaged: tuple[str, ...] = ()  #: a sentence for each run of the suite that a damaged file keeps out
+    damaged: tuple[str, ...] = ()  #: a sentence for each run of the suite, and each outcomes, with a damaged file
 
     def text(self) -> str:
         """Plain text: a block for each noise, the verdict at the end."""
@@ -98,8 +98,8 @@ def compare(suite: str, store: Store, a: str, b: str | None = None) -> Compariso
     sentence = verdict(a, b, main, dict(costs)) if main else _no_verdict(primary(results))
     doubtful = tuple(label for label in (a, b) if unverified(results.methods[label]["fidelity"]))
     informed = tuple((label, uses(results.methods[label])) for label in (a, b) if uses(results.methods[label]))
-    others, damaged = tuple(other_protocols(results)), damaged_runs(results)
-    return Comparison(a, b, shown, costs, sentence, doubtful, informed, others, damaged)
+    damaged = (*damaged_runs(results), *(one for of_run in outcomes.values() for one in of_run.damaged))
+    return Comparison(a, b, shown, costs, sentence, doubtful, informed, tuple(other_protocols(results)), damaged)
 
 
 def _family(task: str) -> str:

@@ -10,8 +10,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from bench.catalogue.families.random_guess import RECALLS
+from bench.catalogue.families.random_guess import RECALLS, TOPS
 from bench.catalogue.families.tied_hits import hits
+from bench.store import Damaged
 from reports.headlines import Named
 from reports.results import RunResult
 from reports.statistics import LEVEL, Floats
@@ -23,6 +24,8 @@ MEANING = (
 )
 _RECALLS = tuple(f"{side}_r{k}" for side in ("i2t", "t2i") for k in RECALLS)
 _PARTS = {"mean_recall": _RECALLS, "mean_r1": ("i2t_r1", "t2i_r1")}  #: metrics that are means of others
+_COUNTS = ("better", "tied_wrong", "tied_right")
+_PLACES = tuple(str(k) for k in {*RECALLS, *TOPS})
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -30,6 +33,7 @@ class Outcomes:
     """The stored outcomes per example of one run's final weights, read once."""
 
     def __init__(self, run: RunResult, protocol: str) -> None:
+        self.damaged: list[str] = []  #: a sentence for each file of outcomes that cannot be read
         self._run = run
         self._keys: dict[tuple[str, str], str] = {}
         for key in run.stored.evaluations() if run.records else ():
@@ -42,38 +46,53 @@ class Outcomes:
         """The arrays of a task; {} if none are stored."""
         at = dataset, task
         if at not in self._arrays:
-            self._arrays[at] = self._run.stored.outcomes(self._keys[at]) if at in self._keys else {}
+            try:
+                self._arrays[at] = self._run.stored.outcomes(self._keys[at]) if at in self._keys else {}
+            except Damaged as error:
+                self._arrays[at] = {}
+                self.damaged.append(
+                    f"{self._run.method}, {self._run.noise}, seed {self._run.seed}, lacks outcomes: {error}."
+                )
         return self._arrays[at]
 
     def concepts(self, dataset: str) -> np.ndarray | None:
         """The concept of each image of a data set, int [images]; None if no task on it names concepts."""
         tasks = (task for name, task in self._keys if name == dataset and task.endswith("/concept"))
         labels = (self.of(dataset, task).get("label") for task in tasks)
-        return next((one for one in labels if one is not None), None)
+        return next((one for one in labels if _is_list(one, "iu")), None)
 
     def hits(self, named: Named, score: str) -> list[tuple[Floats, np.ndarray]] | None:
         """The parts of a metric, each with its outcomes and their concepts; None if it is no mean of outcomes."""
         dataset, task, metric = named
         arrays, concepts = self.of(dataset, task), self.concepts(dataset)
+        if concepts is None:
+            return None
         parts = [_part(arrays, score, part, concepts) for part in _PARTS.get(metric, (metric,))]
-        complete = [one for one in parts if one is not None and len(one[0]) == len(one[1])]
+        complete = [one for one in parts if one is not None and len(one[0]) == len(one[1]) > 0]
         return complete if len(complete) == len(parts) else None
 
 
-def _part(arrays: Arrays, score: str, metric: str, concepts: np.ndarray | None) -> tuple[Floats, np.ndarray] | None:
-    """The outcomes of one metric and the concept of each."""
-    if concepts is None:
-        return None
-    if metric == "accuracy" and "correct" in arrays:
-        return arrays["correct"].astype(np.float64), concepts
+def _part(arrays: Arrays, score: str, metric: str, concepts: np.ndarray) -> tuple[Floats, np.ndarray] | None:
+    """The outcomes of one metric and the concept of each; None if they are not stored, or not as evaluation does."""
+    if metric == "accuracy":
+        correct = arrays.get("correct")
+        return (correct.astype(np.float64), concepts) if correct is not None and _is_list(correct, "b") else None
     side, _, k = metric.rpartition("_r") if metric in _RECALLS else ("", "", metric.removeprefix("top"))
     prefix = f"{score}_{side}_" if side else f"{score}_"
-    counts = [arrays.get(prefix + name) for name in ("better", "tied_wrong", "tied_right")]
-    better, wrong, right = counts
-    if better is None or wrong is None or right is None or not k.isdecimal():
+    counts = [arrays[prefix + name] for name in _COUNTS if _is_list(arrays.get(prefix + name), "iu")]
+    if len(counts) < len(_COUNTS) or len({len(one) for one in counts}) > 1 or k not in _PLACES:
         return None
-    owner = arrays.get(f"{score}_owner") if side == "t2i" else None
-    return hits(better, wrong, right, int(k)), concepts if owner is None else concepts[owner]
+    if side == "t2i":
+        owner = arrays.get(f"{score}_owner")
+        if owner is None or not _is_list(owner, "iu") or not ((owner >= 0) & (owner < len(concepts))).all():
+            return None
+        concepts = concepts[owner]
+    return hits(counts[0], counts[1], counts[2], int(k)), concepts
+
+
+def _is_list(array: np.ndarray | None, kinds: str) -> bool:
+    """Whether an array has one axis and a type of one of these kinds, as numpy's letters say."""
+    return array is not None and array.ndim == 1 and array.dtype.kind in kinds
 
 
 def concept_interval(

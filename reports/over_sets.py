@@ -43,8 +43,8 @@ class Scored:
 
     @property
     def block(self) -> str:
-        """Data sets with one name before the slash share images or styles: they are not independent."""
-        return self.dataset.partition("/")[0]
+        """The independent block that the data set belongs to."""
+        return block_of(self.dataset)
 
     @cached_property
     def tests(self) -> Pairwise:
@@ -61,9 +61,14 @@ class Scored:
     def above_chance(self, label: str) -> dict[int, float]:
         """Seed -> the share of the way from chance to perfect; the value itself where the chance is not known."""
         chance = self.measure.column.chance
-        if chance is None or not self.measure.column.higher_is_better:
+        if chance is None or chance >= 1 or not self.measure.column.higher_is_better:
             return dict(self.values.get(label, {}))
         return {seed: (one - chance) / (1 - chance) for seed, one in self.values.get(label, {}).items()}
+
+
+def block_of(dataset: str) -> str:
+    """Data sets with one name before the slash share images or styles: they are one independent block."""
+    return dataset.partition("/")[0]
 
 
 def main_scores(results: Results, noise: str) -> list[Scored]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from reports.against import against_tables
+from reports.against import against_tables, headline_sentence
 from reports.contrasts import contrasts
 from reports.footnotes import footnotes, notes_for
 from reports.headlines import Named, by_family, headlines, primary
@@ -30,11 +30,11 @@ _TAKEN = (
 
 def tables(results: Results) -> list[Table]:
     """Overview, comparison with the baseline, wins, one table for each task family, costs, tuning."""
-    families, tuning = by_family(results), tuning_table(results)
+    families, tuning, compared = by_family(results), tuning_table(results), contrasts(results)
     scores = {noise: main_scores(results, noise) for noise in results.noises}
     return [
-        overview(results),
-        *against_tables(results, contrasts(results)),
+        overview(results, headline_sentence(results, compared)),
+        *against_tables(results, compared),
         *([wins_table(results, scores)] if len(results.ranked) > 1 else []),
         *([means_table(results, scores), pairs_table(results, scores)] if _has_several(scores) else []),
         *(
@@ -63,8 +63,8 @@ def _file_name(name: str, place: int) -> str:
     return f"family-{place}-{re.sub('[^a-z0-9_]+', '-', name.lower())[:40].strip('-')}"
 
 
-def overview(results: Results) -> Table:
-    """One line a method and noise, one column a question, the cost beside it."""
+def overview(results: Results, more: str = "") -> Table:
+    """One line a method and noise, one column a question, the cost beside it; `more` says what the seeds can show."""
     measures = [*headlines(results), relative_cost(results)]
     known = [Line(label, label, entry["score"], True) for label, entry in results.methods.items()]
     averages = [f"{m.column.group}: {m.column.description}." for m in measures if m.parts > 1]
@@ -72,7 +72,7 @@ def overview(results: Results) -> Table:
         results,
         "overview",
         "Overview",
-        "One line for each method under each noise, one column for each question.",
+        f"One line for each method under each noise, one column for each question. {more}".strip(),
         measures,
         known,
         averages,

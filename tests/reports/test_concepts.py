@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from bench.evaluation.ranks import rank
 from bench.evaluation.retrieval import retrieve
 from bench.store import Record, RunStore, Store, writing
 from reports.compare import compare
-from reports.concepts import DRAWS, Outcomes, concept_draws, concept_interval
+from reports.concepts import DRAWS, Outcomes, _part, concept_draws, concept_interval
 from reports.results import Results, RunResult, load
 
 SUITE = "emoji_noisy"
@@ -127,5 +128,30 @@ def test_nothing_is_said_without_concepts_or_outcomes(results: Results, three: S
     assert concept_interval([], TOP1, ("cosine", "cosine")) is None
     under_another_protocol = [(Outcomes(results.runs[0], "2"), pairs[0][1])]
     assert concept_interval(under_another_protocol, TOP1, ("cosine", "cosine")) is None
+    arrays = results.runs[0].stored.outcomes("v1.100.retrieval.emoji-iid")
+    for name, bad in (
+        ("cosine_owner", arrays["cosine_owner"] + 1),
+        ("cosine_owner", arrays["cosine_owner"] - 0.5),
+        ("cosine_t2i_better", arrays["cosine_t2i_better"][1:]),
+        ("cosine_t2i_tied_right", arrays["cosine_t2i_tied_right"][None]),
+    ):
+        odd = {**arrays, name: bad, "label": CONCEPTS}
+        assert _part(odd, "cosine", "t2i_r1", CONCEPTS) is None
+    assert _part(arrays, "cosine", "t2i_r1", CONCEPTS) is not None
     missing = replace(results.runs[0], records={}, stored=Store(tmp_path).run("0" * 64))
     assert Outcomes(missing, "1").hits(TOP1, "cosine") is None
+
+
+def test_damaged_outcomes_are_named_and_the_rest_is_compared(results: Results, tmp_path: Path) -> None:
+    shutil.copytree(results.runs[0].stored.folder.parents[1], tmp_path / "copy")
+    store = Store(tmp_path / "copy")
+    path = store.run(results.of("clip", next(iter(results.noises)))[1].run).path(
+        "evaluations/v1.100.zero_shot-concept.emoji-iid/outcomes.npz"
+    )
+    content = path.read_bytes()
+    path.write_bytes(content[:80] + bytes(byte ^ 255 for byte in content[80:120]) + content[120:])
+    comparison = compare(SUITE, store, "clip", "siglip")
+    assert [one for one in comparison.damaged if str(path) in one]
+    assert {line.over_concepts for line in comparison.lines} == {None}  # it holds the concepts of the data set
+    assert all(line.test for line in comparison.lines if line.gap is not None)
+    assert str(path) in comparison.text()

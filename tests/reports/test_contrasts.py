@@ -18,6 +18,7 @@ from bench.cli import app
 from bench.errors import UserError
 from bench.store import Store
 from reports.contrasts import MARGIN, Contrast, contrasts, equivalence
+from reports.csv import table_frame
 from reports.headlines import headlines, primary
 from reports.measure import column_name
 from reports.ratio import fieller
@@ -143,6 +144,17 @@ def test_recovered_gaps_are_fiellers_over_noise_rates(results: Results) -> None:
     assert "Intervals (95 %) are over n = 5 seeds (0, 1, 2, 3, 4) on these test sets" in " ".join(table.footnotes)
 
 
+def test_the_csv_has_interval_and_p_beside_each_difference_and_no_std(results: Results, headline: Contrast) -> None:
+    made = {table.name: table_frame(table) for table in tables(results)}
+    frame, name = made["differences"], "Zero-shot emoji/iid top-1"
+    (line,) = frame[(frame["row"] == "sogclr") & (frame["noise"] == NOISY)].to_dict("records")
+    gain = headline.gains["sogclr"]
+    assert (line[name], line[f"{name} low"], line[f"{name} high"]) == (gain.value, gain.low, gain.high)
+    assert (line[f"{name} p adjusted"], line[f"{name} n"]) == (headline.p_values["sogclr"], 5)
+    assert not [column for column in frame.columns if column.endswith((" std", " bold"))]
+    assert "Noise found AUROC low" in frame.columns
+
+
 def test_a_gap_within_noise_recovers_nothing(results: Results) -> None:
     values = {run.run: run for run in results.of("clip", NOISY)}
     base = {run.seed: run for run in values.values()}
@@ -164,8 +176,8 @@ def test_tables_say_what_the_seeds_can_show(results: Results, headline: Contrast
     assert cells(made["resolution"], "seeds", NOISY)[0].text == "5"
     resolution = f"{ratio.value:.1f} ({ratio.low:.1f} to {ratio.high:.1f})"
     assert cells(made["resolution"], "resolution", NOISY)[0].text == resolution
-    assert f"n = 5 seeds show a difference of {100 * one.value:.1f} points from clip" in made["overview"].description
-    assert f"resolution {resolution}" in made["overview"].description
+    shown = f"{100 * one.value:.1f} points under {NOISY} (n = 5; oracle +6.6; resolution {resolution})"
+    assert shown in made["overview"].description
     assert ("resolution", CLEAN) not in {(row.label, row.group) for row in made["resolution"].rows}
     cell = cells(made["differences"], "sogclr", NOISY)[0]
     assert cell.value == headline.gains["sogclr"].value
