@@ -74,7 +74,9 @@ class Results:
         return table_frame(tables[name])
 
     def figure(self, name: str, suite: str | None = None) -> Figure:
-        """Return a figure of the report: "radar", "noise", "cost", "wins" or "similarities", if its numbers are stored.
+        """Return a figure of the report: "radar", "noise", "cost", "wins", "ranks" or "similarities".
+
+        UserError if its numbers are not stored.
 
         >>> results.figure("radar").savefig("radar.pdf")  # doctest: +SKIP
         """

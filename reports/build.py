@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import gc
+import os
+import pickle
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
+from subprocess import PIPE, Popen
 from typing import TYPE_CHECKING, Any
 
 from bench import resources
 from bench.store import Store
 from bench.store.files import write_bytes
+from reports.answer import answers
 from reports.footnotes import damaged_runs
 from reports.latex import document, table_latex
 from reports.own import paper_tables
 from reports.results import Results, load
-from reports.table import Table
+from reports.table import Table, in_one_scale
 from reports.tables import tables
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ class Built:
     failed: tuple[str, ...]  #: ids of runs
     missing: tuple[str, ...]  #: ids of runs that are neither done nor failed nor damaged
     damaged: tuple[str, ...]  #: a sentence for each run that a damaged file keeps out
+    answers: tuple[str, ...]  #: a paragraph a noise
 
 
 def build(suite: str, store: Store, outline: Mapping[str, Any] | None = None) -> Built:
@@ -87,6 +91,7 @@ def _write(folder: Path, results: Results, files: Mapping[str, bytes]) -> Built:
         failed=tuple(run for run, state in states.items() if state == "failed"),
         missing=tuple(run for run, state in states.items() if state not in ("failed", "done", "damaged")),
         damaged=damaged_runs(results),
+        answers=tuple(answers(results)) if results.runs else (),
     )
 
 
@@ -96,15 +101,30 @@ def _scores(suite: str, store: Store) -> Iterator[Callable[[Results], list[Pictu
     plan = store.plan(suite)
     if plan is None or len(plan["cells"]) < MANY:
         yield _pictures
-    else:
-        with ProcessPoolExecutor(1, get_context("spawn")) as beside:  # a fork would copy torch's threads half
-            drawing = beside.submit(_draw, suite, store)
-            yield lambda _: drawing.result()
+        return
+    # No fork, which would copy torch's threads half, and none of multiprocessing's processes, which run the script that
+    # asked for the report once more.
+    command = [sys.executable, "-c", f"from {__name__} import draw; draw({suite!r}, {str(store.root)!r})"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with Popen(command, stdout=PIPE, env=environment) as beside:
+        try:
+            yield lambda results: _drawn(beside, results)
+        finally:
+            beside.kill()
 
 
-def _draw(suite: str, store: Store) -> list[Picture]:
+def draw(suite: str, root: str) -> None:
+    """Write the figures of a suite's scores to stdout, pickled; for the process beside the one that makes a report."""
     with _no_collector():
-        return [replace(picture, figure=None) for picture in _pictures(load(suite, store))]
+        drawn = [replace(picture, figure=None) for picture in _pictures(load(suite, Store(root)))]
+    pickle.dump(drawn, sys.stdout.buffer)
+
+
+def _drawn(beside: Popen[bytes], results: Results) -> list[Picture]:
+    """Return the figures that the other process drew; draw them here if it failed."""
+    content, _ = beside.communicate()
+    drawn: list[Picture] = pickle.loads(content) if beside.returncode == 0 else _pictures(results)
+    return drawn
 
 
 def _pictures(results: Results) -> list[Picture]:
@@ -117,12 +137,13 @@ def _files(results: Results, drawn: Callable[[Results], list[Picture]]) -> dict[
     from reports.csv import records_csv  # here, where pandas and seaborn load without the collector
     from reports.diagnostics import learned
     from reports.html import page
+    from reports.rank_diagram import ranks_picture
     from reports.win_map import wins_picture
 
     made = all_tables(results)
     similarities, own = learned(results)
     records, maps = records_csv(results), [wins_picture(results, table) for table in made if table.name == "wins"]
-    scores = [*drawn(results), *(picture for picture in maps if picture)]
+    scores = [*drawn(results), *(picture for picture in (*maps, ranks_picture(results)) if picture)]
     files = {"report.html": page(results, made, scores, similarities, own).encode(), "records.csv": records.encode()}
     files.update(_table_files(made))
     for picture in (*scores, *([similarities] if similarities else []), *own.values()):
@@ -133,15 +154,17 @@ def _files(results: Results, drawn: Callable[[Results], list[Picture]]) -> dict[
 
 def all_tables(results: Results) -> list[Table]:
     """Every table of a suite's report: its own, then those of the papers that it asks for."""
-    return [*tables(results), *paper_tables(results, resources.published())]
+    return list(map(in_one_scale, (*tables(results), *paper_tables(results, resources.published()))))
 
 
 def all_pictures(results: Results) -> list[Picture]:
     """Every figure of a suite's report that there are numbers for, each with its matplotlib figure."""
     from reports.diagnostics import learned
+    from reports.rank_diagram import ranks_picture
     from reports.win_map import wins_picture
 
     maps = [wins_picture(results, table) for table in tables(results) if table.name == "wins"]
+    maps.append(ranks_picture(results))
     similarities, own = learned(results)
     return [*_pictures(results), *(one for one in (*maps, similarities, *own.values()) if one is not None)]
 

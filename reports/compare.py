@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from bench.console.text import columns, joined
 from bench.errors import UserError
 from bench.store import Store
+from reports.against import interval, p_text, signed
+from reports.concepts import MEANING, Outcomes, concept_interval
 from reports.footnotes import damaged_runs, other_protocols
+from reports.headlines import Named, primary
 from reports.measure import cell, record_measure
 from reports.results import Results, load, uses
-from reports.statistics import MINIMUM, Difference, blocks, difference, holm, mean
+from reports.statistics import MINIMUM, Difference, difference, holm, mean
 from reports.table import Cell, unverified
-from reports.tables import Named, primary, relative_cost
+from reports.tables import relative_cost
 from reports.vocabulary import family, short
 
 
@@ -30,6 +33,7 @@ class Line:
     shared: int  #: seeds that both have
     gap: float | None  #: a minus b over the seeds that both have; None if they share none
     test: Difference | None  #: None if no test is possible
+    over_concepts: tuple[float, float] | None  #: 95 %, at fixed seeds; None if examples or concepts are not stored
     primary: bool
 
 
@@ -45,18 +49,20 @@ class Comparison:
     unverified: tuple[str, ...] = ()  #: of the two, whose adapter could not be checked
     told: tuple[tuple[str, str], ...] = ()  #: of the two, what was trained on knowledge that no method has
     notes: tuple[str, ...] = ()  #: numbers of the suite that are stored under other protocols alone
-    damaged: tuple[str, ...] = ()  #: a sentence for each run of the suite that a damaged file keeps out
+    damaged: tuple[str, ...] = ()  #: a sentence for each run of the suite, and each outcomes, with a damaged file
 
     def text(self) -> str:
         """Plain text: a block for each noise, the verdict at the end."""
         parts = [f"{self.a} against {self.b}: differences are {self.a} minus {self.b}, in points"]
+        concepts = any(line.over_concepts for line in self.lines)
         for noise, ratio in self.cost:
             cost = "cost unknown" if ratio is None else f"{self.a} costs {ratio:.2f} times the training FLOPs"
             parts += ["", f"{noise} ({cost})"]
-            rows: list[tuple[str, ...]] = [("", self.a, self.b, "difference", "95 % interval", "p", "seeds")]
-            rows += [_row(line) for line in self.lines if line.noise == noise]
+            head = ("", self.a, self.b, "difference", "95 % interval", "p", "seeds", "over concepts")[: 7 + concepts]
+            rows = [head, *(_row(line)[: len(head)] for line in self.lines if line.noise == noise)]
             parts += [f"  {line}" for line in columns(rows, right=True)]
-        notes = [f"note: {label} is not verified" for label in self.unverified]
+        notes = [f"note: {MEANING}"] if concepts else []
+        notes += [f"note: {label} is not verified" for label in self.unverified]
         notes += [f"note: {label} uses {what}, which no method has" for label, what in self.told]
         notes += [f"note: {note}" for note in (*self.notes, *self.damaged)]
         return joined([*parts, "", *notes, self.verdict])
@@ -64,11 +70,12 @@ class Comparison:
 
 def _row(line: Line) -> tuple[str, ...]:
     shown = [one.state if one.value is None else f"{100 * one.value:.1f}" for one in (line.a, line.b)]
-    gap = "" if line.gap is None else f"{100 * line.gap:+.1f}"
+    gap = "" if line.gap is None else signed(line.gap)
+    concepts = " to ".join(map(signed, line.over_concepts or ()))
     if line.test is None:
-        return (line.what, *shown, gap, "", "", str(line.shared))
-    interval = f"{100 * line.test.low:+.1f} to {100 * line.test.high:+.1f}"
-    return (line.what, *shown, gap, interval, _p(line.test.p).removeprefix("p ").removeprefix("= "), str(line.test.n))
+        return (line.what, *shown, gap, "", "", str(line.shared), concepts)
+    p = p_text(line.test.p).removeprefix("p ").removeprefix("= ")
+    return (line.what, *shown, gap, interval(line.test), p, str(line.test.n), concepts)
 
 
 def compare(suite: str, store: Store, a: str, b: str | None = None) -> Comparison:
@@ -82,30 +89,28 @@ def compare(suite: str, store: Store, a: str, b: str | None = None) -> Compariso
             raise UserError(f"{label!r} is no method of suite {suite}{hint}")
     if a == b:
         raise UserError(f"{a!r} against itself: name two methods")
-    lines = [_line(results, noise, named, a, b) for noise in results.noises for named in results.measures]
+    runs = (run for noise in results.noises for label in (a, b) for run in results.of(label, noise))
+    outcomes = {run.run: Outcomes(run, results.plan["protocol"]) for run in runs}
+    lines = [_line(results, outcomes, noise, named, a, b) for noise in results.noises for named in results.measures]
     costs = tuple((noise, _cost(results, noise, a, b)) for noise in results.noises)
     shown = tuple(line for line in lines if {line.a.state, line.b.state} != {"not applicable"})
     main = [line for line in lines if line.primary]
     sentence = verdict(a, b, main, dict(costs)) if main else _no_verdict(primary(results))
     doubtful = tuple(label for label in (a, b) if unverified(results.methods[label]["fidelity"]))
     informed = tuple((label, uses(results.methods[label])) for label in (a, b) if uses(results.methods[label]))
-    others, damaged = tuple(other_protocols(results)), damaged_runs(results)
-    return Comparison(a, b, shown, costs, sentence, doubtful, informed, others, damaged)
+    damaged = (*damaged_runs(results), *(one for of_run in outcomes.values() for one in of_run.damaged))
+    return Comparison(a, b, shown, costs, sentence, doubtful, informed, tuple(other_protocols(results)), damaged)
 
 
 def _family(task: str) -> str:
     return short(family(task)).lower()
 
 
-def _line(results: Results, noise: str, named: Named, a: str, b: str) -> Line:
+def _line(results: Results, outcomes: Mapping[str, Outcomes], noise: str, named: Named, a: str, b: str) -> Line:
     measure = record_measure(results, *named)
-    pooled = {label: entry for label, entry in results.methods.items() if label in (a, b, *results.ranked)}
-    cells = {label: cell(results.of(label, noise), measure, entry["score"]) for label, entry in pooled.items()}
-    values = {label: {part.seed: part.value for part in one.measured} for label, one in cells.items() if one.measured}
-    shared = sorted(set(values.get(a, {})) & set(values.get(b, {})))
-    gap = mean([values[a][seed] - values[b][seed] for seed in shared]) if shared else None
-    design = blocks(values)
-    test = difference(design, a, b) if design and a in design.means and b in design.means else None
+    cells = {label: cell(results.of(label, noise), measure, results.methods[label]["score"]) for label in (a, b)}
+    own, other = ({part.seed: part.value for part in cells[label].measured} for label in (a, b))
+    shared = sorted(own.keys() & other.keys())
     column = measure.column
     return Line(
         noise=noise,
@@ -114,10 +119,19 @@ def _line(results: Results, noise: str, named: Named, a: str, b: str) -> Line:
         b=cells[b],
         higher_is_better=bool(column.higher_is_better),
         shared=len(shared),
-        gap=gap if test is None else test.value,
-        test=test,
+        gap=mean([own[seed] - other[seed] for seed in shared]) if shared else None,
+        test=difference(own, other),
+        over_concepts=_over_concepts(results, outcomes, named, cells) if measure.comparable else None,
         primary=named == primary(results),
     )
+
+
+def _over_concepts(
+    results: Results, outcomes: Mapping[str, Outcomes], named: Named, cells: Mapping[str, Cell]
+) -> tuple[float, float] | None:
+    own, other = ({part.seed: outcomes[part.run] for part in one.measured} for one in cells.values())
+    a, b = (str(results.methods[label]["score"]) for label in cells)
+    return concept_interval([(own[seed], other[seed]) for seed in sorted(own.keys() & other.keys())], named, (a, b))
 
 
 def _cost(results: Results, noise: str, a: str, b: str) -> float | None:
@@ -149,11 +163,7 @@ def _part(a: str, b: str, line: Line, shown: bool, cost: float | None) -> str:
         seeds = "one seed" if line.shared == 1 else f"{line.shared} seeds"
         why = f"{seeds} cannot tell whether that is more than chance (it takes {MINIMUM})"
         return f"under {line.noise} {better} is {points} ahead of {worse}, but {why}{spent}"
-    test = f"{_p(line.test.p)}, n = {line.test.n}"
+    test = f"{p_text(line.test.p)}, n = {line.test.n}"
     if not shown:
         return f"under {line.noise} no difference is shown ({points} for {better}, {test}){spent}"
     return f"under {line.noise} {better} is better than {worse} by {points} ({test}){spent}"
-
-
-def _p(p: float) -> str:
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"

@@ -42,7 +42,8 @@ def table_frame(table: Table) -> pd.DataFrame:
         column.name if column.unit == "printed" else " ".join(filter(None, (column.group, column.label)))
         for column in table.columns
     ]
-    return pd.DataFrame([_line(row, names) for row in table.rows])
+    counted = [any(row.cells[place].also for row in table.rows) for place in range(len(names))]
+    return pd.DataFrame([_line(row, names, counted) for row in table.rows])
 
 
 def table_csv(table: Table) -> str:
@@ -50,16 +51,17 @@ def table_csv(table: Table) -> str:
     return _text(table_frame(table))
 
 
-def _line(row: Row, names: Sequence[str]) -> dict[str, object]:
+def _line(row: Row, names: Sequence[str], counted: Sequence[bool]) -> dict[str, object]:
+    """`counted`: whether a column has numbers of its own beside its values, in place of those of a mean."""
     group = "group" if any(cell.source for cell in row.cells) else "noise"
     line: dict[str, object] = {group: row.group, "row": row.label, "method": row.method, "fidelity": _fidelity(row)}
-    for name, cell in zip(names, row.cells, strict=True):
+    for name, cell, has_own in zip(names, row.cells, counted, strict=True):
         line[name] = cell.state if cell.state != "value" else cell.text if cell.value is None else cell.value
         if group == "group":
             line.update({f"{name} {what}": value for what, value in _beside(cell, name).items()})
             continue
         of_mean = {"std": cell.std, "n": cell.n or "", "bold": "bold" if cell.bold else ""}
-        line.update({f"{name} {what}": value for what, value in (cell.also or of_mean).items()})
+        line.update({f"{name} {what}": value for what, value in (cell.also if has_own else of_mean).items()})
     line["over budget"] = "yes" if any(cell.over_budget for cell in row.cells) else ""
     line["runs"] = " ".join(dict.fromkeys(run for cell in row.cells for run in cell.runs))
     return line

@@ -26,17 +26,19 @@ from reports.drawing import (
     room_for_names,
     style_of,
 )
+from reports.forest import forest, recovered
+from reports.headlines import by_family, primary
 from reports.measure import Measure, cell, record_measure
 from reports.results import Results
 from reports.table import scale, show
-from reports.tables import by_family, primary, spent
+from reports.tables import spent
 from reports.vocabulary import detail, kind_of, metric_label
 
 
 def pictures(results: Results) -> list[Picture]:
     """All figures of scores that there are numbers for."""
     with look():
-        drawn = (radar(results), against_noise(results), against_cost(results))
+        drawn = (forest(results), recovered(results), radar(results), against_noise(results), against_cost(results))
         return [picture for picture in drawn if picture is not None]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from reports.plan_fields import TREATMENTS
@@ -14,8 +15,8 @@ from reports.table import OVER_BUDGET, TOLD, UNVERIFIED, Row, unverified
 
 HASH = 12  #: characters of a hash that are printed
 BOLD = (
-    "Bold: not shown to be worse than the best of its column under the same noise (differences paired by seed, "
-    "residual variance pooled over methods, t-test, Holm at 5 %)."
+    "Bold: no method of its column is shown to be better under the same noise (paired t-test over the seeds that both "
+    "have, Holm at 5 % over all pairs of methods)."
 )
 _ENVIRONMENT = ("packages", "hardware", "commit")
 
@@ -48,6 +49,7 @@ def footnotes(results: Results, rows: Sequence[Row]) -> tuple[str, ...]:
     return *_seeds(results, rows), *context(results)
 
 
+@lru_cache(maxsize=1)
 def context(results: Results) -> tuple[str, ...]:
     """Budget, treatments and noise of the data, and whether protocol, data, runner and environment were one."""
     return (
@@ -97,13 +99,19 @@ def _seeds(results: Results, rows: Sequence[Row]) -> Iterable[str]:
             "cannot tell a better method from a lucky one."
         )
         return
-    yield f"Mean ± standard deviation over n = {len(seeds)} seeds ({', '.join(map(str, seeds))})."
+    yield f"Mean ± standard deviation over {planned_seeds(results)}."
     if any(cell.bold for row in rows for cell in row.cells):
         yield BOLD
     elif len(seeds) < MINIMUM:
         yield f"Nothing is bold: fewer than {MINIMUM} seeds."
     else:
         yield f"Nothing is bold: no column has two methods with {MINIMUM} seeds in common yet, or none is comparable."
+
+
+def planned_seeds(results: Results) -> str:
+    """ "n = 3 seeds (0, 1, 2)"."""
+    seeds = results.plan["seeds"]
+    return f"n = {len(seeds)} seed{'s' * (len(seeds) > 1)} ({', '.join(map(str, seeds))})"
 
 
 def _budget(budget: Mapping[str, Any]) -> str:

@@ -12,9 +12,10 @@ from typing import Any
 from bench.console.markup import Html, escaped, html, together
 from reports.drawing import Picture, style_of
 from reports.results import Results
-from reports.sections import data_section, how_to_read, methods_section, runs_section, settings_section
+from reports.sections import answer_section, data_section, how_to_read, methods_section, runs_section, settings_section
 from reports.table import Cell, Column, Measured, Row, Table, Unit, marks, show, words
 
+_ANSWERING = ("differences", "recovered")  #: figures that stand under the answer
 _ASSETS = Path(__file__).parent / "assets"
 _DIALOG = Html(
     "<dialog><h3></h3><div class=scroll><table></table></div><p class=soft>The interval is bootstrapped over examples: "
@@ -35,9 +36,11 @@ def page(
     body = [
         html("<h1>{}</h1><p>{}</p>{}", results.suite, results.plan.get("description", ""), _counts(results)),
         _nav(tables, bool(similarities or own)),
+        answer_section(results),
+        *(_figure(picture) for picture in pictures if picture.name in _ANSWERING),
         _section(results, tables[0], places),
         how_to_read(results),
-        *(_figure(picture) for picture in pictures),
+        *(_figure(picture) for picture in pictures if picture.name not in _ANSWERING),
         *(_section(results, table, places) for table in tables[1:]),
         _diagnostics(similarities, own),
         methods_section(results),
@@ -151,16 +154,18 @@ def _section(results: Results, table: Table, places: Mapping[str, int]) -> Html:
 
 def _head(table: Table) -> Html:
     over = together(
-        html('<th class="over" colspan="{}">{}</th>', count, name) if name else html('<th colspan="{}"></th>', count)
+        html('<th scope="colgroup" class="over" colspan="{}">{}</th>', count, name)
+        if name
+        else html('<td colspan="{}"></td>', count)
         for name, count in table.heads()
     )
     columns = together(_column(place, column) for place, column in enumerate(table.columns, start=1))
-    return html("<thead><tr><th></th>{}</tr><tr><th>method</th>{}</tr></thead>", over, columns)
+    return html('<thead><tr><td></td>{}</tr><tr><th scope="col">method</th>{}</tr></thead>', over, columns)
 
 
 def _column(place: int, column: Column) -> Html:
     return html(
-        '<th data-place="{}" data-first="{}" title="{}"><button>{}{}</button></th>',
+        '<th scope="col" data-place="{}" data-first="{}" title="{}"><button>{}{}</button></th>',
         place,
         "descending" if column.higher_is_better else "ascending",
         column.description,
@@ -181,13 +186,13 @@ def _bodies(results: Results, table: Table, places: Mapping[str, int]) -> Iterab
 
 
 def _group(name: str, columns: int) -> Html:
-    return html('<tr class="group"><th>{}</th><td colspan="{}"></td></tr>', name, columns)
+    return html('<tr class="group"><th scope="rowgroup">{}</th><td colspan="{}"></td></tr>', name, columns)
 
 
 def _row(results: Results, table: Table, row: Row, places: Mapping[str, int]) -> Html:
     cells = (_cell(cell, column, row, table, places) for cell, column in zip(row.cells, table.columns, strict=True))
     return html(
-        '<tr><th title="{0}">{1}{0}{2}</th>{3}</tr>',
+        '<tr><th scope="row" title="{0}">{1}{0}{2}</th>{3}</tr>',
         row.label,
         _dot(results, row.method) if row.method else "",
         row.mark,
@@ -214,7 +219,12 @@ def _cell(cell: Cell, column: Column, row: Row, table: Table, places: Mapping[st
         return html("<td{}>{}{}</td>", attributes, text, small if cell.source else "")
     title = " · ".join(filter(None, (row.label, row.group, column.group, column.label)))
     parts: list[Sequence[Any]] = [
-        (places[part.run], show(part.value, column.unit, cell.digits), _interval(part, column), part.n or "")
+        (
+            places[part.run],
+            show(part.value, column.unit, cell.digits, column.scale),
+            _interval(part, column),
+            part.n or "",
+        )
         for part in cell.measured
     ]
     parts += [(places[run], state, "", "") for run, state in cell.lacking]

@@ -13,6 +13,7 @@ from reports.table import Cell, Column, Row, Table, marks, words
 
 WIDTH = 130  #: letters beside each other, scaled down to the width of a page, that can still be read
 FULL = 95  #: letters beside each other that need no scaling
+COLUMN = 45  #: the same in one of two columns
 LINES = 45  #: of a page that a table may fill, beside its caption and notes
 HEAD = 4  #: lines that headings and rules take
 _ESCAPES = {
@@ -100,14 +101,16 @@ def _escaped(character: str) -> str:
 def table_latex(table: Table) -> str:
     """One `table` environment, or several where the lines are too many for a page. Needs booktabs and graphicx.
 
-    A table wider than the text is broken between its headings into blocks below each other, and a block that is still
+    What is too wide for one of two columns is a `table*`, which takes both; in one column that is the same. A table
+    wider than the text is broken between its headings into blocks below each other, and a block that is still
     wider is scaled down. The notes stand under the last part.
     """
     parts = _parts(table)
+    environment = "table*" if any(_letters(block) > COLUMN for part in parts for block in part) else "table"
     lines = []
     for place, part in enumerate(parts):
         lines += [
-            r"\begin{table}[htbp]",
+            rf"\begin{{{environment}}}[htbp]",
             *([r"\addtocounter{table}{-1}"] if place else []),
             r"\centering",
             rf"\caption{{{escape(_caption(table) if place == 0 else f'{table.title}, continued.')}}}",
@@ -115,7 +118,7 @@ def table_latex(table: Table) -> str:
             r"\smallskip",
             "\n\\par\\medskip\n".join(map(_tabular, part)),
             *(_notes(table) if place == len(parts) - 1 else []),
-            r"\end{table}",
+            rf"\end{{{environment}}}",
         ]
     return "\n".join(lines) + "\n"
 
@@ -155,10 +158,12 @@ def _groups(table: Table) -> list[tuple[Row, ...]]:
 
 def _height(table: Table) -> float:
     """Return the height of one block in lines of text."""
-    letters = max(len(row.label) for row in table.rows) + sum(
-        _width(table, place) for place in range(len(table.columns))
-    )
-    return min(1.0, FULL / letters) * (len(table.rows) + len(table.groups()) + HEAD)
+    return min(1.0, FULL / _letters(table)) * (len(table.rows) + len(table.groups()) + HEAD)
+
+
+def _letters(table: Table) -> int:
+    """Return the width of one block in letters."""
+    return max(len(row.label) for row in table.rows) + sum(_width(table, place) for place in range(len(table.columns)))
 
 
 def _blocks(table: Table) -> list[Table]:
@@ -193,7 +198,7 @@ def _tabular(table: Table) -> str:
     columns = table.columns
     heads = table.heads()
     lines = [
-        r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%",
+        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
         rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
         r"\toprule",
     ]

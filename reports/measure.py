@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from reports.results import Results, RunResult, uses
-from reports.statistics import mean, not_worse_than_best, std
+from reports.statistics import mean, std, unbeaten
 from reports.table import Cell, Column, Measured, Row, State
 from reports.vocabulary import detail, family, kind_of, metric_label
 
@@ -122,6 +122,20 @@ def cell(runs: Sequence[RunResult], measure: Measure, score: str) -> Cell:
     return Cell("value", mean(values), std(values), tuple(measured), tuple(lacking), over_budget=over)
 
 
+def values_by_seed(
+    results: Results, noise: str, measure: Measure, labels: Iterable[str]
+) -> dict[str, dict[int, float]]:
+    """Return label -> seed -> value under each method's own score, of the labels that have a value."""
+    values: dict[str, dict[int, float]] = {}
+    for label in labels:
+        score = results.methods[label]["score"]
+        for run in results.of(label, noise):
+            answer = measure.ask(run, score)
+            if isinstance(answer, Measured):
+                values.setdefault(label, {})[run.seed] = answer.value
+    return values
+
+
 def worst(states: Sequence[State]) -> State:
     """Return the state that needs attention most."""
     order: tuple[State, ...] = ("damaged", "failed", "running", "interrupted", "missing", "not applicable")
@@ -163,4 +177,4 @@ def _best(group: Sequence[Row], place: int, column: Column) -> set[str]:
         for row in group
         if row.compared and row.cells[place].measured
     }
-    return not_worse_than_best(values, column.higher_is_better)
+    return unbeaten(values, column.higher_is_better)

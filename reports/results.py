@@ -65,7 +65,7 @@ class RunResult:
         return self.records.get((at, dataset, task, metric, score)) or self.records.get((at, dataset, task, metric, ""))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # hashed by identity, so that what is computed of one may be kept
 class Results:
     """A suite's plan with its runs, in the plan's order."""
 
@@ -90,6 +90,13 @@ class Results:
     def baseline(self) -> str:
         """Label of the row that others are compared with; plans from before there was one mean the first row."""
         return str(self.plan.get("baseline") or next(iter(self.methods)))
+
+    @property
+    def oracle(self) -> str | None:
+        """Label of the baseline's method trained on the pairs that are known to be clean; None without such a row."""
+        method = self.methods[self.baseline].get("method")
+        others = (label for label, entry in self.methods.items() if entry.get("method") == method)
+        return next((one for one in others if one != self.baseline and uses(self.methods[one]) == "the truth"), None)
 
     @cached_property
     def noises(self) -> dict[str, Mapping[str, Any]]:

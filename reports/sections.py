@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.console.markup import Html, html, together
+from reports.answer import answers, question
 from reports.footnotes import protocol_name
 from reports.results import Results, RunResult
 from reports.table import show
@@ -29,6 +30,16 @@ _STATES = {
 }
 
 
+def answer_section(results: Results) -> Html:
+    """The suite's question and what its seeds answer, one paragraph a noise."""
+    paragraphs = together(html("<li>{}</li>", paragraph) for paragraph in answers(results))
+    return html(
+        '<section id="answer"><h2>{}</h2><ul class="answer">{}</ul></section>',
+        question(results),
+        paragraphs or html("<li>Not known yet: nothing of it was measured.</li>"),
+    )
+
+
 def how_to_read(results: Results) -> Html:
     """Plain words for n, ±, bold, the words in place of numbers, and chance."""
     seeds = len(results.plan["seeds"])
@@ -45,8 +56,8 @@ def how_to_read(results: Results) -> Html:
 <p>Every method trained on the same pairs with the same corruption, order, towers and budget; only the method differs.
 Compare within a block: each block is one noise, under one pair of towers.</p>
 <ul><li>{}</li>
-<li><b>Bold</b> means: not shown to be worse than the best of its column in this block. It takes three seeds. Several
-bold numbers in a column are a tie as far as this can tell.</li>
+<li><b>Bold</b> means: no method of its column is shown to be better in this block. It takes three seeds. Several bold
+numbers in a column are a tie as far as this can tell, and with few seeds it can tell little.</li>
 <li><i>chance</i> is what a uniformly random guess would score on average.</li>
 <li>† spent more than its budget. Scores bought with more are not comparable.</li>
 <li>‡ not verified: the paper leaves parts of the method open, or a claim comes without values that show it. Its entry
@@ -109,8 +120,10 @@ def data_section(results: Results) -> Html:
 
 
 def _listed(heads: Sequence[str], rows: Sequence[Html]) -> Html:
-    head = together(html('<td class="text soft">{}</td>', name) for name in heads)
-    return html("<div class=scroll><table><tr>{}</tr>{}</table></div>", head, together(rows))
+    head = together(html('<th scope="col" class="text">{}</th>', name) for name in heads)
+    return html(
+        "<div class=scroll><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>", head, together(rows)
+    )
 
 
 def _chance(key: str, value: float) -> str:

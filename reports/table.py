@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 State = Literal["value", "missing", "running", "interrupted", "failed", "damaged", "not applicable"]
 #: "printed": a number in the unit that its paper prints it in, mostly percent
 Unit = Literal["percent", "printed", "count", "flops", "seconds", "bytes", "ratio", "text"]
+
+Scale = tuple[float, str]  #: size and prefix (or larger unit) of a cost
 
 _STEPS: Mapping[str, tuple[tuple[float, str], ...]] = {
     "count": ((1e9, "G"), (1e6, "M"), (1e3, "k")),
@@ -18,19 +20,22 @@ _STEPS: Mapping[str, tuple[tuple[float, str], ...]] = {
 }
 
 
-def show(value: float, unit: Unit, digits: int = 1) -> str:
-    """A number as printed: percent with `digits` decimals, costs with three digits and their unit's prefix."""
+def show(value: float, unit: Unit, digits: int = 1, one_scale: Scale | None = None) -> str:
+    """A number as printed: percent with `digits` decimals, costs with three digits and their unit's prefix.
+
+    `one_scale` is that of its column; without one, a cost chooses its own.
+    """
     if unit in ("percent", "printed"):
         return f"{100 * value if unit == 'percent' else value:.{digits}f}"
     if unit == "ratio":
         return f"{value:.2f}"
-    size, name = scale(value, unit)
+    size, name = one_scale or scale(value, unit)
     if name:
         return f"{_three_digits(value / size)} {name}"
     return f"{value:.1f} s" if unit == "seconds" else f"{value:.0f}"
 
 
-def scale(value: float, unit: Unit) -> tuple[float, str]:
+def scale(value: float, unit: Unit) -> Scale:
     """Size and prefix (or larger unit) to print a cost in: 4.2e12 FLOPs -> (1e12, "T")."""
     return next(((size, name) for size, name in _STEPS.get(unit, ()) if abs(value) >= size), (1.0, ""))
 
@@ -64,7 +69,7 @@ class Cell:
     over_budget: bool = False
     text: str = ""  #: in place of a number
     small: str = ""  #: printed behind the number
-    also: Mapping[str, int] = field(default_factory=dict)  #: further counts, each a column of the CSV
+    also: Mapping[str, float] = field(default_factory=dict)  #: further counts, each a column of the CSV
     sources: tuple[str, ...] = ()  #: runs that were counted rather than averaged
     source: str = ""  #: of a number that is not ours
     difference: float | None = None  #: to the printed number that stands beside it, in the column's unit
@@ -92,6 +97,7 @@ class Column:
     higher_is_better: bool | None = True
     description: str = ""
     chance: float | None = None  #: expected score of a uniformly random guess
+    scale: Scale | None = None  #: of all costs of the column, so that they can be compared at a glance
 
 
 @dataclass(frozen=True)
@@ -146,6 +152,16 @@ class Table:
         return heads
 
 
+def in_one_scale(table: Table) -> Table:
+    """The table with one scale a column of costs: that of its smallest one. No column has 58.1 s beside 1.03 min."""
+    columns = []
+    for place, column in enumerate(table.columns):
+        values = [abs(value) for row in table.rows if (value := row.cells[place].value)]
+        known = column.unit in _STEPS and values
+        columns.append(replace(column, scale=scale(min(values), column.unit)) if known else column)
+    return replace(table, columns=tuple(columns))
+
+
 OVER_BUDGET = "†"  #: the mark of a cell
 UNVERIFIED = "‡"  #: the mark of a method
 TOLD = "§"  #: the mark of a row that was told what no method knows
@@ -175,4 +191,4 @@ def words(cell: Cell, column: Column, full: int = 1) -> tuple[str, str]:
         behind.append(f"n={cell.n}")
     if cell.small:
         behind.append(cell.small)
-    return show(cell.value, column.unit, cell.digits), ", ".join(behind)
+    return show(cell.value, column.unit, cell.digits, column.scale), ", ".join(behind)

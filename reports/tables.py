@@ -7,27 +7,36 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bench.errors import UserError
+from reports.against import against_tables, headline_sentence
+from reports.contrasts import contrasts
 from reports.footnotes import footnotes, notes_for
+from reports.headlines import Named, by_family, headlines, primary
 from reports.measure import Line, Measure, average_measure, lines, record_measure, rows
+from reports.over_sets import Scored, main_scores, means_table
+from reports.pairs import pairs_table
 from reports.results import Results, RunResult
 from reports.statistics import mean
 from reports.table import Cell, Column, Measured, Row, Table, Unit
 from reports.tuning import tuning_table
-from reports.vocabulary import detail, family, kind_of, metric_label, short
+from reports.vocabulary import detail, kind_of, metric_label
 from reports.wins import wins_table
 
-Named = tuple[str, str, str]  #: dataset, task, metric
 #: names of other tables, and of other sections of the page
-_TAKEN = ("overview", "wins", "cost", "tuning", "reading", "diagnostics", "methods", "data", "runs", "settings")
+_TAKEN = (
+    *("overview", "differences", "recovered", "resolution", "wins", "means", "pairs", "cost", "tuning"),
+    *("reading", "diagnostics", "methods", "data", "runs", "settings"),
+)
 
 
 def tables(results: Results) -> list[Table]:
-    """Overview, wins, one table for each task family that is planned or measured, costs, tuning."""
-    families, tuning = by_family(results), tuning_table(results)
+    """Overview, comparison with the baseline, wins, one table for each task family, costs, tuning."""
+    families, tuning, compared = by_family(results), tuning_table(results), contrasts(results)
+    scores = {noise: main_scores(results, noise) for noise in results.noises}
     return [
-        overview(results),
-        *([wins_table(results)] if len(results.ranked) > 1 else []),
+        overview(results, headline_sentence(results, compared)),
+        *against_tables(results, compared),
+        *([wins_table(results, scores)] if len(results.ranked) > 1 else []),
+        *([means_table(results, scores), pairs_table(results, scores)] if _has_several(scores) else []),
         *(
             replace(family_table(results, name, measures), name=_file_name(name, place))
             for place, (name, measures) in enumerate(families.items(), start=1)
@@ -35,6 +44,11 @@ def tables(results: Results) -> list[Table]:
         cost(results),
         *([tuning] if tuning else []),
     ]
+
+
+def _has_several(scores: Mapping[str, Sequence[Scored]]) -> bool:
+    """Whether there are two methods and two data sets or tasks under any noise."""
+    return any(sum(len(one.values) > 1 for one in of_noise) > 1 for of_noise in scores.values())
 
 
 def _file_name(name: str, place: int) -> str:
@@ -49,45 +63,8 @@ def _file_name(name: str, place: int) -> str:
     return f"family-{place}-{re.sub('[^a-z0-9_]+', '-', name.lower())[:40].strip('-')}"
 
 
-def by_family(results: Results) -> dict[str, list[Named]]:
-    """Return everything measured by task family, in order of reading."""
-    families: dict[str, list[Named]] = {}
-    for named in results.measures:
-        families.setdefault(family(named[1]), []).append(named)
-    return families
-
-
-def primary(results: Results) -> Named:
-    """The suite's headline number. UserError for a plan that names none."""
-    number = results.plan.get("primary")
-    if number is None:
-        again = f"`bench run {results.suite} --dry-run` writes the plan again"
-        raise UserError(f"{results.suite}/plan.json: primary is missing; {again}")
-    return number["dataset"], number["task"], number["metric"]
-
-
-def headlines(results: Results) -> list[Measure]:
-    """One number for each question: the suite's primary one, then one for each other task family."""
-    dataset, task, metric = primary(results)
-    questions = [
-        record_measure(results, dataset, task, metric, f"{dataset} {metric_label(metric)}", short(family(task)))
-    ]
-    for name, measures in by_family(results).items():
-        kind = kind_of(name)
-        if kind is None or name == family(task):
-            continue
-        parts = [record_measure(results, *named) for named in measures if named[2] == kind.main]
-        if parts:
-            questions.append(average_measure(f"average {name}", _average_label(parts, kind.main), kind.short, parts))
-    return questions
-
-
-def _average_label(parts: Sequence[Measure], metric: str) -> str:
-    return f"{metric_label(metric)}, mean of {len(parts)}" if len(parts) > 1 else metric_label(metric)
-
-
-def overview(results: Results) -> Table:
-    """One line a method and noise, one column a question, the cost beside it."""
+def overview(results: Results, more: str = "") -> Table:
+    """One line a method and noise, one column a question, the cost beside it; `more` says what the seeds can show."""
     measures = [*headlines(results), relative_cost(results)]
     known = [Line(label, label, entry["score"], True) for label, entry in results.methods.items()]
     averages = [f"{m.column.group}: {m.column.description}." for m in measures if m.parts > 1]
@@ -95,7 +72,7 @@ def overview(results: Results) -> Table:
         results,
         "overview",
         "Overview",
-        "One line for each method under each noise, one column for each question.",
+        f"One line for each method under each noise, one column for each question. {more}".strip(),
         measures,
         known,
         averages,

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import permutations
 
-from reports.footnotes import context, notes_for
-from reports.measure import Measure, record_measure, worst
+import numpy as np
+from numpy.typing import NDArray
+
+from reports.footnotes import context, notes_for, planned_seeds
+from reports.measure import worst
+from reports.over_sets import Scored, main_scores
 from reports.results import Results, RunResult
-from reports.statistics import MINIMUM, Blocks, apart, blocks, mean
-from reports.table import Cell, Column, Measured, Row, Table, unverified
-from reports.vocabulary import main_metric
+from reports.statistics import MINIMUM
+from reports.table import Cell, Column, Row, Table, unverified
 
 Pair = tuple[str, str]  #: (this method, the one it is compared with)
 _TEXT = (
@@ -25,8 +27,8 @@ _PLAIN = (
     f"task and data set once. By more than chance: not known, it takes {MINIMUM} seeds that both have."
 )
 _CHANCE = (
-    "By more than chance: differences paired by seed, residual variance pooled over methods, t-test, Holm at 5 % over "
-    "all pairs of methods on a data set."
+    "By more than chance: paired t-test over the seeds that both have, Holm at 5 % over all pairs of methods on a data "
+    "set."
 )
 
 
@@ -34,11 +36,11 @@ _CHANCE = (
 class Wins:
     """Comparisons of all ordered pairs of methods under one noise, in numbers of data sets."""
 
-    better: Counter[Pair] = field(default_factory=Counter)
-    shown: Counter[Pair] = field(default_factory=Counter)  #: of them, by more than chance
-    ties: Counter[Pair] = field(default_factory=Counter)
-    compared: Counter[Pair] = field(default_factory=Counter)  #: where both have a value for the same seed
-    tested: bool = False  #: whether any of them could be tested
+    better: Counter[Pair]
+    shown: Counter[Pair]  #: of them, by more than chance
+    ties: Counter[Pair]
+    compared: Counter[Pair]  #: where both have a value for the same seed
+    tested: bool  #: whether any of them could be tested
 
     @cached_property
     def full(self) -> int:
@@ -46,54 +48,33 @@ class Wins:
         return max(self.compared.values(), default=0)
 
 
-def main_measures(results: Results) -> list[Measure]:
-    """The main metric of every known task on every data set that all runs were measured on alike."""
-    measures = [record_measure(results, *named) for named in results.measures if named[2] == main_metric(named[1])]
-    return [measure for measure in measures if measure.comparable]
-
-
-def count_wins(results: Results, noise: str) -> Wins:
+def count_wins(results: Results, noise: str, scores: Sequence[Scored] | None = None) -> Wins:
     """Compare every method with every other under one noise, each under its main score."""
-    wins = Wins()
-    for measure in main_measures(results):
-        values = _values(results, noise, measure)
-        design = blocks(values)
-        beyond = apart(design) if design else set()
-        wins.tested |= design is not None
-        up = measure.column.higher_is_better
-        for pair in permutations(values, 2):
-            gap = _gap(values, design, *pair)
-            if gap is not None:
-                wins.compared[pair] += 1
-                wins.ties[pair] += gap == 0
-                wins.better[pair] += gap > 0 if up else gap < 0
-                wins.shown[pair] += (pair if up else pair[::-1]) in beyond
-    return wins
+    places = {label: place for place, label in enumerate(results.ranked)}
+    better, shown, ties, compared = np.zeros((4, len(places), len(places)), np.int64)
+    tested = False
+    for one in main_scores(results, noise) if scores is None else scores:
+        tests = one.tests
+        own = [places[label] for label in tests.labels]
+        pairs = np.ix_(own, own)
+        better[pairs] += tests.gap > 0
+        shown[pairs] += tests.shown
+        ties[pairs] += tests.gap == 0
+        compared[pairs] += np.isfinite(tests.gap)
+        tested |= tests.tested
+    counted = [_counter(list(places), counts) for counts in (better, shown, ties, compared)]
+    return Wins(counted[0], counted[1], counted[2], counted[3], tested)
 
 
-def _values(results: Results, noise: str, measure: Measure) -> dict[str, dict[int, float]]:
-    values: dict[str, dict[int, float]] = {}
-    for label, entry in results.ranked.items():
-        for run in results.of(label, noise):
-            answer = measure.ask(run, entry["score"])
-            if isinstance(answer, Measured):
-                values.setdefault(label, {})[run.seed] = answer.value
-    return values
+def _counter(labels: Sequence[str], counts: NDArray[np.int64]) -> Counter[Pair]:
+    """The counts of all pairs of two different methods that have any."""
+    rows = zip(labels, counts.tolist(), strict=True)
+    return Counter({(a, b): n for a, row in rows for b, n in zip(labels, row, strict=True) if n and a != b})
 
 
-def _gap(values: Mapping[str, Mapping[int, float]], design: Blocks | None, a: str, b: str) -> float | None:
-    """Mean of a minus mean of b over the seeds of the test, or else over those that both have."""
-    if design and a in design.means and b in design.means:
-        return design.means[a] - design.means[b]
-    shared = sorted(values[a].keys() & values[b].keys())
-    if not shared:
-        return None
-    return mean([values[a][seed] for seed in shared]) - mean([values[b][seed] for seed in shared])
-
-
-def wins_table(results: Results) -> Table:
+def wins_table(results: Results, scores: Mapping[str, Sequence[Scored]] | None = None) -> Table:
     """One line a method and noise, one column a method, after one for all methods together."""
-    wins = {noise: count_wins(results, noise) for noise in results.noises}
+    wins = {noise: count_wins(results, noise, scores[noise] if scores else None) for noise in results.noises}
     rows = [
         Row(label, tuple(_line(results, wins[noise], label, noise)), noise, label, fidelity=entry["fidelity"])
         for noise in results.noises
@@ -109,11 +90,9 @@ def wins_table(results: Results) -> Table:
     ]
     tested = any(one.tested for one in wins.values())
     counts = "; ".join(f"{noise}: {one.full} data sets and tasks" for noise, one in wins.items())
-    seeds = results.plan["seeds"]
-    number = f"n = {len(seeds)} seed{'s' * (len(seeds) > 1)} ({', '.join(map(str, seeds))})"
     notes = [
         f"{counts}. A pair compared on fewer says so: 3 of 9.",
-        f"Better: the mean over {number} is better. Equal means are a tie, which is no win for either.",
+        f"Better: the mean over {planned_seeds(results)} is better. Equal means are a tie, which is no win for either.",
         *([_CHANCE] if tested else ()),
         *context(results),
     ]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Annotated
 
 import typer
 
 from bench.cli import data, doctor, export, gaussian, methods, noise, reporting, runs, store
 from bench.cli.guard import guard
+from bench.console.text import echo
 
 app = typer.Typer(
     help="Compare noise-robust contrastive image-text learning methods: same budget, same noise, more than chance.",
@@ -25,6 +27,7 @@ for verb in (
     export.export,
     doctor.doctor,
     reporting.compare,
+    reporting.power,
     reporting.published,
     gaussian.hierarchy,
     methods.methods,
@@ -41,6 +44,23 @@ noises.command("show")(noise.show)
 app.add_typer(noises, name="noise")
 app.add_typer(gaussian.app, name="gaussian")
 app.add_typer(data.app, name="data")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        echo(f"bench {version('robust-cl-bench')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """Options that stand before a verb."""
 
 
 def main() -> None:

@@ -26,7 +26,6 @@ def report(suite: SuiteName, results: Results = RESULTS, data: DataFolder = None
     store = store_at(results)
     name = suite_name(suite, store)
     built = write_report(name, store, _outline(suite, name, store))
-    echo(*built.paths)
     if built.damaged:
         raise typer.Exit(1)
 
@@ -59,6 +58,26 @@ def compare(
     comparison = bench.Results(results, suite_name(suite, store)).compare(a, b)
     echo(*comparison.text().split("\n"))
     if comparison.damaged:
+        raise typer.Exit(1)
+
+
+def power(
+    suite: SuiteName,
+    difference: Annotated[
+        float, typer.Option("--difference", metavar="POINTS", help="Wanted difference from the baseline, in points.")
+    ] = 1.0,
+    results: Results = RESULTS,
+) -> None:
+    """Say which differences the stored seeds of a suite can show, and how many seeds a wanted one takes.
+
+    A pilot with three seeds is enough. Exit code 1 if a file of a run is damaged; its numbers are left out.
+    """
+    from reports.seeds import seed_needs
+
+    store = store_at(results)
+    needs = seed_needs(suite_name(suite, store), store, difference)
+    echo(*needs.text().split("\n"))
+    if needs.damaged:
         raise typer.Exit(1)
 
 

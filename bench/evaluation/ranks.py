@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bench.catalogue.families.tied_hits import hits
+
 SCORES = ("cosine", "csd")
 TILE_BYTES = 10 << 20  #: of one tile of scores; measured best of 1 to 40 MB at 5,000 candidates of width 512
 
@@ -29,16 +31,8 @@ class Ranks:
     tied_right: np.ndarray  #: int64 [n], at least 1: the best right answer itself
 
     def hits(self, k: int) -> np.ndarray:
-        """Return float64 [n]: the probability that a right answer is among the first k (0 or 1 without ties).
-
-        1 - C(wrong, p) / C(wrong + right, p) for the p = k - better places that are left for tied candidates.
-        """
-        missed = np.ones(len(self.better))
-        tied = self.tied_wrong + self.tied_right
-        for draw in range(k):
-            wrong_left, left = np.maximum(self.tied_wrong - draw, 0), np.maximum(tied - draw, 1)
-            missed = np.where(self.better + draw < k, missed * (wrong_left / left), missed)
-        return 1.0 - missed
+        """Return float64 [n]: the probability that a right answer is among the first k (0 or 1 without ties)."""
+        return hits(self.better, self.tied_wrong, self.tied_right, k)
 
     def outcomes(self, prefix: str) -> dict[str, np.ndarray]:
         """Return the arrays int32 [n] that are stored per example; every recall can be computed from them."""

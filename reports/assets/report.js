@@ -1,14 +1,21 @@
 "use strict";
 const runs = JSON.parse(document.getElementById("runs-data").textContent);
 
-// Sorting: a click on a heading sorts every group of its table; cells without a number stay at the end.
+// Sorting: a click on a heading sorts every group of its table, a second one turns it round, a third restores the
+// suite's order. Cells without a number stay at the end.
+const suiteOrder = new Map();
+for (const body of document.querySelectorAll("tbody")) suiteOrder.set(body, [...body.children]);
 for (const button of document.querySelectorAll("th button")) {
   button.addEventListener("click", () => {
     const head = button.closest("th"), table = button.closest("table");
     const place = Number(head.dataset.place), first = head.dataset.first;
     const flipped = { ascending: "descending", descending: "ascending" };
-    const order = head.ariaSort ? flipped[head.ariaSort] : first;
+    const order = !head.ariaSort ? first : head.ariaSort === first ? flipped[first] : null;
     for (const other of table.querySelectorAll("th[aria-sort]")) other.removeAttribute("aria-sort");
+    if (!order) {
+      for (const body of table.querySelectorAll("tbody")) body.append(...suiteOrder.get(body));
+      return;
+    }
     head.ariaSort = order;
     const key = row => row.children[place].dataset.v;
     for (const body of table.querySelectorAll("tbody:not(.chance)")) {
@@ -30,6 +37,7 @@ function line(values, tag) {
   const row = document.createElement("tr");
   for (const value of values) {
     const cell = document.createElement(tag);
+    if (tag === "th") cell.scope = "col";
     cell.append(value);
     row.append(cell);
   }

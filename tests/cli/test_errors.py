@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import bench
+from bench.cli import app
 
 ROOT = Path(bench.__file__).parents[1]
 SUITE = "name: small\nbudget: {epochs: 1}\nmethods: [clip]\n"
@@ -70,6 +73,11 @@ def test_a_wrong_option_is_said_without_a_traceback(tmp_path: Path) -> None:
     assert result.returncode == 2
     assert "--dry-run" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_the_version_is_the_packages() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.output) == (0, f"bench {version('robust-cl-bench')}\n")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["noise", "show", "--help"]])

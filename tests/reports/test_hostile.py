@@ -93,6 +93,9 @@ class Diagnosed:
     def __init__(self, stored: RunStore, turn: Turn) -> None:
         self._stored, self._turn = stored, turn
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stored, name)
+
     def diagnostics(self) -> list[dict[str, Any]]:
         entries = self._stored.diagnostics()
         for entry in entries:

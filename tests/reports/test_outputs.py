@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import matplotlib
+import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
@@ -29,6 +30,7 @@ from reports.figures import pictures
 from reports.html import page
 from reports.latex import document, escape, table_latex
 from reports.results import Results, load
+from reports.table import Cell, Column, Row, Table, Unit, in_one_scale, words
 from reports.tables import tables
 
 SUITE = "emoji_noisy"
@@ -88,7 +90,7 @@ def test_latex_rows_have_as_many_cells_as_columns(latex: list[str]) -> None:
 
 
 def test_latex_says_states_bold_and_zeros(latex: list[str]) -> None:
-    zero_shot, probe = latex[2], latex[4]
+    zero_shot, probe = latex[6], latex[8]
     assert r"\emph{failed}" in zero_shot
     assert r"\textbf{" in zero_shot
     assert r"permutation\_0.1" in zero_shot
@@ -97,8 +99,11 @@ def test_latex_says_states_bold_and_zeros(latex: list[str]) -> None:
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no TeX here; the parsing tests above still ran")
-def test_latex_compiles(tmp_path: Path, latex: list[str]) -> None:
-    (tmp_path / "all.tex").write_text(document(latex), encoding="utf-8")
+@pytest.mark.parametrize("options", ["", "[twocolumn]"])
+def test_latex_compiles(tmp_path: Path, latex: list[str], options: str) -> None:
+    text = document(latex).replace(r"\documentclass{", rf"\documentclass{options}{{")
+    assert f"{options}{{article}}" in text
+    (tmp_path / "all.tex").write_text(text, encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == 0, done.stdout.decode(errors="replace")[-1500:]
@@ -121,6 +126,7 @@ class Outline(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = dict(attrs)
+        assert tag != "th" or "scope" in found
         if tag not in self.VOID:
             self.open.append(tag)
         if found.get("id"):
@@ -177,8 +183,8 @@ def test_the_page_escapes_what_others_wrote(text: str) -> None:
 
 
 def test_the_page_explains_itself(text: str) -> None:
-    for words in ("How to read this", "n = 3", "uniformly random guess", "NotFinite at step 312 (forget)", "derived"):
-        assert words in text
+    for part in ("How to read this", "n = 3", "uniformly random guess", "NotFinite at step 312 (forget)", "derived"):
+        assert part in text
     assert text.index("3 failed") < text.index("How to read this")
 
 
@@ -212,6 +218,34 @@ def test_methods_look_different_in_figures(three: Store) -> None:
     styles = [style_of(results, method) for method in results.methods]
     assert len({(style["color"], style["dashes"]) for style in styles}) == len(styles)
     assert len(set(COLOURS)) * len(LINES) >= 30
+
+
+def test_costs_of_a_column_have_one_scale() -> None:
+    def table(unit: Unit, *values: float | None) -> Table:
+        rows = tuple(Row(f"{value}", (Cell("value", value),)) for value in values)
+        return in_one_scale(Table("t", "T", (Column("c", "c", unit=unit),), rows))
+
+    def printed(table: Table) -> list[str]:
+        return [words(row.cells[0], table.columns[0])[0] for row in table.rows]
+
+    assert printed(table("seconds", 58.1, 61.8, None)) == ["58.1 s", "61.8 s", ""]
+    assert printed(table("flops", 998e9, 1.0004e12, 0.0)) == ["998 G", "1000 G", "0.00 G"]
+    assert printed(table("seconds", 600.0, 7200.0)) == ["10.0 min", "120 min"]
+    assert printed(table("percent", 0.5)) == ["50.0"]
+
+
+def test_every_colour_is_seen_on_white() -> None:
+    """Contrast of graphics by WCAG 2.1, 1.4.11: at least 3 : 1."""
+    for colour in COLOURS:
+        shares = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+        linear = np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
+        assert 1.05 / (linear @ (0.2126, 0.7152, 0.0722) + 0.05) >= 3, colour
+
+
+def test_figures_embed_fonts_that_print_shops_take(three: Store) -> None:
+    for picture in pictures(load(SUITE, three)):
+        assert b"/Type3" not in picture.pdf
+        assert b"/TrueType" in picture.pdf or b"/CIDFontType2" in picture.pdf
 
 
 @pytest.fixture
@@ -267,7 +301,7 @@ def test_a_wide_latex_table_is_broken_between_headings(three: Store) -> None:
     (table,) = [table for table in tables(load(SUITE, three)) if table.name == "retrieval"]
     text = table_latex(table)
     assert text.count(r"\begin{tabular}{lrrrrrrrr}") == 2
-    assert text.count(r"\begin{table}") == text.count(r"\caption") == 1
+    assert text.count(r"\begin{table*}") == text.count(r"\caption") == 1
     assert text.count("sogclr & ") == 2 * 2
 
 
@@ -312,9 +346,9 @@ def test_twenty_names_beside_lines_do_not_touch(crowded: Results, sheets: dict[s
 def test_tables_of_twenty_methods_fill_pages_and_lose_nothing(crowded: Results, tmp_path: Path) -> None:
     texts = {table.name: table_latex(table) for table in tables(crowded)}
     overview = texts["overview"]
-    assert overview.count(r"\begin{table}") == overview.count(r"\caption") > 1
+    assert overview.count(r"\begin{table*}") == overview.count(r"\caption") > 1
     assert overview.count(r"\label{") == 1
-    assert overview.count(r"\addtocounter{table}{-1}") == overview.count(r"\begin{table}") - 1
+    assert overview.count(r"\addtocounter{table}{-1}") == overview.count(r"\begin{table*}") - 1
     assert overview.count("clip\\_0 & ") == 3 * 2  # three noises, two blocks of columns
     assert overview.count("chance & ") == 2
     if shutil.which("pdflatex"):

@@ -13,9 +13,9 @@ import pytest
 
 from bench.errors import UserError
 from bench.store import Store
+from reports.headlines import primary
 from reports.plan_fields import refuse_unfit
 from reports.results import Results, load
-from reports.tables import primary
 
 SUITE = "emoji_noisy"
 Change = Callable[[dict[str, Any]], object]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
+from itertools import combinations
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from statsmodels.stats.multitest import multipletests
 
-from reports.statistics import blocks, difference, holm, mean, not_worse_than_best, std, t_limit, t_tails
+from reports.statistics import LEVEL, adjusted, difference, holm, mean, pairwise, std, t_limit, t_tails, unbeaten
 
 
 def column(matrix: np.ndarray) -> dict[str, dict[int, float]]:
@@ -32,36 +33,56 @@ def test_students_t_equals_scipys(freedom: int) -> None:
     assert t_limit(0.05, freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-12)
 
 
-def test_the_difference_is_that_of_a_linear_model() -> None:
-    """Least squares on method and seed indicators: an independent road to the same interval."""
-    rng = np.random.default_rng(0)
-    methods, seeds = 4, 5
-    y = rng.normal(size=(methods, seeds)) + np.arange(methods)[:, None] + 3 * rng.normal(size=seeds)
-    design = np.zeros((methods * seeds, methods + seeds - 1))
-    for i in range(methods):
-        for j in range(seeds):
-            design[i * seeds + j, i] = 1
-            if j:
-                design[i * seeds + j, methods + j - 1] = 1
-    beta, (rss,), *_ = np.linalg.lstsq(design, y.ravel())
-    freedom = y.size - design.shape[1]
-    contrast = np.zeros(design.shape[1])
-    contrast[[3, 0]] = 1, -1
-    error = math.sqrt(rss / freedom * contrast @ np.linalg.inv(design.T @ design) @ contrast)
-    found = blocks(column(y))
-    assert found is not None
-    assert found.freedom == freedom == 12
-    test = difference(found, "m3", "m0")
-    assert test.value == pytest.approx(contrast @ beta)
-    assert test.p == pytest.approx(2 * stats.t.sf(abs(contrast @ beta) / error, freedom))
-    assert test.high - test.low == pytest.approx(2 * stats.t.ppf(0.975, freedom) * error)
+def test_a_difference_is_scipys_paired_t_test_over_the_seeds_that_both_have() -> None:
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(size=(2, 6)) + rng.normal(size=6)
+    of_a = dict(enumerate(a.tolist()))
+    of_b = dict(enumerate(b.tolist())) | {7: 0.0}
+    del of_a[2]
+    keep = [0, 1, 3, 4, 5]
+    test, oracle = difference(of_a, of_b), stats.ttest_rel(a[keep], b[keep])
+    assert test is not None
+    interval = oracle.confidence_interval(0.95)
+    assert (test.n, test.value) == (5, pytest.approx(np.mean(a[keep] - b[keep])))
+    assert (test.p, test.low, test.high) == pytest.approx((oracle.pvalue, interval.low, interval.high))
+    assert test.std == pytest.approx(np.std(a[keep] - b[keep], ddof=1))
+    assert difference({0: 1.0, 1: 2.0, 2: 0.0}, {1: 1.0, 2: 5.0, 3: 0.0}) is None  # two seeds in common
 
 
-def test_two_methods_give_the_paired_t_test() -> None:
-    y = np.random.default_rng(1).normal(size=(2, 4))
-    found = blocks(column(y))
-    assert found is not None
-    assert difference(found, "m0", "m1").p == pytest.approx(stats.ttest_rel(y[0], y[1]).pvalue)
+def test_pairs_of_a_column_are_scipys_paired_t_tests_with_statsmodels_holm() -> None:
+    rng = np.random.default_rng(2)
+    y = rng.normal(size=(7, 6)) * np.geomspace(0.3, 3, 7)[:, None] + np.arange(7)[:, None]
+    values = column(y)
+    del values["m3"][0], values["m5"][1], values["m6"][2]
+    tests = pairwise(values)
+    pairs = list(combinations(range(7), 2))
+    oracle = []
+    for a, b in pairs:
+        shared = sorted(values[f"m{a}"].keys() & values[f"m{b}"].keys())
+        oracle.append(stats.ttest_rel(y[a, shared], y[b, shared]).pvalue)
+        assert tests.gap[a, b] == -tests.gap[b, a] == pytest.approx(np.mean(y[a, shared] - y[b, shared]))
+        assert tests.p[a, b] == tests.p[b, a] == pytest.approx(oracle[-1])
+    rejected, steps, *_ = multipletests(oracle, LEVEL, "holm")
+    assert 0 < sum(rejected) < len(pairs)
+    assert adjusted(oracle) == pytest.approx(steps)
+    for (a, b), differs in zip(pairs, rejected, strict=True):
+        assert (tests.shown[a, b], tests.shown[b, a]) == (False, differs)  # a later method is higher by a whole number
+
+
+@pytest.mark.parametrize(("seeds", "methods"), [(5, 8), (10, 8), (10, 20)])
+def test_equal_methods_with_unequal_spreads_are_told_apart_in_at_most_six_percent_of_tables(
+    seeds: int, methods: int
+) -> None:
+    """The familywise error, simulated: bold, wins and the comparison with a baseline all rest on these tests."""
+    rng, tables = np.random.default_rng(seeds * methods), 2000
+    spreads = np.geomspace(0.1, 3, methods)[:, None]
+    wrong, wrong_against_baseline = 0, 0
+    for _ in range(tables):
+        tests = pairwise(column(rng.normal(size=(methods, seeds)) * spreads + rng.normal(size=seeds)))
+        wrong += tests.shown.any()
+        wrong_against_baseline += min(adjusted(tests.p[methods // 2][np.arange(methods) != methods // 2])) <= LEVEL
+    assert 0.01 < wrong / tables <= 0.06
+    assert 0.01 < wrong_against_baseline / tables <= 0.06
 
 
 def test_holm_steps_down_and_stops() -> None:
@@ -75,39 +96,40 @@ def test_seeds_that_move_all_methods_alike_do_not_hide_a_difference() -> None:
     shift = np.array([0.0, 0.2, -0.1])
     noise = np.array([[0.001, -0.001, 0.0], [-0.001, 0.0, 0.001], [0.0, 0.001, -0.001]])
     y = np.array([0.30, 0.32, 0.3205])[:, None] + shift + noise
-    assert not_worse_than_best(column(y), higher_is_better=True) == {"m1", "m2"}
-    assert not_worse_than_best(column(y), higher_is_better=False) == {"m0"}
+    assert unbeaten(column(y), higher_is_better=True) == {"m1", "m2"}
+    assert unbeaten(column(y), higher_is_better=False) == {"m0"}
 
 
 def test_noise_larger_than_the_difference_leaves_a_tie() -> None:
     y = np.array([[0.30, 0.36, 0.28], [0.35, 0.29, 0.33], [0.31, 0.30, 0.35]])
-    assert not_worse_than_best(column(y), higher_is_better=True) == {"m0", "m1", "m2"}
+    assert unbeaten(column(y), higher_is_better=True) == {"m0", "m1", "m2"}
 
 
 def test_nothing_is_bold_below_three_seeds_or_alone() -> None:
-    assert not_worse_than_best(column(np.array([[0.1, 0.1], [0.9, 0.9]])), True) == set()
-    assert not_worse_than_best(column(np.array([[0.1, 0.2, 0.3]])), True) == set()
-    assert not_worse_than_best({}, True) == set()
+    assert unbeaten(column(np.array([[0.1, 0.1], [0.9, 0.9]])), True) == set()
+    assert unbeaten(column(np.array([[0.1, 0.2, 0.3]])), True) == set()
+    assert unbeaten({}, True) == set()
 
 
 def test_a_method_with_fewer_seeds_neither_wins_nor_spoils() -> None:
     values = column(np.array([[0.30, 0.31, 0.30], [0.10, 0.11, 0.10]]))
     values["new"] = {0: 0.9, 1: 0.9}
-    assert not_worse_than_best(values, True) == {"m0"}
+    assert unbeaten(values, True) == {"m0"}
     apart = {"a": {0: 0.1, 1: 0.1, 2: 0.1}, "b": {1: 0.2, 2: 0.2, 3: 0.2}}
-    assert blocks(apart) is None  # only two seeds in common
+    assert not pairwise(apart).tested  # only two seeds in common
+    assert unbeaten(apart, True) == set()
 
 
 def test_identical_values_tie_and_exact_differences_do_not() -> None:
     same = np.full((3, 3), 0.5)
-    assert not_worse_than_best(column(same), True) == {"m0", "m1", "m2"}
+    assert unbeaten(column(same), True) == {"m0", "m1", "m2"}
     same[0] += 0.25
-    assert not_worse_than_best(column(same), True) == {"m0"}
+    assert unbeaten(column(same), True) == {"m0"}
 
 
 @given(st.lists(st.lists(st.integers(0, 1000), min_size=3, max_size=3), min_size=2, max_size=6))
 def test_the_best_is_always_bold_and_direction_is_a_mirror(rows: list[list[int]]) -> None:
     y = np.array(rows) / 1000
-    bold = not_worse_than_best(column(y), True)
+    bold = unbeaten(column(y), True)
     assert any(f"m{i}" in bold for i in np.flatnonzero(np.sum(rows, 1) == np.max(np.sum(rows, 1))))
-    assert not_worse_than_best(column(-y), False) == bold
+    assert unbeaten(column(-y), False) == bold

@@ -45,7 +45,7 @@ def test_a_report_is_written_without_torch(store: Store) -> None:
     done = subprocess.run([sys.executable, "-c", BLOCKED, str(store.root)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     files, lines = map(int, done.stdout.split())
-    assert files == 2 + 2 * 8 + 1 + 2 * (4 + 1 + 3)
+    assert files == 2 + 2 * 12 + 1 + 2 * (4 + 1 + 3)
     assert lines == 1 + 42 + 4
 
 
@@ -65,6 +65,27 @@ def test_a_large_suites_figures_come_from_a_second_process_and_are_the_same(
     before = {path: path.read_bytes() for path in build(SUITE, store).paths}
     monkeypatch.setattr("reports.build.MANY", 1)
     monkeypatch.setattr("reports.build._pictures", lambda _: pytest.fail("drawn in this process"))
+    assert {path: path.read_bytes() for path in build(SUITE, store).paths} == before
+
+
+def test_a_script_without_a_main_guard_may_ask_for_a_large_report(store: Store, tmp_path: Path) -> None:
+    code = f"""
+import reports.build
+from bench.store import Store
+reports.build.MANY = 1
+reports.build._pictures = lambda _: 1 / 0  # of this process
+print(len(reports.build.build({SUITE!r}, Store({str(store.root)!r})).paths))
+"""
+    (tmp_path / "ask.py").write_text(code)
+    done = subprocess.run([sys.executable, "ask.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > 20
+
+
+def test_figures_are_drawn_here_if_the_second_process_fails(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {path: path.read_bytes() for path in build(SUITE, store).paths}
+    monkeypatch.setattr("reports.build.MANY", 1)
+    monkeypatch.setattr(sys, "executable", "false")
     assert {path: path.read_bytes() for path in build(SUITE, store).paths} == before
 
 

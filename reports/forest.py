@@ -1,0 +1,88 @@
+"""Differences to the baseline on the headline number as a forest plot, and the recovered gap over noises."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+
+from reports.answer import headline_contrasts
+from reports.contrasts import Contrast
+from reports.drawing import LETTER, LINE, MARK, NAME_SIZE, Picture, Sheet, finish, handles, longest, plain, style_of
+from reports.results import Results
+from reports.statistics import LEVEL
+
+POINTS = 100  #: a share in points
+
+
+def forest(results: Results) -> Picture | None:
+    """One panel a noise, one line a method: the gain over the baseline with its interval; the oracle's as a band."""
+    shown = [one for one in headline_contrasts(results) if one.gains]
+    if not shown:
+        return None
+    labels = [label for label in results.ranked if any(label in one.gains for one in shown)]
+    names = 0.2 + LETTER * longest(labels)
+    height = 0.8 + 1.6 * LINE * len(labels)
+    sheet = Sheet((), len(shown), 2.6, height, (0.15, 0.15, 0.45, 0.3), names - 0.15)
+    for place, one in enumerate(shown):
+        panel = sheet.panel(place, title=plain(one.noise), xlabel="better by, points")
+        _lines(panel, results, one, labels)
+        panel.tick_params(labelleft=place == 0)
+    column = shown[0].measure.column
+    caption = (
+        f"{column.label}: mean difference to {results.baseline} over seeds with its 95 % interval, not adjusted. "
+        "Filled: shown after Holm's adjustment over the methods of the panel. Right of the line is better."
+    )
+    if any(one.gap for one in shown):
+        caption += " Grey: the interval of the oracle's difference, what there is to gain."
+    return finish("differences", caption, sheet.figure)
+
+
+def _lines(panel: Axes, results: Results, contrast: Contrast, labels: Sequence[str]) -> None:
+    if contrast.gap:
+        panel.axvspan(POINTS * contrast.gap.low, POINTS * contrast.gap.high, color="#dddddd", linewidth=0)
+    panel.axvline(0, color="#888888", linewidth=0.8)
+    for place, label in enumerate(labels):
+        test = contrast.gains.get(label)
+        if test:
+            colour, is_shown = style_of(results, label)["color"], contrast.p_values[label] <= LEVEL
+            panel.plot([POINTS * test.low, POINTS * test.high], [place, place], color=colour, linewidth=1.2)
+            fill = colour if is_shown else "w"
+            panel.plot(POINTS * test.value, place, "o", color=colour, markerfacecolor=fill, markersize=4)
+    panel.set_ylim(len(labels) - 0.5, -0.5)
+    panel.set_yticks(range(len(labels)), [plain(label) for label in labels], fontsize=NAME_SIZE)
+    panel.tick_params(axis="x", labelsize=7)
+    panel.grid(axis="y", visible=False)
+
+
+def recovered(results: Results) -> Picture | None:
+    """The share of the oracle's gain over noises on the headline number; only where the gap is resolved."""
+    shown = [one for one in headline_contrasts(results) if one.is_resolved]
+    shares = {
+        label: {place: ratio for place, one in enumerate(shown) if (ratio := one.recovered(label))}
+        for label in results.ranked
+        if label != results.baseline
+    }
+    methods = [label for label, ratios in shares.items() if ratios]
+    if not methods:
+        return None
+    sheet = Sheet(handles(results, methods), 1, 5.6, 3.2, (0.6, 0.2, 0.5, 0.15))
+    panel = sheet.panel(0, ylabel="recovered gap")
+    for number, label in enumerate(methods):
+        style, ratios = style_of(results, label), shares[label]
+        aside = 0.5 * (number / max(1, len(methods) - 1) - 0.5)  # beside each other, so that intervals can be seen
+        places = [place + aside for place in ratios]
+        for place, ratio in zip(places, ratios.values(), strict=True):
+            panel.plot([place, place], [ratio.low, ratio.high], color=style["color"], linewidth=0.8)
+        panel.plot(places, [ratio.value for ratio in ratios.values()], **{**MARK, **style, "linewidth": 0.8})
+    for level, words in ((0, plain(results.baseline)), (1, "oracle")):
+        panel.axhline(level, color="#888888", linewidth=0.8)
+        panel.text(len(shown) - 0.45, level, words, va="bottom", ha="right", fontsize=NAME_SIZE)
+    panel.set_xlim(-0.5, len(shown) - 0.4)
+    panel.set_xticks(range(len(shown)), [plain(one.noise) for one in shown])
+    caption = (
+        f"Which share of the oracle's gain over {results.baseline} a method recovers on "
+        f"{shown[0].measure.column.label}: "
+        "mean over mean with Fieller's 95 % interval over seeds. All shares under one noise have one denominator."
+    )
+    return finish("recovered", caption, sheet.figure)

@@ -1,0 +1,49 @@
+"""What a report is read by: the suite's headline number, and one number for each other question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.errors import UserError
+from reports.measure import Measure, average_measure, record_measure
+from reports.results import Results
+from reports.vocabulary import family, kind_of, metric_label, short
+
+Named = tuple[str, str, str]  #: dataset, task, metric
+
+
+def by_family(results: Results) -> dict[str, list[Named]]:
+    """Return everything measured by task family, in order of reading."""
+    families: dict[str, list[Named]] = {}
+    for named in results.measures:
+        families.setdefault(family(named[1]), []).append(named)
+    return families
+
+
+def primary(results: Results) -> Named:
+    """The suite's headline number. UserError for a plan that names none."""
+    number = results.plan.get("primary")
+    if number is None:
+        again = f"`bench run {results.suite} --dry-run` writes the plan again"
+        raise UserError(f"{results.suite}/plan.json: primary is missing; {again}")
+    return number["dataset"], number["task"], number["metric"]
+
+
+def headlines(results: Results) -> list[Measure]:
+    """One number for each question: the suite's primary one, then one for each other task family."""
+    dataset, task, metric = primary(results)
+    questions = [
+        record_measure(results, dataset, task, metric, f"{dataset} {metric_label(metric)}", short(family(task)))
+    ]
+    for name, measures in by_family(results).items():
+        kind = kind_of(name)
+        if kind is None or name == family(task):
+            continue
+        parts = [record_measure(results, *named) for named in measures if named[2] == kind.main]
+        if parts:
+            questions.append(average_measure(f"average {name}", _average_label(parts, kind.main), kind.short, parts))
+    return questions
+
+
+def _average_label(parts: Sequence[Measure], metric: str) -> str:
+    return f"{metric_label(metric)}, mean of {len(parts)}" if len(parts) > 1 else metric_label(metric)

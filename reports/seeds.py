@@ -1,0 +1,99 @@
+"""How many seeds a wanted difference takes, from runs that are there: the answer of `bench power`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bench.console.text import columns, joined
+from bench.errors import UserError
+from bench.store import Store
+from reports.against import interval, resolution_text, signed
+from reports.contrasts import Contrast, Detectable, contrasts
+from reports.footnotes import damaged_runs
+from reports.power import MOST, POWER, seeds_for
+from reports.results import load
+from reports.statistics import LEVEL, MINIMUM
+
+
+@dataclass(frozen=True)
+class SeedLine:
+    """A headline column under one noise."""
+
+    contrast: Contrast
+    detectable: Detectable
+    seeds: int | None  #: that show the wanted difference of one method; None beyond `MOST`
+    seeds_adjusted: int | None  #: if all rows are tested
+
+
+@dataclass(frozen=True)
+class SeedNeeds:
+    """What the seeds of a suite can show, and how many a wanted difference takes."""
+
+    suite: str
+    baseline: str
+    oracle: str | None
+    wanted: float  #: a share
+    lines: tuple[SeedLine, ...]
+    damaged: tuple[str, ...] = ()  #: a sentence for each run of the suite that a damaged file keeps out
+
+    def text(self) -> str:
+        """Plain text: a block for each noise, what the words mean at the end."""
+        parts = [f"{self.suite}: differences from {self.baseline} in points, at 5 % with {100 * POWER:.0f} % power"]
+        points = f"{100 * self.wanted:g}"
+        wanted = (f"seeds for {points}", "adjusted")
+        head = ("", "seeds", "sd", "detectable", "adjusted", "oracle's", "resolution", *wanted)
+        for noise in dict.fromkeys(line.contrast.noise for line in self.lines):
+            rows = [head, *(_row(line) for line in self.lines if line.contrast.noise == noise)]
+            parts += ["", noise, *(f"  {line}" for line in columns(rows, right=True))]
+        return joined([*parts, "", *self._notes()])
+
+    def _notes(self) -> list[str]:
+        notes = [
+            "sd: of (method - baseline) over seeds, median over methods; those near chance are left out",
+            "adjusted: if all methods are tested against the baseline, at 5 % over their number",
+        ]
+        if self.oracle:
+            notes.append(f"resolution: the difference of {self.oracle}, in detectable differences")
+        else:
+            notes.append("resolution is not known: no row of the suite is the baseline with `keep: oracle`")
+        return [f"note: {note}" for note in (*notes, *self.damaged)]
+
+
+def seed_needs(suite: str, store: Store, points: float = 1.0) -> SeedNeeds:
+    """Return what the stored runs of a suite can show, and the seeds that a difference of `points` takes.
+
+    Raises UserError for a difference that is no percentage above 0, and where no method has `MINIMUM` seeds in common
+    with the baseline.
+    """
+    if not 0 < points <= 100:
+        raise UserError(f"--difference {points:g}: should be above 0 and at most 100 points")
+    results = load(suite, store)
+    wanted = points / 100
+    known = [(one, one.detectable) for one in contrasts(results)]
+    lines = tuple(_line(one, detectable, wanted) for one, detectable in known if detectable)
+    if not lines:
+        raise UserError(
+            f"suite {suite}: no method that scores above chance has {MINIMUM} seeds in common with {results.baseline}, "
+            f"so no spread is known; `bench run {suite} --set 'seeds=[0, 1, 2]'` makes such runs"
+        )
+    return SeedNeeds(suite, results.baseline, results.oracle, wanted, lines, damaged_runs(results))
+
+
+def _line(contrast: Contrast, detectable: Detectable, wanted: float) -> SeedLine:
+    if not detectable.std:
+        return SeedLine(contrast, detectable, 2, 2)
+    effect = wanted / detectable.std
+    return SeedLine(contrast, detectable, seeds_for(effect), seeds_for(effect, LEVEL / detectable.rows))
+
+
+def _row(line: SeedLine) -> Sequence[str]:
+    column, gap, ratio = line.contrast.measure.column, line.contrast.gap, line.contrast.resolution
+    return (
+        f"{column.group} {column.label}",
+        str(line.detectable.n),
+        *(f"{100 * value:.2f}" for value in (line.detectable.std, line.detectable.value, line.detectable.adjusted)),
+        f"{signed(gap.value)} ({interval(gap)})" if gap else "",
+        resolution_text(ratio) if ratio else "",
+        *(f"over {MOST}" if n is None else str(n) for n in (line.seeds, line.seeds_adjusted)),
+    )

@@ -1,0 +1,223 @@
+"""Methods against the baseline: gains, what the seeds can show, the recovered gap, `bench power`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.power import TTestPower
+from statsmodels.stats.weightstats import ttost_paired
+from typer.testing import CliRunner
+
+from bench.cli import app
+from bench.errors import UserError
+from bench.store import Store
+from reports.contrasts import MARGIN, Contrast, contrasts, equivalence
+from reports.csv import table_frame
+from reports.headlines import headlines, primary
+from reports.measure import column_name
+from reports.ratio import fieller
+from reports.results import Results, load
+from reports.seeds import seed_needs
+from reports.statistics import LEVEL, t_test
+from reports.table import Cell, Table
+from reports.tables import tables
+
+SUITE = "emoji_noisy"
+CLEAN, NOISY = "0 % shuffled captions", "40 % shuffled captions"
+
+
+@pytest.fixture(scope="module")
+def results(bounded: Store) -> Results:
+    return load(SUITE, bounded)
+
+
+@pytest.fixture(scope="module")
+def headline(results: Results) -> Contrast:
+    """The suite's headline number under noise."""
+    return headline_of(results, NOISY)
+
+
+def headline_of(results: Results, noise: str) -> Contrast:
+    name = column_name(*primary(results))
+    (one,) = [one for one in contrasts(results) if (one.measure.column.name, one.noise) == (name, noise)]
+    return one
+
+
+def scores(results: Results, label: str, noise: str) -> np.ndarray:
+    """[seeds], read from the records again."""
+    named, score = primary(results), results.methods[label]["score"]
+    records = [run.find(*named, score) for run in results.of(label, noise)]
+    return np.array([record.value for record in records if record])
+
+
+def cells(table: Table, row: str, group: str = "") -> tuple[Cell, ...]:
+    (line,) = [line for line in table.rows if (line.label, line.group) == (row, group)]
+    return line.cells
+
+
+def test_gains_are_paired_t_tests_adjusted_over_the_compared_methods(results: Results, headline: Contrast) -> None:
+    others = [label for label in results.ranked if label != "clip"]
+    assert "oracle" not in others
+    oracle = [stats.ttest_rel(scores(results, label, NOISY), scores(results, "clip", NOISY)) for label in others]
+    rejected, steps, *_ = multipletests([one.pvalue for one in oracle], LEVEL, "holm")
+    assert list(headline.p_values) == others
+    assert list(headline.p_values.values()) == pytest.approx(steps)
+    for label, one, shown in zip(others, oracle, rejected, strict=True):
+        interval = one.confidence_interval(0.95)
+        gain = headline.gains[label]
+        assert (gain.low, gain.high) == pytest.approx((interval.low, interval.high))
+        word = ("better" if gain.value > 0 else "worse") if shown else ""
+        assert headline.verdict(label).partition(",")[0] in (word, "practically the same")
+    assert {headline.verdict(label) for label in ("sogclr", "ncu")} == {"better", "worse"}
+
+
+def test_practically_the_same_is_within_a_tenth_of_the_oracles_gain(results: Results, headline: Contrast) -> None:
+    base = scores(results, "clip", NOISY)
+    margin = MARGIN * (scores(results, "oracle", NOISY) - base).mean()
+    near = {seed: headline.values["clip"][seed] + 0.001 * (seed % 2) for seed in range(5)}
+    headline = replace(headline, values={**headline.values, "near": near})
+    p_values = []
+    for label, gain in headline.gains.items():
+        own = np.array(list(headline.values[label].values()))
+        expected, *_ = ttost_paired(own, base, -margin, margin)
+        assert equivalence(gain, margin) == pytest.approx(expected)
+        p_values.append(expected)
+    rejected, *_ = multipletests(p_values, LEVEL, "holm")
+    assert headline.same == {label for label, same in zip(headline.gains, rejected, strict=True) if same} == {"near"}
+    assert headline.verdict("near") == "practically the same"
+    assert headline_of(results, CLEAN).same == set(), "without a gap there is no margin"
+
+
+def test_an_exact_tie_is_equivalent_and_a_far_one_is_not() -> None:
+    assert equivalence(t_test([0.0, 0.0, 0.0]), 0.01) == 0
+    assert equivalence(t_test([0.02, 0.02, 0.02]), 0.01) == 1
+    assert equivalence(t_test([0.02, 0.021, 0.019]), 0.01) > 0.99
+
+
+def test_the_detectable_difference_is_the_median_over_methods_above_chance(
+    results: Results, headline: Contrast
+) -> None:
+    spreads = [
+        np.std(scores(results, label, NOISY) - scores(results, "clip", NOISY), ddof=1) for label in headline.gains
+    ]
+    one = headline.detectable
+    assert one is not None
+    sizes = [TTestPower().solve_power(nobs=5, alpha=level, power=0.8) for level in (0.05, 0.05 / len(spreads))]
+    assert (one.std, one.n, one.rows) == (pytest.approx(np.median(spreads)), 5, 7)
+    assert one.value == pytest.approx(sizes[0] * np.median(spreads), rel=1e-5)
+    assert one.adjusted == pytest.approx(sizes[1] * np.median(spreads), rel=1e-5)
+    gap = scores(results, "oracle", NOISY).mean() - scores(results, "clip", NOISY).mean()
+    assert headline.resolution is not None
+    assert headline.resolution.value == pytest.approx(gap / one.value)
+    assert headline.resolution.low < headline.resolution.value < headline.resolution.high
+    collapsed = {**headline.values, **{label: dict.fromkeys(range(5), 0.002) for label in ("ncu", "siglip", "bayes")}}
+    left = replace(headline, values=collapsed).detectable
+    assert left is not None
+    assert left.std == pytest.approx(np.median([headline.gains[label].std for label in left_over(headline)]))
+    assert left.rows == 7, "all are tested, whatever they say of the spread"
+
+
+def left_over(headline: Contrast) -> list[str]:
+    return [label for label in headline.gains if label not in ("ncu", "siglip", "bayes")]
+
+
+def test_recovered_gaps_are_fiellers_over_noise_rates(results: Results) -> None:
+    (table,) = [table for table in tables(results) if table.name == "recovered"]
+    assert [column.label for column in table.columns] == [NOISY] * (len(headlines(results)))
+    assert [row.label for row in table.rows] == [
+        "oracle - clip, points", *(label for label in results.methods if label not in ("clip", "oracle"))
+    ]  # fmt: skip
+    base = scores(results, "clip", NOISY)
+    gap = scores(results, "oracle", NOISY) - base
+    ratio = fieller((scores(results, "sogclr", NOISY) - base).tolist(), gap.tolist())
+    cell = cells(table, "sogclr")[0]
+    assert ratio is not None
+    assert (cell.value, cell.also["low"], cell.also["high"]) == pytest.approx((ratio.value, ratio.low, ratio.high))
+    assert cells(table, "oracle - clip, points")[0].text.startswith(f"{100 * gap.mean():+.1f} (")
+    assert not any(cell.bold for row in table.rows for cell in row.cells)
+    assert "Intervals (95 %) are over n = 5 seeds (0, 1, 2, 3, 4) on these test sets" in " ".join(table.footnotes)
+
+
+def test_the_csv_has_interval_and_p_beside_each_difference_and_no_std(results: Results, headline: Contrast) -> None:
+    made = {table.name: table_frame(table) for table in tables(results)}
+    frame, name = made["differences"], "Zero-shot emoji/iid top-1"
+    (line,) = frame[(frame["row"] == "sogclr") & (frame["noise"] == NOISY)].to_dict("records")
+    gain = headline.gains["sogclr"]
+    assert (line[name], line[f"{name} low"], line[f"{name} high"]) == (gain.value, gain.low, gain.high)
+    assert (line[f"{name} p adjusted"], line[f"{name} n"]) == (headline.p_values["sogclr"], 5)
+    assert not [column for column in frame.columns if column.endswith((" std", " bold"))]
+    assert "Noise found AUROC low" in frame.columns
+
+
+def test_a_gap_within_noise_recovers_nothing(results: Results) -> None:
+    values = {run.run: run for run in results.of("clip", NOISY)}
+    base = {run.seed: run for run in values.values()}
+    runs = tuple(
+        replace(run, records=base[(run.seed + 1) % 5].records) if (run.method, run.noise) == ("oracle", NOISY) else run
+        for run in results.runs
+    )
+    made = {table.name: table for table in tables(Results(results.plan, runs))}
+    assert cells(made["recovered"], "sogclr")[0].text == "gap not resolved"
+    assert "practically" not in cells(made["differences"], "near", NOISY)[0].small
+
+
+def test_tables_say_what_the_seeds_can_show(results: Results, headline: Contrast) -> None:
+    made = {table.name: table for table in tables(results)}
+    one, ratio = headline.detectable, headline.resolution
+    assert one is not None
+    assert ratio is not None
+    assert cells(made["resolution"], "detectable difference", NOISY)[0].text == f"{100 * one.value:.2f}"
+    assert cells(made["resolution"], "seeds", NOISY)[0].text == "5"
+    resolution = f"{ratio.value:.1f} ({ratio.low:.1f} to {ratio.high:.1f})"
+    assert cells(made["resolution"], "resolution", NOISY)[0].text == resolution
+    shown = f"{100 * one.value:.1f} points under {NOISY} (n = 5; oracle +6.6; resolution {resolution})"
+    assert shown in made["overview"].description
+    assert ("resolution", CLEAN) not in {(row.label, row.group) for row in made["resolution"].rows}
+    cell = cells(made["differences"], "sogclr", NOISY)[0]
+    assert cell.value == headline.gains["sogclr"].value
+    assert cell.small.endswith(", better")
+    assert cells(made["differences"], "sogclr", CLEAN)[-1].state == "not applicable"
+    assert {row.label for row in made["differences"].rows}.isdisjoint({"clip", "oracle"})
+
+
+def test_without_an_oracle_or_seeds_the_tables_say_so_or_are_left_out(three: Store, one: Store) -> None:
+    made = {table.name: table for table in tables(load(SUITE, three))}
+    assert "recovered" not in made
+    assert any("{method: clip, label: oracle, keep: oracle}" in note for note in made["resolution"].footnotes)
+    assert {"differences", "recovered", "resolution"}.isdisjoint(table.name for table in tables(load(SUITE, one)))
+
+
+def test_power_says_how_many_seeds_a_difference_takes(bounded: Store, headline: Contrast) -> None:
+    needs = seed_needs(SUITE, bounded, 0.5)
+    (line,) = [line for line in needs.lines if line.contrast.measure.column.name == headline.measure.column.name][1:]
+    one = headline.detectable
+    assert one is not None
+    exact = TTestPower().solve_power(effect_size=0.005 / one.std, alpha=0.05, power=0.8)
+    assert line.seeds == int(np.ceil(exact))
+    assert line.seeds_adjusted > line.seeds
+    said = CliRunner().invoke(
+        app, ["power", SUITE, "--difference", "0.5", "--results", str(bounded.root)], catch_exceptions=False
+    )
+    assert said.exit_code == 0
+    row = next(text for text in said.stdout.split(NOISY)[1].splitlines() if "Zero-shot emoji/iid top-1" in text)
+    assert re.split(r" {2,}", row.strip())[1:5] == [
+        "5", f"{100 * one.std:.2f}", f"{100 * one.value:.2f}", f"{100 * one.adjusted:.2f}"
+    ]  # fmt: skip
+    assert row.split()[-2:] == [str(line.seeds), str(line.seeds_adjusted)]
+    assert "resolution: the difference of oracle" in said.stdout
+
+
+def test_power_refuses_what_it_cannot_answer(one: Store, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no method that scores above chance has 3 seeds in common with clip"):
+        seed_needs(SUITE, one)
+    for points in (0.0, -1.0, 101.0, float("nan")):
+        with pytest.raises(UserError, match="should be above 0 and at most 100 points"):
+            seed_needs(SUITE, one, points)
+    with pytest.raises(UserError, match="no plan"):
+        seed_needs(SUITE, Store(tmp_path))
