@@ -8,8 +8,12 @@ processes.
 from __future__ import annotations
 
 import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from types import ModuleType
 from typing import Any
 
 from bench.adapters import registry
@@ -30,6 +34,20 @@ class TeamContext:
     store: Store
     options: Options
     stop: Any  #: an Event; once it is set, every process stops at a checkpoint
+
+
+@contextmanager
+def _script_left_alone() -> Iterator[None]:
+    """Start processes that do not run the caller's script again, as those of `multiprocessing` do.
+
+    Ours need nothing of it. Without a main guard, the script would ask every one of them for the same runs.
+    """
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 class Team:
@@ -63,7 +81,8 @@ class Team:
                     self.shared.stop,
                 )
                 process = self.shared.spawn.Process(target=serve, args=arguments)
-                process.start()
+                with _script_left_alone():
+                    process.start()
                 theirs.close()
                 self.processes.append(process)
                 self.connections.append(ours)

@@ -6,6 +6,8 @@ import hashlib
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import bench
 from bench.cli import app
 from bench.store import Store
 
+ROOT = Path(bench.__file__).parents[1]
 SUITE = """
 name: many
 noise: {rates: [0.0, 0.4]}
@@ -55,15 +59,22 @@ def wait_for_checkpoints(process: Any, folder: Path, count: int) -> None:
 
 
 def test_side_by_side_gives_the_bytes_of_in_turn(tmp_path: Path) -> None:
-    suite = tmp_path / "many.yaml"
+    """Side by side from a script without a main guard, which no process of ours may run again."""
+    suite, script = tmp_path / "many.yaml", tmp_path / "script.py"
     suite.write_text(SUITE % (96, "clip, ncu"))
-    for name, more in (("turn", ()), ("side", ("--jobs", "2"))):
-        result = CliRunner().invoke(app, ["run", str(suite), "--results", str(tmp_path / name / "out"), *more])
-        assert result.exit_code == 0, result.output
-        assert "runs: 6 done" in result.output  # NCU starts from a CLIP run of its own share of the budget
+    result = CliRunner().invoke(app, ["run", str(suite), "--results", str(tmp_path / "turn" / "out")])
+    assert result.exit_code == 0, result.output
+    assert "runs: 6 done" in result.output  # NCU starts from a CLIP run of its own share of the budget
+    script.write_text(
+        f"import bench\nprint(bench.run_suite({str(suite)!r}, {str(tmp_path / 'side' / 'out')!r}, jobs=2))"
+    )
+    command, environment = [sys.executable, str(script)], {**os.environ, "PYTHONPATH": str(ROOT)}
+    beside = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert beside.returncode == 0, beside.stderr
+    assert beside.stdout.count("Summary(") == 1
     assert weights(tmp_path / "turn") == weights(tmp_path / "side")
     assert len(weights(tmp_path / "side")) == 6
-    lines = [re.match(r"\[(\d)/6\] .*: (started|done)$", line) for line in result.output.splitlines()]
+    lines = [re.match(r"\[(\d)/6\] .*: (started|done)$", line) for line in beside.stderr.splitlines()]
     order = [match.group(2) for match in lines if match]
     assert order[:2] == ["started", "started"], "nothing ran beside the first run"
 
