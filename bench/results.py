@@ -74,7 +74,7 @@ class Results:
         return table_frame(tables[name])
 
     def figure(self, name: str, suite: str | None = None) -> Figure:
-        """Return a figure of the report: "radar", "noise", "cost", "wins", "ranks" or "similarities".
+        """Return a figure of the report, such as "differences", "recovered", "radar", "noise", "cost" or "wins".
 
         UserError if its numbers are not stored.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -102,7 +101,7 @@ def use_data(folder: Path | None) -> None:
 
 
 def write_report(name: str, store: Store, outline: Mapping[str, Any] | None = None) -> Built:
-    """Build a suite's report, from its `outline` if it has no plan, and print what it says and where it is.
+    """Build a suite's report, from its `outline` if it has no plan, and print its answer.
 
     Damaged runs are named on stderr.
     """
@@ -110,9 +109,6 @@ def write_report(name: str, store: Store, outline: Mapping[str, Any] | None = No
 
     built = build(name, store, outline)
     echo(*built.answers)
-    folders = Counter(path.parent.name for path in built.paths[1:])
-    beside = ", ".join(f"{count} files in {name}/" for name, count in folders.items() if name in ("tables", "figures"))
-    echo(f"report: {built.paths[0]}{f' ({beside})' if beside else ''}")
     echo(*built.damaged, err=True)
     return built
 

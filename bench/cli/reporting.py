@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,6 +27,9 @@ def report(suite: SuiteName, results: Results = RESULTS, data: DataFolder = None
     store = store_at(results)
     name = suite_name(suite, store)
     built = write_report(name, store, _outline(suite, name, store))
+    echo(built.paths[0])
+    folders = Counter(path.parent.name for path in built.paths if path.parent != built.paths[0].parent)
+    echo(*(f"{count} files in {name}/ beside it" for name, count in folders.items()))
     if built.damaged:
         raise typer.Exit(1)
 

@@ -103,10 +103,9 @@ def _refresh_report(name: str, results: Path, summary: Summary) -> None:
 
     store = store_at(results)
     if not (summary.interrupted or summary.queued) and store.plan(name) is not None:
-        if is_fresh(name, store):
-            echo(f"report: {store.suite(name) / 'report.html'}")
-        else:
+        if not is_fresh(name, store):
             write_report(name, store)
+        echo(f"report: {store.suite(name) / 'report.html'}")
 
 
 def status(suite: SuiteName, results: Results = RESULTS) -> None:

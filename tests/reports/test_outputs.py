@@ -164,7 +164,7 @@ def test_the_page_is_well_formed_and_its_links_lead_somewhere(outline: Outline) 
 
 def test_the_page_needs_no_network(text: str, outline: Outline) -> None:
     assert all(source.startswith("data:") for source in outline.sources)
-    assert len(outline.sources) == 3
+    assert len(outline.sources) == 4
     assert not re.search(r"https?://|@import|url\(", text)
     assert 'name="viewport"' in text
 
@@ -196,7 +196,7 @@ def test_with_one_seed_the_page_says_what_that_means(one: Store) -> None:
 def test_figures_are_files_of_their_kind_and_the_same_each_time(three: Store) -> None:
     results = load(SUITE, three)
     first, again = pictures(results), pictures(results)
-    assert [picture.name for picture in first] == ["radar", "noise", "cost"]
+    assert [picture.name for picture in first] == ["differences", "radar", "noise", "cost"]
     for one, two in zip(first, again, strict=True):
         assert one.png.startswith(b"\x89PNG")
         assert one.pdf.startswith(b"%PDF")
