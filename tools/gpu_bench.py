@@ -15,7 +15,8 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from bench.checks import lab
 from bench.console.text import columns
 from bench.machine.environment import environment, peak_memory, reset_peak_memory
 from bench.planning.planner import plan
-from bench.store import Store
+from bench.store import Store, writing
 from bench.suite.run import Run
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
 from bench.training.inputs import InputsReader
@@ -101,11 +102,14 @@ def a_run(scale: Scale, towers: TowerSettings, steps: int, **train_settings: Any
     )
 
 
-def prepared(run: Run, folder: Path, device: torch.device) -> Job:
-    """A training in a store of its own."""
-    store = Store(folder)
-    (planned,) = plan([run], store)
-    return make_job(run, InputsReader().inputs(run), planned.resolved, store.run(planned.id), None, device)
+@contextmanager
+def prepared(run: Run, device: torch.device) -> Iterator[Job]:
+    """A training in a store of its own, which is removed afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(folder)
+        (planned,) = plan([run], store)
+        with writing(store.run(planned.id)) as out:
+            yield make_job(run, InputsReader().inputs(run), planned.resolved, out, None, device)
 
 
 def seconds_of(action: Callable[[], object], times: int, device: torch.device) -> float:
@@ -143,8 +147,7 @@ def training(scale: Scale, device: torch.device, rate: float) -> list[Row]:
 
 def _timed(scale: Scale, run: Run, device: torch.device, rate: float) -> Row:
     speeds: list[float] = []
-    with tempfile.TemporaryDirectory() as folder:
-        job = prepared(run, Path(folder), device)
+    with prepared(run, device) as job:
         reset_peak_memory(device)
         job.on_step = lambda *told: speeds.append(told[-1])
         ledger = train(job)
@@ -165,8 +168,7 @@ def equality(scale: Scale, device: torch.device) -> list[Row]:
         found: list[tuple[Row, dict[str, Tensor]]] = []
         for micro in (None, scale.micro):
             plain = {"precision": "fp32", "eps": 1e3, "lr": 10.0, "weight_decay": 0.0, "micro_batch": micro}
-            with tempfile.TemporaryDirectory() as folder:
-                job = prepared(a_run(scale, towers, 1, **plain), Path(folder), device)
+            with prepared(a_run(scale, towers, 1, **plain), device) as job:
                 train(job)
                 found.append((job.out.metrics()[-1], job.towers.state_dict()))
         (one, weights), (other, others) = found

@@ -48,6 +48,7 @@ from bench.planning import planner
 from bench.planning.planned import Planned
 from bench.store import Store
 from bench.store.doctor import examine
+from bench.store.reading import ASIDE
 from bench.suite.suite import load_suite
 
 EXAMPLES = int(os.environ.get("BENCH_HOSTILE_EXAMPLES", "4"))
@@ -202,9 +203,13 @@ class World:
 
 
 def promised(root: Path) -> dict[str, str]:
-    """sha256 of all that is the same however often a run was disturbed, by path."""
+    """sha256 of all that is the same however often a run was disturbed, by path.
+
+    What a failing disk kept from being read was moved aside and made again; what lies aside is left out.
+    """
     names = ("weights-*", "metrics.jsonl", "settings.json", "diagnostics.json", "noise.parquet", "hashes.json")
     paths = [path for name in (*names, "evaluations/*/*") for path in sorted(root.glob(f"runs/*/{name}"))]
+    paths = [path for path in paths if not any(ASIDE.search(part) for part in path.parts)]
     return {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 
