@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from reports.contrasts import MARGIN, Contrast
+from reports.contrasts import MARGIN, Contrast, headline_contrasts
 from reports.footnotes import context, notes_for, planned_seeds
-from reports.headlines import primary
-from reports.measure import cell, column_name
+from reports.measure import cell, lead
 from reports.power import POWER
 from reports.ratio import Ratio
 from reports.results import Results, uses
@@ -97,23 +96,21 @@ def differences_table(results: Results, contrasts: Sequence[Contrast]) -> Table:
 
 def _difference(results: Results, contrast: Contrast, label: str) -> Cell:
     """The cell of one method; "–" if no test is possible."""
-    lead, test = _lead(results, contrast, label), contrast.gains.get(label)
-    if test is None or lead.state != "value":
-        return lead
+    first, test = _lead(results, contrast, label), contrast.gains.get(label)
+    if test is None or first.state != "value":
+        return first
     p = contrast.p_values[label]
     words = ", ".join(filter(None, (interval(test), p_text(p), contrast.verdict(label))))
     also = {"low": test.low, "high": test.high, "p adjusted": p, "p": test.p, "n": test.n}
-    return replace(lead, value=test.value, text="", small=words, also=also)
+    return replace(first, value=test.value, text="", small=words, also=also)
 
 
 def _lead(results: Results, contrast: Contrast, label: str) -> Cell:
     """A cell that leads to a method's runs, with its state or "–"."""
     runs = results.of(label, contrast.noise)
-    sources, over = tuple(run.run for run in runs), any(run.over_budget for run in runs)
     if label in contrast.values:
-        return Cell("value", text="–", sources=sources, over_budget=over)
-    state = cell(runs, contrast.measure, results.methods[label]["score"]).state
-    return Cell(state, sources=sources, over_budget=over)
+        return lead(runs)
+    return replace(lead(runs, text=""), state=cell(runs, contrast.measure, results.methods[label]["score"]).state)
 
 
 def recovered_table(results: Results, contrasts: Sequence[Contrast]) -> Table:
@@ -152,14 +149,14 @@ def _gap(contrast: Contrast) -> Cell:
 
 
 def _recovered(results: Results, contrast: Contrast, label: str) -> Cell:
-    lead = _lead(results, contrast, label)
-    if lead.state != "value":
-        return lead
+    first = _lead(results, contrast, label)
+    if first.state != "value":
+        return first
     ratio = contrast.recovered(label)
     if ratio is None:
-        return replace(lead, text="gap not resolved")
+        return replace(first, text="gap not resolved")
     also = {"low": ratio.low, "high": ratio.high, "n": ratio.n}
-    return replace(lead, value=ratio.value, text="", small=f"{ratio.low:.2f} to {ratio.high:.2f}", also=also)
+    return replace(first, value=ratio.value, text="", small=f"{ratio.low:.2f} to {ratio.high:.2f}", also=also)
 
 
 def resolution_table(results: Results, contrasts: Sequence[Contrast]) -> Table:
@@ -205,10 +202,9 @@ def resolution_text(ratio: Ratio) -> str:
     return f"{ratio.value:.1f} ({ratio.low:.1f} to {ratio.high:.1f})"
 
 
-def headline_sentence(results: Results, contrasts: Sequence[Contrast]) -> str:
+def headline_sentence(results: Results) -> str:
     """What the seeds can show on the suite's headline number under each noise; "" if that is not known."""
-    name, parts = column_name(*primary(results)), []
-    known = [(one, one.detectable) for one in contrasts if one.measure.column.name == name]
+    parts, known = [], [(one, one.detectable) for one in headline_contrasts(results)]
     for one, detectable in known:
         if detectable:
             about = [f"n = {detectable.n}"]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reports.against import interval, resolution_text, signed
-from reports.contrasts import Contrast, contrasts
+from reports.contrasts import Contrast, headline_contrasts
 from reports.headlines import primary
-from reports.measure import column_name
 from reports.power import POWER
 from reports.results import Results
-from reports.statistics import MINIMUM
+from reports.statistics import MINIMUM, mean
 from reports.table import show
 
 NAMED = 4  #: methods that a sentence names; the table has them all
@@ -31,12 +30,6 @@ def answers(results: Results) -> list[str]:
     return [_answer(results, one) for one in headline_contrasts(results)]
 
 
-def headline_contrasts(results: Results) -> list[Contrast]:
-    """The methods against the baseline on the headline number, one a noise; [] if nothing of it can be compared."""
-    name = column_name(*primary(results))
-    return [one for one in contrasts(results) if one.measure.column.name == name]
-
-
 def _answer(results: Results, contrast: Contrast) -> str:
     if not contrast.gains:
         needed = f"it takes {MINIMUM} seeds that a method has in common with {results.baseline}"
@@ -48,7 +41,7 @@ def _answer(results: Results, contrast: Contrast) -> str:
     untold = f"{rest} of {len(contrast.gains)} not told apart from it"
     parts.append(f"{untold} ({same} of them practically the same)" if same else untold)
     base = list(contrast.values[results.baseline].values())
-    score = f"{results.baseline} has {show(abs(sum(base) / len(base)), contrast.measure.column.unit)}"
+    score = f"{results.baseline} has {show(abs(mean(base)), contrast.measure.column.unit)}"
     verdicts = "; ".join(filter(None, parts))
     return f"{contrast.noise}: {score}. {verdicts}. {_visible(contrast)}".strip()
 

@@ -122,7 +122,7 @@ def draw(suite: str, root: str) -> None:
 
 def _drawn(beside: Popen[bytes], results: Results) -> list[Picture]:
     """Return the figures that the other process drew; draw them here if it failed."""
-    content, _ = beside.communicate()
+    content, _ = beside.communicate()  # of our own process: a pickle that is read from a file is never executed
     drawn: list[Picture] = pickle.loads(content) if beside.returncode == 0 else _pictures(results)
     return drawn
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from statistics import median
 
-from reports.headlines import headlines
-from reports.measure import Measure, values_by_seed
+from reports.headlines import headlines, primary
+from reports.measure import Measure, column_name, values_by_seed
 from reports.power import detectable
 from reports.ratio import Ratio, fieller, over_spread
 from reports.results import Results
@@ -146,6 +146,12 @@ def equivalence(test: Difference, margin: float) -> float:
 def contrasts(results: Results) -> tuple[Contrast, ...]:
     """Every headline column under every noise, in the order of reading; costs and mixed data are left out."""
     return tuple(_contrasts(results))
+
+
+def headline_contrasts(results: Results) -> list[Contrast]:
+    """The methods against the baseline on the headline number, one a noise; [] if nothing of it can be compared."""
+    name = column_name(*primary(results))
+    return [one for one in contrasts(results) if one.measure.column.name == name]
 
 
 def _contrasts(results: Results) -> Iterator[Contrast]:

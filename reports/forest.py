@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from reports.answer import headline_contrasts
-from reports.contrasts import Contrast
+from reports.contrasts import Contrast, headline_contrasts
 from reports.drawing import LETTER, LINE, MARK, NAME_SIZE, Picture, Sheet, finish, handles, longest, plain, style_of
 from reports.results import Results
 from reports.statistics import LEVEL
@@ -82,7 +81,7 @@ def recovered(results: Results) -> Picture | None:
     panel.set_xticks(range(len(shown)), [plain(one.noise) for one in shown])
     caption = (
         f"Which share of the oracle's gain over {results.baseline} a method recovers on "
-        f"{shown[0].measure.column.label}: "
-        "mean over mean with Fieller's 95 % interval over seeds. All shares under one noise have one denominator."
+        f"{shown[0].measure.column.label}: mean over mean with Fieller's 95 % interval over seeds. All shares under "
+        "one noise have one denominator."
     )
     return finish("recovered", caption, sheet.figure)

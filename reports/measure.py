@@ -122,6 +122,12 @@ def cell(runs: Sequence[RunResult], measure: Measure, score: str) -> Cell:
     return Cell("value", mean(values), std(values), tuple(measured), tuple(lacking), over_budget=over)
 
 
+def lead(runs: Sequence[RunResult], text: str = "–") -> Cell:
+    """Return a cell that leads to a method's runs and says whether one of them spent too much."""
+    over = any(run.over_budget for run in runs)
+    return Cell("value", text=text, sources=tuple(run.run for run in runs), over_budget=over)
+
+
 def values_by_seed(
     results: Results, noise: str, measure: Measure, labels: Iterable[str]
 ) -> dict[str, dict[int, float]]:

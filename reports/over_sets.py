@@ -14,7 +14,7 @@ from reports.many_sets import (
     improvement_interval,
     interquartile_interval,
 )
-from reports.measure import Measure, record_measure, values_by_seed
+from reports.measure import Measure, lead, record_measure, values_by_seed
 from reports.results import Results
 from reports.statistics import MINIMUM, Floats, Pairwise, Values, pairwise
 from reports.table import Cell, Column, Row, Table
@@ -121,22 +121,20 @@ def above_chance(scores: Sequence[Scored]) -> dict[str, tuple[list[int], Floats]
 def _means(
     results: Results, matrices: Mapping[str, tuple[list[int], Floats]], noise: str, label: str
 ) -> Iterator[Cell]:
-    runs, (seeds, own) = results.of(label, noise), matrices[label]
-    over = any(run.over_budget for run in runs)
-    lead = Cell("value", text="–", sources=tuple(run.run for run in runs), over_budget=over)
-    yield _with_interval(lead, interquartile_interval(own), len(seeds))
+    first, (seeds, own) = lead(results.of(label, noise)), matrices[label]
+    yield _with_interval(first, interquartile_interval(own), len(seeds))
     others, base = matrices.get(results.baseline, ([], own))
     shared = sorted({*seeds} & {*others})
     if label == results.baseline or not shared:
-        yield lead
+        yield first
     else:
         pair = own[[seeds.index(seed) for seed in shared]], base[[others.index(seed) for seed in shared]]
-        yield _with_interval(lead, improvement_interval(*pair), len(shared))
+        yield _with_interval(first, improvement_interval(*pair), len(shared))
 
 
-def _with_interval(lead: Cell, ends: tuple[float, float, float], n: int) -> Cell:
+def _with_interval(first: Cell, ends: tuple[float, float, float], n: int) -> Cell:
     value, low, high = ends
     if n < MINIMUM:
-        return replace(lead, value=value, text="", also={"n": n})
+        return replace(first, value=value, text="", also={"n": n})
     small = f"{100 * low:.1f} to {100 * high:.1f}"
-    return replace(lead, value=value, text="", small=small, also={"low": low, "high": high, "n": n})
+    return replace(first, value=value, text="", small=small, also={"low": low, "high": high, "n": n})

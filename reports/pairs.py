@@ -9,6 +9,7 @@ import numpy as np
 
 from reports.footnotes import context, notes_for, planned_seeds
 from reports.many_sets import blocks_for, mean_over_first, signed_rank
+from reports.measure import lead
 from reports.over_sets import Scored
 from reports.results import Results
 from reports.statistics import Floats, adjusted
@@ -31,9 +32,8 @@ def pairs_table(results: Results, scores: Mapping[str, Sequence[Scored]]) -> Tab
         notes.append(f"{noise}: {pairs.about}")
         for label, entry in results.ranked.items():
             if runs := results.of(label, noise):
-                over = any(run.over_budget for run in runs)
-                lead = Cell("value", text="–", sources=tuple(run.run for run in runs), over_budget=over)
-                cells = tuple(_pair(lead, pairs, label, other) for other in labels)
+                own = lead(runs)
+                cells = tuple(_pair(own, pairs, label, other) for other in labels)
                 rows.append(Row(label, cells, noise, label, fidelity=entry["fidelity"]))
     text = (
         "Mean difference over data sets and tasks in points, line minus column, and on how many of them the line's "
@@ -85,13 +85,13 @@ def _mean_ranks(gaps: Floats) -> Floats:
     return np.where(own, ranks.mean(0), np.nan)
 
 
-def _pair(lead: Cell, pairs: PairsOfMethods, label: str, other: str) -> Cell:
-    """Every cell leads to the runs of its line, as `lead` does; those of its column have a line of their own."""
+def _pair(own: Cell, pairs: PairsOfMethods, label: str, other: str) -> Cell:
+    """Every cell leads to the runs of its line, as `own` does; those of its column have a line of their own."""
     at = pairs.places[label], pairs.places[other]
     of, better = int(pairs.of[at]), int(pairs.better[at])
     if label == other or not of:
-        return lead
+        return own
     value, p = float(pairs.mean[at]), pairs.p.get(at)
     also = {"mean difference": value, "better": better, "of": of, **({} if p is None else {"p adjusted": p})}
     shown = "" if p is None else f", p={p:.3f}"
-    return replace(lead, text=f"{100 * value:+.1f}, {better}/{of}{shown}", also=also)
+    return replace(own, text=f"{100 * value:+.1f}, {better}/{of}{shown}", also=also)

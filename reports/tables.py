@@ -33,7 +33,7 @@ def tables(results: Results) -> list[Table]:
     families, tuning, compared = by_family(results), tuning_table(results), contrasts(results)
     scores = {noise: main_scores(results, noise) for noise in results.noises}
     return [
-        overview(results, headline_sentence(results, compared)),
+        overview(results, headline_sentence(results)),
         *against_tables(results, compared),
         *([wins_table(results, scores)] if len(results.ranked) > 1 else []),
         *([means_table(results, scores), pairs_table(results, scores)] if _has_several(scores) else []),

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reports.footnotes import context, notes_for, planned_seeds
-from reports.measure import worst
+from reports.measure import lead, worst
 from reports.over_sets import Scored, main_scores
 from reports.results import Results, RunResult
 from reports.statistics import MINIMUM
@@ -104,13 +104,13 @@ def _line(results: Results, wins: Wins, label: str, noise: str) -> Iterator[Cell
     """Every cell leads to the runs of its line; those of its column have a line of their own."""
     own = results.of(label, noise)
     others = [other for other in results.ranked if other != label]
-    lead = Cell("value", sources=tuple(run.run for run in own), over_budget=any(run.over_budget for run in own))
-    yield _cell(lead, wins, [(label, other) for other in others], own)
+    first = lead(own, text="")
+    yield _cell(first, wins, [(label, other) for other in others], own)
     for other in results.ranked:
         if other == label:
-            yield replace(lead, text="–", also=_counts(wins, []))
+            yield replace(first, text="–", also=_counts(wins, []))
         else:
-            yield _cell(lead, wins, [(label, other)], [*own, *results.of(other, noise)])
+            yield _cell(first, wins, [(label, other)], [*own, *results.of(other, noise)])
 
 
 def _counts(wins: Wins, pairs: list[Pair]) -> dict[str, int]:
@@ -118,11 +118,11 @@ def _counts(wins: Wins, pairs: list[Pair]) -> dict[str, int]:
     return {name: sum(counts[pair] for pair in pairs) for name, counts in parts.items()}
 
 
-def _cell(lead: Cell, wins: Wins, pairs: list[Pair], runs: list[RunResult]) -> Cell:
+def _cell(first: Cell, wins: Wins, pairs: list[Pair], runs: list[RunResult]) -> Cell:
     also = _counts(wins, pairs)
     if not also["of"]:
-        return replace(lead, state=worst([run.lacking for run in runs]), also=also)
+        return replace(first, state=worst([run.lacking for run in runs]), also=also)
     shown = [f"({also['by more than chance']})"] if wins.tested else []
     fewer = [f"of {also['of']}"] if also["of"] < wins.full * len(pairs) else []
     better = sum(wins.better[pair] for pair in pairs)
-    return replace(lead, value=better, small=" ".join([*shown, *fewer]), also=also)
+    return replace(first, value=better, small=" ".join([*shown, *fewer]), also=also)

@@ -8,8 +8,9 @@ import pytest
 
 from bench.store import Store
 from reports import figures
-from reports.answer import answers, headline_contrasts, question
+from reports.answer import answers, question
 from reports.build import build
+from reports.contrasts import headline_contrasts
 from reports.forest import forest, recovered
 from reports.html import page
 from reports.results import Results, load
