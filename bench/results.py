@@ -80,13 +80,9 @@ class Results:
 
         >>> results.figure("radar").savefig("radar.pdf")  # doctest: +SKIP
         """
-        from reports.build import all_pictures
+        from reports.build import figure_of
 
-        figures = {picture.name: picture.figure for picture in all_pictures(self._read(suite))}
-        figure = figures.get(name)
-        if figure is None:
-            raise UserError(f"{name!r} is not a figure of this report{nearest(name, figures)}")
-        return figure
+        return figure_of(self._read(suite), name)
 
     def status(self, suite: str | None = None) -> pd.DataFrame:
         """Return one line per run: method, noise, seed, state, step, run (the start of its id) and a note.

@@ -14,6 +14,7 @@ from subprocess import PIPE, Popen
 from typing import TYPE_CHECKING, Any
 
 from bench import resources
+from bench.errors import UserError, nearest
 from bench.store import Store
 from bench.store.files import write_bytes
 from reports.answer import answers
@@ -25,6 +26,8 @@ from reports.table import Table, in_one_scale
 from reports.tables import tables
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from reports.drawing import Picture
 
 MANY = 100  #: runs from which on the report is worth a second process, which takes a second to start
@@ -157,16 +160,31 @@ def all_tables(results: Results) -> list[Table]:
     return list(map(in_one_scale, (*tables(results), *paper_tables(results, resources.published()))))
 
 
-def all_pictures(results: Results) -> list[Picture]:
-    """Every figure of a suite's report that there are numbers for, each with its matplotlib figure."""
+def figure_of(results: Results, name: str) -> Figure:
+    """Draw one figure of a suite's report. UserError if there is none of that name, or no numbers for it."""
+    from reports import figures
     from reports.diagnostics import learned
     from reports.rank_diagram import ranks_picture
     from reports.win_map import wins_picture
 
-    maps = [wins_picture(results, table) for table in tables(results) if table.name == "wins"]
-    maps.append(ranks_picture(results))
-    similarities, own = learned(results)
-    return [*_pictures(results), *(one for one in (*maps, similarities, *own.values()) if one is not None)]
+    drawn: dict[str, Picture | None] = {}
+    if name in figures.NAMES:
+        drawn[name] = figures.picture(results, name)
+    elif name == "wins":
+        tables_of_wins = (table for table in tables(results) if table.name == "wins")
+        drawn[name] = next((wins_picture(results, table) for table in tables_of_wins), None)
+    elif name == "ranks":
+        drawn[name] = ranks_picture(results)
+    else:
+        similarities, own = learned(results)
+        drawn = {one.name: one for one in (similarities, *own.values()) if one is not None}
+    found = drawn.get(name)
+    if found is None or found.figure is None:
+        known = dict.fromkeys((*figures.NAMES, "wins", "ranks", *drawn))
+        if name in known:
+            raise UserError(f"there are no numbers for the figure {name!r}")
+        raise UserError(f"{name!r} is not a figure of this report{nearest(name, known)}")
+    return found.figure
 
 
 def _printed_files(results: Results) -> dict[str, bytes]:

@@ -34,12 +34,20 @@ from reports.table import scale, show
 from reports.tables import spent
 from reports.vocabulary import detail, kind_of, metric_label
 
+NAMES = ("differences", "recovered", "radar", "noise", "cost")  #: of figures of scores, in the order of the page
+
 
 def pictures(results: Results) -> list[Picture]:
     """All figures of scores that there are numbers for."""
+    drawn = (picture(results, name) for name in NAMES)
+    return [one for one in drawn if one is not None]
+
+
+def picture(results: Results, name: str) -> Picture | None:
+    """Draw one figure of scores: one of `NAMES`. None where there are no numbers for it."""
+    draw = {"differences": forest, "recovered": recovered, "radar": radar, "noise": against_noise, "cost": against_cost}
     with look():
-        drawn = (forest(results), recovered(results), radar(results), against_noise(results), against_cost(results))
-        return [picture for picture in drawn if picture is not None]
+        return draw[name](results)
 
 
 def radar(results: Results) -> Picture | None:

@@ -236,26 +236,26 @@ def shown(title: str, rows: list[Row]) -> None:
         print(f"  {line}", flush=True)
 
 
-def main() -> None:
-    """Measure, print, write."""
-    warnings.simplefilter("ignore")
-    device = available_device()
-    scale = LARGE if device.type == "cuda" else SMALL
+def measured(scale: Scale, device: torch.device) -> dict[str, Any]:
+    """Measure everything at this scale: hardware, matmul_flops, training, equality, losses. Prints each table."""
     where = environment(device)["hardware"]
     rate = matmul_rate(scale, device)
     print(f"{where['device']}: {rate / 1e12:.4g} TFLOP/s in a {scale.precision} matmul of {scale.matmul}")
     found: dict[str, Any] = {"hardware": where, "matmul_flops": rate, "scale": replace(scale, towers={}).__dict__}
-    for key, title, measure in (
-        ("training", f"training, batch {scale.batch}, {scale.precision}", lambda: training(scale, device, rate)),
-        (
-            "equality",
-            f"four micro-batches against one batch of {scale.batch // 4}, fp32, relative",
-            lambda: equality(scale, device),
-        ),
-        ("losses", f"losses, batch {scale.batch}, {LOSS_WIDTH} dimensions, fp32", lambda: losses(scale, device)),
-    ):
-        found[key] = measure()
-        shown(title, found[key])
+    found["training"] = training(scale, device, rate)
+    shown(f"training, batch {scale.batch}, {scale.precision}", found["training"])
+    found["equality"] = equality(scale, device)
+    shown(f"four micro-batches against one batch of {scale.batch // 4}, fp32, relative", found["equality"])
+    found["losses"] = losses(scale, device)
+    shown(f"losses, batch {scale.batch}, {LOSS_WIDTH} dimensions, fp32", found["losses"])
+    return found
+
+
+def main() -> None:
+    """Measure, print, write."""
+    warnings.simplefilter("ignore")
+    device = available_device()
+    found = measured(LARGE if device.type == "cuda" else SMALL, device)
     path = Path(sys.argv[1] if len(sys.argv) > 1 else "gpu_bench.json")
     path.write_text(json.dumps(found, indent=1) + "\n")
     print(f"\nwritten to {path}")
