@@ -6,4 +6,5 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 Pixels = npt.NDArray[np.uint8]

@@ -132,7 +132,8 @@ def _treatments(results: Results) -> Iterable[str]:
             seen = sorted({run.kept_rows for run in results.runs if run.method == label and run.kept_rows})
             counts = ", ".join(f"{n:,}" for n in seen)
             share = f" ({counts} of {rows:,})" if seen else ""
-            yield f"{label}: trained on {keep['about']}{share}; {TREATMENTS[keep['rule']]}."
+            scorer = f", a shared run of {keep['scorer']} that is charged to it" if keep.get("scorer") else ""
+            yield f"{label}: trained on {keep['about']}{scorer}{share}; {TREATMENTS[keep['rule']]}."
 
 
 def _manifests(results: Results) -> Iterable[str]:

@@ -122,9 +122,10 @@ _LEDGER: tuple[tuple[str, str, str, Unit], ...] = (
 
 
 def spent(ledger: Mapping[str, Any], key: str) -> float:
-    """Return what a run and the reference run that it starts from spent together; of memory, the larger peak."""
+    """Return what a run, its reference run and the scoring of its pairs spent together; of memory, the largest peak."""
     join: Callable[[list[float]], float] = max if key == "peak_memory_bytes" else sum
-    return join([ledger[key], (ledger.get("reference") or {}).get(key, 0)])
+    parts = ((ledger.get(part) or {}).get(key, 0) for part in ("reference", "scoring"))
+    return join([ledger[key], *parts])
 
 
 def _ledger_measure(key: str, label: str, group: str, unit: Unit) -> Measure:

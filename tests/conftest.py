@@ -19,7 +19,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("MPLBACKEND", "agg")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when huggingface_hub is imported
 
-import bench.torchvision_fix  # noqa: F401  before anything imports torchvision
+import bench.lean_open_clip  # noqa: F401  before anything imports open_clip or torchvision
 from bench.adapters import registry
 from bench.store import RunStore, RunWriter, writing
 

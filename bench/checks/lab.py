@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import bench.torchvision_fix  # noqa: F401  before open_clip, which imports torchvision; the order matters
+import bench.lean_open_clip  # noqa: F401  before anything imports open_clip
 from bench.checks.oracles import Comparison, values
 from bench.towers.batchnorm import group_batchnorm
 from bench.towers.build import OpenClipTowers

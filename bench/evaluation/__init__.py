@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.arrays import Ints
 from bench.catalogue.families import FAMILIES
 from bench.data.noise import NoiseManifest
 from bench.evaluation.features import Features, PooledTowers
@@ -27,6 +28,7 @@ def evaluate(
     run: str,
     checkpoint: str,
     manifest: NoiseManifest | None,
+    kept: Ints | None = None,
     done: Callable[[str], bool],
     publish: Callable[[str, list[Record], dict[str, np.ndarray]], object],
     features_dir: Path | None,
@@ -34,13 +36,14 @@ def evaluate(
 ) -> None:
     """Measure one checkpoint (`checkpoint`: sha256 of its weights, taken after a share `at` of the budget).
 
-    A task whose key is `done` is skipped; the result of every other is passed to `publish(key, records, outcomes)` as
-    soon as it is measured, so a killed evaluation continues where it stopped. Features are stored in `features_dir`
-    until all tasks are published, written through `inside`, the folder of a claim. Raises FloatingPointError if
-    features or confidences are not finite, and UserError if data is missing or cannot be read.
+    `kept`: rows that a scorer chose to train on. A task whose key is `done` is skipped; the result of every other is
+    passed to `publish(key, records, outcomes)` as soon as it is measured, so a killed evaluation continues where it
+    stopped. Features are stored in `features_dir` until all tasks are published, written through `inside`, the folder
+    of a claim. Raises FloatingPointError if features or confidences are not finite, and UserError if data is missing
+    or cannot be read.
     """
     features = Features(method, towers, checkpoint, plan.protocol.label, features_dir, plan.channels, inside)
-    bench = Bench(plan, features, manifest)
+    bench = Bench(plan, features, manifest, kept)
     for task in plan.tasks(at, manifest):
         if done(task.key(at)):
             continue

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from bench import data
+from bench.arrays import Ints
 from bench.catalogue.families.random_guess import tops, with_means
 from bench.data import Pairs
 from bench.data.evaluation import CLASS, EvaluationPairs
-from bench.data.noise import NoiseManifest, noisy_mask
+from bench.data.noise import Noise, NoiseManifest, noisy_mask
 from bench.evaluation import grouped
 from bench.evaluation.bootstrap import Floats, interval, mean_interval, ratio_replicates
 from bench.evaluation.detection import detect
@@ -50,6 +51,7 @@ class Bench:
     plan: EvaluationPlan
     features: Features
     manifest: NoiseManifest | None
+    kept: Ints | None = None  #: rows that a scorer chose to train on; None if no scorer did
 
 
 Measured = tuple[list[Number], dict[str, np.ndarray]]  #: numbers, and outcomes per example
@@ -218,7 +220,8 @@ def held_back(keys: Sequence[str], share: float) -> np.ndarray:
 def noise_detection(task: Task, bench: Bench) -> Measured:
     """Measure how the method's confidence finds corrupted pairs, as training saw them, with the first text of each.
 
-    Raises UserError if the manifest was made for other pairs.
+    Where a scorer chose the rows to train on, precision and recall of its choice are added: a kept pair should be
+    clean. Raises UserError if the manifest was made for other pairs.
     """
     assert bench.manifest is not None
     pairs = bench.plan.load(task.dataset)
@@ -230,10 +233,19 @@ def noise_detection(task: Task, bench: Bench) -> Measured:
         Number("auroc", "", result.auroc, len(pairs), result.auroc_interval),
         Number("average_precision", "", result.average_precision, len(pairs), result.average_precision_interval),
     ]
-    return numbers, {"confidence": confidence.astype(np.float32), "noisy": noisy}
+    return [*numbers, *_of_kept(bench.kept, ~noisy)], {"confidence": confidence.astype(np.float32), "noisy": noisy}
 
 
-def agreement(features: Features, pairs: Pairs, manifest: NoiseManifest) -> Tensors:
+def _of_kept(kept: Ints | None, clean: np.ndarray) -> list[Number]:
+    """Return the share of clean pairs among the `kept` rows, and the share of the clean ones [n] that are kept."""
+    if kept is None:
+        return []
+    chosen = np.isin(np.arange(len(clean)), kept)
+    parts = {"kept_precision": clean[kept], "kept_recall": chosen[clean]}
+    return [Number(name, "", float(x.mean()), len(x), mean_interval(x.astype(np.float64))) for name, x in parts.items()]
+
+
+def agreement(features: Features, pairs: Pairs, noise: Noise | None) -> Tensors:
     """Return the method's "confidence" [n] and the "cosine" [n], on the CPU, of training pairs as training saw them.
 
     They are computed in chunks, because features of millions of pairs do not fit in memory; stored chunks survive a
@@ -242,16 +254,17 @@ def agreement(features: Features, pairs: Pairs, manifest: NoiseManifest) -> Tens
     parts = []
     for start in range(0, len(pairs), CHUNK):
         rows = np.arange(start, min(start + CHUNK, len(pairs)))
-        key = ("agreement", pairs.content_hash, manifest.content_hash, str(start))
-        chunk = features.kept(key, partial(_agreement, features, pairs, manifest, rows))
+        fixed = noise.content_hash if isinstance(noise, NoiseManifest) else ""
+        key = ("agreement", pairs.content_hash, fixed, str(start))
+        chunk = features.kept(key, partial(_agreement, features, pairs, noise or Noise(), rows))
         parts.append({name: values.cpu() for name, values in chunk.items()})
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
-def _agreement(features: Features, pairs: Pairs, manifest: NoiseManifest, rows: np.ndarray) -> Tensors:
+def _agreement(features: Features, pairs: Pairs, noise: Noise, rows: np.ndarray) -> Tensors:
     method, towers = features.method, features.towers
-    texts = extract_texts(method, towers, [texts[0] for texts in manifest.texts(pairs, rows)])
-    images = extract_images(method, towers, manifest.applied(pairs), rows=rows)
+    texts = extract_texts(method, towers, [texts[0] for texts in noise.texts(pairs, rows)])
+    images = extract_images(method, towers, noise.applied(pairs), rows=rows)
     with evaluation_mode(method):
         confidence = method.confidence(images, texts)
     return {"confidence": confidence, "cosine": (images["embedding"] * texts["embedding"]).sum(1)}

@@ -13,6 +13,7 @@ from bench.data.noise import NoiseManifest
 from bench.errors import UserError
 from bench.evaluation import evaluate
 from bench.evaluation.diagnostics import diagnose
+from bench.launch import scored
 from bench.launch.trackers import tracked
 from bench.machine.environment import environment, reset_peak_memory
 from bench.planning.planned import Planned
@@ -52,13 +53,16 @@ def execute(
         _prepare_store(planned, inputs, out)
         if points or planned.lent or not out.finished:  # else only a small file was damaged
             lacking = _lacking(planned, out, points)
+            to_train = bool(lacking) or not (out.finished or out.ledger())
+            if to_train:
+                inputs = scored.chosen(planned, inputs, store, out)
             job = _job(planned, inputs, store, out.again() if out.finished and lacking else out)
             job.should_stop, job.on_step = should_stop, progress.step
-            if lacking or not (out.finished or out.ledger()):
+            if to_train:
                 progress.stage("train")
                 if summon is not None:
                     summon()
-                _train(planned, store, out, job, lacking)
+                _train(planned, inputs, store, out, job, lacking)
             _evaluate(planned, inputs, out, job, progress)
         write_hashes(out, removed)
         if not out.finished:
@@ -75,7 +79,7 @@ def _lacking(planned: Planned, out: RunStore, points: list[float]) -> list[float
     return [at for at in sorted(needed) if not out.path(weights_name(at)).exists()]
 
 
-def _train(planned: Planned, store: Store, out: RunWriter, job: Job, lacking: list[float]) -> None:
+def _train(planned: Planned, inputs: Inputs, store: Store, out: RunWriter, job: Job, lacking: list[float]) -> None:
     """Train the run and write its ledger; in a finished run, make the weights that it is `lacking` again."""
     assert isinstance(job.out, RunWriter)
     _leave_checkpoint(job.out, planned.resolved.steps, lacking)
@@ -84,7 +88,7 @@ def _train(planned: Planned, store: Store, out: RunWriter, job: Job, lacking: li
         out.restore(map(weights_name, lacking))
     else:
         out.write_environment(environment(job.device, job.group.world))
-        _write_ledger(planned, store, out, train(job))
+        _write_ledger(planned, inputs, store, out, train(job))
 
 
 def _leave_checkpoint(out: RunWriter, steps: int, lacking: list[float]) -> None:
@@ -106,8 +110,8 @@ def train_along(
     planned: Planned, store: Store, should_stop: Callable[[], bool], reader: InputsReader | None = None
 ) -> None:
     """Another rank's part of `execute`: train with the first one, and write nothing. Raises the errors of `train`."""
-    inputs = _read_inputs(planned, reader)
     out = store.run(planned.id)
+    inputs = scored.recorded(_read_inputs(planned, reader), out)
     finished = out.status()["state"] == "done"
     job = _job(planned, inputs, store, RunStore(out.path(AGAIN)) if finished else out)
     job.should_stop = should_stop
@@ -155,10 +159,11 @@ def _to_measure(planned: Planned, out: RunStore) -> list[float]:
     return [at for at in points if not all(out.has_records(one.key(at)) for one in plan.tasks(at, planned.manifest))]
 
 
-def _write_ledger(planned: Planned, store: Store, out: RunWriter, ledger: Ledger) -> None:
+def _write_ledger(planned: Planned, inputs: Inputs, store: Store, out: RunWriter, ledger: Ledger) -> None:
     budget = planned.run.budget
     paid = store.run(planned.reference).ledger() if planned.reference else None
-    statement = ledger.statement(budget.kind, budget.value, planned.resolved, paid)
+    scoring = scored.cost(inputs, out, planned.resolved.scoring_flops)
+    statement = ledger.statement(budget.kind, budget.value, planned.resolved, paid, scoring)
     out.write_ledger(statement)
 
 
@@ -180,7 +185,7 @@ def _evaluate(planned: Planned, inputs: Inputs, out: RunWriter, job: Job, progre
         out.charge_evaluation(key, now - booked)
         booked = now
 
-    manifest = _manifest(planned, inputs)
+    manifest, kept = _manifest(planned, inputs), scored.kept_rows(inputs, out)
     for at in _to_measure(planned, out):
         path = out.path(weights_name(at))
         checkpoint = file_hash(path)
@@ -196,6 +201,7 @@ def _evaluate(planned: Planned, inputs: Inputs, out: RunWriter, job: Job, progre
             run=planned.id,
             checkpoint=checkpoint,
             manifest=manifest,
+            kept=kept,
             done=done,
             publish=publish,
             features_dir=out.path(FEATURES),

@@ -184,6 +184,7 @@ def _keep(suite: Suite, entry: MethodEntry) -> dict[str, Any] | None:
         "about": keep.entry.about,
         "uses": keep.entry.uses,
         "rule": suite.data.keep_rule,
+        **({"scorer": suite.scorer_of(entry)} if keep.entry.scored else {}),
     }
 
 
@@ -194,7 +195,7 @@ def _cell(planned: Planned) -> dict[str, Any]:
         "steps": planned.resolved.steps,
         "phases": [{"name": name, "steps": steps} for name, steps in planned.resolved.phases],
         "manifest": _manifest(planned.manifest),
-        "kept_rows": planned.inputs.seen if planned.inputs.kept_hash else None,
+        "kept_rows": planned.inputs.seen if planned.run.treated else None,
         "evaluations": list(planned.evaluation_keys()),
     }
 

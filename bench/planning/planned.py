@@ -21,7 +21,7 @@ class Planned:
 
     run: Run
     id: str
-    reference: str | None  #: id of the run it starts from
+    reference: str | None  #: id of the run that it starts from, or that scores its pairs
     resolved: Resolved
     inputs: InputsSummary  #: of the data that the id was made from
     address: dict[str, Any]  #: all that the id was made from; {} if the id is a placeholder

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 from bench.errors import UserError
 from bench.hashing import digest
 from bench.planning import requirements
 from bench.planning.budget import resolve
-from bench.planning.flops import cost_key, step_prices
+from bench.planning.flops import cost_key, scoring_flops, step_prices
 from bench.planning.planned import Planned
 from bench.planning.timing import stored_calibration
 from bench.store import Damaged, RunStore, Store
@@ -45,7 +46,7 @@ def plan(runs: list[Run], store: Store, reader: InputsReader | None = None) -> l
             key = cost_key(run)
             if key not in prices:
                 prices[key] = step_prices(run, inputs)
-            resolved = _resolve(run, summary, *prices[key], seconds)
+            resolved = _resolve(run, summary, *prices[key], seconds, scoring_flops(run, inputs))
         else:
             resolved = Resolved.from_json(known)
         planned.append(Planned(run, identity, reference, resolved, summary, content))
@@ -77,7 +78,8 @@ def forecast(runs: list[Run], store: Store) -> list[Planned]:
             prices[key] = step_prices(stand_in, inputs)
         seconds = stored_calibration(stand_in, inputs, store) if run.budget.timed else None
         reference = names[run.reference.key] if run.reference else None
-        resolved = _resolve(stand_in, summary, *prices[key], seconds)
+        scoring = scoring_flops(run, inputs) if run.keep.entry.scored else 0
+        resolved = _resolve(run, summary, *prices[key], seconds, scoring)
         planned.append(Planned(run, names[run.key], reference, resolved, summary, {}, expected=True))
     return planned
 
@@ -112,8 +114,10 @@ def synthetic_of(run: Run) -> Run:
 
 
 def _as_many(run: Run) -> KeepSettings:
-    """Return a treatment that keeps about as many rows as the run's own, without knowing the noise."""
-    return KeepSettings(kind="random", share=1 - run.rate) if run.keep.entry.truth_alone else run.keep
+    """Return a treatment that keeps about as many rows as the run's own, without knowing noise or scores."""
+    if run.keep.entry.truth_alone:
+        return KeepSettings(kind="random", share=1 - run.rate)
+    return KeepSettings(kind="random", share=run.keep.share) if run.keep.entry.scored else run.keep
 
 
 def _resolve(
@@ -122,13 +126,18 @@ def _resolve(
     phases: tuple[Phase, ...],
     flops: dict[str, int],
     seconds: dict[str, float] | None,
+    scoring: int,
 ) -> Resolved:
+    """Turn the run's budget into steps, less what it pays for `scoring` [FLOPs].
+
+    Raises UserError if scoring alone costs as much as all steps.
+    """
     rows, seen, value = inputs.rows, inputs.seen, run.budget.value
     if run.treated and run.keep_rule == "passes":  # as many passes over fewer rows, whatever the unit
         value, rows = (value if run.budget.kind == "epochs" else value * seen / rows), seen
-    return resolve(
+    of_value = partial(
+        resolve,
         run.budget.kind,
-        value,
         rows=rows,
         seen=seen,
         batch=run.train.batch,
@@ -136,3 +145,11 @@ def _resolve(
         step_flops=flops,
         step_seconds=seconds,
     )
+    resolved = of_value(value)
+    if scoring and run.pays_scorer:
+        left = 1 - scoring / resolved.flops
+        if left <= 0:
+            cost = f"scoring {rows:,} pairs takes {scoring:.2g} FLOPs, and the budget is {resolved.flops:.2g}"
+            raise UserError(f"budget.{run.budget.kind}: {cost}; give more")
+        resolved = of_value(value * left)
+    return dataclasses.replace(resolved, scoring_flops=scoring)

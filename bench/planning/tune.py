@@ -62,10 +62,15 @@ class Choice:
 
 
 def stages(suite: Suite) -> list[list[MethodEntry]]:
-    """Return the rows whose trials can be made together; those that start from another method wait for its choice."""
-    first = [entry for entry in suite.methods if not registry.find(entry.method).reference]
+    """Return the rows whose trials can be made together; those that need a run of another row wait for its choice."""
+    first = [entry for entry in suite.methods if not _needs(suite, entry)]
     late = [entry for entry in suite.methods if entry not in first]
     return [stage for stage in (first, late) if stage]
+
+
+def _needs(suite: Suite, entry: MethodEntry) -> str | None:
+    """Return the label of the row whose run a row starts from or has its pairs scored by."""
+    return registry.find(entry.method).reference or suite.scorer_of(entry)
 
 
 def settings_of(tune: TuneSettings, entry: MethodEntry) -> list[dict[str, float]]:
@@ -180,8 +185,8 @@ def search(
 def _wanted(
     suite: Suite, stage: Sequence[MethodEntry], labels: Sequence[str], choices: Mapping[str, Choice]
 ) -> list[MethodEntry]:
-    """Return rows of a stage without a choice that have these labels (none: all) or from which one of them starts."""
-    starts = {registry.find(entry.method).reference for entry in suite.methods if entry.label in labels}
+    """Return rows of a stage without a choice that have these labels (none: all) or that one of them needs."""
+    starts = {_needs(suite, entry) for entry in suite.methods if entry.label in labels}
     rows = [entry for entry in stage if not labels or entry.label in (*labels, *starts)]
     return [entry for entry in rows if entry.label not in choices]
 

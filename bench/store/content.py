@@ -92,7 +92,7 @@ def _phases(value: Any) -> str:
 
 _RESOLVED = _object(
     {"phases": _phases, "step_flops": _map(_COUNT), "batch": _COUNT},
-    {"epoch_steps": _COUNT, "budget_epoch_steps": _COUNT},
+    {"epoch_steps": _COUNT, "budget_epoch_steps": _COUNT, "scoring_flops": _COUNT},
 )
 _NOISE = _object({}, {"kind": _maybe(_TEXT), "rate": _AMOUNT, "file": _maybe(_TEXT), "options": _maybe(_ANY)})
 _SETTINGS = _object(
@@ -113,7 +113,8 @@ _SPENT = (
     *("data_seconds", "evaluate_seconds", "repeated_seconds", "peak_memory_bytes", "spent_share"),
 )
 _COSTS = {**dict.fromkeys(_SPENT, _AMOUNT), "over_budget": _FLAG, "budget": _BUDGET, "planned": _map(_AMOUNT)}
-_LEDGER = _object({}, {**_COSTS, "reference": _maybe(_object({}, _COSTS))})
+_PARTS = dict.fromkeys(("reference", "scoring"), _maybe(_object({}, _COSTS)))
+_LEDGER = _object({}, {**_COSTS, **_PARTS})
 _RANKS = _object({}, {"world": _kind(lambda value: type(value) is int and value > 0, "a number of processes")})
 _ENVIRONMENT = _object(
     {},

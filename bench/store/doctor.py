@@ -21,7 +21,7 @@ from bench.store.fence import Busy
 from bench.store.jobs import read_note
 from bench.store.reading import ASIDE, Damaged, set_aside
 from bench.store.run import METRICS, TRIALS, RunStore, Store
-from bench.store.writer import RunWriter
+from bench.store.writer import KEPT, RunWriter
 
 HASHES = "hashes.json"
 RENEW_SECONDS = "delete it, and the steps are timed again; runs with a budget in device seconds then get other ids"
@@ -97,7 +97,7 @@ def _files(run: RunStore, thorough: bool = False) -> Iterator[Check]:
             yield partial(reading.refuse_bad_tensors, path)
         elif name == "checkpoint.pt":
             yield partial(reading.refuse_bad_archive if thorough else _refuse_cut_archive, path)
-        elif name == "noise.parquet":
+        elif name in ("noise.parquet", KEPT):
             yield partial(reading.refuse_cut, path, reading.PARQUET_END)
         elif name == METRICS:
             yield run.metrics if thorough else partial(reading.refuse_cut_lines, path)
@@ -149,7 +149,7 @@ def hashed(run: RunStore) -> list[str]:
     """Return the paths, below the run, of its weights and records, and of which captions were wrong."""
     weights = [path.name for path in sorted(run.folder.glob(f"{_WEIGHTS}*.safetensors"))]
     parts = [f"{_EVALUATIONS}/{key}/{name}" for key in run.evaluations() for name in ("records.json", "outcomes.npz")]
-    return [*weights, *(name for name in ("noise.parquet", *parts) if run.path(name).exists())]
+    return [*weights, *(name for name in ("noise.parquet", KEPT, *parts) if run.path(name).exists())]
 
 
 def sha256(path: Path) -> str:

@@ -17,8 +17,10 @@ from bench.store.run import LATER, METRICS, STATES, TRAIN_SECONDS, Record, RunSt
 if TYPE_CHECKING:
     import numpy as np
 
+KEPT = "kept.parquet"  #: file of a run whose pairs a reference run scores: those that it trains on
+#: files of a run that follow from its plan, its scorer and its files
+RENEWED = ("settings.json", "noise.parquet", KEPT, "hashes.json")
 FEATURES = "features"  #: folder of a run with features that evaluation can extract again
-RENEWED = ("settings.json", "noise.parquet", "hashes.json")  #: files of a run that follow from its plan and its files
 AGAIN = "again"  #: folder of a finished run in which weights that `bench gc` removed are trained once more
 
 

@@ -33,7 +33,8 @@ def address(
     """Return all that a run's result depends on; its digest is the run's id. A run's settings.json holds it.
 
     data_hash, manifest_hash: `content_hash` of the training pairs and of the noise manifest (None without one).
-    reference_id: of the run it starts from. calibration_hash: of what turned device seconds into steps.
+    reference_id: of the run that it starts from or that scores its pairs.
+    calibration_hash: of what turned device seconds into steps.
     kept_hash: of the keys of a treated run's rows; where these follow from the truth alone they stand for the noise.
     Raises MissingFile if the weights it begins at, or files of its towers, are not there.
     """
@@ -81,10 +82,11 @@ class Run:
     towers: TowerSettings
     train: TrainSettings
     evaluate: EvaluateSettings
-    reference: Run | None = None  #: the run it starts from
+    reference: Run | None = None  #: the run that it starts from, or that scores its pairs
     start: str | None = None  #: the weights it starts from instead
     keep: KeepSettings = UNTREATED  #: which rows it may see
     keep_rule: str = "samples"
+    pays_scorer: bool = False  #: whether its budget pays for scoring its pairs, if these are chosen by a score
     noise_file: str | None = None  #: an index file that says which pairs are wrong
     noise_options: dict[str, Any] = dataclasses.field(
         default_factory=dict
@@ -111,7 +113,7 @@ class Run:
         options = KINDS[self.noise].options.model_validate(self.noise_options).content() if self.noise else {}
         return {
             **({"start": hashing.weights(self.start)} if self.start else {}),
-            **({"keep": {**self.keep.content(), "rule": self.keep_rule}} if self.treated else {}),
+            **self._treatment(),
             "method": self.method,
             "config": hyperparameters.content(self.method, self.config),
             "data": self.data.content(),
@@ -122,6 +124,13 @@ class Run:
             "train": self.train.content(),
             "reference": self.reference.content() if self.reference else None,
         }
+
+    def _treatment(self) -> dict[str, Any]:
+        """The part of `content()` about its rows; nothing if none may be left out."""
+        if not self.treated:
+            return {}
+        paid = {"pays_scorer": self.pays_scorer} if self.keep.entry.scored else {}
+        return {"keep": {**self.keep.content(), "rule": self.keep_rule, **paid}}
 
     @cached_property
     def key(self) -> str:

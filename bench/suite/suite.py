@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -16,7 +16,6 @@ from bench.adapters import hyperparameters, registry
 from bench.catalogue.augmentations import DEFAULTS, fitting
 from bench.errors import UserError, nearest
 from bench.settings_base import NAME_LETTERS, Model, NonEmptyList, Seed, once
-from bench.suite import needs
 from bench.suite.keep_settings import UNTREATED, KeepSettings
 from bench.suite.noise_settings import NoiseSettings
 from bench.suite.printed_tables import PaperTables
@@ -30,9 +29,9 @@ from bench.suite.settings import (
     TowerSettings,
     TrainSettings,
 )
-from bench.suite.tasks import SuiteTasks
 from bench.suite.tune_settings import TuneSettings
-from bench.yaml_source import Fault, YamlSource, fault, faults_of
+from bench.suite.unfit import unknown_names, unmeasured
+from bench.yaml_source import YamlSource, fault, faults_of
 
 MOST_RUNS = 10_000  #: of a suite, and of its trials
 REFERENCE_SHARE = 0.5  #: of the budget, under `budget_rule: total`, for the run a method starts from
@@ -175,6 +174,11 @@ class Suite(Model):
         """The treatment of the data for a row of the tables: its own, or else the suite's."""
         return self.data.keep if entry.keep is None else entry.keep
 
+    def scorer_of(self, entry: MethodEntry) -> str | None:
+        """The row or method whose run scores the pairs of a row; None if no run does."""
+        given = self._reference(entry, self.keep_of(entry)) if self.keep_of(entry).entry.scored else None
+        return given.label if given else None
+
     @property
     def baseline_row(self) -> str:
         """Label of the row that others are compared with; without one of that label or method, the first row."""
@@ -233,34 +237,36 @@ class Suite(Model):
         return list(ordered.values())
 
     def _run(self, entry: MethodEntry, towers: TowerSettings, rate: float, seed: int) -> Run:
-        given = self._reference(entry)
+        treatment = self.keep_of(entry).under(rate)
+        given = self._reference(entry, treatment)
         share = REFERENCE_SHARE if given and self.budget_rule == "total" else 1.0
         if not given:
             return self._one(entry, towers, rate, seed, share)
         if chain := self.chain(entry):
             raise UserError(chain)
-        keep = UNTREATED if self.keep_of(entry).entry.reference_keeps_all else self.keep_of(entry)
+        keep = UNTREATED if treatment.entry.reference_keeps_all else treatment
         row = given.model_copy(update={"label": f"{given.method} (reference)", "keep": keep})
         return self._one(entry, towers, rate, seed, share, self._one(row, towers, rate, seed, share))
 
-    def _reference(self, entry: MethodEntry) -> MethodEntry | None:
-        """The row whose run an entry starts from; None for fresh towers and for given weights.
+    def _reference(self, entry: MethodEntry, keep: KeepSettings) -> MethodEntry | None:
+        """The row whose run an entry needs: to start from, or to have its pairs scored by. None if it needs none.
 
-        It is the suite's own row of that name, so that what was chosen for it holds for the start as well.
+        It is the suite's own row of that name, so that what was chosen for it holds for the start as well. A run that
+        the method starts from scores the pairs too; otherwise the suite's baseline does.
         """
-        method = registry.find(entry.method)
+        method, rows = registry.find(entry.method), self._references or self.methods
         start = None if entry.start and method.side != "reference" else method.reference
-        if not start:
-            return None
-        own = [row for row in self._references or self.methods if row.label == row.method == start]
-        return own[0] if own else MethodEntry(method=start)
+        if start:
+            own = [row for row in rows if row.label == row.method == start]
+            return own[0] if own else MethodEntry(method=start)
+        return next(row for row in rows if row.label == self.baseline_row) if keep.entry.scored else None
 
     def chain(self, entry: MethodEntry) -> str:
         """Why an entry cannot start where its method does: that start needs a start of its own. "" if it can."""
-        given = self._reference(entry)
+        given = self._reference(entry, self.keep_of(entry))
         if given is None or given.start or not (first := registry.find(given.method).reference):
             return ""
-        begun = f"{entry.method} starts from a run of {given.method}, which itself starts from a run of {first}"
+        begun = f"{entry.method} needs a run of {given.method}, which itself starts from a run of {first}"
         fix = f"train {given.method} first and give its weights-100.safetensors as start: of {entry.label}"
         return f"{begun}; references are not chained: {fix}"
 
@@ -281,6 +287,7 @@ class Suite(Model):
             data=self.data.untreated,
             keep=self.keep_of(entry).under(rate),
             keep_rule=self.data.keep_rule,
+            pays_scorer=self.budget_rule == "total",
             noise=self.noise.kind if rate else None,
             rate=rate,
             noise_file=self.noise.file(rate),
@@ -308,39 +315,7 @@ def load_suite(suite: str | Path, overrides: Sequence[str] = (), check_methods: 
         loaded = Suite.model_validate(source.data)
     except ValidationError as error:
         raise source.fail(faults_of(error, Suite)) from error
-    faults = [*_unmeasured(loaded), *_unknown_names(loaded)] if check_methods else []
+    faults = [*unmeasured(loaded), *unknown_names(loaded)] if check_methods else []
     if faults:
         raise source.fail(faults)
     return loaded
-
-
-def _unmeasured(suite: Suite) -> Iterator[Fault]:
-    """Families of tasks without data sets, and suites that compare nothing."""
-    noisy = suite.noise.kind != "resampled_positives" and any(suite.noise.rates)
-    for place, message in SuiteTasks(suite.data, suite.evaluate).faults(noisy):
-        yield ("evaluate", "tasks", *([] if place is None else [place])), message
-
-
-def _unknown_names(suite: Suite) -> Iterator[Fault]:
-    """Mistakes that only adapters know: unknown methods, hyper-parameters and needs."""
-    labels = [entry.label for entry in suite.methods]
-    if suite.baseline not in labels and suite.baseline not in registry.names():
-        known = nearest(suite.baseline, {*labels, *registry.names()})
-        yield ("baseline",), f"{suite.baseline!r} is neither a label of this suite nor a method{known}"
-    for position, entry in enumerate(suite.methods):
-        faults = hyperparameters.faults(entry.method, entry.preset, entry.config)
-        for place, message in faults:
-            yield ("methods", position, *place), message
-        if faults:
-            continue
-        if chain := suite.chain(entry):
-            yield ("methods", position, "method"), chain
-        yield from ((("methods", position), message) for message in _cannot_work(suite, entry))
-
-
-def _cannot_work(suite: Suite, entry: MethodEntry) -> Iterator[str]:
-    """Reasons why a row cannot be trained on the suite's towers."""
-    wanted = hyperparameters.needs(entry.method, entry.preset, entry.config)
-    for towers in suite.towers:
-        for word, reason in needs.unmet(wanted, towers):
-            yield f"{entry.method} needs {word} ({needs.NEEDS[word].about}), but {reason}"

@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import bench.torchvision_fix  # noqa: F401  before open_clip, which imports torchvision
 from bench.catalogue import architectures
 from bench.catalogue.architectures import Config
 from bench.catalogue.channels import CLIP_CHANNELS, IMAGENET_CHANNELS, Channels
 from bench.catalogue.tower_families import image_towers, text_towers
 from bench.errors import UserError, one_line
+from bench.lean_open_clip import with_transformers
 from bench.suite import tower_files
 from bench.towers.batchnorm import group_batchnorm
 from bench.towers.tokenization import HubTokenizer, Tokenizer
@@ -159,6 +159,7 @@ def open_clip_text(name: str, config: Config, dim: int, tokenizer: Tokenizer) ->
     config = {"vocab_size": tokenizer.size, **config}
     if config.get("hf_model_name"):
         config["hf_model_pretrained"] = False
+        with_transformers()
     try:
         text: nn.Module = _build_text_tower(dim, config, architectures.quick_gelu(name))
     except OSError as error:  # raised by the hub, where open_clip reads the configuration of a transformers model

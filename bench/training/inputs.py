@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bench import data
+from bench.arrays import Ints
 from bench.catalogue.keep import Asked
 from bench.catalogue.noise_kinds import KINDS
 from bench.data.kept import KeptPairs
@@ -30,7 +31,7 @@ class InputsSummary:
     seen: int  #: number of pairs that the run may see
     data_hash: str = ""  #: of all pairs; "" if not all data is on this machine
     manifest: ManifestSummary | None = None  #: None if the noise corrupts no fixed rows
-    kept_hash: str | None = None  #: of the keys of a treated run's rows
+    kept_hash: str | None = None  #: of the keys of a treated run's rows; None if a scorer has still to choose them
 
     @property
     def manifest_hash(self) -> str | None:
@@ -68,6 +69,14 @@ class Inputs:
     kept: KeptPairs | None  #: the rows of a treated run, with the captions its noise gives them; None if it sees all
     facts: Facts
     vocabularies: Vocabularies
+    scored: bool = False  #: whether a scorer chooses the rows, so that they are not known before it is trained
+    awaits_scores: bool = False  #: whether `kept` has the right number of rows, but not yet those of highest score
+
+    def of_rows(self, rows: Ints) -> Inputs:
+        """The same inputs with the rows that the run's scorer chose, rising; they are as many as before."""
+        assert self.kept is not None
+        assert len(rows) == len(self.kept)
+        return replace(self, kept=replace(self.kept, rows=rows), awaits_scores=False)
 
     @property
     def seen(self) -> Pairs:
@@ -93,7 +102,7 @@ class Inputs:
             len(self.seen),
             self.pairs.content_hash,
             self.manifest.summary if self.manifest else None,
-            self.kept.keys_hash if self.kept else None,
+            self.kept.keys_hash if self.kept and not self.scored else None,
         )
 
 
@@ -108,9 +117,14 @@ class InputsReader:
         self._kept: dict[tuple[object, ...], KeptPairs] = {}
         self._vocabularies: dict[Pairs, Vocabularies] = {}
 
-    def inputs(self, run: Run) -> Inputs:
-        """All inputs of a run. Raises UserError if the data is missing, or too few rows for the run's treatment."""
-        return self._inputs(run, self.noise(run))
+    def inputs(self, run: Run, kept_rows: Ints | None = None) -> Inputs:
+        """All inputs of a run. Raises UserError if the data is missing, or too few rows for the run's treatment.
+
+        kept_rows: what a run's scorer chose. Without them, a run that awaits its scorer has as many other rows, which
+        suffice for its steps and costs but not for its training; see `Inputs.awaits_scores`.
+        """
+        inputs = self._inputs(run, self.noise(run))
+        return inputs if kept_rows is None else inputs.of_rows(kept_rows)
 
     def for_model(self, run: Run) -> Inputs:
         """The inputs without noise. They suffice to build the run's towers and method, and to count its FLOPs."""
@@ -132,7 +146,8 @@ class InputsReader:
         pairs = data.training(run.data)
         kept = self._kept_pairs(run, pairs) if run.treated else None
         vocabularies = self._vocabularies.setdefault(pairs, Vocabularies(pairs))
-        return Inputs(pairs, noise, kept, facts_of(run, len(pairs if kept is None else kept)), vocabularies)
+        facts, scored = facts_of(run, len(pairs if kept is None else kept)), run.keep.entry.scored
+        return Inputs(pairs, noise, kept, facts, vocabularies, scored=scored, awaits_scores=scored)
 
     def _kept_pairs(self, run: Run, pairs: Pairs) -> KeptPairs:
         key = (run.keep, *_noise_key(run, pairs))
@@ -160,7 +175,8 @@ def _choose(run: Run, pairs: Pairs, noise: Noise | None) -> KeptPairs:
         corrupted = noise.rows
     keep = run.keep
     try:
-        rows = keep.entry.choose(Asked(pairs.keys, corrupted, run.seed, keep.share, keep.rows))
+        scores = np.zeros(len(pairs)) if keep.entry.scored else None  # all alike: only their number is right
+        rows = keep.entry.choose(Asked(pairs.keys, corrupted, run.seed, keep.share, keep.rows, scores))
     except ValueError as error:
         raise UserError(f"keep: {keep.label}: {error} at rate {run.rate:g}, seed {run.seed} of {pairs.name}") from error
     return KeptPairs(pairs, rows, noise if fixed and noise is not None else Noise())

@@ -59,7 +59,13 @@ def prepare(
     final = None if reference is None or starts == "none" else reference.path(weights_name(1.0))
     side_towers.hold_reference(method, towers, final)
     if starts != "none":
-        _begin(method, towers, run, final if method.starts_from_reference else None, fetch=starts == "all")
+        _begin(
+            method,
+            towers,
+            run,
+            final if method.reference and method.starts_from_reference else None,
+            fetch=starts == "all",
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(run.seed, "preparation").initial_seed())
         method.prepare(towers)

@@ -51,9 +51,17 @@ class Ledger:
             self.text_backwards += cost.text * batch
 
     def statement(
-        self, kind: str, value: float, resolved: Resolved, reference: Mapping[str, Any] | None
+        self,
+        kind: str,
+        value: float,
+        resolved: Resolved,
+        reference: Mapping[str, Any] | None,
+        scoring: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """The ledger as stored: spent and planned amounts, and whether the run exceeded its budget."""
+        """The ledger as stored: spent and planned amounts, and whether the run exceeded its budget.
+
+        reference: ledger of the run that it starts from, or that scores its pairs. scoring: costs of scoring them.
+        """
         spent = self.spent(kind, resolved)
         return {
             **asdict(self),
@@ -62,6 +70,7 @@ class Ledger:
             "spent_share": spent / value,
             "over_budget": spent > value * (1 + BUDGET_KINDS[kind].tolerance),
             "reference": reference,
+            **({"scoring": scoring} if scoring else {}),
         }
 
     def spent(self, kind: str, resolved: Resolved) -> float:

@@ -16,6 +16,7 @@ class Resolved:
     batch: int  #: B
     epoch_steps: int  #: steps of one pass over the rows that the run sees
     budget_epoch_steps: int = 0  #: of one pass as a budget in epochs counts it; 0 = `epoch_steps`
+    scoring_flops: int = 0  #: to score all pairs before the first step, where a scorer chooses the rows
 
     def to_json(self) -> dict[str, Any]:
         """For settings.json."""
@@ -33,5 +34,5 @@ class Resolved:
 
     @property
     def flops(self) -> int:
-        """FLOPs of all steps."""
+        """FLOPs of all steps, scoring not included."""
         return sum(steps * self.step_flops[name] for name, steps in self.phases)

@@ -135,7 +135,12 @@ SHIPPED = (
         short="Noise found",
         text="Every training pair is scored by the method's own confidence; corrupted pairs should get the lower "
         "scores.",
-        metrics={"auroc": "AUROC", "average_precision": "AP"},
+        metrics={
+            "auroc": "AUROC",
+            "average_precision": "AP",
+            "kept_precision": "clean of kept",
+            "kept_recall": "kept of clean",
+        },
         main="auroc",
         measure="bench.evaluation.measures:noise_detection",
         chance=random_guess.of_two_kinds,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bench.arrays import Ints
+    from bench.arrays import Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Asked:
     seed: int
     share: float | None  #: share of the rows, if the kind takes one
     rows: int | None  #: number of rows, if the kind takes one
+    scores: Floats | None = None  #: [N] cosines of the pairs under the run's scorer; None while it is not trained
 
 
 @dataclass(frozen=True)
@@ -32,3 +34,10 @@ class Keep:
     uses: str = ""  #: knowledge that no method has: "the truth"; such rows are marked, never ranked, never bold
     truth_alone: bool = False  #: its rows follow from which pairs are clean; whose captions the others have is nothing
     reference_keeps_all: bool = False  #: a run that the method starts from is not treated
+    scored: bool = False  #: `choose` asks for scores: a run of the same noise and seed, not treated, is trained first
+
+
+def kept_of(asked: Asked) -> int:
+    """Return the number of rows that the share asks for, rounded up as in exact arithmetic."""
+    assert asked.share is not None
+    return math.ceil(asked.share * len(asked.keys) - 1e-9)

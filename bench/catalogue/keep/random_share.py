@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.catalogue.keep.entry import Asked, Keep
+from bench.catalogue.keep.entry import Asked, Keep, kept_of
 
 if TYPE_CHECKING:
     from bench.arrays import Ints
@@ -16,9 +15,7 @@ if TYPE_CHECKING:
 def _random(asked: Asked) -> Ints:
     from bench import counter
 
-    assert asked.share is not None
-    count = math.ceil(asked.share * len(asked.keys) - 1e-9)  # as in exact arithmetic
-    return np.sort(counter.hash_order(asked.keys, f"random {asked.seed}".encode())[:count])
+    return np.sort(counter.hash_order(asked.keys, f"random {asked.seed}".encode())[: kept_of(asked)])
 
 
 RANDOM = Keep("random", "a random share of the pairs", _random, takes=("share",))

@@ -1,0 +1,117 @@
+"""The rows of a run whose pairs a reference run scores: chosen once, before its first step, and recorded."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench import reading
+from bench.arrays import Floats, Ints
+from bench.catalogue.keep import Asked
+from bench.errors import UserError, one_line
+from bench.evaluation.features import Features
+from bench.evaluation.measures import agreement
+from bench.evaluation.tasks import PROTOCOL
+from bench.planning.planned import Planned
+from bench.store import Damaged, RunStore, RunWriter, Store
+from bench.store.doctor import refuse_changed
+from bench.store.writer import FEATURES, KEPT
+from bench.training.checkpoint import file_hash, weights_name
+from bench.training.inputs import Inputs, InputsReader
+from bench.training.job import available_device, rebuilt
+
+_ABOUT = b"scoring"  #: key of what the file says about itself
+
+
+def chosen(planned: Planned, inputs: Inputs, store: Store, out: RunWriter) -> Inputs:
+    """Return the inputs with the rows that the run's scorer chose; they are scored and recorded unless they were.
+
+    Scores are cosines under the scorer's final weights, of each image with the evaluation transform and the first text
+    that training sees beside it. A damaged record is moved aside. Raises Damaged if the scorer's weights changed, and
+    UserError if its scores are not finite.
+    """
+    if not inputs.awaits_scores:
+        return inputs
+    try:
+        if out.path(KEPT).exists():
+            return recorded(inputs, out)
+    except Damaged as error:
+        out.set_aside(error.path.name)
+    started = time.perf_counter()
+    scores, keep = _scores(planned, inputs, store, out), planned.run.keep
+    try:
+        rows = keep.entry.choose(Asked(inputs.pairs.keys, None, planned.run.seed, keep.share, keep.rows, scores))
+    except ValueError as error:
+        raise UserError(f"keep: {keep.label}: {error}: {planned.reference}") from error
+    about = {"n": len(inputs.pairs), "scorer": planned.reference, "seconds": time.perf_counter() - started}
+    out.write_path(KEPT, lambda path: _save(path, inputs, rows, scores[rows], about))
+    return inputs.of_rows(rows)
+
+
+def recorded(inputs: Inputs, out: RunStore) -> Inputs:
+    """Return the inputs with the rows that are recorded in a run. Raises Damaged."""
+    return inputs if not inputs.awaits_scores else inputs.of_rows(_load(out, inputs)[0])
+
+
+def kept_rows(inputs: Inputs, out: RunStore) -> Ints | None:
+    """Return the rows that a scorer chose, rising; None for other runs and without a record. Raises Damaged."""
+    return _load(out, inputs)[0] if inputs.scored and out.path(KEPT).exists() else None
+
+
+def cost(inputs: Inputs, out: RunStore, flops: int) -> dict[str, float] | None:
+    """Return what scoring cost, for the run's ledger; None for a run without a scorer. Raises Damaged."""
+    if not inputs.scored:
+        return None
+    forwards, (_, about) = float(len(inputs.pairs)), _load(out, inputs)
+    seconds = about["seconds"]
+    return {"flops": flops, "image_forwards": forwards, "text_forwards": forwards, "train_seconds": seconds}
+
+
+def _scores(planned: Planned, inputs: Inputs, store: Store, out: RunWriter) -> Floats:
+    """Return the cosine [N] of every pair as training sees it, under the final weights of the run's scorer."""
+    assert planned.reference is not None
+    assert planned.run.reference is not None
+    scorer, run = store.run(planned.reference), planned.run.reference
+    weights = weights_name(1.0)
+    refuse_changed(scorer, weights)
+    model = InputsReader().for_model(run)
+    towers, method = rebuilt(run, model, scorer.path(weights), available_device())
+    features = Features(method, towers, file_hash(scorer.path(weights)), PROTOCOL, out.path(FEATURES), None, out.inside)
+    found = agreement(features, inputs.pairs, inputs.noise)["cosine"].double().numpy()
+    features.discard()
+    return found
+
+
+def _save(path: Path, inputs: Inputs, rows: Ints, scores: Floats, about: Mapping[str, Any]) -> None:
+    """Write Parquet: columns key, row, score, a line for each kept row; what it was made of as metadata."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    keys = inputs.of_rows(rows).seen.keys
+    table = pa.table({"key": list(keys), "row": rows, "score": scores})
+    pq.write_table(table.replace_schema_metadata({_ABOUT: json.dumps(about)}), path)
+
+
+def _load(out: RunStore, inputs: Inputs) -> tuple[Ints, dict[str, Any]]:
+    """Return the recorded rows and what the file says about itself. Raises Damaged unless they fit the inputs."""
+    import pyarrow as pa
+
+    path = out.path(KEPT)
+    try:
+        table = reading.parquet(path, ("key", "row", "score"))
+        about = reading.parsed((table.schema.metadata or {})[_ABOUT])
+        if not isinstance(about, dict) or not isinstance(about.get("seconds"), float | int):
+            raise ValueError("its description has other fields")
+        rows: Ints = table["row"].cast(pa.int64()).to_numpy()
+        if len(rows) != len(inputs.seen) or (np.diff(rows) <= 0).any() or rows[0] < 0 or rows[-1] >= len(inputs.pairs):
+            raise ValueError(f"{len(inputs.seen)} rows of {len(inputs.pairs)} in rising order are wanted")
+        if table["key"].to_pylist() != list(inputs.of_rows(rows).seen.keys):
+            raise ValueError("its keys are those of other pairs")
+    except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
+        raise Damaged(path, f"not a record of the kept pairs ({one_line(error, 200)})") from error
+    return rows, about

@@ -1,0 +1,227 @@
+"""Rows that keep the pairs which a reference run scores highest: what is kept, what it costs, what a kill leaves."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from bench.catalogue.keep import KEEPS, Asked
+from bench.cli import app
+from bench.data.noise import NoiseManifest
+from bench.errors import UserError
+from bench.models.stored_run import rebuild
+from bench.planning.planner import forecast, plan
+from bench.store import RunStore, Store
+from bench.store.writer import KEPT
+from bench.suite.suite import Suite, load_suite
+from bench.towers.build import normalise
+from bench.training.inputs import InputsReader
+from reports.results import load
+from reports.tables import spent, tables
+
+SUITE = """\
+name: scored
+noise: {rates: [0.4]}
+budget: {samples: 1920}
+budget_rule: additional
+towers: {dim: 8, vocabulary: 300}
+train: {batch: 32, threads: 1, lr: 3.0e-3}
+evaluate: {tasks: [noise_detection]}
+methods:
+- clip
+- {method: clip, label: filtered, keep: {kind: score, share: 0.6}}
+- {method: clip, label: stricter, keep: {kind: score, share: 0.3}}
+"""
+
+
+def suite_in(folder: Path, *overrides: str) -> Suite:
+    file = folder / "scored.yaml"
+    file.write_text(SUITE)
+    return load_suite(file, overrides)
+
+
+def run_it(folder: Path, out: Path, *options: str) -> str:
+    suite_in(folder)
+    asked = ["run", str(folder / "scored.yaml"), "--results", str(out), *options]
+    return CliRunner().invoke(app, asked, catch_exceptions=False).output
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    run_it(folder, folder / "out")
+    return folder
+
+
+def runs_of(store: Store) -> dict[str, RunStore]:
+    return {run.method: run.stored for run in load("scored", store).runs}
+
+
+def test_the_rows_of_highest_cosine_are_kept(made: Path) -> None:
+    """Against the definition, written out: the scorer's own encoders on the pairs as training sees them."""
+    runs = runs_of(Store(made / "out"))
+    run, towers, method = rebuild(runs["clip"], torch.device("cpu"))
+    inputs = InputsReader().inputs(run)
+    assert isinstance(inputs.noise, NoiseManifest)
+    rows = np.arange(len(inputs.pairs))
+    texts = [texts[0] for texts in inputs.noise.texts(inputs.pairs, rows)]
+    for part in (towers, method):
+        part.eval()  # type: ignore[attr-defined]
+    with torch.no_grad():
+        images = normalise(inputs.pairs.images(rows), torch.device("cpu"), towers.channels)
+        image = method.image_features(towers, images)["embedding"]
+        text = method.text_features(towers, towers.tokenize(texts))["embedding"]
+    cosine = (image * text).sum(1).numpy()
+    previous: set[int] = set()
+    for label, share in (("stricter", 0.3), ("filtered", 0.6)):
+        table = pq.read_table(runs[label].path(KEPT))
+        kept = table["row"].to_numpy()
+        assert len(kept) == np.ceil(share * len(rows))
+        assert np.allclose(table["score"].to_numpy(), cosine[kept], atol=1e-5)
+        assert cosine[kept].min() >= np.delete(cosine, kept).max() - 1e-5
+        assert previous <= set(kept.tolist()), "kept sets nest"
+        previous = set(kept.tolist())
+        assert table["key"].to_pylist() == [inputs.pairs.keys[row] for row in kept]
+
+
+def test_precision_and_recall_of_the_choice_are_measured(made: Path) -> None:
+    results = load("scored", Store(made / "out"))
+    for run in results.runs:
+        found = {record.metric: record.value for record in run.records.values()}
+        if run.method == "clip":
+            assert "kept_precision" not in found
+            continue
+        noise = NoiseManifest.load(run.stored.path("noise.parquet"))
+        kept = pq.read_table(run.stored.path(KEPT))["row"].to_numpy()
+        clean = np.setdiff1d(np.arange(noise.n), noise.rows)
+        right = len(np.intersect1d(kept, clean))
+        assert found["kept_precision"] == pytest.approx(right / len(kept))
+        assert found["kept_recall"] == pytest.approx(right / len(clean))
+
+
+def test_the_scorer_is_the_baselines_run_and_both_are_charged(made: Path) -> None:
+    store = Store(made / "out")
+    runs, settings = runs_of(store), {}
+    results = load("scored", store)
+    for run in results.runs:
+        settings[run.method] = run.stored.settings()
+        assert run.reference == (None if run.method == "clip" else runs["clip"].id)
+    ledger, paid = runs["filtered"].ledger(), runs["clip"].ledger()
+    scoring = settings["filtered"]["resolved"]["scoring_flops"]
+    n = len(InputsReader().inputs(suite_in(made).runs()[0]).pairs)
+    assert scoring > 0
+    assert ledger["scoring"]["image_forwards"] == ledger["scoring"]["text_forwards"] == n
+    assert ledger["scoring"]["train_seconds"] > 0
+    assert spent(ledger, "flops") == ledger["flops"] + paid["flops"] + scoring
+    assert ledger["over_budget"] is False
+    (said,) = {note for table in tables(results) for note in table.footnotes if note.startswith("filtered: ")}
+    assert said.startswith(
+        "filtered: trained on the pairs of highest cosine under a reference run, a shared run of clip"
+    )
+
+
+def test_under_the_total_rule_the_budget_pays_for_scorer_and_scores(tmp_path: Path) -> None:
+    store = Store(tmp_path / "out")
+    for budget in ("samples: 192000", "flops: 1.0e+13", "epochs: 60"):
+        overrides = (f"budget={{{budget}}}",)
+        free = {one.run.label: one for one in plan(suite_in(tmp_path, *overrides).runs(), store)}
+        paid = {one.run.label: one for one in plan(suite_in(tmp_path, *overrides, "budget_rule=total").runs(), store)}
+        assert paid["clip"].resolved == free["clip"].resolved
+        scorer, scored = paid["clip (reference)"].resolved, paid["filtered"].resolved
+        assert scored.scoring_flops == free["filtered"].resolved.scoring_flops
+        whole = scorer.flops + scored.flops + scored.scoring_flops
+        assert whole == pytest.approx(free["clip"].resolved.flops, rel=0.01)
+        assert free["filtered"].resolved.steps == free["clip"].resolved.steps
+        assert len({one.id for one in (*free.values(), *paid.values())}) == 6, "clip alone is in both"
+    with pytest.raises(
+        UserError, match=r"budget.samples: scoring [\d,]+ pairs takes .* FLOPs, and the budget is .*; give"
+    ):
+        plan(suite_in(tmp_path, "budget={samples: 256}", "budget_rule=total").runs(), store)
+
+
+def test_identities(tmp_path: Path) -> None:
+    """All rows are the untreated run; another share, scorer, rule or seed is another run; costs need no data."""
+    store = Store(tmp_path / "out")
+
+    def ids(*overrides: str) -> dict[str, str]:
+        return {one.run.label: one.id for one in plan(suite_in(tmp_path, *overrides).runs(), store)}
+
+    share = "methods.1.keep.share"
+    assert set(ids(f"{share}=1.0")) == {"clip", "stricter"}, "the untreated run is one run"
+    found = [ids()["filtered"], ids(f"{share}=0.5")["filtered"], ids("seeds=[1]")["filtered"]]
+    found += [ids("methods.0.lr=1.0e-3")["filtered"], ids("data.keep_rule=passes")["filtered"]]
+    assert len(set(found)) == len(found)
+    assert ids("noise.rates=[0.2]")["filtered"] not in found
+    away = ("data.name=far", "data.rows=1000", "train.augment=none", "budget={epochs: 4}")
+    planned = {one.run.label: one.resolved for one in forecast(suite_in(tmp_path, *away).runs(), store)}
+    assert planned["filtered"].epoch_steps == 600 // 32
+    assert planned["filtered"].scoring_flops > 0
+
+
+def test_a_method_that_starts_from_a_run_is_scored_by_it(tmp_path: Path) -> None:
+    file = tmp_path / "scored.yaml"
+    file.write_text(SUITE + "- {method: ncu, keep: {kind: score, share: 0.5}}\n")
+    run = load_suite(file).runs()[-1]
+    assert run.label == "ncu"
+    assert run.reference is not None
+    assert not run.reference.treated
+    assert [one.reference is None for one in load_suite(file).runs()] == [True, False, False, False]
+
+
+@pytest.fixture
+def again(made: Path, tmp_path: Path) -> Callable[[str], RunStore]:
+    """A store in which one run of those made is made once more, after its folder was changed."""
+    shutil.copytree(made / "out", tmp_path / "out")
+    store = Store(tmp_path / "out")
+    return lambda label: runs_of(store)[label]
+
+
+def bytes_of(run: RunStore) -> list[bytes]:
+    return [run.path(name).read_bytes() for name in ("metrics.jsonl", "weights-100.safetensors")]
+
+
+def unfinish(run: RunStore) -> None:
+    """Leave what a kill before the first checkpoint leaves."""
+    for path in run.folder.iterdir():
+        if path.name not in ("settings.json", "noise.parquet", KEPT) and path.is_file():
+            path.unlink()
+
+
+def test_a_killed_run_goes_on_with_the_rows_that_it_recorded(again: Callable[[str], RunStore], tmp_path: Path) -> None:
+    run = again("filtered")
+    before, recorded = bytes_of(run), run.path(KEPT).read_bytes()
+    unfinish(run)
+    run_it(tmp_path, tmp_path / "out")
+    assert run.path(KEPT).read_bytes() == recorded, "not scored again"
+    assert bytes_of(run) == before
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 cut", None])
+def test_a_damaged_record_is_moved_aside_and_made_again(
+    again: Callable[[str], RunStore], tmp_path: Path, content: bytes | None
+) -> None:
+    run = again("filtered")
+    before = bytes_of(run)
+    unfinish(run)
+    if content is None:  # sound Parquet about other rows
+        table = pq.read_table(run.path(KEPT))
+        pq.write_table(table.set_column(1, "row", [np.arange(len(table))]), run.path(KEPT))
+    else:
+        run.path(KEPT).write_bytes(content)
+    run_it(tmp_path, tmp_path / "out")
+    assert run.status()["state"] == "done"
+    assert run.path(f"{KEPT}.damaged-1").exists()
+    assert bytes_of(run) == before
+
+
+def test_a_score_that_is_not_finite_is_refused() -> None:
+    scores = np.array([0.1, np.nan])
+    with pytest.raises(ValueError, match="a score is NaN or infinite"):
+        KEEPS["score"].choose(Asked(["a", "b"], None, 0, 0.5, None, scores))
