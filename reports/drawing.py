@@ -9,9 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+from matplotlib import font_manager
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
@@ -32,7 +34,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 STYLE: Any = {  #: near to seaborn's "whitegrid", the same anywhere
     "font.size": 9,
     "font.family": ["sans-serif"],
-    "font.sans-serif": ["DejaVu Sans"],
+    "font.sans-serif": ["Bench Sans", "DejaVu Sans"],  # tools/build_font.py; the second has further letters
     "text.color": ".15",
     "axes.labelcolor": ".15",
     "xtick.color": ".15",
@@ -57,6 +59,8 @@ STYLE: Any = {  #: near to seaborn's "whitegrid", the same anywhere
     "axes.titley": 1.0,  # said outright, a title needs no search for a free place, which takes as long as drawing
 }
 
+
+font_manager.fontManager.addfont(Path(__file__).parent / "assets" / "fonts" / "BenchSans.ttf")
 
 LONGEST = 80  #: letters of one text in a figure; a longer one would need an image that no program opens
 

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from multiprocessing import forkserver
 from pathlib import Path
 
@@ -90,22 +91,26 @@ def own_plugins() -> Iterator[Callable[[Path], str]]:
 
 
 PATIENCE = 1200.0  #: seconds to wait for an event that is due within a few, because the machine may be very busy
-BENCH = """
-import os, sys
+FORKED = """
+import os, runpy, sys
 os.setsid()
 os.environ.clear()
 os.environ.update(environment)
 os.chdir(folder)
 for number, path in ((1, output), (2, errors)):
     os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), number)
-sys.argv = ["bench", *arguments]
-from bench.cli import main
-main()
+sys.argv = arguments
+if arguments[0] == "bench":
+    from bench.cli import main
+    main()
+else:
+    sys.path.insert(0, os.path.dirname(arguments[0]))
+    runpy.run_path(arguments[0], run_name="__main__")
 """
 
 
-class BenchProcess:
-    """`bench` as a process of its own. It is forked from a server that has imported torch already.
+class ForkedProcess:
+    """`bench` or a script as a process of its own. It is forked from a server that has imported torch already.
 
     `merged` sends standard error to standard output. `finish` waits for its end and returns its exit code (minus the
     number of the signal that ended it) and what it printed.
@@ -121,7 +126,7 @@ class BenchProcess:
             "environment": {**os.environ, **env},
         }
         context = multiprocessing.get_context("forkserver")
-        self._process = context.Process(target=exec, args=(BENCH, keywords))
+        self._process = context.Process(target=exec, args=(FORKED, keywords))
         self._process.start()
         assert self._process.pid is not None
         self.pid: int = self._process.pid
@@ -169,7 +174,7 @@ class BenchProcess:
         self._process.join()
 
 
-_started: list[BenchProcess] = []
+_started: list[ForkedProcess] = []
 
 
 @pytest.fixture(scope="session")
@@ -182,21 +187,27 @@ def warm_fork_server() -> None:
 
 
 @pytest.fixture(scope="session")
-def start_bench(
+def start_script(
     tmp_path_factory: pytest.TempPathFactory,
     warm_fork_server: None,  # noqa: ARG001
-) -> Callable[..., BenchProcess]:
-    """Start `bench ARGUMENTS`: `start_bench("run", suite)`. It ends with the test, or the fixture, that started it."""
-    logs = tmp_path_factory.mktemp("bench")
+) -> Callable[..., ForkedProcess]:
+    """Start a script: `start_script(path, *arguments)`. It ends with the test, or the fixture, that started it."""
+    logs = tmp_path_factory.mktemp("forked")
 
     def start(
         *arguments: object, merged: bool = True, cwd: Path | None = None, env: Mapping[str, str] | None = None
-    ) -> BenchProcess:
-        process = BenchProcess(arguments, logs / f"{time.monotonic_ns()}", merged, cwd or Path.cwd(), env or {})
+    ) -> ForkedProcess:
+        process = ForkedProcess(arguments, logs / f"{time.monotonic_ns()}", merged, cwd or Path.cwd(), env or {})
         _started.append(process)
         return process
 
     return start
+
+
+@pytest.fixture(scope="session")
+def start_bench(start_script: Callable[..., ForkedProcess]) -> Callable[..., ForkedProcess]:
+    """Start `bench ARGUMENTS`: `start_bench("run", suite)`, as `start_script` does."""
+    return partial(start_script, "bench")
 
 
 @pytest.fixture(autouse=True)

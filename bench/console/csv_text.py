@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,6 +29,7 @@ def csv_text(rows: Iterable[Sequence[Any]]) -> str:
     return "".join(line.removesuffix("\r\n") + "\n" for line in lines)
 
 
+@lru_cache(1 << 16)  # names of methods and data sets stand in every line
 def cell_text(text: str) -> str:
     """Return a text cell as the file holds it."""
     begins = text.lstrip("'").startswith(FORMULA)

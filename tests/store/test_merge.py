@@ -228,7 +228,7 @@ def test_what_is_no_store_is_said(finished: Path, here: Path, tmp_path: Path) ->
     (tmp_path / "text.tar.gz").write_text("no archive")
     cut = archived(finished, tmp_path / "cut.tar.gz")
     cut.write_bytes(cut.read_bytes()[:20_000])
-    with tarfile.open(tmp_path / "spoiled.tar.xz", "w:xz") as tar:
+    with tarfile.open(tmp_path / "spoiled.tar.xz", "w:xz", preset=0) as tar:
         tar.add(finished, arcname="results")
     spoiled = bytearray((tmp_path / "spoiled.tar.xz").read_bytes())
     spoiled[len(spoiled) // 2] ^= 255

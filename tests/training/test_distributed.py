@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +18,17 @@ WORLDS = (1, 3)
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
+def found(
+    tmp_path_factory: pytest.TempPathFactory, start_script: Callable[..., Any]
+) -> dict[int, list[dict[str, Any]]]:
     """World -> what each of its ranks got."""
     started = {}
     for world in WORLDS:
         folder = tmp_path_factory.mktemp(f"world{world}")
-        started[folder] = [
-            subprocess.Popen([sys.executable, str(RANK), str(rank), str(world), str(folder)], env={**os.environ})
-            for rank in range(world)
-        ]
+        started[folder] = [start_script(RANK, rank, world, folder) for rank in range(world)]
     read = {}
     for folder, processes in started.items():
-        assert [process.wait(timeout=1200) for process in processes] == [0] * len(processes)
+        assert [process.finish()[0] for process in processes] == [0] * len(processes)
         read[len(processes)] = [torch.load(folder / f"rank{rank}.pt") for rank in range(len(processes))]
     return read
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,36 +19,26 @@ LAYOUTS = {"one": (1, None), "micro": (1, 8), "two": (2, None), "three": (3, 8)}
 State = dict[str, dict[str, torch.Tensor]]
 
 
-def run_ranks(folder: Path, world: int, cases: dict[str, dict[str, Any]]) -> None:
+def run_ranks(start: Callable[..., Any], folder: Path, world: int, cases: dict[str, dict[str, Any]]) -> None:
     """Train every case on `world` real gloo processes that start once."""
     folder.mkdir()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    start = [sys.executable, str(WORKER)]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    processes = [
-        subprocess.Popen(
-            [*start, str(rank), str(world), str(folder), port, json.dumps(cases)],
-            stderr=subprocess.PIPE,
-            text=True,
-            env=env,
-        )
-        for rank in range(world)
-    ]
+    processes = [start(WORKER, rank, world, folder, port, json.dumps(cases)) for rank in range(world)]
     for process in processes:
-        _, errors = process.communicate(timeout=1200)
-        assert process.returncode == 0, errors
+        code, said = process.finish()
+        assert code == 0, said
 
 
 @pytest.fixture(scope="module")
-def layouts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def layouts(tmp_path_factory: pytest.TempPathFactory, start_script: Callable[..., Any]) -> Path:
     """A folder with the trainings of every method under every layout; five steps in fp64, one step in fp32."""
     folder = tmp_path_factory.mktemp("layouts")
     for name, (world, micro) in LAYOUTS.items():
         cases: dict[str, dict[str, Any]] = {method: {"method": method, "micro_batch": micro} for method in METHODS}
         cases["single_precision"] = {"precision": "fp32", "samples": 48, "micro_batch": micro}
-        run_ranks(folder / name, world, cases)
+        run_ranks(start_script, folder / name, world, cases)
     return folder
 
 

@@ -1,0 +1,53 @@
+"""Build the font of the figures: DejaVu Sans with the letters that labels use, without tables for typesetting.
+
+    python tools/build_font.py
+
+matplotlib cuts every PDF's font out of the file, and most of that time goes into tables (ligatures, positions) that a
+figure does not need. The licence of DejaVu asks for another name of a changed font; it stands beside the file.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from fontTools import subset
+from matplotlib import font_manager
+
+FOLDER = Path(__file__).parents[1] / "reports" / "assets" / "fonts"
+NAME = "Bench Sans"
+#: Latin, Greek, Cyrillic; punctuation, super- and subscripts, currency, arrows, mathematics, shapes, ticks
+LETTERS = (range(0x20, 0x530), range(0x1E00, 0x2300), range(0x25A0, 0x2600), range(0x2700, 0x2720))
+LAYOUT = ["GSUB", "GPOS", "GDEF", "kern", "MATH", "FFTM"]
+
+
+def build(path: Path) -> None:
+    """Write the font to `path`. Raises OSError."""
+    options = subset.Options(layout_features=[], notdef_outline=True, name_IDs=[0, 1, 2, 3, 4, 5, 6, 13, 14])
+    options.drop_tables += LAYOUT
+    font = subset.load_font(font_manager.findfont("DejaVu Sans"), options)
+    subsetter = subset.Subsetter(options)
+    subsetter.populate(unicodes=_letters())
+    subsetter.subset(font)
+    names = {1: NAME, 3: f"{NAME}, from DejaVu Sans 2.35", 4: NAME, 6: NAME.replace(" ", "")}
+    for record in list(font["name"].names):
+        if record.nameID in names:
+            font["name"].setName(
+                names[record.nameID], record.nameID, record.platformID, record.platEncID, record.langID
+            )
+    font["head"].modified = font["head"].created  # the same bytes each time
+    font.recalcTimestamp = False
+    font.save(path)
+
+
+def _letters() -> Iterator[int]:
+    for part in LETTERS:
+        yield from part
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    build(FOLDER / "BenchSans.ttf")
+    licence = Path(font_manager.findfont("DejaVu Sans")).with_name("LICENSE_DEJAVU")
+    shutil.copyfile(licence, FOLDER / "LICENSE")
