@@ -109,6 +109,11 @@ else:
 """
 
 
+def children(pid: int) -> list[int]:
+    """The processes that a process started and that still run, in the order of their start."""
+    return sorted(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
+
 class ForkedProcess:
     """`bench` or a script as a process of its own. It is forked from a server that has imported torch already.
 
@@ -153,8 +158,8 @@ class ForkedProcess:
 
     def workers(self) -> list[int]:
         """The processes that make its runs, in the order of their start."""
-        pids = map(int, Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split())
-        return sorted(pid for pid in pids if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text())
+        servers = [pid for pid in children(self.pid) if "nursery" in Path(f"/proc/{pid}/cmdline").read_text()]
+        return [pid for server in servers for pid in children(server)]
 
     @property
     def output(self) -> str:

@@ -8,13 +8,13 @@ import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from bench.adapters import registry
 from bench.console.progress import Progress
 from bench.launch.claimed import Options, assist, work
+from bench.launch.nursery import Flag
 from bench.store import Store
 from bench.training.distributed import join, leave
 from bench.training.inputs import InputsReader
@@ -61,7 +61,14 @@ class Remote(Progress):
             self.send("step", step, steps, loss, samples_per_second)
 
 
-def serve(connection: Connection, info: RankInfo, root: Path, plugins: list[str], options: Options, stop: Any) -> None:
+def begin(
+    descriptor: int, read: int, write: int, info: RankInfo, root: Path, plugins: list[str], options: Options
+) -> None:
+    """Call `serve` in a process that a nursery forked, with the descriptors of its connection and of the flag."""
+    serve(Connection(descriptor), info, root, plugins, options, Flag((read, write)))
+
+
+def serve(connection: Connection, info: RankInfo, root: Path, plugins: list[str], options: Options, stop: Flag) -> None:
     """Make the runs that arrive through `connection` until its other end closes.
 
     If the starter dies during a run, the run stops at a checkpoint.

@@ -6,12 +6,12 @@ Small towers leave most of a machine idle, large ones need all of its GPUs. Ever
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Collection
 from multiprocessing.connection import wait
 
 from bench.console.progress import Progress
 from bench.launch.claimed import Options, cannot_start
+from bench.launch.nursery import Flag, Nursery
 from bench.launch.team import Team, TeamContext
 from bench.planning.outcomes import Summary
 from bench.planning.planned import Planned
@@ -27,8 +27,7 @@ def run_side_by_side(
     """
     waiting, before = list(waiting), len(summary.skipped)
     total, started = before + len(waiting), before
-    context = multiprocessing.get_context("spawn")
-    shared = TeamContext(context, store, options, context.Event())
+    shared = TeamContext(Nursery(), store, options, Flag())
     teams: list[Team] = []
     try:
         teams += (Team(shared, number, progress) for number in range(min(options.jobs, len(waiting))))
@@ -51,6 +50,8 @@ def run_side_by_side(
     finally:
         for team in teams:
             team.close()
+        shared.nursery.close()
+        shared.stop.close()
     summary.interrupted += [one.id for one in waiting]
 
 

@@ -8,18 +8,16 @@ processes.
 from __future__ import annotations
 
 import signal
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from types import ModuleType
 from typing import Any
 
 from bench.adapters import registry
 from bench.console.progress import Progress
 from bench.launch.claimed import Options, fail
-from bench.launch.rank import STOPPING, RankInfo, serve
+from bench.launch.nursery import Child, Flag, Nursery
+from bench.launch.rank import STOPPING, RankInfo, begin
 from bench.machine.private_folder import ScratchFolder
 from bench.planning.outcomes import State, Summary
 from bench.planning.planned import Planned
@@ -30,24 +28,10 @@ from bench.store import Store
 class TeamContext:
     """What all teams of one call share."""
 
-    spawn: Any  #: the context of multiprocessing that makes processes and pipes
+    nursery: Nursery  #: starts the processes
     store: Store
     options: Options
-    stop: Any  #: an Event; once it is set, every process stops at a checkpoint
-
-
-@contextmanager
-def _script_left_alone() -> Iterator[None]:
-    """Start processes that do not run the caller's script again, as those of `multiprocessing` do.
-
-    Ours need nothing of it. Without a main guard, the script would ask every one of them for the same runs.
-    """
-    script = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = script
+    stop: Flag  #: once it is set, every process stops at a checkpoint
 
 
 class Team:
@@ -56,7 +40,7 @@ class Team:
     def __init__(self, shared: TeamContext, number: int, progress: Progress) -> None:
         self.shared, self.number, self.progress = shared, number, progress.beside()
         self.one: Planned | None = None
-        self.processes: list[Any] = []
+        self.processes: list[Child] = []
         self.connections: list[Connection] = []
         self._at_work: set[int] = set()  #: ranks that work on the run and have not sent "end"
         self._outcome: tuple[State, str] = ("failed", "")
@@ -70,21 +54,12 @@ class Team:
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         try:
             for rank in range(world):
-                ours, theirs = self.shared.spawn.Pipe()
+                ours, theirs = Pipe()
                 info = RankInfo(rank, world, self.number * world + rank, folder.path / "meeting")
-                arguments = (
-                    theirs,
-                    info,
-                    self.shared.store.root,
-                    registry.plugins(),
-                    self.shared.options,
-                    self.shared.stop,
-                )
-                process = self.shared.spawn.Process(target=serve, args=arguments)
-                with _script_left_alone():
-                    process.start()
-                theirs.close()
-                self.processes.append(process)
+                arguments = (info, self.shared.store.root, registry.plugins(), self.shared.options)
+                descriptors = (theirs.fileno(), *self.shared.stop.descriptors)
+                with theirs:
+                    self.processes.append(self.shared.nursery.start(begin, arguments, descriptors))
                 self.connections.append(ours)
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
@@ -181,6 +156,7 @@ class Team:
             if process.is_alive():
                 process.kill()
                 process.join()
+            process.close()
         self.processes, self.connections, self._at_work = [], [], set()
         if self._folder is not None:
             self._folder.remove()

@@ -266,7 +266,8 @@ class Suite(Model):
         given = self._reference(entry, self.keep_of(entry))
         if given is None or given.start or not (first := registry.find(given.method).reference):
             return ""
-        begun = f"{entry.method} needs a run of {given.method}, which itself starts from a run of {first}"
+        verb = "starts from" if registry.find(entry.method).reference else "is scored by"
+        begun = f"{entry.method} {verb} a run of {given.method}, which itself starts from a run of {first}"
         fix = f"train {given.method} first and give its weights-100.safetensors as start: of {entry.label}"
         return f"{begun}; references are not chained: {fix}"
 

@@ -190,7 +190,9 @@ def bytes_of(run: RunStore) -> list[bytes]:
 def unfinish(run: RunStore) -> None:
     """Leave what a kill before the first checkpoint leaves."""
     for path in run.folder.iterdir():
-        if path.name not in ("settings.json", "noise.parquet", KEPT) and path.is_file():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name not in ("settings.json", "noise.parquet", KEPT):
             path.unlink()
 
 

@@ -1,0 +1,140 @@
+"""Processes forked from one that has imported everything: their ends, what they share, and the death of the one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from bench.launch.nursery import Child, Flag, Nursery
+
+WAIT = 1200.0  #: seconds for what is due within a few
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    made = Nursery()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def connection() -> Iterator[tuple[Connection, Connection]]:
+    ours, theirs = Pipe()
+    with ours, theirs:
+        yield ours, theirs
+
+
+def started(nursery: Nursery, action: str, theirs: Connection, flag: Flag | None = None) -> Child:
+    """A process that answers on the connection, and then ends as `action` says."""
+    descriptors = [theirs.fileno(), *(flag.descriptors if flag else ())]
+    return nursery.start(acting, (action,), descriptors)
+
+
+def acting(descriptor: int, *rest: object) -> object:
+    """Run in the other process."""
+    *flag, action = rest
+    assert len(os.listdir("/proc/self/task")) == 1, "the process that it was forked from has threads"
+    connection = Connection(descriptor)
+    connection.send((os.getpid(), os.getppid(), "torch" in sys.modules))
+    if action == "raise":
+        raise RuntimeError("on purpose")
+    if action == "wait":
+        connection.recv()
+    if action == "flag":
+        Flag((int(str(flag[0])), int(str(flag[1])))).set()
+    return 7 if action == "seven" else None
+
+
+def test_each_ends_with_its_own_code(nursery: Nursery, connection: tuple[Connection, Connection]) -> None:
+    ours, theirs = connection
+    parents = set()
+    for action, code in (("nothing", 0), ("seven", 7), ("raise", 1)):
+        child = started(nursery, action, theirs)
+        pid, parent, warm = ours.recv()
+        parents.add(parent)
+        child.join(WAIT)
+        assert (pid, child.exitcode, child.is_alive(), warm) == (child.pid, code, False, True)
+        child.close()
+    assert len(parents) == 1, "one process started all"
+    assert os.getpid() not in parents
+
+
+def test_a_killed_one_says_so_and_others_go_on(nursery: Nursery) -> None:
+    pairs = [Pipe() for _ in range(2)]
+    one, other = (started(nursery, "wait", theirs) for _, theirs in pairs)
+    for ours, theirs in pairs:
+        ours.recv()
+        theirs.close()
+    assert one.is_alive()
+    one.kill()
+    one.join(WAIT)
+    assert one.exitcode == -signal.SIGKILL
+    assert other.is_alive(), "no other process has the descriptors of the first"
+    with pytest.raises(EOFError):
+        pairs[0][0].recv()
+    pairs[1][0].send("go")
+    other.join(WAIT)
+    assert other.exitcode == 0
+    for child in (one, other):
+        child.close()
+    for ours, _ in pairs:
+        ours.close()
+
+
+def test_a_flag_is_seen_by_all(nursery: Nursery, connection: tuple[Connection, Connection]) -> None:
+    ours, theirs = connection
+    flag = Flag()
+    assert not flag.is_set()
+    child = started(nursery, "flag", theirs, flag)
+    ours.recv()
+    child.join(WAIT)
+    assert flag.is_set()
+    assert flag.is_set(), "it stays set"
+    child.close()
+    flag.close()
+
+
+def test_without_its_nursery_a_process_is_ended_and_the_next_one_gets_another(
+    connection: tuple[Connection, Connection],
+) -> None:
+    ours, theirs = connection
+    nursery = Nursery()
+    child = started(nursery, "wait", theirs)
+    pid, parent, *_ = ours.recv()
+    os.kill(parent, signal.SIGKILL)
+    child.join(WAIT)
+    assert child.exitcode == 255, "nobody knows"
+    child.close()
+    second = started(nursery, "nothing", theirs)
+    assert ours.recv()[1] != parent
+    second.join(WAIT)
+    assert second.exitcode == 0
+    second.close()
+    nursery.close()
+    assert not Path(f"/proc/{pid}").exists() or Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
+
+
+def test_blocked_signals_stay_blocked(connection: tuple[Connection, Connection]) -> None:
+    """What a terminal sends to all of a job ends neither the nursery nor, before it has handlers, a process of it."""
+    ours, theirs = connection
+    nursery = Nursery()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        child = started(nursery, "wait", theirs)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    _, parent, *_ = ours.recv()
+    for pid in (parent, child.pid):
+        os.kill(pid, signal.SIGTERM)
+    ours.send("go")
+    child.join(WAIT)
+    assert child.exitcode == 0
+    child.close()
+    nursery.close()
