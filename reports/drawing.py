@@ -33,8 +33,7 @@ MARK: Any = {"linewidth": 1.4, "markersize": 5, "markeredgecolor": "w", "markere
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 STYLE: Any = {  #: near to seaborn's "whitegrid", the same anywhere
     "font.size": 9,
-    "font.family": ["sans-serif"],
-    "font.sans-serif": ["Bench Sans", "DejaVu Sans"],  # tools/build_font.py; the second has further letters
+    "font.family": ["Bench Sans", "DejaVu Sans"],  # tools/build_font.py; the second has further letters
     "text.color": ".15",
     "axes.labelcolor": ".15",
     "xtick.color": ".15",

@@ -9,7 +9,6 @@ figure does not need. The licence of DejaVu asks for another name of a changed f
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 from fontTools import subset
@@ -26,24 +25,17 @@ def build(path: Path) -> None:
     """Write the font to `path`. Raises OSError."""
     options = subset.Options(layout_features=[], notdef_outline=True, name_IDs=[0, 1, 2, 3, 4, 5, 6, 13, 14])
     options.drop_tables += LAYOUT
-    font = subset.load_font(font_manager.findfont("DejaVu Sans"), options)
     subsetter = subset.Subsetter(options)
-    subsetter.populate(unicodes=_letters())
-    subsetter.subset(font)
+    subsetter.populate(unicodes=[letter for part in LETTERS for letter in part])
     names = {1: NAME, 3: f"{NAME}, from DejaVu Sans 2.35", 4: NAME, 6: NAME.replace(" ", "")}
-    for record in list(font["name"].names):
-        if record.nameID in names:
-            font["name"].setName(
-                names[record.nameID], record.nameID, record.platformID, record.platEncID, record.langID
-            )
-    font["head"].modified = font["head"].created  # the same bytes each time
-    font.recalcTimestamp = False
-    font.save(path)
-
-
-def _letters() -> Iterator[int]:
-    for part in LETTERS:
-        yield from part
+    with subset.load_font(font_manager.findfont("DejaVu Sans"), options) as font:
+        subsetter.subset(font)
+        for one in list(font["name"].names):
+            if one.nameID in names:
+                font["name"].setName(names[one.nameID], one.nameID, one.platformID, one.platEncID, one.langID)
+        font["head"].modified = font["head"].created  # the same bytes each time
+        font.recalcTimestamp = False
+        font.save(path)
 
 
 if __name__ == "__main__":
