@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,16 +74,17 @@ class Results:
             raise UserError(f"{name!r} is not a table of this report{nearest(name, tables)}")
         return table_frame(tables[name])
 
-    def figure(self, name: str, suite: str | None = None) -> Figure:
+    def figure(self, name: str, suite: str | None = None, methods: Sequence[str] = ()) -> Figure:
         """Return a figure of the report, such as "differences", "recovered", "radar", "noise", "cost" or "wins".
 
-        UserError if its numbers are not stored.
+        methods: labels to draw, for the radar, which shows a few unless it is asked for others. UserError if its
+        numbers are not stored.
 
-        >>> results.figure("radar").savefig("radar.pdf")  # doctest: +SKIP
+        >>> results.figure("radar", methods=["clip", "sogclr"]).savefig("radar.pdf")  # doctest: +SKIP
         """
         from reports.build import figure_of
 
-        return figure_of(self._read(suite), name)
+        return figure_of(self._read(suite), name, methods)
 
     def status(self, suite: str | None = None) -> pd.DataFrame:
         """Return one line per run: method, noise, seed, state, step, run (the start of its id) and a note.

@@ -160,15 +160,23 @@ def all_tables(results: Results) -> list[Table]:
     return list(map(in_one_scale, (*tables(results), *paper_tables(results, resources.published()))))
 
 
-def figure_of(results: Results, name: str) -> Figure:
-    """Draw one figure of a suite's report. UserError if there is none of that name, or no numbers for it."""
+def figure_of(results: Results, name: str, methods: Sequence[str] = ()) -> Figure:
+    """Draw one figure of a suite's report; the radar with the `methods` that are named.
+
+    Raises UserError if there is none of that name, or no numbers for it, and for methods that it does not take.
+    """
     from reports import figures
     from reports.diagnostics import learned
+    from reports.radar import radar
     from reports.rank_diagram import ranks_picture
     from reports.win_map import wins_picture
 
     drawn: dict[str, Picture | None] = {}
-    if name in figures.NAMES:
+    if methods and name != "radar":
+        raise UserError(f"methods: the figure {name!r} shows all; the radar takes them")
+    if methods:
+        drawn[name] = radar(results, methods)
+    elif name in figures.NAMES:
         drawn[name] = figures.picture(results, name)
     elif name == "wins":
         tables_of_wins = (table for table in tables(results) if table.name == "wins")

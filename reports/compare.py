@@ -52,8 +52,8 @@ class Comparison:
     damaged: tuple[str, ...] = ()  #: a sentence for each run of the suite, and each outcomes, with a damaged file
 
     def text(self) -> str:
-        """Plain text: a block for each noise, the verdict at the end."""
-        parts = [f"{self.a} against {self.b}: differences are {self.a} minus {self.b}, in points"]
+        """Plain text: the verdict, then a block for each noise, then notes."""
+        parts = [self.verdict, "", f"{self.a} against {self.b}: differences are {self.a} minus {self.b}, in points"]
         concepts = any(line.over_concepts for line in self.lines)
         for noise, ratio in self.cost:
             cost = "cost unknown" if ratio is None else f"{self.a} costs {ratio:.2f} times the training FLOPs"
@@ -65,7 +65,7 @@ class Comparison:
         notes += [f"note: {label} is not verified" for label in self.unverified]
         notes += [f"note: {label} uses {what}, which no method has" for label, what in self.told]
         notes += [f"note: {note}" for note in (*self.notes, *self.damaged)]
-        return joined([*parts, "", *notes, self.verdict])
+        return joined([*parts, *([""] * bool(notes)), *notes])
 
 
 def _row(line: Line) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from matplotlib.lines import Line2D
 
 from bench.console.text import visible
 from reports.results import Results
+from reports.table import unverified
 
 #: told apart with most kinds of colour vision, in figures and on the page; further methods repeat them with other lines
 #: (near to seaborn's "colorblind", whose pink, yellow and light blue cannot be seen on white: contrast here is 3 : 1)
@@ -117,8 +118,9 @@ def finish(name: str, caption: str, figure: Figure) -> Picture:
 
 
 def handles(results: Results, methods: Sequence[str]) -> list[Artist]:
-    """Return the entries of a legend, one a method."""
-    return [Line2D([], [], label=plain(method), **MARK, **style_of(results, method)) for method in methods]
+    """Return the entries of a legend, one a method, marked as in tables."""
+    marks = {method: unverified(results.methods[method]["fidelity"]) for method in methods}
+    return [Line2D([], [], label=plain(m) + marks[m], **MARK, **style_of(results, m)) for m in methods]
 
 
 @dataclass(frozen=True)

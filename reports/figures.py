@@ -7,7 +7,6 @@ left.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -19,7 +18,6 @@ from reports.drawing import (
     Picture,
     Sheet,
     finish,
-    handles,
     look,
     name_ends,
     plain,
@@ -27,12 +25,12 @@ from reports.drawing import (
     style_of,
 )
 from reports.forest import forest, recovered
-from reports.headlines import by_family, primary
-from reports.measure import Measure, cell, record_measure
+from reports.headlines import primary
+from reports.radar import radar
 from reports.results import Results
-from reports.table import scale, show
+from reports.table import scale
 from reports.tables import spent
-from reports.vocabulary import detail, kind_of, metric_label
+from reports.vocabulary import detail, metric_label
 
 NAMES = ("differences", "recovered", "radar", "noise", "cost")  #: of figures of scores, in the order of the page
 
@@ -48,78 +46,6 @@ def picture(results: Results, name: str) -> Picture | None:
     draw = {"differences": forest, "recovered": recovered, "radar": radar, "noise": against_noise, "cost": against_cost}
     with look():
         return draw[name](results)
-
-
-def radar(results: Results) -> Picture | None:
-    """One axis a task as in Figure 2 of the Bayesian-weights paper, one panel a noise; each axis says its scale."""
-    axes = _radar_axes(results)
-    noises = list(results.noises)
-    shown: dict[tuple[str, str], list[float]] = {}
-    for method, entry in results.methods.items():
-        for noise in noises:
-            cells = [cell(results.of(method, noise), measure, entry["score"]) for _, measure in axes]
-            if any(one.measured for one in cells):
-                shown[method, noise] = [math.nan if one.value is None else one.value for one in cells]
-    if len(axes) < 3 or not shown:
-        return None
-    tops = [max((row[i] for row in shown.values() if row[i] > 0), default=1.0) for i in range(len(axes))]
-    labels = [f"{name}\n0 to {show(top, 'percent')}" for (name, _), top in zip(axes, tops, strict=True)]
-    methods = [method for method in results.methods if any((method, noise) in shown for noise in noises)]
-    aside = 0.1 + 0.052 * max(len(line) for label in labels for line in label.splitlines())  # inches of a wide letter
-    sheet = Sheet(handles(results, methods), len(noises), 3.0 + 2 * aside, 4.6, (aside, aside, 0.6, 1.0))
-    for place, noise in enumerate(noises):
-        panel = sheet.panel(place)
-        _radar_panel(panel, labels)
-        panel.set_title(plain(noise), pad=36)
-        for method in methods:
-            if (method, noise) in shown:
-                shares = [value / top for value, top in zip(shown[method, noise], tops, strict=True)]
-                panel.plot(*_web(shares), linewidth=1.3, markersize=2.5, **style_of(results, method))
-    caption = (
-        "Every axis is one data set and metric. It runs from 0 at the centre to this suite's best mean at the rim, "
-        "in percent; the scale is the same in all panels. Larger is better. A gap is a value that is not there."
-    )
-    return finish("radar", caption, sheet.figure)
-
-
-def _radar_axes(results: Results) -> list[tuple[str, Measure]]:
-    """The main metric of every data set and task; finding noise has no value without noise, so it is left out."""
-    axes = []
-    for name, measures in by_family(results).items():
-        kind = kind_of(name)
-        if kind is None or kind.on_training_pairs:
-            continue
-        for dataset, task, metric in measures:
-            if metric == kind.main:
-                what = dataset.partition("/")[2] or dataset
-                short = kind.short.lower() if kind.short.capitalize() == kind.short else kind.short  # but not AdamW
-                asked = f"{detail(task) or short} {short if metric == 'accuracy' else metric_label(metric)}"
-                axes.append((f"{plain(what)}\n{plain(asked)}", record_measure(results, dataset, task, metric)))
-    return axes
-
-
-def _web(shares: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Corners of a closed polygon, the first axis pointing up and the others following clockwise."""
-    angles = [2 * math.pi * i / len(shares) for i in range(len(shares))]
-    x = [share * math.sin(angle) for share, angle in zip(shares, angles, strict=True)]
-    y = [share * math.cos(angle) for share, angle in zip(shares, angles, strict=True)]
-    return [*x, x[0]], [*y, y[0]]
-
-
-def _radar_panel(panel: Axes, labels: Sequence[str]) -> None:
-    """Rings at quarters and spokes, with labels outside the rim, each on its own side."""
-    panel.set(xlim=(-1.03, 1.03), ylim=(-1.03, 1.03), aspect="equal")
-    panel.set_axis_off()
-    x, y = _web([1.0] * len(labels))
-    for share in (0.25, 0.5, 0.75, 1.0):
-        panel.plot(
-            [share * a for a in x], [share * b for b in y], color="#bbbbbb" if share == 1 else "#dddddd", linewidth=0.7
-        )
-    for across, up, label in zip(x, y, labels, strict=False):  # the last corner is the first again
-        panel.plot([0, across], [0, up], color="#dddddd", linewidth=0.7)
-        side = "center" if abs(across) < 0.1 else "left" if across > 0 else "right"
-        height = "center" if abs(up) < 0.8 else "bottom" if up > 0 else "top"
-        panel.text(1.06 * across, 1.06 * up, label, ha=side, va=height, fontsize=6.5)
 
 
 def against_noise(results: Results) -> Picture | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 
 from reports.contrasts import Contrast, headline_contrasts
 from reports.drawing import LETTER, LINE, MARK, NAME_SIZE, Picture, Sheet, finish, handles, longest, plain, style_of
@@ -41,13 +42,16 @@ def _lines(panel: Axes, results: Results, contrast: Contrast, labels: Sequence[s
     if contrast.gap:
         panel.axvspan(POINTS * contrast.gap.low, POINTS * contrast.gap.high, color="#dddddd", linewidth=0)
     panel.axvline(0, color="#888888", linewidth=0.8)
-    for place, label in enumerate(labels):
-        test = contrast.gains.get(label)
-        if test:
-            colour, is_shown = style_of(results, label)["color"], contrast.p_values[label] <= LEVEL
-            panel.plot([POINTS * test.low, POINTS * test.high], [place, place], color=colour, linewidth=1.2)
-            fill = colour if is_shown else "w"
-            panel.plot(POINTS * test.value, place, "o", color=colour, markerfacecolor=fill, markersize=4)
+    tests = [(place, label, test) for place, label in enumerate(labels) if (test := contrast.gains.get(label))]
+    colours = [style_of(results, label)["color"] for _, label, _ in tests]
+    bars = [[(POINTS * test.low, place), (POINTS * test.high, place)] for place, _, test in tests]
+    panel.add_collection(LineCollection(bars, colors=colours, linewidths=1.2))
+    fills = [
+        colour if contrast.p_values[label] <= LEVEL else "w"
+        for (_, label, _), colour in zip(tests, colours, strict=True)
+    ]
+    values, places = [POINTS * test.value for *_, test in tests], [place for place, *_ in tests]
+    panel.scatter(values, places, 16, fills, edgecolors=colours, linewidths=1.0, zorder=3)
     panel.set_ylim(len(labels) - 0.5, -0.5)
     panel.set_yticks(range(len(labels)), [plain(label) for label in labels], fontsize=NAME_SIZE)
     panel.tick_params(axis="x", labelsize=7)

@@ -217,7 +217,8 @@ def _cell(cell: Cell, column: Column, row: Row, table: Table, places: Mapping[st
     )
     if not any(run in places for run in cell.runs):  # trials are no runs of the page; the CSV has their ids
         return html("<td{}>{}{}</td>", attributes, text, small if cell.source else "")
-    title = " · ".join(filter(None, (row.label, row.group, column.group, column.label)))
+    counts = ", ".join(f"{name} {count:g}" for name, count in cell.also.items()) if cell.sources else ""
+    title = " · ".join(filter(None, (row.label, row.group, column.group, column.label, counts)))
     parts: list[Sequence[Any]] = [
         (
             places[part.run],

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.lines import Line2D
 
 from reports.drawing import LETTER, NAME_SIZE, Picture, Sheet, finish, longest, look, plain
 from reports.results import Results
 from reports.table import Row, Table
+
+NUMBERED = 12  #: most methods of a map that has numbers: with more they cannot be read, and the table has them
 
 
 @look()
@@ -21,6 +24,9 @@ def wins_picture(results: Results, table: Table) -> Picture | None:
     shares = {noise: _shares(labels, rows) for noise, rows in table.groups()}
     if all(np.isnan(won).all() for won, _ in shares.values()):
         return None
+    order = _from_best([won for won, _ in shares.values()])
+    labels = [labels[place] for place in order]
+    shares = {noise: (won[order][:, order], beyond[order][:, order]) for noise, (won, beyond) in shares.items()}
     colours, side = (
         LinearSegmentedColormap.from_list("wins", ("#d98880", "#f7f7f7", "#7fb3d5")),
         max(1.6, 0.16 * len(labels)),
@@ -34,7 +40,10 @@ def wins_picture(results: Results, table: Table) -> Picture | None:
     places, edges = np.arange(len(labels)), np.arange(len(labels) + 1) - 0.5
     for place, (noise, (won, beyond)) in enumerate(shares.items()):
         panel = sheet.panel(place, title=plain(noise))
+        panel.set_facecolor("#d4d4d4")  # of cells that compare nothing, such as a method with itself
         panel.pcolormesh(edges, edges, won, cmap=colours, vmin=0, vmax=1)
+        if len(labels) <= NUMBERED:
+            _numbers(panel, won)
         across, down = np.meshgrid(places, places)
         some = beyond > 0
         areas = 30 * beyond[some]  # in square points, of which a cell has 130
@@ -46,8 +55,10 @@ def wins_picture(results: Results, table: Table) -> Picture | None:
         panel.grid(visible=False)
     caption = (
         "On which share of data sets and tasks the method of the line is better than that of the column; a tie is half "
-        "a win." + (" The area of a dot is the share won by more than chance." if tested else "")
+        "a win. The methods are in the order of what they win over all noises."
     )
+    caption += " Numbers are percent." if len(labels) <= NUMBERED else ""
+    caption += " The area of a dot is the share won by more than chance." if tested else ""
     return finish("wins", caption, sheet.figure)
 
 
@@ -61,6 +72,20 @@ def _shares(labels: Sequence[str], rows: Sequence[Row]) -> tuple[np.ndarray, np.
                 won[at] = (one.value + one.also["ties"] / 2) / one.also["of"]
                 beyond[at] = one.also.get("by more than chance", 0) / one.also["of"]
     return won, np.nan_to_num(beyond)
+
+
+def _from_best(won: Sequence[np.ndarray]) -> list[int]:
+    """Return places of the methods by the share that each wins of all that it is compared on, the best first."""
+    shares = np.concatenate(won, axis=1)
+    mean = np.nansum(shares, axis=1) / np.maximum(1, np.isfinite(shares).sum(axis=1))
+    return [int(place) for place in np.argsort(-mean, kind="stable")]
+
+
+def _numbers(panel: Axes, won: np.ndarray) -> None:
+    """Write every share into its cell, in percent, above its dot."""
+    for (down, across), share in np.ndenumerate(won):
+        if np.isfinite(share):
+            panel.text(across, down - 0.22, f"{100 * share:.0f}", ha="center", va="center", fontsize=4.5)
 
 
 def _key(marker: str, colour: Any, words: str) -> Line2D:

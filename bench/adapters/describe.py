@@ -9,16 +9,17 @@ from bench.adapters import hyperparameters, oracle_file, registry
 from bench.console.text import joined
 from methods.protocol import Facts, Method
 
+WIDTH = 110  #: letters of a line that no terminal shows
 _EXAMPLE = Facts(rows=1024, batch=128, dim=64, seed=0)  # cost and phases do not depend on it
 
 
-def catalogue() -> str:
+def catalogue(width: int = WIDTH) -> str:
     """Return title, paper, fidelity, state, cost, presets and hyper-parameters of every method."""
-    return "\n\n".join(describe(name) for name in registry.names())
+    return "\n\n".join(describe(name, width) for name in registry.names())
 
 
-def describe(name: str) -> str:
-    """Return a few lines about one method."""
+def describe(name: str, width: int = WIDTH) -> str:
+    """Return a few lines of at most `width` letters about one method."""
     kind = registry.find(name)
     about = kind.about
     defaults = hyperparameters.resolve(name, None, {})
@@ -34,10 +35,10 @@ def describe(name: str) -> str:
         "config": ", ".join(f"{field.name}: {defaults[field.name]}" for field in dataclasses.fields(kind.Config)),
         "note": about.note,
     }
-    text = [f"{name}: {about.title} ({about.paper})"]
+    text = textwrap.wrap(f"{name}: {about.title} ({about.paper})", width, subsequent_indent=" " * 4)
     for title, content in lines.items():
         if content:
-            text += textwrap.wrap(content, 110, initial_indent=f"  {title:<9} ", subsequent_indent=" " * 12)
+            text += textwrap.wrap(content, width, initial_indent=f"  {title:<9} ", subsequent_indent=" " * 12)
     return joined(text)
 
 

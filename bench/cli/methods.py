@@ -15,9 +15,10 @@ from bench.errors import UserError
 def methods(plugin: Plugins = None) -> None:
     """List the methods: paper, fidelity, what they keep, what a step costs, their presets."""
     load_plugins(plugin)
-    from bench.adapters.describe import catalogue
+    from bench.adapters.describe import WIDTH, catalogue
+    from bench.console.text import terminal_width
 
-    echo(*catalogue().split("\n"))
+    echo(*catalogue(terminal_width(WIDTH)).split("\n"))
 
 
 def cite(

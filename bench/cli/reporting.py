@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -92,7 +90,7 @@ def published(
     ] = None,
 ) -> None:
     """Print a table of one of the five papers as it is printed there, or list them all."""
-    from bench.console.text import columns
+    from bench.console.text import columns, terminal_width
     from bench.resources import published as folder
     from reports.paper_tables import alone, find, papers
     from reports.text import table_text
@@ -101,8 +99,7 @@ def published(
     name, number = find(words)
     chosen = [one for one in papers(folder(), name) if number in ("", one.layout.number)]
     if number:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PAGE
-        echo(*table_text(alone(chosen[0]), width).split("\n"))
+        echo(*table_text(alone(chosen[0]), terminal_width(PAGE)).split("\n"))
         return
     rows = [(f"{one.paper.name}/{one.layout.number}", f"{len(one.numbers)}", one.layout.title) for one in chosen]
     echo(*columns([("table", "numbers", "what"), *rows]))

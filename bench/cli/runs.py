@@ -68,6 +68,8 @@ def run(
     """
     import bench
 
+    if sys.stderr.isatty():
+        echo("loading torch", err=True)  # which takes seconds; what comes after shows its own progress
     load_plugins(plugin)
     use_data(data)
     loaded, only, numbers = bench.load_suite(suite, overrides or ()), only or [], _numbers(seeds)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, fields
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from bench.console.csv_text import csv_text
+from bench.console.progress import duration
 from bench.console.text import columns, joined
 from bench.errors import UserError
 from bench.store import Damaged, Record, RunStore, files
@@ -50,8 +53,21 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]
         if isinstance(value, Mapping) and value:
             lines += _flat(value, f"{prefix}{key}.")
         elif value is not None:
-            lines.append((f"{prefix}{key}", f"{value:,}" if isinstance(value, int) and value > 9999 else str(value)))
+            lines.append((f"{prefix}{key}", _readable(key, value)))
     return lines
+
+
+def _readable(key: str, value: Any) -> str:
+    """Return a value as a person reads it: times and sizes in their own units, large numbers with commas."""
+    number = type(value) in (int, float)
+    if number and key.endswith("_seconds") and abs(value) >= 60:
+        return f"{duration(value)} ({value:,.0f} s)"
+    if number and key.endswith("_bytes"):
+        return f"{value / 2**30:,.2f} GiB" if value >= 2**30 else f"{value / 2**20:,.0f} MiB"
+    if number and key in ("updated", "submitted"):
+        with contextlib.suppress(OverflowError, OSError, ValueError):  # a forged one is shown as it is
+            return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f"{value:,}" if isinstance(value, int) and value > 9999 else str(value)
 
 
 def record_fields(records: Iterable[Record]) -> list[tuple[Any, ...]]:

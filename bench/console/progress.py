@@ -6,6 +6,7 @@ import copy
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
 
@@ -34,6 +35,30 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600}:{whole % 3600 // 60:02d} h"
 
 
+@dataclass
+class Pace:
+    """How fast the runs of a suite end; all that run beside each other share it."""
+
+    total: int = 0  #: runs, those that were complete before not counted
+    done: int = 0
+    began: float | None = None
+    said: float | None = None
+
+    def start(self, now: float, left: int) -> None:
+        """Note that runs begin, `left` of them."""
+        if self.began is None:
+            self.began, self.total = now, left
+
+    def end(self, now: float) -> str:
+        """Note that a run ended; return how long the others will take at this pace, "" if there are none."""
+        self.done += 1
+        left = self.total - self.done
+        if self.began is None or left < 1:
+            return ""
+        time_left = duration((now - self.began) / self.done * left)
+        return f"{left} {'run' if left == 1 else 'runs'} left, about {time_left}"
+
+
 class Progress:
     """Plain lines: one when a run starts, changes its stage or ends, and one every few seconds of training."""
 
@@ -44,6 +69,7 @@ class Progress:
         self._stage = ""
         self._spoken = 0.0
         self._began: tuple[float, int] | None = None
+        self._pace = Pace()
 
     def __enter__(self) -> Self:
         return self
@@ -55,12 +81,15 @@ class Progress:
 
     def beside(self) -> Progress:
         """Return the progress of one more run at the same time, on the same stream."""
-        return Progress(self._stream, self._clock)
+        other = Progress(self._stream, self._clock)
+        other._pace = self._pace
+        return other
 
     def run_started(self, run: Titled, index: int, total: int) -> None:
         """Note that a run starts; `index` counts the `total` runs of the suite from 0."""
         self._prefix = f"[{index + 1}/{total}] {run.title}"
         self._stage, self._began = "", None
+        self._pace.start(self._clock(), total - index)
         self._say("started")
 
     def stage(self, name: str) -> None:
@@ -75,11 +104,21 @@ class Progress:
         if self._clock() - self._spoken >= PATIENCE or step == steps:
             self._say(f"step {step}/{steps}, loss {loss:.4g}, {samples_per_second:,.0f} samples/s, {left} left")
 
+    def measured(self, done: int, total: int) -> None:
+        """Note that `done` of `total` evaluations are stored."""
+        if self._clock() - self._spoken >= PATIENCE:
+            self._say(f"{done} of {total} measured")
+
     def run_finished(self, run: Titled, state: str, message: str = "") -> None:
         """Note the final state of a run in the store's words, or "skipped" if it was complete before."""
         if not self._prefix.endswith(run.title):
             self._prefix = run.title  # it ended before it started, because of another run
         self._say(f"{state}: {message}" if message else state)
+        now = self._clock()
+        left = self._pace.end(now)
+        if left and (self._pace.said is None or now - self._pace.said >= PATIENCE):
+            self._pace.said = now
+            echo(left, stream=self._stream)
 
     def _left(self, step: int, steps: int) -> str:
         """Return the time left at the pace since this stage's first step, "?" at that step itself."""
@@ -136,6 +175,7 @@ class Bars(Progress):
     def run_started(self, run: Titled, index: int, total: int) -> None:
         if self._bars.tasks[self._suite].total is None:  # the runs before the first one were complete
             self._bars.update(self._suite, total=total, completed=index)
+        self._pace.start(self._clock(), total - index)
         self._bars.reset(self._run, total=None, description=visible(run.title), note="", visible=True)
 
     def stage(self, name: str) -> None:
@@ -145,8 +185,11 @@ class Bars(Progress):
         note = f"loss {loss:.4g}, {samples_per_second:,.0f} samples/s"
         self._bars.update(self._run, total=steps, completed=step, note=note)
 
+    def measured(self, done: int, total: int) -> None:
+        self._bars.update(self._run, total=total, completed=done)
+
     def run_finished(self, run: Titled, state: str, message: str = "") -> None:
-        self._bars.advance(self._suite)
+        self._bars.update(self._suite, advance=1, note=self._pace.end(self._clock()))
         self._bars.update(self._run, visible=False)
         line = f"{run.title}: {state}{': ' if message else ''}{message}"
         self._bars.console.print(visible(line), markup=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TextIO
@@ -51,6 +52,11 @@ def echo(*lines: object, err: bool = False, stream: TextIO | None = None) -> Non
     encoding = getattr(stream, "encoding", None) or "utf-8"
     for line in lines:
         print(visible(str(line)).encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
+
+
+def terminal_width(otherwise: int) -> int:
+    """Return the letters of a line of the terminal, at least 40; `otherwise` if stdout is none."""
+    return max(40, shutil.get_terminal_size().columns) if sys.stdout.isatty() else otherwise
 
 
 def columns(rows: Sequence[Sequence[str]], right: bool = False) -> list[str]:

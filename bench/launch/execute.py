@@ -184,8 +184,9 @@ def _evaluate(planned: Planned, inputs: Inputs, out: RunWriter, job: Job, progre
         now = time.perf_counter()
         out.charge_evaluation(key, now - booked)
         booked = now
+        progress.measured(sum(map(out.has_records, keys)), len(keys))
 
-    manifest, kept = _manifest(planned, inputs), scored.kept_rows(inputs, out)
+    manifest, kept, keys = _manifest(planned, inputs), scored.kept_rows(inputs, out), planned.evaluation_keys()
     for at in _to_measure(planned, out):
         path = out.path(weights_name(at))
         checkpoint = file_hash(path)

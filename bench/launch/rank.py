@@ -55,6 +55,9 @@ class Remote(Progress):
     def stage(self, name: str) -> None:
         self.send("stage", name)
 
+    def measured(self, done: int, total: int) -> None:
+        self.send("measured", done, total)
+
     def step(self, step: int, steps: int, loss: float, samples_per_second: float) -> None:
         if step == steps or time.monotonic() - self._spoken >= PATIENCE:
             self._spoken = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,18 @@ def test_nested_settings_are_dotted_as_set_takes_them(tmp_path: Path) -> None:
     with writing(run) as out:
         out.write_ledger({"samples": 10_000})
     assert "  samples: 10,000" in describe(run).splitlines()
+
+
+def test_times_and_sizes_are_in_their_own_units(tmp_path: Path) -> None:
+    run = Store(tmp_path).run("a1")
+    with writing(run) as out:
+        out.write_ledger({"train_seconds": 3725.5, "data_seconds": 2.5, "peak_memory_bytes": 3 << 29})
+        out.set_status("running", step=3)
+        updated = run.status()["updated"]
+    lines = describe(run).splitlines()
+    for line in ("  train_seconds: 1:02 h (3,726 s)", "  data_seconds: 2.5", "  peak_memory_bytes: 1.50 GiB"):
+        assert line in lines
+    assert f"  updated: {datetime.fromtimestamp(updated, UTC):%Y-%m-%d %H:%M:%S} UTC" in lines
 
 
 def test_folders_are_refused_where_a_file_has_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,9 @@ def test_plain_lines_come_at_stages_and_every_few_seconds() -> None:
             shown.step(step, 31, 2.0 / step, 1234.5)
         shown.stage("evaluate")
         shown.stage("evaluate")
+        for done in range(1, 7):
+            clock.now += 2
+            shown.measured(done, 6)
         shown.run_finished(Run(), "done", "")
         shown.run_finished(Run("ncu, clean, seed 0"), "failed", "no reference")
     assert stream.getvalue().splitlines() == [
@@ -44,7 +47,10 @@ def test_plain_lines_come_at_stages_and_every_few_seconds() -> None:
         "[1/2] clip, clean, seed 0: step 30/31, loss 0.06667, 1,234 samples/s, 0 s left",
         "[1/2] clip, clean, seed 0: step 31/31, loss 0.06452, 1,234 samples/s, 0 s left",
         "[1/2] clip, clean, seed 0: evaluate",
+        "[1/2] clip, clean, seed 0: 3 of 6 measured",
+        "[1/2] clip, clean, seed 0: 6 of 6 measured",
         "[1/2] clip, clean, seed 0: done",
+        "1 run left, about 28 s",
         "ncu, clean, seed 0: failed: no reference",
     ]
 
@@ -80,7 +86,23 @@ def test_a_terminal_gets_bars() -> None:
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", written.decode())
     assert "clip, clean, seed 0: done: [50 %] of 2" in text
     assert "suite" in text
+    assert "1 run left, about 0 s" in text
     assert "1/2" in text
+
+
+def test_runs_beside_each_other_have_one_pace() -> None:
+    stream, clock = io.StringIO(), Clock()
+    shown = progress.Progress(stream, clock)
+    teams = [shown.beside(), shown.beside()]
+    for index, team in enumerate(teams):
+        team.run_started(Run(f"run {index}"), 10 + index, 16)
+    for index, team in enumerate(teams):
+        clock.now += 30
+        team.run_finished(Run(f"run {index}"), "done")
+    assert [line for line in stream.getvalue().splitlines() if "left" in line] == [
+        "5 runs left, about 2:30 min",
+        "4 runs left, about 2:00 min",
+    ]
 
 
 def test_a_pipe_gets_lines() -> None:

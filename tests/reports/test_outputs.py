@@ -22,15 +22,16 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from bench.errors import UserError
 from bench.store import Store
-from reports import figures
 from reports.csv import RECORD_COLUMNS, records_csv, table_csv
-from reports.drawing import COLOURS, LINES, Picture, room_for_names, spread, style_of
+from reports.drawing import COLOURS, LINES, room_for_names, spread, style_of
 from reports.figures import pictures
 from reports.html import page
 from reports.latex import document, escape, table_latex
+from reports.radar import BEST, chosen_of, radar
 from reports.results import Results, load
-from reports.table import Cell, Column, Row, Table, Unit, in_one_scale, words
+from reports.table import Cell, Column, Row, Table, Unit, in_one_scale, unverified, words
 from reports.tables import tables
 
 SUITE = "emoji_noisy"
@@ -248,23 +249,13 @@ def test_figures_embed_fonts_that_print_shops_take(three: Store) -> None:
         assert b"/TrueType" in picture.pdf or b"/CIDFontType2" in picture.pdf
 
 
-@pytest.fixture
-def sheets(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
-    """Figures as they are handed over to be written."""
-    found: dict[str, Figure] = {}
-    finish = figures.finish
-
-    def keep(name: str, caption: str, figure: Figure) -> Picture:
-        found[name] = figure
-        return finish(name, caption, figure)
-
-    monkeypatch.setattr(figures, "finish", keep)
-    return found
+def figures_of(results: Results) -> dict[str, Figure]:
+    return {picture.name: picture.figure for picture in pictures(results) if picture.figure is not None}
 
 
-def test_no_word_of_a_figure_is_cut_off(three: Store, sheets: dict[str, Figure]) -> None:
-    pictures(load(SUITE, three))
-    assert set(sheets) == {"radar", "noise", "cost"}
+def test_no_word_of_a_figure_is_cut_off(three: Store) -> None:
+    sheets = figures_of(load(SUITE, three))
+    assert set(sheets) == {"differences", "radar", "noise", "cost"}
     for figure in sheets.values():
         canvas = FigureCanvasAgg(figure)
         beside = {tick for axes in figure.axes for tick in (*axes.get_xticklabels(), *axes.get_yticklabels())}
@@ -276,9 +267,9 @@ def test_no_word_of_a_figure_is_cut_off(three: Store, sheets: dict[str, Figure])
     assert any("subgroup linear probe" in text.get_text() for text in sheets["radar"].findobj(Text))
 
 
-def test_both_line_figures_show_means_and_look_alike(three: Store, sheets: dict[str, Figure]) -> None:
+def test_both_line_figures_show_means_and_look_alike(three: Store) -> None:
     before = dict(matplotlib.rcParams)
-    pictures(load(SUITE, three))
+    sheets = figures_of(load(SUITE, three))
     assert dict(matplotlib.rcParams) == before
     results = load(SUITE, three)
     (table,) = [table for table in tables(results) if table.name == "zero_shot"]
@@ -329,8 +320,8 @@ def crowded(tmp_path_factory: pytest.TempPathFactory, stores: SimpleNamespace) -
     return load(SUITE, store)
 
 
-def test_twenty_names_beside_lines_do_not_touch(crowded: Results, sheets: dict[str, Figure]) -> None:
-    pictures(crowded)
+def test_twenty_names_beside_lines_do_not_touch(crowded: Results) -> None:
+    sheets = figures_of(crowded)
     for name in ("noise", "cost"):
         canvas = FigureCanvasAgg(sheets[name])
         for panel in sheets[name].axes:
@@ -341,6 +332,29 @@ def test_twenty_names_beside_lines_do_not_touch(crowded: Results, sheets: dict[s
             assert min(gaps) >= 6.5 / 72 * sheets[name].dpi  # the size of the letters
             assert max(tops) <= sheets[name].bbox.y1
     assert room_for_names(["a" * 20]) > room_for_names(["a"])
+
+
+def test_a_radar_draws_a_few_methods_and_any_that_are_asked_for(crowded: Results) -> None:
+    """By default the baseline and the best; marks of tables stand in the legend."""
+    chosen = chosen_of(crowded)
+    (table,) = [table for table in tables(crowded) if table.name == "overview"]
+    means = {
+        label: sum(row.cells[0].value or 0 for row in table.rows if row.method == label) for label in crowded.methods
+    }
+    best = sorted((label for label in means if label != crowded.baseline), key=means.__getitem__, reverse=True)[:BEST]
+    assert set(chosen) == {crowded.baseline, *best}
+    for asked, drawn in (((), chosen), (("bayes_1", "sogclr_0"), ["bayes_1", "sogclr_0"])):
+        picture = radar(crowded, asked)
+        assert picture is not None
+        assert picture.figure is not None
+        (legend,) = picture.figure.legends
+        marks = {label: unverified(crowded.methods[label]["fidelity"]) for label in drawn}
+        assert [text.get_text() for text in legend.get_texts()] == [label + marks[label] for label in drawn]
+        colours = {line.get_color() for line in picture.figure.axes[0].lines}
+        assert colours == {style_of(crowded, label)["color"] for label in drawn}
+        assert ("methods=[...]) draws any" in picture.caption) == (not asked)
+    with pytest.raises(UserError, match="'sogclr_9' is no row of this report; did you mean 'sogclr_"):
+        radar(crowded, ["sogclr_9"])
 
 
 def test_tables_of_twenty_methods_fill_pages_and_lose_nothing(crowded: Results, tmp_path: Path) -> None:

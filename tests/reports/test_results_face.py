@@ -26,6 +26,10 @@ def test_figures_are_matplotlib_figures_that_can_be_saved_again(three: Store) ->
         assert buffer.getvalue().startswith(b"\x89PNG")
     with pytest.raises(bench.UserError, match="did you mean 'radar'"):
         results.figure("rader")
+    few = results.figure("radar", methods=["sogclr", "clip"])
+    assert [text.get_text() for text in few.legends[0].get_texts()] == ["sogclr", "clip"]
+    with pytest.raises(bench.UserError, match="the figure 'cost' shows all; the radar takes them"):
+        results.figure("cost", methods=["clip"])
 
 
 def test_tables_are_those_of_the_csv_files(three: Store) -> None:

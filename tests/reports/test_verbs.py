@@ -129,7 +129,7 @@ def test_compare_says_difference_interval_p_and_cost(three: Store) -> None:
     assert "sogclr is better than clip" in back.verdict
     assert "clip at 0.87 times the cost of sogclr" in back.verdict
     text = found.text()
-    assert text.endswith(found.verdict)
+    assert text.startswith(found.verdict + "\n")
     assert "noise found emoji/train AUROC" in text
     assert text.count("noise found") == 2  # not applicable without noise: no line
 

@@ -13,6 +13,7 @@ import numpy as np
 from bench.store import Store
 from reports.compare import compare
 from reports.csv import table_csv
+from reports.html import page
 from reports.over_sets import main_scores
 from reports.results import Results, load
 from reports.statistics import LEVEL, MINIMUM, difference, holm
@@ -120,6 +121,17 @@ def test_the_map_shows_the_table(three: Store, one: Store) -> None:
     assert first is not None
     assert first == again
     assert "more than chance" in first.caption
+    assert first.figure is not None
+    panel = next(axes for axes in first.figure.axes if axes.get_title() == NOISY)
+    order = [text.get_text() for text in first.figure.axes[0].get_yticklabels()]
+    means = np.nanmean(np.concatenate([_shares(labels, rows)[0] for _, rows in table.groups()], axis=1), axis=1)
+    assert order == [labels[place] for place in np.argsort(-means, kind="stable")], "the best stands first"
+    numbers = {text.get_position(): text.get_text() for text in panel.texts}
+    row, column = order.index("sogclr"), order.index("clip")
+    assert numbers[column, row - 0.22] == "100"
+    assert len(numbers) == np.isfinite(won).sum(), "no number in the diagonal"
+    text = page(results, [table], [])
+    assert "ties 0, of 15, by more than chance" in text, "what opens on a click says the counts"
     alone = wins_picture(load(SUITE, one), wins_table(load(SUITE, one)))
     assert alone is not None
     assert "more than chance" not in alone.caption

@@ -1,0 +1,117 @@
+"""The radar: one axis a task, one panel a noise, a few methods at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+
+from bench.errors import UserError, nearest
+from reports.drawing import Picture, Sheet, finish, handles, plain, style_of
+from reports.headlines import by_family, primary
+from reports.measure import Measure, cell, record_measure
+from reports.results import Results, uses
+from reports.table import show
+from reports.vocabulary import detail, kind_of, metric_label
+
+BEST = 4  #: methods that are drawn beside the baseline and the bounds, unless others are asked for
+
+
+def radar(results: Results, methods: Sequence[str] = ()) -> Picture | None:
+    """One axis a task as in Figure 2 of the Bayesian-weights paper, one panel a noise; each axis says its scale.
+
+    methods: labels of rows to draw; by default the baseline, the bounds and the best on the headline number. Returns
+    None without three axes, or without numbers. Raises UserError for a label that the suite does not have.
+    """
+    for label in methods:
+        if label not in results.methods:
+            raise UserError(f"{label!r} is no row of this report{nearest(label, results.methods)}")
+    axes = _axes(results)
+    chosen = list(methods) or chosen_of(results)
+    shown: dict[tuple[str, str], list[float]] = {}
+    for label in chosen:
+        for noise in results.noises:
+            cells = [cell(results.of(label, noise), measure, results.methods[label]["score"]) for _, measure in axes]
+            if any(one.measured for one in cells):
+                shown[label, noise] = [math.nan if one.value is None else one.value for one in cells]
+    if len(axes) < 3 or not shown:
+        return None
+    tops = [max((row[i] for row in shown.values() if row[i] > 0), default=1.0) for i in range(len(axes))]
+    labels = [f"{name}\n0 to {show(top, 'percent')}" for (name, _), top in zip(axes, tops, strict=True)]
+    drawn = [label for label in chosen if any((label, noise) in shown for noise in results.noises)]
+    aside = 0.1 + 0.052 * max(len(line) for label in labels for line in label.splitlines())  # inches of a wide letter
+    sheet = Sheet(handles(results, drawn), len(results.noises), 3.0 + 2 * aside, 4.6, (aside, aside, 0.6, 1.0))
+    for place, noise in enumerate(results.noises):
+        panel = sheet.panel(place)
+        _rings(panel, labels)
+        panel.set_title(plain(noise), pad=36)
+        for label in drawn:
+            if (label, noise) in shown:
+                shares = [value / top for value, top in zip(shown[label, noise], tops, strict=True)]
+                panel.plot(*_web(shares), linewidth=1.3, markersize=2.5, **style_of(results, label))
+    caption = (
+        "Every axis is one data set and metric. It runs from 0 at the centre to the best mean drawn here at the rim, "
+        "in percent; the scale is the same in all panels. Larger is better. A gap is a value that is not there."
+    )
+    if not methods and len(drawn) < len(results.methods):
+        caption += (
+            f" Drawn are {results.baseline}, rows that were told more than a method knows, and the {BEST} best of the "
+            'others on the headline number; Results.figure("radar", methods=[...]) draws any.'
+        )
+    return finish("radar", caption, sheet.figure)
+
+
+def chosen_of(results: Results) -> list[str]:
+    """Return the rows that are drawn unless others are asked for, in the suite's order."""
+    measure = record_measure(results, *primary(results))
+    means: dict[str, float] = {}
+    for label, entry in results.ranked.items():
+        cells = [cell(results.of(label, noise), measure, entry["score"]) for noise in results.noises]
+        values = [one.value for one in cells if one.value is not None]
+        if values and label != results.baseline:
+            means[label] = fmean(values)
+    best = sorted(means, key=means.__getitem__, reverse=measure.column.higher_is_better is not False)[:BEST]
+    bounds = [label for label, entry in results.methods.items() if uses(entry)]
+    return [label for label in results.methods if label in {results.baseline, *best, *bounds}]
+
+
+def _axes(results: Results) -> list[tuple[str, Measure]]:
+    """The main metric of every data set and task; finding noise has no value without noise, so it is left out."""
+    axes = []
+    for name, measures in by_family(results).items():
+        kind = kind_of(name)
+        if kind is None or kind.on_training_pairs:
+            continue
+        for dataset, task, metric in measures:
+            if metric == kind.main:
+                what = dataset.replace("/", " ")
+                short = kind.short.lower() if kind.short.capitalize() == kind.short else kind.short  # but not AdamW
+                asked = f"{detail(task) or short} {short if metric == 'accuracy' else metric_label(metric)}"
+                axes.append((f"{plain(what)}\n{plain(asked)}", record_measure(results, dataset, task, metric)))
+    return axes
+
+
+def _web(shares: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Corners of a closed polygon, the first axis pointing up and the others following clockwise."""
+    angles = [2 * math.pi * i / len(shares) for i in range(len(shares))]
+    x = [share * math.sin(angle) for share, angle in zip(shares, angles, strict=True)]
+    y = [share * math.cos(angle) for share, angle in zip(shares, angles, strict=True)]
+    return [*x, x[0]], [*y, y[0]]
+
+
+def _rings(panel: Axes, labels: Sequence[str]) -> None:
+    """Rings at quarters and spokes, with labels outside the rim, each on its own side."""
+    panel.set(xlim=(-1.03, 1.03), ylim=(-1.03, 1.03), aspect="equal")
+    panel.set_axis_off()
+    x, y = _web([1.0] * len(labels))
+    rings = [[(share * a, share * b) for a, b in zip(x, y, strict=True)] for share in (0.25, 0.5, 0.75, 1.0)]
+    spokes = [[(0.0, 0.0), end] for end in zip(x[:-1], y[:-1], strict=True)]
+    colours = ["#dddddd"] * 3 + ["#bbbbbb"] + ["#dddddd"] * len(spokes)
+    panel.add_collection(LineCollection([*rings, *spokes], colors=colours, linewidths=0.7), autolim=False)
+    for across, up, label in zip(x, y, labels, strict=False):  # the last corner is the first again
+        side = "center" if abs(across) < 0.1 else "left" if across > 0 else "right"
+        height = "center" if abs(up) < 0.8 else "bottom" if up > 0 else "top"
+        panel.text(1.06 * across, 1.06 * up, label, ha=side, va=height, fontsize=6.5)
