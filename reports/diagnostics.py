@@ -137,6 +137,8 @@ def _remarks(entries: Sequence[Entry]) -> str:
     seeds = sorted({entry["seed"] for entry in entries})
     shown = f" Seed {seeds[0]} alone." if len(seeds) == 1 else f" One seed each, of {', '.join(map(str, seeds))}."
     dropped = sum(series["dropped"] for entry in entries for series in entry["series"].values())
+    if any(len(series["counts"]) == 1 for entry in entries for series in entry["series"].values()):
+        shown += " A thin bar is one number: all are equal."
     return shown + (f" {dropped:,} numbers are left out: not finite, or without a logarithm." if dropped else "")
 
 
@@ -169,6 +171,15 @@ def _strips(panel: Axes, names: Sequence[str], limits: tuple[float, float]) -> N
     panel.spines["left"].set_visible(False)
 
 
+def _spike(panel: Axes, value: float) -> tuple[float, float]:
+    """Return the edges of a thin bar at a value that all numbers share; their one bin is as wide as the axis."""
+    low, high = panel.get_xlim()
+    if panel.get_xscale() == "log":
+        factor = (high / low) ** 0.004
+        return value / factor, value * factor
+    return value - 0.004 * (high - low), value + 0.004 * (high - low)
+
+
 def _fill(panel: Axes, entries: Sequence[Entry | None], series: str, colour: str, height: float) -> None:
     """Draw this series of every entry as a filled histogram on the line of its place."""
     shapes = []
@@ -176,6 +187,7 @@ def _fill(panel: Axes, entries: Sequence[Entry | None], series: str, colour: str
         counts = entry["series"].get(series, {}).get("counts") if entry else None
         if entry and counts:
             heights = np.repeat(np.array([0, *counts, 0]) / max(counts), 2)[1:-1]
-            shapes.append(np.column_stack((np.repeat(entry["edges"], 2), place - height * heights)))
+            edges = _spike(panel, entry["series"][series]["mean"]) if len(counts) == 1 else entry["edges"]
+            shapes.append(np.column_stack((np.repeat(edges, 2), place - height * heights)))
     filled = PolyCollection(shapes, facecolors=[(colour, FILL)], edgecolors=[colour], linewidths=0.6)
     panel.add_collection(filled, autolim=False)

@@ -15,7 +15,7 @@ from matplotlib.text import Text
 
 from bench.store import RunStore, Store
 from reports import diagnostics
-from reports.diagnostics import learned
+from reports.diagnostics import _fill, _remarks, learned
 from reports.drawing import Picture
 from reports.html import page
 from reports.results import load
@@ -102,3 +102,17 @@ def test_runs_without_diagnostics_leave_no_section(tmp_path: Path, stores: Simpl
     assert re.findall("<h3>([^<]*)</h3>", section) == ["sogclr", "bayes", "prolip"]
     assert section.count("<img ") == 4
     assert '<a href="#diagnostics">' in text
+
+
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_equal_values_are_a_thin_bar_and_no_box(scale: str) -> None:
+    """A histogram of equal values has one bin, as wide as the axis."""
+    panel = Figure().add_subplot(xscale=scale, xlim=(0.01, 1.0))
+    entry = {"edges": [0.025, 0.1], "series": {"temperatures": {"counts": [7], "mean": 0.05, "n": 7, "dropped": 0}}}
+    _fill(panel, [entry], "temperatures", "#123456", 0.9)
+    (drawn,) = panel.collections
+    across = drawn.get_paths()[0].vertices[:, 0]
+    assert across.min() < 0.05 < across.max()
+    ends = panel.transAxes.inverted().transform(panel.transData.transform([[x, 0.5] for x in across]))
+    assert np.ptp(ends[:, 0]) < 0.02
+    assert "A thin bar is one number" in _remarks([{**entry, "seed": 0}])
