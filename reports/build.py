@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gc
 import os
 import pickle
@@ -50,7 +51,8 @@ def build(suite: str, store: Store, outline: Mapping[str, Any] | None = None) ->
     Without a plan, the `outline` of a suite that declares a paper's tables takes its place; no cell of ours has a run
     then. It works at any time: a cell without a value says why. Files of an earlier report are replaced one by one, and
     its tables and figures that no longer exist are removed.
-    Raises UserError if the suite has neither a plan in this store nor a paper's tables.
+    Raises UserError if the suite has neither a plan in this store nor a paper's tables, and if a report with numbers
+    would be replaced by one without any.
     """
     with _no_collector():
         if outline is not None and outline["tables"] and store.plan(suite) is None:
@@ -58,8 +60,26 @@ def build(suite: str, store: Store, outline: Mapping[str, Any] | None = None) ->
             return _write(store.suite(suite), results, _printed_files(results))
         with _scores(suite, store) as drawn:
             results = load(suite, store)
+            _refuse_to_empty(store.suite(suite), results)
             files = _files(results, drawn)
         return _write(store.suite(suite), results, files)
+
+
+def _refuse_to_empty(folder: Path, results: Results) -> None:
+    """Raise UserError if no run of the plan is in the store, but the report that is there has numbers."""
+    if any(run.state != "missing" for run in results.runs):
+        return
+    written = folder / "tables" / "overview.csv"
+    try:
+        with written.open(encoding="utf-8", newline="") as lines:
+            measured = any(
+                line.get(key) for line in csv.DictReader(lines) for key in line if key and key.endswith(" n")
+            )
+    except (OSError, UnicodeDecodeError, csv.Error):  # no table, or none of ours
+        return
+    if measured:
+        kept = f"{written}: has numbers, and no run of the plan is in this store, so the report would have none"
+        raise UserError(f"{kept}; bring the runs with bench import, or remove that file to write it all the same")
 
 
 def is_fresh(suite: str, store: Store) -> bool:

@@ -90,6 +90,20 @@ def test_figures_are_drawn_here_if_the_second_process_fails(store: Store, monkey
         assert [picture.name for picture in drawn(load(SUITE, store))] == ["differences", "radar", "noise", "cost"]
 
 
+def test_numbers_are_not_replaced_by_nothing(store: Store) -> None:
+    """As with a copy of a committed comparison that has its tables and no runs."""
+    build(SUITE, store)
+    shutil.rmtree(store.root / "runs")
+    folder = store.suite(SUITE)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(UserError, match=r"tables/overview.csv: has numbers, and no run of the plan is in this store"):
+        build(SUITE, store)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    (folder / "tables" / "overview.csv").unlink()
+    assert len(build(SUITE, store).missing) == 42
+    assert len(build(SUITE, store).missing) == 42, "a report without numbers is replaced"
+
+
 def test_a_report_leaves_no_table_or_figure_of_an_earlier_one(store: Store) -> None:
     folder = store.suite(SUITE)
     for name in ("tables/old.csv", "figures/old.png", "figures/notes.txt"):
