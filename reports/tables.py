@@ -91,7 +91,9 @@ def family_table(results: Results, name: str, stored: Sequence[Named]) -> Table:
     if kind and kind.averaged and len(mains) > 1:
         measures.append(average_measure(f"average {name}", metric_label(kind.main), "average", mains))
     title, text = (kind.title, kind.text) if kind else (name.replace("_", " ").capitalize(), "")
-    return _table(results, name, title, text, measures, lines(results, measures))
+    precision = any(metric == "average_precision" for _, _, metric in stored)
+    extra = _chance_of_precision(results) if precision else []
+    return _table(results, name, title, text, measures, lines(results, measures), extra)
 
 
 def cost(results: Results) -> Table:
@@ -162,14 +164,41 @@ def _table(
     extra: Sequence[str] = (),
 ) -> Table:
     columns = tuple(measure.column for measure in measures)
-    table_rows = rows(results, measures, known)
+    table_rows, empty = _applicable(rows(results, measures, known))
     notes = notes_for(table_rows)
-    texts = (*extra, *footnotes(results, table_rows))
+    texts = (*extra, *_of_scores(known), *empty, *footnotes(results, table_rows))
     if any(column.chance is not None for column in columns):
         texts = ("chance: what a uniformly random guess scores on average.", *texts)
         table_rows.append(_chance(columns))
     full = len(results.plan["seeds"])
     return Table(name, title, columns, tuple(table_rows), description, texts, full, notes)
+
+
+def _applicable(all_rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
+    """Return the rows without groups in which nothing can be measured, and a note that names these groups."""
+    applies = {row.group for row in all_rows if any(cell.state != "not applicable" for cell in row.cells)}
+    left_out = list(dict.fromkeys(row.group for row in all_rows if row.group not in applies))
+    note = f"Not under {', '.join(left_out)}: there is nothing of this kind to measure."
+    return [row for row in all_rows if row.group in applies], [note] if left_out and applies else []
+
+
+def _of_scores(known: Sequence[Line]) -> list[str]:
+    """Say why the lines of other scores are never bold, if there are any."""
+    other = next((line.label for line in known if not line.compared), None)
+    if other is None:
+        return []
+    own = "its method's own. It is compared with no line, so it is never bold."
+    return [f"A line such as {other} reads the same weights by another score than {own}"]
+
+
+def _chance_of_precision(results: Results) -> list[str]:
+    """Return the average precision of a random guess under each noise: the share of corrupted pairs."""
+    shares: dict[str, list[float]] = {}
+    for run in results.runs:
+        if run.manifest and run.manifest["rows"]:
+            shares.setdefault(run.noise, []).append(run.manifest["realised_rate"])
+    said = "; ".join(f"{noise}: {100 * mean(found):.1f} %" for noise, found in shares.items())
+    return [f"By chance, average precision is the share of corrupted pairs ({said})."] if said else []
 
 
 def _chance(columns: Sequence[Column]) -> Row:

@@ -92,12 +92,29 @@ def test_chance_stands_in_a_row_of_its_own(three: Store, stores: SimpleNamespace
     assert words(overview.rows[-1].cells[-1], overview.columns[-1]) == ("–", "")  # of a cost there is no chance
 
 
+def test_what_cannot_be_measured_under_a_noise_has_no_rows_there(three: Store) -> None:
+    found = by_name(three)["noise_detection"]
+    assert {row.group for row in found.rows if row.method} == {NOISY}
+    assert f"Not under {CLEAN}: there is nothing of this kind to measure." in found.footnotes
+    assert not any("nothing of this kind" in note for note in by_name(three)["zero_shot"].footnotes)
+    (chance,) = [note for note in found.footnotes if note.startswith("By chance, average precision")]
+    rates = [run.manifest["realised_rate"] for run in load("emoji_noisy", three).runs if run.noise == NOISY]
+    assert chance.endswith(f"({NOISY}: {100 * mean(rates):.1f} %).")
+
+
+def test_lines_of_another_score_say_why_they_are_never_bold(three: Store) -> None:
+    found = by_name(three)["zero_shot"]
+    (note,) = [note for note in found.footnotes if note.startswith("A line such as")]
+    label = note.removeprefix("A line such as ").partition(" reads")[0]
+    assert [row.compared for row in found.rows if row.label == label] == [False, False]
+    assert not any("A line such as" in note for note in by_name(three)["overview"].footnotes)
+
+
 def test_states_are_different_cells(troubled: Store) -> None:
     found = by_name(troubled)["zero_shot"]
     assert cell_of(found, "ncu", NOISY).state == "failed"
     assert cell_of(found, "permutation_0.1", NOISY).state == "missing"
     assert cell_of(found, "siglip", NOISY).state == "interrupted"
-    assert cell_of(by_name(troubled)["noise_detection"], "clip", CLEAN).state == "not applicable"
     assert cell_of(by_name(troubled)["noise_detection"], "clip", NOISY).state == "value"
     assert len(cell_of(found, "ncu", NOISY).runs) == 3
 
@@ -245,7 +262,9 @@ def test_an_unverified_method_is_marked_in_every_table_and_kind_of_file(three: S
             wanted = "" if line["row"] == "chance" else "derived"
             assert line["fidelity"] == ("reconstructed (not verified)" if line["row"] == "ncu" else wanted)
     text = page(results, tables(results), [])
-    assert len(re.findall(r"</span>ncu‡</th>", text)) == 2 * len(of_methods)
+    rows_of_it = [row for table in of_methods for row in table.rows if row.method == "ncu"]
+    assert len(rows_of_it) == 2 * len(of_methods) - 1, "two noises, and noise is found under one of them"
+    assert len(re.findall(r"</span>ncu‡</th>", text)) == len(rows_of_it)
     assert "‡ not verified" in text
     records = csv.DictReader(io.StringIO(records_csv(results)))
     assert {line["fidelity"] for line in records if line["label"] == "ncu"} == {"reconstructed"}
