@@ -25,6 +25,7 @@ from reports.own import paper_tables
 from reports.results import Results, load
 from reports.table import Table, in_one_scale
 from reports.tables import tables
+from reports.wins import wins_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -151,22 +152,27 @@ def _drawn(beside: Popen[bytes], results: Results) -> list[Picture]:
 
 
 def _pictures(results: Results) -> list[Picture]:
+    """Every figure of scores that there are numbers for."""
     from reports.figures import pictures
+    from reports.rank_diagram import ranks_picture
 
-    return pictures(results)
+    return [*pictures(results), *(one for one in (_wins(results), ranks_picture(results)) if one)]
+
+
+def _wins(results: Results) -> Picture | None:
+    from reports.win_map import wins_picture
+
+    return wins_picture(results, wins_table(results)) if len(results.ranked) > 1 else None
 
 
 def _files(results: Results, drawn: Callable[[Results], list[Picture]]) -> dict[str, bytes]:
     from reports.csv import records_csv  # here, where pandas and seaborn load without the collector
     from reports.diagnostics import learned
     from reports.html import page
-    from reports.rank_diagram import ranks_picture
-    from reports.win_map import wins_picture
 
-    made = all_tables(results)
+    made, records = all_tables(results), records_csv(results)
     similarities, own = learned(results)
-    records, maps = records_csv(results), [wins_picture(results, table) for table in made if table.name == "wins"]
-    scores = [*drawn(results), *(picture for picture in (*maps, ranks_picture(results)) if picture)]
+    scores = drawn(results)
     files = {"report.html": page(results, made, scores, similarities, own).encode(), "records.csv": records.encode()}
     files.update(_table_files(made))
     for picture in (*scores, *([similarities] if similarities else []), *own.values()):
@@ -189,7 +195,6 @@ def figure_of(results: Results, name: str, methods: Sequence[str] = ()) -> Figur
     from reports.diagnostics import learned
     from reports.radar import radar
     from reports.rank_diagram import ranks_picture
-    from reports.win_map import wins_picture
 
     drawn: dict[str, Picture | None] = {}
     if methods and name != "radar":
@@ -199,8 +204,7 @@ def figure_of(results: Results, name: str, methods: Sequence[str] = ()) -> Figur
     elif name in figures.NAMES:
         drawn[name] = figures.picture(results, name)
     elif name == "wins":
-        tables_of_wins = (table for table in tables(results) if table.name == "wins")
-        drawn[name] = next((wins_picture(results, table) for table in tables_of_wins), None)
+        drawn[name] = _wins(results)
     elif name == "ranks":
         drawn[name] = ranks_picture(results)
     else:

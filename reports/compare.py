@@ -10,7 +10,7 @@ from bench.console.text import columns, joined
 from bench.errors import UserError
 from bench.store import Store
 from reports.against import interval, p_text, signed
-from reports.concepts import MEANING, Outcomes, concept_interval
+from reports.concepts import MEANING, MEANING_OF_BOTH, Examples, Outcomes, over_examples
 from reports.footnotes import damaged_runs, other_protocols
 from reports.headlines import Named, primary
 from reports.measure import cell, record_measure
@@ -33,7 +33,7 @@ class Line:
     shared: int  #: seeds that both have
     gap: float | None  #: a minus b over the seeds that both have; None if they share none
     test: Difference | None  #: None if no test is possible
-    over_concepts: tuple[float, float] | None  #: 95 %, at fixed seeds; None if examples or concepts are not stored
+    examples: Examples | None  #: None if examples or concepts are not stored
     primary: bool
 
 
@@ -54,14 +54,16 @@ class Comparison:
     def text(self) -> str:
         """Plain text: the verdict, then a block for each noise, then notes."""
         parts = [self.verdict, "", f"{self.a} against {self.b}: differences are {self.a} minus {self.b}, in points"]
-        concepts = any(line.over_concepts for line in self.lines)
+        examples = [line.examples for line in self.lines if line.examples]
+        more = 2 if any(one.over_both for one in examples) else int(bool(examples))
         for noise, ratio in self.cost:
             cost = "cost unknown" if ratio is None else f"{self.a} costs {ratio:.2f} times the training FLOPs"
             parts += ["", f"{noise} ({cost})"]
-            head = ("", self.a, self.b, "difference", "95 % interval", "p", "seeds", "over concepts")[: 7 + concepts]
+            whole = ("", self.a, self.b, "difference", "95 % interval", "p", "seeds", "over concepts", "over both")
+            head = whole[: 7 + more]
             rows = [head, *(_row(line)[: len(head)] for line in self.lines if line.noise == noise)]
             parts += [f"  {line}" for line in columns(rows, right=True)]
-        notes = [f"note: {MEANING}"] if concepts else []
+        notes = [f"note: {meaning}" for meaning in (MEANING, MEANING_OF_BOTH)[:more]]
         notes += [f"note: {label} is not verified" for label in self.unverified]
         notes += [f"note: {label} uses {what}, which no method has" for label, what in self.told]
         notes += [f"note: {note}" for note in (*self.notes, *self.damaged)]
@@ -71,11 +73,12 @@ class Comparison:
 def _row(line: Line) -> tuple[str, ...]:
     shown = [one.state if one.value is None else f"{100 * one.value:.1f}" for one in (line.a, line.b)]
     gap = "" if line.gap is None else signed(line.gap)
-    concepts = " to ".join(map(signed, line.over_concepts or ()))
+    ends = (line.examples.over_concepts, line.examples.over_both) if line.examples else (None, None)
+    examples = [" to ".join(map(signed, one or ())) for one in ends]
     if line.test is None:
-        return (line.what, *shown, gap, "", "", str(line.shared), concepts)
+        return (line.what, *shown, gap, "", "", str(line.shared), *examples)
     p = p_text(line.test.p).removeprefix("p ").removeprefix("= ")
-    return (line.what, *shown, gap, interval(line.test), p, str(line.test.n), concepts)
+    return (line.what, *shown, gap, interval(line.test), p, str(line.test.n), *examples)
 
 
 def compare(suite: str, store: Store, a: str, b: str | None = None) -> Comparison:
@@ -121,17 +124,17 @@ def _line(results: Results, outcomes: Mapping[str, Outcomes], noise: str, named:
         shared=len(shared),
         gap=mean([own[seed] - other[seed] for seed in shared]) if shared else None,
         test=difference(own, other),
-        over_concepts=_over_concepts(results, outcomes, named, cells) if measure.comparable else None,
+        examples=_examples(results, outcomes, named, cells) if measure.comparable else None,
         primary=named == primary(results),
     )
 
 
-def _over_concepts(
+def _examples(
     results: Results, outcomes: Mapping[str, Outcomes], named: Named, cells: Mapping[str, Cell]
-) -> tuple[float, float] | None:
+) -> Examples | None:
     own, other = ({part.seed: outcomes[part.run] for part in one.measured} for one in cells.values())
     a, b = (str(results.methods[label]["score"]) for label in cells)
-    return concept_interval([(own[seed], other[seed]) for seed in sorted(own.keys() & other.keys())], named, (a, b))
+    return over_examples([(own[seed], other[seed]) for seed in sorted(own.keys() & other.keys())], named, (a, b))
 
 
 def _cost(results: Results, noise: str, a: str, b: str) -> float | None:

@@ -1,11 +1,12 @@
-"""Intervals over test examples at fixed seeds: concepts are drawn anew, with all of their images and captions.
+"""Intervals over test examples: over concepts with all of their images and captions, at fixed seeds and over seeds too.
 
-They answer another question than intervals over seeds: what other test concepts would show of these checkpoints.
+The first answers another question than intervals over seeds: what other test concepts would show of these checkpoints.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from bench.catalogue.families.random_guess import RECALLS, TOPS
 from bench.catalogue.families.tied_hits import hits
 from bench.store import Damaged
+from reports.components import components
 from reports.headlines import Named
 from reports.results import RunResult
 from reports.statistics import LEVEL, Floats
@@ -21,6 +23,9 @@ DRAWS = 1000  #: of the bootstrap
 MEANING = (
     "over concepts: 95 %, test concepts drawn anew with all of their images and captions, at these seeds; it speaks of "
     "these checkpoints"
+)
+MEANING_OF_BOTH = (
+    "over both: 95 %, other seeds and other test concepts together, by variance components; it speaks of the methods"
 )
 _RECALLS = tuple(f"{side}_r{k}" for side in ("i2t", "t2i") for k in RECALLS)
 _PARTS = {"mean_recall": _RECALLS, "mean_r1": ("i2t_r1", "t2i_r1")}  #: metrics that are means of others
@@ -95,10 +100,16 @@ def _is_list(array: np.ndarray | None, kinds: str) -> bool:
     return array is not None and array.ndim == 1 and array.dtype.kind in kinds
 
 
-def concept_interval(
-    pairs: Sequence[tuple[Outcomes, Outcomes]], named: Named, scores: tuple[str, str]
-) -> tuple[float, float] | None:
-    """The 95 % interval of a difference, mean over pairs of runs of one seed, over concepts.
+@dataclass(frozen=True)
+class Examples:
+    """What the outcomes per example say of a difference."""
+
+    over_concepts: tuple[float, float]  #: 95 %, at fixed seeds
+    over_both: tuple[float, float] | None  #: 95 %, over seeds and concepts; None with one seed or concept
+
+
+def over_examples(pairs: Sequence[tuple[Outcomes, Outcomes]], named: Named, scores: tuple[str, str]) -> Examples | None:
+    """The intervals of a difference, mean over pairs of runs of one seed, that need its examples.
 
     `scores`: what each of the two methods is scored by. None if outcomes or concepts are not stored. Raises Damaged if
     they cannot be read.
@@ -113,11 +124,23 @@ def concept_interval(
         counts = [_by_concept(np.ones(len(concepts)), concepts) for _, concepts in totals]
     if not sums:
         return None
+    parts = [np.stack(of_part) for of_part in zip(*sums, strict=True)]  # each [seeds, concepts]
     draws = concept_draws(len(counts[0]))
-    means = [np.mean(parts, axis=0) for parts in zip(*sums, strict=True)]
-    drawn = np.mean([(draws @ total) / (draws @ count) for total, count in zip(means, counts, strict=True)], axis=0)
-    low, high = np.quantile(drawn, [LEVEL / 2, 1 - LEVEL / 2])
-    return float(low), float(high)
+    drawn = [(draws @ part.mean(axis=0)) / (draws @ count) for part, count in zip(parts, counts, strict=True)]
+    low, high = np.quantile(np.mean(drawn, axis=0), [LEVEL / 2, 1 - LEVEL / 2])
+    values = np.mean([contributions(*one) for one in zip(parts, counts, strict=True)], axis=0)
+    both = components(values) if min(values.shape) > 1 else None
+    return Examples((float(low), float(high)), (both.low, both.high) if both else None)
+
+
+def contributions(sums: Floats, counts: Floats) -> Floats:
+    """What each concept adds to a seed's mean over examples: [seeds, concepts], in the mean's own unit.
+
+    sums [seeds, concepts] over the examples of each concept, counts [concepts] of them. The mean over concepts is the
+    mean over examples; a concept's deviation counts by its examples, as in the linearisation of a ratio.
+    """
+    mean = sums.sum() / (len(sums) * counts.sum())
+    return np.asarray(mean + (sums - mean * counts) / counts.mean())
 
 
 def _by_concept(values: Floats, concepts: np.ndarray) -> Floats:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 
 from reports.drawing import (
     MARK,
@@ -100,15 +100,16 @@ def against_cost(results: Results) -> Picture | None:
         panel = sheet.panel(place, title=plain(noise))
         panel.set(xlabel=f"training, {prefix}FLOP, reference run included", ylabel=_primary_label(results))
         panel.set(xlim=(0, 1.04 * right / size), ylim=_around(points))
-        ends = {}
+        ends, bars, colours = {}, [], []
         for method in methods:
             if (noise, method) in points.index:
                 line, style = points.loc[(noise, method)], style_of(results, method)
                 x, y, bar = (line[name].to_numpy() for name in ("spent", "mean", "std"))
                 panel.plot(x / size, y, **MARK, **style)
-                if not np.isnan(bar).all():
-                    panel.vlines(x / size, y - bar, y + bar, style["color"], linewidth=1)
+                bars += [[(a / size, b - c), (a / size, b + c)] for a, b, c in zip(x, y, bar, strict=True)]
+                colours += [style["color"]] * len(x)
                 ends[method] = (x[-1] / size, y[-1])
+        panel.add_collection(LineCollection(bars, colors=colours, linewidths=1), autolim=False)  # one draws faster
         name_ends(panel, results, ends)
     caption = (
         f"{_primary_label(results)} of the weights along each run against what was spent by then; the axis need not "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,8 @@ from bench.evaluation.ranks import rank
 from bench.evaluation.retrieval import retrieve
 from bench.store import Record, RunStore, Store, writing
 from reports.compare import compare
-from reports.concepts import DRAWS, Outcomes, _part, concept_draws, concept_interval
+from reports.components import components
+from reports.concepts import DRAWS, Outcomes, _part, concept_draws, contributions, over_examples
 from reports.results import Results, RunResult, load
 
 SUITE = "emoji_noisy"
@@ -90,8 +92,9 @@ def pairs_of(results: Results) -> list[tuple[Outcomes, Outcomes]]:
 )
 def test_an_interval_is_the_bootstrap_of_whole_concepts(results: Results, task: str, metric: str) -> None:
     pairs, named, score = pairs_of(results), (SET, task, metric), "" if metric == "accuracy" else "cosine"
-    ends = concept_interval(pairs, named, (score, score))
-    assert ends is not None
+    found = over_examples(pairs, named, (score, score))
+    assert found is not None
+    ends = found.over_concepts
     drawn, parts = [], [(a.hits(named, score), b.hits(named, score)) for a, b in pairs]
     for draw in concept_draws(20)[:: DRAWS // 250]:
         repeats = [[np.repeat(values, draw[of].astype(int)).mean() for values, of in own or ()] for own, _ in parts]
@@ -109,25 +112,50 @@ def test_compare_shows_it_beside_the_interval_over_seeds_and_says_what_it_is(res
     store = Store(results.runs[0].stored.folder.parents[1])
     comparison = compare(SUITE, store, "clip", "siglip")
     (line,) = [line for line in comparison.lines if line.what == "zero-shot emoji/iid concept top-1"]
-    assert line.over_concepts == concept_interval(pairs_of(results), TOP1, ("cosine", "cosine"))
-    assert line.over_concepts is not None
+    assert line.examples == over_examples(pairs_of(results), TOP1, ("cosine", "cosine"))
+    assert line.examples is not None
+    assert line.examples.over_both is not None
     assert line.gap is not None
-    assert line.over_concepts[0] < line.gap < line.over_concepts[1]
+    both = (line.examples.over_concepts, line.examples.over_both)
+    for low, high in both:
+        assert low < line.gap < high
     text = comparison.text()
-    shown = " to ".join(f"{100 * end:+.1f}" for end in line.over_concepts)
-    assert next(row for row in text.splitlines() if "concept top-1" in row).endswith(shown)
+    (row,) = [row for row in text.splitlines() if row.startswith(f"  {line.what}")]
+    shown = [" to ".join(f"{100 * end:+.1f}" for end in ends) for ends in both]
+    assert re.split("  +", row)[-2:] == shown
+    assert "note: over both: 95 %, other seeds and other test concepts together, by variance components" in text
     assert "note: over concepts: 95 %, test concepts drawn anew with all of their images and captions" in text
+
+
+def test_over_both_is_the_model_on_what_each_concept_adds(results: Results) -> None:
+    """The mean over concepts of what they add is the seed's difference; the interval is that of the components."""
+    pairs = pairs_of(results)
+    hits = [(a.hits(TOP1, "cosine"), b.hits(TOP1, "cosine")) for a, b in pairs]
+    differences = np.array([(own or [])[0][0] - (other or [])[0][0] for own, other in hits])
+    concepts = (hits[0][0] or [])[0][1]
+    known, counts = np.unique(concepts, return_counts=True)
+    sums = np.array([[one[concepts == concept].sum() for concept in known] for one in differences])
+    added = contributions(sums, counts.astype(float))
+    assert added.mean(axis=1) == pytest.approx(differences.mean(axis=1))
+    deviations = (sums - differences.mean() * counts) / counts.mean()
+    assert added - differences.mean() == pytest.approx(deviations)
+    found = over_examples(pairs, TOP1, ("cosine", "cosine"))
+    assert found is not None
+    assert found.over_both == pytest.approx((components(added).low, components(added).high))
+    alone = over_examples(pairs[:1], TOP1, ("cosine", "cosine"))
+    assert alone is not None
+    assert alone.over_both is None, "one seed says nothing about others"
 
 
 def test_nothing_is_said_without_concepts_or_outcomes(results: Results, three: Store, tmp_path: Path) -> None:
     assert "over concepts" not in compare(SUITE, three, "clip", "sogclr").text()  # stored without outcomes
     pairs = pairs_of(results)
-    assert concept_interval(pairs, ("digits/test", "linear_probe/digit", "accuracy"), ("", "")) is None
-    assert concept_interval(pairs, (SET, "zero_shot/concept", "auroc"), ("cosine", "cosine")) is None
-    assert concept_interval(pairs, TOP1, ("csd", "cosine")) is None
-    assert concept_interval([], TOP1, ("cosine", "cosine")) is None
+    assert over_examples(pairs, ("digits/test", "linear_probe/digit", "accuracy"), ("", "")) is None
+    assert over_examples(pairs, (SET, "zero_shot/concept", "auroc"), ("cosine", "cosine")) is None
+    assert over_examples(pairs, TOP1, ("csd", "cosine")) is None
+    assert over_examples([], TOP1, ("cosine", "cosine")) is None
     under_another_protocol = [(Outcomes(results.runs[0], "2"), pairs[0][1])]
-    assert concept_interval(under_another_protocol, TOP1, ("cosine", "cosine")) is None
+    assert over_examples(under_another_protocol, TOP1, ("cosine", "cosine")) is None
     arrays = results.runs[0].stored.outcomes("v1.100.retrieval.emoji-iid")
     for name, bad in (
         ("cosine_owner", arrays["cosine_owner"] + 1),
@@ -152,6 +180,6 @@ def test_damaged_outcomes_are_named_and_the_rest_is_compared(results: Results, t
     path.write_bytes(content[:80] + bytes(byte ^ 255 for byte in content[80:120]) + content[120:])
     comparison = compare(SUITE, store, "clip", "siglip")
     assert [one for one in comparison.damaged if str(path) in one]
-    assert {line.over_concepts for line in comparison.lines} == {None}  # it holds the concepts of the data set
+    assert {line.examples for line in comparison.lines} == {None}  # it holds the concepts of the data set
     assert all(line.test for line in comparison.lines if line.gap is not None)
     assert str(path) in comparison.text()

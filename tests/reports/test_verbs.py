@@ -87,7 +87,13 @@ def test_figures_are_drawn_here_if_the_second_process_fails(store: Store, monkey
     monkeypatch.setattr("reports.build.MANY", 1)
     monkeypatch.setattr(sys, "executable", "false")
     with _scores(SUITE, store) as drawn:
-        assert [picture.name for picture in drawn(load(SUITE, store))] == ["differences", "radar", "noise", "cost"]
+        assert [picture.name for picture in drawn(load(SUITE, store))] == [
+            "differences",
+            "radar",
+            "noise",
+            "cost",
+            "wins",
+        ]
 
 
 def test_numbers_are_not_replaced_by_nothing(store: Store) -> None:
