@@ -116,6 +116,7 @@ def test_other_seeds_keep_other_rows_and_only_the_truth_is_marked() -> None:
     assert {keep.name for keep in KEEPS if keep.uses} == {"oracle", "trusted"}
     assert {keep.name: keep.takes for keep in KEEPS if keep.takes} == {
         "trusted": ("rows",),
+        "score": ("share",),
         "random": ("share",),
     }
 
