@@ -138,7 +138,11 @@ def _scores(suite: str, store: Store) -> Iterator[Callable[[Results], list[Pictu
 
 
 def draw(suite: str, root: str) -> None:
-    """Write the figures of a suite's scores to stdout, pickled; for the process beside the one that makes a report."""
+    """Write the figures of a suite's scores to stdout, pickled; for the process beside the one that makes a report.
+
+    It takes the process for itself, which goes on without scipy.
+    """
+    sys.modules["scipy"] = None  # type: ignore[assignment]  # seaborn does without, and importing it takes a second
     with _no_collector():
         drawn = [replace(picture, figure=None) for picture in _pictures(load(suite, Store(root)))]
     pickle.dump(drawn, sys.stdout.buffer)
