@@ -16,8 +16,8 @@ from matplotlib import font_manager
 
 FOLDER = Path(__file__).parents[1] / "reports" / "assets" / "fonts"
 NAME = "Bench Sans"
-#: Latin with its accents, Greek, Cyrillic; punctuation, super- and subscripts, arrows, mathematics. Others come from the
-#: second font, and every further letter here makes all PDFs slower
+#: Latin, Greek, Cyrillic; punctuation, super- and subscripts, arrows, mathematics. Every further letter
+#: makes all PDFs slower; what lacks here comes from the second font
 LETTERS = (
     *(range(0x20, 0x180), range(0x386, 0x3CF), range(0x400, 0x460), range(0x2010, 0x2060)),
     *(range(0x2070, 0x20A0), range(0x2190, 0x2196), range(0x2200, 0x2267)),
