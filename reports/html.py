@@ -165,7 +165,8 @@ def _head(table: Table) -> Html:
 
 def _column(place: int, column: Column) -> Html:
     return html(
-        '<th scope="col" data-place="{}" data-first="{}" title="{}"><button>{}{}</button></th>',
+        '<th scope="col"{} data-place="{}" data-first="{}" title="{}"><button>{}{}</button></th>',
+        html(' class="at-chance"') if column.at_chance else "",
         place,
         "descending" if column.higher_is_better else "ascending",
         column.description,
@@ -208,7 +209,8 @@ def _cell(cell: Cell, column: Column, row: Row, table: Table, places: Mapping[st
     number, behind = words(cell, column, table.full)
     text = html("<b>{}</b>", number) if cell.bold else escaped(number)
     small = html(" <small>{}</small>", behind) if behind else html("")
-    kind = "theirs" if cell.state == "value" and cell.source else "" if cell.state == "value" else cell.state
+    kind = "theirs" if cell.source else "at-chance" if column.at_chance else ""
+    kind = cell.state if cell.state != "value" else kind
     attributes = together(
         [
             html(' class="{}"', kind) if kind else "",

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
 from bench.errors import UserError, nearest
+from reports.chance import carries_nothing
 from reports.drawing import Picture, Sheet, finish, handles, plain, style_of
 from reports.headlines import by_family, primary
 from reports.measure import Measure, cell, record_measure
@@ -29,7 +30,9 @@ def radar(results: Results, methods: Sequence[str] = ()) -> Picture | None:
     for label in methods:
         if label not in results.methods:
             raise UserError(f"{label!r} is no row of this report{nearest(label, results.methods)}")
-    axes = _axes(results)
+    known = _axes(results)
+    left_out = [name.replace("\n", " ") for name, measure in known if carries_nothing(results, measure)]
+    axes = [(name, measure) for name, measure in known if name.replace("\n", " ") not in left_out]
     chosen = list(methods) or chosen_of(results)
     shown: dict[tuple[str, str], list[float]] = {}
     for label in chosen:
@@ -56,6 +59,8 @@ def radar(results: Results, methods: Sequence[str] = ()) -> Picture | None:
         "Every axis is one data set and metric. It runs from 0 at the centre to the best mean drawn here at the rim, "
         "in percent; the scale is the same in all panels. Larger is better. A gap is a value that is not there."
     )
+    if left_out:
+        caption += f" Left out, because no method is told from chance there: {'; '.join(left_out)}."
     if not methods and len(drawn) < len(results.methods):
         caption += (
             f" Drawn are {results.baseline}, rows that were told more than a method knows, and the {BEST} best of the "

@@ -98,6 +98,7 @@ class Column:
     description: str = ""
     chance: float | None = None  #: expected score of a uniformly random guess
     scale: Scale | None = None  #: of all costs of the column, so that they can be compared at a glance
+    at_chance: bool = False  #: whether no row is told from chance, so that the column tells nothing apart
 
 
 @dataclass(frozen=True)

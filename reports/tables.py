@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from reports.against import against_tables, headline_sentence
+from reports.chance import is_chance
 from reports.contrasts import contrasts
 from reports.footnotes import footnotes, notes_for
 from reports.headlines import Named, by_family, headlines, primary
@@ -165,8 +166,9 @@ def _table(
 ) -> Table:
     columns = tuple(measure.column for measure in measures)
     table_rows, empty = _applicable(rows(results, measures, known))
+    columns, table_rows, said = _told_from_chance(columns, table_rows)
     notes = notes_for(table_rows)
-    texts = (*extra, *_of_scores(known), *empty, *footnotes(results, table_rows))
+    texts = (*extra, *said, *_of_scores(known), *empty, *footnotes(results, table_rows))
     if any(column.chance is not None for column in columns):
         texts = ("chance: what a uniformly random guess scores on average.", *texts)
         table_rows.append(_chance(columns))
@@ -180,6 +182,26 @@ def _applicable(all_rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
     left_out = list(dict.fromkeys(row.group for row in all_rows if row.group not in applies))
     note = f"Not under {', '.join(left_out)}: there is nothing of this kind to measure."
     return [row for row in all_rows if row.group in applies], [note] if left_out and applies else []
+
+
+def _told_from_chance(
+    columns: tuple[Column, ...], all_rows: list[Row]
+) -> tuple[tuple[Column, ...], list[Row], list[str]]:
+    """Mark the columns in which no row is told from chance, take their bold away, and return a note that names them."""
+    at_chance = [is_chance((row.cells[place] for row in all_rows), column) for place, column in enumerate(columns)]
+    if not any(at_chance):
+        return columns, all_rows, []
+    names = [f"{column.group} {column.label}".strip() for column, at in zip(columns, at_chance, strict=True) if at]
+    columns = tuple(replace(column, at_chance=at) for column, at in zip(columns, at_chance, strict=True))
+    plain = [
+        replace(
+            row,
+            cells=tuple(replace(one, bold=one.bold and not at) for one, at in zip(row.cells, at_chance, strict=True)),
+        )
+        for row in all_rows
+    ]
+    note = f"No row is told from chance on {'; '.join(names)}: what differs there tells nothing, and nothing is bold."
+    return columns, plain, [note]
 
 
 def _of_scores(known: Sequence[Line]) -> list[str]:
