@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from reports.compare import Comparison
     from reports.results import Results as SuiteResults
+    from reports.table import Table
 
 
 class Results:
@@ -66,13 +67,21 @@ class Results:
 
         >>> results.table("overview").set_index("row")  # doctest: +SKIP
         """
-        from reports.build import all_tables
         from reports.csv import table_frame
 
-        tables = {table.name: table for table in all_tables(self._read(suite))}
-        if name not in tables:
-            raise UserError(f"{name!r} is not a table of this report{nearest(name, tables)}")
-        return table_frame(tables[name])
+        return table_frame(_table_of(self._read(suite), name))
+
+    def latex(self, name: str, suite: str | None = None, methods: Sequence[str] = ()) -> str:
+        r"""Return a table as a paper prints it: methods by their titles with `\cite`, without the report's long notes.
+
+        methods: labels of the rows to keep, all by default. The keys are those that `bench cite` prints.
+
+        >>> Path("overview.tex").write_text(results.latex("overview", methods=["clip", "sogclr"]))  # doctest: +SKIP
+        """
+        from reports.latex import for_a_paper
+
+        results = self._read(suite)
+        return for_a_paper(results, _table_of(results, name), methods)
 
     def figure(self, name: str, suite: str | None = None, methods: Sequence[str] = ()) -> Figure:
         """Return a figure of the report, such as "differences", "recovered", "radar", "noise", "cost" or "wins".
@@ -133,6 +142,15 @@ class Results:
             which = f"say which suite: {', '.join(known)}" if known else "no suite was planned or run here"
             raise UserError(f"{self.folder}: {which}")
         return name
+
+
+def _table_of(results: SuiteResults, name: str) -> Table:
+    from reports.build import all_tables
+
+    tables = {table.name: table for table in all_tables(results)}
+    if name not in tables:
+        raise UserError(f"{name!r} is not a table of this report{nearest(name, tables)}")
+    return tables[name]
 
 
 def status_rows(suite: str, store: Store) -> list[tuple[str, ...]]:

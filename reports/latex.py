@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from bench.console.text import visible
+from bench.errors import UserError, nearest
+from reports.results import Results
 from reports.table import Cell, Column, Row, Table, marks, words
 
 WIDTH = 130  #: letters beside each other, scaled down to the width of a page, that can still be read
@@ -123,6 +127,33 @@ def table_latex(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
+def for_a_paper(results: Results, table: Table, methods: Sequence[str] = ()) -> str:
+    r"""A table as a paper prints it: methods by their titles with `\cite`, and of the notes those of marks alone.
+
+    methods: labels of the rows to keep, all by default; bold stays what it is among all rows of the suite. The keys are
+    those of `bench cite`. Raises UserError for a label that the table does not have.
+    """
+    known = list(dict.fromkeys(row.method for row in table.rows if row.method))
+    for label in methods:
+        if label not in known:
+            raise UserError(f"{label!r} is no row of the table {table.name}{nearest(label, known)}")
+    kept = [row for row in table.rows if not row.method or not methods or row.method in methods]
+    named = tuple(_titled(results.methods[row.method], row) if row.method else row for row in kept)
+    marked = "".join(row.mark + "".join(map(marks, row.cells)) for row in kept)
+    notes = {mark: meaning for mark, meaning in table.notes.items() if mark in marked}
+    all_rows = (f"Bold is among all {len(known)} rows of the suite.",)
+    footnotes = all_rows if 0 < len(set(methods)) < len(known) else ()
+    return table_latex(replace(table, rows=named, notes=notes, footnotes=footnotes))
+
+
+def _titled(entry: Mapping[str, Any], row: Row) -> Row:
+    """A row under its method's title, or the suite's own label where it has one, with the key to cite."""
+    own = entry["label"]
+    label = (entry["title"] if own == entry.get("method") else own) + row.label.removeprefix(own)
+    found = re.match(r"\s*@\w+\{([\w:.+/-]+),", entry.get("bibtex") or "")  # a key that LaTeX can read
+    return replace(row, label=label, cite=found.group(1) if found else "")
+
+
 def _parts(table: Table) -> list[list[Table]]:
     """Tabulars for each page: all blocks of as many groups of rows as fit, or else the blocks of one group in turn."""
     blocks = [[replace(block, rows=rows) for rows in _groups(block)] for block in _blocks(table)]
@@ -215,6 +246,7 @@ def _tabular(table: Table) -> str:
             cells = [_cell(cell, column, table.full) for cell, column in zip(row.cells, columns, strict=True)]
             label = escape(row.label + row.mark)
             label = f"{{*}}{label[1:]}" if label.startswith("*") else label  # else it would belong to the \\ before it
+            label += rf"~\cite{{{row.cite}}}" if row.cite else ""
             lines.append(" & ".join([label, *cells]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}"])
 

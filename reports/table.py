@@ -112,6 +112,7 @@ class Row:
     compared: bool = True  #: whether it takes part in the comparison of its column
     fidelity: str = ""  #: how the method's adapter was checked
     uses: str = ""  #: what it was trained on that no method knows
+    cite: str = ""  #: BibTeX key that LaTeX cites behind its label
 
     @property
     def mark(self) -> str:

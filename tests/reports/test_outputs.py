@@ -28,7 +28,7 @@ from reports.csv import RECORD_COLUMNS, records_csv, table_csv
 from reports.drawing import COLOURS, LINES, room_for_names, spread, style_of
 from reports.figures import pictures
 from reports.html import page
-from reports.latex import document, escape, table_latex
+from reports.latex import document, escape, for_a_paper, table_latex
 from reports.radar import BEST, chosen_of, radar
 from reports.results import Results, load
 from reports.table import Cell, Column, Row, Table, Unit, in_one_scale, unverified, words
@@ -294,6 +294,30 @@ def test_a_wide_latex_table_is_broken_between_headings(three: Store) -> None:
     assert text.count(r"\begin{tabular}{lrrrrrrrr}") == 2
     assert text.count(r"\begin{table*}") == text.count(r"\caption") == 1
     assert text.count("sogclr & ") == 2 * 2
+
+
+def test_a_table_for_a_paper_has_titles_citations_and_slim_notes(three: Store, tmp_path: Path) -> None:
+    results = load(SUITE, three)
+    (table,) = [table for table in tables(results) if table.name == "overview"]
+    whole, few = for_a_paper(results, table), for_a_paper(results, table, ["clip", "prolip"])
+    for label, entry in results.methods.items():
+        titled = entry["title"] if label == entry["method"] else label
+        assert rf"{escape(titled)}" in whole
+        assert rf"~\cite{{{label}}}" in whole
+        assert (rf"~\cite{{{label}}}" in few) == (label in ("clip", "prolip"))
+    assert not any(escape(note) in text for note in table.footnotes for text in (whole, few))
+    assert "Bold is among all 7 rows of the suite." in few
+    assert "Bold is among" not in whole
+    assert "chance & " in few
+    for entry in results.plan["methods"]:
+        assert entry["fidelity"] != "reconstructed" or r"$^\ddagger$ not verified" in whole
+    with pytest.raises(UserError, match="'clib' is no row of the table overview; did you mean 'clip'"):
+        for_a_paper(results, table, ["clib"])
+    if shutil.which("pdflatex"):
+        (tmp_path / "one.tex").write_text(document([few, whole]))
+        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "one.tex"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+        assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize(("wanted", "gap", "found"), [

@@ -28,6 +28,9 @@ def test_figures_are_matplotlib_figures_that_can_be_saved_again(three: Store) ->
         results.figure("rader")
     few = results.figure("radar", methods=["sogclr", "clip"])
     assert [text.get_text() for text in few.legends[0].get_texts()] == ["sogclr", "clip"]
+    assert r"~\cite{sogclr}" in results.latex("overview", methods=["sogclr"])
+    with pytest.raises(bench.UserError, match="'overvew' is not a table of this report; did you mean 'overview'"):
+        results.latex("overvew")
     with pytest.raises(bench.UserError, match="the figure 'cost' shows all; the radar takes them"):
         results.figure("cost", methods=["clip"])
 
