@@ -84,7 +84,8 @@ class Results:
         return for_a_paper(results, _table_of(results, name), methods)
 
     def figure(self, name: str, suite: str | None = None, methods: Sequence[str] = ()) -> Figure:
-        """Return a figure of the report, such as "differences", "recovered", "radar", "noise", "cost" or "wins".
+        """Return a figure of the report, such as "differences", "recovered", "radar", "noise", "cost",
+        "memorisation" or "wins".
 
         methods: labels to draw, for the radar, which shows a few unless it is asked for others. UserError if its
         numbers are not stored.

@@ -32,7 +32,14 @@ from reports.table import scale
 from reports.tables import spent
 from reports.vocabulary import detail, metric_label
 
-NAMES = ("differences", "recovered", "radar", "noise", "cost")  #: of figures of scores, in the order of the page
+NAMES = (
+    "differences",
+    "recovered",
+    "radar",
+    "noise",
+    "cost",
+    "memorisation",
+)  #: of figures of scores, in the order of the page
 
 
 def pictures(results: Results) -> list[Picture]:
@@ -43,36 +50,54 @@ def pictures(results: Results) -> list[Picture]:
 
 def picture(results: Results, name: str) -> Picture | None:
     """Draw one figure of scores: one of `NAMES`. None where there are no numbers for it."""
-    draw = {"differences": forest, "recovered": recovered, "radar": radar, "noise": against_noise, "cost": against_cost}
+    draw = (forest, recovered, radar, against_noise, against_cost, memorisation)
     with look():
-        return draw[name](results)
+        return dict(zip(NAMES, draw, strict=True))[name](results)
 
 
 def against_noise(results: Results) -> Picture | None:
     """The primary score over the rate of each kind of noise; needs two rates."""
     scores = _scores(results)
-    scores = scores[scores["at"] == 1]
+    caption = f"{_primary_label(results)} against the share of corrupted pairs; the axis need not begin at 0."
+    return _over_rates(results, "noise", scores[scores["at"] == 1], _primary_label(results), caption)
+
+
+def memorisation(results: Results) -> Picture | None:
+    """What the last weights lack of the best along the run, over noise rates; needs two rates and points on the way."""
+    scores = _scores(results)
+    if not (scores["at"] < 1).any():
+        return None
+    of_runs = scores.groupby(["method", "noise", "rate", "seed"])
+    lost = (of_runs["score"].last() - of_runs["score"].max()).rename("score").reset_index()
+    caption = (
+        f"{_primary_label(results)} of the last weights minus the best along the same run, in points: below 0, training "
+        "on made it worse. The learning rate comes down only at the end, which favours the last."
+    )
+    return _over_rates(results, "memorisation", lost, "last minus best, points", caption)
+
+
+def _over_rates(results: Results, name: str, scores: pd.DataFrame, label: str, caption: str) -> Picture | None:
+    """Draw scores (columns method, noise, rate, score) over rates, one panel a kind of noise; None below two rates."""
     panels = {}
     for kind in dict.fromkeys(entry["kind"] for entry in results.noises.values() if entry["kind"]):
-        noises = [label for label, entry in results.noises.items() if entry["kind"] in (kind, None)]
+        noises = [noise for noise, entry in results.noises.items() if entry["kind"] in (kind, None)]
         if len(noises) > 1:
             panels[kind] = scores[scores["noise"].isin(noises)]
     methods = [method for method in results.methods if any(method in set(panel["method"]) for panel in panels.values())]
     if not methods:
         return None
     room = room_for_names(methods)
-    sheet = Sheet((), len(panels), 5.0 + room, 3.6, (0.7, room, 0.5, 0.15))
+    sheet = Sheet((), len(panels), 5.1 + room, 3.6, (0.8, room, 0.5, 0.15))
     titles = {entry["kind"]: entry.get("title") for entry in results.noises.values()}  # older plans have no title
     for place, (kind, panel_scores) in enumerate(panels.items()):
         title = titles[kind] or kind.replace("_", " ")
-        panel = sheet.panel(place, xlabel=f"{plain(title)}, % of pairs", ylabel=_primary_label(results))
+        panel = sheet.panel(place, xlabel=f"{plain(title)}, % of pairs", ylabel=label)
         _against_rate(panel, results, panel_scores)
         means = panel_scores.groupby(["method", "rate"])["score"].agg(["mean", "std"])
         panel.set_ylim(_around(means))
         last = means["mean"].groupby("method").tail(1)
         name_ends(panel, results, {method: (rate, score) for (method, rate), score in last.items()})
-    caption = f"{_primary_label(results)} against the share of corrupted pairs; the axis need not begin at 0."
-    return finish("noise", caption + _bars(results), sheet.figure)
+    return finish(name, caption + _bars(results), sheet.figure)
 
 
 def _around(means: pd.DataFrame) -> tuple[float, float]:
@@ -127,8 +152,8 @@ def _scores(results: Results) -> pd.DataFrame:
             record = run.find(*primary(results), results.methods[run.method]["score"], at)
             if record is not None:
                 rate, flops = 100 * results.noises[run.noise]["rate"], total - own + at * own
-                lines.append((run.method, run.noise, rate, at, flops, 100 * record.value))
-    return pd.DataFrame(lines, columns=["method", "noise", "rate", "at", "flops", "score"])
+                lines.append((run.method, run.noise, run.seed, rate, at, flops, 100 * record.value))
+    return pd.DataFrame(lines, columns=["method", "noise", "seed", "rate", "at", "flops", "score"])
 
 
 def _against_rate(panel: Axes, results: Results, scores: pd.DataFrame) -> None:

@@ -27,6 +27,7 @@ from bench.store import Store
 from reports.csv import RECORD_COLUMNS, records_csv, table_csv
 from reports.drawing import COLOURS, LINES, room_for_names, spread, style_of
 from reports.figures import pictures
+from reports.headlines import primary
 from reports.html import page
 from reports.latex import document, escape, for_a_paper, table_latex
 from reports.radar import BEST, chosen_of, radar
@@ -197,7 +198,7 @@ def test_with_one_seed_the_page_says_what_that_means(one: Store) -> None:
 def test_figures_are_files_of_their_kind_and_the_same_each_time(three: Store) -> None:
     results = load(SUITE, three)
     first, again = pictures(results), pictures(results)
-    assert [picture.name for picture in first] == ["differences", "radar", "noise", "cost"]
+    assert [picture.name for picture in first] == ["differences", "radar", "noise", "cost", "memorisation"]
     for one, two in zip(first, again, strict=True):
         assert one.png.startswith(b"\x89PNG")
         assert one.pdf.startswith(b"%PDF")
@@ -255,7 +256,7 @@ def figures_of(results: Results) -> dict[str, Figure]:
 
 def test_no_word_of_a_figure_is_cut_off(three: Store) -> None:
     sheets = figures_of(load(SUITE, three))
-    assert set(sheets) == {"differences", "radar", "noise", "cost"}
+    assert set(sheets) == {"differences", "radar", "noise", "cost", "memorisation"}
     for figure in sheets.values():
         canvas = FigureCanvasAgg(figure)
         beside = {tick for axes in figure.axes for tick in (*axes.get_xticklabels(), *axes.get_yticklabels())}
@@ -286,6 +287,23 @@ def test_both_line_figures_show_means_and_look_alike(three: Store) -> None:
     (row, *_) = [row for row in table.rows if row.method == "clip"]
     low, high = bars[0].get_segments()[0][:, 1]
     assert (high - low) / 2 == pytest.approx(100 * row.cells[0].std)
+
+
+def test_memorisation_is_the_last_score_minus_the_best_of_each_run(three: Store) -> None:
+    results = load(SUITE, three)
+    figure = figures_of(results)["memorisation"]
+    for method in results.methods:
+        style, points = style_of(results, method), []
+        for noise in results.noises:
+            lost = []
+            for run in results.of(method, noise):
+                found = {key[0]: record.value for key, record in run.records.items() if key[1:4] == primary(results)}
+                lost.append(100 * (found[1.0] - max(found.values())))
+            points.append(np.mean(lost))
+        lines = [line for line in figure.axes[0].lines if line.get_color() == style["color"]]
+        (line,) = [line for line in lines if line.get_marker() == style["marker"]]
+        assert line.get_ydata() == pytest.approx(points)
+    assert np.min([line.get_ydata().min() for line in figure.axes[0].lines if len(line.get_ydata())]) <= 0
 
 
 def test_a_wide_latex_table_is_broken_between_headings(three: Store) -> None:
@@ -346,7 +364,7 @@ def crowded(tmp_path_factory: pytest.TempPathFactory, stores: SimpleNamespace) -
 
 def test_twenty_names_beside_lines_do_not_touch(crowded: Results) -> None:
     sheets = figures_of(crowded)
-    for name in ("noise", "cost"):
+    for name in ("noise", "cost", "memorisation"):
         canvas = FigureCanvasAgg(sheets[name])
         for panel in sheets[name].axes:
             boxes = sorted((text.get_window_extent(canvas.get_renderer()).y0, text.get_text()) for text in panel.texts)

@@ -46,7 +46,7 @@ def test_a_report_is_written_without_torch(store: Store) -> None:
     done = subprocess.run([sys.executable, "-c", BLOCKED, str(store.root)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     files, lines = map(int, done.stdout.split())
-    assert files == 2 + 2 * 12 + 1 + 2 * (5 + 1 + 3)
+    assert files == 2 + 2 * 12 + 1 + 2 * (6 + 1 + 3)
     assert lines == 1 + 42 + 4
 
 
