@@ -70,7 +70,7 @@ def memorisation(results: Results) -> Picture | None:
     of_runs = scores.groupby(["method", "noise", "rate", "seed"])
     lost = (of_runs["score"].last() - of_runs["score"].max()).rename("score").reset_index()
     caption = (
-        f"{_primary_label(results)} of the last weights minus the best along the same run, in points: below 0, training "
+        f"{_primary_label(results)} of the last weights minus the best along the same run, in points: below 0, going "
         "on made it worse. The learning rate comes down only at the end, which favours the last."
     )
     return _over_rates(results, "memorisation", lost, "last minus best, points", caption)
