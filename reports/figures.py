@@ -32,14 +32,8 @@ from reports.table import scale
 from reports.tables import spent
 from reports.vocabulary import detail, metric_label
 
-NAMES = (
-    "differences",
-    "recovered",
-    "radar",
-    "noise",
-    "cost",
-    "memorisation",
-)  #: of figures of scores, in the order of the page
+#: of figures of scores, in the order of the page
+NAMES = ("differences", "recovered", "radar", "noise", "cost", "memorisation")
 
 
 def pictures(results: Results) -> list[Picture]:
