@@ -182,10 +182,12 @@ class Suite(Model):
     @property
     def baseline_row(self) -> str:
         """Label of the row that others are compared with; without one of that label or method, the first row."""
-        named = [entry.label for entry in self.methods if entry.label == self.baseline]
-        rows = [entry for entry in self.methods if not self.keep_of(entry).entry.uses]
-        of_method = [entry.label for entry in rows if entry.method == self.baseline]
-        return [*named, *of_method, self.methods[0].label][0]
+        return self._baseline_among(self.methods).label
+
+    def _baseline_among(self, rows: Sequence[MethodEntry]) -> MethodEntry:
+        named = [row for row in rows if row.label == self.baseline]
+        of_method = [row for row in rows if row.method == self.baseline and not self.keep_of(row).entry.uses]
+        return [*named, *of_method, rows[0]][0]
 
     def changed(self, **sections: Any) -> Suite:
         """The same suite with other sections, its references and its hash as they were; no selection."""
@@ -259,7 +261,7 @@ class Suite(Model):
         if start:
             own = [row for row in rows if row.label == row.method == start]
             return own[0] if own else MethodEntry(method=start)
-        return next(row for row in rows if row.label == self.baseline_row) if keep.entry.scored else None
+        return self._baseline_among(rows) if keep.entry.scored else None  # a suite of trials has other rows itself
 
     def chain(self, entry: MethodEntry) -> str:
         """Why an entry cannot start where its method does: that start needs a start of its own. "" if it can."""

@@ -17,6 +17,7 @@ from bench.cli import app
 from bench.data.noise import NoiseManifest
 from bench.errors import UserError
 from bench.models.stored_run import rebuild
+from bench.planning import tune
 from bench.planning.planner import forecast, plan
 from bench.store import RunStore, Store
 from bench.store.writer import KEPT
@@ -173,6 +174,20 @@ def test_a_method_that_starts_from_a_run_is_scored_by_it(tmp_path: Path) -> None
     assert run.reference is not None
     assert not run.reference.treated
     assert [one.reference is None for one in load_suite(file).runs()] == [True, False, False, False]
+
+
+def test_trials_of_a_filtered_row_wait_for_the_baselines_choice_and_are_scored_by_it(tmp_path: Path) -> None:
+    suite = suite_in(tmp_path, "tune={trials: 2, budget: {samples: 960}}", "methods.0.config={temperature: 0.1}")
+    first, late = tune.stages(suite)
+    assert [entry.label for entry in first] == ["clip"]
+    assert [entry.label for entry in late] == ["filtered", "stricter"]
+    chosen = tune.Choice((tune.Trial({"lr": 1e-3}, "run", None, 0.5),), {})
+    for run in tune.trial_suite(suite, late, {"clip": chosen}).runs():
+        if run.label.startswith(("filtered", "stricter")):
+            assert run.reference is not None
+            assert run.reference.train.lr == 1e-3, "the baseline as it was chosen"
+            assert run.reference.config["temperature"] == 0.1
+            assert not run.reference.treated
 
 
 @pytest.fixture
