@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -33,7 +34,7 @@ noise: {rates: [0.4]}
 budget: {samples: 1920}
 budget_rule: additional
 towers: {dim: 8, vocabulary: 300}
-train: {batch: 32, threads: 1, lr: 3.0e-3}
+train: {batch: 32, bn_group: 16, threads: 1, lr: 3.0e-3}
 evaluate: {tasks: [noise_detection]}
 methods:
 - clip
@@ -174,6 +175,22 @@ def test_a_method_that_starts_from_a_run_is_scored_by_it(tmp_path: Path) -> None
     assert run.reference is not None
     assert not run.reference.treated
     assert [one.reference is None for one in load_suite(file).runs()] == [True, False, False, False]
+
+
+def test_every_rank_trains_on_the_recorded_rows(tmp_path: Path, start_bench: Callable[..., Any]) -> None:
+    """Two real processes; then one process goes on with the same record, and sees the same batches."""
+    suite_in(tmp_path)
+    options = ("--results", tmp_path / "out", "--processes", 2, "--only", "filtered")
+    code, output = start_bench("run", tmp_path / "scored.yaml", *options).finish()
+    assert code == 0, output
+    run = next(run for label, run in runs_of(Store(tmp_path / "out")).items() if label == "filtered")
+    together, record = [line["loss"] for line in run.metrics()], run.path(KEPT).read_bytes()
+    unfinish(run)
+    run_it(tmp_path, tmp_path / "out", "--only", "filtered")
+    assert run.path(KEPT).read_bytes() == record
+    alone = [line["loss"] for line in run.metrics()]
+    assert alone[0] == pytest.approx(together[0], rel=1e-5), "another batch on one rank"
+    assert alone == pytest.approx(together, rel=0.05)  # AdamW's first steps turn last bits into whole steps
 
 
 def test_trials_of_a_filtered_row_wait_for_the_baselines_choice_and_are_scored_by_it(tmp_path: Path) -> None:
