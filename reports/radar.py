@@ -18,6 +18,10 @@ from reports.results import Results, uses
 from reports.table import show
 from reports.vocabulary import detail, kind_of, metric_label
 
+_CAPTION = (
+    "Every axis is one data set and metric. It runs from 0 at the centre to the best mean drawn here at the rim, in "
+    "percent; the scale is the same in all panels. Larger is better. A gap is a value that is not there."
+)
 BEST = 4  #: methods that are drawn beside the baseline and the bounds, unless others are asked for
 
 
@@ -55,10 +59,7 @@ def radar(results: Results, methods: Sequence[str] = ()) -> Picture | None:
             if (label, noise) in shown:
                 shares = [value / top for value, top in zip(shown[label, noise], tops, strict=True)]
                 panel.plot(*_web(shares), linewidth=1.3, markersize=2.5, **style_of(results, label))
-    caption = (
-        "Every axis is one data set and metric. It runs from 0 at the centre to the best mean drawn here at the rim, "
-        "in percent; the scale is the same in all panels. Larger is better. A gap is a value that is not there."
-    )
+    caption = _CAPTION
     if left_out:
         caption += f" Left out, because no method is told from chance there: {'; '.join(left_out)}."
     if not methods and len(drawn) < len(results.methods):

@@ -14,6 +14,10 @@ from reports.drawing import LETTER, NAME_SIZE, Picture, Sheet, finish, longest, 
 from reports.results import Results
 from reports.table import Row, Table
 
+_CAPTION = (
+    "On which share of data sets and tasks the method of the line is better than that of the column; a tie is half a "
+    "win. The methods are in the order of what they win over all noises."
+)
 NUMBERED = 12  #: most methods of a map that has numbers: with more they cannot be read, and the table has them
 
 
@@ -53,10 +57,7 @@ def wins_picture(results: Results, table: Table) -> Picture | None:
         panel.set_yticks(places, drawn, fontsize=NAME_SIZE)
         panel.tick_params(length=0, pad=2, labelleft=place == 0)
         panel.grid(visible=False)
-    caption = (
-        "On which share of data sets and tasks the method of the line is better than that of the column; a tie is half "
-        "a win. The methods are in the order of what they win over all noises."
-    )
+    caption = _CAPTION
     caption += " Numbers are percent." if len(labels) <= NUMBERED else ""
     caption += " The area of a dot is the share won by more than chance." if tested else ""
     return finish("wins", caption, sheet.figure)

@@ -186,10 +186,9 @@ def _evaluate(planned: Planned, inputs: Inputs, out: RunWriter, job: Job, progre
         booked = now
         progress.measured(sum(map(out.has_records, keys)), len(keys))
 
-    manifest, kept, keys = _manifest(planned, inputs), scored.kept_rows(inputs, out), planned.evaluation_keys()
+    manifest, keys = _manifest(planned, inputs), planned.evaluation_keys()
     for at in _to_measure(planned, out):
-        path = out.path(weights_name(at))
-        checkpoint = file_hash(path)
+        checkpoint = file_hash(path := out.path(weights_name(at)))
         load_weights(path, job.method, job.towers)
         progress.stage("evaluate" if at == 1.0 else f"evaluate at {at:.0%}")
         if at == 1.0:  # first, because the tasks use the features it leaves behind, and then discard them
@@ -202,7 +201,7 @@ def _evaluate(planned: Planned, inputs: Inputs, out: RunWriter, job: Job, progre
             run=planned.id,
             checkpoint=checkpoint,
             manifest=manifest,
-            kept=kept,
+            kept=scored.kept_rows(inputs, out),
             done=done,
             publish=publish,
             features_dir=out.path(FEATURES),

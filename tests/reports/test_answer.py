@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from matplotlib.collections import PathCollection
 
 from bench.store import Store
 from reports import figures
@@ -58,11 +59,12 @@ def test_only_what_is_shown_is_filled(results: Results) -> None:
     assert picture.figure is not None
     labels = [text.get_text() for text in picture.figure.axes[0].get_yticklabels()]
     for panel, one in zip(picture.figure.axes, headline_contrasts(results), strict=True):
-        points = {line.get_ydata()[0]: line for line in panel.lines if line.get_marker() == "o"}
+        (points,) = [found for found in panel.collections if isinstance(found, PathCollection)]
         assert set(labels) == set(one.gains)
+        assert points.get_offsets()[:, 1].tolist() == list(range(len(labels)))
         for place, label in enumerate(labels):
-            assert points[place].get_xdata()[0] == pytest.approx(100 * one.gains[label].value)
-            is_filled = points[place].get_markerfacecolor() != "w"
+            assert points.get_offsets()[place, 0] == pytest.approx(100 * one.gains[label].value)
+            is_filled = points.get_facecolors()[place].tolist() != [1.0, 1.0, 1.0, 1.0]
             assert is_filled == (one.p_values[label] <= 0.05), label
 
 
