@@ -205,7 +205,7 @@ def figure_of(results: Results, name: str, methods: Sequence[str] = ()) -> Figur
         raise UserError(f"methods: the figure {name!r} shows all; the radar takes them")
     if methods:
         drawn[name] = radar(results, methods)
-    elif name in figures.NAMES:
+    elif name in figures.FIGURES:
         drawn[name] = figures.picture(results, name)
     elif name == "wins":
         drawn[name] = _wins(results)
@@ -216,7 +216,7 @@ def figure_of(results: Results, name: str, methods: Sequence[str] = ()) -> Figur
         drawn = {one.name: one for one in (similarities, *own.values()) if one is not None}
     found = drawn.get(name)
     if found is None or found.figure is None:
-        known = dict.fromkeys((*figures.NAMES, "wins", "ranks", *drawn))
+        known = dict.fromkeys((*figures.FIGURES, "wins", "ranks", *drawn))
         if name in known:
             raise UserError(f"there are no numbers for the figure {name!r}")
         raise UserError(f"{name!r} is not a figure of this report{nearest(name, known)}")

@@ -7,6 +7,7 @@ left.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 
 import pandas as pd
 import seaborn as sns
@@ -32,21 +33,17 @@ from reports.table import scale
 from reports.tables import spent
 from reports.vocabulary import detail, metric_label
 
-#: of figures of scores, in the order of the page
-NAMES = ("differences", "recovered", "radar", "noise", "cost", "memorisation")
-
 
 def pictures(results: Results) -> list[Picture]:
     """All figures of scores that there are numbers for."""
-    drawn = (picture(results, name) for name in NAMES)
+    drawn = (picture(results, name) for name in FIGURES)
     return [one for one in drawn if one is not None]
 
 
 def picture(results: Results, name: str) -> Picture | None:
-    """Draw one figure of scores: one of `NAMES`. None where there are no numbers for it."""
-    draw = (forest, recovered, radar, against_noise, against_cost, memorisation)
+    """Draw one figure of scores: one of `FIGURES`. None where there are no numbers for it."""
     with look():
-        return dict(zip(NAMES, draw, strict=True))[name](results)
+        return FIGURES[name](results)
 
 
 def against_noise(results: Results) -> Picture | None:
@@ -184,3 +181,14 @@ def _primary_label(results: Results) -> str:
 
 def _bars(results: Results) -> str:
     return " Bars: one standard deviation over seeds." if len(results.plan["seeds"]) > 1 else " One seed: no bars."
+
+
+#: of scores, in the order of the page
+FIGURES: Mapping[str, Callable[[Results], Picture | None]] = {
+    "differences": forest,
+    "recovered": recovered,
+    "radar": radar,
+    "noise": against_noise,
+    "cost": against_cost,
+    "memorisation": memorisation,
+}

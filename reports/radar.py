@@ -11,7 +11,7 @@ from matplotlib.collections import LineCollection
 
 from bench.errors import UserError, nearest
 from reports.chance import carries_nothing
-from reports.drawing import Picture, Sheet, finish, handles, plain, style_of
+from reports.drawing import Picture, Sheet, finish, handles, look, plain, style_of
 from reports.headlines import by_family, primary
 from reports.measure import Measure, cell, record_measure
 from reports.results import Results, uses
@@ -25,6 +25,7 @@ _CAPTION = (
 BEST = 4  #: methods that are drawn beside the baseline and the bounds, unless others are asked for
 
 
+@look()
 def radar(results: Results, methods: Sequence[str] = ()) -> Picture | None:
     """One axis a task as in Figure 2 of the Bayesian-weights paper, one panel a noise; each axis says its scale.
 
@@ -35,8 +36,7 @@ def radar(results: Results, methods: Sequence[str] = ()) -> Picture | None:
         if label not in results.methods:
             raise UserError(f"{label!r} is no row of this report{nearest(label, results.methods)}")
     known = _axes(results)
-    left_out = [name.replace("\n", " ") for name, measure in known if carries_nothing(results, measure)]
-    axes = [(name, measure) for name, measure in known if name.replace("\n", " ") not in left_out]
+    axes = [(name, measure) for name, measure in known if not carries_nothing(results, measure)]
     chosen = list(methods) or chosen_of(results)
     shown: dict[tuple[str, str], list[float]] = {}
     for label in chosen:
@@ -60,7 +60,8 @@ def radar(results: Results, methods: Sequence[str] = ()) -> Picture | None:
                 shares = [value / top for value, top in zip(shown[label, noise], tops, strict=True)]
                 panel.plot(*_web(shares), linewidth=1.3, markersize=2.5, **style_of(results, label))
     caption = _CAPTION
-    if left_out:
+    if len(axes) < len(known):
+        left_out = (name.replace("\n", " ") for name, measure in known if (name, measure) not in axes)
         caption += f" Left out, because no method is told from chance there: {'; '.join(left_out)}."
     if not methods and len(drawn) < len(results.methods):
         caption += (

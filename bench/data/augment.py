@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from bench import counter
-from bench.arrays import Ints, Pixels
+from bench.arrays import Floats, Ints, Pixels
 from bench.catalogue import augmentations
 
 if TYPE_CHECKING:  # importing torch takes seconds, and processes that only index data do not need it
     import torch
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from bench.arrays import Floats
+
 REPLICATES = 1000
 _BLOCK = 1 << 18  # examples drawn at a time, few enough for the processor's cache
 

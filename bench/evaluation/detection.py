@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from bench.evaluation.bootstrap import Floats, interval, resamples
+from bench.arrays import Floats
+from bench.evaluation.bootstrap import interval, resamples
 
 
 @dataclass(frozen=True)

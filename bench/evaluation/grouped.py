@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.arrays import Ints
-from bench.evaluation.bootstrap import Floats, interval, resamples
+from bench.arrays import Floats, Ints
+from bench.evaluation.bootstrap import interval, resamples
 
 Measured = tuple[float, tuple[float, float]]  #: a value and its 95 % interval
 

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from bench import data
-from bench.arrays import Ints
+from bench.arrays import Floats, Ints
 from bench.catalogue.families.random_guess import tops, with_means
 from bench.data import Pairs
 from bench.data.evaluation import CLASS, EvaluationPairs
 from bench.data.noise import Noise, NoiseManifest, noisy_mask
 from bench.evaluation import grouped
-from bench.evaluation.bootstrap import Floats, interval, mean_interval, ratio_replicates
+from bench.evaluation.bootstrap import interval, mean_interval, ratio_replicates
 from bench.evaluation.detection import detect
 from bench.evaluation.features import Features, Kind, evaluation_mode, extract_images, extract_texts
 from bench.evaluation.probe import Labelled, adamw_probe, sweep_probe

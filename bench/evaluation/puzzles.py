@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from torch import Tensor
 
+from bench.arrays import Floats
 from bench.data.evaluation.hub import Puzzle
-from bench.evaluation.bootstrap import Floats
 from bench.evaluation.ranks import offsets, require_finite
 
 SIZES: Mapping[str, range] = {  # metric -> number of candidates of its puzzles

@@ -186,7 +186,7 @@ def _evaluate(planned: Planned, inputs: Inputs, out: RunWriter, job: Job, progre
         booked = now
         progress.measured(sum(map(out.has_records, keys)), len(keys))
 
-    manifest, keys = _manifest(planned, inputs), planned.evaluation_keys()
+    manifest, kept, keys = _manifest(planned, inputs), scored.kept_rows(inputs, out), planned.evaluation_keys()
     for at in _to_measure(planned, out):
         checkpoint = file_hash(path := out.path(weights_name(at)))
         load_weights(path, job.method, job.towers)
@@ -201,7 +201,7 @@ def _evaluate(planned: Planned, inputs: Inputs, out: RunWriter, job: Job, progre
             run=planned.id,
             checkpoint=checkpoint,
             manifest=manifest,
-            kept=scored.kept_rows(inputs, out),
+            kept=kept,
             done=done,
             publish=publish,
             features_dir=out.path(FEATURES),

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from bench.catalogue import architectures
 from bench.errors import UserError, one_line
 from bench.evaluation.features import evaluation_mode
-from bench.lean_open_clip import with_transformers
+from bench.lean_open_clip import load_for
 from bench.models import export_card
 from bench.models.open_clip_models import CONFIG, Preprocess
 from bench.models.stored_run import rebuild
@@ -126,8 +126,7 @@ def _write(folder: Path, towers: OpenClipTowers, method: Method, run: Run) -> No
     preprocess = Preprocess(run.data.size, towers.channels).to_json()  # evaluation's own way with photographs
     written = json.dumps({"model_cfg": config, "preprocess_cfg": preprocess}, indent=2)
     (folder / CONFIG).write_text(written + "\n", encoding="utf-8")
-    if "hf_model_name" in config["text_cfg"]:
-        with_transformers()
+    load_for(config["text_cfg"])
     blank = CustomTextCLIP(**{key: value for key, value in config.items() if key != "custom_text"})
     state = {f"visual.{name}": x for name, x in towers.visual.state_dict().items()}
     state |= {f"text.{name}": x for name, x in _text_state(towers.text).items()}

@@ -109,13 +109,10 @@ def cost_key(run: Run) -> str:
     return digest({**content, "adapter": adapter_source_hash(run.method)})
 
 
-def scoring_flops(run: Run, inputs: Inputs) -> int:
-    """Count the FLOPs with which the run's scorer encodes every pair once; 0 for a run whose rows no scorer chooses."""
-    if not run.keep.entry.scored:
-        return 0
-    assert run.reference is not None
-    towers, _ = build(run.reference, inputs)
-    return sum(count_forward_flops(towers, run.data.size)) * len(inputs.pairs)
+def pair_price(run: Run, inputs: Inputs) -> int:
+    """Count the FLOPs with which a run's towers encode one image and one text."""
+    towers, _ = build(run, inputs)
+    return sum(count_forward_flops(towers, run.data.size))
 
 
 def step_prices(run: Run, inputs: Inputs) -> tuple[tuple[Phase, ...], dict[str, int]]:

@@ -10,7 +10,7 @@ from bench.errors import UserError
 from bench.hashing import digest
 from bench.planning import requirements
 from bench.planning.budget import resolve
-from bench.planning.flops import cost_key, scoring_flops, step_prices
+from bench.planning.flops import cost_key, pair_price, step_prices
 from bench.planning.planned import Planned
 from bench.planning.timing import stored_calibration
 from bench.store import Damaged, RunStore, Store
@@ -22,6 +22,31 @@ from bench.training.schedule import Resolved
 from methods.protocol import Phase
 
 
+class _Prices:
+    """What runs cost in FLOPs, counted once for those that differ in noise, seed or rows alone."""
+
+    def __init__(self) -> None:
+        self._steps: dict[str, tuple[tuple[Phase, ...], dict[str, int]]] = {}
+        self._pairs: dict[str, int] = {}
+
+    def of_steps(self, run: Run, inputs: Inputs) -> tuple[tuple[Phase, ...], dict[str, int]]:
+        """The phases of a run, and the price of one step of each."""
+        key = cost_key(run)
+        if key not in self._steps:
+            self._steps[key] = step_prices(run, inputs)
+        return self._steps[key]
+
+    def of_scoring(self, run: Run, inputs: Inputs) -> int:
+        """The price of scoring all pairs before the first step; 0 for a run whose rows no scorer chooses."""
+        if not run.keep.entry.scored:
+            return 0
+        assert run.reference is not None
+        key = cost_key(run.reference)
+        if key not in self._pairs:
+            self._pairs[key] = pair_price(run.reference, inputs)
+        return self._pairs[key] * len(inputs.pairs)
+
+
 def plan(runs: list[Run], store: Store, reader: InputsReader | None = None) -> list[Planned]:
     """Return every run with its id and steps; a reference comes before the runs that start from it.
 
@@ -30,7 +55,7 @@ def plan(runs: list[Run], store: Store, reader: InputsReader | None = None) -> l
     """
     reader = reader or InputsReader()
     ids: dict[str, str] = {}
-    prices: dict[str, tuple[tuple[Phase, ...], dict[str, int]]] = {}
+    prices = _Prices()
     planned = []
     for run in runs:
         reference = ids[run.reference.key] if run.reference else None
@@ -43,10 +68,7 @@ def plan(runs: list[Run], store: Store, reader: InputsReader | None = None) -> l
         ids[run.key] = identity
         known = _stored_steps(store.run(identity))
         if known is None:
-            key = cost_key(run)
-            if key not in prices:
-                prices[key] = step_prices(run, inputs)
-            resolved = _resolve(run, summary, *prices[key], seconds, scoring_flops(run, inputs))
+            resolved = _resolve(run, summary, *prices.of_steps(run, inputs), seconds, prices.of_scoring(run, inputs))
         else:
             resolved = Resolved.from_json(known)
         planned.append(Planned(run, identity, reference, resolved, summary, content))
@@ -68,18 +90,15 @@ def forecast(runs: list[Run], store: Store) -> list[Planned]:
     """
     reader = InputsReader()
     names = {run.key: f"unknown-{digest(run.key)[:16]}" for run in runs}
-    prices: dict[str, tuple[tuple[Phase, ...], dict[str, int]]] = {}
-    planned = []
+    prices, planned = _Prices(), []
     for run in runs:
         stand_in = synthetic_of(run)
         inputs = reader.for_model(stand_in)
-        summary, key = _expected(run, stand_in, inputs), cost_key(stand_in)
-        if key not in prices:
-            prices[key] = step_prices(stand_in, inputs)
+        summary = _expected(run, stand_in, inputs)
         seconds = stored_calibration(stand_in, inputs, store) if run.budget.timed else None
         reference = names[run.reference.key] if run.reference else None
-        scoring = scoring_flops(run, inputs) if run.keep.entry.scored else 0
-        resolved = _resolve(run, summary, *prices[key], seconds, scoring)
+        steps, scoring = prices.of_steps(stand_in, inputs), prices.of_scoring(run, inputs)
+        resolved = _resolve(run, summary, *steps, seconds, scoring)
         planned.append(Planned(run, names[run.key], reference, resolved, summary, {}, expected=True))
     return planned
 

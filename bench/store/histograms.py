@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from bench.arrays import Floats
 from bench.store.run import others
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 BINS = 40
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 Source = Literal["training", "evaluation"]  #: the last step's batch and the state; features of the final weights
-Floats = npt.NDArray[np.float64]
 
 
 def store_diagnostics(out: RunWriter, source: Source, diagnostics: Iterable[Diagnostic], protocol: str = "") -> None:

@@ -186,6 +186,18 @@ def test_tables_say_what_the_seeds_can_show(results: Results, headline: Contrast
     assert {row.label for row in made["differences"].rows}.isdisjoint({"clip", "oracle"})
 
 
+def test_a_bound_is_marked_and_never_bold_though_it_is_the_best(bounded: Store) -> None:
+    made = {table.name: table for table in tables(load(SUITE, bounded))}
+    (bound,) = [row for row in made["zero_shot"].rows if row.uses and row.group == NOISY]
+    others = [row for row in made["zero_shot"].rows if row.method and not row.uses and row.group == NOISY]
+    best = max((cell.value, cell.bold) for row in others for cell in row.cells[:1] if cell.value is not None)
+    assert bound.mark == "§"
+    assert bound.cells[0].value is not None
+    assert bound.cells[0].value > best[0]
+    assert best[1]
+    assert not any(cell.bold for table in made.values() for row in table.rows if row.uses for cell in row.cells)
+
+
 def test_without_an_oracle_or_seeds_the_tables_say_so_or_are_left_out(three: Store, one: Store) -> None:
     made = {table.name: table for table in tables(load(SUITE, three))}
     assert "recovered" not in made

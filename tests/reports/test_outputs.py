@@ -166,7 +166,7 @@ def test_the_page_is_well_formed_and_its_links_lead_somewhere(outline: Outline) 
 
 def test_the_page_needs_no_network(text: str, outline: Outline) -> None:
     assert all(source.startswith("data:") for source in outline.sources)
-    assert len(outline.sources) == 4
+    assert len(outline.sources) == 5
     assert not re.search(r"https?://|@import|url\(", text)
     assert 'name="viewport"' in text
 

@@ -92,6 +92,7 @@ def test_figures_are_drawn_here_if_the_second_process_fails(store: Store, monkey
             "radar",
             "noise",
             "cost",
+            "memorisation",
             "wins",
         ]
 

@@ -260,7 +260,6 @@ def test_treated_rows_run_and_their_marks_reach_the_report(tmp_path: Path) -> No
     by_label = {row.label: row for row in found["zero_shot"].rows if row.method}
     assert [by_label[label].mark for label in ("clip", "bound", "control")] == ["", "§", ""]
     assert not any(cell.bold for table in found.values() for row in table.rows if row.uses for cell in row.cells)
-    assert any(cell.bold for cell in by_label["clip"].cells + by_label["control"].cells)
     assert notes_for(found["zero_shot"].rows)["§"] == "uses the truth, which no method has: never bold, never ranked"
     said = [note for note in found["zero_shot"].footnotes if note.startswith(("bound: ", "control: "))]
     assert said[0].startswith("bound: trained on the pairs that are known to be clean (")
