@@ -34,6 +34,7 @@ DATACOMP = (  # the other zero-shot tasks of the suite's 38
 )
 _COMMON = {
     "zero_shot": ("imagenet1k",),
+    "class_ranking": ("imagenet1k",),
     "shift": SHIFTS,
     "linear_probe": PROBES,
     "adamw_probe": PROBES,

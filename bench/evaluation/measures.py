@@ -26,7 +26,14 @@ from bench.evaluation.puzzles import SIZES, prompt, solve
 from bench.evaluation.ranks import Ranks
 from bench.evaluation.retrieval import Retrieval, retrieve
 from bench.evaluation.tasks import EvaluationPlan, Task
-from bench.evaluation.zero_shot import class_vectors, classify, predictions, prompts
+from bench.evaluation.zero_shot import (
+    class_vectors,
+    classify,
+    inverse_temperature,
+    log_likelihoods,
+    predictions,
+    prompts,
+)
 from methods.protocol import Tensors
 
 CHUNK = 1 << 16  #: training pairs whose features are in memory at a time
@@ -84,6 +91,42 @@ def zero_shot(task: Task, bench: Bench) -> Measured:
             scored = _Scored(pairs, ranks, partial(predictions, images, classes, score))
             numbers += _with_main(numbers, metric, score, len(pairs), scored)
     return numbers, outcomes
+
+
+def class_ranking(task: Task, bench: Bench) -> Measured:
+    """Measure the mean reciprocal rank of the right class, and the geometric mean of its probability.
+
+    They have less chance in them than hits. A model's scores become probabilities by one temperature, the best on the
+    task's validation set; without one, a fifth of the images chooses it and the others are measured.
+    """
+    pairs = bench.plan.load(task.dataset)
+    templates, names = data.templates(pairs), pairs.classes[task.label]
+    classes = class_vectors(bench.features.texts(prompts(names, templates)), len(templates))
+    scored = fitting = _labelled_images(pairs, task, bench)
+    if task.validation:
+        fitting = _labelled_images(bench.plan.load(task.validation), task, bench)
+    else:
+        fits = torch.from_numpy(held_back(pairs.keys, VALIDATION_SHARE))
+        fitting, scored = ((_rows(scored[0], rows), scored[1][rows]) for rows in (fits, ~fits))
+    numbers: list[Number] = []
+    outcomes: dict[str, np.ndarray] = {"label": scored[1].numpy()}
+    for score in scores_of(scored[0], classes):
+        ranks = classify(scored[0], classes, scored[1], score)
+        logs = log_likelihoods(*scored, classes, score, inverse_temperature(*fitting, classes, score))
+        outcomes |= {**ranks.outcomes(f"{score}_"), f"{score}_log_likelihood": logs.astype(np.float32)}
+        reciprocal, n = ranks.reciprocal(), len(logs)
+        low, high = (float(limit) for limit in np.exp(mean_interval(logs)))
+        numbers.append(Number("mrr", score, float(reciprocal.mean()), n, mean_interval(reciprocal)))
+        numbers.append(Number("likelihood", score, float(np.exp(logs.mean())), n, (low, high)))
+    return numbers, outcomes
+
+
+def _labelled_images(pairs: Pairs, task: Task, bench: Bench) -> tuple[Mapping[str, Tensor], Tensor]:
+    return bench.features.images(pairs), torch.from_numpy(pairs.labels[task.label])
+
+
+def _rows(images: Mapping[str, Tensor], rows: Tensor) -> Mapping[str, Tensor]:
+    return {name: values[rows.to(values.device)] for name, values in images.items()}
 
 
 @dataclass(frozen=True)

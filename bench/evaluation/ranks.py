@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bench.arrays import Floats
 from bench.catalogue.families.tied_hits import hits
 
 SCORES = ("cosine", "csd")
@@ -33,6 +34,16 @@ class Ranks:
     def hits(self, k: int) -> np.ndarray:
         """Return float64 [n]: the probability that a right answer is among the first k (0 or 1 without ties)."""
         return hits(self.better, self.tied_wrong, self.tied_right, k)
+
+    def reciprocal(self) -> Floats:
+        """Return [n]: one over the place of the best right answer, expected over random orders of tied candidates."""
+        mean = 1.0 / (self.better + 1.0)
+        for row in np.flatnonzero(self.tied_wrong):
+            better, wrong, right = (int(part[row]) for part in (self.better, self.tied_wrong, self.tied_right))
+            ways = [math.comb(wrong + right - place, right - 1) for place in range(1, wrong + 2)]  # first right one
+            terms = (way / (better + place) for place, way in enumerate(ways, 1))
+            mean[row] = sum(terms) / math.comb(wrong + right, right)
+        return np.asarray(mean, dtype=np.float64)
 
     def outcomes(self, prefix: str) -> dict[str, np.ndarray]:
         """Return the arrays int32 [n] that are stored per example; every recall can be computed from them."""

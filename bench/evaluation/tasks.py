@@ -61,10 +61,12 @@ class EvaluationPlan(SuiteTasks):
     def primary(self) -> dict[str, str]:
         """The headline, by which a suite is read first: data set, task and metric.
 
-        The first task, in the order of the registry of families, whose family has a main metric; one on training pairs
-        comes last, because runs without noise lack it. UserError if there is none.
+        The first task of `evaluate.headline`; without it the first, in the order of the registry of families, whose
+        family has a main metric. One on training pairs comes last, because runs without noise lack it. UserError if
+        there is none.
         """
-        compared = [task for task in self.chosen() if FAMILIES[task.family].main]
+        asked = (self.asked.headline,) if self.asked.headline else self.asked.tasks
+        compared = [task for task in self.chosen() if task.family in asked and FAMILIES[task.family].main]
         compared.sort(key=lambda task: FAMILIES[task.family].on_training_pairs)
         if not compared:
             raise UserError(f"evaluate.tasks: {', '.join(self.asked.tasks)}: measures nothing that compares methods")

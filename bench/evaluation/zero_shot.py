@@ -10,7 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bench.arrays import Floats
 from bench.evaluation.ranks import Ranks, offsets, rank, require_finite, tile_rows
+
+SHARPEST = 1e6  #: the largest inverse temperature that is tried; cosines that differ by 1e-5 are then told apart
+_HALVINGS = 60  #: of the interval of the logarithm; 1e-16 of it is left
 
 
 def prompts(names: Sequence[str], templates: Sequence[str]) -> list[str]:
@@ -56,3 +60,45 @@ def predictions(images: Mapping[str, Tensor], classes: Mapping[str, Tensor], sco
     size = tile_rows(len(b), a.element_size())
     best = [(a[start : start + size] @ b.T + shift).argmax(1) for start in range(0, len(a), size)]
     return torch.cat(best).cpu().numpy()
+
+
+def inverse_temperature(
+    images: Mapping[str, Tensor], labels: Tensor, classes: Mapping[str, Tensor], score: str
+) -> float:
+    """Return the b in [1/SHARPEST, SHARPEST] with which softmax(b * scores) makes the labels [n] most probable.
+
+    The log-likelihood is concave in b, so the sign of its slope halves the interval of log b. Guo et al. (ICML 2017)
+    call it temperature scaling. Raises FloatingPointError if features are not finite.
+    """
+    low, high = -np.log(SHARPEST), np.log(SHARPEST)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        slope = _likelihoods(images, labels, classes, score, float(np.exp(middle)))[1].sum()
+        low, high = (middle, high) if slope > 0 else (low, middle)
+    return float(np.exp((low + high) / 2))
+
+
+def log_likelihoods(
+    images: Mapping[str, Tensor], labels: Tensor, classes: Mapping[str, Tensor], score: str, sharpness: float
+) -> Floats:
+    """Return [n]: the logarithm of the probability that softmax(sharpness * scores) gives the right class."""
+    return _likelihoods(images, labels, classes, score, sharpness)[0]
+
+
+@torch.inference_mode()
+def _likelihoods(
+    images: Mapping[str, Tensor], labels: Tensor, classes: Mapping[str, Tensor], score: str, sharpness: float
+) -> tuple[Floats, Floats]:
+    """Return log-probabilities [n] of the right classes, and their slopes [n] in the sharpness, in double precision."""
+    a, b = images["embedding"], classes["embedding"]
+    shift, labels = offsets(classes, score), labels.to(a.device)
+    size = tile_rows(len(b), 8)
+    parts = []
+    for rows in (slice(start, start + size) for start in range(0, len(a), size)):
+        scores = (a[rows] @ b.T + shift).double()
+        right = scores.gather(1, labels[rows, None]).squeeze(1)
+        logs = torch.log_softmax(sharpness * scores, 1)
+        slope = right - (logs.exp() * scores).sum(1)
+        parts.append(torch.stack((logs.gather(1, labels[rows, None]).squeeze(1), slope)))
+    log, slope = torch.cat(parts, 1).cpu().numpy()
+    return log, slope

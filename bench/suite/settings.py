@@ -260,18 +260,27 @@ class EvaluateSettings(Model):
         tuple[float, ...], Field(strict=False)
     ] = ()  #: shares of the budget at which it is measured as well
     protocol: Protocol = "common"  #: how pixels, prompts and metrics are done (`bench.catalogue.protocols`)
+    headline: Task | None = None  #: the family by which a report is read first; null = the first of `tasks`
     #: family of tasks -> names in the catalogue of evaluation data; the embedded data has its own
     datasets: dict[Task, Words] = Field(default_factory=dict)
 
     def of_trials(self) -> EvaluateSettings:
         """What trials measure: the validation sets, under the same protocol."""
         datasets = {family: names for family, names in self.datasets.items() if family == "validation"}
-        return self.model_copy(update={"tasks": ("validation",), "curve": (), "datasets": datasets})
+        return self.model_copy(update={"tasks": ("validation",), "curve": (), "datasets": datasets, "headline": None})
 
     @field_validator("tasks", "curve")
     @classmethod
     def _once(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
         return once(values)
+
+    @field_validator("headline")
+    @classmethod
+    def _measured(cls, name: str | None, info: ValidationInfo) -> str | None:
+        compared = [one for one in info.data.get("tasks", (name,)) if one and FAMILIES[one].main]
+        if name is not None and name not in compared:
+            raise fault(f"{name!r} should be one of evaluate.tasks that methods are compared by: {', '.join(compared)}")
+        return name
 
     @field_validator("datasets")
     @classmethod

@@ -204,7 +204,10 @@ def test_suites_say_where_an_unknown_family_stands(tmp_path: Path) -> None:
             ["data.name=cc3m", "train.augment=none", "evaluate={protocol: ncu, tasks: [zero_shot, shift]}"],
             "evaluate.tasks.1: 'shift': protocol 'ncu' names no data set for it; name one in evaluate.datasets.shift",
         ),
-        (["evaluate.tasks=[validation]"], "no table compares methods by validation; add one of zero_shot, shift, "),
+        (
+            ["evaluate.tasks=[validation]"],
+            "no table compares methods by validation; add one of zero_shot, class_ranking, ",
+        ),
         (["evaluate.tasks=[noise_detection]", "noise.rates=[0.0]"], "'noise_detection' needs corrupted pairs"),
         (
             ["evaluate.tasks=[noise_detection]", "noise.kind=resampled_positives"],
@@ -252,6 +255,17 @@ def test_the_headline_is_of_a_task_that_the_suite_has(
     found = plan.primary()
     assert (found["dataset"], found["task"], found["metric"]) == headline
     assert (found["dataset"], found["task"]) in {(task.dataset, task.name) for task in plan.chosen()}
+
+
+def test_a_suite_chooses_its_headline(tmp_path: Path) -> None:
+    file = written(tmp_path, TINY.replace("TASKS", "zero_shot, retrieval, validation"))
+    for asked, task in (("null", "zero_shot/concept"), ("retrieval", "retrieval")):
+        suite = load_suite(file, [f"evaluate.headline={asked}"])
+        assert EvaluationPlan(suite.data, suite.evaluate).primary()["task"] == task
+    for wrong in ("validation", "shift"):
+        with pytest.raises(UserError, match=f"evaluate.headline: '{wrong}' should be one of .*: zero_shot, retrieval$"):
+            load_suite(file, [f"evaluate.headline={wrong}"])
+    assert load_suite(file).runs()[0].content() == load_suite(file, ["evaluate.headline=retrieval"]).runs()[0].content()
 
 
 def test_without_a_task_that_compares_there_is_no_headline() -> None:

@@ -23,6 +23,12 @@ def of_ranked_classes(label: str, facts: Facts) -> Mapping[str, float]:
     return {f"top{k}": k / facts.classes[label] for k in tops(facts.classes[label])}
 
 
+def of_places(label: str, facts: Facts) -> Mapping[str, float]:
+    """Return the mean reciprocal rank of a class at a random place, and its share of equal probabilities."""
+    classes = facts.classes[label]
+    return {"mrr": sum(1 / place for place in range(1, classes + 1)) / classes, "likelihood": 1 / classes}
+
+
 def of_classes(label: str, facts: Facts) -> Mapping[str, float]:
     """Return the accuracy among the classes of a label."""
     return {"accuracy": 1 / facts.classes[label]}

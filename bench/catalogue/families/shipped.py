@@ -66,6 +66,21 @@ SHIPPED = (
         texts="prompts",
     ),
     TaskFamily(
+        name="class_ranking",
+        title="Rank and probability of the right class",
+        short="Class rank",
+        text="Zero-shot with less chance in it: one over the place of the right class among all, and the geometric "
+        "mean of its probability after one temperature, fitted on validation.",
+        metrics={"mrr": "MRR", "likelihood": "probability"},
+        main="mrr",
+        measure="bench.evaluation.measures:class_ranking",
+        chance=random_guess.of_places,
+        fits=_has_classes,
+        embedded={"emoji": (On("emoji/iid", "concept", validation="emoji/validation"),)},
+        classes=True,
+        texts="prompts",
+    ),
+    TaskFamily(
         name="shift",
         title="Zero-shot classification under distribution shift",
         short="Shift",
