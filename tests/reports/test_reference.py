@@ -1,0 +1,153 @@
+"""Committed comparisons: an archive of runs gives the tables of the store it was packed from, byte for byte."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+from bench import resources
+from bench.cli import app
+from bench.errors import UserError
+from bench.store import Store, files
+from bench.store.merge import merge
+from bench.store.outgoing.pack import pack
+from reports.build import build
+from reports.reference.claims import read_claims
+from reports.reference.render import ARCHIVE, CLAIMS, INDEX, PAGE, Summary, bare, comparisons, opened, over_all, summary
+
+SUITE = "emoji_noisy"
+COMMITTED = Path(__file__).parents[2] / "results" / "reference"
+STATES = {("sogclr", 0.4, 2): "failed", ("ncu", 0.0, 1): "missing", ("siglip", 0.4, 0): "missing"}
+
+
+@pytest.fixture(autouse=True)
+def _without_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "sync", lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory, stores: SimpleNamespace) -> Store:
+    """A suite with a failed run and two that were never started."""
+    root = tmp_path_factory.mktemp("source")
+    made: Store = stores.write_store(root, curve=(0.5,), states=STATES, checkable=True)
+    plan = made.plan(SUITE)
+    assert plan is not None
+    made.write_plan(SUITE, {**plan, "description": "Icons & <captions>"})
+    return made
+
+
+@pytest.fixture(scope="module")
+def root(source: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of comparisons: one with its archive, an older one with tables alone; rendered, not to be changed."""
+    folder = tmp_path_factory.mktemp("reference")
+    pack(SUITE, source, folder / SUITE / ARCHIVE)
+    (folder / SUITE / "README.md").write_text("notes")
+    (folder / "older").mkdir()
+    shutil.copy(source.suite(SUITE) / "plan.json", folder / "older")
+    (folder / "older" / PAGE).write_text("as it was")
+    (folder / "notes").mkdir()
+    result = CliRunner().invoke(app, ["reference", str(folder)], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "older: has no archive of its runs and stays as it is" in result.stdout
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_a_store_imported_from_the_archive_reports_the_same_bytes(source: Store, root: Path, tmp_path: Path) -> None:
+    """Tables, figures, page and records: all that a report writes."""
+    copy = Store(shutil.copytree(source.root, tmp_path / "copy"))
+    build(SUITE, copy)
+    outcome = merge(root / SUITE / ARCHIVE, Store(tmp_path / "here"))
+    assert (len(outcome.new), outcome.problems) == (40, [])
+    build(SUITE, Store(tmp_path / "here"))
+    expected = contents(copy.suite(SUITE))
+    assert contents(tmp_path / "here" / SUITE) == expected
+    shown = {name: content for name, content in expected.items() if name == PAGE or name.startswith("tables/")}
+    assert {f"{name}": content for name, content in contents(root / SUITE).items() if name in shown} == shown
+    assert b"failed" in shown["tables/cost.csv"]
+
+
+def test_rendering_again_gives_the_same_bytes_and_leaves_the_older_one_alone(root: Path, tmp_path: Path) -> None:
+    again = Path(shutil.copytree(root, tmp_path / "again"))
+    stale = again / SUITE / "tables" / "gone.csv"
+    stale.write_text("old")
+    shutil.rmtree(again / "notes")
+    CliRunner().invoke(app, ["reference", str(again)], catch_exceptions=False)
+    assert contents(again) == contents(root)
+    assert (again / "older" / PAGE).read_text() == "as it was"
+
+
+def test_the_index_names_every_comparison_with_its_answer(root: Path) -> None:
+    page = (root / INDEX).read_text()
+    assert "Icons &amp; &lt;captions&gt;" in page
+    assert page.count("<section") == 2
+    assert "Is a method better than clip on" in page
+    assert "40 % shuffled captions: clip has" in page
+    for fact in ("n = 3 seeds (0, 1, 2)", "0123456789ab", "a CPU, 2 cores", "39 done, 1 failed, 2 missing of 42"):
+        assert fact in page, fact
+    assert "not known: it takes an oracle" in page
+    links = re.findall(r'href="([^"#:]+)"', page)
+    assert f"{SUITE}/{PAGE}" in links
+    assert f"{SUITE}/README.md" in links
+    assert f"{SUITE}/{ARCHIVE}" in links
+    assert CLAIMS in links
+    assert all((root / link).is_file() for link in links)
+    assert "not committed, so nothing of it can be computed anew" in page
+
+
+def test_the_index_says_the_resolution_if_there_is_an_oracle(bounded: Store, tmp_path: Path) -> None:
+    (tmp_path / "bounded").mkdir()
+    shown = summary(tmp_path / "bounded", SUITE, bounded, read_claims(resources.published()))
+    assert re.search(r"\d+\.\d \(\d+\.\d to \d+\.\d\) under 40 % shuffled captions", shown.entry.facts["resolution"])
+    assert shown.claims == "", "another folder judges them"
+
+
+def test_a_damaged_archive_is_one_line_and_nothing_is_written(root: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(root, tmp_path / "copy"))
+    (copy / INDEX).unlink()
+    content = (copy / SUITE / ARCHIVE).read_bytes()
+    (copy / SUITE / ARCHIVE).write_bytes(content[: len(content) // 2])
+    before = contents(copy)
+    result = CliRunner().invoke(app, ["reference", str(copy)])
+    assert isinstance(result.exception, UserError)
+    assert "runs.tar.xz: cannot be unpacked as a tar archive" in str(result.exception)
+    assert contents(copy) == before
+
+
+def test_a_folder_without_comparisons_and_an_archive_of_two_suites_are_refused(source: Store, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"has no comparison; `bench pack SUITE --out"):
+        comparisons(tmp_path)
+    (tmp_path / "two").mkdir()
+    both = Store(shutil.copytree(source.root, tmp_path / "both"))
+    plan = both.plan(SUITE)
+    assert plan is not None
+    pack(SUITE, both, tmp_path / "two" / ARCHIVE)
+    shutil.rmtree(both.suite(SUITE))
+    merge(tmp_path / "two" / ARCHIVE, both)
+    both.write_plan("other", {**plan, "suite": "other"})
+    shutil.make_archive(str(tmp_path / "two" / "runs"), "xztar", both.root)
+    with pytest.raises(UserError, match="holds the plans of 2 suites"), opened(tmp_path / "two"):
+        pytest.fail("it was opened")
+
+
+def test_what_is_committed_is_what_its_archives_give() -> None:
+    """Tables, index and claims; figures may differ with the version of matplotlib."""
+    claims, summaries = read_claims(resources.published()), list[Summary]()
+    for folder in comparisons(COMMITTED):
+        if not (folder / ARCHIVE).is_file():
+            summaries.append(bare(folder))
+            continue
+        with opened(folder) as (suite, store):
+            summaries.append(summary(folder, suite, store, claims))
+        committed = {f"tables/{path.name}": path.read_bytes() for path in (folder / "tables").iterdir()}
+        assert committed == summaries[-1].tables, folder
+    for name, content in over_all(summaries).items():
+        assert (COMMITTED / name).read_bytes() == content, f"`bench reference` writes {name} again"
