@@ -11,7 +11,7 @@ from reports.footnotes import planned_seeds
 from reports.papers import PAPERS
 from reports.power import POWER
 from reports.reference.claims import Claims, PaperClaims
-from reports.reference.judge import VERDICTS, Judged, judge
+from reports.reference.judge import NOT_RUN, VERDICTS, Judged, judge
 from reports.results import Results
 from reports.statistics import MINIMUM
 from reports.table import UNVERIFIED, unverified
@@ -19,8 +19,8 @@ from reports.table import UNVERIFIED, unverified
 _HEAD = ("as printed", "where", "printed", "here", "difference (95 %)", "p", "could show", "seeds", "verdict")
 _READING = (
     "*holds*: the row that stands for the better method is better here too. *does not hold*: the opposite is shown. "
-    "*cannot be told*: neither is. An ordering that cannot be told is not refuted: `could show` is the smallest "
-    f"difference that these seeds show with {100 * POWER:.0f} % power, before the correction.",
+    "*cannot be told*: neither is shown, which refutes nothing; `could show` is the smallest difference that these "
+    f"seeds show with {100 * POWER:.0f} % power, before the correction. *not tested*: no numbers, or too few seeds.",
     "Differences are in points, the better one as printed minus the other, by a paired t-test over the seeds that both "
     f"rows have; it takes {MINIMUM}. The interval is of one difference alone. p is adjusted by Holm over the "
     "orderings of one paper under one noise, and 0.05 decides. All intervals are over seeds on these test sets.",
@@ -32,17 +32,22 @@ _READING = (
 def claims_text(results: Results, claims: Claims) -> str:
     """Return the page as Markdown. The same results and claims give the same text."""
     judged = judge(results, claims)
-    counts = Counter(one.verdict for of_paper in judged.values() for one in of_paper)
-    total = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
     lines = [
         "# What the papers print, and what holds here",
         "",
-        f"Judged by the suite {markdown(results.suite)}, {markdown(planned_seeds(results))}: {total}.",
+        f"Judged by the suite {markdown(results.suite)}, {markdown(planned_seeds(results))}.",
+        "",
+        *_table(["orderings of", *VERDICTS], [_counts(name, of_paper) for name, of_paper in judged.items()]),
         *(line for text in _READING for line in ("", text)),
     ]
     for name, of_paper in judged.items():
         lines += ["", *_section(results, name, claims, of_paper)]
     return "\n".join(lines) + "\n"
+
+
+def _counts(name: str, judged: Sequence[Judged]) -> list[str]:
+    counts = Counter(one.verdict for one in judged)
+    return [markdown(PAPERS[name].title), *(str(counts[verdict]) for verdict in VERDICTS)]
 
 
 def _section(results: Results, name: str, claims: Claims, judged: Sequence[Judged]) -> list[str]:
@@ -56,10 +61,12 @@ def _section(results: Results, name: str, claims: Claims, judged: Sequence[Judge
     ]
     for noise in dict.fromkeys(one.noise for one in judged):
         block = [one for one in judged if one.noise == noise]
-        lines += ["", f"### {markdown(noise)}", "", _row(_HEAD), _row(["---"] * len(_HEAD))]
-        lines += [_row(_cells(results, claims, one)) for one in block]
-    labels = {label for one in judged for label in one.claim.rows if _mark(results.methods, label)}
-    if labels:
+        lines += ["", f"### {markdown(noise)}", ""]
+        if all(one.lacks == NOT_RUN for one in block):
+            lines.append(f"{NOT_RUN.capitalize()}.")
+        else:
+            lines += _table(_HEAD, [_cells(results, claims, one) for one in block])
+    if any(_mark(results.methods, label) for one in judged for label in one.claim.rows):
         lines += ["", f"{UNVERIFIED} not verified: parts of the method are our reconstruction."]
     return lines
 
@@ -78,7 +85,7 @@ def _cells(results: Results, claims: Claims, one: Judged) -> list[str]:
         markdown(f"{claim.printed[0]} and {claim.printed[1]}"),
         f"{rows[0]} - {rows[1]}, {markdown(claims.measures[claim.measure].label)}",
         *numbers,
-        f"{one.verdict}{reason}" if one.verdict == "cannot be told" else f"**{one.verdict}**",
+        f"**{one.verdict}**" if one.verdict in VERDICTS[:2] else f"{one.verdict}{reason}",
     ]
 
 
@@ -86,5 +93,5 @@ def _mark(methods: Mapping[str, Mapping[str, object]], label: str) -> str:
     return unverified(str(methods[label]["fidelity"])) if label in methods else ""
 
 
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]

@@ -14,6 +14,7 @@ from reports.contrasts import headline_contrasts
 from reports.footnotes import planned_seeds
 from reports.html import document
 from reports.results import Results
+from reports.statistics import pairwise
 
 TITLE = "Committed comparisons"
 _SHORT = 12  #: characters of a commit that are printed
@@ -36,7 +37,8 @@ def entry_of(folder: str, results: Results, links: Sequence[tuple[str, str]]) ->
     """Return the entry of a comparison whose runs are committed."""
     facts = {
         "resolution": _resolution(results),
-        "compared": f"{len(results.ranked)} methods, {len(results.noises)} noises, {planned_seeds(results)}",
+        "told apart": _told_apart(results),
+        "compared": _compared(results),
         "runs": _states(results),
         "commit": _counted([str(run.environment.get("commit") or "")[:_SHORT] for run in results.runs]),
         "hardware": _counted([_hardware(run.environment) for run in results.runs]),
@@ -47,10 +49,15 @@ def entry_of(folder: str, results: Results, links: Sequence[tuple[str, str]]) ->
 
 def bare_entry(folder: str, plan: Mapping[str, Any] | None, links: Sequence[tuple[str, str]]) -> Entry:
     """Return the entry of a comparison of which only tables are committed."""
-    known = plan or {}
-    suite, text = str(known.get("suite", folder)), str(known.get("description", ""))
     facts = {"runs": "not committed, so nothing of it can be computed anew"}
-    return Entry(folder, suite, text, "", (), facts, tuple(links))
+    if plan is None:
+        return Entry(folder, folder, "", "", (), facts, tuple(links))
+    facts = {"compared": _compared(Results(plan, ())), **facts}
+    return Entry(folder, str(plan["suite"]), str(plan.get("description", "")), "", (), facts, tuple(links))
+
+
+def _compared(results: Results) -> str:
+    return f"{len(results.ranked)} methods, {len(results.noises)} noises, {planned_seeds(results)}"
 
 
 def _resolution(results: Results) -> str:
@@ -58,6 +65,16 @@ def _resolution(results: Results) -> str:
     known = [(one.noise, one.resolution) for one in headline_contrasts(results)]
     parts = [f"{resolution_text(ratio)} under {noise}" for noise, ratio in known if ratio]
     return "; ".join(parts) or "not known: it takes an oracle and three seeds"
+
+
+def _told_apart(results: Results) -> str:
+    """How many pairs of the compared methods differ on the headline number by more than chance."""
+    parts = []
+    for one in headline_contrasts(results):
+        tests = pairwise({label: one.values[label] for label in one.ranked if label in one.values})
+        count = len(tests.labels)
+        parts.append(f"{tests.shown.sum()} of {count * (count - 1) // 2} pairs of methods under {one.noise}")
+    return "; ".join(parts) or "nothing was measured"
 
 
 def _states(results: Results) -> str:
@@ -83,9 +100,8 @@ def index_page(entries: Sequence[Entry], claims: str = "") -> Html:
     """Return the page; `claims` is the path of CLAIMS.md beside it, "" without one."""
     beside = html(' What becomes of the papers\' orderings: <a href="{0}">{0}</a>.', claims) if claims else html("")
     head = html(
-        "<h1>{}</h1><p>Each was run by <code>bench run</code> and is rendered from its archive of runs; "
-        "<code>bench import</code> takes that archive into a store, and <code>bench reference</code> writes these "
-        "pages again.{}</p>",
+        "<h1>{}</h1><p>A comparison with its runs is rendered from them: <code>bench reference</code> writes these "
+        "pages again, and <code>bench import</code> takes the runs into a store.{}</p>",
         TITLE,
         beside,
     )

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from bench.errors import nearest
 from reports.measure import Measure, average_measure, record_measure, values_by_seed
 from reports.power import detectable
 from reports.reference.claims import Claim, ClaimMeasure, Claims, PaperClaims
@@ -14,8 +13,9 @@ from reports.results import Results
 from reports.statistics import LEVEL, MINIMUM, Difference, adjusted, difference
 from reports.vocabulary import family
 
-Verdict = Literal["holds", "does not hold", "cannot be told"]
-VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "cannot be told")
+Verdict = Literal["holds", "does not hold", "cannot be told", "not tested"]
+VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "cannot be told", "not tested")
+NOT_RUN = "this noise rate was not run"
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,9 @@ class Judged:
     @property
     def verdict(self) -> Verdict:
         """ "does not hold" means that the opposite is shown."""
-        if self.test is None or self.p is None or self.p > LEVEL:
+        if self.test is None or self.p is None:
+            return "not tested"
+        if self.p > LEVEL:
             return "cannot be told"
         return "holds" if self.test.value > 0 else "does not hold"
 
@@ -79,10 +81,10 @@ def _noises(results: Results, paper: PaperClaims) -> Iterator[str | float]:
 
 def _judged(results: Results, claim: Claim, noise: str | float, measure: Measure | None) -> Judged:
     if isinstance(noise, float):
-        return Judged(claim, f"{100 * noise:g} % noise", lacks="this rate was not run")
+        return Judged(claim, f"{100 * noise:g} % noise", lacks=NOT_RUN)
     unknown = [label for label in claim.rows if label not in results.methods]
     if unknown:
-        return Judged(claim, noise, lacks=f"no row {unknown[0]!r}{nearest(unknown[0], results.methods)}")
+        return Judged(claim, noise, lacks=f"there is no row {unknown[0]!r}")
     if measure is None or not measure.comparable:
         why = "not measured by this suite" if measure is None else "measured on different data"
         return Judged(claim, noise, lacks=why)
