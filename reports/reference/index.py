@@ -40,7 +40,7 @@ def entry_of(folder: str, results: Results, links: Sequence[tuple[str, str]]) ->
         "told apart": _told_apart(results),
         "compared": _compared(results),
         "runs": _states(results),
-        "commit": _counted([str(run.environment.get("commit") or "")[:_SHORT] for run in results.runs]),
+        "commit": _counted([_commit(run.environment) for run in results.runs]),
         "hardware": _counted([_hardware(run.environment) for run in results.runs]),
     }
     description = str(results.plan.get("description", ""))
@@ -80,6 +80,12 @@ def _told_apart(results: Results) -> str:
 def _states(results: Results) -> str:
     counts = ", ".join(f"{count} {state}" for state, count in results.states().items() if count)
     return f"{counts} of {len(results.runs)}"
+
+
+def _commit(environment: Mapping[str, Any]) -> str:
+    """The beginning of a commit, with "+" if files were changed."""
+    commit = str(environment.get("commit") or "")
+    return f"{commit[:_SHORT]}{'+' * commit.endswith('+')}"
 
 
 def _hardware(environment: Mapping[str, Any]) -> str:

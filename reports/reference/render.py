@@ -16,13 +16,13 @@ from bench.errors import UserError
 from bench.store import Store
 from bench.store.files import write_bytes
 from bench.store.merge import unpacked
+from bench.store.outgoing.pack import ARCHIVE
 from reports.build import all_tables, build, table_files
 from reports.reference.claims import Claims, read_claims
 from reports.reference.claims_page import claims_text
 from reports.reference.index import Entry, bare_entry, entry_of, index_page
 from reports.results import load
 
-ARCHIVE = "runs.tar.xz"  #: of one comparison, in its folder
 INDEX, CLAIMS, PAGE, TABLES, README = "index.html", "CLAIMS.md", "report.html", "tables", "README.md"
 _LINKS = {
     PAGE: "the report",

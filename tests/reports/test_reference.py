@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -17,10 +18,10 @@ from bench.cli import app
 from bench.errors import UserError
 from bench.store import Store, files
 from bench.store.merge import merge
-from bench.store.outgoing.pack import pack
+from bench.store.outgoing.pack import ARCHIVE, pack
 from reports.build import build
 from reports.reference.claims import read_claims
-from reports.reference.render import ARCHIVE, CLAIMS, INDEX, PAGE, Summary, bare, comparisons, opened, over_all, summary
+from reports.reference.render import CLAIMS, INDEX, PAGE, Summary, bare, comparisons, opened, over_all, summary
 
 SUITE = "emoji_noisy"
 COMMITTED = Path(__file__).parents[2] / "results" / "reference"
@@ -116,6 +117,24 @@ def test_the_index_says_the_resolution_if_there_is_an_oracle(bounded: Store, tmp
     shown = summary(tmp_path / "bounded", SUITE, bounded, read_claims(resources.published()))
     assert re.search(r"\d+\.\d \(\d+\.\d to \d+\.\d\) under 40 % shuffled captions", shown.entry.facts["resolution"])
     assert shown.claims == "", "another folder judges them"
+
+
+def test_changed_files_and_several_machines_are_named(source: Store, tmp_path: Path) -> None:
+    copy = Store(shutil.copytree(source.root, tmp_path / "copy"))
+    paths = sorted(copy.root.glob("runs/*/environment.json"))
+    content = json.loads(paths[0].read_text())
+    other = {**content, "commit": "f" * 40 + "+", "hardware": {"device": "an H200"}}
+    paths[0].write_text(json.dumps(other))
+    paths[1].write_text("{}")
+    facts = summary(tmp_path / SUITE, SUITE, copy, read_claims(resources.published())).entry.facts
+    assert facts["commit"] == f"0123456789ab ({len(paths) - 2} runs); {'f' * 12}+ (1 runs)"
+    assert facts["hardware"] == f"a CPU, 2 cores ({len(paths) - 2} runs); an H200 (1 runs)"
+
+
+def test_a_report_from_the_folder_of_comparisons_says_where_its_runs_are(root: Path) -> None:
+    result = CliRunner().invoke(app, ["report", SUITE, "--results", str(root)])
+    assert isinstance(result.exception, UserError)
+    assert f"no plan; `bench import {root / SUITE / ARCHIVE} --results DIR` brings it" in str(result.exception)
 
 
 def test_a_damaged_archive_is_one_line_and_nothing_is_written(root: Path, tmp_path: Path) -> None:

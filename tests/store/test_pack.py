@@ -104,6 +104,19 @@ def test_runs_that_are_not_finished_are_named_and_left_out(store: Path, tmp_path
     assert not (tmp_path / "b.tar.xz").exists()
 
 
+def test_trials_are_packed_as_well(store: Path, archive: Path, tmp_path: Path) -> None:
+    path = store / "tiny" / "plan.json"
+    plan = json.loads(path.read_text())
+    trial = plan["cells"].pop()
+    choice = {"chosen": {}, "score": 0.5, "ledger": {}, "trials": [{"changes": {}, "run": trial["run"], "score": 0.5}]}
+    path.write_text(json.dumps({**plan, "tuning": {"methods": {trial["method"]: choice}}}))
+    pack("tiny", Store(store), tmp_path / "a.tar.xz")
+    assert members(tmp_path / "a.tar.xz").keys() == members(archive).keys()
+    status = Store(store).run(trial["run"]).path("status.json")
+    status.write_text(status.read_text().replace('"done"', '"interrupted"'))
+    assert pack("tiny", Store(store), tmp_path / "a.tar.xz").unfinished == ("a trial of ncu: interrupted",)
+
+
 def test_a_failed_run_is_a_result(store: Path, tmp_path: Path) -> None:
     run = Store(store).run(json.loads((store / "tiny" / "plan.json").read_text())["cells"][1]["run"])
     error = {"type": "NotFinite", "message": "the loss is nan", "step": 3}

@@ -23,6 +23,7 @@ from bench.store.reading import Damaged, read_bytes
 from bench.store.run import LATER, RENEW_PLAN, RunStore, Store
 
 SUFFIX = ".tar.xz"
+ARCHIVE = f"runs{SUFFIX}"  #: of a committed comparison, in its folder
 FINISHED = ("done", "failed")  #: states of a run that does not go on; why it failed is a result as well
 _PARTS = ("settings.json", "status.json", "ledger.json", "environment.json", "diagnostics.json", HASHES)
 
