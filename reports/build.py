@@ -178,7 +178,7 @@ def _files(results: Results, drawn: Callable[[Results], list[Picture]]) -> dict[
     similarities, own = learned(results)
     scores = drawn(results)
     files = {"report.html": page(results, made, scores, similarities, own).encode(), "records.csv": records.encode()}
-    files.update(_table_files(made))
+    files.update(table_files(made))
     for picture in (*scores, *([similarities] if similarities else []), *own.values()):
         files[f"figures/{picture.name}.pdf"] = picture.pdf
         files[f"figures/{picture.name}.png"] = picture.png
@@ -228,10 +228,11 @@ def _printed_files(results: Results) -> dict[str, bytes]:
     from reports.html import printed_page
 
     made = paper_tables(results, resources.published())
-    return {"report.html": printed_page(results, made).encode(), **_table_files(made)}
+    return {"report.html": printed_page(results, made).encode(), **table_files(made)}
 
 
-def _table_files(made: Sequence[Table]) -> dict[str, bytes]:
+def table_files(made: Sequence[Table]) -> dict[str, bytes]:
+    """Return tables as CSV and LaTeX, and a document of all, by their names beside the page."""
     from reports.csv import table_csv
 
     files: dict[str, bytes] = {}

@@ -51,7 +51,7 @@ def page(
         _data([{"id": run.run, "seed": run.seed} for run in runs]),
         _program(),
     ]
-    return _document(results.suite, body)
+    return document(results.suite, body)
 
 
 def printed_page(results: Results, tables: Sequence[Table]) -> Html:
@@ -67,10 +67,11 @@ def printed_page(results: Results, tables: Sequence[Table]) -> Html:
         *(_section(results, table, {}) for table in tables),
         together([_data([]), _DIALOG, _program()]),
     ]
-    return _document(results.suite, body)
+    return document(results.suite, body)
 
 
-def _document(title: str, body: Sequence[Html]) -> Html:
+def document(title: str, body: Sequence[Html]) -> Html:
+    """Return a page with the report's style: readable on a phone, in the dark and on paper."""
     head = html(
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from pathlib import Path
 from typing import Any, cast
 
 from bench.errors import UserError
 from bench.store import Damaged, Record, RunStore, Store
 from bench.store.doctor import refuse_damaged
 from bench.store.format import training_version
+from bench.store.outgoing.pack import ARCHIVE
 from bench.store.run import damaged_status
 from reports.plan_fields import refuse_unfit
 from reports.table import State
@@ -187,7 +189,7 @@ def load(suite: str, store: Store) -> Results:
     """
     plan, path = store.plan(suite), store.suite(suite) / "plan.json"
     if plan is None:
-        raise UserError(f"{path}: no plan; `bench run {suite} --dry-run` writes one")
+        raise UserError(f"{path}: no plan; {_plan_from(path.with_name(ARCHIVE), suite)}")
     for name in _SHOWN:
         if plan.get(name) is None:
             raise Damaged(path, f"{name} is missing", f"`bench run {suite} --dry-run` writes the plan again")
@@ -213,6 +215,13 @@ def load(suite: str, store: Store) -> Results:
             )
         )
     return Results(plan, tuple(runs))
+
+
+def _plan_from(archive: Path, suite: str) -> str:
+    """Return how a store gets a plan: from the archive of a committed comparison if that is there."""
+    if archive.is_file():
+        return f"`bench import {archive} --results DIR` brings it with its runs to another folder"
+    return f"`bench run {suite} --dry-run` writes one"
 
 
 def _read(store: Store, cell: Mapping[str, Any], protocol: str) -> dict[str, Any]:

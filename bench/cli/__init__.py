@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bench.cli import data, doctor, export, gaussian, methods, noise, reporting, runs, store
+from bench.cli import data, doctor, export, gaussian, methods, noise, reference, reporting, runs, store
 from bench.cli.guard import guard
 from bench.console.text import echo
 
@@ -26,9 +26,12 @@ for verb in (
     runs.show,
     export.export,
     doctor.doctor,
+    store.pack,
+    reference.reference,
     reporting.compare,
     reporting.power,
     reporting.published,
+    reference.claims,
     gaussian.hierarchy,
     methods.methods,
     methods.cite,

@@ -18,9 +18,11 @@ from bench.cli.options import (
     Plugins,
     ReadAs,
     Results,
+    SuiteName,
     TasksOf,
     load_plugins,
     store_at,
+    suite_name,
     use_data,
 )
 from bench.console.text import echo
@@ -95,6 +97,26 @@ def merge(
     if dry_run:
         echo("nothing was changed")
     if outcome.problems:
+        raise typer.Exit(1)
+
+
+def pack(
+    suite: SuiteName,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The archive to write, NAME.tar.xz.")],
+    results: Results = RESULTS,
+) -> None:
+    """Write the finished runs of a suite to one small archive without weights, which `bench import` reads.
+
+    Runs that are not finished are listed. Exit code 1 if a file of a run is damaged; the run is left out and named.
+    """
+    from bench.store.outgoing.pack import pack as packed
+
+    store = store_at(results)
+    outcome = packed(suite_name(suite, store), store, out)
+    echo(*(f"left out: {line}" for line in outcome.unfinished))
+    echo(*(f"left out: {line}" for line in outcome.damaged), err=True)
+    echo(f"{out}: {outcome.runs} runs, {outcome.bytes / 2**20:,.1f} MiB")
+    if outcome.damaged:
         raise typer.Exit(1)
 
 

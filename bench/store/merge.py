@@ -278,6 +278,26 @@ def _opened(source: Path, store: Store, dry_run: bool) -> Iterator[Path]:
         raise UserError(f"{source}: no such folder or archive")
 
 
+@contextmanager
+def unpacked(archive: Path) -> Iterator[Store]:
+    """Yield the store in an archive, unpacked to a private folder for the time of the context, to be read only.
+
+    Raises UserError with everything that an import would leave out, and for what is no archive of a store.
+    """
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        theirs, none = Path(folder, "theirs"), Path(folder, "none")
+        theirs.mkdir()
+        root = unpack(archive, theirs)
+        _refuse_no_store(root, archive)
+        merged = merge(root, Store(none), dry_run=True)
+        wrong = merged.problems or [
+            f"run {run.id}: is not complete" for run in Store(root).runs() if run.id not in merged.new
+        ]
+        if wrong:
+            raise UserError(*(f"{archive}: {problem}" for problem in wrong))
+        yield Store(root)
+
+
 def _refuse_no_store(root: Path, source: Path) -> None:
     for name in ("runs", "calibrations", NAME):
         if (root / name).is_symlink():

@@ -98,6 +98,8 @@ def call(tmp_path_factory: pytest.TempPathFactory) -> Any:
         (["show", "3f2a", "--results", LONG], {}, "the name is too long"),
         (["gc", "--results", LONG], {}, "the name is too long"),
         (["import", LONG], {}, LONG),
+        (["reference", LONG], {}, LONG),
+        (["claims", "smoke", "--results", LONG], {}, "the name is too long"),
         (["compare", "smoke", "clip", "--results", LONG], {}, "the name is too long"),
         (["methods", "--plugin", LONG], {}, f"--plugin {LONG}: no such file"),
         (["data", "index", LONG], {}, LONG),

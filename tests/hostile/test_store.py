@@ -218,6 +218,8 @@ def verbs(draw: random.Random, root: Path, first: str, second: str) -> list[tupl
     light = [
         ("status", suite),
         ("compare", suite, "sogclr"),
+        ("claims", suite),
+        ("pack", suite, "--out", str(root.with_name("packed.tar.xz"))),
         ("show", first),
         ("show", second),
         ("gc",),

@@ -11,7 +11,9 @@ from unittest import mock
 
 import torch
 
+from bench.hashing import digest as address_digest
 from bench.store import Record, RunWriter, Store, files, writing
+from bench.store.doctor import write_hashes
 from bench.store.histograms import store_diagnostics
 from methods.protocol import Diagnostic
 
@@ -72,15 +74,21 @@ def _write_store(
     over_budget: Sequence[str] = (),
     other_torch: Sequence[str] = (),
     diagnostics: bool = True,
+    checkable: bool = False,
 ) -> Store:
-    """A suite's plan and its runs; `states` names runs that are not done, by (label, rate, seed)."""
+    """A suite's plan and its runs; `states` names runs that are not done, by (label, rate, seed).
+
+    Runs that are `checkable` have what an import checks: settings that their ids follow from, and hashes.
+    """
     store = Store(root)
     cells = []
     for label, _, quality, score in methods:
         for rate in rates:
             for seed in seeds:
                 cell = plan_cell(label, rate, seed)
-                cells.append(cell)
+                address = {"method": label.partition("_")[0], "label": label, "rate": rate, "seed": seed}
+                cells.append(cell | ({"run": address_digest(address)} if checkable else {}))
+                cell = cells[-1]
                 run = store.run(cell["run"])
                 state = (states or {}).get((label, rate, seed), "done")
                 reference = label == "ncu"
@@ -94,6 +102,9 @@ def _write_store(
                         out.write_ledger(ledger(quality, seed, reference, label in over_budget))
                         if diagnostics:
                             write_diagnostics(out, label, rate, seed)
+                    if checkable and state != "missing":
+                        out.write_settings({"id": out.id, "address": address, **address})
+                        write_hashes(out)
                     write_state(out, state, cell["steps"])
     store.write_plan(suite, plan(suite, methods, rates, seeds, cells))
     return store

@@ -1,0 +1,117 @@
+"""`bench pack`: the finished runs of a suite as one archive without weights, which `bench import` reads.
+
+An archive holds what reports read: plan, settings, states, records, ledgers, environments and diagnostics. Left out are
+weights, checkpoints, metrics of steps, noise manifests and outcomes of single examples. The same runs give the same
+bytes: members stand in the order of their names and carry no times, owners or rights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.errors import UserError
+from bench.store import files
+from bench.store.doctor import HASHES, hashes, problems
+from bench.store.format import FORMAT, NAME
+from bench.store.reading import Damaged, read_bytes
+from bench.store.run import LATER, RENEW_PLAN, RunStore, Store
+
+SUFFIX = ".tar.xz"
+ARCHIVE = f"runs{SUFFIX}"  #: of a committed comparison, in its folder
+FINISHED = ("done", "failed")  #: states of a run that does not go on; why it failed is a result as well
+_PARTS = ("settings.json", "status.json", "ledger.json", "environment.json", "diagnostics.json", HASHES)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What an archive holds, and what it lacks of its suite's plan."""
+
+    runs: int
+    bytes: int
+    unfinished: tuple[str, ...]  #: a line for each planned run that is not finished
+    damaged: tuple[str, ...]  #: a line for each run that a damaged file keeps out
+
+
+def pack(suite: str, store: Store, target: Path) -> Packed:
+    """Write the finished runs that a suite's plan measures, trials too, to an archive.
+
+    Runs that others start from are not measured, and their costs stand in the ledgers of the others. Raises UserError
+    for another suffix than `SUFFIX`, without a plan, and if no run is finished; Damaged for the plan.
+    """
+    if not target.name.endswith(SUFFIX) or target.is_dir():
+        raise UserError(f"{target}: should be a file whose name ends in {SUFFIX}")
+    plan = store.plan(suite)
+    if plan is None:
+        raise UserError(f"{store.suite(suite) / 'plan.json'}: is not there; {RENEW_PLAN.format(suite)}")
+    members = {NAME: files.dump({"format": FORMAT}), f"{suite}/plan.json": files.dump(plan)}
+    unfinished, damaged, count = [], [], 0
+    for identity, name in _planned(plan).items():
+        run = store.run(identity)
+        state = run.status()["state"]
+        if state not in (*FINISHED, "damaged"):
+            unfinished.append(f"{name}: {state}")
+            continue
+        try:
+            contents = _contents(run)
+        except Damaged as error:
+            damaged.append(f"{name}: {error}")
+            continue
+        if state == "done" and not any(record.at == 1.0 for record in run.records()):
+            unfinished.append(f"{name}: trained, without records of its final weights")
+        elif "settings.json" not in contents:
+            unfinished.append(f"{name}: {state}, without settings")
+        else:
+            members |= {f"runs/{identity}/{part}": content for part, content in contents.items()}
+            count += 1
+    if not count:
+        raise UserError(f"suite {suite}: none of its runs in {store.root} is finished and whole", *damaged)
+    files.write_path(target, lambda path: _write(path, members))
+    return Packed(count, target.stat().st_size, tuple(unfinished), tuple(damaged))
+
+
+def _planned(plan: Mapping[str, Any]) -> dict[str, str]:
+    """Return the runs that a plan measures by their ids, each with its name: those of its cells, then trials."""
+    names: dict[str, str] = {}
+    for cell in plan["cells"]:
+        names.setdefault(cell["run"], f"{cell['method']}, {cell['noise']}, seed {cell['seed']}")
+    chosen = (plan.get("tuning") or {"methods": {}})["methods"]
+    for label, choice in chosen.items():
+        for trial in choice["trials"]:
+            names.setdefault(trial["run"], f"a trial of {label}")
+    return names
+
+
+def _contents(run: RunStore) -> dict[str, bytes]:
+    """Return the packed files of a run by their names. Raises Damaged for the first file that is not whole."""
+    for error in problems(run):
+        raise error
+    known = hashes(run)
+    contents = {}
+    for name in _names(run):
+        content = read_bytes(run.path(name))
+        if content is None:
+            continue
+        if name in known and hashlib.sha256(content).hexdigest() != known[name]:
+            raise Damaged(run.path(name), "differs from the sha256 that was stored when the run was finished")
+        contents[name] = content
+    return contents
+
+
+def _names(run: RunStore) -> Iterator[str]:
+    yield from _PARTS
+    yield from (f"{LATER}/{path.name}" for path in sorted(run.path(LATER).glob("*.json")))
+    yield from (f"evaluations/{key}/records.json" for key in run.evaluations())
+
+
+def _write(path: Path, members: Mapping[str, bytes]) -> None:
+    with tarfile.open(path, "w:xz") as archive:
+        for name in sorted(members):
+            member = tarfile.TarInfo(name)  # its time, owner and rights are constants
+            member.size = len(members[name])
+            archive.addfile(member, io.BytesIO(members[name]))

@@ -1,0 +1,97 @@
+"""CLAIMS.md: for each paper its main orderings as printed, and what a suite's seeds say of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from bench.console.markup import markdown
+from reports.against import interval, p_text, signed
+from reports.footnotes import planned_seeds
+from reports.papers import PAPERS
+from reports.power import POWER
+from reports.reference.claims import Claims, PaperClaims
+from reports.reference.judge import NOT_RUN, VERDICTS, Judged, judge
+from reports.results import Results
+from reports.statistics import MINIMUM
+from reports.table import UNVERIFIED, unverified
+
+_HEAD = ("as printed", "where", "printed", "here", "difference (95 %)", "p", "could show", "seeds", "verdict")
+_READING = (
+    "*holds*: the row that stands for the better method is better here too. *does not hold*: the opposite is shown. "
+    "*cannot be told*: neither is shown, which refutes nothing; `could show` is the smallest difference that these "
+    f"seeds show with {100 * POWER:.0f} % power, before the correction. *not tested*: no numbers, or too few seeds.",
+    "Differences are in points, the better one as printed minus the other, by a paired t-test over the seeds that both "
+    f"rows have; it takes {MINIMUM}. The interval is of one difference alone. p is adjusted by Holm over the "
+    "orderings of one paper under one noise, and 0.05 decides. All intervals are over seeds on these test sets.",
+    "Nothing here reproduces a paper: its numbers were made with other data, towers and budgets. It asks whether an "
+    "order is general enough to show here.",
+)
+
+
+def claims_text(results: Results, claims: Claims) -> str:
+    """Return the page as Markdown. The same results and claims give the same text."""
+    judged = judge(results, claims)
+    lines = [
+        "# What the papers print, and what holds here",
+        "",
+        f"Judged by the suite {markdown(results.suite)}, {markdown(planned_seeds(results))}.",
+        "",
+        *_table(["orderings of", *VERDICTS], [_counts(name, of_paper) for name, of_paper in judged.items()]),
+        *(line for text in _READING for line in ("", text)),
+    ]
+    for name, of_paper in judged.items():
+        lines += ["", *_section(results, name, claims, of_paper)]
+    return "\n".join(lines) + "\n"
+
+
+def _counts(name: str, judged: Sequence[Judged]) -> list[str]:
+    counts = Counter(one.verdict for one in judged)
+    return [markdown(PAPERS[name].title), *(str(counts[verdict]) for verdict in VERDICTS)]
+
+
+def _section(results: Results, name: str, claims: Claims, judged: Sequence[Judged]) -> list[str]:
+    paper: PaperClaims = claims.papers[name]
+    lines = [
+        f"## {markdown(PAPERS[name].title)}",
+        "",
+        f"**Printed with.** {markdown(paper.printed)}",
+        "",
+        f"**Why it may differ here.** {markdown(paper.differs)}",
+    ]
+    for noise in dict.fromkeys(one.noise for one in judged):
+        block = [one for one in judged if one.noise == noise]
+        lines += ["", f"### {markdown(noise)}", ""]
+        if all(one.lacks == NOT_RUN for one in block):
+            lines.append(f"{NOT_RUN.capitalize()}.")
+        else:
+            lines += _table(_HEAD, [_cells(results, claims, one) for one in block])
+    if any(_mark(results.methods, label) for one in judged for label in one.claim.rows):
+        lines += ["", f"{UNVERIFIED} not verified: parts of the method are our reconstruction."]
+    return lines
+
+
+def _cells(results: Results, claims: Claims, one: Judged) -> list[str]:
+    claim, test = one.claim, one.test
+    rows = [f"`{label}`{_mark(results.methods, label)}" for label in claim.rows]
+    numbers = ["", "", "", ""]
+    if test is not None and one.p is not None and one.detectable is not None:
+        numbers[:2] = f"{signed(test.value)} ({interval(test)})", p_text(one.p)
+        numbers[2:] = f"{100 * one.detectable:.1f}", str(test.n)
+    reason = f" ({markdown(one.lacks)})" if one.lacks else ""
+    return [
+        f"{markdown(claim.better)} \\> {markdown(claim.worse)}",
+        markdown(f"Table {claim.table}, {claim.dataset}, {claim.metric}"),
+        markdown(f"{claim.printed[0]} and {claim.printed[1]}"),
+        f"{rows[0]} - {rows[1]}, {markdown(claims.measures[claim.measure].label)}",
+        *numbers,
+        f"**{one.verdict}**" if one.verdict in VERDICTS[:2] else f"{one.verdict}{reason}",
+    ]
+
+
+def _mark(methods: Mapping[str, Mapping[str, object]], label: str) -> str:
+    return unverified(str(methods[label]["fidelity"])) if label in methods else ""
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]

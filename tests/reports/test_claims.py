@@ -1,0 +1,172 @@
+"""The papers' orderings: every printed number is theirs, and the verdicts are those of paired t-tests with Holm."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_rel
+from statsmodels.stats.multitest import multipletests
+from typer.testing import CliRunner
+
+from bench import resources
+from bench.cli import app
+from bench.errors import UserError
+from bench.store import Store
+from bench.suite.suite import load_suite
+from reports.papers import PAPERS
+from reports.published import Published, read
+from reports.reference.claims import Claim, ClaimMeasure, Claims, PaperClaims, read_claims
+from reports.reference.claims_page import claims_text
+from reports.reference.judge import Judged, claim_measure, judge
+from reports.results import Results, load
+
+SUITE = "emoji_noisy"
+PUBLISHED = resources.published()
+ZERO_SHOT = {"zero-shot": ClaimMeasure("zero-shot top-1", (("zero_shot/concept", "top1"),))}
+
+
+def claim(better: str, worse: str, measure: str = "zero-shot") -> Claim:
+    return Claim(better.upper(), worse.upper(), (2.0, 1.0), "1", "ImageNet", "top1", (better, worse), measure)
+
+
+def of(*claims: Claim, rates: tuple[float, ...] = (0.4,)) -> Claims:
+    return Claims("emoji_noisy", ZERO_SHOT, {"ncu": PaperClaims("One_run.", "Small <towers>.", rates, claims)})
+
+
+def values(results: Results, label: str, noise: str) -> list[float]:
+    """By a mean of its own over the two data sets."""
+    return [
+        float(np.mean([run.find(f"emoji/{s}", "zero_shot/concept", "top1", results.methods[label]["score"]).value
+                       for s in ("iid", "novel")]))  # type: ignore[union-attr]
+        for run in results.of(label, noise)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_printed_number_is_in_the_papers_table(paper: str) -> None:
+    claims, numbers = read_claims(PUBLISHED), read(PUBLISHED, paper)
+
+    def fits(one: Published, claim: Claim, side: int) -> bool:
+        named = (one.table, one.method, one.heading, one.metric) == (
+            claim.table, (claim.better, claim.worse)[side], claim.dataset, claim.metric,
+        )  # fmt: skip
+        towers = one.pretrain.startswith(claim.pretrain) and one.backbone.startswith(claim.backbone)
+        return named and towers and one.setting == claim.settings[side] and one.value == claim.printed[side]
+
+    for one in claims.papers[paper].claims:
+        better, worse = ([number for number in numbers if fits(number, one, side)] for side in (0, 1))
+        assert len(better) == len(worse) == 1, one
+        assert better[0].value > worse[0].value, one
+        assert (better[0].pretrain, better[0].heading) == (worse[0].pretrain, worse[0].heading), one
+
+
+def test_every_paper_has_claims_and_every_row_is_one_of_the_suite() -> None:
+    claims = read_claims(PUBLISHED)
+    assert set(claims.papers) == set(PAPERS)
+    suite = load_suite(claims.comparison)
+    labels, rates = {method.label for method in suite.methods}, set(suite.noise.rates)
+    for paper in claims.papers.values():
+        assert len(paper.claims) >= 5
+        assert rates & {*paper.rates}
+        assert {label for one in paper.claims for label in one.rows} <= labels
+
+
+def test_every_measure_is_one_that_the_suite_makes(three: Store) -> None:
+    results = load(SUITE, three)
+    for name, measure in read_claims(PUBLISHED).measures.items():
+        own = claim_measure(results, measure)
+        assert own is not None, name
+        assert own.comparable
+    assert claim_measure(results, ClaimMeasure("none", (("retrieval", "mean_recall"), ("retrieval", "depth")))) is None
+
+
+def test_verdicts_are_those_of_scipy_and_statsmodels(bounded: Store) -> None:
+    results = load(SUITE, bounded)
+    pairs = [("sogclr", "clip"), ("clip", "sogclr"), ("near", "clip"), ("bayes", "ncu"), ("siglip", "clip")]
+    judged = judge(results, of(*(claim(*pair) for pair in pairs)))["ncu"]
+    noise = next(label for label in results.noises if label.startswith("40"))
+    tests = [ttest_rel(*(values(results, label, noise) for label in pair)) for pair in pairs]
+    expected = multipletests([test.pvalue for test in tests], method="holm")[1]
+    assert [one.p for one in judged] == pytest.approx(expected, rel=1e-6)
+    for one, test in zip(judged, tests, strict=True):
+        interval = test.confidence_interval()
+        assert one.test is not None
+        assert (one.test.low, one.test.high) == pytest.approx((interval.low, interval.high), rel=1e-6)
+    assert [one.verdict for one in judged] == ["holds", "does not hold", "cannot be told", "holds", "does not hold"]
+
+
+def test_each_noise_has_a_correction_of_its_own(bounded: Store) -> None:
+    results = load(SUITE, bounded)
+    both = judge(results, of(claim("sogclr", "clip"), claim("near", "clip"), rates=(0.0, 0.4)))["ncu"]
+    alone = judge(results, of(claim("sogclr", "clip"), claim("near", "clip"), rates=(0.4,)))["ncu"]
+    assert both[2:] == alone
+    assert both[0].noise.startswith("0 %")
+
+
+def test_what_cannot_be_tested_says_why(one: Store, three: Store) -> None:
+    def reason(store: Store, *claims: Claim, rate: float = 0.4, measures: dict[str, ClaimMeasure] = ZERO_SHOT) -> str:
+        wanted = replace(of(*claims, rates=(rate,)), measures=measures)
+        (judged,) = judge(load(SUITE, store), wanted)["ncu"]
+        assert (judged.verdict, judged.test, judged.detectable) == ("not tested", None, None)
+        return judged.lacks
+
+    assert reason(one, claim("sogclr", "clip")) == "1 of the 3 seeds that it takes"
+    assert reason(three, claim("sogclip", "clip")) == "there is no row 'sogclip'"
+    assert reason(three, claim("sogclr", "clip"), rate=0.2) == "this noise rate was not run"
+    nothing = {"zero-shot": ClaimMeasure("depth", (("depth", "error"),))}
+    assert reason(three, claim("sogclr", "clip"), measures=nothing) == "not measured by this suite"
+
+
+def test_a_claim_without_a_test_takes_no_part_in_the_correction(three: Store) -> None:
+    results = load(SUITE, three)
+    alone = judge(results, of(claim("sogclr", "clip")))["ncu"]
+    beside = judge(results, of(claim("nobody", "clip"), claim("sogclr", "clip")))["ncu"]
+    assert beside[1] == alone[0]
+
+
+def test_the_page_counts_and_escapes(bounded: Store) -> None:
+    results = load(SUITE, bounded)
+    claims = of(claim("sogclr", "clip"), claim("clip", "sogclr"), claim("nobody", "clip"))
+    text = claims_text(results, claims)
+    assert "n = 5 seeds (0, 1, 2, 3, 4)." in text
+    assert f"| {PAPERS['ncu'].title} | 1 | 1 | 0 | 1 |" in text
+    assert "Small \\<towers\\>." in text
+    row = next(line for line in text.splitlines() if line.startswith("| SOGCLR"))
+    judged: Judged = judge(results, of(claim("sogclr", "clip"), claim("clip", "sogclr")))["ncu"][0]
+    assert judged.test is not None
+    assert f"| {100 * judged.test.value:+.1f} (" in row
+    assert row.endswith("| 5 | **holds** |")
+    assert "| not tested (there is no row 'nobody') |" in text
+    section = text[text.index("## ") :]
+    assert {len(re.split(r"(?<!\\)\|", line)) for line in section.splitlines() if line.startswith("|")} == {11}
+    assert text == claims_text(load(SUITE, bounded), claims)
+
+
+def test_the_command_prints_all_papers(three: Store) -> None:
+    result = CliRunner().invoke(app, ["claims", SUITE, "--results", str(three.root)], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert result.stdout.count("This noise rate was not run.") == 1
+    assert result.stdout.count("## ") - result.stdout.count("### ") == len(PAPERS)
+    assert "| ProLIP \\> CLIP | Table 1, ImageNet," in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("measure: zero-shot}", "measure: zero-shoot}", r"claims.0.measure: 'zero-shoot' is no measure; did you mean"),
+        ("  ncu:\n", "  ncv:\n", "papers: 'ncv' is no paper; did you mean 'ncu'"),
+        ("papers:", "paper:", "is no file of claims: KeyError: 'papers'"),
+        ("rows: [bayes, clip]", "row: [bayes, clip]", "is no file of claims: TypeError"),
+        ("measures:", "measures: [", "is no file of claims: ParserError"),
+    ],
+)
+def test_a_broken_file_of_claims_is_one_error(tmp_path: Path, old: str, new: str, reason: str) -> None:
+    text = (PUBLISHED / "claims.yaml").read_text()
+    assert old in text
+    (tmp_path / "claims.yaml").write_text(text.replace(old, new, 1))
+    with pytest.raises(UserError, match=reason):
+        read_claims(tmp_path)

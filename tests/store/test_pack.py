@@ -1,0 +1,192 @@
+"""`bench pack`: a suite's runs as one archive without weights, the same bytes each time, and its import."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import tarfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bench.errors import UserError
+from bench.store import Store
+from bench.store.doctor import examine
+from bench.store.merge import merge, unpacked
+from bench.store.outgoing.pack import pack
+
+Members = dict[str, bytes]
+
+
+@pytest.fixture(scope="module")
+def archive(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs of a real tiny suite; not to be changed."""
+    path = tmp_path_factory.mktemp("packed") / "runs.tar.xz"
+    pack("tiny", Store(finished), path)
+    return path
+
+
+def members(archive: Path) -> Members:
+    with tarfile.open(archive) as tar:
+        return {one.name: tar.extractfile(one).read() for one in tar}  # type: ignore[union-attr]
+
+
+def packed_again(path: Path, content: Members) -> Path:
+    with tarfile.open(path, "w:xz") as tar:
+        for name, part in content.items():
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime = len(part), int(time.time())  # the time of a claim is its heartbeat
+            tar.addfile(info, io.BytesIO(part))
+    return path
+
+
+def numbers(store: Store) -> dict[str, Any]:
+    return {run.id: (run.records(), run.ledger(), run.environment(), run.diagnostics()) for run in store.runs()}
+
+
+def test_the_same_runs_give_the_same_bytes_without_weights_and_times(
+    finished: Path, archive: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(finished, tmp_path / "copy"))
+    for path in copy.rglob("*"):
+        os.utime(path, (0, 0))
+    outcome = pack("tiny", Store(copy), tmp_path / "deep" / "runs.tar.xz")
+    assert (tmp_path / "deep" / "runs.tar.xz").read_bytes() == archive.read_bytes()
+    assert outcome.bytes == archive.stat().st_size < 100_000
+    assert (outcome.runs, outcome.unfinished, outcome.damaged) == (2, (), ())
+    names = list(members(archive))
+    assert names == sorted(names)
+    assert {Path(name).name for name in names} == {
+        "store.json", "plan.json", "settings.json", "status.json", "ledger.json", "environment.json",
+        "diagnostics.json", "hashes.json", "records.json",
+    }  # fmt: skip
+    with tarfile.open(archive) as tar:
+        assert {(one.mtime, one.uid, one.gid, one.uname, one.mode) for one in tar} == {(0, 0, 0, "", 0o644)}
+
+
+def test_an_import_takes_the_runs_as_records_alone_and_nothing_is_damaged(
+    finished: Path, archive: Path, tmp_path: Path, tiny: SimpleNamespace
+) -> None:
+    here = tmp_path / "here"
+    result = tiny.bench(here, "import", str(archive))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "runs: 2 new" in result.stdout
+    assert examine(Store(here)).wrong == []
+    known = numbers(Store(finished))
+    assert {run: known[run] for run in numbers(Store(here))} == numbers(Store(here))
+    assert (here / "tiny" / "plan.json").read_bytes() == (finished / "tiny" / "plan.json").read_bytes()
+    assert not list(here.rglob("*.safetensors"))
+    lines = tiny.bench(here, "run", "SUITE", "--dry-run").stdout.splitlines()
+    assert [line.split()[1] for line in lines if "seed 0" in line and "reference" not in line] == ["complete"] * 2
+    assert merge(archive, Store(here)).known == sorted(numbers(Store(here)))
+
+
+def test_runs_that_are_not_finished_are_named_and_left_out(store: Path, tmp_path: Path, tiny: SimpleNamespace) -> None:
+    plan = json.loads((store / "tiny" / "plan.json").read_text())
+    first, second = (Store(store).run(cell["run"]) for cell in plan["cells"])
+    status = json.loads(first.path("status.json").read_text())
+    first.path("status.json").write_text(json.dumps({**status, "state": "interrupted"}))
+    result = tiny.bench(store, "pack", "SUITE", "--out", str(tmp_path / "a.tar.xz"))
+    assert result.exit_code == 0
+    assert "left out: clip, 40 % shuffled captions, seed 0: interrupted" in result.stdout
+    assert "a.tar.xz: 1 runs" in result.stdout
+    shutil.rmtree(second.path("evaluations"))
+    for path in second.folder.glob("weights-*"):
+        path.unlink()
+    with pytest.raises(UserError, match=r"none of its runs in .* is finished and whole"):
+        pack("tiny", Store(store), tmp_path / "b.tar.xz")
+    assert not (tmp_path / "b.tar.xz").exists()
+
+
+def test_trials_are_packed_as_well(store: Path, archive: Path, tmp_path: Path) -> None:
+    path = store / "tiny" / "plan.json"
+    plan = json.loads(path.read_text())
+    trial = plan["cells"].pop()
+    choice = {"chosen": {}, "score": 0.5, "ledger": {}, "trials": [{"changes": {}, "run": trial["run"], "score": 0.5}]}
+    path.write_text(json.dumps({**plan, "tuning": {"methods": {trial["method"]: choice}}}))
+    pack("tiny", Store(store), tmp_path / "a.tar.xz")
+    assert members(tmp_path / "a.tar.xz").keys() == members(archive).keys()
+    status = Store(store).run(trial["run"]).path("status.json")
+    status.write_text(status.read_text().replace('"done"', '"interrupted"'))
+    assert pack("tiny", Store(store), tmp_path / "a.tar.xz").unfinished == ("a trial of ncu: interrupted",)
+
+
+def test_a_failed_run_is_a_result(store: Path, tmp_path: Path) -> None:
+    run = Store(store).run(json.loads((store / "tiny" / "plan.json").read_text())["cells"][1]["run"])
+    error = {"type": "NotFinite", "message": "the loss is nan", "step": 3}
+    run.path("status.json").write_text(json.dumps({"state": "failed", "step": 3, "steps": 8, "error": error}))
+    pack("tiny", Store(store), tmp_path / "a.tar.xz")
+    with unpacked(tmp_path / "a.tar.xz") as there:
+        assert there.run(run.id).status()["error"] == error
+
+
+def test_a_damaged_run_is_named_and_the_exit_code_is_1(store: Path, tmp_path: Path, tiny: SimpleNamespace) -> None:
+    run = Store(store).run(json.loads((store / "tiny" / "plan.json").read_text())["cells"][0]["run"])
+    path = run.path(f"evaluations/{run.evaluations()[0]}/records.json")
+    path.write_text(path.read_text().replace('"value": 0.', '"value": 0.1', 1))
+    result = tiny.bench(store, "pack", "SUITE", "--out", str(tmp_path / "a.tar.xz"))
+    assert result.exit_code == 1
+    assert "records.json: differs from the sha256 that was stored when the run was finished" in result.stderr
+    assert not any(run.id in name for name in members(tmp_path / "a.tar.xz"))
+
+
+def test_what_cannot_be_packed_is_one_line(store: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"a.zip: should be a file whose name ends in .tar.xz"):
+        pack("tiny", Store(store), tmp_path / "a.zip")
+    with pytest.raises(UserError, match=r"other/plan.json: is not there; .*bench run other --dry-run"):
+        pack("other", Store(store), tmp_path / "a.tar.xz")
+
+
+def other_number(content: Members) -> None:
+    name = max(name for name in content if name.endswith("records.json"))
+    content[name] = content[name].replace(b'"value": 0.', b'"value": 0.1', 1)
+
+
+def other_seed(content: Members) -> None:
+    name = max(name for name in content if name.endswith("settings.json"))
+    content[name] = content[name].replace(b'"seed": 0', b'"seed": 7')
+
+
+def no_settings(content: Members) -> None:
+    del content[max(name for name in content if name.endswith("settings.json"))]
+
+
+def worked_on(content: Members) -> None:
+    """A claim would keep an import from looking at the run."""
+    name = max(name for name in content if name.endswith("settings.json"))
+    content[name.replace("settings.json", "claim-1")] = b"{"
+
+
+def odd_plan(content: Members) -> None:
+    content["tiny/plan.json"] = b'{"cells": 5}'
+
+
+def link_out(content: Members) -> None:
+    content["../outside"] = b""
+
+
+@pytest.mark.parametrize(
+    ("forge", "reason"),
+    [
+        (other_number, "differs from the sha256"),
+        (other_seed, "the run's id is not the digest of its address"),
+        (no_settings, "is not complete"),
+        (worked_on, "is not complete"),
+        (odd_plan, "cells: should be a list"),
+        (link_out, "only files and folders below it"),
+    ],
+)
+def test_what_an_archive_forges_is_not_shown(
+    archive: Path, tmp_path: Path, forge: Callable[[Members], None], reason: str
+) -> None:
+    content = members(archive)
+    forge(content)
+    forged = packed_again(tmp_path / "forged.tar.xz", content)
+    with pytest.raises(UserError, match=reason), unpacked(forged):
+        pytest.fail("it was opened")
