@@ -109,9 +109,14 @@ def _seeds(results: Results, rows: Sequence[Row]) -> Iterable[str]:
 
 
 def planned_seeds(results: Results) -> str:
-    """ "n = 3 seeds (0, 1, 2)"."""
+    """ "n = 3 seeds (0, 1, 2)", and the noises that have fewer."""
     seeds = results.plan["seeds"]
-    return f"n = {len(seeds)} seed{'s' * (len(seeds) > 1)} ({', '.join(map(str, seeds))})"
+    fewer: dict[int, list[str]] = {}
+    for noise in results.plan["noises"]:
+        if (count := len(noise.get("seeds", seeds))) < len(seeds):
+            fewer.setdefault(count, []).append(noise["label"])
+    less = "".join(f"; the first {count} under {', '.join(labels)}" for count, labels in fewer.items())
+    return f"n = {len(seeds)} seed{'s' * (len(seeds) > 1)} ({', '.join(map(str, seeds))}{less})"
 
 
 def _budget(budget: Mapping[str, Any]) -> str:

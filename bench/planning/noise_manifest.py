@@ -20,7 +20,7 @@ def noise_manifest(suite: Suite, rate: float | None = None, seed: int | None = N
         )
     rate = max(suite.noise.rates) if rate is None else rate
     seed = suite.seeds[0] if seed is None else seed
-    for option, value, known in (("--rate", rate, suite.noise.rates), ("--seed", seed, suite.seeds)):
+    for option, value, known in (("--rate", rate, suite.noise.rates), ("--seed", seed, suite.seeds_of(rate))):
         if value not in known:
             raise UserError(f"{option} {value}: suite {suite.name} has {', '.join(map(str, known))}")
     pairs, settings = training(suite.data), suite.noise if rate else NoiseSettings(rates=(rate,))

@@ -135,6 +135,7 @@ def _blocks(suite: Suite) -> list[dict[str, Any]]:
             "title": KINDS[run.noise].title if run.noise else "",
             "rate": run.rate,
             "towers": run.towers.label,
+            **({"seeds": list(suite.seeds_of(run.rate))} if suite.noise.seeds else {}),
         }
         for run in suite.cells()
     }

@@ -181,7 +181,9 @@ _PLAN = _object(
         "primary": _maybe(_map(_TEXT)),
         "methods": _list(_METHOD),
         "baseline": _maybe(_TEXT),
-        "noises": _list(_object({"label": _TEXT, "rate": _AMOUNT}, {"kind": _maybe(_TEXT), "towers": _TEXT})),
+        "noises": _list(
+            _object({"label": _TEXT, "rate": _AMOUNT}, {"kind": _maybe(_TEXT), "towers": _TEXT, "seeds": _list(_WHOLE)})
+        ),
         "seeds": _list(_WHOLE),
         "tuning": _maybe(_object({"methods": _map(_CHOICE)}, {"seed": _WHOLE, "rate": _maybe(_AMOUNT)})),
         "datasets": _map(_object({}, {"description": _TEXT, "n": _COUNT, "chance": _map(_NUMBER)})),

@@ -25,6 +25,8 @@ class NoiseSettings(Model):
     rates: Annotated[tuple[Rate, ...], NonEmptyList] = (0.0,)
     files: Locations = ()  #: of a kind that has them, one for each rate above 0, in that order
     options: dict[str, Any] = Field(default_factory=dict)  #: the kind's own settings, part of the identity
+    #: for each rate, in that order, how many of the suite's seeds it has, the first ones; none given: all
+    seeds: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(strict=False)] = ()
 
     @field_validator("rates")
     @classmethod
@@ -50,11 +52,17 @@ class NoiseSettings(Model):
             raise fault(message, "options", *place) from error
         return self
 
+    @model_validator(mode="after")
+    def _a_count_for_each_rate(self) -> Self:
+        if self.seeds and len(self.seeds) != len(self.rates):
+            raise fault(f"{len(self.seeds)} counts for {len(self.rates)} rates; give one for each", "seeds")
+        return self
+
     @model_serializer(mode="wrap")
-    def _without_empty_options(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Options came after hashes of suites were given out."""
+    def _without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Options and seeds came after hashes of suites were given out."""
         values: dict[str, Any] = handler(self)
-        return values if self.options else {key: value for key, value in values.items() if key != "options"}
+        return {key: value for key, value in values.items() if value or key not in ("options", "seeds")}
 
     @property
     def entry(self) -> NoiseKind:
@@ -68,7 +76,7 @@ class NoiseSettings(Model):
     def at(self, rate: float) -> NoiseSettings:
         """The same noise at one of its rates alone."""
         file = self.file(rate)
-        return self.model_copy(update={"rates": (rate,), "files": (file,) if file else ()})
+        return self.model_copy(update={"rates": (rate,), "files": (file,) if file else (), "seeds": ()})
 
     def file(self, rate: float) -> str | None:
         """The index file of a rate; None if the noise is drawn."""

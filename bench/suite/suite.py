@@ -98,8 +98,15 @@ class Suite(Model):
         return methods
 
     @model_validator(mode="after")
+    def _has_the_seeds(self) -> Self:
+        for place, count in enumerate(self.noise.seeds):
+            if count > len(self.seeds):
+                raise fault(f"{count} should be at most {len(self.seeds)}, the suite's seeds", "noise", "seeds", place)
+        return self
+
+    @model_validator(mode="after")
     def _not_too_many(self) -> Self:
-        runs = len(self.seeds) * len(self.towers) * len(self.noise.rates) * len(self.methods)
+        runs = sum(len(self.seeds_of(rate)) for rate in self.noise.rates) * len(self.towers) * len(self.methods)
         trials = self.tune.trials * len(self.methods) if self.tune else 0
         for place, count in (("seeds", runs), ("tune", trials)):
             if count > MOST_RUNS:
@@ -223,8 +230,13 @@ class Suite(Model):
             for seed in self.seeds
             for towers in self.towers
             for rate in self.noise.rates
+            if seed in self.seeds_of(rate)
             for entry in self.methods
         ]
+
+    def seeds_of(self, rate: float) -> tuple[int, ...]:
+        """The seeds that runs under one of the noise rates have."""
+        return self.seeds[: dict(zip(self.noise.rates, self.noise.seeds, strict=False)).get(rate)]
 
     def runs(self) -> list[Run]:
         """The runs, each once, a reference before the runs that start from it; selections apply."""

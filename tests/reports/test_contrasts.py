@@ -19,6 +19,7 @@ from bench.errors import UserError
 from bench.store import Store
 from reports.contrasts import MARGIN, Contrast, contrasts, equivalence
 from reports.csv import table_frame
+from reports.footnotes import planned_seeds
 from reports.headlines import headlines, primary
 from reports.measure import column_name
 from reports.ratio import fieller
@@ -196,6 +197,17 @@ def test_a_bound_is_marked_and_never_bold_though_it_is_the_best(bounded: Store) 
     assert bound.cells[0].value > best[0]
     assert best[1]
     assert not any(cell.bold for table in made.values() for row in table.rows if row.uses for cell in row.cells)
+
+
+def test_a_noise_with_fewer_seeds_is_compared_over_its_own(results: Results) -> None:
+    noises = [{**noise, "seeds": [0, 1, 2]} if noise["label"] == CLEAN else noise for noise in results.plan["noises"]]
+    runs = tuple(run for run in results.runs if run.noise != CLEAN or run.seed < 3)
+    fewer = replace(results, plan={**results.plan, "noises": noises}, runs=runs)
+    assert planned_seeds(fewer) == f"n = 5 seeds (0, 1, 2, 3, 4; the first 3 under {CLEAN})"
+    assert {(one.noise, test.n) for one in contrasts(fewer) for test in one.gains.values()} == {(CLEAN, 3), (NOISY, 5)}
+    made = {table.name: table for table in tables(fewer)}
+    assert {cell.n for cell in cells(made["zero_shot"], "sogclr", CLEAN)} == {3}
+    assert {cell.n for cell in cells(made["zero_shot"], "sogclr", NOISY)} == {5}
 
 
 def test_without_an_oracle_or_seeds_the_tables_say_so_or_are_left_out(three: Store, one: Store) -> None:

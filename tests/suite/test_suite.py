@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +45,21 @@ def starter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(registry, "_plugins", {})
     yield registry.add_plugin(file)
     registry.forget()
+
+
+def test_a_rate_can_have_fewer_seeds(path: Path) -> None:
+    suite = load_suite(path, ["seeds=[5, 3, 1]", "noise.seeds=[1, 3]"])
+    seeds = [(run.rate, run.seed) for run in suite.cells() if run.label == suite.methods[0].label]
+    assert seeds == [(0.0, 5), (0.4, 5), (0.4, 3), (0.4, 1)]
+    same = load_suite(path, ["seeds=[5, 3, 1]"])
+    assert {run.key for run in suite.runs()} < {run.key for run in same.runs()}  # what a run is does not depend on it
+    for wrong, message in (
+        ("[1]", "noise.seeds: 1 counts for 2 rates; give one for each"),
+        ("[1, 4]", "noise.seeds.1: 4 should be at most 3, the suite's seeds"),
+        ("[0, 1]", "noise.seeds.0: 0 should be greater than or equal to 1"),
+    ):
+        with pytest.raises(UserError, match=re.escape(message)):
+            load_suite(path, ["seeds=[5, 3, 1]", f"noise.seeds={wrong}"])
 
 
 def test_axes_expand_seeds_first_then_rates_then_methods(path: Path) -> None:
