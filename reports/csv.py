@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from operator import attrgetter
 
@@ -79,19 +79,23 @@ def _fidelity(row: Row) -> str:
 
 def records_frame(results: Results) -> pd.DataFrame:
     """Tidy: one line a record of every run of the suite, checkpoints along the way included (`at` < 1)."""
-    lines: list[tuple[object, ...]] = []
+    # Values stay as they are: pandas guesses no types.
+    return pd.DataFrame(list(_record_lines(results)), columns=RECORD_COLUMNS, dtype=object)
+
+
+def _record_lines(results: Results) -> Iterator[tuple[object, ...]]:
     for run in results.runs:
         entry, noise = results.methods[run.method], results.noises[run.noise]
         manifest = run.manifest["hash"] if run.manifest else ""
         names = (results.suite, run.method, entry["method"], entry["fidelity"])
         head = (*names, run.noise, noise["kind"], noise["rate"], run.seed, manifest)
-        lines.extend((*head, *_values(record)) for record in run.records.values())
-    return pd.DataFrame(lines, columns=RECORD_COLUMNS, dtype=object)  # values as they are: pandas guesses no types
+        for record in run.records.values():
+            yield *head, *_values(record)
 
 
 def records_csv(results: Results) -> str:
     """Return `records_frame` as CSV; `csv_text` says which texts get an apostrophe."""
-    return _text(records_frame(results))
+    return csv_text([RECORD_COLUMNS, *_record_lines(results)])
 
 
 def _text(frame: pd.DataFrame) -> str:
