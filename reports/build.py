@@ -167,6 +167,8 @@ def draw() -> None:
             import_module(name)
         drawn = [replace(picture, figure=None) for picture in _pictures(pickle.load(sys.stdin.buffer))]
     pickle.dump(drawn, sys.stdout.buffer)
+    sys.stdout.flush()
+    os._exit(0)  # to tidy up takes a while, in which the other process would wait
 
 
 def _drawn(beside: Popen[bytes], results: Results) -> list[Picture]:
@@ -194,13 +196,14 @@ def _wins(results: Results) -> Picture | None:
 def _files(results: Results, drawn: Callable[[], list[Picture]]) -> dict[str, bytes]:
     from reports.csv import records_csv  # here, where pandas and seaborn load without the collector
     from reports.diagnostics import learned
-    from reports.html import page
+    from reports.html import page, table_sections
 
-    made, records = all_tables(results), records_csv(results)
+    made = all_tables(results)
+    of_tables, sections, records = _table_files(made), table_sections(results, made), records_csv(results)
     similarities, own = learned(results)
-    scores = drawn()
-    files = {"report.html": page(results, made, scores, similarities, own).encode(), "records.csv": records.encode()}
-    files.update(_table_files(made))
+    scores = drawn()  # last, because another process may be at it
+    whole = page(results, made, scores, similarities, own, sections)
+    files = {"report.html": whole.encode(), "records.csv": records.encode(), **of_tables}
     for picture in (*scores, *([similarities] if similarities else []), *own.values()):
         files[f"figures/{picture.name}.pdf"] = picture.pdf
         files[f"figures/{picture.name}.png"] = picture.png
