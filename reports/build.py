@@ -194,7 +194,7 @@ def _wins(results: Results) -> Picture | None:
 
 
 def _files(results: Results, drawn: Callable[[], list[Picture]]) -> dict[str, bytes]:
-    from reports.csv import records_csv  # here, where pandas and seaborn load without the collector
+    from reports.csv import records_csv
     from reports.diagnostics import learned
     from reports.html import page, table_sections
 
