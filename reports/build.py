@@ -8,8 +8,10 @@ import os
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,11 @@ if TYPE_CHECKING:
     from reports.drawing import Picture
 
 MANY = 100  #: runs from which on the report is worth a second process, which takes a second to start
+#: what the second process imports before it has the results; writers of PNG and PDF would load when they are first used
+_DRAWING = (
+    *("reports.figures", "reports.rank_diagram", "reports.win_map"),
+    *("matplotlib.backends.backend_agg", "matplotlib.backends.backend_pdf"),
+)
 
 
 @dataclass(frozen=True)
@@ -56,13 +63,14 @@ def build(suite: str, store: Store, outline: Mapping[str, Any] | None = None) ->
     would be replaced by one without any.
     """
     with _no_collector():
-        if outline is not None and outline["tables"] and store.plan(suite) is None:
+        plan = store.plan(suite)
+        if plan is None and outline is not None and outline["tables"]:
             results = Results(outline, ())
             return _write(store.suite(suite), results, _printed_files(results))
-        with _scores(suite, store) as drawn:
+        with _scores(plan) as begin:
             results = load(suite, store)
             _refuse_to_empty(store.suite(suite), results)
-            files = _files(results, drawn)
+            files = _files(results, begin(results))
         return _write(store.suite(suite), results, files)
 
 
@@ -120,38 +128,54 @@ def _write(folder: Path, results: Results, files: Mapping[str, bytes]) -> Built:
 
 
 @contextmanager
-def _scores(suite: str, store: Store) -> Iterator[Callable[[Results], list[Picture]]]:
-    """Yield a function that returns the figures of scores; in a large suite another process draws them meanwhile."""
-    plan = store.plan(suite)
+def _scores(plan: Mapping[str, Any] | None) -> Iterator[Callable[[Results], Callable[[], list[Picture]]]]:
+    """Yield a function that begins the figures of scores, and returns another that waits for them.
+
+    Those of a large suite are drawn in a process beside this one, which imports what it needs while this one reads the
+    store.
+    """
     if plan is None or len(plan["cells"]) < MANY:
-        yield _pictures
+        yield lambda results: partial(_pictures, results)
         return
     # No fork, which would copy torch's threads half, and none of multiprocessing's processes, which run the script that
     # asked for the report once more.
-    command = [sys.executable, "-c", f"from {__name__} import draw; draw({suite!r}, {str(store.root)!r})"]
+    command = [sys.executable, "-c", f"from {__name__} import draw; draw()"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    with Popen(command, stdout=PIPE, env=environment) as beside:
+    with Popen(command, stdin=PIPE, stdout=PIPE, env=environment) as beside:
         try:
-            yield lambda results: _drawn(beside, results)
+            yield partial(_begun, beside)
         finally:
             beside.kill()
 
 
-def draw(suite: str, root: str) -> None:
-    """Write the figures of a suite's scores to stdout, pickled; for the process beside the one that makes a report.
+def _begun(beside: Popen[bytes], results: Results) -> Callable[[], list[Picture]]:
+    """Send the results to the other process; return a function that waits for its figures."""
+    assert beside.stdin is not None
+    with suppress(BrokenPipeError), beside.stdin as pipe:  # a process that failed is noticed when its figures are due
+        pipe.write(pickle.dumps(results))
+    return partial(_drawn, beside, results)
 
-    It takes the process for itself, which goes on without scipy.
+
+def draw() -> None:
+    """Draw the figures of scores of the results that stdin has, and write them to stdout, both pickled.
+
+    It is for the process beside the one that makes a report, and takes it for itself, which goes on without scipy.
     """
     sys.modules["scipy"] = None  # type: ignore[assignment]  # seaborn does without, and importing it takes a second
     with _no_collector():
-        drawn = [replace(picture, figure=None) for picture in _pictures(load(suite, Store(root)))]
+        for name in _DRAWING:
+            import_module(name)
+        drawn = [replace(picture, figure=None) for picture in _pictures(pickle.load(sys.stdin.buffer))]
     pickle.dump(drawn, sys.stdout.buffer)
+    sys.stdout.flush()
+    os._exit(0)  # to tidy up takes a while, in which the other process would wait
 
 
 def _drawn(beside: Popen[bytes], results: Results) -> list[Picture]:
     """Return the figures that the other process drew; draw them here if it failed."""
-    content, _ = beside.communicate()  # of our own process: a pickle that is read from a file is never executed
-    drawn: list[Picture] = pickle.loads(content) if beside.returncode == 0 else _pictures(results)
+    assert beside.stdout is not None
+    content = beside.stdout.read()  # of our own process: a pickle that is read from a file is never executed
+    drawn: list[Picture] = pickle.loads(content) if beside.wait() == 0 else _pictures(results)
     return drawn
 
 
@@ -169,16 +193,17 @@ def _wins(results: Results) -> Picture | None:
     return wins_picture(results, wins_table(results)) if len(results.ranked) > 1 else None
 
 
-def _files(results: Results, drawn: Callable[[Results], list[Picture]]) -> dict[str, bytes]:
-    from reports.csv import records_csv  # here, where pandas and seaborn load without the collector
+def _files(results: Results, drawn: Callable[[], list[Picture]]) -> dict[str, bytes]:
+    from reports.csv import records_csv
     from reports.diagnostics import learned
-    from reports.html import page
+    from reports.html import page, table_sections
 
-    made, records = all_tables(results), records_csv(results)
+    made = all_tables(results)
+    of_tables, sections, records = table_files(made), table_sections(results, made), records_csv(results)
     similarities, own = learned(results)
-    scores = drawn(results)
-    files = {"report.html": page(results, made, scores, similarities, own).encode(), "records.csv": records.encode()}
-    files.update(table_files(made))
+    scores = drawn()  # last, because another process may be at it
+    whole = page(results, made, scores, similarities, own, sections)
+    files = {"report.html": whole.encode(), "records.csv": records.encode(), **of_tables}
     for picture in (*scores, *([similarities] if similarities else []), *own.values()):
         files[f"figures/{picture.name}.pdf"] = picture.pdf
         files[f"figures/{picture.name}.png"] = picture.png

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from operator import attrgetter
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from bench.console.csv_text import csv_text
 from bench.store import Record
 from reports.results import Results
 from reports.table import Cell, Row, Table, unverified
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _RECORD = [field.name for field in fields(Record)]
 _values = attrgetter(*_RECORD)
@@ -38,17 +40,37 @@ def table_frame(table: Table) -> pd.DataFrame:
     In a paper's table numbers are in the paper's unit, mostly percent: its own with their source, ours with the
     difference to them.
     """
+    import pandas as pd
+
+    return pd.DataFrame(_lines(table))
+
+
+def table_csv(table: Table) -> str:
+    """Return `table_frame` as CSV; `csv_text` says which texts get an apostrophe.
+
+    The frame itself is not made: a report would import pandas for nothing else.
+    """
+    lines = _lines(table)
+    names = dict.fromkeys(name for line in lines for name in line)
+    columns = [_typed([line.get(name) for line in lines]) for name in names]
+    return csv_text([tuple(names), *zip(*columns, strict=True)])
+
+
+def _typed(values: list[object]) -> list[object]:
+    """Return a column's values as a frame has them: numbers are all floats if one is or if a line lacks one."""
+    known = [None if value != value else value for value in values]  # NaN differs from itself
+    kinds = {float if isinstance(value, float) else type(value) for value in known}
+    floats = kinds <= {int, float, type(None)} and kinds != {int}
+    return [None if value is None else float(value) for value in known] if floats else known  # type: ignore[arg-type]
+
+
+def _lines(table: Table) -> list[dict[str, object]]:
     names = [
         column.name if column.unit == "printed" else " ".join(filter(None, (column.group, column.label)))
         for column in table.columns
     ]
     counted = [any(row.cells[place].also for row in table.rows) for place in range(len(names))]
-    return pd.DataFrame([_line(row, names, counted) for row in table.rows])
-
-
-def table_csv(table: Table) -> str:
-    """Return `table_frame` as CSV; `csv_text` says which texts get an apostrophe."""
-    return _text(table_frame(table))
+    return [_line(row, names, counted) for row in table.rows]
 
 
 def _line(row: Row, names: Sequence[str], counted: Sequence[bool]) -> dict[str, object]:
@@ -79,21 +101,22 @@ def _fidelity(row: Row) -> str:
 
 def records_frame(results: Results) -> pd.DataFrame:
     """Tidy: one line a record of every run of the suite, checkpoints along the way included (`at` < 1)."""
-    lines: list[tuple[object, ...]] = []
+    import pandas as pd
+
+    # Values stay as they are: pandas guesses no types.
+    return pd.DataFrame(list(_record_lines(results)), columns=RECORD_COLUMNS, dtype=object)
+
+
+def _record_lines(results: Results) -> Iterator[tuple[object, ...]]:
     for run in results.runs:
         entry, noise = results.methods[run.method], results.noises[run.noise]
         manifest = run.manifest["hash"] if run.manifest else ""
         names = (results.suite, run.method, entry["method"], entry["fidelity"])
         head = (*names, run.noise, noise["kind"], noise["rate"], run.seed, manifest)
-        lines.extend((*head, *_values(record)) for record in run.records.values())
-    return pd.DataFrame(lines, columns=RECORD_COLUMNS, dtype=object)  # values as they are: pandas guesses no types
+        for record in run.records.values():
+            yield *head, *_values(record)
 
 
 def records_csv(results: Results) -> str:
     """Return `records_frame` as CSV; `csv_text` says which texts get an apostrophe."""
-    return _text(records_frame(results))
-
-
-def _text(frame: pd.DataFrame) -> str:
-    plain = frame.astype(object)
-    return csv_text([frame.columns, *plain.where(frame.notna(), None).itertuples(index=False, name=None)])
+    return csv_text([RECORD_COLUMNS, *_record_lines(results)])

@@ -27,7 +27,8 @@ def forest(results: Results) -> Picture | None:
     for place, one in enumerate(shown):
         panel = sheet.panel(place, title=plain(one.noise), xlabel="better by, points")
         _lines(panel, results, one, labels)
-        panel.tick_params(labelleft=place == 0)
+        names_here = [plain(label) for label in labels] if place == 0 else []  # of the lines of all panels
+        panel.set_yticks(range(len(names_here)), names_here, fontsize=NAME_SIZE)
     column = shown[0].measure.column
     caption = (
         f"{column.label}: mean difference to {results.baseline} over seeds with its 95 % interval, not adjusted. "
@@ -53,7 +54,6 @@ def _lines(panel: Axes, results: Results, contrast: Contrast, labels: Sequence[s
     values, places = [POINTS * test.value for *_, test in tests], [place for place, *_ in tests]
     panel.scatter(values, places, 16, fills, edgecolors=colours, linewidths=1.0, zorder=3)
     panel.set_ylim(len(labels) - 0.5, -0.5)
-    panel.set_yticks(range(len(labels)), [plain(label) for label in labels], fontsize=NAME_SIZE)
     panel.tick_params(axis="x", labelsize=7)
     panel.grid(axis="y", visible=False)
 

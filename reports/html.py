@@ -29,29 +29,43 @@ def page(
     pictures: Sequence[Picture],
     similarities: Picture | None = None,
     own: Mapping[str, Picture] = MappingProxyType({}),
+    sections: Sequence[Html] = (),
 ) -> Html:
-    """The whole document. `similarities` and `own` (by method): as `reports.diagnostics.learned` returns them."""
-    runs = list({run.run: run for run in results.runs}.values())
-    places = {run.run: place for place, run in enumerate(runs)}
+    """The whole document. `similarities` and `own` (by method): as `reports.diagnostics.learned` returns them.
+
+    sections: those of the tables, if `table_sections` has made them already.
+    """
+    first, *others = sections or table_sections(results, tables)
     body = [
         html("<h1>{}</h1><p>{}</p>{}", results.suite, results.plan.get("description", ""), _counts(results)),
         _nav(tables, bool(similarities or own)),
         answer_section(results),
         *(_figure(picture) for picture in pictures if picture.name in _ANSWERING),
-        _section(results, tables[0], places),
+        first,
         how_to_read(results),
         *(_figure(picture) for picture in pictures if picture.name not in _ANSWERING),
-        *(_section(results, table, places) for table in tables[1:]),
+        *others,
         _diagnostics(similarities, own),
         methods_section(results),
         data_section(results),
         runs_section(results),
         settings_section(results),
         _DIALOG,
-        _data([{"id": run.run, "seed": run.seed} for run in runs]),
+        _data([{"id": run, "seed": seed} for run, seed in _seeds(results).items()]),
         _program(),
     ]
     return document(results.suite, body)
+
+
+def table_sections(results: Results, tables: Sequence[Table]) -> list[Html]:
+    """Return the section of each table: most of the page, and all of it that can be made while figures are drawn."""
+    places = {run: place for place, run in enumerate(_seeds(results))}
+    return [_section(results, table, places) for table in tables]
+
+
+def _seeds(results: Results) -> dict[str, int]:
+    """The seed of each run, in the plan's order."""
+    return {run.run: run.seed for run in results.runs}
 
 
 def printed_page(results: Results, tables: Sequence[Table]) -> Html:

@@ -170,7 +170,10 @@ def _bold(group: Sequence[Row], measures: Sequence[Measure]) -> list[Row]:
         _best(group, place, measure.column) if measure.comparable else set() for place, measure in enumerate(measures)
     ]
     return [
-        replace(row, cells=tuple(replace(cell, bold=row.label in best[i]) for i, cell in enumerate(row.cells)))
+        replace(
+            row,
+            cells=tuple(replace(cell, bold=True) if row.label in best[i] else cell for i, cell in enumerate(row.cells)),
+        )
         for row in group
     ]
 

@@ -54,8 +54,9 @@ def wins_picture(results: Results, table: Table) -> Picture | None:
         panel.scatter(across[some], down[some], areas, "#222222", linewidths=0)
         panel.set(xlim=(-0.5, len(labels) - 0.5), ylim=(len(labels) - 0.5, -0.5), aspect="equal")
         panel.set_xticks(places, drawn, rotation=90, fontsize=NAME_SIZE)
-        panel.set_yticks(places, drawn, fontsize=NAME_SIZE)
-        panel.tick_params(length=0, pad=2, labelleft=place == 0)
+        first = place == 0  # its names are those of the lines of all
+        panel.set_yticks(places if first else [], drawn if first else [], fontsize=NAME_SIZE)
+        panel.tick_params(length=0, pad=2)
         panel.grid(visible=False)
     caption = _CAPTION
     caption += " Numbers are percent." if len(labels) <= NUMBERED else ""

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable
 from typing import LiteralString
 
-from bench.console.text import storable, visible
+from bench.console.text import CONTROL, storable, visible
 
+_CHANGED = re.compile(f"[&<>\"']|{CONTROL.pattern}")  # what `escaped` writes otherwise
 _SPECIAL = re.compile(r"[\\`*\[\]<>|~$]|&(?=[#\w]+;)|(?<!\w)_|_(?!\w)")
 _BLOCK = re.compile(r"^(\d*)([-+#=.)])(?=[-#=\s]|$)")  # what would begin a list, a heading or a rule
 
@@ -38,7 +39,11 @@ def together(parts: Iterable[object], between: LiteralString = "") -> Html:
 
 def escaped(value: object) -> Html:
     """Return `Html` as it is and anything else as text: escaped, its control characters written out."""
-    return value if isinstance(value, Html) else Html(_html.escape(storable(str(value))))
+    if isinstance(value, Html):
+        return value
+    text = str(value)
+    # A page has a hundred thousand texts, and few of them need a change: one search takes less than seven.
+    return Html(_html.escape(storable(text)) if _CHANGED.search(text) else text)
 
 
 def markdown(text: str) -> str:

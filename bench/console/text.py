@@ -10,7 +10,8 @@ from typing import TextIO
 
 #: characters that draw nothing although Python calls them printable: fillers, joiners and variation selectors
 _BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+#: what no file may hold as it is
+CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def visible(text: str) -> str:
@@ -31,7 +32,7 @@ def storable(text: str) -> str:
 
     Lone surrogates, which have no UTF-8, are written out as well.
     """
-    return _CONTROL.sub(lambda match: _escape(match[0]), text)
+    return CONTROL.sub(lambda match: _escape(match[0]), text)
 
 
 def _escape(character: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from itertools import pairwise
+from operator import lt
 from typing import Any
 
 Check = Callable[[Any], str]
@@ -76,6 +76,20 @@ _POSITIVE = _kind(lambda value: _is_number(value) and value > 0, "a finite numbe
 _ANY = _map(lambda _: "")
 _SHA256 = _kind(lambda value: type(value) is str and re.fullmatch("[0-9a-f]{64}", value) is not None, "64 hex digits")
 _STATE = _kind(lambda value: value in ("running", "interrupted", "failed", "done"), "a state of a run")
+_EACH_NUMBER, _EACH_COUNT = _list(_NUMBER), _list(_COUNT)
+
+
+def _numbers(value: Any) -> str:
+    """Refuse all but a list of finite numbers. A histogram has hundreds: they are looked at together first."""
+    good = type(value) is list and {int, float}.issuperset(map(type, value)) and all(map(math.isfinite, value))
+    return "" if good else _EACH_NUMBER(value)
+
+
+def _counts(value: Any) -> str:
+    """Refuse all but a list of whole numbers from 0 on, looked at together first."""
+    good = type(value) is list and {int}.issuperset(map(type, value)) and min(value, default=0) >= 0
+    return "" if good else _EACH_COUNT(value)
+
 
 _ERROR = _object({}, {"type": _TEXT, "message": _TEXT, "step": _maybe(_COUNT), "term": _maybe(_TEXT)})
 _STATUS = _object(
@@ -124,13 +138,13 @@ _ENVIRONMENT = _object(
     },
 )
 _SERIES = _object(
-    {"n": _COUNT, "dropped": _COUNT, "counts": _list(_COUNT)},
+    {"n": _COUNT, "dropped": _COUNT, "counts": _counts},
     {"mean": _maybe(_NUMBER), "quantiles": _map(_NUMBER)},
 )
 _ENTRY = _object(
     {
         **dict.fromkeys(("source", "name", "title", "axis"), _TEXT),
-        **{"log": _FLAG, "edges": _list(_NUMBER), "series": _map(_SERIES)},
+        **{"log": _FLAG, "edges": _numbers, "series": _map(_SERIES)},
     },
     {"protocol": _TEXT},
 )
@@ -140,7 +154,7 @@ def _histogram(value: Any) -> str:
     if wrong := _ENTRY(value):
         return wrong
     edges, bins = value["edges"], max(0, len(value["edges"]) - 1)
-    if not all(low < high for low, high in pairwise(edges)) or (value["log"] and any(edge <= 0 for edge in edges)):
+    if not all(map(lt, edges, edges[1:])) or (value["log"] and any(edge <= 0 for edge in edges)):
         return ".edges: should rise"
     counts = (len(series["counts"]) for series in value["series"].values())
     return "" if all(count in (0, bins) for count in counts) else ".series: should have a count for each bin"

@@ -92,7 +92,7 @@ def _files(run: RunStore, thorough: bool = False) -> Iterator[Check]:
     except OSError as error:
         raise Damaged(run.folder, f"cannot be read: {error.strerror}") from error
     for name in names:
-        path = run.folder / name
+        path = f"{run.folder}/{name}"
         if name.startswith(_WEIGHTS) and name.endswith(".safetensors"):
             yield partial(reading.refuse_bad_tensors, path)
         elif name == "checkpoint.pt":
@@ -104,7 +104,7 @@ def _files(run: RunStore, thorough: bool = False) -> Iterator[Check]:
     folder = f"{run.folder}/{_EVALUATIONS}"
     for key in run.evaluations():
         outcomes = f"{folder}/{key}/outcomes.npz"
-        yield partial(reading.read_arrays, Path(outcomes)) if thorough else partial(_refuse_cut_archive, outcomes)
+        yield partial(reading.read_arrays, outcomes) if thorough else partial(_refuse_cut_archive, outcomes)
 
 
 def _refuse_cut_archive(path: str | Path) -> None:

@@ -15,7 +15,7 @@ import stat
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
@@ -129,7 +129,7 @@ def _unreadable(path: str | Path, error: OSError, remedy: str = REMEDY) -> Damag
 
 
 @contextmanager
-def _stream(path: Path) -> Iterator[tuple[BinaryIO | None, int]]:
+def _stream(path: str | Path) -> Iterator[tuple[BinaryIO | None, int]]:
     """Yield a file, opened for reading, and its bytes; (None, 0) if there is none. Raises Damaged."""
     opened = _open(path)
     if opened is None:
@@ -178,15 +178,13 @@ def odd(value: Any, content: bytes) -> str:
         depth += 1
         if depth > DEPTH:
             return f"is nested more than {DEPTH} deep"
-        inner: list[Any] = []
-        for one in level:
-            if isinstance(one, dict | list):
-                inner += one.values() if isinstance(one, dict) else one
-            elif isinstance(one, int) and not -(2**63) <= one < 2**63:
-                return "holds a whole number of more than 64 bits"
-            elif isinstance(one, float) and not math.isfinite(one):
-                return "holds a number that is infinite"
-        level = inner
+        whole = [one for one in level if type(one) is int]
+        if whole and not (min(whole) >= -(2**63) and max(whole) < 2**63):
+            return "holds a whole number of more than 64 bits"
+        if not all(map(math.isfinite, [one for one in level if type(one) is float])):
+            return "holds a number that is infinite"
+        inner = [one.values() if type(one) is dict else one for one in level if type(one) in (dict, list)]
+        level = list(chain.from_iterable(inner))
     if _SURROGATE.search(content):
         try:
             json.dumps(value, ensure_ascii=False).encode()
@@ -214,12 +212,12 @@ def value_of_line(path: Path, number: int, line: bytes, model: Model) -> Any:
     return value
 
 
-def complete_lines(path: Path) -> list[bytes]:
+def complete_lines(path: str | Path) -> list[bytes]:
     """Return the lines of a file that end in a line break; [] if there is no file. Raises Damaged."""
     return (read_bytes(path, LINES) or b"").split(b"\n")[:-1]
 
 
-def refuse_cut_lines(path: Path) -> None:
+def refuse_cut_lines(path: str | Path) -> None:
     """Raise Damaged if a line of a file of JSON lines, but the last, was cut: it does not begin or end as an object."""
     content = read_bytes(path, LINES) or b""
     content = content[: content.rfind(b"\n") + 1]
@@ -245,7 +243,7 @@ def refuse_cut(path: str | Path, tail: bytes) -> None:
         raise Damaged(path, "is empty" if not size else "is cut short")
 
 
-def refuse_bad_tensors(path: Path) -> None:
+def refuse_bad_tensors(path: str | Path) -> None:
     """Raise Damaged unless a safetensors file, if there is one, has the tensors that its header lists."""
     with _stream(path) as (file, size):
         if file is None:
@@ -266,7 +264,7 @@ def refuse_bad_tensors(path: Path) -> None:
         raise Damaged(path, f"holds {size - 8 - length:,} bytes of tensors, its header lists {max(ends):,}")
 
 
-def refuse_bad_archive(path: Path) -> None:
+def refuse_bad_archive(path: str | Path) -> None:
     """Raise Damaged unless every part of a zip archive, if there is one, has the checksum that is stored with it."""
     with _stream(path) as (file, _):
         if file is None:
@@ -280,7 +278,7 @@ def refuse_bad_archive(path: Path) -> None:
         raise Damaged(path, f"{wrong}: differs from its checksum")
 
 
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
+def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
     """Return the arrays of a .npz file by their names; {} if there is no file. Pickles are not read. Raises Damaged."""
     with _stream(path) as (file, _):
         if file is None:

@@ -104,7 +104,7 @@ class RunStore:
         return self.folder / name
 
     def _read(self, name: str, model: Model) -> dict[str, Any]:
-        return cast("dict[str, Any]", reading.read_json(self.folder / name, model) or {})
+        return cast("dict[str, Any]", reading.read_json(f"{self.folder}/{name}", model) or {})
 
     def ledger(self) -> dict[str, Any]:
         """Return the stored content with the seconds of evaluations that were added later; {} if none was written."""

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
+import pandas as pd
 import pytest
 
+from bench import resources
+from bench.console.csv_text import csv_text
 from bench.errors import UserError
+from bench.planning.plan_file import outline
 from bench.store import Store, writing
 from bench.store.files import write_json
-from reports.csv import records_csv, table_csv
+from bench.suite.suite import load_suite
+from reports.csv import records_csv, records_frame, table_csv, table_frame
 from reports.html import page
 from reports.latex import table_latex
+from reports.own import paper_tables
 from reports.results import Results, load
 from reports.statistics import mean
-from reports.table import Cell, Row, Table, show, words
+from reports.table import Cell, Column, Row, Table, show, words
 from reports.tables import tables
 
 SUITE = "emoji_noisy"
@@ -330,3 +338,38 @@ def test_a_suite_without_a_plan_is_named(tmp_path: object) -> None:
 )
 def test_numbers_are_printed_in_their_unit(value: float, unit: str, text: str) -> None:
     assert show(value, unit) == text
+
+
+def written(frame: pd.DataFrame) -> str:
+    """A frame as CSV, without what is missing."""
+    plain = frame.astype(object)
+    return csv_text([frame.columns, *plain.where(frame.notna(), None).itertuples(index=False, name=None)])
+
+
+def test_a_csv_is_the_frame(three: Store, one: Store, troubled: Store, bounded: Store) -> None:
+    every = [load(SUITE, store) for store in (three, one, troubled, bounded)]
+    papers = outline(load_suite("prolip_datacomp", check_methods=False))
+    made = [table for results in every for table in tables(results)]
+    made += paper_tables(Results(papers, ()), resources.published())
+    assert len(made) > 40
+    for table in made:
+        assert table_csv(table) == written(table_frame(table)), table.name
+    for results in every:
+        assert records_csv(results) == written(records_frame(results))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (1, 2, 3), (1, 2.5, 3), (1, None, 3), (1, math.nan, 2), (None, None, None), (None, 0.5, math.nan),
+        ("a", 1, 2.5), ("a", None, 1), ("a", math.nan, 1), (np.float64(1), 2, 3), (np.float64(0.1), "a", 2),
+    ],
+)  # fmt: skip
+def test_numbers_of_a_csv_are_those_of_the_frame(values: tuple[object, ...]) -> None:
+    rows = [
+        Row(f"row {place}", (Cell("value", 0.5, also={} if place == 3 else {"own": one}),))  # type: ignore[dict-item]
+        for place, one in enumerate((*values, 4))
+    ]
+    for some in (rows[:3], rows):
+        table = Table("t", "T", (Column("c", "c"),), tuple(some))
+        assert table_csv(table) == written(table_frame(table))

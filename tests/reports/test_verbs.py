@@ -12,7 +12,7 @@ import pytest
 
 from bench.errors import UserError
 from bench.store import Store
-from reports.build import _scores, build
+from reports.build import _pictures, _scores, build
 from reports.compare import compare
 from reports.results import load
 from reports.status import HEAD, status
@@ -69,6 +69,16 @@ def test_a_large_suites_figures_come_from_a_second_process_and_are_the_same(
     assert {path: path.read_bytes() for path in build(SUITE, store).paths} == before
 
 
+def test_the_second_process_reads_no_store(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = load(SUITE, store)
+    names = [picture.name for picture in _pictures(results)]
+    monkeypatch.setattr("reports.build.MANY", 1)
+    monkeypatch.setattr("reports.build._pictures", lambda _: pytest.fail("drawn in this process"))
+    with _scores(store.plan(SUITE)) as begin:
+        shutil.rmtree(store.root)
+        assert [picture.name for picture in begin(results)()] == names
+
+
 def test_a_script_without_a_main_guard_may_ask_for_a_large_report(store: Store, tmp_path: Path) -> None:
     code = f"""
 import reports.build
@@ -86,8 +96,8 @@ print(len(reports.build.build({SUITE!r}, Store({str(store.root)!r})).paths))
 def test_figures_are_drawn_here_if_the_second_process_fails(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reports.build.MANY", 1)
     monkeypatch.setattr(sys, "executable", "false")
-    with _scores(SUITE, store) as drawn:
-        assert [picture.name for picture in drawn(load(SUITE, store))] == [
+    with _scores(store.plan(SUITE)) as begin:
+        assert [picture.name for picture in begin(load(SUITE, store))()] == [
             "differences",
             "radar",
             "noise",
