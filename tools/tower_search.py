@@ -33,8 +33,6 @@ from bench.suite.run import Run
 from bench.suite.suite import Suite, load_suite
 from bench.training.inputs import Inputs, InputsReader
 
-ROUNDS = 3  #: of steps that are timed in turn
-
 SUITE = """\
 name: towers-{name}
 description: A candidate of the search for towers
@@ -162,11 +160,11 @@ def cpu_of(run: Run, inputs: Inputs, steps: int) -> float:
     return time.process_time() - start
 
 
-def relative_cost(suite: Suite, reference: Suite) -> float:
+def relative_cost(suite: Suite, reference: Suite, rounds: int) -> float:
     """CPU time of a step of CLIP, in those of the reference: the median of rounds in turn."""
     both = [(one.runs()[0], InputsReader().inputs(one.runs()[0])) for one in (suite, reference)]
     ratios = []
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         own, base = (cpu_of(*one, 24) - cpu_of(*one, 4) for one in both)
         ratios.append(own / base)
     return median(ratios)
@@ -191,6 +189,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=500, help="of the reference, in batches of 128")
+    parser.add_argument("--rounds", type=int, default=3, help="in which steps are timed, in turn with the reference")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--image", nargs="*", default=list(IMAGES))
     parser.add_argument("--text", nargs="*", default=["w64-l1"])
@@ -212,16 +211,18 @@ def main() -> None:
         for text in asked.text:
             name = f"{image}-{text}-{asked.size}-{asked.dim}-{asked.batch}-{asked.lr:g}-{asked.precision}"
             own = {**common, "image": image, "text": text}
-            cost = kept_cost(asked.results / f"{name}.cost", _suite(name, {**own, "samples": asked.batch}), reference)
+            cost = kept_cost(
+                asked.results / f"{name}.cost", _suite(name, {**own, "samples": asked.batch}), reference, asked.rounds
+            )
             samples = round(asked.steps / cost) * asked.batch
             suite = _suite(f"{name}-{asked.steps}", {**own, "samples": samples})
             print(score(suite, Store(asked.results), cost).line(name), flush=True)
 
 
-def kept_cost(file: Path, suite: Suite, reference: Suite) -> float:
+def kept_cost(file: Path, suite: Suite, reference: Suite, rounds: int) -> float:
     """The relative cost in a file; measured once, so that a search that goes on keeps its steps."""
     if not file.exists():
-        file.write_text(f"{relative_cost(suite, reference):.3f}")
+        file.write_text(f"{relative_cost(suite, reference, rounds):.3f}")
     return float(file.read_text())
 
 
