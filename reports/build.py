@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import TYPE_CHECKING, Any
@@ -46,12 +47,15 @@ class Built:
     answers: tuple[str, ...]  #: a paragraph a noise
 
 
-def build(suite: str, store: Store, outline: Mapping[str, Any] | None = None) -> Built:
+def build(
+    suite: str, store: Store, outline: Mapping[str, Any] | None = None, widths: Sequence[str] = ("page",)
+) -> Built:
     """Write `report.html`, `records.csv`, `tables/` and `figures/` beside the suite's plan; the page comes first.
 
     Without a plan, the `outline` of a suite that declares a paper's tables takes its place; no cell of ours has a run
-    then. It works at any time: a cell without a value says why. Files of an earlier report are replaced one by one, and
-    its tables and figures that no longer exist are removed.
+    then. It works at any time: a cell without a value says why. Figures are drawn as PDF for these `widths` of a
+    paper, "page" and "column". Files of an earlier report are replaced one by one, and its tables and figures that no
+    longer exist are removed.
     Raises UserError if the suite has neither a plan in this store nor a paper's tables, and if a report with numbers
     would be replaced by one without any.
     """
@@ -59,10 +63,10 @@ def build(suite: str, store: Store, outline: Mapping[str, Any] | None = None) ->
         if outline is not None and outline["tables"] and store.plan(suite) is None:
             results = Results(outline, ())
             return _write(store.suite(suite), results, _printed_files(results))
-        with _scores(suite, store) as drawn:
+        with _scores(suite, store, widths) as drawn:
             results = load(suite, store)
             _refuse_to_empty(store.suite(suite), results)
-            files = _files(results, drawn)
+            files = _files(results, drawn, widths)
         return _write(store.suite(suite), results, files)
 
 
@@ -120,68 +124,72 @@ def _write(folder: Path, results: Results, files: Mapping[str, bytes]) -> Built:
 
 
 @contextmanager
-def _scores(suite: str, store: Store) -> Iterator[Callable[[Results], list[Picture]]]:
+def _scores(suite: str, store: Store, widths: Sequence[str] = ()) -> Iterator[Callable[[Results], list[Picture]]]:
     """Yield a function that returns the figures of scores; in a large suite another process draws them meanwhile."""
     plan = store.plan(suite)
     if plan is None or len(plan["cells"]) < MANY:
-        yield _pictures
+        yield partial(_pictures, widths=widths)
         return
     # No fork, which would copy torch's threads half, and none of multiprocessing's processes, which run the script that
     # asked for the report once more.
-    command = [sys.executable, "-c", f"from {__name__} import draw; draw({suite!r}, {str(store.root)!r})"]
+    command = [
+        sys.executable,
+        "-c",
+        f"from {__name__} import draw; draw({suite!r}, {str(store.root)!r}, {tuple(widths)})",
+    ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with Popen(command, stdout=PIPE, env=environment) as beside:
         try:
-            yield lambda results: _drawn(beside, results)
+            yield lambda results: _drawn(beside, results, widths)
         finally:
             beside.kill()
 
 
-def draw(suite: str, root: str) -> None:
-    """Write the figures of a suite's scores to stdout, pickled; for the process beside the one that makes a report.
-
-    It takes the process for itself, which goes on without scipy.
-    """
-    sys.modules["scipy"] = None  # type: ignore[assignment]  # seaborn does without, and importing it takes a second
+def draw(suite: str, root: str, widths: Sequence[str]) -> None:
+    """Write the figures of a suite's scores to stdout, pickled; for the process beside the one that makes a report."""
     with _no_collector():
-        drawn = [replace(picture, figure=None) for picture in _pictures(load(suite, Store(root)))]
+        drawn = [replace(picture, figure=None) for picture in _pictures(load(suite, Store(root)), widths)]
     pickle.dump(drawn, sys.stdout.buffer)
 
 
-def _drawn(beside: Popen[bytes], results: Results) -> list[Picture]:
+def _drawn(beside: Popen[bytes], results: Results, widths: Sequence[str]) -> list[Picture]:
     """Return the figures that the other process drew; draw them here if it failed."""
     content, _ = beside.communicate()  # of our own process: a pickle that is read from a file is never executed
-    drawn: list[Picture] = pickle.loads(content) if beside.returncode == 0 else _pictures(results)
+    drawn: list[Picture] = pickle.loads(content) if beside.returncode == 0 else _pictures(results, widths)
     return drawn
 
 
-def _pictures(results: Results) -> list[Picture]:
+def _pictures(results: Results, widths: Sequence[str]) -> list[Picture]:
     """Every figure of scores that there are numbers for."""
+    from reports.drawing import in_sizes
     from reports.figures import pictures
     from reports.rank_diagram import ranks_picture
 
-    return [*pictures(results), *(one for one in (_wins(results), ranks_picture(results)) if one)]
+    over_sets = (in_sizes(draw, widths) for draw in (_wins(results), partial(ranks_picture, results)))
+    return [*pictures(results, widths), *(one for one in over_sets if one)]
 
 
-def _wins(results: Results) -> Picture | None:
+def _wins(results: Results) -> Callable[[], Picture | None]:
+    """Return the function that draws the map of wins."""
     from reports.win_map import wins_picture
 
-    return wins_picture(results, wins_table(results)) if len(results.ranked) > 1 else None
+    return partial(wins_picture, results, wins_table(results)) if len(results.ranked) > 1 else lambda: None
 
 
-def _files(results: Results, drawn: Callable[[Results], list[Picture]]) -> dict[str, bytes]:
-    from reports.csv import records_csv  # here, where pandas and seaborn load without the collector
+def _files(results: Results, drawn: Callable[[Results], list[Picture]], widths: Sequence[str]) -> dict[str, bytes]:
+    from reports.csv import records_csv  # here, where pandas and matplotlib load without the collector
     from reports.diagnostics import learned
     from reports.html import page
 
     made, records = all_tables(results), records_csv(results)
-    similarities, own = learned(results)
+    similarities, own = learned(results, widths)
     scores = drawn(results)
     files = {"report.html": page(results, made, scores, similarities, own).encode(), "records.csv": records.encode()}
     files.update(_table_files(made))
     for picture in (*scores, *([similarities] if similarities else []), *own.values()):
-        files[f"figures/{picture.name}.pdf"] = picture.pdf
         files[f"figures/{picture.name}.png"] = picture.png
+        for width, pdf in picture.pdf.items():
+            files[f"figures/{picture.name}{'' if width == 'page' else f'-{width}'}.pdf"] = pdf
     return files
 
 
@@ -190,37 +198,50 @@ def all_tables(results: Results) -> list[Table]:
     return list(map(in_one_scale, (*tables(results), *paper_tables(results, resources.published()))))
 
 
-def figure_of(results: Results, name: str, methods: Sequence[str] = ()) -> Figure:
-    """Draw one figure of a suite's report; the radar with the `methods` that are named.
+def refuse_widths(widths: Sequence[str], said: str) -> None:
+    """Raise UserError that begins with `said` for a width that no paper has."""
+    from reports.drawing import PAPER
 
-    Raises UserError if there is none of that name, or no numbers for it, and for methods that it does not take.
+    for width in widths:
+        if width not in PAPER:
+            raise UserError(f"{said}: {width!r} should be {' or '.join(PAPER)}{nearest(width, PAPER)}")
+
+
+def figure_of(results: Results, name: str, methods: Sequence[str] = (), width: str | None = None) -> Figure:
+    """Draw one figure of a suite's report: the radar with the `methods` that are named, at a `width` of a paper.
+
+    Raises UserError if there is none of that name, or no numbers for it, for a width that is unknown or too narrow for
+    it, and for methods that it does not take.
     """
-    from reports import figures
-    from reports.diagnostics import learned
+    from reports.drawing import PAPER, SCREEN, look
+
+    if methods and name != "radar":
+        raise UserError(f"methods: the figure {name!r} shows all; the radar takes them")
+    refuse_widths([width] if width else [], "width")
+    drawn = _drawers(results, name, methods)
+    with look(PAPER[width] if width else SCREEN):
+        made = drawn[name]() if name in drawn else None
+    if made is not None and made.figure is not None:
+        return made.figure
+    if name not in drawn:
+        raise UserError(f"{name!r} is not a figure of this report{nearest(name, drawn)}")
+    if width:
+        figure_of(results, name, methods)  # raises if it has no numbers
+        raise UserError(f"the figure {name!r} has no room at the width of a {width}")
+    raise UserError(f"there are no numbers for the figure {name!r}")
+
+
+def _drawers(results: Results, name: str, methods: Sequence[str]) -> dict[str, Callable[[], Picture | None]]:
+    """The functions that draw the figures of a report, by name; diagnostics are read if no other has this `name`."""
+    from reports.diagnostics import drawers
+    from reports.figures import FIGURES
     from reports.radar import radar
     from reports.rank_diagram import ranks_picture
 
-    drawn: dict[str, Picture | None] = {}
-    if methods and name != "radar":
-        raise UserError(f"methods: the figure {name!r} shows all; the radar takes them")
-    if methods:
-        drawn[name] = radar(results, methods)
-    elif name in figures.FIGURES:
-        drawn[name] = figures.picture(results, name)
-    elif name == "wins":
-        drawn[name] = _wins(results)
-    elif name == "ranks":
-        drawn[name] = ranks_picture(results)
-    else:
-        similarities, own = learned(results)
-        drawn = {one.name: one for one in (similarities, *own.values()) if one is not None}
-    found = drawn.get(name)
-    if found is None or found.figure is None:
-        known = dict.fromkeys((*figures.FIGURES, "wins", "ranks", *drawn))
-        if name in known:
-            raise UserError(f"there are no numbers for the figure {name!r}")
-        raise UserError(f"{name!r} is not a figure of this report{nearest(name, known)}")
-    return found.figure
+    known: dict[str, Callable[[], Picture | None]] = {key: partial(draw, results) for key, draw in FIGURES.items()}
+    known |= {"radar": partial(radar, results, methods), "ranks": partial(ranks_picture, results)}
+    known["wins"] = lambda: _wins(results)()
+    return known if name in known else {**known, **drawers(results)}
 
 
 def _printed_files(results: Results) -> dict[str, bytes]:
