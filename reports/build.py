@@ -16,12 +16,14 @@ from subprocess import PIPE, Popen
 from typing import TYPE_CHECKING, Any
 
 from bench import resources
+from bench.console.markup import Html
 from bench.errors import UserError, nearest
 from bench.store import Store
 from bench.store.files import write_bytes
 from reports.answer import answers
 from reports.footnotes import damaged_runs
-from reports.latex import document, table_latex
+from reports.gallery import Pictures, gallery
+from reports.latex import document, for_a_paper, references
 from reports.own import paper_tables
 from reports.results import Results, load
 from reports.table import Table, in_one_scale
@@ -48,14 +50,18 @@ class Built:
 
 
 def build(
-    suite: str, store: Store, outline: Mapping[str, Any] | None = None, widths: Sequence[str] = ("page",)
+    suite: str,
+    store: Store,
+    outline: Mapping[str, Any] | None = None,
+    widths: Sequence[str] = ("page",),
+    pictures: Pictures | None = None,
 ) -> Built:
     """Write `report.html`, `records.csv`, `tables/` and `figures/` beside the suite's plan; the page comes first.
 
     Without a plan, the `outline` of a suite that declares a paper's tables takes its place; no cell of ours has a run
     then. It works at any time: a cell without a value says why. Figures are drawn as PDF for these `widths` of a
-    paper, "page" and "column". Files of an earlier report are replaced one by one, and its tables and figures that no
-    longer exist are removed.
+    paper, "page" and "column". The page shows the worst examples if `pictures` says where they come from. Files of an
+    earlier report are replaced one by one, and its tables and figures that no longer exist are removed.
     Raises UserError if the suite has neither a plan in this store nor a paper's tables, and if a report with numbers
     would be replaced by one without any.
     """
@@ -66,7 +72,7 @@ def build(
         with _scores(suite, store, widths) as drawn:
             results = load(suite, store)
             _refuse_to_empty(store.suite(suite), results)
-            files = _files(results, drawn, widths)
+            files = _files(results, drawn, widths, pictures)
         return _write(store.suite(suite), results, files)
 
 
@@ -176,16 +182,23 @@ def _wins(results: Results) -> Callable[[], Picture | None]:
     return partial(wins_picture, results, wins_table(results)) if len(results.ranked) > 1 else lambda: None
 
 
-def _files(results: Results, drawn: Callable[[Results], list[Picture]], widths: Sequence[str]) -> dict[str, bytes]:
+def _files(
+    results: Results,
+    drawn: Callable[[Results], list[Picture]],
+    widths: Sequence[str],
+    pictures: Pictures | None,
+) -> dict[str, bytes]:
     from reports.csv import records_csv  # here, where pandas and matplotlib load without the collector
     from reports.diagnostics import learned
     from reports.html import page
 
     made, records = all_tables(results), records_csv(results)
     similarities, own = learned(results, widths)
+    examples = gallery(results, pictures) if pictures else Html("")
     scores = drawn(results)
-    files = {"report.html": page(results, made, scores, similarities, own).encode(), "records.csv": records.encode()}
-    files.update(_table_files(made))
+    whole = page(results, made, scores, similarities, own, examples)
+    files = {"report.html": whole.encode(), "records.csv": records.encode()}
+    files.update(_table_files(results, made))
     for picture in (*scores, *([similarities] if similarities else []), *own.values()):
         files[f"figures/{picture.name}.png"] = picture.png
         for width, pdf in picture.pdf.items():
@@ -249,18 +262,19 @@ def _printed_files(results: Results) -> dict[str, bytes]:
     from reports.html import printed_page
 
     made = paper_tables(results, resources.published())
-    return {"report.html": printed_page(results, made).encode(), **_table_files(made)}
+    return {"report.html": printed_page(results, made).encode(), **_table_files(results, made)}
 
 
-def _table_files(made: Sequence[Table]) -> dict[str, bytes]:
+def _table_files(results: Results, made: Sequence[Table]) -> dict[str, bytes]:
     from reports.csv import table_csv
 
     files: dict[str, bytes] = {}
     for table in made:
         files[f"tables/{table.name}.csv"] = table_csv(table).encode()
-        files[f"tables/{table.name}.tex"] = table_latex(table).encode()
-    inputs = [rf"\input{{{table.name}}}" for table in made]
-    return {**files, "tables/all.tex": document(inputs).encode()}
+    latex = {table.name: for_a_paper(results, table) for table in made}
+    files |= {f"tables/{name}.tex": text.encode() for name, text in latex.items()}
+    inputs = [rf"\input{{{name}}}" for name in latex]
+    return {**files, "tables/all.tex": document([*inputs, *references(results, list(latex.values()))]).encode()}
 
 
 def _remove_others(folder: Path, written: set[Path]) -> None:

@@ -29,13 +29,18 @@ def page(
     pictures: Sequence[Picture],
     similarities: Picture | None = None,
     own: Mapping[str, Picture] = MappingProxyType({}),
+    examples: Html | None = None,
 ) -> Html:
-    """The whole document. `similarities` and `own` (by method): as `reports.diagnostics.learned` returns them."""
+    """The whole document.
+
+    `similarities` and `own` (by method): as `reports.diagnostics.learned` returns them. `examples`: the section that
+    `reports.gallery.gallery` returns.
+    """
     runs = list({run.run: run for run in results.runs}.values())
     places = {run.run: place for place, run in enumerate(runs)}
     body = [
         html("<h1>{}</h1><p>{}</p>{}", results.suite, results.plan.get("description", ""), _counts(results)),
-        _nav(tables, bool(similarities or own)),
+        _nav(tables, bool(similarities or own), bool(examples)),
         answer_section(results),
         *(_figure(picture) for picture in pictures if picture.name in _ANSWERING),
         _section(results, tables[0], places),
@@ -43,6 +48,7 @@ def page(
         *(_figure(picture) for picture in pictures if picture.name not in _ANSWERING),
         *(_section(results, table, places) for table in tables[1:]),
         _diagnostics(similarities, own),
+        examples or html(""),
         methods_section(results),
         data_section(results),
         runs_section(results),
@@ -101,10 +107,11 @@ def _counts(results: Results) -> Html:
     return html('<p class="counts">{} of {} runs</p>', parts or html("<span>no runs</span>"), len(results.runs))
 
 
-def _nav(tables: Sequence[Table], diagnostics: bool) -> Html:
+def _nav(tables: Sequence[Table], diagnostics: bool, gallery: bool) -> Html:
     links = [(table.name, table.title) for table in tables]
     links.insert(1, ("reading", "How to read this"))
     links += [("diagnostics", "Diagnostics")] if diagnostics else []
+    links += [("gallery", "In pictures")] if gallery else []
     links += [("methods", "Methods"), ("data", "Data"), ("runs", "Runs"), ("settings", "Settings")]
     return _links(links)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -105,8 +106,9 @@ def test_widths_that_no_paper_has_are_refused(many: bench.Results) -> None:
     assert "--figures: 'paper' should be page or column" in str(run.exception)
 
 
-def test_a_report_has_figures_for_a_column_if_it_is_asked_for_them(one: Store) -> None:
-    results = bench.Results(one.root)
+def test_a_report_has_figures_for_a_column_if_it_is_asked_for_them(tmp_path: Path, stores: SimpleNamespace) -> None:
+    stores.write_store(tmp_path, methods=stores.METHODS[:3], seeds=(0,), curve=(), diagnostics=False)
+    results = bench.Results(tmp_path)
     folder = results.report(SUITE, widths=("page", "column")).parent / "figures"
     names = {path.name for path in folder.iterdir()}
     assert {"radar.png", "radar.pdf", "radar-column.pdf"} <= names
