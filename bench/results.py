@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from bench.errors import UserError, nearest
+from bench.registry import lazy
 from bench.store import Store
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from reports.compare import Comparison
+    from reports.gallery import Pictures
     from reports.results import Results as SuiteResults
     from reports.table import Table
 
@@ -83,18 +85,25 @@ class Results:
         results = self._read(suite)
         return for_a_paper(results, _table_of(results, name), methods)
 
-    def figure(self, name: str, suite: str | None = None, methods: Sequence[str] = ()) -> Figure:
+    def figure(
+        self,
+        name: str,
+        suite: str | None = None,
+        methods: Sequence[str] = (),
+        width: Literal["page", "column"] | None = None,
+    ) -> Figure:
         """Return a figure of the report, such as "differences", "recovered", "radar", "noise", "cost",
         "memorisation" or "wins".
 
-        methods: labels to draw, for the radar, which shows a few unless it is asked for others. UserError if its
-        numbers are not stored.
+        methods: labels to draw, for the radar, which shows a few unless it is asked for others. width: of a paper, a
+        page (6.9 inches) or one of two columns (3.3 inches), with text of 7 to 8 points; by default the figure is as
+        wide as on the page of the report. UserError if its numbers are not stored, or have no room in a column.
 
-        >>> results.figure("radar", methods=["clip", "sogclr"]).savefig("radar.pdf")  # doctest: +SKIP
+        >>> results.figure("radar", methods=["clip", "sogclr"], width="column").savefig("radar.pdf")  # doctest: +SKIP
         """
         from reports.build import figure_of
 
-        return figure_of(self._read(suite), name, methods)
+        return figure_of(self._read(suite), name, methods, width)
 
     def status(self, suite: str | None = None) -> pd.DataFrame:
         """Return one line per run: method, noise, seed, state, step, run (the start of its id) and a note.
@@ -121,14 +130,18 @@ class Results:
 
         return compare(self._name(suite), self._store, a, b)
 
-    def report(self, suite: str | None = None) -> Path:
+    def report(self, suite: str | None = None, widths: Sequence[Literal["page", "column"]] = ("page",)) -> Path:
         """Write tables, figures and the page of a suite; return the path of `report.html`.
+
+        widths: of a paper, for which the figures are written as PDF: figures/NAME.pdf, and figures/NAME-column.pdf for
+        one of two columns where its words can be read there.
 
         >>> webbrowser.open(results.report().resolve().as_uri())  # doctest: +SKIP
         """
-        from reports.build import build
+        from reports.build import build, refuse_widths
 
-        return build(self._name(suite), self._store).paths[0]
+        refuse_widths(widths, "widths")
+        return build(self._name(suite), self._store, widths=widths, pictures=report_pictures()).paths[0]
 
     def _read(self, suite: str | None) -> SuiteResults:
         from reports.results import load
@@ -143,6 +156,13 @@ class Results:
             which = f"say which suite: {', '.join(known)}" if known else "no suite was planned or run here"
             raise UserError(f"{self.folder}: {which}")
         return name
+
+
+def report_pictures() -> Pictures:
+    """Return where a report gets its pictures from: the package's data, which is imported when one is needed."""
+    from reports.gallery import Pictures
+
+    return Pictures(lazy("bench.data.examples:examples"), lazy("bench.data.examples:donors"))
 
 
 def _table_of(results: SuiteResults, name: str) -> Table:

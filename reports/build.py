@@ -17,12 +17,14 @@ from subprocess import PIPE, Popen
 from typing import TYPE_CHECKING, Any
 
 from bench import resources
+from bench.console.markup import Html
 from bench.errors import UserError, nearest
 from bench.store import Store
 from bench.store.files import write_bytes
 from reports.answer import answers
 from reports.footnotes import damaged_runs
-from reports.latex import document, table_latex
+from reports.gallery import Pictures, gallery
+from reports.latex import document, for_a_paper, references
 from reports.own import paper_tables
 from reports.results import Results, load
 from reports.table import Table, in_one_scale
@@ -53,12 +55,19 @@ class Built:
     answers: tuple[str, ...]  #: a paragraph a noise
 
 
-def build(suite: str, store: Store, outline: Mapping[str, Any] | None = None) -> Built:
+def build(
+    suite: str,
+    store: Store,
+    outline: Mapping[str, Any] | None = None,
+    widths: Sequence[str] = ("page",),
+    pictures: Pictures | None = None,
+) -> Built:
     """Write `report.html`, `records.csv`, `tables/` and `figures/` beside the suite's plan; the page comes first.
 
     Without a plan, the `outline` of a suite that declares a paper's tables takes its place; no cell of ours has a run
-    then. It works at any time: a cell without a value says why. Files of an earlier report are replaced one by one, and
-    its tables and figures that no longer exist are removed.
+    then. It works at any time: a cell without a value says why. Figures are drawn as PDF for these `widths` of a
+    paper, "page" and "column". The page shows the worst examples if `pictures` says where they come from. Files of an
+    earlier report are replaced one by one, and its tables and figures that no longer exist are removed.
     Raises UserError if the suite has neither a plan in this store nor a paper's tables, and if a report with numbers
     would be replaced by one without any.
     """
@@ -67,10 +76,10 @@ def build(suite: str, store: Store, outline: Mapping[str, Any] | None = None) ->
         if plan is None and outline is not None and outline["tables"]:
             results = Results(outline, ())
             return _write(store.suite(suite), results, _printed_files(results))
-        with _scores(plan) as begin:
+        with _scores(plan, widths) as begin:
             results = load(suite, store)
             _refuse_to_empty(store.suite(suite), results)
-            files = _files(results, begin(results))
+            files = _files(results, begin(results), widths, pictures)
         return _write(store.suite(suite), results, files)
 
 
@@ -128,35 +137,37 @@ def _write(folder: Path, results: Results, files: Mapping[str, bytes]) -> Built:
 
 
 @contextmanager
-def _scores(plan: Mapping[str, Any] | None) -> Iterator[Callable[[Results], Callable[[], list[Picture]]]]:
+def _scores(
+    plan: Mapping[str, Any] | None, widths: Sequence[str] = ()
+) -> Iterator[Callable[[Results], Callable[[], list[Picture]]]]:
     """Yield a function that begins the figures of scores, and returns another that waits for them.
 
     Those of a large suite are drawn in a process beside this one, which imports what it needs while this one reads the
     store.
     """
     if plan is None or len(plan["cells"]) < MANY:
-        yield lambda results: partial(_pictures, results)
+        yield lambda results: partial(_pictures, results, widths)
         return
     # No fork, which would copy torch's threads half, and none of multiprocessing's processes, which run the script that
     # asked for the report once more.
-    command = [sys.executable, "-c", f"from {__name__} import draw; draw()"]
+    command = [sys.executable, "-c", f"from {__name__} import draw; draw({tuple(widths)})"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with Popen(command, stdin=PIPE, stdout=PIPE, env=environment) as beside:
         try:
-            yield partial(_begun, beside)
+            yield partial(_begun, beside, widths)
         finally:
             beside.kill()
 
 
-def _begun(beside: Popen[bytes], results: Results) -> Callable[[], list[Picture]]:
+def _begun(beside: Popen[bytes], widths: Sequence[str], results: Results) -> Callable[[], list[Picture]]:
     """Send the results to the other process; return a function that waits for its figures."""
     assert beside.stdin is not None
     with suppress(BrokenPipeError), beside.stdin as pipe:  # a process that failed is noticed when its figures are due
         pipe.write(pickle.dumps(results))
-    return partial(_drawn, beside, results)
+    return partial(_drawn, beside, results, widths)
 
 
-def draw() -> None:
+def draw(widths: Sequence[str]) -> None:
     """Draw the figures of scores of the results that stdin has, and write them to stdout, both pickled.
 
     It is for the process beside the one that makes a report, and takes it for itself, which goes on without scipy.
@@ -165,48 +176,58 @@ def draw() -> None:
     with _no_collector():
         for name in _DRAWING:
             import_module(name)
-        drawn = [replace(picture, figure=None) for picture in _pictures(pickle.load(sys.stdin.buffer))]
+        drawn = [replace(picture, figure=None) for picture in _pictures(pickle.load(sys.stdin.buffer), widths)]
     pickle.dump(drawn, sys.stdout.buffer)
     sys.stdout.flush()
     os._exit(0)  # to tidy up takes a while, in which the other process would wait
 
 
-def _drawn(beside: Popen[bytes], results: Results) -> list[Picture]:
+def _drawn(beside: Popen[bytes], results: Results, widths: Sequence[str]) -> list[Picture]:
     """Return the figures that the other process drew; draw them here if it failed."""
     assert beside.stdout is not None
     content = beside.stdout.read()  # of our own process: a pickle that is read from a file is never executed
-    drawn: list[Picture] = pickle.loads(content) if beside.wait() == 0 else _pictures(results)
+    drawn: list[Picture] = pickle.loads(content) if beside.wait() == 0 else _pictures(results, widths)
     return drawn
 
 
-def _pictures(results: Results) -> list[Picture]:
+def _pictures(results: Results, widths: Sequence[str] = ()) -> list[Picture]:
     """Every figure of scores that there are numbers for."""
+    from reports.drawing import in_sizes
     from reports.figures import pictures
     from reports.rank_diagram import ranks_picture
 
-    return [*pictures(results), *(one for one in (_wins(results), ranks_picture(results)) if one)]
+    over_sets = (in_sizes(draw, widths) for draw in (_wins(results), partial(ranks_picture, results)))
+    return [*pictures(results, widths), *(one for one in over_sets if one)]
 
 
-def _wins(results: Results) -> Picture | None:
+def _wins(results: Results) -> Callable[[], Picture | None]:
+    """Return the function that draws the map of wins."""
     from reports.win_map import wins_picture
 
-    return wins_picture(results, wins_table(results)) if len(results.ranked) > 1 else None
+    return partial(wins_picture, results, wins_table(results)) if len(results.ranked) > 1 else lambda: None
 
 
-def _files(results: Results, drawn: Callable[[], list[Picture]]) -> dict[str, bytes]:
+def _files(
+    results: Results,
+    drawn: Callable[[], list[Picture]],
+    widths: Sequence[str],
+    pictures: Pictures | None,
+) -> dict[str, bytes]:
     from reports.csv import records_csv
     from reports.diagnostics import learned
     from reports.html import page, table_sections
 
     made = all_tables(results)
-    of_tables, sections, records = table_files(made), table_sections(results, made), records_csv(results)
-    similarities, own = learned(results)
+    of_tables, sections, records = table_files(results, made), table_sections(results, made), records_csv(results)
+    similarities, own = learned(results, widths)
+    examples = gallery(results, pictures) if pictures else Html("")
     scores = drawn()  # last, because another process may be at it
-    whole = page(results, made, scores, similarities, own, sections)
+    whole = page(results, made, scores, similarities, own, examples, sections)
     files = {"report.html": whole.encode(), "records.csv": records.encode(), **of_tables}
     for picture in (*scores, *([similarities] if similarities else []), *own.values()):
-        files[f"figures/{picture.name}.pdf"] = picture.pdf
         files[f"figures/{picture.name}.png"] = picture.png
+        for width, pdf in picture.pdf.items():
+            files[f"figures/{picture.name}{'' if width == 'page' else f'-{width}'}.pdf"] = pdf
     return files
 
 
@@ -215,37 +236,50 @@ def all_tables(results: Results) -> list[Table]:
     return list(map(in_one_scale, (*tables(results), *paper_tables(results, resources.published()))))
 
 
-def figure_of(results: Results, name: str, methods: Sequence[str] = ()) -> Figure:
-    """Draw one figure of a suite's report; the radar with the `methods` that are named.
+def refuse_widths(widths: Sequence[str], said: str) -> None:
+    """Raise UserError that begins with `said` for a width that no paper has."""
+    from reports.drawing import PAPER
 
-    Raises UserError if there is none of that name, or no numbers for it, and for methods that it does not take.
+    for width in widths:
+        if width not in PAPER:
+            raise UserError(f"{said}: {width!r} should be {' or '.join(PAPER)}{nearest(width, PAPER)}")
+
+
+def figure_of(results: Results, name: str, methods: Sequence[str] = (), width: str | None = None) -> Figure:
+    """Draw one figure of a suite's report: the radar with the `methods` that are named, at a `width` of a paper.
+
+    Raises UserError if there is none of that name, or no numbers for it, for a width that is unknown or too narrow for
+    it, and for methods that it does not take.
     """
-    from reports import figures
-    from reports.diagnostics import learned
+    from reports.drawing import PAPER, SCREEN, look
+
+    if methods and name != "radar":
+        raise UserError(f"methods: the figure {name!r} shows all; the radar takes them")
+    refuse_widths([width] if width else [], "width")
+    drawn = _drawers(results, name, methods)
+    with look(PAPER[width] if width else SCREEN):
+        made = drawn[name]() if name in drawn else None
+    if made is not None and made.figure is not None:
+        return made.figure
+    if name not in drawn:
+        raise UserError(f"{name!r} is not a figure of this report{nearest(name, drawn)}")
+    if width:
+        figure_of(results, name, methods)  # raises if it has no numbers
+        raise UserError(f"the figure {name!r} has no room at the width of a {width}")
+    raise UserError(f"there are no numbers for the figure {name!r}")
+
+
+def _drawers(results: Results, name: str, methods: Sequence[str]) -> dict[str, Callable[[], Picture | None]]:
+    """The functions that draw the figures of a report, by name; diagnostics are read if no other has this `name`."""
+    from reports.diagnostics import drawers
+    from reports.figures import FIGURES
     from reports.radar import radar
     from reports.rank_diagram import ranks_picture
 
-    drawn: dict[str, Picture | None] = {}
-    if methods and name != "radar":
-        raise UserError(f"methods: the figure {name!r} shows all; the radar takes them")
-    if methods:
-        drawn[name] = radar(results, methods)
-    elif name in figures.FIGURES:
-        drawn[name] = figures.picture(results, name)
-    elif name == "wins":
-        drawn[name] = _wins(results)
-    elif name == "ranks":
-        drawn[name] = ranks_picture(results)
-    else:
-        similarities, own = learned(results)
-        drawn = {one.name: one for one in (similarities, *own.values()) if one is not None}
-    found = drawn.get(name)
-    if found is None or found.figure is None:
-        known = dict.fromkeys((*figures.FIGURES, "wins", "ranks", *drawn))
-        if name in known:
-            raise UserError(f"there are no numbers for the figure {name!r}")
-        raise UserError(f"{name!r} is not a figure of this report{nearest(name, known)}")
-    return found.figure
+    known: dict[str, Callable[[], Picture | None]] = {key: partial(draw, results) for key, draw in FIGURES.items()}
+    known |= {"radar": partial(radar, results, methods), "ranks": partial(ranks_picture, results)}
+    known["wins"] = lambda: _wins(results)()
+    return known if name in known else {**known, **drawers(results)}
 
 
 def _printed_files(results: Results) -> dict[str, bytes]:
@@ -253,19 +287,20 @@ def _printed_files(results: Results) -> dict[str, bytes]:
     from reports.html import printed_page
 
     made = paper_tables(results, resources.published())
-    return {"report.html": printed_page(results, made).encode(), **table_files(made)}
+    return {"report.html": printed_page(results, made).encode(), **table_files(results, made)}
 
 
-def table_files(made: Sequence[Table]) -> dict[str, bytes]:
+def table_files(results: Results, made: Sequence[Table]) -> dict[str, bytes]:
     """Return tables as CSV and LaTeX, and a document of all, by their names beside the page."""
     from reports.csv import table_csv
 
     files: dict[str, bytes] = {}
     for table in made:
         files[f"tables/{table.name}.csv"] = table_csv(table).encode()
-        files[f"tables/{table.name}.tex"] = table_latex(table).encode()
-    inputs = [rf"\input{{{table.name}}}" for table in made]
-    return {**files, "tables/all.tex": document(inputs).encode()}
+    latex = {table.name: for_a_paper(results, table) for table in made}
+    files |= {f"tables/{name}.tex": text.encode() for name, text in latex.items()}
+    inputs = [rf"\input{{{name}}}" for name in latex]
+    return {**files, "tables/all.tex": document([*inputs, *references(results, list(latex.values()))]).encode()}
 
 
 def _remove_others(folder: Path, written: set[Path]) -> None:

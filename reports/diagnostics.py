@@ -6,8 +6,10 @@ peak: shapes and places are to be compared, and a report of many methods is to b
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import cycle
 from typing import Any
 
@@ -15,9 +17,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.patches import Patch
-from matplotlib.ticker import LogLocator, StrMethodFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, StrMethodFormatter
 
-from reports.drawing import COLOURS, LETTER, NAME_SIZE, Picture, Sheet, finish, longest, look, plain
+from reports.drawing import COLOURS, Picture, Sheet, broken, finish, in_sizes, longest, medium, named, plain
 from reports.results import Results, RunResult
 
 Entry = Mapping[str, Any]  #: a diagnostic as bench/store/histograms.py stores it
@@ -36,17 +38,43 @@ SIMILARITIES: Mapping[str, tuple[tuple[str, int, str, str], ...]] = {
 FILL = 0.45  #: opacity
 
 
-def learned(results: Results) -> tuple[Picture | None, dict[str, Picture]]:
+def learned(results: Results, widths: Sequence[str] = ()) -> tuple[Picture | None, dict[str, Picture]]:
     """The figure of all methods' similarities, and for each method with diagnostics of its own a figure of those.
+
+    `widths`: of a paper, see `in_sizes`.
 
     Of each method and noise one run is read, the first seed that has diagnostics: their files are small but many.
     """
-    diagnostics = {
-        (method, noise): _first(results, method, noise) for method in results.methods for noise in results.noises
+    diagnostics = _read(results)
+    own = {method: in_sizes(partial(_own, results, method, diagnostics), widths) for method in results.methods}
+    similarities = in_sizes(partial(_similarities, results, diagnostics), widths)
+    return similarities, {method: picture for method, picture in own.items() if picture}
+
+
+def drawers(results: Results) -> dict[str, Callable[[], Picture | None]]:
+    """The functions that draw the figures of `learned`, by the names of the figures."""
+    diagnostics = _read(results)
+    own = (method for method in results.methods if _names(results, method, diagnostics))
+    return {
+        "similarities": partial(_similarities, results, diagnostics),
+        **{_name(results, method): partial(_own, results, method, diagnostics) for method in own},
     }
-    with look():
-        own = {method: _own(results, method, diagnostics) for method in results.methods}
-        return _similarities(results, diagnostics), {method: picture for method, picture in own.items() if picture}
+
+
+def _read(results: Results) -> Learned:
+    return {(method, noise): _first(results, method, noise) for method in results.methods for noise in results.noises}
+
+
+def _name(results: Results, method: str) -> str:
+    """The name of the figure of a method's own diagnostics."""
+    number, slug = list(results.methods).index(method) + 1, re.sub("[^A-Za-z0-9]+", "-", method).strip("-")
+    return f"diagnostics-{number:02}-{slug}"
+
+
+def _names(results: Results, method: str, diagnostics: Learned) -> list[str]:
+    """The names of a method's own diagnostics under any noise."""
+    own = (name for noise in results.noises for name in diagnostics[method, noise] if name not in SIMILARITIES)
+    return list(dict.fromkeys(own))
 
 
 def _first(results: Results, method: str, noise: str) -> dict[str, Entry]:
@@ -82,14 +110,17 @@ def _similarities(results: Results, diagnostics: Learned) -> Picture | None:
         return None
     known = {entry["name"] for entry in used}
     styles = [(name, *style) for name, three in SIMILARITIES.items() if name in known for style in three]
-    names = 0.2 + LETTER * longest(methods)
+    names = 0.2 + medium().letter * longest(methods)
     legend = [_key(colour, words) for _, _, _, colour, words in styles]
-    height = 0.75 + 0.36 * len(methods)
-    sheet = Sheet(legend, len(results.noises), 2.9, height, (0.15, 0.15, 0.45, 0.3), names - 0.15)
-    for place, noise in enumerate(results.noises):
-        panel = sheet.panel(place, title=plain(noise), xlabel=plain(used[0]["axis"]), xlim=_ends(used))
-        _strips(panel, methods, (len(methods) - 0.5, -0.5))
-        panel.tick_params(labelleft=place == 0)
+    height, margins = 0.75 + (0.16 if medium().width else 0.36) * len(methods), (0.15, 0.15, 0.45, 0.3)
+    titles = list(results.noises)
+    sheet = Sheet(legend, len(titles), 2.9, height, margins, names - 0.15, least=1.05, titles=titles)
+    for place, noise in enumerate(titles):
+        panel = sheet.panel(place, xlabel=plain(used[0]["axis"]), xlim=_ends(used))
+        _strips(panel, list(map(named, methods)), (len(methods) - 0.5, -0.5))
+        panel.tick_params(labelleft=sheet.begins_row(place))
+        if medium().width:
+            panel.xaxis.set_major_locator(MaxNLocator(3))
         for name, series, way, colour, _ in styles:
             _fill(panel, [diagnostics[method, noise].get(name) for method in methods], series, colour, 0.46 * way)
     caption = (
@@ -107,29 +138,30 @@ def _both(entries: Mapping[str, Entry]) -> list[str]:
 def _own(results: Results, method: str, diagnostics: Learned) -> Picture | None:
     """Draw one panel a diagnostic, with one strip a noise and one colour a series. None if the method has none."""
     noises = [noise for noise in results.noises if diagnostics[method, noise].keys() - SIMILARITIES]
-    names = dict.fromkeys(name for noise in noises for name in diagnostics[method, noise] if name not in SIMILARITIES)
+    names = _names(results, method, diagnostics)
     if not names:
         return None
     entries = {name: [diagnostics[method, noise].get(name) for noise in noises] for name in names}
     series = {name: list(dict.fromkeys(key for e in entries[name] if e for key in e["series"])) for name in names}
-    left, above = 0.2 + LETTER * longest(noises), 0.16 * max(map(len, series.values()))
+    lines = [broken(noise, 0.9 if medium().width else math.inf) for noise in noises]
+    widest = max(len(line) for label in lines for line in label.splitlines())
+    left, above = 0.2 + medium().letter * widest, 0.16 * max(map(len, series.values()))
     height = 0.85 + above + 0.55 * len(noises)
-    sheet = Sheet((), len(names), left + 3.1, height, (left, 0.3, 0.45, 0.35 + above))
+    sheet = Sheet((), len(names), left + 3.1, height, (left, 0.3, 0.45, 0.35 + above), least=left + 2)
     for place, name in enumerate(names):
         here = [entry for entry in entries[name] if entry]
         panel = sheet.panel(place, xlabel=plain(here[0]["axis"]))
         _scale(panel, here)
         panel.set_title(plain(here[0]["title"]), pad=72 * above + 4, loc="left")
-        _strips(panel, noises, (len(noises) - 0.9, -0.98))
+        _strips(panel, lines, (len(noises) - 0.9, -0.98))
         colours = dict(zip(series[name], cycle(COLOURS), strict=False))
         for key, colour in colours.items():
             _fill(panel, entries[name], key, colour, 0.9)
         keys = [_key(colour, plain(key)) for key, colour in colours.items()]
         panel.legend(handles=keys, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0, fontsize=7, handlelength=1)
-    number, slug = list(results.methods).index(method) + 1, re.sub("[^A-Za-z0-9]+", "-", method).strip("-")
     used = [entry for row in entries.values() for entry in row if entry]
     caption = f"{method}: a strip a noise, each curve scaled to its own peak.{_remarks(used)}"
-    return finish(f"diagnostics-{number:02}-{slug}", caption, sheet.figure)
+    return finish(_name(results, method), caption, sheet.figure)
 
 
 def _remarks(entries: Sequence[Entry]) -> str:
@@ -166,7 +198,7 @@ def _scale(panel: Axes, entries: Sequence[Entry]) -> None:
 def _strips(panel: Axes, names: Sequence[str], limits: tuple[float, float]) -> None:
     """Give the panel a line for each name, from above."""
     panel.set_ylim(limits)
-    panel.set_yticks(range(len(names)), [plain(name) for name in names], fontsize=NAME_SIZE)
+    panel.set_yticks(range(len(names)), names, fontsize=medium().names)
     panel.tick_params(axis="x", labelsize=7)
     panel.spines["left"].set_visible(False)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import math
+import textwrap
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -65,10 +67,55 @@ font_manager.fontManager.addfont(Path(__file__).parent / "assets" / "fonts" / "B
 LONGEST = 80  #: letters of one text in a figure; a longer one would need an image that no program opens
 
 
-def plain(text: str) -> str:
-    """Text from outside as figures draw it: one line of at most `LONGEST` letters, what hides in it made visible."""
+@dataclass(frozen=True)
+class Medium:
+    """Where figures are shown: on the screen as wide as their panels take, or in a paper at a width that is given."""
+
+    name: str
+    width: float | None = None  #: inches of a figure
+    height: float = math.inf  #: most inches of a figure
+    text: float = 9  #: points of most text
+    names: float = 6.5  #: points of names of methods, and of other text that stands closely
+    letters: int = LONGEST  #: most letters of a name
+
+    @property
+    def letter(self) -> float:
+        """Inches that a letter of a name takes."""
+        return 0.053 / 6.5 * self.names
+
+    @property
+    def line(self) -> float:
+        """Inches that a line of names takes."""
+        return 0.115 / 6.5 * self.names
+
+    @property
+    def style(self) -> Any:
+        """Settings of matplotlib."""
+        sizes = {"font.size": self.text, "legend.fontsize": self.names, "axes.titlesize": self.text}
+        ticks = {"xtick.labelsize": self.names, "ytick.labelsize": self.names}
+        return {**STYLE, **({**sizes, **ticks} if self.width else {})}
+
+
+SCREEN = Medium("screen")
+#: a paper's widths: of one of two columns and of a whole page, as conferences have them; 9 inches are a page's height
+PAPER = {one.name: one for one in (Medium("page", 6.9, math.inf, 8, 7, 32), Medium("column", 3.3, 9.0, 8, 7, 20))}
+_MEDIUM: ContextVar[Medium] = ContextVar("medium", default=SCREEN)
+
+
+def medium() -> Medium:
+    """The medium that figures are drawn for now, as `look` says."""
+    return _MEDIUM.get()
+
+
+def plain(text: str, most: int = LONGEST) -> str:
+    """Text from outside as figures draw it: one line of at most `most` letters, what hides in it made visible."""
     text = visible(text)
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def named(text: str) -> str:
+    """The name of a method or noise as figures draw it: plain, and not longer than the medium has room for."""
+    return plain(text, medium().letters)
 
 
 @dataclass(frozen=True)
@@ -77,9 +124,9 @@ class Picture:
 
     name: str
     caption: str
-    png: bytes
-    pdf: bytes
-    least: int  #: pixels of width below which its words cannot be read
+    png: bytes  #: for the screen
+    least: int  #: pixels of width below which its words cannot be read on the screen
+    pdf: Mapping[str, bytes] = field(default_factory=dict)  #: by the names of `PAPER`, where it fits
     #: what the files were made from; it does not travel between processes
     figure: Figure | None = field(default=None, compare=False)
 
@@ -95,81 +142,161 @@ def style_of(results: Results, method: str) -> dict[str, Any]:
 
 
 @contextmanager
-def look() -> Iterator[None]:
-    """Draw all figures within this context; the settings of matplotlib are the same after it."""
-    with mpl.rc_context(STYLE):
-        yield
+def look(shown: Medium | None = None) -> Iterator[None]:
+    """Draw all figures within this context, for a medium or for the one around it; what was set before is set after."""
+    token = _MEDIUM.set(shown or medium())
+    try:
+        with mpl.rc_context(medium().style):
+            yield
+    finally:
+        _MEDIUM.reset(token)
+
+
+def in_sizes(draw: Callable[[], Picture | None], widths: Iterable[str]) -> Picture | None:
+    """Draw a figure for the screen, and for each of these widths of a paper at which its words can be read."""
+    with look(SCREEN):
+        picture = draw()
+    files: dict[str, bytes] = {}
+    for width in widths if picture else ():
+        with look(PAPER[width]):
+            again = draw()
+        files.update(again.pdf if again else {})
+    return replace(picture, pdf=files) if picture else None
 
 
 def finish(name: str, caption: str, figure: Figure) -> Picture:
-    """Write a figure as PNG and PDF, the same bytes each time."""
-    files = {}
+    """Write a figure, as PNG for the screen and as PDF for a paper, the same bytes each time.
+
+    What is higher than a page of a paper is not written.
+    """
+    least = round(figure.get_figwidth() * 75)
+    if medium().width is None:
+        # Flat areas pack well however little the packer tries; trying hard takes as long as drawing.
+        png = _written(figure, "png", metadata={"Software": None}, pil_kwargs={"compress_level": 1})
+        return Picture(name, caption, png, least, figure=figure)
+    if figure.get_figheight() > medium().height:
+        return Picture(name, caption, b"", least)
+    pdf = _written(figure, "pdf", metadata={"CreationDate": None, "Producer": None})
+    return Picture(name, caption, b"", least, {medium().name: pdf}, figure)
+
+
+def _written(figure: Figure, kind: str, **more: Any) -> bytes:
+    buffer = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a letter that the font lacks is drawn as a box
-        for kind, more in (
-            # Flat areas pack well however little the packer tries; trying hard takes as long as drawing.
-            ("png", {"metadata": {"Software": None}, "pil_kwargs": {"compress_level": 1}}),
-            ("pdf", {"metadata": {"CreationDate": None, "Producer": None}}),
-        ):
-            buffer = io.BytesIO()
-            figure.savefig(buffer, format=kind, dpi=160, **more)
-            files[kind] = buffer.getvalue()
-    return Picture(name, caption, files["png"], files["pdf"], round(figure.get_figwidth() * 75), figure)
+        figure.savefig(buffer, format=kind, dpi=160, **more)
+    return buffer.getvalue()
 
 
 def handles(results: Results, methods: Sequence[str]) -> list[Artist]:
     """Return the entries of a legend, one a method, marked as in tables."""
     marks = {method: unverified(results.methods[method]["fidelity"]) for method in methods}
-    return [Line2D([], [], label=plain(m) + marks[m], **MARK, **style_of(results, m)) for m in methods]
+    return [Line2D([], [], label=named(m) + marks[m], **MARK, **style_of(results, m)) for m in methods]
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """Panels side by side over one legend, placed by hand in inches: a layout engine would take as long as the rest."""
+    """Panels side by side over one legend, placed by hand in inches: a layout engine would take as long as the rest.
+
+    In a paper they stand in rows that fill its width, and all panels are equally wide.
+    """
 
     legend: Sequence[Artist]  #: its entries, if any
     panels: int
     width: float  #: of a panel with its labels
     height: float
     margins: tuple[float, float, float, float]  #: around a panel, in inches: left, right, bottom, top
-    before: float = 0.0  #: inches to the left of the first panel, for names that all panels share
+    before: float = 0.0  #: inches to the left of the first panel of a row, for names that all panels share
+    least: float = 3.0  #: inches that a panel takes at least in a paper, with its labels
+    titles: Sequence[str] = ()  #: of the panels, if they have any
+    key: Sequence[str] = ()  #: lines under the panels of a paper that say what numbers in them stand for
+
+    @cached_property
+    def columns(self) -> int:
+        """Panels beside each other: in a paper as many as have the least width, in rows that are about equally long."""
+        whole = medium().width
+        most = self.panels if whole is None else max(1, int((whole - self.before) / self.least))
+        return math.ceil(self.panels / math.ceil(self.panels / most))
+
+    @property
+    def across(self) -> float:
+        """Inches from one panel to the next one beside it."""
+        whole = medium().width
+        return self.width if whole is None else (whole - self.before) / self.columns
+
+    @cached_property
+    def heads(self) -> list[str]:
+        """Titles of the panels; in a paper they are broken into lines as wide as a panel."""
+        return [broken(one, self.across if medium().width else math.inf) for one in self.titles]
+
+    @property
+    def down(self) -> float:
+        """Inches from one row of panels to the next."""
+        lines = max((one.count("\n") for one in self.heads), default=0)
+        return self.height + 0.0174 * medium().text * lines
 
     @cached_property
     def figure(self) -> Figure:
-        rows = math.ceil(len(self.legend) / max(2, int(self.width * self.panels / 1.6)))
-        room = 0.12 + 0.2 * rows if rows else 0.0
-        figure = Figure(figsize=(self.before + self.width * self.panels, self.height + room))
-        if rows:
-            columns = math.ceil(len(self.legend) / rows)
+        whole = self.before + self.across * self.columns
+        letters = [len(str(entry.get_label())) for entry in self.legend]
+        wide = 1.6 if medium().width is None else 0.45 + medium().letter * max(letters, default=0)
+        lines = math.ceil(len(self.legend) / max(2 if medium().width is None else 1, int(whole / wide)))
+        room = 0.12 + 0.2 * lines if lines else 0.0
+        rows, keyed = math.ceil(self.panels / self.columns), self._key_places(whole)
+        figure = Figure(figsize=(whole, self.down * rows + room + (max(y for _, y in keyed) + 0.1 if keyed else 0.0)))
+        for text, (x, y) in zip(self.key, keyed, strict=True):
+            place = x / whole, (room + y) / figure.get_figheight()
+            figure.text(*place, text, va="top", fontsize=medium().names)
+        if lines:
+            columns = math.ceil(len(self.legend) / lines)
             figure.legend(handles=list(self.legend), loc="lower center", ncols=columns, borderaxespad=0.3)
         return figure
 
+    def _key_places(self, whole: float) -> list[tuple[float, float]]:
+        """Inches from the left and above the legend where each line of the key begins, column by column."""
+        wide = 0.25 + medium().letter * max(map(len, self.key), default=0)
+        columns = max(1, int(whole / wide))
+        lines = math.ceil(len(self.key) / columns)
+        return [
+            (0.15 + place // lines * whole / columns, (lines - place % lines) * medium().line)
+            for place in range(len(self.key))
+        ]
+
     def panel(self, place: int, **options: Any) -> Axes:
-        """Add the panel at this place from the left."""
+        """Add the panel at this place, counted by rows."""
         full_width, full_height = self.figure.get_size_inches()
         left, right, bottom, top = self.margins
-        bottom += full_height - self.height
+        row, column = divmod(place, self.columns)
         box = (
-            (self.before + place * self.width + left) / full_width,
-            bottom / full_height,
-            (self.width - left - right) / full_width,
-            (full_height - bottom - top) / full_height,
+            (self.before + column * self.across + left) / full_width,
+            (full_height - (row + 1) * self.down + bottom) / full_height,
+            (self.across - left - right) / full_width,
+            (self.height - bottom - top) / full_height,
         )
+        if self.heads:
+            options["title"] = self.heads[place]
         return self.figure.add_axes(box, **options)
 
+    def begins_row(self, place: int) -> bool:
+        """Whether the panel at this place is the first of its row, which has the names."""
+        return place % self.columns == 0
 
-NAME_SIZE = 6.5  #: points
-LETTER, LINE = 0.053, 0.115  #: inches that a letter and a line of this size take
+
+def broken(text: str, inches: float) -> str:
+    """Text in lines that are at most so wide, in the medium's size of text."""
+    if math.isinf(inches):
+        return plain(text)
+    return textwrap.fill(plain(text), max(8, int(inches / (0.0082 * medium().text))))
 
 
 def longest(names: Iterable[str]) -> int:
     """Letters of the longest of these names as figures draw them."""
-    return max(len(plain(name)) for name in names)
+    return max(len(named(name)) for name in names)
 
 
 def room_for_names(names: Sequence[str]) -> float:
     """Return the inches that `name_ends` needs to the right of a panel."""
-    return 0.35 + LETTER * longest(names)
+    return 0.35 + medium().letter * longest(names)
 
 
 def name_ends(panel: Axes, results: Results, ends: Mapping[str, tuple[float, float]]) -> None:
@@ -181,7 +308,7 @@ def name_ends(panel: Axes, results: Results, ends: Mapping[str, tuple[float, flo
     (left, right), (low, high) = panel.get_xlim(), panel.get_ylim()
     starts = [((ends[m][0] - left) / (right - left), (ends[m][1] - low) / (high - low)) for m in methods]
     inches = panel.bbox.height / panel.figure.dpi
-    heights = spread([up for _, up in starts], LINE / inches)
+    heights = spread([up for _, up in starts], medium().line / inches)
     styles = [style_of(results, method) for method in methods]
     leaders = LineCollection(
         [[start, (1.02, height), (1.05, height)] for start, height in zip(starts, heights, strict=True)],
@@ -193,7 +320,7 @@ def name_ends(panel: Axes, results: Results, ends: Mapping[str, tuple[float, flo
     )
     panel.add_collection(leaders, autolim=False)
     for method, height in zip(methods, heights, strict=True):
-        panel.text(1.06, height, plain(method), transform=panel.transAxes, va="center", fontsize=NAME_SIZE)
+        panel.text(1.06, height, named(method), transform=panel.transAxes, va="center", fontsize=medium().names)
 
 
 def spread(wanted: Sequence[float], gap: float) -> list[float]:

@@ -1,14 +1,13 @@
 """Figures of a report: radar, score against noise rate, score against cost, wins. PDF for papers, PNG for the page.
 
-Lines over rates are seaborn's, all else is matplotlib's; both draw on figures of their own, so that no global state is
-left.
+They are drawn on figures of their own, so that no global state of matplotlib is left.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import pandas as pd
@@ -20,8 +19,10 @@ from reports.drawing import (
     MARK,
     Picture,
     Sheet,
+    broken,
     finish,
-    look,
+    in_sizes,
+    medium,
     name_ends,
     plain,
     room_for_names,
@@ -31,21 +32,16 @@ from reports.forest import forest, recovered
 from reports.headlines import primary
 from reports.radar import radar
 from reports.results import Results
+from reports.statistics import Floats
 from reports.table import scale
 from reports.tables import spent
 from reports.vocabulary import detail, metric_label
 
 
-def pictures(results: Results) -> list[Picture]:
-    """All figures of scores that there are numbers for."""
-    drawn = (picture(results, name) for name in FIGURES)
+def pictures(results: Results, widths: Sequence[str] = ()) -> list[Picture]:
+    """All figures of scores that there are numbers for, and their PDFs for these widths of a paper."""
+    drawn = (in_sizes(partial(draw, results), widths) for draw in FIGURES.values())
     return [one for one in drawn if one is not None]
-
-
-def picture(results: Results, name: str) -> Picture | None:
-    """Draw one figure of scores: one of `FIGURES`. None where there are no numbers for it."""
-    with look():
-        return FIGURES[name](results)
 
 
 def against_noise(results: Results) -> Picture | None:
@@ -81,17 +77,28 @@ def _over_rates(results: Results, name: str, scores: pd.DataFrame, label: str, c
     if not methods:
         return None
     room = room_for_names(methods)
-    sheet = Sheet((), len(panels), 5.1 + room, 3.6, (0.8, room, 0.5, 0.15))
+    height = _height(3.6, len(methods), 0.65)
+    sheet = Sheet((), len(panels), 5.1 + room, height, (0.8, room, 0.5, 0.15))
     titles = {entry["kind"]: entry.get("title") for entry in results.noises.values()}  # older plans have no title
     for place, (kind, panel_scores) in enumerate(panels.items()):
         title = titles[kind] or kind.replace("_", " ")
-        panel = sheet.panel(place, xlabel=f"{plain(title)}, % of pairs", ylabel=label)
+        panel = sheet.panel(place, xlabel=f"{plain(title)}, % of pairs", ylabel=_beside(sheet, label))
         means = panel_scores.groupby(["method", "rate"])["score"].agg(["mean", "std"])
         _against_rate(panel, results, means)
         panel.set_ylim(_around(means))
         last = means["mean"].groupby("method").tail(1)
         name_ends(panel, results, {method: (rate, score) for (method, rate), score in last.items()})
     return finish(name, caption + _bars(results), sheet.figure)
+
+
+def _height(screen: float, methods: int, around: float) -> float:
+    """Inches of a panel whose lines end in names: in a paper no more than these need, with `around` above and below."""
+    return screen if medium().width is None else max(2.2, around + medium().line * methods)
+
+
+def _beside(sheet: Sheet, label: str) -> str:
+    """The label of an upright axis; in a paper it is broken into lines that are not longer than the axis."""
+    return broken(label, sheet.height - 0.6 if medium().width else math.inf)
 
 
 def _around(means: pd.DataFrame) -> tuple[float, float]:
@@ -112,27 +119,21 @@ def against_cost(results: Results) -> Picture | None:
     )
     right = points["spent"].max() or 1.0
     size, prefix = scale(right, "flops")
+    points["spent"] /= size
     lines: dict[tuple[str, str], list[Sequence[float]]] = {}
     for (noise, method, _), *numbers in points.itertuples():
         lines.setdefault((noise, method), []).append(numbers)
     methods = [method for method in results.methods if any((noise, method) in lines for noise in results.noises)]
     room = room_for_names(methods)
-    sheet = Sheet((), len(results.noises), 4.3 + room, 4.0, (0.7, room, 0.5, 0.3))
-    for place, noise in enumerate(results.noises):
-        panel = sheet.panel(place, title=plain(noise))
-        panel.set(xlabel=f"training, {prefix}FLOP, reference run included", ylabel=_primary_label(results))
+    titles, height = list(results.noises), _height(4.0, len(methods), 0.8)
+    sheet = Sheet((), len(titles), 4.3 + room, height, (0.7, room, 0.5, 0.3), titles=titles)
+    for place, noise in enumerate(titles):
+        panel = sheet.panel(place)
+        panel.set(xlabel=f"training, {prefix}FLOP, reference run included")
+        panel.set(ylabel=_beside(sheet, _primary_label(results)))
         panel.set(xlim=(0, 1.04 * right / size), ylim=_around(points))
-        ends, bars, colours = {}, [], []
-        for method in methods:
-            if (noise, method) in lines:
-                style = style_of(results, method)
-                x, y, bar = np.array(lines[noise, method]).T
-                panel.plot(x / size, y, **MARK, **style)
-                bars += [[(a / size, b - c), (a / size, b + c)] for a, b, c in zip(x, y, bar, strict=True)]
-                colours += [style["color"]] * len(x)
-                ends[method] = (x[-1] / size, y[-1])
-        panel.add_collection(LineCollection(bars, colors=colours, linewidths=1), autolim=False)  # one draws faster
-        name_ends(panel, results, ends)
+        there = (method for method in methods if (noise, method) in lines)
+        name_ends(panel, results, _draw(panel, results, {method: np.array(lines[noise, method]).T for method in there}))
     caption = (
         f"{_primary_label(results)} of the weights along each run against what was spent by then; the axis need not "
         "begin at 0. The learning rate has come down only at the last point, so earlier points are not shorter runs."
@@ -181,6 +182,22 @@ def _against_rate(panel: Axes, results: Results, means: pd.DataFrame) -> None:
         look_of_bars = {"linestyle": "", "elinewidth": 1, "color": style["color"], "zorder": layer}
         bars = panel.errorbar(own["rate"], own["mean"], own["std"], **look_of_bars)
         bars.lines[2][0].set_capstyle("round")
+
+
+def _draw(panel: Axes, results: Results, of_methods: Mapping[str, Floats]) -> dict[str, tuple[float, float]]:
+    """Draw means over seeds as a line a method, with bars of one standard deviation; return their ends.
+
+    of_methods: float64 [3, n], x, means and standard deviations, which are NaN for one seed.
+    """
+    ends, bars, colours = {}, [], []
+    for method, (x, y, bar) in of_methods.items():
+        style = style_of(results, method)
+        panel.plot(x, y, **MARK, **style)
+        bars += [[(a, b - c), (a, b + c)] for a, b, c in zip(x, y, bar, strict=True)]
+        colours += [style["color"]] * len(x)
+        ends[method] = (x[-1], y[-1])
+    panel.add_collection(LineCollection(bars, colors=colours, linewidths=1), autolim=False)  # one draws faster
+    return ends
 
 
 def _primary_label(results: Results) -> str:

@@ -108,6 +108,16 @@ def _seeds(results: Results, rows: Sequence[Row]) -> Iterable[str]:
         yield f"Nothing is bold: no column has two methods with {MINIMUM} seeds in common yet, or none is comparable."
 
 
+def brief(results: Results, rows: Sequence[Row]) -> tuple[str, ...]:
+    """Return the notes of a table in a paper: how many seeds, and what bold means."""
+    seeds = results.plan["seeds"]
+    if len(seeds) == 1:
+        return ("One seed.",)
+    bold = " Bold: not shown to be worse than another method (paired t-test, Holm, 5 %)."
+    known = any(cell.bold for row in rows for cell in row.cells)
+    return (f"Mean ± standard deviation over {len(seeds)} seeds.{bold if known else ''}",)
+
+
 def planned_seeds(results: Results) -> str:
     """ "n = 3 seeds (0, 1, 2)", and the noises that have fewer."""
     seeds = results.plan["seeds"]

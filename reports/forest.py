@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
+from matplotlib.ticker import MaxNLocator
 
 from reports.contrasts import Contrast, headline_contrasts
-from reports.drawing import LETTER, LINE, MARK, NAME_SIZE, Picture, Sheet, finish, handles, longest, plain, style_of
+from reports.drawing import MARK, Picture, Sheet, broken, finish, handles, longest, medium, named, style_of
 from reports.results import Results
 from reports.statistics import LEVEL
 
 POINTS = 100  #: a share in points
+CROWDED = 30  #: intervals beside each other that a column of a paper has no room for
 
 
 def forest(results: Results) -> Picture | None:
@@ -21,14 +24,18 @@ def forest(results: Results) -> Picture | None:
     if not shown:
         return None
     labels = [label for label in results.ranked if any(label in one.gains for one in shown)]
-    names = 0.2 + LETTER * longest(labels)
-    height = 0.8 + 1.6 * LINE * len(labels)
-    sheet = Sheet((), len(shown), 2.6, height, (0.15, 0.15, 0.45, 0.3), names - 0.15)
+    names = 0.2 + medium().letter * longest(labels)
+    height = 0.8 + (1.25 if medium().width else 1.6) * medium().line * len(labels)
+    titles, margins = [one.noise for one in shown], (0.15, 0.15, 0.45, 0.3)
+    sheet = Sheet((), len(shown), 2.6, height, margins, names - 0.15, least=1.05, titles=titles)
     for place, one in enumerate(shown):
-        panel = sheet.panel(place, title=plain(one.noise), xlabel="better by, points")
+        panel = sheet.panel(place, xlabel="better by, points")
         _lines(panel, results, one, labels)
-        names_here = [plain(label) for label in labels] if place == 0 else []  # of the lines of all panels
-        panel.set_yticks(range(len(names_here)), names_here, fontsize=NAME_SIZE)
+        panel.tick_params(labelleft=sheet.begins_row(place))
+        names_here = [named(label) for label in labels] if sheet.begins_row(place) else []  # of the lines of the row
+        panel.set_yticks(range(len(names_here)), names_here, fontsize=medium().names)
+        if medium().width:
+            panel.xaxis.set_major_locator(MaxNLocator(3))
     column = shown[0].measure.column
     caption = (
         f"{column.label}: mean difference to {results.baseline} over seeds with its 95 % interval, not adjusted. "
@@ -69,6 +76,8 @@ def recovered(results: Results) -> Picture | None:
     methods = [label for label, ratios in shares.items() if ratios]
     if not methods:
         return None
+    if medium().name == "column" and len(shown) * len(methods) > CROWDED:
+        return None
     sheet = Sheet(handles(results, methods), 1, 5.6, 3.2, (0.6, 0.2, 0.5, 0.15))
     panel = sheet.panel(0, ylabel="recovered gap")
     for number, label in enumerate(methods):
@@ -78,11 +87,12 @@ def recovered(results: Results) -> Picture | None:
         for place, ratio in zip(places, ratios.values(), strict=True):
             panel.plot([place, place], [ratio.low, ratio.high], color=style["color"], linewidth=0.8)
         panel.plot(places, [ratio.value for ratio in ratios.values()], **{**MARK, **style, "linewidth": 0.8})
-    for level, words in ((0, plain(results.baseline)), (1, "oracle")):
+    for level, words in ((0, named(results.baseline)), (1, "oracle")):
         panel.axhline(level, color="#888888", linewidth=0.8)
-        panel.text(len(shown) - 0.45, level, words, va="bottom", ha="right", fontsize=NAME_SIZE)
+        panel.text(len(shown) - 0.45, level, words, va="bottom", ha="right", fontsize=medium().names)
     panel.set_xlim(-0.5, len(shown) - 0.4)
-    panel.set_xticks(range(len(shown)), [plain(one.noise) for one in shown])
+    room = sheet.across / len(shown) if medium().width else math.inf
+    panel.set_xticks(range(len(shown)), [broken(one.noise, room) for one in shown])
     caption = (
         f"Which share of the oracle's gain over {results.baseline} a method recovers on "
         f"{shown[0].measure.column.label}: mean over mean with Fieller's 95 % interval over seeds. All shares under "

@@ -29,16 +29,18 @@ def page(
     pictures: Sequence[Picture],
     similarities: Picture | None = None,
     own: Mapping[str, Picture] = MappingProxyType({}),
+    examples: Html | None = None,
     sections: Sequence[Html] = (),
 ) -> Html:
-    """The whole document. `similarities` and `own` (by method): as `reports.diagnostics.learned` returns them.
+    """The whole document.
 
-    sections: those of the tables, if `table_sections` has made them already.
+    `similarities` and `own` (by method): as `reports.diagnostics.learned` returns them. `examples`: the section that
+    `reports.gallery.gallery` returns. `sections`: those of the tables, if `table_sections` has made them already.
     """
     first, *others = sections or table_sections(results, tables)
     body = [
         html("<h1>{}</h1><p>{}</p>{}", results.suite, results.plan.get("description", ""), _counts(results)),
-        _nav(tables, bool(similarities or own)),
+        _nav(tables, bool(similarities or own), bool(examples)),
         answer_section(results),
         *(_figure(picture) for picture in pictures if picture.name in _ANSWERING),
         first,
@@ -46,6 +48,7 @@ def page(
         *(_figure(picture) for picture in pictures if picture.name not in _ANSWERING),
         *others,
         _diagnostics(similarities, own),
+        examples or html(""),
         methods_section(results),
         data_section(results),
         runs_section(results),
@@ -116,10 +119,11 @@ def _counts(results: Results) -> Html:
     return html('<p class="counts">{} of {} runs</p>', parts or html("<span>no runs</span>"), len(results.runs))
 
 
-def _nav(tables: Sequence[Table], diagnostics: bool) -> Html:
+def _nav(tables: Sequence[Table], diagnostics: bool, gallery: bool) -> Html:
     links = [(table.name, table.title) for table in tables]
     links.insert(1, ("reading", "How to read this"))
     links += [("diagnostics", "Diagnostics")] if diagnostics else []
+    links += [("gallery", "In pictures")] if gallery else []
     links += [("methods", "Methods"), ("data", "Data"), ("runs", "Runs"), ("settings", "Settings")]
     return _links(links)
 

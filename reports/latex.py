@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,13 +13,14 @@ from typing import Any
 
 from bench.console.text import visible
 from bench.errors import UserError, nearest
+from reports.footnotes import context
 from reports.results import Results
 from reports.table import Cell, Column, Row, Table, marks, words
 
-WIDTH = 130  #: letters beside each other, scaled down to the width of a page, that can still be read
-FULL = 95  #: letters beside each other that need no scaling
-COLUMN = 45  #: the same in one of two columns
-LINES = 45  #: of a page that a table may fill, beside its caption and notes
+WIDTH = 138  #: letters beside each other, scaled down to the width of a page, that can still be read
+FULL = 110  #: letters beside each other that need no scaling
+COLUMN = 50  #: the same in one of two columns
+LINES = 54  #: of a page that a table may fill, beside its caption and notes
 HEAD = 4  #: lines that headings and rules take
 _ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -116,7 +118,7 @@ def table_latex(table: Table) -> str:
         lines += [
             rf"\begin{{{environment}}}[htbp]",
             *([r"\addtocounter{table}{-1}"] if place else []),
-            r"\centering",
+            r"\centering\footnotesize\renewcommand{\arraystretch}{0.9}",
             rf"\caption{{{escape(_caption(table) if place == 0 else f'{table.title}, continued.')}}}",
             *([rf"\label{{tab:{table.name}}}"] if place == 0 else []),
             r"\smallskip",
@@ -138,20 +140,39 @@ def for_a_paper(results: Results, table: Table, methods: Sequence[str] = ()) -> 
         if label not in known:
             raise UserError(f"{label!r} is no row of the table {table.name}{nearest(label, known)}")
     kept = [row for row in table.rows if not row.method or not methods or row.method in methods]
-    named = tuple(_titled(results.methods[row.method], row) if row.method else row for row in kept)
+    entries = results.methods
+    named = tuple(_titled(entries[row.method], row) if row.method in entries else row for row in kept)
     marked = "".join(row.mark + "".join(map(marks, row.cells)) for row in kept)
     notes = {mark: meaning for mark, meaning in table.notes.items() if mark in marked}
     all_rows = (f"Bold is among all {len(known)} rows of the suite.",)
-    footnotes = all_rows if 0 < len(set(methods)) < len(known) else ()
-    return table_latex(replace(table, rows=named, notes=notes, footnotes=footnotes))
+    long = context(results) if results.runs else ()
+    short = [note for note in table.footnotes if note not in long] if table.brief is None else table.brief
+    footnotes = (*short, *(all_rows if 0 < len(set(methods)) < len(known) else ()))
+    about = table.caption or table.description
+    return table_latex(replace(table, rows=named, notes=notes, footnotes=footnotes, description=about))
+
+
+def references(results: Results, tables: Sequence[str]) -> list[str]:
+    r"""Lines of a bibliography of the methods that these tables cite, for a document that has no other."""
+    cited = {key: entry for entry in results.methods.values() if (key := cite_key(entry))}
+    used = {key: entry for key, entry in cited.items() if any(rf"\cite{{{key}}}" in table for table in tables)}
+    if not used:
+        return []
+    items = [rf"\bibitem{{{key}}} {escape(entry['title'])}: {escape(entry['paper'])}." for key, entry in used.items()]
+    return [rf"\begin{{thebibliography}}{{{len(used)}}}", *items, r"\end{thebibliography}"]
+
+
+def cite_key(entry: Mapping[str, Any]) -> str:
+    """The key of a method's BibTeX entry; "" if it has none, or one that LaTeX cannot read."""
+    match = re.match(r"\s*@\w+\{([\w:.+/-]+),", entry.get("bibtex") or "", re.ASCII)
+    return match.group(1) if match else ""
 
 
 def _titled(entry: Mapping[str, Any], row: Row) -> Row:
     """A row under its method's title, or the suite's own label where it has one, with the key to cite."""
     own = entry["label"]
     label = (entry["title"] if own == entry.get("method") else own) + row.label.removeprefix(own)
-    found = re.match(r"\s*@\w+\{([\w:.+/-]+),", entry.get("bibtex") or "")  # a key that LaTeX can read
-    return replace(row, label=label, cite=found.group(1) if found else "")
+    return replace(row, label=label, cite=cite_key(entry))
 
 
 def _parts(table: Table) -> list[list[Table]]:
@@ -194,7 +215,12 @@ def _height(table: Table) -> float:
 
 def _letters(table: Table) -> int:
     """Return the width of one block in letters."""
-    return max(len(row.label) for row in table.rows) + sum(_width(table, place) for place in range(len(table.columns)))
+    return _labels(table) + sum(_width(table, place) for place in range(len(table.columns)))
+
+
+def _labels(table: Table) -> int:
+    """Return the letters of the longest label, with the number of its citation."""
+    return max((len(row.label) + (5 if row.cite else 0) for row in table.rows), default=0)
 
 
 def _blocks(table: Table) -> list[Table]:
@@ -205,7 +231,7 @@ def _blocks(table: Table) -> list[Table]:
         start = places[-1].stop if places else 0
         places.append(range(start, start + count))
         widths.append(2 + max(len(name), sum(_width(table, place) for place in places[-1])))
-    room = WIDTH - max((len(row.label) for row in table.rows), default=0)
+    room = WIDTH - _labels(table)
     total = sum(widths)
     blocks: dict[int, list[int]] = {}
     for i, width in enumerate(widths):
@@ -215,9 +241,18 @@ def _blocks(table: Table) -> list[Table]:
 
 
 def _width(table: Table, place: int) -> int:
+    return 2 + max(map(len, [*([] if table.turned else _head(table, place)), *_numbers(table, place)]))
+
+
+def _numbers(table: Table, place: int) -> list[str]:
     column = table.columns[place]
-    cells = [" ".join(words(row.cells[place], column, table.full)) for row in table.rows]
-    return 2 + max(map(len, ["" if table.turned else column.label, *cells]))
+    return [" ".join(words(row.cells[place], column, table.full)) for row in table.rows]
+
+
+def _head(table: Table, place: int) -> list[str]:
+    """The lines of a column's label: it is broken between words until it is about as wide as what stands under it."""
+    widest = max(8, *map(len, _numbers(table, place)))
+    return textwrap.wrap(table.columns[place].label, widest, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def _only(table: Table, places: Sequence[int]) -> Table:
@@ -236,8 +271,7 @@ def _tabular(table: Table) -> str:
     if any(name for name, _ in heads):
         lines.append(" & ".join(["", *(rf"\multicolumn{{{n}}}{{c}}{{{escape(name)}}}" for name, n in heads)]) + r" \\")
         lines.append("".join(_rules(heads)))
-    turn = r"\rotatebox{90}{%s}" if table.turned else "%s"
-    lines.append(" & ".join(["", *(turn % (escape(column.label) + _arrow(column)) for column in columns)]) + r" \\")
+    lines.append(" & ".join(["", *(_label(table, place) for place in range(len(columns)))]) + r" \\")
     for group, rows in table.groups():
         lines.append(r"\midrule")
         if group:
@@ -249,6 +283,16 @@ def _tabular(table: Table) -> str:
             label += rf"~\cite{{{row.cite}}}" if row.cite else ""
             lines.append(" & ".join([label, *cells]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}"])
+
+
+def _label(table: Table, place: int) -> str:
+    """The label of a column: on end, or in as many lines as `_head` breaks it into."""
+    column = table.columns[place]
+    if table.turned:
+        return rf"\rotatebox{{90}}{{{escape(column.label)}{_arrow(column)}}}"
+    head = [escape(line) for line in _head(table, place)]
+    joined = r"\\".join(head) + _arrow(column)
+    return joined if len(head) == 1 else rf"\shortstack[r]{{{joined}}}"
 
 
 def _caption(table: Table) -> str:

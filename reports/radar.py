@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
 from bench.errors import UserError, nearest
 from reports.chance import carries_nothing
-from reports.drawing import Picture, Sheet, finish, handles, look, plain, style_of
+from reports.drawing import Picture, Sheet, finish, handles, look, medium, plain, style_of
 from reports.headlines import by_family, primary
 from reports.measure import Measure, cell, record_measure
 from reports.results import Results, uses
@@ -49,12 +50,11 @@ def radar(results: Results, methods: Sequence[str] = ()) -> Picture | None:
     tops = [max((row[i] for row in shown.values() if row[i] > 0), default=1.0) for i in range(len(axes))]
     labels = [f"{name}\n0 to {show(top, 'percent')}" for (name, _), top in zip(axes, tops, strict=True)]
     drawn = [label for label in chosen if any((label, noise) in shown for noise in results.noises)]
-    aside = 0.1 + 0.052 * max(len(line) for label in labels for line in label.splitlines())  # inches of a wide letter
-    sheet = Sheet(handles(results, drawn), len(results.noises), 3.0 + 2 * aside, 4.6, (aside, aside, 0.6, 1.0))
+    sheet, labels = _sheet(handles(results, drawn), list(results.noises), labels)
     for place, noise in enumerate(results.noises):
         panel = sheet.panel(place)
         _rings(panel, labels)
-        panel.set_title(plain(noise), pad=36)
+        panel.set_title(panel.get_title() or plain(noise), pad=15 if medium().width else 36)
         for label in drawn:
             if (label, noise) in shown:
                 shares = [value / top for value, top in zip(shown[label, noise], tops, strict=True)]
@@ -69,6 +69,17 @@ def radar(results: Results, methods: Sequence[str] = ()) -> Picture | None:
             'others on the headline number; Results.figure("radar", methods=[...]) draws any.'
         )
     return finish("radar", caption, sheet.figure)
+
+
+def _sheet(legend: Sequence[Artist], noises: Sequence[str], labels: list[str]) -> tuple[Sheet, list[str]]:
+    """Return the sheet of the panels, and what stands at their spokes: in a paper a number, explained under them."""
+    if medium().width:
+        key = [f"{place}  {', '.join(label.splitlines())}" for place, label in enumerate(labels, start=1)]
+        margins = 0.2, 0.2, 0.22, 0.45
+        sheet = Sheet(legend, len(noises), 2.0, 2.1, margins, least=1.6, titles=noises, key=key)
+        return sheet, [str(place) for place, _ in enumerate(labels, start=1)]
+    aside = 0.1 + 0.052 * max(len(line) for label in labels for line in label.splitlines())  # inches of a wide letter
+    return Sheet(legend, len(noises), 3.0 + 2 * aside, 4.6, (aside, aside, 0.6, 1.0)), labels
 
 
 def chosen_of(results: Results) -> list[str]:
@@ -121,4 +132,4 @@ def _rings(panel: Axes, labels: Sequence[str]) -> None:
     for across, up, label in zip(x, y, labels, strict=False):  # the last corner is the first again
         side = "center" if abs(across) < 0.1 else "left" if across > 0 else "right"
         height = "center" if abs(up) < 0.8 else "bottom" if up > 0 else "top"
-        panel.text(1.06 * across, 1.06 * up, label, ha=side, va=height, fontsize=6.5)
+        panel.text(1.06 * across, 1.06 * up, label, ha=side, va=height, fontsize=medium().names)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from reports.drawing import LETTER, LINE, NAME_SIZE, Picture, Sheet, finish, longest, look, plain, style_of
+from reports.drawing import Picture, Sheet, finish, longest, look, medium, named, style_of
 from reports.many_sets import blocks_for
 from reports.over_sets import block_of, main_scores
 from reports.pairs import PairsOfMethods
@@ -31,10 +31,11 @@ def ranks_picture(results: Results) -> Picture | None:
     shown = {noise: pairs for noise, pairs in of_noise.items() if pairs.p and np.isfinite(pairs.ranks).sum() > 1}
     if not shown:
         return None
-    names = 0.2 + LETTER * longest(labels)
-    sheet = Sheet((), len(shown), 3.4 + names, 0.9 + 1.4 * LINE * len(labels), (names, 0.2, 0.5, 0.3))
-    for place, (noise, pairs) in enumerate(shown.items()):
-        _panel(sheet, place, noise, results, pairs)
+    names = 0.2 + medium().letter * longest(labels)
+    height, margins = 0.9 + 1.4 * medium().line * len(labels), (names, 0.2, 0.5, 0.3)
+    sheet = Sheet((), len(shown), 3.4 + names, height, margins, least=1.6 + names, titles=list(shown))
+    for place, pairs in enumerate(shown.values()):
+        _panel(sheet, place, results, pairs)
     caption = (
         "Mean rank over independent blocks of data sets; 1 is best. A line joins methods of which no two are told "
         "apart (Wilcoxon's signed-rank test over blocks, exact, Holm at 5 % over all pairs)."
@@ -42,12 +43,12 @@ def ranks_picture(results: Results) -> Picture | None:
     return finish("ranks", caption, sheet.figure)
 
 
-def _panel(sheet: Sheet, place: int, noise: str, results: Results, pairs: PairsOfMethods) -> None:
+def _panel(sheet: Sheet, place: int, results: Results, pairs: PairsOfMethods) -> None:
     """Methods from best to worst, each a point at its mean rank; groups stand to the right of the last rank."""
     order = [int(one) for one in np.argsort(pairs.ranks, kind="stable") if math.isfinite(pairs.ranks[one])]
     labels = list(results.ranked)
     groups = undivided(order, pairs)
-    panel = sheet.panel(place, title=plain(noise), xlabel="mean rank")
+    panel = sheet.panel(place, xlabel="mean rank")
     for row, method in enumerate(order):
         style = style_of(results, labels[method])
         panel.plot(pairs.ranks[method], row, marker=style["marker"], color=style["color"], linestyle="none")
@@ -55,8 +56,8 @@ def _panel(sheet: Sheet, place: int, noise: str, results: Results, pairs: PairsO
         at = len(order) + 0.5 + 0.3 * column
         panel.plot([at, at], [first - 0.2, last + 0.2], color="#222222", linewidth=2)
     panel.set(xlim=(0.5, len(order) + 1 + 0.3 * len(groups)), ylim=(len(order) - 0.5, -0.5))
-    panel.set_xticks(range(1, len(order) + 1))
-    panel.set_yticks(range(len(order)), [plain(labels[method]) for method in order], fontsize=NAME_SIZE)
+    panel.set_xticks(range(1, len(order) + 1, 5 if medium().width and len(order) > 9 else 1))
+    panel.set_yticks(range(len(order)), [named(labels[method]) for method in order], fontsize=medium().names)
 
 
 def undivided(order: Sequence[int], pairs: PairsOfMethods) -> list[tuple[int, int]]:

@@ -133,6 +133,8 @@ class Table:
     full: int = 1  #: seeds a complete cell has; cells with another n say so
     notes: Mapping[str, str] = field(default_factory=dict)  #: mark -> what it means, for marks that occur
     turned: bool = False  #: headings stand on end, for many narrow columns
+    caption: str = ""  #: in a paper, in place of a longer description
+    brief: tuple[str, ...] | None = None  #: in a paper, in place of the footnotes
 
     def groups(self) -> list[tuple[str, list[Row]]]:
         """Neighbouring rows under their heading, in order."""

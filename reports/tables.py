@@ -10,7 +10,7 @@ from typing import Any
 from reports.against import against_tables, headline_sentence
 from reports.chance import is_chance
 from reports.contrasts import contrasts
-from reports.footnotes import footnotes, notes_for
+from reports.footnotes import brief, footnotes, notes_for
 from reports.headlines import Named, by_family, headlines, primary
 from reports.measure import Line, Measure, average_measure, lines, record_measure, rows
 from reports.over_sets import Scored, main_scores, means_table
@@ -25,7 +25,7 @@ from reports.wins import wins_table
 #: names of other tables, and of other sections of the page
 _TAKEN = (
     *("overview", "differences", "recovered", "resolution", "wins", "means", "pairs", "cost", "tuning"),
-    *("reading", "diagnostics", "methods", "data", "runs", "settings"),
+    *("reading", "diagnostics", "gallery", "methods", "data", "runs", "settings"),
 )
 
 
@@ -69,15 +69,9 @@ def overview(results: Results, more: str = "") -> Table:
     measures = [*headlines(results), relative_cost(results)]
     known = [Line(label, label, entry["score"], True) for label, entry in results.methods.items()]
     averages = [f"{m.column.group}: {m.column.description}." for m in measures if m.parts > 1]
-    return _table(
-        results,
-        "overview",
-        "Overview",
-        f"One line for each method under each noise, one column for each question. {more}".strip(),
-        measures,
-        known,
-        averages,
-    )
+    what = "One line for each method under each noise, one column for each question."
+    table = _table(results, "overview", "Overview", f"{what} {more}".strip(), measures, known, averages)
+    return replace(table, caption=what)
 
 
 def family_table(results: Results, name: str, stored: Sequence[Named]) -> Table:
@@ -173,7 +167,9 @@ def _table(
         texts = ("chance: what a uniformly random guess scores on average.", *texts)
         table_rows.append(_chance(columns))
     full = len(results.plan["seeds"])
-    return Table(name, title, columns, tuple(table_rows), description, texts, full, notes)
+    return Table(
+        name, title, columns, tuple(table_rows), description, texts, full, notes, brief=brief(results, table_rows)
+    )
 
 
 def _applicable(all_rows: Sequence[Row]) -> tuple[list[Row], list[str]]:

@@ -97,9 +97,13 @@ def test_a_checkpoint_is_evaluated_without_training(folder: Path) -> None:
 
 
 def test_a_dry_run_lists_the_runs_and_what_is_left_and_trains_nothing(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    capsys.readouterr()
     lines = bench.dry_run(folder / "face.yaml", tmp_path, only=["permuted"])
+    said = capsys.readouterr().err.splitlines()
+    assert said[:2] == ["looking for data: emoji", "planning 1 of 2: clip, 40 % shuffled captions, seed 0"]
+    assert said[-1] == "estimating: 1 runs"
     assert len([line for line in lines if "missing" in line and "permuted" in line]) == 1
     assert not any(" clip" in line for line in lines[1:])
     assert any(line.startswith("to do: 1 runs, training ") for line in lines)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -100,14 +100,17 @@ def use_data(folder: Path | None) -> None:
         data_folder.use(folder)
 
 
-def write_report(name: str, store: Store, outline: Mapping[str, Any] | None = None) -> Built:
+def write_report(
+    name: str, store: Store, outline: Mapping[str, Any] | None = None, widths: Sequence[str] = ("page",)
+) -> Built:
     """Build a suite's report, from its `outline` if it has no plan, and print its answer.
 
-    Damaged runs are named on stderr.
+    `widths`: of a paper, see `reports.build.build`. Damaged runs are named on stderr.
     """
+    from bench.results import report_pictures
     from reports.build import build
 
-    built = build(name, store, outline)
+    built = build(name, store, outline, widths, report_pictures())
     echo(*built.answers)
     echo(*built.damaged, err=True)
     return built

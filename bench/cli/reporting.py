@@ -16,15 +16,26 @@ if TYPE_CHECKING:
 PAGE = 100  #: characters a line if the output is not a terminal
 
 
-def report(suite: SuiteName, results: Results = RESULTS, data: DataFolder = None) -> None:
+def report(
+    suite: SuiteName,
+    results: Results = RESULTS,
+    data: DataFolder = None,
+    figures: Annotated[
+        str, typer.Option("--figures", metavar="WIDTHS", help="PDFs for a paper: page, column or page,column.")
+    ] = "page",
+) -> None:
     """Write tables, figures and the HTML page of a suite from stored results. Works while runs are still going.
 
     Exit code 1 if a file of a run is damaged: the report says so in the place of its numbers.
     """
+    from reports.build import refuse_widths
+
     use_data(data)
     store = store_at(results)
+    widths = [width.strip() for width in figures.split(",")]
+    refuse_widths(widths, "--figures")
     name = suite_name(suite, store)
-    built = write_report(name, store, _outline(suite, name, store))
+    built = write_report(name, store, _outline(suite, name, store), widths)
     echo(built.paths[0])
     folders = Counter(path.parent.name for path in built.paths if path.parent != built.paths[0].parent)
     echo(*(f"{count} files in {name}/ beside it" for name, count in folders.items()))

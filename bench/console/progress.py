@@ -85,6 +85,12 @@ class Progress:
         other._pace = self._pace
         return other
 
+    def preparing(self, stage: str, what: str, number: int = 0, total: int = 0) -> None:
+        """Note what is done before the runs: a stage such as "planning", and its part `number` of `total`, from 1."""
+        if stage != self._stage or self._clock() - self._spoken >= PATIENCE:
+            self._prefix, self._stage = "", stage
+            self._say(f"{stage} {number} of {total}: {what}" if total else f"{stage}: {what}")
+
     def run_started(self, run: Titled, index: int, total: int) -> None:
         """Note that a run starts; `index` counts the `total` runs of the suite from 0."""
         self._prefix = f"[{index + 1}/{total}] {run.title}"
@@ -131,13 +137,14 @@ class Progress:
 
     def _say(self, text: str) -> None:
         self._spoken = self._clock()
-        echo(f"{self._prefix}: {text}", stream=self._stream)
+        echo(": ".join(filter(None, (self._prefix, text))), stream=self._stream)
 
 
 class Bars(Progress):
     """Bars: one for the suite, and one per running run with its loss, samples per second and time left."""
 
     _bars: RichProgress
+    _before: Any  #: what is done before the runs
     _suite: Any
     _run: Any
 
@@ -155,7 +162,8 @@ class Bars(Progress):
             TextColumn("{task.fields[note]}", markup=False),
             console=Console(file=self._stream),
         )
-        self._suite = self._bars.add_task("suite", total=None, note="")
+        self._before = self._bars.add_task("", total=None, note="", visible=False)
+        self._suite = self._bars.add_task("suite", total=None, note="", visible=False)
         self._run = self._bars.add_task("", total=None, note="", visible=False)
 
     def beside(self) -> Progress:
@@ -170,11 +178,23 @@ class Bars(Progress):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._bars.update(self._before, visible=False)
         self._bars.stop()
 
+    def preparing(self, stage: str, what: str, number: int = 0, total: int = 0) -> None:
+        self._bars.update(
+            self._before,
+            description=visible(stage),
+            note=visible(what),
+            total=total or None,
+            completed=number,
+            visible=True,
+        )
+
     def run_started(self, run: Titled, index: int, total: int) -> None:
+        self._bars.update(self._before, visible=False)
         if self._bars.tasks[self._suite].total is None:  # the runs before the first one were complete
-            self._bars.update(self._suite, total=total, completed=index)
+            self._bars.update(self._suite, total=total, completed=index, visible=True)
         self._pace.start(self._clock(), total - index)
         self._bars.reset(self._run, total=None, description=visible(run.title), note="", visible=True)
 

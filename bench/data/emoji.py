@@ -118,13 +118,19 @@ def _headings(label: str) -> tuple[str, ...]:
     return tuple(sorted({sample.fields[label] for style in TRAINING_STYLES for sample in shard(style)}, key=str.encode))
 
 
+def samples(split: str) -> tuple[Sample, ...]:
+    """The samples of one of `SETS`, in the byte order of their keys. Raises UserError for a damaged shard."""
+    styles, _ = SETS[split]
+    chosen = (sample for style in styles for sample in shard(style) if sample.fields["split"] == split)
+    return tuple(sorted(chosen, key=lambda sample: str(sample.fields["key"]).encode()))
+
+
 def load(split: str, size: int) -> MemoryPairs:
     """Load one of `SETS` at 64 or 32 px. All sets of training concepts have the same classes in the same order.
 
     Raises UserError for another size or a damaged shard, and KeyError for another split.
     """
-    styles, description = SETS[split]
-    samples = [s for style in styles for s in shard(style) if s.fields["split"] == split]
+    description, rows = SETS[split][1], samples(split)
     classes = {
         "concept": tuple(_names(novel=split == "novel")),
         "subgroup": _headings("subgroup"),
@@ -132,9 +138,9 @@ def load(split: str, size: int) -> MemoryPairs:
         "style": STYLES,
     }
     index = {label: {name: i for i, name in enumerate(names)} for label, names in classes.items()}
-    labels = {label: [index[label][s.fields[label]] for s in samples] for label in classes}
-    keys, texts = [s.fields["key"] for s in samples], [s.fields["captions"] for s in samples]
-    return MemoryPairs.build(f"emoji/{split}", description, keys, texts, labels, classes, decode(samples, size))
+    labels = {label: [index[label][s.fields[label]] for s in rows] for label in classes}
+    keys, texts = [s.fields["key"] for s in rows], [s.fields["captions"] for s in rows]
+    return MemoryPairs.build(f"emoji/{split}", description, keys, texts, labels, classes, decode(rows, size))
 
 
 def synonyms() -> dict[str, tuple[str, ...]]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.catalogue import gpus
-from bench.console.progress import duration
+from bench.console import progress
+from bench.console.progress import Progress, duration
 from bench.console.text import columns
 from bench.errors import UserError
 from bench.planning import plan_file, requirements, tune
@@ -62,24 +63,33 @@ def dry_run(
     loaded = suite if isinstance(suite, Suite) else load_suite(suite)
     loaded.select(only, seeds)  # refuses unknown labels and seeds before anything is planned
     store = Store(Path(results))
-    lacking = requirements.missing(loaded)
+    with progress.on() as shown:
+        return _lines(loaded, store, only, seeds, means, shown)
+
+
+def _lines(
+    suite: Suite, store: Store, only: Sequence[str], seeds: Sequence[int], means: _Means, shown: Progress
+) -> list[str]:
+    """Plan the suite and describe its runs; `shown` says meanwhile what is looked for, planned and estimated."""
+    shown.preparing("looking for data", suite.data.name)
+    lacking = requirements.missing(suite)
     present = not any(
-        missing(loaded)
+        missing(suite)
         for missing in (requirements.training, requirements.starts, requirements.noise, requirements.towers)
     )
     reader = InputsReader()
-    choices = tune.known(loaded, store, reader) if loaded.tune and present else {}
-    planned = plan_file.write(tune.tuned(loaded, choices).select(only, seeds), choices, store, present, reader)
-    trials = tune.missing(loaded, store, only, choices, reader) if loaded.tune and present else []
+    choices = tune.known(suite, store, reader, shown) if suite.tune and present else {}
+    planned = plan_file.write(tune.tuned(suite, choices).select(only, seeds), choices, store, present, reader, shown)
+    trials = tune.missing(suite, store, only, choices, reader, shown) if suite.tune and present else []
     rows = [("run", "stored", "steps", "")]
     for one in [*trials, *planned]:
         rows.append((one.id[:SHORT], _stored(one, store), f"{one.resolved.steps:,}", one.run.title))
     lines = columns(rows)
     if trials:
         lines.append("rows whose trials are still to be made are shown at the suite's settings")
-    if loaded.tune and not present:
-        lines.append(f"{loaded.tune.trials} trials of every row come on top; they are planned when the data is here")
-    return [*lines, *_hours([*trials, *planned], store, loaded, means), *requirements.listing(lacking)]
+    if suite.tune and not present:
+        lines.append(f"{suite.tune.trials} trials of every row come on top; they are planned when the data is here")
+    return [*lines, *_hours([*trials, *planned], store, suite, means, shown), *requirements.listing(lacking)]
 
 
 def _stored(one: Planned, store: Store) -> str:
@@ -92,7 +102,7 @@ def _stored(one: Planned, store: Store) -> str:
     return "trained" if state == "done" else state
 
 
-def _hours(planned: list[Planned], store: Store, suite: Suite, means: _Means) -> list[str]:
+def _hours(planned: list[Planned], store: Store, suite: Suite, means: _Means, shown: Progress) -> list[str]:
     """Estimate the runs that are not complete, by `means`.
 
     Without any means, embedded data is estimated by steps timed on this machine and other data on the card `GPU`.
@@ -100,6 +110,7 @@ def _hours(planned: list[Planned], store: Store, suite: Suite, means: _Means) ->
     todo = [one for one in planned if one.expected or not is_complete(one, store)]
     if not todo:
         return []
+    shown.preparing("estimating", f"{len(todo)} runs")
     if means.calibrate:
         try:
             return f"to do: {calibrated(todo).text}".splitlines()

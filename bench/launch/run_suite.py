@@ -57,8 +57,8 @@ def run_suite(
     reader = InputsReader()
     with progress.on() as shown:
         if loaded.tune:
-            choices, trials = tune.search(loaded, store, only, lambda planned: launch(planned, shown), reader)
+            choices, trials = tune.search(loaded, store, only, lambda planned: launch(planned, shown), reader, shown)
             if trials.busy or trials.interrupted or trials.failed or trials.queued:
                 return trials
         chosen = tune.tuned(loaded, choices).select(only, seeds)
-        return launch(plan_file.write(chosen, choices, store, reader=reader), shown)
+        return launch(plan_file.write(chosen, choices, store, reader=reader, shown=shown), shown)

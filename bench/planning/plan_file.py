@@ -15,6 +15,7 @@ from bench.suite.settings import MethodEntry
 from bench.suite.suite import Suite
 
 if TYPE_CHECKING:
+    from bench.console.progress import Progress
     from bench.data.noise import ManifestSummary
     from bench.planning.planned import Planned
     from bench.planning.tune import Choice
@@ -29,16 +30,20 @@ def write(
     store: Store,
     here: bool = True,
     reader: InputsReader | None = None,
+    shown: Progress | None = None,
 ) -> list[Planned]:
     """Write the plan of the whole suite, and return its selected runs.
 
-    `here`: whether all data is on this machine; if not, runs have steps but no ids. `reader`: see `planner.plan`.
+    `here`: whether all data is on this machine; if not, runs have steps but no ids. `reader`, `shown`: see
+    `planner.plan`.
     """
     from bench.planning import planner
 
     runs = suite.select().runs()
-    planned = planner.plan(runs, store, reader) if here else planner.forecast(runs, store)
+    planned = planner.plan(runs, store, reader, shown) if here else planner.forecast(runs, store, shown)
     last = store.plan(suite.name)
+    if shown is not None:
+        shown.preparing("planning", "evaluation sets")
     made = build(suite, planned, choices, last)
     if last is None or hashing.digest({**last, "made": made["made"]}) != hashing.digest(made):
         store.write_plan(suite.name, made)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from bench.console.progress import Progress
 from bench.errors import UserError
 from bench.hashing import digest
 from bench.planning import requirements
@@ -47,17 +49,20 @@ class _Prices:
         return self._pairs[key] * len(inputs.pairs)
 
 
-def plan(runs: list[Run], store: Store, reader: InputsReader | None = None) -> list[Planned]:
+def plan(
+    runs: list[Run], store: Store, reader: InputsReader | None = None, shown: Progress | None = None
+) -> list[Planned]:
     """Return every run with its id and steps; a reference comes before the runs that start from it.
 
     Steps of runs that the store knows are read from there; FLOPs are counted once for runs that differ in noise or
-    seed. `reader` makes the runs' inputs; a caller that plans several times passes the same one.
+    seed. `reader` makes the runs' inputs; a caller that plans several times passes the same one. `shown` is told
+    which run is planned.
     """
     reader = reader or InputsReader()
     ids: dict[str, str] = {}
     prices = _Prices()
     planned = []
-    for run in runs:
+    for run in _noted(runs, shown):
         reference = ids[run.reference.key] if run.reference else None
         inputs = reader.inputs(run)
         summary = inputs.summary()
@@ -75,6 +80,14 @@ def plan(runs: list[Run], store: Store, reader: InputsReader | None = None) -> l
     return planned
 
 
+def _noted(runs: list[Run], shown: Progress | None) -> Iterator[Run]:
+    """The runs, each noted before it is planned: counting the FLOPs of large towers takes a while."""
+    for number, run in enumerate(runs, start=1):
+        if shown is not None:
+            shown.preparing("planning", run.title, number, len(runs))
+        yield run
+
+
 def _stored_steps(run: RunStore) -> dict[str, Any] | None:
     """Return the steps in a run's settings, or None if it has none that can be read: they are counted again."""
     try:
@@ -83,7 +96,7 @@ def _stored_steps(run: RunStore) -> dict[str, Any] | None:
         return None
 
 
-def forecast(runs: list[Run], store: Store) -> list[Planned]:
+def forecast(runs: list[Run], store: Store, shown: Progress | None = None) -> list[Planned]:
     """Plan without the training data: steps and FLOPs for the stated number of rows, and placeholders for ids.
 
     Raises UserError if the suite does not state `data.rows`.
@@ -91,7 +104,7 @@ def forecast(runs: list[Run], store: Store) -> list[Planned]:
     reader = InputsReader()
     names = {run.key: f"unknown-{digest(run.key)[:16]}" for run in runs}
     prices, planned = _Prices(), []
-    for run in runs:
+    for run in _noted(runs, shown):
         stand_in = synthetic_of(run)
         inputs = reader.for_model(stand_in)
         summary = _expected(run, stand_in, inputs)

@@ -18,6 +18,7 @@ from bench.suite.settings import MethodEntry
 from bench.suite.tune_settings import TuneSettings
 
 if TYPE_CHECKING:
+    from bench.console.progress import Progress
     from bench.planning.outcomes import Summary
     from bench.planning.planned import Planned
     from bench.store import Store
@@ -130,11 +131,13 @@ def _trial_label(entry: MethodEntry, number: int) -> str:
     return f"{entry.label}, trial {number}"
 
 
-def known(suite: Suite, store: Store, reader: InputsReader | None = None) -> dict[str, Choice]:
-    """Return the choice of every row whose trials are all finished. `reader`: see `planner.plan`."""
+def known(
+    suite: Suite, store: Store, reader: InputsReader | None = None, shown: Progress | None = None
+) -> dict[str, Choice]:
+    """Return the choice of every row whose trials are all finished. `reader`, `shown`: see `planner.plan`."""
     choices: dict[str, Choice] = {}
     for rows in stages(suite):
-        choices |= _plan(suite, rows, choices, store, reader).choices(store)
+        choices |= _plan(suite, rows, choices, store, reader, shown).choices(store)
     return choices
 
 
@@ -144,10 +147,11 @@ def missing(
     labels: Sequence[str],
     choices: Mapping[str, Choice],
     reader: InputsReader | None = None,
+    shown: Progress | None = None,
 ) -> list[Planned]:
     """Return the trials that `search` would make, as far as they are known before the first of them are finished."""
     rows = [_wanted(suite, stage, labels, choices) for stage in stages(suite)]
-    trials = [_plan(suite, stage_rows, choices, store, reader) for stage_rows in rows]
+    trials = [_plan(suite, stage_rows, choices, store, reader, shown) for stage_rows in rows]
     return list({one.id: one for stage_trials in trials for one in stage_trials.todo(store)}.values())
 
 
@@ -157,6 +161,7 @@ def search(
     labels: Sequence[str],
     work: Callable[[list[Planned]], Summary],
     reader: InputsReader | None = None,
+    shown: Progress | None = None,
 ) -> tuple[dict[str, Choice], Summary]:
     """Train and measure the trials of the rows with these labels (none: of all rows), and the runs they start from.
 
@@ -165,9 +170,9 @@ def search(
     """
     from bench.planning.outcomes import Summary
 
-    choices, total = known(suite, store, reader), Summary()
+    choices, total = known(suite, store, reader, shown), Summary()
     for stage in stages(suite):
-        trials = _plan(suite, _wanted(suite, stage, labels, choices), choices, store, reader)
+        trials = _plan(suite, _wanted(suite, stage, labels, choices), choices, store, reader, shown)
         store.name_trials(suite.name, [one.id for one in trials.runs])
         summary = work(trials.todo(store))
         total.done += summary.done
@@ -219,6 +224,7 @@ def _plan(
     choices: Mapping[str, Choice],
     store: Store,
     reader: InputsReader | None,
+    shown: Progress | None,
 ) -> _Trials:
     from bench.planning import planner
 
@@ -226,7 +232,7 @@ def _plan(
         return _Trials([], {})
     assert suite.tune is not None
     trials = trial_suite(suite, rows, choices)
-    planned = planner.plan(trials.runs(), store, reader)
+    planned = planner.plan(trials.runs(), store, reader, shown)
     by_key = {one.run.key: one for one in planned}
     by_label = {run.label: by_key[run.key] for run in trials.cells()}  # two trials may be one run
     of = {

@@ -78,7 +78,7 @@ def render(root: Path) -> Rendered:
 def summary(folder: Path, suite: str, store: Store, claims: Claims) -> Summary:
     """Return what is computed of a comparison whose runs are in `store`. Raises UserError as `load` does."""
     results = load(suite, store)
-    tables = table_files(all_tables(results))
+    tables = table_files(results, all_tables(results))
     text = claims_text(results, claims) if folder.name == claims.comparison else ""
     return Summary(entry_of(folder.name, results, _links(folder, (PAGE, *tables))), tables, text)
 

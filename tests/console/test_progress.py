@@ -55,6 +55,24 @@ def test_plain_lines_come_at_stages_and_every_few_seconds() -> None:
     ]
 
 
+def test_what_comes_before_the_runs_is_said_at_once_and_then_every_few_seconds() -> None:
+    stream, clock = io.StringIO(), Clock()
+    shown = progress.Progress(stream, clock)
+    shown.preparing("looking for data", "cc3m")
+    for number in range(1, 5):
+        shown.preparing("planning", f"run {number}", number, 4)
+        clock.now += 2
+    shown.run_started(Run(), 0, 1)
+    shown.preparing("planning", "run 1", 1, 1)
+    assert stream.getvalue().splitlines() == [
+        "looking for data: cc3m",
+        "planning 1 of 4: run 1",
+        "planning 4 of 4: run 4",
+        "[1/1] clip, clean, seed 0: started",
+        "planning 1 of 1: run 1",
+    ]
+
+
 def test_a_resumed_stage_has_its_own_pace() -> None:
     stream, clock = io.StringIO(), Clock()
     shown = progress.Progress(stream, clock)
@@ -75,6 +93,8 @@ def test_a_terminal_gets_bars() -> None:
         shown = progress.on(terminal)
         assert isinstance(shown, progress.Bars)
         with shown:
+            shown.preparing("planning", "clip on RN50", 1, 24)
+            shown._bars.refresh()
             shown.run_started(Run(), 0, 2)
             shown.stage("train")
             shown.step(3, 4, 0.5, 4096.0)
@@ -86,6 +106,9 @@ def test_a_terminal_gets_bars() -> None:
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", written.decode())
     assert "clip, clean, seed 0: done: [50 %] of 2" in text
     assert "suite" in text
+    assert "1/24" in text
+    assert "clip on RN50" in text
+    assert "planning" not in text[text.index("suite") :]
     assert "1 run left, about 0 s" in text
     assert "1/2" in text
 

@@ -49,6 +49,7 @@ def test_every_method_with_diagnostics_has_its_figure(three: Store, sheets: dict
     assert "left out" not in own["prolip"].caption
     for figure in sheets.values():
         canvas = FigureCanvasAgg(figure)
+        canvas.draw()  # for the last time it was drawn with other pixels an inch
         ticks = {tick for axes in figure.axes for tick in axes.get_xticklabels()}  # the last may lie beyond the axis
         for text in set(figure.findobj(Text)) - ticks:
             if text.get_text().strip() and text.get_visible():

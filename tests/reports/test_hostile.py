@@ -28,7 +28,7 @@ from reports.build import _files, _pictures
 from reports.compare import compare
 from reports.csv import table_csv
 from reports.diagnostics import _scale
-from reports.drawing import LETTER, LONGEST, Sheet, finish, longest, look, plain
+from reports.drawing import LONGEST, SCREEN, Sheet, finish, longest, look, plain
 from reports.html import _section
 from reports.latex import document, table_latex
 from reports.results import Results, load
@@ -277,7 +277,7 @@ def test_any_text_is_a_table_in_html_and_comes_back_from_csv(text: str) -> None:
 def test_any_text_is_drawn_as_it_is(text: str) -> None:
     with look():
         label = plain(text)
-        sheet = Sheet([Patch(label=label)], 1, 2.0 + LETTER * longest([text]), 1.5, (0.5, 0.1, 0.5, 0.3))
+        sheet = Sheet([Patch(label=label)], 1, 2.0 + SCREEN.letter * longest([text]), 1.5, (0.5, 0.1, 0.5, 0.3))
         panel = sheet.panel(0, title=label, xlabel=label)
         panel.set_yticks([0.5], [label])
         picture = finish("drawn", text, sheet.figure)

@@ -65,7 +65,7 @@ def test_a_large_suites_figures_come_from_a_second_process_and_are_the_same(
 ) -> None:
     before = {path: path.read_bytes() for path in build(SUITE, store).paths}
     monkeypatch.setattr("reports.build.MANY", 1)
-    monkeypatch.setattr("reports.build._pictures", lambda _: pytest.fail("drawn in this process"))
+    monkeypatch.setattr("reports.build._pictures", lambda *_: pytest.fail("drawn in this process"))
     assert {path: path.read_bytes() for path in build(SUITE, store).paths} == before
 
 
@@ -73,7 +73,7 @@ def test_the_second_process_reads_no_store(store: Store, monkeypatch: pytest.Mon
     results = load(SUITE, store)
     names = [picture.name for picture in _pictures(results)]
     monkeypatch.setattr("reports.build.MANY", 1)
-    monkeypatch.setattr("reports.build._pictures", lambda _: pytest.fail("drawn in this process"))
+    monkeypatch.setattr("reports.build._pictures", lambda *_: pytest.fail("drawn in this process"))
     with _scores(store.plan(SUITE)) as begin:
         shutil.rmtree(store.root)
         assert [picture.name for picture in begin(results)()] == names
@@ -84,7 +84,7 @@ def test_a_script_without_a_main_guard_may_ask_for_a_large_report(store: Store, 
 import reports.build
 from bench.store import Store
 reports.build.MANY = 1
-reports.build._pictures = lambda _: 1 / 0  # of this process
+reports.build._pictures = lambda *_: 1 / 0  # of this process
 print(len(reports.build.build({SUITE!r}, Store({str(store.root)!r})).paths))
 """
     (tmp_path / "ask.py").write_text(code)
