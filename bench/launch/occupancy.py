@@ -68,20 +68,20 @@ class Occupancy:
     most: int
     gpus: int  #: 0: the teams compute on the CPU
     allowed: int = 1
+    settled: bool = False  #: whether `allowed` stays as it is
     _fewer: int = field(default=0, init=False)  #: teams before the last ones came
     _before: float = field(default=0.0, init=False)  #: their FLOPs a second
-    _settled: bool = field(default=False, init=False)
 
     def update(self, teams: Sequence[AtWork]) -> None:
         """Look at the teams that work, and allow more of them if there is room."""
-        if self._settled or self.most == 1:
+        if self.settled or self.most == 1:
             return
         if self.gpus:
             self._try_more_on_gpus(teams)
         elif teams[0].has_worked:
             need, free = _peak_memory(teams[0].pid), free_memory()
             further = self.most if not need or free is None else int(SHARE * free) // need
-            self.allowed, self._settled = min(self.most, 1 + further), True
+            self.allowed, self.settled = min(self.most, 1 + further), True
 
     def _try_more_on_gpus(self, teams: Sequence[AtWork]) -> None:
         """Compare the FLOPs a second of all teams with those before the last ones came, once all are steady."""
@@ -90,14 +90,14 @@ class Occupancy:
             return
         now = sum(statistics.median(team.rates[-STEADY:]) for team in steady)
         if now < GAIN * self._before:
-            self.allowed, self._settled = self._fewer, True
+            self.allowed, self.settled = self._fewer, True
         elif self.allowed < self.most and all(_has_room(team.gpu_memory, self.allowed // self.gpus) for team in steady):
             self._fewer, self._before = self.allowed, now
             self.allowed = min(self.most, self.allowed + self.gpus)
             for team in steady:
                 team.rates.clear()
         else:
-            self._settled = True
+            self.settled = True
 
 
 def _has_room(memory: tuple[int, int] | None, teams: int) -> bool:

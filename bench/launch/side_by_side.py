@@ -33,14 +33,16 @@ def run_side_by_side(
     shared = TeamContext(Nursery(), store, options, Flag())
     teams: list[Team] = []
     devices, jobs = gpus(), min(options.jobs, len(waiting))
-    occupancy = Occupancy(jobs, devices, min(jobs, max(1, devices)) if options.auto else jobs)
+    begin_with = min(jobs, max(1, devices)) if options.auto else jobs
+    occupancy = Occupancy(jobs, devices, begin_with, settled=not options.auto)
     try:
         shared.read_data([one.run for one in waiting])
         while True:
-            teams += (Team(shared, number, progress) for number in range(len(teams), occupancy.allowed))
             if requested:
                 shared.stop.set()
             stopping = shared.stop.is_set()  # a process that gets SIGTERM itself sets the event, but not `requested`
+            wanted = 0 if stopping else min(occupancy.allowed, len(teams) + len(waiting))
+            teams += (Team(shared, number, progress) for number in range(len(teams), wanted))
             for team in teams:
                 running = {other.one.id for other in teams if other.one}
                 full = team.number >= occupancy.allowed

@@ -120,6 +120,14 @@ def test_on_a_cpu_the_first_run_shows_how_much_memory_one_takes(
     assert rule.allowed == allowed
 
 
+def test_a_number_that_was_asked_for_stays(monkeypatch: pytest.MonkeyPatch, machine: Callable[..., None]) -> None:
+    machine(4, free=0)
+    monkeypatch.setattr(occupancy, "_peak_memory", lambda _: GIB)
+    rule = Occupancy(4, 0, 4, settled=True)
+    rule.update([AtWork(has_worked=True)])
+    assert rule.allowed == 4
+
+
 def test_the_peak_is_the_processes_own() -> None:
     assert occupancy._peak_memory(os.getpid()) > 50 * 2**20
     assert occupancy._peak_memory(2**30) == 0, "there is no such process"
