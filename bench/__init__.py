@@ -3,7 +3,7 @@
     import bench
 
     print(*bench.dry_run("quickstart"), sep="\\n")             # runs, steps, hours, missing data
-    bench.run_suite("quickstart", results="results", jobs=2)
+    bench.run_suite("quickstart", results="results")
     results = bench.Results("results")
     results.table("overview")                                 # a pandas frame
     results.figure("radar")                                   # a matplotlib figure

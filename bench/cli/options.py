@@ -33,10 +33,29 @@ DataFolder = Annotated[
 ]
 CsvFile = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the table as well.")]
 
+
+def jobs_number(text: str) -> int | None:
+    """Parse `--jobs`: a number from 1, or None for "auto"."""
+    if text == "auto":
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise typer.BadParameter(f"{text} is neither auto nor a number of runs from 1")
+    return int(text)
+
+
 # Options of `bench run`
 Only = Annotated[list[str] | None, typer.Option("--only", metavar="LABEL", help="Only this method; may be repeated.")]
 Seeds = Annotated[str, typer.Option("--seeds", metavar="0,1", help="Only these of the suite's seeds.")]
-Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Runs at a time; each process has train.threads.")]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        metavar="N|auto",
+        parser=jobs_number,
+        show_default="auto",
+        help="Runs at a time, each with train.threads; auto: as cores and memory allow.",
+    ),
+]
 Gpus = Annotated[int | None, typer.Option("--gpus", min=1, help="GPUs a run, with a process each.")]
 Processes = Annotated[
     int | None, typer.Option("--processes", min=1, help="Processes a run, on a machine without GPUs.")

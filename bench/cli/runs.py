@@ -50,7 +50,7 @@ def run(
     overrides: Overrides = None,
     plugin: Plugins = None,
     data: DataFolder = None,
-    jobs: Jobs = 1,
+    jobs: Jobs = None,
     gpus: Gpus = None,
     processes: Processes = None,
     launcher: LauncherName = "local",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
+from bench.arrays import Floats, Ints
 from bench.data.pairs import MemoryPairs
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -23,19 +27,30 @@ def load(split: str, size: int) -> MemoryPairs:
 
     Raises KeyError for another split.
     """
-    from sklearn.datasets import load_digits
-
-    scans = load_digits()
-    keys = [f"digit-{i:04d}" for i in range(len(scans.images))]
+    scans, drawn = _scans()
+    keys = [f"digit-{i:04d}" for i in range(len(scans))]
     chosen = set(sorted(keys, key=lambda key: hashlib.sha256(key.encode()).digest())[: round(TEST_SHARE * len(keys))])
     rows = [i for i, key in enumerate(keys) if (key in chosen) == (split == "test")]
-    grey = np.round(255 - scans.images * (255 / 16)).astype(np.uint8)
+    grey = np.round(255 - scans * (255 / 16)).astype(np.uint8)
     side = (size, size)
     pixels = np.stack(
         [np.asarray(Image.fromarray(grey[i]).resize(side, Image.Resampling.BILINEAR).convert("RGB")) for i in rows]
     )
-    digits = [int(scans.target[i]) for i in rows]
+    digits = [int(drawn[i]) for i in rows]
     texts = [tuple(template.format(NAMES[d]) for template in TEMPLATES) for d in digits]
     return MemoryPairs.build(
         f"digits/{split}", SETS[split], [keys[i] for i in rows], texts, {"digit": digits}, {"digit": NAMES}, pixels
     )
+
+
+def _scans() -> tuple[Floats, Ints]:
+    """Return the images [n, 8, 8] with grey levels from 0 to 16, and the digit [n] that each shows.
+
+    They are those of scikit-learn's `load_digits`, read from its file, because importing scikit-learn takes seconds.
+    """
+    package = find_spec("sklearn")
+    assert package is not None
+    assert package.origin is not None
+    with gzip.open(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", "rt") as file:
+        rows = np.loadtxt(file, delimiter=",")
+    return rows[:, :-1].reshape(-1, 8, 8), rows[:, -1].astype(np.int64)

@@ -6,10 +6,10 @@ The images are icons on white, not photographs. There is one shard for each styl
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
-import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -21,6 +21,7 @@ from PIL import Image
 
 from bench.arrays import Pixels
 from bench.data.pairs import MemoryPairs
+from bench.data.shards import tar
 from bench.errors import UserError
 
 FOLDER = Path(__file__).parent / "emoji"
@@ -75,14 +76,13 @@ def shard(style: str, folder: Path = FOLDER) -> tuple[Sample, ...]:
     digest = hashlib.sha256(data).hexdigest()
     if digest != sums.get(path.name):
         raise UserError(f"{path}: sha256 is {digest[:16]}..., not the one in sha256s; install the package again")
-    members: dict[str, bytes] = {}
-    with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
-        for member in archive:
-            file = archive.extractfile(member)
-            if file is not None:
-                members[member.name] = file.read()
-    stems = [name.removesuffix(".json") for name in members if name.endswith(".json")]
-    return tuple(Sample(json.loads(members[f"{stem}.json"]), members[f"{stem}.webp"]) for stem in stems)
+    content = gzip.decompress(data)
+    files = {
+        member.name.decode(): content[member.offset : member.offset + member.size]
+        for member in tar.members(io.BytesIO(content), len(content))
+    }
+    stems = [name.removesuffix(".json") for name in files if name.endswith(".json")]
+    return tuple(Sample(json.loads(files[f"{stem}.json"]), files[f"{stem}.webp"]) for stem in stems)
 
 
 def decode(samples: Sequence[Sample], size: int) -> Pixels:

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 from bench.arrays import Ints
 from bench.data.pairs import Pairs
 from bench.errors import UserError
-from bench.machine.device_lock import cores
+from bench.machine.capacity import cores
 
 CHUNK = 32  #: rows that a process makes at a time
 WAITING = 4 * 2**30  #: bytes of finished pixels that one machine buffers at most

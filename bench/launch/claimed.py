@@ -22,9 +22,10 @@ from bench.training.loop import Interrupted, NotFinite
 class Options:
     """How the runs of one call are spread over this machine. No option changes a result."""
 
-    jobs: int = 1  #: runs that are made at the same time
+    jobs: int = 1  #: runs that are made at the same time, with `auto` at most
     ranks: int = 1  #: processes per run; each takes a GPU if the machine has any
     track: str | None = None  #: tracker that metrics are streamed to, a key of `bench.launch.trackers.SINKS`
+    auto: bool = False  #: whether the number of jobs is chosen for this machine
 
 
 SEQUENTIAL = Options()  #: one run after the other, each in the calling process

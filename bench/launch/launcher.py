@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Request:
     """What a call of `run_suite` asks of a launcher. No field changes a result."""
 
-    jobs: int = 1  #: runs that are made at the same time
+    jobs: int | None = None  #: runs that are made at the same time; None: as many as suit this machine
     gpus: int | None = None  #: GPUs per run; each has a process of its own
     processes: int | None = None  #: processes per run on a machine without GPUs
     track: str | None = None  #: tracker that metrics are streamed to, a key of `bench.launch.trackers.SINKS`

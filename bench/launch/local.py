@@ -5,11 +5,13 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from bench.console.progress import Progress
 from bench.errors import UserError
 from bench.launch.claimed import SEQUENTIAL, Options, cannot_start, work
 from bench.launch.launcher import Request
+from bench.launch.occupancy import most
 from bench.launch.side_by_side import run_side_by_side
 from bench.launch.world_size import ranks, refuse_odd_shares
 from bench.machine.device_lock import device
@@ -22,7 +24,8 @@ from bench.training.inputs import InputsReader
 
 def prepare(suite: Suite, store: Store, request: Request) -> Callable[[list[Planned], Progress], Summary]:
     """See `bench.launch.launcher.Launcher`."""
-    options = Options(request.jobs, ranks(request.gpus, request.processes, request.jobs), request.track)
+    jobs = request.jobs or 1
+    options = Options(jobs, ranks(request.gpus, request.processes, jobs), request.track, auto=request.jobs is None)
     refuse_sharing(suite.budget.timed, options)
     return lambda planned, progress: run_all(planned, store, progress, options)
 
@@ -43,8 +46,8 @@ def refuse_sharing(timed: bool, options: Options) -> None:
 def run_all(planned: list[Planned], store: Store, progress: Progress, options: Options = SEQUENTIAL) -> Summary:
     """Make every run that is not complete, `options.jobs` at a time and reference runs before those that need them.
 
-    Raises UserError if runs with a budget in device seconds would share the device, or if a batch does not divide
-    among the ranks.
+    With `options.auto` it is as many at a time as suit this machine. Raises UserError if runs with a budget in device
+    seconds would share the device, or if a batch does not divide among the ranks.
     """
     planned, complete = ready(planned, store)
     summary = Summary(skipped=sorted(complete))
@@ -54,6 +57,7 @@ def run_all(planned: list[Planned], store: Store, progress: Progress, options: O
     timed = any(one.run.budget.timed for one in waiting)
     refuse_sharing(timed, options)
     refuse_odd_shares(waiting, options.ranks)
+    options = replace(options, jobs=most(waiting, options.ranks)) if options.auto else options
     with _stop_requests() as requested, device(alone=timed):
         if options.jobs > 1 or options.ranks > 1:
             run_side_by_side(waiting, summary, store, progress, requested, options)

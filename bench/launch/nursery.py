@@ -116,6 +116,14 @@ class Nursery:
             os.close(told)
         return Child(pid, sentinel)
 
+    def call(self, target: Callable[..., object], arguments: Sequence[Any]) -> None:
+        """Call `target(*arguments)` in it and wait for the end: what this leaves in memory, later processes share.
+
+        `target` starts no threads. If it raises, the nursery is gone, and the next process gets a new one.
+        """
+        with contextlib.suppress(OSError):
+            self._ask(pickle.dumps((target, tuple(arguments))), [])
+
     def close(self) -> None:
         """End it. Processes that it forked go on, and tell nobody when they end."""
         if self._channel is not None and self._process is not None:
@@ -145,7 +153,10 @@ def _readable(descriptor: int, timeout: float | None) -> bool:
 
 
 def _serve(descriptor: int) -> object:
-    """Fork a process for each request until the starter closes its end; in such a process, return its exit code."""
+    """Fork a process for each request that has descriptors, until the starter closes its end; call what others ask.
+
+    In a forked process, return its exit code.
+    """
     for name in MODULES:
         import_module(name)
     channel = socket.socket(fileno=descriptor)
@@ -168,20 +179,27 @@ def _serve(descriptor: int) -> object:
             request = _receive(channel)
             if request is None:
                 return 0
-            content, (told, *passed) = request
-            pid = os.fork()
-            if not pid:
+            content, descriptors = request
+            pid = 0 if not descriptors else os.fork()
+            if not descriptors:
+                _call(content)
+            elif not pid:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 channel.close()
-                for one in (told, woken, waker, *tell.values()):
+                for one in (descriptors[0], woken, waker, *tell.values()):
                     os.close(one)
-                target, arguments = pickle.loads(content)  # of the process that started this one, through its socket
-                return target(*passed, *arguments)
-            for one in passed:
-                os.close(one)
-            tell[pid] = told
+                return _call(content, *descriptors[1:])
+            else:
+                tell[pid] = descriptors[0]
+                for one in descriptors[1:]:
+                    os.close(one)
             channel.sendall(pid.to_bytes(_LENGTH, "big"))
+
+
+def _call(content: bytes, *descriptors: int) -> object:
+    target, arguments = pickle.loads(content)  # of the process that started this one, through its socket
+    return target(*descriptors, *arguments)
 
 
 def _ended(known: dict[int, int]) -> Iterator[tuple[int, int]]:
@@ -193,10 +211,10 @@ def _ended(known: dict[int, int]) -> Iterator[tuple[int, int]]:
 
 
 def _receive(channel: socket.socket) -> tuple[bytes, list[int]] | None:
-    """Return the content and the descriptors of a request; None if the starter is gone."""
+    """Return the content and the descriptors of a request, a call has none; None if the starter is gone."""
     try:
         head, descriptors, _, _ = socket.recv_fds(channel, _LENGTH, _MOST, socket.MSG_WAITALL)
         content = channel.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL)
     except OSError:
         return None
-    return (content, descriptors) if descriptors and content else None
+    return (content, descriptors) if content else None

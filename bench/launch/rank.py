@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -11,11 +12,16 @@ from pathlib import Path
 
 import torch
 
+from bench import data
 from bench.adapters import registry
 from bench.console.progress import Progress
+from bench.errors import UserError
+from bench.evaluation import EvaluationPlan
 from bench.launch.claimed import Options, assist, work
 from bench.launch.nursery import Flag
 from bench.store import Store
+from bench.suite.run import Run
+from bench.towers.build import tokenizer_of
 from bench.training.distributed import join, leave
 from bench.training.inputs import InputsReader
 
@@ -61,7 +67,30 @@ class Remote(Progress):
     def step(self, step: int, steps: int, loss: float, samples_per_second: float) -> None:
         if step == steps or time.monotonic() - self._spoken >= PATIENCE:
             self._spoken = time.monotonic()
+            if torch.cuda.is_available():
+                self.send("memory", *torch.cuda.mem_get_info())
             self.send("step", step, steps, loss, samples_per_second)
+
+
+#: of this process. A process that a nursery forks has what that one has read, as far as its runs need it.
+_reader = InputsReader()
+
+
+def read_data(runs: list[Run]) -> None:
+    """Read the embedded data that runs train and are measured on, for the processes that are forked from this one.
+
+    What cannot be read here is reported by the run that needs it.
+    """
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # threads would not survive a fork
+    for run in (run for run in runs if run.data.embedded):
+        plan = EvaluationPlan(run.data, run.evaluate)
+        measured = {name for task in plan.chosen() for name in (task.dataset, task.train, task.validation)}
+        with contextlib.suppress(UserError):
+            inputs = _reader.inputs(run)
+            tokenizer_of(run.towers, inputs.vocabularies.learn)
+            inputs.summary()  # which hashes the pairs
+            for name in measured & {*data.names()}:
+                plan.load(name)
 
 
 def begin(
@@ -90,7 +119,7 @@ def serve(connection: Connection, info: RankInfo, root: Path, plugins: list[str]
         join(info.rank, info.world, info.meeting)
     for plugin in plugins:
         registry.add_plugin(plugin)
-    store, remote, reader = Store(root), Remote(connection), InputsReader()
+    store, remote = Store(root), Remote(connection)
     while True:
         try:
             one = connection.recv()
@@ -98,9 +127,9 @@ def serve(connection: Connection, info: RankInfo, root: Path, plugins: list[str]
             leave()
             return
         if info.rank:
-            remote.send("end", *assist(one, store, stop.is_set, reader))
+            remote.send("end", *assist(one, store, stop.is_set, _reader))
         else:
             should_stop = lambda: remote.orphaned or stop.is_set()  # noqa: E731
             summon = (lambda: remote.send("summon")) if info.world > 1 else None
-            state, message = work(one, store, remote, should_stop, options.track, summon, reader)
+            state, message = work(one, store, remote, should_stop, options.track, summon, _reader)
             remote.send("end", state, message, None)

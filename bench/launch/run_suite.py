@@ -25,7 +25,7 @@ def run_suite(
     *,
     only: Sequence[str] = (),
     seeds: Sequence[int] = (),
-    jobs: int = 1,
+    jobs: int | None = None,
     gpus: int | None = None,
     processes: int | None = None,
     launcher: str = "local",
@@ -34,9 +34,9 @@ def run_suite(
     """Train and evaluate the runs of a suite that are not complete in the store; return the final state of each.
 
     suite: a loaded suite, a YAML file, or the name of a shipped suite. results: the folder of the store. only, seeds:
-    the labels and seeds to run; empty means all. jobs: runs at a time. gpus, processes: ranks per run. launcher:
-    "local" or "slurm". track: "tensorboard" or "wandb". Trials of the suite's `tune` come first; if one of them is not
-    finished, no other run is started.
+    the labels and seeds to run; empty means all. jobs: runs at a time, by default as many as suit this machine. gpus,
+    processes: ranks per run. launcher: "local" or "slurm". track: "tensorboard" or "wandb". Trials of the suite's
+    `tune` come first; if one of them is not finished, no other run is started.
 
     A run that fails does not stop the others. Progress goes to stderr. Raises UserError, before anything is trained,
     for bad settings and for missing data, packages or devices.

@@ -48,7 +48,7 @@ def prepare(suite: Suite, store: Store, request: Request) -> Callable[[list[Plan
         raise UserError(
             f"--processes {request.processes}: is for jobs without GPUs; say slurm.gpus: 0 in the suite, or --gpus"
         )
-    options = Options(request.jobs, slurm.gpus or request.processes or 1, request.track)
+    options = Options(request.jobs or 1, slurm.gpus or request.processes or 1, request.track)
     refuse(suite.budget.timed, options)
     return lambda planned, progress: submit_all(planned, store, slurm, options, suite.name, progress)
 

@@ -8,6 +8,8 @@ processes.
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -17,11 +19,12 @@ from bench.adapters import registry
 from bench.console.progress import Progress
 from bench.launch.claimed import Options, fail
 from bench.launch.nursery import Child, Flag, Nursery
-from bench.launch.rank import STOPPING, RankInfo, begin
+from bench.launch.rank import STOPPING, RankInfo, begin, read_data
 from bench.machine.private_folder import ScratchFolder
 from bench.planning.outcomes import State, Summary
 from bench.planning.planned import Planned
 from bench.store import Store
+from bench.suite.run import Run
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,21 @@ class TeamContext:
     options: Options
     stop: Flag  #: once it is set, every process stops at a checkpoint
 
+    def read_data(self, runs: list[Run]) -> None:
+        """Have the nursery read what the runs share, so that the processes it forks share the memory."""
+        with _signals_blocked():
+            self.nursery.call(read_data, (runs,))
+
+
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """Block the signals that end a process, until a new process has handlers of its own."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+
 
 class Team:
     """The processes that make one run at a time. `number` counts the teams that work beside each other."""
@@ -42,17 +60,23 @@ class Team:
         self.one: Planned | None = None
         self.processes: list[Child] = []
         self.connections: list[Connection] = []
+        self.has_worked = False  #: whether it has made steps, measured something or ended a run
+        self.rates: list[float] = []  #: FLOPs a second at each message on the steps of its run
+        self.gpu_memory: tuple[int, int] | None = None  #: free and all bytes of its GPU at its last step
         self._at_work: set[int] = set()  #: ranks that work on the run and have not sent "end"
         self._outcome: tuple[State, str] = ("failed", "")
         self._folder: ScratchFolder | None = None
         self._start()
 
+    @property
+    def pid(self) -> int:
+        """The id of its first process."""
+        return self.processes[0].pid if self.processes else 0
+
     def _start(self) -> None:
         world = self.shared.options.ranks
         self._folder = folder = ScratchFolder("ranks")
-        # Signals are blocked until the new process has its own handlers; by default they would end it.
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
-        try:
+        with _signals_blocked():
             for rank in range(world):
                 ours, theirs = Pipe()
                 info = RankInfo(rank, world, self.number * world + rank, folder.path / "meeting")
@@ -61,15 +85,13 @@ class Team:
                 with theirs:
                     self.processes.append(self.shared.nursery.start(begin, arguments, descriptors))
                 self.connections.append(ours)
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
 
     def begin(self, one: Planned, number: int, total: int) -> None:
         """Send a run to rank 0; start new processes first if one of them is gone."""
         if not self.processes or not all(process.is_alive() for process in self.processes):
             self.close(patience=0)
             self._start()
-        self.one, self._at_work = one, {0}
+        self.one, self._at_work, self.rates = one, {0}, []
         self.progress.run_started(one.run, number, total)
         self.connections[0].send(one)
 
@@ -89,8 +111,14 @@ class Team:
             self._broken(None)
         elif kind == "end":
             self._ended(rank, *content)
+        elif kind == "memory":
+            self.gpu_memory = content[0], content[1]
         else:
+            if kind == "step":
+                resolved = self.one.resolved
+                self.rates.append(content[-1] * resolved.flops / (resolved.steps * resolved.batch))
             getattr(self.progress, kind)(*content)
+        self.has_worked |= kind not in ("stage", "summon")
         if not self._at_work:
             summary.add(self._outcome[0], self.one.id)
             self.progress.run_finished(self.one.run, *self._outcome)

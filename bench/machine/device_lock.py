@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bench.machine.private_folder import open_file, private_folder
 
 LOCK = "device"  #: file of the private folder
-
-
-def cores() -> int:
-    """Return the CPU cores that this process may use; in a cluster's job these are its share of the node."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 class InUse(Exception):

@@ -62,6 +62,16 @@ def test_resamples_draw_n_of_n() -> None:
     assert (np.concatenate(list(resamples(5000, seed=4))) != drawn).any()
 
 
+@pytest.mark.parametrize("n", [37, 300])
+def test_counts_of_a_size_are_drawn_once(monkeypatch: pytest.MonkeyPatch, n: int) -> None:
+    first = list(resamples(n, seed=7))
+    drawn = np.concatenate(first)
+    assert drawn.dtype == np.float64
+    first[0][:] = -1
+    monkeypatch.setattr(np.random, "default_rng", lambda _: pytest.fail("drawn again"))
+    np.testing.assert_array_equal(np.concatenate(list(resamples(n, seed=7))), drawn)
+
+
 def test_the_interval_of_a_mean_is_the_textbooks() -> None:
     values = (np.arange(2000) % 4 == 0).astype(np.float64)
     low, high = mean_interval(values)

@@ -77,6 +77,20 @@ def test_side_by_side_gives_the_bytes_of_in_turn(tmp_path: Path) -> None:
     lines = [re.match(r"\[(\d)/6\] .*: (started|done)$", line) for line in beside.stderr.splitlines()]
     order = [match.group(2) for match in lines if match]
     assert order[:2] == ["started", "started"], "nothing ran beside the first run"
+    turn = [re.sub(r".* (started|done)$", r"\1", line) for line in result.output.splitlines() if line[:1] == "["]
+    assert [word for word in turn if word in ("started", "done")] == 6 * ["started", "done"], "so short runs go in turn"
+
+
+def test_left_open_it_is_as_many_as_the_machine_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same runs as above, where ten seconds of work count as none."""
+    monkeypatch.setattr("bench.launch.occupancy.WORTHWHILE", 0)
+    monkeypatch.setattr("bench.launch.occupancy.cores", lambda: 3)
+    (tmp_path / "many.yaml").write_text(SUITE % (96, "clip"))
+    result = CliRunner().invoke(app, ["run", str(tmp_path / "many.yaml"), "--results", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    words = re.findall(r"^\[\d/2\] .*: (started|done|failed)$", result.output, re.MULTILINE)
+    assert words.index("done") > 1, "nothing ran beside the first run"
+    assert words.count("done") == 2
 
 
 def test_a_process_that_dies_fails_its_run_alone(start: Callable[..., Any], tmp_path: Path) -> None:

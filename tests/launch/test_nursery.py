@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+import bench
+from bench import data
+from bench.launch import rank
 from bench.launch.nursery import Child, Flag, Nursery
 
 WAIT = 1200.0  #: seconds for what is due within a few
@@ -138,3 +141,54 @@ def test_blocked_signals_stay_blocked(connection: tuple[Connection, Connection])
     assert child.exitcode == 0
     child.close()
     nursery.close()
+
+
+DATA = """
+name: shared
+noise: {rates: [0.4]}
+budget: {samples: 32}
+towers: {dim: 8, vocabulary: 300}
+train: {batch: 16}
+evaluate: {tasks: [zero_shot]}
+methods: [clip]
+"""
+
+
+def looking(descriptor: int) -> None:
+    """Run in the other process: say what it has already read, and which threads the one has that it is forked from."""
+    inputs = rank._reader
+    read = (data.load.cache_info().currsize > 0, len(inputs._noise), len(inputs._vocabularies))
+    threads = [path.read_text().strip() for path in Path(f"/proc/{os.getppid()}/task").glob("*/comm")]
+    Connection(descriptor).send((read, sorted(threads)))
+
+
+def test_what_it_has_read_before_is_there_in_each_process(
+    nursery: Nursery, connection: tuple[Connection, Connection], tmp_path: Path
+) -> None:
+    (tmp_path / "shared.yaml").write_text(DATA)
+    nursery.call(rank.read_data, (bench.load_suite(tmp_path / "shared.yaml").runs(),))
+    ours, theirs = connection
+    for _ in range(2):
+        child = nursery.start(looking, (), [theirs.fileno()])
+        read, threads = ours.recv()
+        assert read == (True, 1, 1)
+        assert len({*threads} - {"jemalloc_bg_thd"}) == 1, "pyarrow's allocator minds its own thread; others would hang"
+        child.close()
+
+
+def failing() -> None:
+    """Run in the nursery."""
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115  for the traceback
+    raise RuntimeError("on purpose")
+
+
+def test_a_call_that_raises_costs_the_nursery_alone(
+    nursery: Nursery, connection: tuple[Connection, Connection]
+) -> None:
+    ours, theirs = connection
+    nursery.call(failing, ())
+    child = started(nursery, "seven", theirs)
+    ours.recv()
+    child.join(WAIT)
+    assert child.exitcode == 7
+    child.close()

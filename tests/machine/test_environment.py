@@ -13,7 +13,7 @@ import torch
 
 import bench
 from bench.machine import environment as machine
-from bench.machine.device_lock import cores
+from bench.machine.capacity import cores
 
 CPU = torch.device("cpu")
 ROOT = Path(bench.__file__).parents[1]
@@ -72,7 +72,7 @@ def test_a_peak_is_of_what_came_after_the_last_reset() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not bind processes to cores")
 def test_cores_are_those_that_this_process_may_use() -> None:
     code = (
-        "import os\nfrom bench.machine.device_lock import cores\n"
+        "import os\nfrom bench.machine.capacity import cores\n"
         "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nprint(cores())\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

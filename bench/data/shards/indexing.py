@@ -22,7 +22,7 @@ from bench.data.shards.index import NAME
 from bench.data.shards.part import Job, is_whole, job_of, make_part
 from bench.data.shards.sources import Shard, remote
 from bench.errors import UserError, one_line
-from bench.machine.device_lock import cores
+from bench.machine.capacity import cores
 
 
 def default_out(shards: Sequence[Shard]) -> Path:
