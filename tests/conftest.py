@@ -13,6 +13,7 @@ from functools import partial
 from multiprocessing import forkserver
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -23,6 +24,10 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when huggingface_hub is imp
 import bench.lean_open_clip  # noqa: F401  before anything imports open_clip or torchvision
 from bench.adapters import registry
 from bench.store import RunStore, RunWriter, writing
+
+# No example may fail because the machine is busy.
+hypothesis.settings.register_profile("busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("busy")
 
 
 @pytest.fixture

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from bench import data
 from bench.data import emoji
+from bench.suite.settings import DataSettings
 
 #: modules that `bench run` imports where it needs them
 LAZY = (
@@ -16,3 +18,6 @@ for name in LAZY.split():
     import_module(name)
 for style in emoji.STYLES:
     emoji.shard(style)
+data.training(DataSettings(name="emoji", size=32)).content_hash  # noqa: B018  decoded and hashed once for all
+for split in ("iid", "novel"):
+    data.load(f"emoji/{split}", 32)
