@@ -12,7 +12,8 @@ from bench.suite.settings import DataSettings
 LAZY = (
     "bench.cli.runs bench.launch.local bench.launch.rank bench.launch.run_suite methods.ncu torch.utils.flop_counter "
     "PIL.WebPImagePlugin pyarrow.parquet pyarrow.pandas_compat pandas reports.build reports.csv reports.diagnostics "
-    "reports.figures reports.html reports.win_map matplotlib.backends.backend_pdf fontTools.subset fontTools.varLib"
+    "reports.figures reports.html reports.win_map matplotlib.backends.backend_pdf fontTools.subset fontTools.varLib "
+    "forked_nursery"
 )
 for name in LAZY.split():
     import_module(name)
