@@ -18,7 +18,7 @@ EXACT = ("train.precision=fp64", "train.bn_group=32", "train.eps=1000.0", "train
 SUITE = """
 name: several
 budget: {samples: %d}
-towers: {dim: 8, vocabulary: 300, context: 8}
+towers: {dim: 8, vocabulary: 300, context: 12}
 train: {batch: 64, bn_group: 32, threads: 1, checkpoint_seconds: 0.1}
 evaluate: {tasks: [zero_shot], curve: [0.5]}
 methods: [%s]

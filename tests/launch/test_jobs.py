@@ -24,7 +24,7 @@ SUITE = """
 name: many
 noise: {rates: [0.0, 0.4]}
 budget: {samples: %d}
-towers: {dim: 8, vocabulary: 300, context: 8}
+towers: {dim: 8, vocabulary: 300, context: 12}
 train: {batch: 16, threads: 1, checkpoint_seconds: 0.2}
 evaluate: {tasks: [zero_shot], curve: []}
 methods: [%s]
