@@ -13,6 +13,7 @@ from functools import partial
 from multiprocessing import forkserver
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -23,6 +24,33 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when huggingface_hub is imp
 import bench.lean_open_clip  # noqa: F401  before anything imports open_clip or torchvision
 from bench.adapters import registry
 from bench.store import RunStore, RunWriter, writing
+
+# No example may fail because the machine is busy.
+hypothesis.settings.register_profile("busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("busy")
+
+
+#: The files that take longest, in this order. They start first, so that no worker is left alone with one at the end.
+LONG = (
+    "checks/test_methods launch/test_jobs launch/test_gpus training/test_resume launch/test_scored "
+    "checks/test_mutations models/test_eval training/test_ranks cli/test_new_method reports/test_verbs "
+    "store/test_merge towers/test_towers adapters/test_source_hash models/test_open_clip_models checks/test_side "
+    "planning/test_tune launch/test_nursery suite/test_keep reports/test_outputs store/test_damage cli/test_gaussian "
+    "tools/test_gpu_evidence towers/test_lean_open_clip"
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """pytest-xdist would begin with the files that have most tests."""
+    config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files of `LONG`; the others follow as they are."""
+    rank = {f"{name}.py": number for number, name in enumerate(LONG.split())}
+    folder = Path(__file__).parent
+    places = {path: rank.get(str(path.relative_to(folder)), len(rank)) for path in {item.path for item in items}}
+    items.sort(key=lambda item: places[item.path])
 
 
 @pytest.fixture
@@ -102,6 +130,9 @@ for number, path in ((1, output), (2, errors)):
 sys.argv = arguments
 if arguments[0] == "bench":
     from bench.cli import main
+    if {"--jobs", "--processes"} & {*arguments}:
+        from forked_nursery import prepare
+        prepare()
     main()
 else:
     sys.path.insert(0, os.path.dirname(arguments[0]))
@@ -157,9 +188,8 @@ class ForkedProcess:
         return code, self.output
 
     def workers(self) -> list[int]:
-        """The processes that make its runs, in the order of their start."""
-        servers = [pid for pid in children(self.pid) if "nursery" in Path(f"/proc/{pid}/cmdline").read_text()]
-        return [pid for server in servers for pid in children(server)]
+        """The processes that make its runs, in the order of their start: its nursery's."""
+        return [pid for server in children(self.pid) for pid in children(server)]
 
     @property
     def output(self) -> str:

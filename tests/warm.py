@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from bench import data
 from bench.data import emoji
+from bench.suite.settings import DataSettings
 
 #: modules that `bench run` imports where it needs them
 LAZY = (
     "bench.cli.runs bench.launch.local bench.launch.rank bench.launch.run_suite methods.ncu torch.utils.flop_counter "
     "PIL.WebPImagePlugin pyarrow.parquet pyarrow.pandas_compat pandas reports.build reports.csv reports.diagnostics "
-    "reports.figures reports.html reports.win_map matplotlib.backends.backend_pdf fontTools.subset fontTools.varLib"
+    "reports.figures reports.html reports.win_map matplotlib.backends.backend_pdf fontTools.subset fontTools.varLib "
+    "forked_nursery"
 )
 for name in LAZY.split():
     import_module(name)
 for style in emoji.STYLES:
     emoji.shard(style)
+data.training(DataSettings(name="emoji", size=32)).content_hash  # noqa: B018  decoded and hashed once for all
+for split in ("iid", "novel"):
+    data.load(f"emoji/{split}", 32)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -109,17 +111,49 @@ def cost_key(run: Run) -> str:
     return digest({**content, "adapter": adapter_source_hash(run.method)})
 
 
+@dataclass(frozen=True)
+class StepPrices:
+    """The phases of a run and the FLOPs of one step of each, by name."""
+
+    phases: tuple[Phase, ...]  #: their names, shares and scales of the learning rate; not what they train
+    flops: Mapping[str, int]
+
+
+_steps: dict[tuple[str, str], StepPrices] = {}  #: what this process has counted, by `_key`
+_pairs: dict[tuple[str, str], int] = {}
+
+
+def _key(run: Run, inputs: Inputs) -> tuple[str, str]:
+    """Return all that the towers, the method and the cost of a step follow from; the pairs give the vocabulary."""
+    return cost_key(run), inputs.pairs.content_hash
+
+
 def pair_price(run: Run, inputs: Inputs) -> int:
-    """Count the FLOPs with which a run's towers encode one image and one text."""
-    towers, _ = build(run, inputs)
-    return sum(count_forward_flops(towers, run.data.size))
+    """Return the FLOPs with which a run's towers encode one image and one text; a process counts them once."""
+    key = _key(run, inputs)
+    if key not in _pairs:
+        towers, _ = build(run, inputs)
+        _pairs[key] = sum(count_forward_flops(towers, run.data.size))
+    return _pairs[key]
 
 
-def step_prices(run: Run, inputs: Inputs) -> tuple[tuple[Phase, ...], dict[str, int]]:
+def step_prices(run: Run, inputs: Inputs) -> StepPrices:
+    """Return a run's phases and the FLOPs of a step of each. A process counts runs that differ in noise or seed once.
+
+    Raises UserError, with the adapter's file and line, if the method fails while a step is counted.
+    """
+    key = _key(run, inputs)
+    if key not in _steps:
+        _steps[key] = _step_prices(run, inputs)
+    return _steps[key]
+
+
+def _step_prices(run: Run, inputs: Inputs) -> StepPrices:
     towers, method = build(run, inputs)
     try:
         prepare(method, towers, run, torch.device("cpu"), None, starts="files")
-        return method.phases(), count_step_flops(method, towers, run.train.batch, run.data.size)
+        phases = tuple(Phase(phase.name, phase.share, phase.lr_scale) for phase in method.phases())
+        return StepPrices(phases, count_step_flops(method, towers, run.train.batch, run.data.size))
     except UserError:
         raise
     except Exception as error:  # whatever an adapter raises is a mistake in that adapter, found before anything starts

@@ -12,7 +12,7 @@ from bench.errors import UserError
 from bench.hashing import digest
 from bench.planning import requirements
 from bench.planning.budget import resolve
-from bench.planning.flops import cost_key, pair_price, step_prices
+from bench.planning.flops import StepPrices, pair_price, step_prices
 from bench.planning.planned import Planned
 from bench.planning.timing import stored_calibration
 from bench.store import Damaged, RunStore, Store
@@ -21,32 +21,6 @@ from bench.suite.run import Run, address
 from bench.suite.settings import SYNTHETIC
 from bench.training.inputs import Inputs, InputsReader, InputsSummary
 from bench.training.schedule import Resolved
-from methods.protocol import Phase
-
-
-class _Prices:
-    """What runs cost in FLOPs, counted once for those that differ in noise, seed or rows alone."""
-
-    def __init__(self) -> None:
-        self._steps: dict[str, tuple[tuple[Phase, ...], dict[str, int]]] = {}
-        self._pairs: dict[str, int] = {}
-
-    def of_steps(self, run: Run, inputs: Inputs) -> tuple[tuple[Phase, ...], dict[str, int]]:
-        """The phases of a run, and the price of one step of each."""
-        key = cost_key(run)
-        if key not in self._steps:
-            self._steps[key] = step_prices(run, inputs)
-        return self._steps[key]
-
-    def of_scoring(self, run: Run, inputs: Inputs) -> int:
-        """The price of scoring all pairs before the first step; 0 for a run whose rows no scorer chooses."""
-        if not run.keep.entry.scored:
-            return 0
-        assert run.reference is not None
-        key = cost_key(run.reference)
-        if key not in self._pairs:
-            self._pairs[key] = pair_price(run.reference, inputs)
-        return self._pairs[key] * len(inputs.pairs)
 
 
 def plan(
@@ -60,7 +34,6 @@ def plan(
     """
     reader = reader or InputsReader()
     ids: dict[str, str] = {}
-    prices = _Prices()
     planned = []
     for run in _noted(runs, shown):
         reference = ids[run.reference.key] if run.reference else None
@@ -73,7 +46,7 @@ def plan(
         ids[run.key] = identity
         known = _stored_steps(store.run(identity))
         if known is None:
-            resolved = _resolve(run, summary, *prices.of_steps(run, inputs), seconds, prices.of_scoring(run, inputs))
+            resolved = _resolve(run, summary, step_prices(run, inputs), seconds, _scoring_price(run, inputs))
         else:
             resolved = Resolved.from_json(known)
         planned.append(Planned(run, identity, reference, resolved, summary, content))
@@ -103,15 +76,15 @@ def forecast(runs: list[Run], store: Store, shown: Progress | None = None) -> li
     """
     reader = InputsReader()
     names = {run.key: f"unknown-{digest(run.key)[:16]}" for run in runs}
-    prices, planned = _Prices(), []
+    planned = []
     for run in _noted(runs, shown):
         stand_in = synthetic_of(run)
         inputs = reader.for_model(stand_in)
         summary = _expected(run, stand_in, inputs)
         seconds = stored_calibration(stand_in, inputs, store) if run.budget.timed else None
         reference = names[run.reference.key] if run.reference else None
-        steps, scoring = prices.of_steps(stand_in, inputs), prices.of_scoring(run, inputs)
-        resolved = _resolve(run, summary, *steps, seconds, scoring)
+        prices, scoring = step_prices(stand_in, inputs), _scoring_price(run, inputs)
+        resolved = _resolve(run, summary, prices, seconds, scoring)
         planned.append(Planned(run, names[run.key], reference, resolved, summary, {}, expected=True))
     return planned
 
@@ -152,11 +125,18 @@ def _as_many(run: Run) -> KeepSettings:
     return KeepSettings(kind="random", share=run.keep.share) if run.keep.entry.scored else run.keep
 
 
+def _scoring_price(run: Run, inputs: Inputs) -> int:
+    """Return the FLOPs of scoring all pairs before the first step; 0 for a run whose rows no scorer chooses."""
+    if not run.keep.entry.scored:
+        return 0
+    assert run.reference is not None
+    return pair_price(run.reference, inputs) * len(inputs.pairs)
+
+
 def _resolve(
     run: Run,
     inputs: InputsSummary,
-    phases: tuple[Phase, ...],
-    flops: dict[str, int],
+    prices: StepPrices,
     seconds: dict[str, float] | None,
     scoring: int,
 ) -> Resolved:
@@ -173,8 +153,8 @@ def _resolve(
         rows=rows,
         seen=seen,
         batch=run.train.batch,
-        phases=phases,
-        step_flops=flops,
+        phases=prices.phases,
+        step_flops=prices.flops,
         step_seconds=seconds,
     )
     resolved = of_value(value)

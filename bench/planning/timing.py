@@ -39,9 +39,9 @@ def stored_calibration(run: Run, inputs: Inputs, store: Store) -> dict[str, floa
 
 def time_steps(run: Run, inputs: Inputs, steps: int) -> dict[str, float]:
     """Return the median seconds of a real step of each phase, from `steps` of each; the first quarter is left out."""
-    phases, flops = step_prices(run, inputs)
-    lengths = tuple((phase.name, steps) for phase in phases)
-    trial = Resolved(lengths, flops, run.train.batch, steps_per_epoch(len(inputs.seen), run.train.batch))
+    prices = step_prices(run, inputs)
+    lengths = tuple((phase.name, steps) for phase in prices.phases)
+    trial = Resolved(lengths, dict(prices.flops), run.train.batch, steps_per_epoch(len(inputs.seen), run.train.batch))
     rates: list[float] = []
     with tempfile.TemporaryDirectory() as folder, writing(Store(Path(folder)).run("calibration")) as out:
         job = make_job(run, inputs, trial, out, None, available_device(), "none")

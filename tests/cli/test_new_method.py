@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -32,8 +32,11 @@ def generated(folder: Path) -> None:
     wrong.write_text(wrong.read_text().replace("total / (2 *", "total / (3 *"))
 
 
+PYTEST = "import sys, pytest\nsys.exit(pytest.main(sys.argv[1:]))\n"
+
+
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+def outcomes(tmp_path_factory: pytest.TempPathFactory, start_script: Callable[..., Any]) -> dict[str, list[str]]:
     """For each generated method the outcomes of its own tests, which one pytest runs in a folder of nobody else's."""
     folder = tmp_path_factory.mktemp("generated")
     generated(folder)
@@ -42,9 +45,11 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         "changed/test_changed_loss.py",
         "wrong/test_wrong_loss.py::test_without_smoothing_it_is_clip",
     ]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junit-xml=report.xml", *tests]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 1, done.stdout + done.stderr
+    script = tmp_path_factory.mktemp("script") / "run_pytest.py"
+    script.write_text(PYTEST)
+    arguments = ("-q", "-p", "no:cacheprovider", "--junit-xml=report.xml", *tests)
+    code, output = start_script(script, *arguments, cwd=folder).finish()
+    assert code == 1, output
     by_method: dict[str, list[str]] = {}
     for case in ElementTree.parse(folder / "report.xml").iter("testcase"):
         outcome = "passed" if not len(case) else f"{case[0].tag}: {case[0].get('message')}"

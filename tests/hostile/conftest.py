@@ -15,7 +15,7 @@ SUITE = """\
 name: hostile
 noise: {rates: [0.4]}
 budget: {samples: 48}
-towers: {dim: 8, vocabulary: 300}
+towers: {dim: 8, vocabulary: 300, context: 12}
 train: {batch: 16, threads: 1}
 evaluate: {tasks: [zero_shot], curve: [0.5]}
 methods: [clip, sogclr]

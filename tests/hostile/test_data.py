@@ -43,7 +43,7 @@ from bench.suite.suite import Suite, load_suite
 EXAMPLES = int(os.environ.get("BENCH_HOSTILE_EXAMPLES", "12"))
 ALARM = runpy.run_path(str(Path(__file__).with_name("alarm.py")))
 Hang, ended_within = ALARM["Hang"], ALARM["ended_within"]
-SECONDS = 60  #: after which an example hangs, on a busy machine too
+SECONDS = 600  #: after which an example hangs, on a busy machine too
 CPU_SECONDS = 10.0  #: of one example; a refusal alone takes less than 2
 MEGABYTES = 400  #: by which the process may grow over all examples of a set
 NEW_LINE = "a\nb"  #: a name; whoever prints it escapes it

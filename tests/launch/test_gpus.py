@@ -18,7 +18,7 @@ EXACT = ("train.precision=fp64", "train.bn_group=32", "train.eps=1000.0", "train
 SUITE = """
 name: several
 budget: {samples: %d}
-towers: {dim: 8, vocabulary: 300}
+towers: {dim: 8, vocabulary: 300, context: 12}
 train: {batch: 64, bn_group: 32, threads: 1, checkpoint_seconds: 0.1}
 evaluate: {tasks: [zero_shot], curve: [0.5]}
 methods: [%s]
@@ -46,6 +46,7 @@ class Odd(Clip):
 
 
 SLOW = Path(__file__).with_name("slow.py")
+STEPS = 32  #: of a slow CLIP
 
 
 @pytest.fixture
@@ -55,8 +56,8 @@ def start(start_bench: Callable[..., Any]) -> Callable[..., Any]:
 
 @pytest.fixture
 def start_slow(start_bench: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
-    """Start a CLIP of 80 steps on several processes; its steps are slow until the file `fast` is there."""
-    suite, environment = written(tmp_path, 64 * 80, "slow"), {"SLOW_UNTIL": str(tmp_path / "fast")}
+    """Start a CLIP of STEPS steps on several processes; its steps are slow until the file `fast` is there."""
+    suite, environment = written(tmp_path, 64 * STEPS, "slow"), {"SLOW_UNTIL": str(tmp_path / "fast")}
     start = ("run", suite, "--results", tmp_path / "out", "--plugin", SLOW)
     return lambda *more: start_bench(*start, *more, env=environment)
 
@@ -143,7 +144,7 @@ def test_a_stop_request_to_any_rank_stops_all_after_one_step(start_slow: Callabl
     run = runs(tmp_path / "out")["slow"]
     assert run.status()["state"] == "interrupted"
     saved = torch.load(run.path("checkpoint.pt"), weights_only=True)
-    assert saved["step"] == run.status()["step"] < 80
+    assert saved["step"] == run.status()["step"] < STEPS
     (tmp_path / "fast").touch()
     code, output = start_slow().finish()  # one process goes on where two stopped
     assert code == 0, output

@@ -180,13 +180,14 @@ def test_a_method_that_starts_from_a_run_is_scored_by_it(tmp_path: Path) -> None
 def test_every_rank_trains_on_the_recorded_rows(tmp_path: Path, start_bench: Callable[..., Any]) -> None:
     """Two real processes; then one process goes on with the same record, and sees the same batches."""
     suite_in(tmp_path)
-    options = ("--results", tmp_path / "out", "--processes", 2, "--only", "filtered")
-    code, output = start_bench("run", tmp_path / "scored.yaml", *options).finish()
+    options = ("--only", "filtered", "--set", "budget.samples=960")
+    start = ("run", tmp_path / "scored.yaml", "--results", tmp_path / "out", "--processes", 2)
+    code, output = start_bench(*start, *options).finish()
     assert code == 0, output
     run = next(run for label, run in runs_of(Store(tmp_path / "out")).items() if label == "filtered")
     together, record = [line["loss"] for line in run.metrics()], run.path(KEPT).read_bytes()
     unfinish(run)
-    run_it(tmp_path, tmp_path / "out", "--only", "filtered")
+    run_it(tmp_path, tmp_path / "out", *options)
     assert run.path(KEPT).read_bytes() == record
     alone = [line["loss"] for line in run.metrics()]
     assert alone[0] == pytest.approx(together[0], rel=1e-5), "another batch on one rank"

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from bench.planning import flops
 from bench.planning.flops import TOWER_ROWS, count_forward_flops, count_step_flops
+from bench.planning.planner import plan
+from bench.store import Store
 from bench.suite.settings import TowerSettings
+from bench.suite.suite import load_suite
 from bench.towers.build import OpenClipTowers, build_towers
 from bench.towers.tokenization import SmallVocabulary
 from methods.clip import Clip
@@ -104,3 +110,40 @@ def test_larger_images_cost_in_proportion_to_their_pixels(towers: OpenClipTowers
     assert text == same
     assert all(parameter.device.type == "cpu" for parameter in towers.parameters())
     assert all(parameter.requires_grad for parameter in towers.parameters())
+
+
+SUITE = """\
+name: priced
+noise: {rates: [0.0, 0.4]}
+seeds: [0, 1]
+budget: {samples: 160}
+towers: {image: tiny-vit, dim: 8, vocabulary: 300, context: 8}
+train: {batch: 16, threads: 1}
+evaluate: {tasks: [zero_shot]}
+methods: [clip]
+"""
+
+
+def test_a_process_counts_a_step_once_for_runs_that_differ_in_noise_and_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[Any] = []
+    count = flops.count_step_flops
+    monkeypatch.setattr(flops, "_steps", {})
+    monkeypatch.setattr(flops, "count_step_flops", lambda *given: counted.append(given) or count(*given))
+    file = tmp_path / "priced.yaml"
+    file.write_text(SUITE)
+
+    def price(*changes: str) -> int:
+        (flops_of_a_step,) = {
+            one.resolved.step_flops["train"] for one in plan(load_suite(file, changes).runs(), Store(tmp_path))
+        }
+        return flops_of_a_step
+
+    first = price()
+    assert len(counted) == 1
+    assert price("train.lr=1.0e-2", "seeds=[5]") == first, "another call in the same process"
+    assert len(counted) == 1
+    for number, change in enumerate(("train.batch=32", "towers.dim=9", "methods=[sogclr]"), start=2):
+        assert price(change) != first, change
+        assert len(counted) == number, change

@@ -23,7 +23,7 @@ SUITE = """\
 name: tiny
 noise: {rates: [0.4]}
 budget: {samples: 128}
-towers: {dim: 8, vocabulary: 300}
+towers: {dim: 8, vocabulary: 300, context: 12}
 train: {batch: 16, threads: 1}
 evaluate: {tasks: [zero_shot], curve: [0.5]}
 methods: [clip, ncu]

@@ -127,7 +127,7 @@ def test_a_killed_writer_leaves_only_what_the_next_holder_clears(tmp_path: Path)
     """A real process, killed in the middle of a write."""
     code = (
         "import sys, time\nfrom pathlib import Path\nfrom bench.store import files\n"
-        "def slow(path):\n    path.write_bytes(b'half')\n    print('writing', flush=True)\n    time.sleep(60)\n"
+        "def slow(path):\n    path.write_bytes(b'half')\n    print('writing', flush=True)\n    time.sleep(1e6)\n"
         "files.write_path(Path(sys.argv[1]), slow)\n"
     )
     target = tmp_path / "run" / "checkpoint.pt"

@@ -17,7 +17,7 @@ name: small
 data: {name: emoji, size: 32}
 noise: {kind: shuffled_captions, rates: [0.4]}
 seeds: [1]
-budget: {samples: 2560}
+budget: {samples: 1536}
 towers: {image: tiny-resnet, text: tiny-transformer, dim: 32, vocabulary: 500}
 train: {batch: 32, threads: 1, checkpoint_seconds: 0.2}
 evaluate: {tasks: [zero_shot, noise_detection], curve: [0.5]}
@@ -169,7 +169,7 @@ def test_a_loss_that_is_not_finite_fails_its_run_alone(start: Callable[..., Any]
     plugin = tmp_path / "exploding.py"
     plugin.write_text(EXPLODING)
     suite = tmp_path / "small.yaml"
-    suite.write_text(SUITE.replace("[sogclr]", "[exploding, clip]").replace("2560", "256"))
+    suite.write_text(SUITE.replace("[sogclr]", "[exploding, clip]").replace("1536", "256"))
     code, output = start(tmp_path / "results", suite, "--plugin", str(plugin)).finish()
     assert code == 1, output
     store = Store(tmp_path / "results")
@@ -187,7 +187,7 @@ def test_repeated_seconds_are_exact_after_any_number_of_kills(
     """Killed in steps 17 and 12 without a checkpoint: 17 and 12 finished steps were lost, whatever was logged."""
     plugin, suite, deaths = tmp_path / "mortal.py", tmp_path / "small.yaml", tmp_path / "deaths"
     plugin.write_text(MORTAL)
-    changed = SUITE.replace("checkpoint_seconds: 0.2", "checkpoint_seconds: 1000").replace("2560", "640")
+    changed = SUITE.replace("checkpoint_seconds: 0.2", "checkpoint_seconds: 1000").replace("1536", "640")
     suite.write_text(changed.replace("sogclr", "mortal"))
     deaths.write_text("17 12")
     monkeypatch.setenv("MORTAL", str(deaths))

@@ -22,7 +22,7 @@ from bench.checks.subject import Failed
 from bench.checks.trainings import Training
 from bench.machine.private_folder import ScratchFolder
 
-PATIENCE = 180.0  #: seconds to wait for one task before the ranks are given up
+PATIENCE = 900.0  #: seconds to wait for one task, on a busy machine too, before the ranks are given up
 Results = dict[str, list[dict[str, Any]]]  #: layout -> for each rank: training's name -> its results
 
 
