@@ -42,7 +42,7 @@ def test_a_suite_sees_what_was_measured_under_its_own_protocol(tmp_path: Path) -
         (tmp_path / f"{name}.yaml").write_text(SUITE % (name, protocol))
     assert "runs: 2 done" in bench(tmp_path, "run", "first")
     first = bench(tmp_path, "compare", "first", "clip", "sogclr")
-    assert "retrieval emoji/iid mean of six" in first
+    assert "retrieval emoji/iid mean recall" in first
     assert "note:" not in first
 
     assert "trained" in bench(tmp_path, "run", "second", "--dry-run")

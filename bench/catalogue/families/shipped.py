@@ -12,7 +12,7 @@ _TOPS = {"top1": "top-1", "top5": "top-5"}
 _ACCURACY = {"accuracy": "accuracy"}
 _RECALLS = {
     **{f"{way}_r{k}": f"{label} R@{k}" for way, label in (("i2t", "I→T"), ("t2i", "T→I")) for k in (1, 5, 10)},
-    "mean_recall": "mean of six",
+    "mean_recall": "mean recall",
     "mean_r1": "mean R@1",
 }
 _PROBES: Mapping[str, tuple[On, ...]] = {
