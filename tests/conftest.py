@@ -49,7 +49,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files of `LONG`; the others follow as they are."""
     rank = {f"{name}.py": number for number, name in enumerate(LONG.split())}
     folder = Path(__file__).parent
-    places = {path: rank.get(str(path.relative_to(folder)), len(rank)) for path in {item.path for item in items}}
+    places = {path: rank.get(os.path.relpath(path, folder), len(rank)) for path in {item.path for item in items}}
     items.sort(key=lambda item: places[item.path])
 
 
