@@ -17,7 +17,7 @@ from subprocess import PIPE, Popen
 from typing import TYPE_CHECKING, Any
 
 from bench import resources
-from bench.console.markup import Html
+from bench.console.markup import html
 from bench.errors import UserError, nearest
 from bench.store import Store
 from bench.store.files import write_bytes
@@ -220,7 +220,7 @@ def _files(
     made = all_tables(results)
     of_tables, sections, records = table_files(results, made), table_sections(results, made), records_csv(results)
     similarities, own = learned(results, widths)
-    examples = gallery(results, pictures) if pictures else Html("")
+    examples = gallery(results, pictures) if pictures else html("")
     scores = drawn()  # last, because another process may be at it
     whole = page(results, made, scores, similarities, own, examples, sections)
     files = {"report.html": whole.encode(), "records.csv": records.encode(), **of_tables}

@@ -21,6 +21,7 @@ WIDTH = 138  #: letters beside each other, scaled down to the width of a page, t
 FULL = 110  #: letters beside each other that need no scaling
 COLUMN = 50  #: the same in one of two columns
 LINES = 54  #: of a page that a table may fill, beside its caption and notes
+LONGEST = 80  #: letters of one text in a table; TeX knows no width of 6 m
 HEAD = 4  #: lines that headings and rules take
 _ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -269,16 +270,16 @@ def _tabular(table: Table) -> str:
         r"\toprule",
     ]
     if any(name for name, _ in heads):
-        lines.append(" & ".join(["", *(rf"\multicolumn{{{n}}}{{c}}{{{escape(name)}}}" for name, n in heads)]) + r" \\")
+        lines.append(" & ".join(["", *(rf"\multicolumn{{{n}}}{{c}}{{{_brief(name)}}}" for name, n in heads)]) + r" \\")
         lines.append("".join(_rules(heads)))
     lines.append(" & ".join(["", *(_label(table, place) for place in range(len(columns)))]) + r" \\")
     for group, rows in table.groups():
         lines.append(r"\midrule")
         if group:
-            lines.append(rf"\multicolumn{{{len(columns) + 1}}}{{l}}{{\emph{{{escape(group)}}}}} \\")
+            lines.append(rf"\multicolumn{{{len(columns) + 1}}}{{l}}{{\emph{{{_brief(group)}}}}} \\")
         for row in rows:
             cells = [_cell(cell, column, table.full) for cell, column in zip(row.cells, columns, strict=True)]
-            label = escape(row.label + row.mark)
+            label = _brief(row.label) + escape(row.mark)
             label = f"{{*}}{label[1:]}" if label.startswith("*") else label  # else it would belong to the \\ before it
             label += rf"~\cite{{{row.cite}}}" if row.cite else ""
             lines.append(" & ".join([label, *cells]) + r" \\")
@@ -289,10 +290,15 @@ def _label(table: Table, place: int) -> str:
     """The label of a column: on end, or in as many lines as `_head` breaks it into."""
     column = table.columns[place]
     if table.turned:
-        return rf"\rotatebox{{90}}{{{escape(column.label)}{_arrow(column)}}}"
-    head = [escape(line) for line in _head(table, place)]
+        return rf"\rotatebox{{90}}{{{_brief(column.label)}{_arrow(column)}}}"
+    head = [_brief(line) for line in _head(table, place)]
     joined = r"\\".join(head) + _arrow(column)
     return joined if len(head) == 1 else rf"\shortstack[r]{{{joined}}}"
+
+
+def _brief(text: str) -> str:
+    """Text of a cell, as `escape` writes it; a longer one is cut."""
+    return escape(text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…")
 
 
 def _caption(table: Table) -> str:
@@ -316,7 +322,7 @@ def _arrow(column: Column) -> str:
 
 def _cell(cell: Cell, column: Column, full: int) -> str:
     number, behind = words(cell, column, full)
-    text = escape(number)
+    text = _brief(number)
     if cell.bold:
         text = rf"\textbf{{{text}}}"
     elif cell.state != "value":

@@ -137,11 +137,12 @@ class Claim:
     def _acquire(self) -> None:
         for _ in range(ATTEMPTS):
             try:
-                if self._attempt():
-                    files.clear_scratch(self.folder)
-                    return
+                won = self._attempt()
             except FileNotFoundError:  # the folder was deleted meanwhile, or a later claim shut this one out
                 continue
+            if won:
+                files.clear_scratch(self.folder)
+                return
         raise Busy("unknown host", 0)
 
     def _attempt(self) -> bool:

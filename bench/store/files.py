@@ -172,11 +172,17 @@ def publish(fresh: Path, target: Path) -> bool:
 def clear_scratch(folder: Path) -> None:
     """Remove what killed writers left in `folder` and below. Call it only while holding the claim on the folder.
 
-    Folders of claims stay: other processes may be about to claim.
+    Folders of claims stay: other processes may be about to claim, and their folders come and go meanwhile.
     """
-    for path in list(folder.rglob(f"{TEMPORARY}*")):
-        if not path.name.startswith(f"{TEMPORARY}{CLAIM_FILE}-"):
-            remove(path)
+    for base, folders, names in os.walk(folder):  # goes on where a folder is gone
+        folders[:] = [name for name in folders if not _of_a_claim(name)]
+        for name in (*folders, *names):
+            if name.startswith(TEMPORARY) and not _of_a_claim(name):
+                remove(Path(base, name))
+
+
+def _of_a_claim(name: str) -> bool:
+    return name.startswith(f"{TEMPORARY}{CLAIM_FILE}-")
 
 
 def clock(folder: Path) -> float:

@@ -125,7 +125,7 @@ def test_bars_show_what_a_run_is_called() -> None:
     bars.run_finished(Run(), "done", "x\x1b")
     assert "\x1b" not in stream.getvalue()
     assert r"clip\x1b[2J\nfake: done: x\x1b" in stream.getvalue()
-    assert {task.description for task in bars._bars.tasks} == {"suite", r"clip\x1b[2J\nfake"}
+    assert {task.description for task in bars._bars.tasks} == {"", "suite", r"clip\x1b[2J\nfake"}
     assert r"a\x1bb" in {task.fields["note"] for task in bars._bars.tasks}
 
 

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.collections import PathCollection
 
 from bench.store import Store
-from reports import figures
+from reports import drawing, figures
 from reports.answer import answers, question
 from reports.build import build
 from reports.contrasts import headline_contrasts
@@ -53,7 +53,7 @@ def test_one_seed_answers_nothing(one: Store) -> None:
 
 
 def test_only_what_is_shown_is_filled(results: Results) -> None:
-    with figures.look():
+    with drawing.look():
         picture = forest(results)
     assert picture is not None
     assert picture.figure is not None
@@ -69,7 +69,7 @@ def test_only_what_is_shown_is_filled(results: Results) -> None:
 
 
 def test_the_recovered_gap_is_drawn_where_it_is_resolved(results: Results) -> None:
-    with figures.look():
+    with drawing.look():
         picture = recovered(results)
     assert picture is not None
     assert picture.figure is not None

@@ -10,6 +10,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from html.parser import HTMLParser
 from itertools import accumulate
 from pathlib import Path
@@ -166,13 +167,14 @@ class Seen(HTMLParser):
 
 @pytest.fixture(scope="module")
 def written(clean: Results) -> dict[str, bytes]:
-    return _files(clean, _pictures)
+    return _files(clean, partial(_pictures, clean), ("page",), None)
 
 
 def test_a_hostile_plan_and_store_give_the_same_report_with_other_words(
     clean: Results, written: dict[str, bytes]
 ) -> None:
-    files = _files(hostile(clean, lambda text: text + ALL), _pictures)
+    turned_results = hostile(clean, lambda text: text + ALL)
+    files = _files(turned_results, partial(_pictures, turned_results), ("page",), None)
     before, after = (Seen(one["report.html"].decode()) for one in (written, files))
     assert after.tags == before.tags
     assert all(link.startswith(("#", "data:")) for link in after.links)

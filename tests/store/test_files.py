@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -141,6 +143,48 @@ def test_a_killed_writer_leaves_only_what_the_next_holder_clears(tmp_path: Path)
     assert len(names(target.parent)) == 2, "the half is there, under a temporary name"
     files.clear_scratch(tmp_path / "run")
     assert names(target.parent) == ["checkpoint.pt"]
+
+
+class Listing:
+    """The entries of a folder, as `os.scandir` gives them."""
+
+    def __init__(self, entries: list[os.DirEntry[str]]) -> None:
+        self.entries = iter(entries)
+
+    def __iter__(self) -> Iterator[os.DirEntry[str]]:
+        return self.entries
+
+    def __next__(self) -> os.DirEntry[str]:
+        return next(self.entries)
+
+    def __enter__(self) -> Listing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """A list needs no end."""
+
+
+def test_clearing_goes_on_where_another_process_took_its_folder_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A winner that stumbled over a loser's folder took itself for busy, and nobody had the run."""
+    making = tmp_path / "evaluations"
+    making.mkdir()
+    left = tmp_path / f"{files.TEMPORARY}left"
+    left.write_text("left")
+    scandir = os.scandir
+
+    def vanishing(path: str) -> Any:
+        entries = scandir(path)
+        if Path(path) != tmp_path:
+            return entries
+        listed = list(entries)
+        making.rmdir()
+        return Listing(listed)
+
+    monkeypatch.setattr(os, "scandir", vanishing)
+    files.clear_scratch(tmp_path)
+    assert not left.exists()
 
 
 def test_clearing_leaves_other_processes_claims_in_the_making(tmp_path: Path) -> None:

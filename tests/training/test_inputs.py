@@ -12,6 +12,7 @@ import pytest
 
 import bench
 from bench.errors import UserError
+from bench.planning import flops
 from bench.planning.planner import plan
 from bench.store import Store
 from bench.suite.run import Run
@@ -54,6 +55,7 @@ def test_a_suite_makes_each_runs_inputs_once_to_plan_and_once_to_train(
         learned.append(arguments)
         return learn(*arguments)
 
+    monkeypatch.setattr(flops, "_steps", {})  # else a test before this one may have counted the same steps
     monkeypatch.setattr(InputsReader, "inputs", counted)
     monkeypatch.setattr(inputs, "SmallVocabulary", learned_once)
     runs = runs_of(tmp_path)
