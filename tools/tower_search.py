@@ -78,11 +78,8 @@ IMAGES: dict[str, Config] = {
 #: name -> an open_clip `text_cfg`
 TEXTS: dict[str, Config] = {
     "w64-l1": TEXT_TOWERS["tiny-transformer"],
-    "w64-l0": {"context_length": 24, "width": 64, "heads": 1, "layers": 0},
-    "w128-l0": {"context_length": 24, "width": 128, "heads": 2, "layers": 0},
     "w128-l1": {"context_length": 24, "width": 128, "heads": 2, "layers": 1},
     "w64-l1-c16": {"context_length": 16, "width": 64, "heads": 1, "layers": 1},
-    "w64-l1-mean": {"context_length": 24, "width": 64, "heads": 2, "layers": 1, "pool_type": "none"},
 }
 
 
@@ -141,7 +138,6 @@ class Score:
     pair: float  #: MFLOPs of an image and a text
     steps: int
     cost: float  #: CPU time of a step, in those of the reference
-
     baseline: list[float]
     oracle: list[float]
 

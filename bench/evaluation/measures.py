@@ -75,15 +75,12 @@ def zero_shot(task: Task, bench: Bench) -> Measured:
     If the protocol has main metrics, the data set's own is added, once under its name and once as "main".
     """
     pairs = bench.plan.load(task.dataset)
-    templates, names = data.templates(pairs), pairs.classes[task.label]
-    images = bench.features.images(pairs)
-    classes = class_vectors(bench.features.texts(prompts(names, templates)), len(templates))
-    labels = torch.from_numpy(pairs.labels[task.label])
+    (images, labels), classes = _labelled_images(pairs, task, bench), _classes(pairs, task, bench)
     numbers, outcomes = [], {"label": pairs.labels[task.label]}
     for score in scores_of(images, classes):
         ranks = classify(images, classes, labels, score)
         outcomes |= ranks.outcomes(f"{score}_")
-        for k in tops(len(names)):
+        for k in tops(len(pairs.classes[task.label])):
             hits = ranks.hits(k)
             numbers.append(Number(f"top{k}", score, float(hits.mean()), len(hits), mean_interval(hits)))
         if bench.plan.protocol.main:
@@ -100,8 +97,7 @@ def class_ranking(task: Task, bench: Bench) -> Measured:
     task's validation set; without one, a fifth of the images chooses it and the others are measured.
     """
     pairs = bench.plan.load(task.dataset)
-    templates, names = data.templates(pairs), pairs.classes[task.label]
-    classes = class_vectors(bench.features.texts(prompts(names, templates)), len(templates))
+    classes = _classes(pairs, task, bench)
     scored = fitting = _labelled_images(pairs, task, bench)
     if task.validation:
         fitting = _labelled_images(bench.plan.load(task.validation), task, bench)
@@ -119,6 +115,12 @@ def class_ranking(task: Task, bench: Bench) -> Measured:
         numbers.append(Number("mrr", score, float(reciprocal.mean()), n, mean_interval(reciprocal)))
         numbers.append(Number("likelihood", score, float(np.exp(logs.mean())), n, (low, high)))
     return numbers, outcomes
+
+
+def _classes(pairs: Pairs, task: Task, bench: Bench) -> Mapping[str, Tensor]:
+    """Return the features of the classes of the task's label, each the mean of its prompts."""
+    templates = data.templates(pairs)
+    return class_vectors(bench.features.texts(prompts(pairs.classes[task.label], templates)), len(templates))
 
 
 def _labelled_images(pairs: Pairs, task: Task, bench: Bench) -> tuple[Mapping[str, Tensor], Tensor]:
