@@ -1,4 +1,4 @@
-"""Every number of values.json is compared with an adapter's, or is listed as not offered, with the reason."""
+"""Every stored number is compared with an adapter's, or is listed as not offered, with the reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.checks import oracles
 
 #: Inputs and settings of cases, as regular expressions over paths; what a case gives stands beside them.
 GIVEN = (
-    r"inputs/.*",
+    r"(noisy_correspondence/)?inputs/.*",
     r"clip/cases/\d+/(logit_scale|temperature)",
     r"siglip/cases/\d+/(log_t|t|bias)",
     r"dcl/cases/\d+/(tau_plus|temperature)",

@@ -1,7 +1,8 @@
 """Literal values of other implementations, most of them executed official code, that adapters must reproduce.
 
-`values.json` holds inputs and outputs. Each method with such values has a module beside this file, whose `cases()` say
-how the adapter computes each value. Values that no adapter offers are listed in `not_offered.json` with the reason.
+`values.json` holds inputs and outputs, and so does each further file `NAME.json`, below its name. Each method with such
+values has a module beside this file, whose `cases()` say how the adapter computes each value. Values that no adapter
+offers are listed in `not_offered.json` with the reason.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Case:
-    """One entry of values.json that an adapter reproduces."""
+    """One entry of `values` that an adapter reproduces."""
 
     path: str  #: keys and list positions down to it, "clip/cases/0/out/A"; all values below it are compared
     compare: Callable[[], Iterable[Comparison]]
@@ -41,9 +42,14 @@ class Case:
 
 @functools.cache
 def values() -> dict[str, Any]:
-    """Return the content of values.json, which callers must not change."""
-    entries: dict[str, Any] = json.loads((FOLDER / "values.json").read_text(encoding="utf-8"))
-    return entries
+    """Return the content of values.json and, by their names, of the further files. Callers must not change it."""
+    entries: dict[str, Any] = _read("values")
+    further = {path.stem for path in FOLDER.glob("*.json")} - {"values", "not_offered"}
+    return entries | {name: _read(name) for name in sorted(further - entries.keys())}
+
+
+def _read(name: str) -> Any:
+    return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def cases(method: str) -> Iterator[Case]:
@@ -59,6 +65,6 @@ def modules() -> list[str]:
 
 
 def not_offered() -> dict[str, str]:
-    """Return by position in values.json why no adapter reproduces the values below it."""
-    reasons: dict[str, str] = json.loads((FOLDER / "not_offered.json").read_text(encoding="utf-8"))
+    """Return by position in `values` why no adapter reproduces the values below it."""
+    reasons: dict[str, str] = _read("not_offered")
     return reasons
