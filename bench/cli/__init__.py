@@ -30,6 +30,7 @@ for verb in (
     reference.reference,
     reporting.compare,
     reporting.power,
+    reporting.orders,
     reporting.published,
     reference.claims,
     gaussian.hierarchy,

@@ -94,6 +94,20 @@ def power(
         raise typer.Exit(1)
 
 
+def orders(
+    suite: SuiteName,
+    other: Annotated[str, typer.Argument(metavar="OTHER", help="A second suite of the same store.")],
+    results: Results = RESULTS,
+) -> None:
+    """Say whether two suites rank the same methods alike on their headline numbers."""
+    from reports.orders import agreement_text, ranking
+    from reports.results import load
+
+    store = store_at(results)
+    first, second = (ranking(load(suite_name(one, store), store)) for one in (suite, other))
+    echo(*agreement_text(first, second).split("\n"))
+
+
 def published(
     table: Annotated[
         list[str] | None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,10 @@ from reports.results import Results
 from reports.statistics import pairwise
 
 TITLE = "Committed comparisons"
+_TEXTS = {
+    "CLAIMS.md": "What becomes of the papers' orderings",
+    "ORDERS.md": "Whether the comparisons rank the methods alike",
+}
 _SHORT = 12  #: characters of a commit that are printed
 
 
@@ -102,9 +106,9 @@ def _counted(texts: Sequence[str]) -> str:
     return "; ".join(f"{text} ({count} runs)" for text, count in counts.most_common()) or "not known"
 
 
-def index_page(entries: Sequence[Entry], claims: str = "") -> Html:
-    """Return the page; `claims` is the path of CLAIMS.md beside it, "" without one."""
-    beside = html(' What becomes of the papers\' orderings: <a href="{0}">{0}</a>.', claims) if claims else html("")
+def index_page(entries: Sequence[Entry], texts: Collection[str] = ()) -> Html:
+    """Return the page; `texts` are the names of those of `_TEXTS` that lie beside it."""
+    beside = together(html(' {1}: <a href="{0}">{0}</a>.', name, _TEXTS[name]) for name in texts)
     head = html(
         "<h1>{}</h1><p>A comparison with its runs is rendered from them: <code>bench reference</code> writes these "
         "pages again, and <code>bench import</code> takes the runs into a store.{}</p>",

@@ -18,12 +18,16 @@ from bench.store.files import write_bytes
 from bench.store.merge import unpacked
 from bench.store.outgoing.pack import ARCHIVE
 from reports.build import all_tables, build, table_files
+from reports.contrasts import headline_contrasts
+from reports.orders import Ranking, ranking
 from reports.reference.claims import Claims, read_claims
 from reports.reference.claims_page import claims_text
 from reports.reference.index import Entry, bare_entry, entry_of, index_page
+from reports.reference.orders_page import orders_text
 from reports.results import load
 
-INDEX, CLAIMS, PAGE, TABLES, README = "index.html", "CLAIMS.md", "report.html", "tables", "README.md"
+INDEX, CLAIMS, ORDERS, PAGE = "index.html", "CLAIMS.md", "ORDERS.md", "report.html"
+TABLES, README = "tables", "README.md"
 _LINKS = {
     PAGE: "the report",
     f"{TABLES}/overview.csv": "overview as CSV",
@@ -48,10 +52,11 @@ class Summary:
     entry: Entry
     tables: Mapping[str, bytes]  #: by their names below the comparison's folder; {} if its runs are not committed
     claims: str  #: CLAIMS.md; "" if another comparison judges the claims
+    ranking: Ranking | None = None  #: None if nothing of it can be compared
 
 
 def render(root: Path) -> Rendered:
-    """Write `report.html` and `tables/` of every comparison below `root`, then the index and the claims.
+    """Write `report.html` and `tables/` of every comparison below `root`, then the index, the claims and the orders.
 
     Nothing is written unless every archive is whole. Raises UserError for a folder without comparisons, and for an
     archive that is damaged, forged or holds another number of suites than one.
@@ -80,7 +85,8 @@ def summary(folder: Path, suite: str, store: Store, claims: Claims) -> Summary:
     results = load(suite, store)
     tables = table_files(results, all_tables(results))
     text = claims_text(results, claims) if folder.name == claims.comparison else ""
-    return Summary(entry_of(folder.name, results, _links(folder, (PAGE, *tables))), tables, text)
+    own = ranking(results) if headline_contrasts(results) else None
+    return Summary(entry_of(folder.name, results, _links(folder, (PAGE, *tables))), tables, text, own)
 
 
 def bare(folder: Path) -> Summary:
@@ -89,10 +95,18 @@ def bare(folder: Path) -> Summary:
 
 
 def over_all(summaries: Sequence[Summary]) -> dict[str, bytes]:
-    """Return the index and the claims by their names."""
-    texts = [one.claims for one in summaries if one.claims]
-    files = {CLAIMS: texts[0].encode()} if texts else {}
-    return {**files, INDEX: index_page([one.entry for one in summaries], CLAIMS if texts else "").encode()}
+    """Return the index, the claims and the orders by their names."""
+    main = next((one for one in summaries if one.claims), None)
+    texts = {CLAIMS: main.claims, ORDERS: _orders(main, summaries)} if main else {}
+    texts = {name: text for name, text in texts.items() if text}
+    page = index_page([one.entry for one in summaries], texts.keys())
+    return {name: text.encode() for name, text in {**texts, INDEX: page}.items()}
+
+
+def _orders(main: Summary, summaries: Sequence[Summary]) -> str:
+    """Return how the other comparisons rank the methods of the one that judges the claims."""
+    others = [one.ranking for one in summaries if one.ranking and one is not main]
+    return orders_text(main.ranking, others) if main.ranking else ""
 
 
 def comparisons(root: Path) -> list[Path]:

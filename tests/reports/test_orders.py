@@ -1,0 +1,101 @@
+"""How alike two suites rank their methods: against scipy, the reliability against its definition, pairs told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from typer.testing import CliRunner
+
+from bench.cli import app
+from bench.errors import UserError
+from bench.store import Store
+from reports.orders import Agreement, Ranking, agreement_text, agreements, rank_correlation, reliability
+from reports.reference.orders_page import orders_text
+
+NOISE = ("shuffled_captions", 0.4)
+
+
+def a_ranking(means: Mapping[str, float], spread: float, seeds: int, name: str = "one", key: int = 0) -> Ranking:
+    rng = np.random.default_rng(key)
+    own = {label: {s: mean + spread * float(rng.normal()) for s in range(seeds)} for label, mean in means.items()}
+    return Ranking(name, "mean recall", {NOISE: "40 % shuffled captions"}, {NOISE: own})
+
+
+def only(first: Ranking, second: Ranking) -> Agreement:
+    (one,) = agreements(first, second)
+    return one
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=5, max_size=12))
+def test_the_correlation_is_scipys_and_its_interval_holds_it(pairs: list[tuple[int, int]]) -> None:
+    a, b = (np.array(column, dtype=float) for column in zip(*pairs, strict=True))
+    value, low, high = rank_correlation(a, b)
+    if min(np.ptp(a), np.ptp(b)) == 0:
+        assert value == 0
+    else:
+        assert value == pytest.approx(stats.spearmanr(a, b).statistic, abs=1e-12)
+    assert low <= value <= high
+
+
+def test_the_interval_is_bonett_and_wrights() -> None:
+    """r = 0.5 of 23 rows: tanh(atanh(0.5) -+ 1.96 sqrt(1.125 / 20))."""
+    a = np.arange(23.0)
+    rng = np.random.default_rng(3)
+    b = a + 12 * rng.normal(size=23)
+    value, low, high = rank_correlation(a, b)
+    half = stats.norm.ppf(0.975) * np.sqrt((1 + value**2 / 2) / 20)
+    assert (low, high) == pytest.approx((np.tanh(np.arctanh(value) - half), np.tanh(np.arctanh(value) + half)))
+
+
+def test_reliability_is_the_correlation_with_other_seeds() -> None:
+    """Means of 4 seeds with a spread of 2 around rows with a spread of 1: 1 / (1 + 4 / 4) = 0.5."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(4000, 1))
+    one, other = (rows + 2 * rng.normal(size=(4000, 4)) for _ in range(2))
+    assert reliability(one) == pytest.approx(0.5, abs=0.03)
+    assert np.corrcoef(one.mean(1), other.mean(1))[0, 1] == pytest.approx(reliability(one), abs=0.05)
+    assert reliability(np.ones((5, 3))) == 0
+
+
+def test_pairs_told_apart_are_counted_by_their_order() -> None:
+    up = {f"m{place}": float(place) for place in range(6)}
+    down = {label: -value for label, value in up.items()}
+    first, same, opposite = (a_ranking(up, 1e-3, 5), a_ranking(up, 1e-3, 4, key=1), a_ranking(down, 1e-3, 4, key=2))
+    alike, turned = only(first, same), only(first, opposite)
+    assert (alike.rho, alike.same, alike.opposite, alike.one, alike.neither) == (1, 15, 0, 0, 0)
+    assert (turned.rho, turned.same, turned.opposite) == (-1, 0, 15)
+    assert alike.rows == ("m5", "m4", "m3", "m2", "m1", "m0")
+    assert alike.seeds == (5, 4)
+    noisy = only(first, a_ranking(up, 100, 4, key=3))
+    assert (noisy.same, noisy.opposite, noisy.one, noisy.neither) == (0, 0, 15, 0)
+    assert noisy.reliability[0] > 0.99 > noisy.reliability[1]
+
+
+def test_rows_with_too_few_seeds_are_left_out_and_too_few_rows_are_not_compared() -> None:
+    means = {f"m{place}": float(place) for place in range(6)}
+    first, second = a_ranking(means, 0.1, 4), a_ranking(means, 0.1, 4, "two", key=1)
+    cut = {**second.values[NOISE], "m0": {0: 1.0}}
+    assert "m0" not in only(first, Ranking("two", "x", second.labels, {NOISE: cut})).rows
+    few = a_ranking({"m0": 1.0, "m1": 2.0}, 0.1, 4)
+    assert agreements(first, few) == []
+    with pytest.raises(UserError, match="suites one and one: have no noise in common"):
+        agreement_text(first, few)
+    assert orders_text(first, [few]) == ""
+
+
+def test_the_verb_and_the_page_print_a_line_for_each_noise(bounded: Store) -> None:
+    result = CliRunner().invoke(app, ["orders", "emoji_noisy", "emoji_noisy", "--results", str(bounded.root)])
+    assert result.exit_code == 0, result.output
+    assert "40 % shuffled captions" in result.stdout
+    assert "1.00 (1.00 to 1.00)" in result.stdout
+    means = {f"m{place}": float(place) for place in range(5)}
+    page = orders_text(a_ranking(means, 0.1, 3), [a_ranking(means, 0.1, 3, "two", key=1)])
+    assert page.startswith("# Do other comparisons rank the methods as one does?")
+    assert "## two" in page
+    assert page.count("| 40 % shuffled captions |") == 1
