@@ -9,6 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+ROUNDING = 64  #: values that differ by no more units of relative rounding, in the type they come in, count as equal
+
 Component = Literal["smaller", "larger"]  #: of the two means
 
 
@@ -38,11 +40,12 @@ def posteriors(
 ) -> Tensor:
     """[n] probability that each of the values x [n] is of the component of smaller or larger mean; type of x.
 
-    All are 1 where there are no two different values. `rescaled` maps x to [0, 1] first, from which the added variance
-    is measured. Fitted in fp64 on the CPU: every rank gets the same bits. The defaults are those of NCR and GSC.
+    All are 1 where no two values differ by more than rounding. `rescaled` maps x to [0, 1] first, and the added
+    variance counts there. Fitted in fp64 on the CPU: every rank gets the same bits. The defaults are NCR's and GSC's.
     """
     values = x.detach().to("cpu", torch.float64)
-    if len(values) < 2 or float(values.max()) == float(values.min()):
+    rounding = ROUNDING * torch.finfo(x.dtype).eps
+    if len(values) < 2 or float(values.max() - values.min()) <= rounding * float(values.abs().max()):
         return torch.ones_like(x)
     if rescaled:
         values = scaled(values)

@@ -65,10 +65,15 @@ def test_the_fit_neither_depends_on_the_order_nor_on_the_scale_of_rescaled_value
     torch.testing.assert_close(posteriors(x, "smaller"), 1 - p, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("x", [[], [0.3], [0.3, 0.3, 0.3], [0.0, 0.0]], ids=str)
-def test_without_two_different_values_every_probability_is_one(x: list[float]) -> None:
+@pytest.mark.parametrize("x", [[], [0.3], [0.3, 0.3, 0.3], [0.0, 0.0], [1.0, 1 + 1e-6], [-0.3, -0.3 - 3e-7]], ids=str)
+def test_without_two_values_that_differ_by_more_than_rounding_every_probability_is_one(x: list[float]) -> None:
     assert torch.equal(posteriors(torch.tensor(x), "smaller"), torch.ones(len(x)))
     assert torch.equal(posteriors(torch.tensor(x), "larger"), torch.ones(len(x)))
+
+
+def test_what_is_rounding_in_single_precision_is_a_difference_in_double() -> None:
+    x = torch.tensor([1.0, 1 + 1e-6], dtype=torch.float64)
+    assert posteriors(x, "smaller").tolist() == pytest.approx([1, 0], abs=1e-6)
 
 
 @pytest.mark.parametrize("x", [[0.0, 1.0], [0.0, 0.0, 1.0], [5.0, 5.0, 5.0, 5.1], [-1e30, 0.0, 1e30]], ids=str)
