@@ -20,9 +20,12 @@ from methods.protocol import Batch, Clock, Facts, Rows, Tensors
 TEXTS = ["grinning face", "a photo of a red apple", "an ice cream", "the black cat sat down", "blue car , side view"]
 
 
-def inputs(name: str, dtype: torch.dtype = torch.float64) -> Tensors:
-    """Return inputs of values.json as leaves with gradient: "image", "text" and, if the entry has some, "negative"."""
-    entry = values()["inputs"][name]
+def inputs(name: str, dtype: torch.dtype = torch.float64, part: str = "") -> Tensors:
+    """Return inputs of values.json as leaves with gradient: "image", "text" and, if the entry has some, "negative".
+
+    `part` names a further file of values whose inputs are meant.
+    """
+    entry = (values()[part] if part else values())["inputs"][name]
     keys = {"image": "image", "text": "text", "text_neg": "negative"}
     return {new: torch.tensor(entry[old], dtype=dtype).requires_grad_() for old, new in keys.items() if old in entry}
 
@@ -77,6 +80,17 @@ def gradients(loss: Tensor, z: Tensors, expected: Mapping[str, Any], rtol: float
     grads = torch.autograd.grad(loss, [z[name] for name in names], retain_graph=True)
     for name, gradient in zip(names, grads, strict=True):
         yield Comparison(f"gradient of {name}", gradient, expected[f"grad_{name}"], rtol)
+
+
+def graded(loss: Tensor, z: Tensors, expected: Mapping[str, Any], rho: Tensor | None = None) -> Iterator[Comparison]:
+    """Compare the loss, its gradients in the leaves, their norms and, if expected, the slope in the log scale `rho`."""
+    yield Comparison("loss", loss, expected["loss"])
+    yield from gradients(loss, z, expected)
+    norms = {name: expected[f"grad_{name}_norm"] for name in z if f"grad_{name}_norm" in expected}
+    yield from gradient_norms(loss, z, norms)
+    if rho is not None and "grad_log_scale" in expected:
+        (slope,) = torch.autograd.grad(loss, [rho], retain_graph=True)
+        yield Comparison("gradient of the log scale", slope, expected["grad_log_scale"])
 
 
 def gradient_norms(loss: Tensor, z: Tensors, expected: Mapping[str, float], rtol: float = 1e-9) -> Iterator[Comparison]:
@@ -137,3 +151,16 @@ def some_rows(towers: Any, total: int, part: slice | None = None, when: Clock | 
     ids = torch.arange(total)[part]
     tokens = towers.tokenize(captions)
     return Rows(images, tokens, captions, ids, range(total)[part], when or clock(), tuple(more))
+
+
+def trace(name: str, part: str) -> Iterator[tuple[Tensors, Batch, bool]]:
+    """Yield leaves and batch of each step of a stored trace, and whether the step ends a pass; `part` as in `inputs`.
+
+    Step k of n has progress k/n.
+    """
+    steps = values()[part]["inputs"][name]["steps"]
+    for number, step in enumerate(steps):
+        z = {key: torch.tensor(step[key], dtype=torch.float64).requires_grad_() for key in ("image", "text")}
+        when = Clock(step=number, phase="train", progress=number / len(steps), epoch=step["epoch"])
+        ends = number + 1 == len(steps) or steps[number + 1]["epoch"] > step["epoch"]
+        yield z, Batch(torch.tensor(step["ids"]), when), ends

@@ -25,6 +25,15 @@ GIVEN = (
     r"pcmepp/cases/\d+/(vib_beta|smoothness_alpha|shift|negative_scale)",
     r"pcmepp/mixed_targets_A/(lam|label_smoothing|vib_beta|smoothness_alpha)",
     r"prolip/loss/(scale|bias|cases/\d+/cfg/\w+)",
+    r"mixture/cases/\d+/values",
+    r"gsc/cases/\d+/(temperature|structure_weight|intra_scale)",
+    r"gsc/traces/\d+/(temperature|structure_weight|intra_scale|beta)",
+    r"ncr/cases/\d+/(margin|out/./(targets|clean_probability|prediction))",
+    r"ncr/parts/\d+/margin",
+    r"ncr/split/\d+/clean_probability",
+    r"ncr/traces/\d+/(margin|warm_epochs|noisy_rows_from_epoch)",
+    r"crcl/cases/\d+/(temperature|complementary_weight|floor)",
+    r"crcl/traces/\d+/(temperature|alpha|warm_epochs|stage|start_labels)",
 )
 
 
