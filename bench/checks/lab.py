@@ -20,9 +20,12 @@ from methods.protocol import Batch, Clock, Facts, Rows, Tensors
 TEXTS = ["grinning face", "a photo of a red apple", "an ice cream", "the black cat sat down", "blue car , side view"]
 
 
-def inputs(name: str, dtype: torch.dtype = torch.float64) -> Tensors:
-    """Return inputs of values.json as leaves with gradient: "image", "text" and, if the entry has some, "negative"."""
-    entry = values()["inputs"][name]
+def inputs(name: str, dtype: torch.dtype = torch.float64, part: str = "") -> Tensors:
+    """Return inputs of values.json as leaves with gradient: "image", "text" and, if the entry has some, "negative".
+
+    `part` names a further file of values whose inputs are meant.
+    """
+    entry = (values()[part] if part else values())["inputs"][name]
     keys = {"image": "image", "text": "text", "text_neg": "negative"}
     return {new: torch.tensor(entry[old], dtype=dtype).requires_grad_() for old, new in keys.items() if old in entry}
 
@@ -77,6 +80,19 @@ def gradients(loss: Tensor, z: Tensors, expected: Mapping[str, Any], rtol: float
     grads = torch.autograd.grad(loss, [z[name] for name in names], retain_graph=True)
     for name, gradient in zip(names, grads, strict=True):
         yield Comparison(f"gradient of {name}", gradient, expected[f"grad_{name}"], rtol)
+
+
+def graded(
+    loss: Tensor, z: Tensors, expected: Mapping[str, Any], rho: Tensor | None = None, rtol: float = 1e-9
+) -> Iterator[Comparison]:
+    """Compare the loss, its gradients in the leaves, their norms and, if expected, its slope in the log scale `rho`."""
+    yield Comparison("loss", loss, expected["loss"])
+    yield from gradients(loss, z, expected, rtol)
+    norms = {name: expected[f"grad_{name}_norm"] for name in z if f"grad_{name}_norm" in expected}
+    yield from gradient_norms(loss, z, norms)
+    if rho is not None and "grad_log_scale" in expected:
+        (slope,) = torch.autograd.grad(loss, [rho], retain_graph=True)
+        yield Comparison("gradient of the log scale", slope, expected["grad_log_scale"])
 
 
 def gradient_norms(loss: Tensor, z: Tensors, expected: Mapping[str, float], rtol: float = 1e-9) -> Iterator[Comparison]:

@@ -24,6 +24,7 @@ GIVEN = (
     r"sogclr/traces/\d+/(gamma|temperature)",
     r"pcmepp/cases/\d+/(vib_beta|smoothness_alpha|shift|negative_scale)",
     r"pcmepp/mixed_targets_A/(lam|label_smoothing|vib_beta|smoothness_alpha)",
+    r"rcl/cases/\d+/(temperature|q|floor)",
     r"prolip/loss/(scale|bias|cases/\d+/cfg/\w+)",
 )
 
