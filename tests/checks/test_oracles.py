@@ -25,6 +25,11 @@ GIVEN = (
     r"pcmepp/cases/\d+/(vib_beta|smoothness_alpha|shift|negative_scale)",
     r"pcmepp/mixed_targets_A/(lam|label_smoothing|vib_beta|smoothness_alpha)",
     r"rcl/cases/\d+/(temperature|q|floor)",
+    r"decl_evidential/cases/\d+/(temperature|lambda1|kl_weight|margin|out/\w/(clean|negatives|hinge_weight))",
+    r"decl_evidential/(evidence|traces)/\d+/(temperature|lambda1|hinge_weight|kl_weight|margin|warm_epochs)",
+    r"decl_evidential/traces/\d+/steps/\d+/(epoch|ids)",
+    r"psd/cases/\d+/(logit_scale|sharpen|out/\w/soft_rows)",
+    r"osa/cases/\d+/(logit_scale|shift|out/\w/estimator_\w+/\d+)",
     r"prolip/loss/(scale|bias|cases/\d+/cfg/\w+)",
 )
 
