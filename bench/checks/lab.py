@@ -82,10 +82,12 @@ def gradients(loss: Tensor, z: Tensors, expected: Mapping[str, Any], rtol: float
         yield Comparison(f"gradient of {name}", gradient, expected[f"grad_{name}"], rtol)
 
 
-def graded(loss: Tensor, z: Tensors, expected: Mapping[str, Any], rho: Tensor | None = None) -> Iterator[Comparison]:
-    """Compare the loss, its gradients in the leaves, their norms and, if expected, the slope in the log scale `rho`."""
+def graded(
+    loss: Tensor, z: Tensors, expected: Mapping[str, Any], rho: Tensor | None = None, rtol: float = 1e-9
+) -> Iterator[Comparison]:
+    """Compare the loss, its gradients in the leaves, their norms and, if expected, its slope in the log scale `rho`."""
     yield Comparison("loss", loss, expected["loss"])
-    yield from gradients(loss, z, expected)
+    yield from gradients(loss, z, expected, rtol)
     norms = {name: expected[f"grad_{name}_norm"] for name in z if f"grad_{name}_norm" in expected}
     yield from gradient_norms(loss, z, norms)
     if rho is not None and "grad_log_scale" in expected:
