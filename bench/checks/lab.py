@@ -24,7 +24,13 @@ def inputs(name: str, dtype: torch.dtype = torch.float64) -> Tensors:
     """Return inputs of values.json as leaves with gradient: "image", "text" and, if the entry has some, "negative"."""
     entry = values()["inputs"][name]
     keys = {"image": "image", "text": "text", "text_neg": "negative"}
-    return {new: torch.tensor(entry[old], dtype=dtype).requires_grad_() for old, new in keys.items() if old in entry}
+    return leaves({new: entry[old] for old, new in keys.items() if old in entry}, dtype)
+
+
+def leaves(entry: Mapping[str, Any], dtype: torch.dtype = torch.float64) -> Tensors:
+    """Return named rows as `observe` and `loss` get them: leaves with gradient; "side_..." are none."""
+    tensors = {name: torch.tensor(x, dtype=dtype) for name, x in entry.items()}
+    return {name: x.requires_grad_(not name.startswith("side_")) for name, x in tensors.items()}
 
 
 def build(kind: type[Adapter], rows: int = 64, batch: int = 8, dim: int = 16, seed: int = 0, **config: Any) -> Any:
