@@ -29,6 +29,7 @@ GIVEN = (
     r"pcmepp/cases/\d+/(vib_beta|smoothness_alpha|shift|negative_scale)",
     r"pcmepp/mixed_targets_A/(lam|label_smoothing|vib_beta|smoothness_alpha)",
     r"prolip/loss/(scale|bias|cases/\d+/cfg/\w+)",
+    r"mixture/cases/\d+/values",
 )
 
 
