@@ -27,7 +27,13 @@ def inputs(name: str, dtype: torch.dtype = torch.float64, part: str = "") -> Ten
     """
     entry = (values()[part] if part else values())["inputs"][name]
     keys = {"image": "image", "text": "text", "text_neg": "negative"}
-    return {new: torch.tensor(entry[old], dtype=dtype).requires_grad_() for old, new in keys.items() if old in entry}
+    return leaves({new: entry[old] for old, new in keys.items() if old in entry}, dtype)
+
+
+def leaves(entry: Mapping[str, Any], dtype: torch.dtype = torch.float64) -> Tensors:
+    """Return named rows as `observe` and `loss` get them: leaves with gradient; "side_..." are none."""
+    tensors = {name: torch.tensor(x, dtype=dtype) for name, x in entry.items()}
+    return {name: x.requires_grad_(not name.startswith("side_")) for name, x in tensors.items()}
 
 
 def build(kind: type[Adapter], rows: int = 64, batch: int = 8, dim: int = 16, seed: int = 0, **config: Any) -> Any:
@@ -73,11 +79,11 @@ def sum_of_tiles(method: Any, z: Tensors, observed: Tensors, cuts: tuple[int, ..
 
 
 def gradients(loss: Tensor, z: Tensors, expected: Mapping[str, Any], rtol: float = 1e-9) -> Iterator[Comparison]:
-    """Compare the gradients of the loss in every leaf whose "grad_<name>" is among the expected values."""
+    """Compare gradients in every leaf whose "grad_<name>" is expected; 0 if the loss does not depend on a leaf."""
     names = [name for name in z if f"grad_{name}" in expected]
     if not names:
         return
-    grads = torch.autograd.grad(loss, [z[name] for name in names], retain_graph=True)
+    grads = torch.autograd.grad(loss, [z[name] for name in names], retain_graph=True, materialize_grads=True)
     for name, gradient in zip(names, grads, strict=True):
         yield Comparison(f"gradient of {name}", gradient, expected[f"grad_{name}"], rtol)
 

@@ -14,6 +14,14 @@ from bench.checks import oracles
 #: Inputs and settings of cases, as regular expressions over paths; what a case gives stands beside them.
 GIVEN = (
     r"(noisy_correspondence/)?inputs/.*",
+    r"poisoning/(inputs|traces)/.*",
+    r"(fastclip|drrho)/traces/\d+/(gamma|gamma_decay_epochs|rho|eps|log_scale|lr_tau|betas|adam_eps)",
+    r"fastclip/gamma/gamma(_decay_epochs)?",
+    r"drrho/accumulation_path/(eps|log_scale)",
+    r"(cleanclip|safeclip)/cases/\d+/(log_scale|clip_weight|inmodal_weight|mask)",
+    r"(roclip|safeclip)/traces/\d+/(log_scale|size|every|init/.*)",
+    r"safeclip/split/\d+/(gmm|share)",
+    r"safeclip/official_schedule/hyper/.*",
     r"clip/cases/\d+/(logit_scale|temperature)",
     r"siglip/cases/\d+/(log_t|t|bias)",
     r"dcl/cases/\d+/(tau_plus|temperature)",
