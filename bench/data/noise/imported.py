@@ -34,7 +34,7 @@ def import_ncr(path: Path, pairs: Pairs, rate: float | None = None) -> NoiseMani
     by_image = shape == (len(images),) != (n,)
     if (shape != (n,) and not by_image) or not n:
         raise UserError(f"{path}: shape {shape} with {_wanted(pairs, images)}")
-    index = _entries(path, shape[0])
+    index = entries(path, shape[0])
     if by_image:
         moved = np.flatnonzero(index != np.arange(len(index)))
         if not np.array_equal(np.sort(index[moved]), moved):
@@ -60,7 +60,7 @@ def _wanted(pairs: Pairs, images: Images) -> str:
     return f"{len(pairs)} pairs in {pairs.name}; {fix}"
 
 
-def _entries(path: Path, n: int) -> Ints:
+def entries(path: Path, n: int) -> Ints:
     """Return the n entries of an index file. Raises UserError if one is not the number of an image."""
     try:
         with reading.opened(path) as file:

@@ -47,6 +47,7 @@ class ManifestSummary:
     realised_rate: float
     corrupted: int  #: number of corrupted rows
     n: int  #: number of training rows
+    poisoned: bool = False  #: whether a trigger was put into images, so that its success can be measured
 
     @property
     def mixed(self) -> bool:
@@ -113,7 +114,12 @@ class NoiseManifest(Noise):
     @property
     def summary(self) -> ManifestSummary:
         """The manifest without its rows."""
-        return ManifestSummary(self.content_hash, self.realised_rate, len(self.wrong_rows), self.n)
+        return ManifestSummary(self.content_hash, self.realised_rate, len(self.wrong_rows), self.n, self.poisoned)
+
+    @property
+    def poisoned(self) -> bool:
+        """Whether a trigger was put into images, so that its success can be measured."""
+        return False
 
     @property
     def mixed(self) -> bool:
