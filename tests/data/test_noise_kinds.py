@@ -422,7 +422,7 @@ def test_photographs_get_the_trigger_at_training_size(
 
 
 def test_the_success_of_an_attack_leaves_out_the_target_class() -> None:
-    known = ORACLES["attack"]
+    (known,) = ORACLES["attack"]
     of = {name: np.array(known[name]) for name in ("labels", "predicted_clean", "predicted_triggered")}
     made = {one.metric: one for one in rates(*of.values(), known["target"])}
     expected = {"attack_success": "attack_success", "without_trigger": "baseline", "clean_accuracy": "clean_accuracy"}
