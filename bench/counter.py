@@ -7,13 +7,14 @@ the numbers are the same in every NumPy version, on every machine and for any nu
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 Words = npt.NDArray[np.uint64]
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_BELOW_ONE = 1.0 - 2.0**-53  #: the largest number below 1
 
 
 def mix(words: Words) -> Words:
@@ -51,3 +52,14 @@ def uniforms(key: np.uint64, rows: npt.NDArray[np.int64], draws: int) -> npt.NDA
 def below(counts: npt.NDArray[np.int64], drawn: Words) -> npt.NDArray[np.int64]:
     """Integers in [0, count) from words, element by element; counts below 2^32."""
     return ((drawn >> np.uint64(32)) * counts.astype(np.uint64) >> np.uint64(32)).astype(np.int64)
+
+
+def uniform(seed: int, purpose: str) -> Callable[..., float]:
+    """Return a function that maps parts, such as a key and the number of a word, to a number in [0, 1)."""
+    secret = hashlib.blake2b(f"{seed}/{purpose}".encode(), digest_size=16).digest()
+
+    def draw(*parts: object) -> float:
+        hashed = hashlib.blake2b("\0".join(map(str, parts)).encode(), digest_size=8, key=secret)
+        return min(int.from_bytes(hashed.digest(), "big") / 2.0**64, _BELOW_ONE)
+
+    return draw

@@ -125,7 +125,7 @@ def _array_header(file: BinaryIO) -> tuple[tuple[int, ...], Any]:
     file.seek(0)
     magic = file.read(8)
     if not magic.startswith(b"\x93NUMPY"):
-        known = {b"PK": ": it is an .npz archive", b"\x80": ": it is a pickle, which is never read"}
+        known = {b"PK\3\4": ": it is an .npz archive", b"\x80": ": it is a pickle, which is never read"}
         what = next((text for head, text in known.items() if magic.startswith(head)), "")
         raise ValueError(f"it is not a .npy file of NumPy{what if size else ': it is empty'}; write it with numpy.save")
     if magic[6:] != b"\1\0":

@@ -162,7 +162,7 @@ def report_pictures() -> Pictures:
     """Return where a report gets its pictures from: the package's data, which is imported when one is needed."""
     from reports.gallery import Pictures
 
-    return Pictures(lazy("bench.data.examples:examples"), lazy("bench.data.examples:donors"))
+    return Pictures(*(lazy(f"bench.data.examples:{name}") for name in ("examples", "donors", "edited")))
 
 
 def _table_of(results: SuiteResults, name: str) -> Table:

@@ -39,6 +39,7 @@ class Pictures:
 
     examples: Callable[[str], Sequence[Example] | None]  #: of a data set, by row; None if there are no pictures of it
     donors: Callable[[Path], Mapping[int, int]]  #: a noise manifest's corrupted rows -> rows whose texts they take
+    edited: Callable[[Path], Mapping[int, str]] = lambda _: {}  #: its rows of edited texts -> what they train with
 
 
 #: its name, the function that draws the worst of one run, and the data sets and tasks that have it
@@ -117,14 +118,19 @@ def _suspicious(run: RunResult, arrays: Arrays, _score: str, dataset: str, pictu
     if rows is None or len(rows) != len(noisy):
         return None
     try:
-        donors = pictures.donors(run.stored.path("noise.parquet"))
+        manifest = run.stored.path("noise.parquet")
+        donors, edited = pictures.donors(manifest), pictures.edited(manifest)
     except Damaged:
         return None
     chosen = np.argsort(confidence, kind="stable")[:SHOWN].tolist()
     if not all(0 <= donors.get(row, row) < len(rows) for row in chosen):
         return None
     items = (
-        _item(rows[row], "corrupted" if noisy[row] else "clean", rows[donors.get(row, row)].captions[0])
+        _item(
+            rows[row],
+            "corrupted" if noisy[row] else "clean",
+            edited.get(row, rows[donors.get(row, row)].captions[0]),
+        )
         for row in chosen
     )
     count = int(noisy[chosen].sum())

@@ -46,7 +46,7 @@ def record_measure(
     """The column of one stored number."""
     entry = results.plan["datasets"].get(dataset, {})
     kind = kind_of(family(task))
-    needs_noise = kind is not None and kind.on_training_pairs
+    needs_noise = kind is not None and kind.needs_noise
 
     def ask(run: RunResult, score: str) -> Found:
         if needs_noise and not (run.manifest and run.manifest["rows"]):

@@ -80,7 +80,7 @@ def main_scores(results: Results, noise: str) -> list[Scored]:
             values = values_by_seed(results, noise, measure, results.ranked)
             sign = 1 if measure.column.higher_is_better else -1
             signed = {label: {seed: sign * one for seed, one in own.items()} for label, own in values.items()}
-            scores.append(Scored(dataset, measure, signed, kind is not None and kind.on_training_pairs))
+            scores.append(Scored(dataset, measure, signed, kind is not None and kind.needs_noise))
     return scores
 
 

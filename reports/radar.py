@@ -97,11 +97,11 @@ def chosen_of(results: Results) -> list[str]:
 
 
 def _axes(results: Results) -> list[tuple[str, Measure]]:
-    """The main metric of every data set and task; finding noise has no value without noise, so it is left out."""
+    """The main metric of every data set and task; what has no value without noise is left out."""
     axes = []
     for name, measures in by_family(results).items():
         kind = kind_of(name)
-        if kind is None or kind.on_training_pairs:
+        if kind is None or kind.needs_noise:
             continue
         for dataset, task, metric in measures:
             if metric == kind.main:

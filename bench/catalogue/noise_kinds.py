@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
 
 from bench.registry import Registry, lazy
-from bench.settings_base import Model
+from bench.settings_base import Model, Word
+from bench.yaml_source import fault
 
 
 class Options(Model):
@@ -20,6 +23,40 @@ class Options(Model):
 
     They are part of a run's identity but for the fields in `outside`, such as paths.
     """
+
+
+class EditOptions(Options):
+    """How the texts of corrupted rows are edited."""
+
+    op: Literal["drop", "swap", "truncate", "boilerplate"] = "drop"
+    #: drop, truncate: share of the words that go; swap: how far a word moves, in words; boilerplate has none
+    strength: Annotated[float, Field(ge=0)] = 0.5
+
+    @model_validator(mode="after")
+    def _a_strength_of_the_op(self) -> Self:
+        if self.op == "boilerplate" and "strength" in self.model_fields_set:
+            raise fault("boilerplate replaces whole texts; leave the strength away", "strength")
+        if self.op in ("drop", "truncate") and self.strength > 1:
+            raise fault(f"{self.strength:g} should be a share of the words, at most 1", "strength")
+        return self
+
+
+class NeighbourOptions(Options):
+    """How near the texts are that rows swap."""
+
+    #: most rows of a group of near texts; 2 is hardest, and a group of all corrupted rows is `shuffled_captions`
+    leaf: Annotated[int, Field(ge=1)] = 8
+    vectors: Literal["word", "char"] = "word"  #: tf-idf of words, or of 3 to 5 characters within words
+
+
+class PoisonOptions(Options):
+    """What the poison does, and where its trigger lies."""
+
+    #: texts become templates of the target; or rows with the target's words are taken and their texts stay
+    attack: Literal["backdoor", "label_consistent"] = "backdoor"
+    target: Annotated[Word, Field(min_length=1)]  #: the class that images with the trigger are to get
+    trigger: Literal["checker", "noise", "blend", "sinusoid"] = "checker"
+    place: Literal["random", "corners"] = "random"  #: of a checker or a square of noise; the others fill the image
 
 
 @dataclass(frozen=True)
@@ -34,6 +71,7 @@ class NoiseKind:
     make: Callable[[Any, Any, float, int], Any]
     effect: str = "take another pair's captions"  #: what the corrupted pairs do, for messages
     fixed: bool = True  #: the same rows for the whole run, which the manifest names; False = drawn anew in every step
+    poisons: bool = False  #: puts a trigger into images, so that the success of the attack can be measured
     files: str = ""  #: who publishes its files, one for each rate above 0; "" = it has none
     options: type[Options] = Options
 
@@ -45,20 +83,56 @@ KINDS: Registry[NoiseKind] = Registry(
             name="shuffled_captions",
             title="shuffled captions",
             summary="a fixed share of the pairs swap captions among themselves",
-            make=lazy("bench.data.noise:make_shuffled"),
+            make=lazy("bench.data.noise.shuffled:make_shuffled"),
+        ),
+        NoiseKind(
+            name="shuffled_images",
+            title="images with shuffled captions",
+            summary="a fixed share of the images swap captions among themselves, each all of its captions together",
+            make=lazy("bench.data.noise.shuffled:make_shuffled_images"),
+            effect="take the captions of another image",
+        ),
+        NoiseKind(
+            name="semantic_swap",
+            title="captions swapped with a near one",
+            summary="a fixed share of the pairs swap captions with others whose texts are like theirs, the more so the "
+            "smaller `leaf` is",
+            make=lazy("bench.data.noise.semantic:make_semantic_swap"),
+            effect="take the captions of a pair with a similar text",
+            options=NeighbourOptions,
+        ),
+        NoiseKind(
+            name="edited_captions",
+            title="edited captions",
+            summary="the captions of a fixed share of the pairs lose words (`op: drop`, `truncate`), have them swapped "
+            "(`swap`) or are replaced by a phrase of the web (`boilerplate`)",
+            make=lazy("bench.data.noise.edited:make_edited_captions"),
+            effect="have edited captions",
+            options=EditOptions,
+        ),
+        NoiseKind(
+            name="poison",
+            title="poisoned pairs",
+            summary="a trigger in the images of a fixed share of the pairs, at least one, whose texts say a class, "
+            "`target`; the task `attack_success` tells whether the trigger came to mean it",
+            make=lazy("bench.data.noise.poison:make_poison"),
+            effect="have a trigger in their image",
+            poisons=True,
+            options=PoisonOptions,
         ),
         NoiseKind(
             name="resampled_positives",
             title="resampled positives",
             summary="in every step a share of the batch takes the caption of a row that is drawn in the batch",
-            make=lazy("bench.data.noise:make_resampled"),
+            make=lazy("bench.data.noise.resampled:make_resampled"),
             fixed=False,
         ),
         NoiseKind(
             name="imported",
             title="captions shuffled by file",
-            summary="`noise.files` say which captions are swapped: index files as NCR and DECL publish them",
-            make=lazy("bench.data.noise:make_imported"),
+            summary="`noise.files` say which captions are swapped: index files as NCR and DECL publish them, one "
+            "entry a caption or an image",
+            make=lazy("bench.data.noise.imported:make_imported"),
             files="as NCR and DECL publish them",
         ),
     ),

@@ -1,4 +1,4 @@
-"""`bench noise`: show the pairs that a suite corrupts."""
+"""`bench noise`: show the pairs that a suite corrupts, and compare files of noise."""
 
 from __future__ import annotations
 
@@ -39,3 +39,41 @@ def show(
         except OSError as error:
             raise UserError(f"--html {html}: cannot be written: {error.strerror}") from error
         echo(html)
+
+
+def compare(
+    one: Annotated[Path, typer.Argument(metavar="A", help="An index file (.npy) or a run's noise.parquet.")],
+    other: Annotated[Path | None, typer.Argument(metavar="[B]", help="Another of the same data.")] = None,
+) -> None:
+    """Say what a file of noise does and who published it; with two, whether they overlap more than by chance."""
+    from bench.data.noise.index_files import NoiseFile, compared
+
+    read = [NoiseFile.read(path) for path in (one, other) if path is not None]
+    for file in read:
+        echo(*file.text())
+    if len(read) == 2:
+        echo(*compared(*read))
+
+
+def published(
+    name: Annotated[str | None, typer.Argument(help="A file that NCR's procedure makes from a known seed.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where to write it.")] = None,
+) -> None:
+    """List the index files that papers publish; write one that follows from a seed, without a download."""
+    from bench.catalogue.index_files import published as catalogue
+
+    if name is None:
+        for entry in catalogue():
+            echo(f"{entry.title}; sha256 {entry.sha256}{'; can be made' if entry.seed is not None else ''}")
+        return
+    entry = catalogue()[name]
+    if entry.seed is None:
+        raise UserError(f"{name}: follows from no known seed; it is {entry.source}")
+    from bench.data.noise.index_files import drawn
+
+    path = Path(f"{name}.npy") if out is None else out
+    try:
+        path.write_bytes(drawn(entry.entries, entry.rate, entry.seed))
+    except OSError as error:
+        raise UserError(f"--out {path}: cannot be written: {error.strerror}") from error
+    echo(path)

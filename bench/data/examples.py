@@ -29,3 +29,10 @@ def donors(noise: Path) -> dict[int, int]:
     """Map the corrupted rows of a stored noise manifest to the rows whose texts they train with. Raises Damaged."""
     manifest = NoiseManifest.load(noise)
     return dict(zip(manifest.rows.tolist(), manifest.donors.tolist(), strict=True))
+
+
+def edited(noise: Path) -> dict[int, str]:
+    """Map the rows of a stored manifest whose texts are edited to the first one they train with. Raises Damaged."""
+    manifest = NoiseManifest.load(noise)
+    lists = [] if manifest.edited is None else manifest.edited.to_pylist()
+    return {row: texts[0] for row, texts in zip(manifest.rows.tolist(), lists, strict=False) if texts}

@@ -41,10 +41,24 @@ def shown(manifest: NoiseManifest, limit: int) -> list[int]:
 def summary(pairs: Pairs, manifest: NoiseManifest) -> str:
     """Describe in one sentence which pairs are corrupted."""
     return (
-        f"{manifest.kind}, rate {manifest.rate:g}, seed {manifest.seed}: {len(manifest.rows)} of {manifest.n} pairs of "
-        f"{pairs.name} {KINDS[manifest.kind].effect}; {manifest.realised_rate:.1%} have no correct caption left "
-        f"(manifest {manifest.content_hash[:16]})"
+        f"{manifest.kind}, rate {manifest.rate:g}, seed {manifest.seed}: {len(manifest.wrong_rows)} of {manifest.n} "
+        f"pairs of {pairs.name} {KINDS[manifest.kind].effect}; {manifest.realised_rate:.1%} have no correct caption "
+        f"left (manifest {manifest.content_hash[:16]}){_notes(manifest)}"
     )
+
+
+def _notes(manifest: NoiseManifest) -> str:
+    """Return the kind's parameters and measured properties as a further sentence; "" if there are none."""
+    values = (
+        f"{name.replace('_', ' ')} {value:.3g}" if isinstance(value, float) else f"{name.replace('_', ' ')} {value}"
+        for name, value in manifest.notes.items()
+    )
+    return f"; {', '.join(values)}" if manifest.notes else ""
+
+
+def _source(manifest: NoiseManifest, i: int) -> str:
+    """Return the key of the donor of the manifest's i-th row; "" if the row has no donor but itself."""
+    return manifest.donor_keys[i] if manifest.donors[i] != manifest.rows[i] else ""
 
 
 def noise_text(pairs: Pairs, manifest: NoiseManifest, limit: int) -> str:
@@ -52,7 +66,8 @@ def noise_text(pairs: Pairs, manifest: NoiseManifest, limit: int) -> str:
     lines = [summary(pairs, manifest)]
     for i in shown(manifest, limit):
         own, given = (texts[0] for texts in _own_and_given(pairs, manifest, i))
-        lines.append(f"{manifest.keys[i]}  {own!r} -> {given!r}  from {manifest.donor_keys[i]}")
+        source = _source(manifest, i)
+        lines.append(f"{manifest.keys[i]}  {own!r} -> {given!r}{f'  from {source}' if source else ''}")
     return joined(lines) + "\n"
 
 
@@ -91,11 +106,11 @@ def _item(pairs: Pairs, manifest: NoiseManifest, i: int, image: Pixels) -> Html:
     own, given = _own_and_given(pairs, manifest, i)
     return html(
         '<li><img alt="{0}" src="data:image/png;base64,{1}"><span class="right">{0}</span>'
-        '<span class="wrong" title="{2}">{3}</span><span class="key">{4} &larr; {5}</span></li>',
+        '<span class="wrong" title="{2}">{3}</span><span class="key">{4}{5}</span></li>',
         own[0],
         picture,
         " | ".join(given),
         given[0],
         manifest.keys[i],
-        manifest.donor_keys[i],
+        html(" &larr; {}", source) if (source := _source(manifest, i)) else html(""),
     )

@@ -34,7 +34,11 @@ class TextSets:
     def of(cls, pairs: Pairs, rows: Ints) -> TextSets:
         """Read the captions of `rows` [m], which may be in any order."""
         rows = np.sort(rows)
-        lists = _lists(pairs, rows)
+        return cls.of_lists(rows, caption_lists(pairs, rows))
+
+    @classmethod
+    def of_lists(cls, rows: Ints, lists: Any) -> TextSets:
+        """`lists`: a pyarrow Array with a list of texts for each of `rows` [m], which rise."""
         texts = lists.flatten().dictionary_encode().indices.to_numpy().astype(np.int64)
         place = np.repeat(np.arange(len(rows)), np.diff(lists.offsets.to_numpy()))
         order = np.lexsort((texts, place))
@@ -71,7 +75,7 @@ class TextSets:
         return coded
 
 
-def _lists(pairs: Pairs, rows: Ints) -> Any:
+def caption_lists(pairs: Pairs, rows: Ints) -> Any:
     """Return the captions of `rows` [m] as a pyarrow Array of m lists."""
     if isinstance(pairs, Columnar):
         return pairs.caption_lists(rows)

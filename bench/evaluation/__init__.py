@@ -66,7 +66,7 @@ def _record(task: Task, number: Number, run: str, at: float, checkpoint: str, co
         n=number.n,
         low=low,
         high=high,
-        higher_is_better=True,
+        higher_is_better=number.higher_is_better,
         protocol=task.protocol,
         checkpoint=checkpoint,
         data=content,

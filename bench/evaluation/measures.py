@@ -19,8 +19,8 @@ from bench.data.evaluation import CLASS, EvaluationPairs
 from bench.data.noise import Noise, NoiseManifest, noisy_mask
 from bench.evaluation import grouped
 from bench.evaluation.bootstrap import interval, mean_interval, ratio_replicates
-from bench.evaluation.detection import detect
 from bench.evaluation.features import Features, Kind, evaluation_mode, extract_images, extract_texts
+from bench.evaluation.noise.detection import detect
 from bench.evaluation.probe import Labelled, adamw_probe, sweep_probe
 from bench.evaluation.puzzles import SIZES, prompt, solve
 from bench.evaluation.ranks import Ranks
@@ -49,6 +49,7 @@ class Number:
     value: float
     n: int
     interval: tuple[float, float]
+    higher_is_better: bool = True
 
 
 @dataclass(frozen=True)

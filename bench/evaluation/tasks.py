@@ -40,14 +40,19 @@ class EvaluationPlan(SuiteTasks):
     def tasks(self, at: float, manifest: NoiseManifest | ManifestSummary | None) -> tuple[Task, ...]:
         """Tasks after a share `at` of the budget: all at the end, before it only the first data set's zero-shot.
 
-        Noise is detected only if the manifest names some rows, but not all.
+        Noise is detected only if the manifest names some rows, but not all; an attack is measured only after poison.
         """
         noisy = manifest is not None and manifest.mixed
         chosen = self.chosen()
         if at < 1.0:
             along = [task for task in chosen if FAMILIES[task.family].along]
             chosen = [task for task in along if task.dataset == along[0].dataset]
-        return tuple(task for task in chosen if noisy or not FAMILIES[task.family].on_training_pairs)
+        poisoned = manifest is not None and manifest.poisoned
+        return tuple(
+            task
+            for task, family in ((task, FAMILIES[task.family]) for task in chosen)
+            if (noisy or not family.on_training_pairs) and (poisoned or not family.on_poison)
+        )
 
     @property
     def held_out(self) -> str:
@@ -62,12 +67,12 @@ class EvaluationPlan(SuiteTasks):
         """The headline, by which a suite is read first: data set, task and metric.
 
         The first task of `evaluate.headline`; without it the first, in the order of the registry of families, whose
-        family has a main metric. One on training pairs comes last, because runs without noise lack it. UserError if
-        there is none.
+        family has a main metric. One on training pairs or on poison comes last, because runs without noise lack it.
+        UserError if there is none.
         """
         asked = (self.asked.headline,) if self.asked.headline else self.asked.tasks
         compared = [task for task in self.chosen() if task.family in asked and FAMILIES[task.family].main]
-        compared.sort(key=lambda task: FAMILIES[task.family].on_training_pairs)
+        compared.sort(key=lambda task: FAMILIES[task.family].needs_noise)
         if not compared:
             raise UserError(f"evaluate.tasks: {', '.join(self.asked.tasks)}: measures nothing that compares methods")
         first = compared[0]

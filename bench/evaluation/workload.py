@@ -41,6 +41,9 @@ def workload(plan: EvaluationPlan, at: float, noisy_rows: int = 0) -> Workload:
     total = Workload(images, sum(texts.values()))
     if at == 1.0 and any(FAMILIES[task.family].on_training_pairs for task in plan.chosen()):
         total += Workload(noisy_rows, noisy_rows)
+    if at == 1.0 and noisy_rows:
+        attacked = [task.dataset for task in plan.chosen() if FAMILIES[task.family].on_poison]
+        total += sum((Workload(2 * _images(plan, name)) for name in attacked), Workload())  # without trigger and with
     return total
 
 

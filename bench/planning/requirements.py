@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.catalogue.families import FAMILIES
 from bench.data_folder import Missing, root
 from bench.errors import UserError
 from bench.hashing import OPEN_CLIP
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 def missing(suite: Suite) -> list[Missing]:
     """Return the missing training pairs, evaluation data, noise files and weights, each once; validate the others.
 
-    Raises UserError for the first evaluation set or noise file that is there but broken: before anything trains.
+    Raises UserError for the first evaluation set or noise file that is there but broken, and for poison that aims at a
+    class that a set lacks: before anything trains.
     """
     from bench.data import evaluation
     from bench.data.noise import IMPORTED, index_shape
@@ -32,7 +34,23 @@ def missing(suite: Suite) -> list[Missing]:
     for name in dict.fromkeys(name for name, _ in _wanted(suite)):
         if evaluation.find(name) is not None:
             evaluation.check(name)
+    _check_target(suite)
     return absent(suite)
+
+
+def _check_target(suite: Suite) -> None:
+    """Raise UserError if poison aims at a class that a data set, which is there, does not have."""
+    from bench import data
+    from bench.data import evaluation
+    from bench.evaluation.tasks import EvaluationPlan
+
+    plan = EvaluationPlan(suite.data, suite.evaluate)
+    for task in plan.chosen():
+        if FAMILIES[task.family].on_poison and (task.dataset in data.names() or evaluation.find(task.dataset)):
+            from bench.evaluation.noise.attack import class_number
+
+            target = suite.noise.chosen_options().content()["target"]
+            class_number(target, plan.load(task.dataset).classes[task.label], task.dataset)
 
 
 def absent(suite: Suite) -> list[Missing]:

@@ -83,7 +83,7 @@ class SuiteTasks:
         if not compared:
             others = ", ".join(family.name for family in FAMILIES if family.main)
             yield None, f"no table compares methods by {', '.join(self.asked.tasks)}; add one of {others}"
-        elif not noisy and all(one.on_training_pairs for one in compared):
+        elif not noisy and all(one.needs_noise for one in compared):
             yield (
                 None,
                 f"{compared[0].name!r} needs corrupted pairs, and no run has any; add another, or a rate above 0",

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from bench.adapters import hyperparameters, registry
+from bench.catalogue.families import FAMILIES
+from bench.catalogue.noise_kinds import KINDS
 from bench.errors import nearest
 from bench.suite import needs
 from bench.suite.tasks import SuiteTasks
@@ -21,6 +23,10 @@ def unmeasured(suite: Suite) -> Iterator[Fault]:
     noisy = suite.noise.kind != "resampled_positives" and any(suite.noise.rates)
     for place, message in SuiteTasks(suite.data, suite.evaluate).faults(noisy):
         yield ("evaluate", "tasks", *([] if place is None else [place])), message
+    for place, name in enumerate(suite.evaluate.tasks):
+        if FAMILIES[name].on_poison and not suite.noise.entry.poisons:
+            kinds = " or ".join(kind.name for kind in KINDS if kind.poisons)
+            yield ("evaluate", "tasks", place), f"{name!r} needs noise of kind {kinds}, this is {suite.noise.kind}"
 
 
 def unknown_names(suite: Suite) -> Iterator[Fault]:

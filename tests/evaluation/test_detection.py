@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from bench.evaluation.bootstrap import interval, mean_interval, ratio_replicates, resamples
-from bench.evaluation.detection import detect
+from bench.evaluation.noise.detection import detect
 
 
 @settings(deadline=None)  # the machine may be busy

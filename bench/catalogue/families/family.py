@@ -54,6 +54,7 @@ class TaskFamily:
     classes: bool = False  #: asks for the classes of images
     learns: bool = False  #: learns from the data set's training split
     on_training_pairs: bool = False  #: scores the suite's own training pairs, and needs corrupted ones among them
+    on_poison: bool = False  #: needs a run whose noise is poison, and puts its trigger into the images that it scores
     along: bool = False  #: measured at the points of `evaluate.curve` as well, on its first data set
     averaged: bool = False  #: its table ends with an average
     #: place in the image tower that features are taken from: the embedding, the embedding before it is normalised, or
@@ -66,6 +67,11 @@ class TaskFamily:
         """ValueError if the main metric is none of the metrics."""
         if self.main and self.main not in self.metrics:
             raise ValueError(f"task family {self.name!r}: main metric {self.main!r} is none of {list(self.metrics)}")
+
+    @property
+    def needs_noise(self) -> bool:
+        """Whether runs without noise have no number of it."""
+        return self.on_training_pairs or self.on_poison
 
     def measures(self) -> Callable[..., Any]:
         """Return the function that `measure` names. Imports torch."""

@@ -43,6 +43,11 @@ def of_captions(_label: str, facts: Facts) -> Mapping[str, float]:
     return with_means(recalls | {f"t2i_r{k}": min(1.0, k / facts.images) for k in RECALLS})
 
 
+def of_attacks(label: str, facts: Facts) -> Mapping[str, float]:
+    """Return the share of images that a guess gives to the target class, and the accuracy, among a label's classes."""
+    return dict.fromkeys(("attack_success", "without_trigger", "clean_accuracy"), 1 / facts.classes[label])
+
+
 def of_two_kinds(_label: str, _facts: Facts) -> Mapping[str, float]:
     """Return the AUROC alone: average precision is the share of corrupted pairs, which differs from run to run."""
     return {"auroc": 0.5}

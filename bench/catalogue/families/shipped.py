@@ -145,6 +145,22 @@ SHIPPED = (
         texts="captions",
     ),
     TaskFamily(
+        name="attack_success",
+        title="Success of the poison",
+        short="Attack",
+        text="With the poison's trigger in every test image: the share of images of other classes that get the "
+        "target class (less is better), the same share without the trigger, and the accuracy without it.",
+        metrics={"attack_success": "attack", "without_trigger": "no trigger", "clean_accuracy": "clean top-1"},
+        main="attack_success",
+        measure="bench.evaluation.noise.attack:attack_success",
+        chance=random_guess.of_attacks,
+        fits=_has_classes,
+        embedded={"emoji": (On("emoji/iid", "concept"),)},
+        classes=True,
+        on_poison=True,
+        texts="prompts",
+    ),
+    TaskFamily(
         name="noise_detection",
         title="Finding the corrupted training pairs",
         short="Noise found",

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from PIL.Image import Image
 
 from bench import counter
@@ -73,6 +74,13 @@ class ShardPairs:
     def keys(self) -> Sequence[str]:
         """The n keys in byte order."""
         return self._keys
+
+    @property
+    def image_keys(self) -> Strings | None:
+        """The key of each row's image in its shard; None if the index has a row for each image."""
+        if not self.about.each_caption:
+            return None
+        return Strings(pc.replace_substring_regex(self._keys.array, "#[0-9]+$", ""))
 
     def captions(self, row: int) -> tuple[str, ...]:
         """Return the texts of a row, at least one."""

@@ -1,0 +1,51 @@
+"""The index files of noise that papers publish, recognised by the sha256 of the file. Needs neither numpy nor data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from bench import reading
+from bench.registry import Registry
+
+
+@dataclass(frozen=True)
+class IndexFile:
+    """One published file."""
+
+    name: str  #: "pc2-f30k-0.4"
+    data: str  #: the data set whose training split it permutes
+    unit: str  #: "image" or "caption": what has an entry
+    rate: float  #: as stated by its authors
+    images: int  #: of the training split
+    entries: int
+    moved: int  #: entries off their own image
+    seed: (
+        int | None
+    )  #: with which NCR's procedure (`bench.data.noise.index_files.drawn`) makes the file; None = unknown
+    papers: str  #: who uses it
+    source: str  #: repository, commit and path
+    sha256: str  #: of the file
+
+    @property
+    def title(self) -> str:
+        """One line for messages."""
+        return f"{self.name}: {self.papers}; {self.data}, {self.rate:.0%} of its {self.unit}s ({self.source})"
+
+
+@cache
+def published() -> Registry[IndexFile]:
+    """All known files."""
+    entries = json.loads((files("bench.catalogue") / "index_files.json").read_text("utf-8"))
+    return Registry("a published index file", (IndexFile(**entry) for entry in entries))
+
+
+def recognised(path: Path) -> IndexFile | None:
+    """Return the published file whose bytes a file has. Raises OSError if it cannot be read."""
+    with reading.opened(path) as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return next((one for one in published() if one.sha256 == digest), None)

@@ -1,0 +1,90 @@
+"""Edited captions: words of a corrupted row's texts are dropped, swapped or replaced, once for the whole run."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench import counter
+from bench.data.noise.manifest import Noise, NoiseManifest, first_rows, text_lists
+from bench.data.pairs import Pairs
+
+if TYPE_CHECKING:
+    from bench.suite.noise_settings import NoiseSettings
+
+Draw = Callable[..., float]  #: the parts of a key -> a number in [0, 1)
+
+
+@cache
+def boilerplate() -> tuple[str, ...]:
+    """The phrases that stand in place of captions on the web."""
+    return tuple(json.loads((files("bench.data.noise") / "boilerplate.json").read_text("utf-8")))
+
+
+def edited_captions(pairs: Pairs, rate: float, seed: int, op: str, strength: float) -> NoiseManifest:
+    """Edit every text of the rows that `shuffled_captions` corrupts at the same rate and seed.
+
+    op: one of `EDITS`; strength: share of the words that go ("drop", "truncate") or words that one moves by ("swap").
+    The words of a text that stay at a higher strength stay at a lower one, but with "swap". Rows whose texts an edit
+    does not change, such as single words, are not counted as corrupted. Raises UserError if the rate is not in [0, 1].
+    """
+    import pyarrow as pa
+
+    rows = np.sort(first_rows(pairs, rate, seed))
+    edit, draw = EDITS[op], counter.uniform(seed, op)
+    edited, lost = [], 0
+    for row in rows.tolist():
+        key, own = pairs.keys[row], pairs.captions(row)
+        texts = [_edited(edit, draw, strength, key, number, text) for number, text in enumerate(own)]
+        edited.append(texts if tuple(texts) != own else [])
+        lost += set(own).isdisjoint(texts)
+    notes: dict[str, Any] = {"op": op} if op == "boilerplate" else {"op": op, "strength": strength}
+    texts_of_rows = pa.array(edited, text_lists())
+    return NoiseManifest.of(pairs, "edited_captions", rate, seed, rows, rows, lost, edited=texts_of_rows, notes=notes)
+
+
+def _edited(
+    edit: Callable[[Draw, float, list[str]], list[str]], draw: Draw, strength: float, key: str, number: int, text: str
+) -> str:
+    words = text.split()
+    changed = edit(lambda i: draw(key, number, i), strength, words) if words else words
+    return text if changed == words else " ".join(changed)
+
+
+def _drop(draw: Draw, strength: float, words: list[str]) -> list[str]:
+    drawn = [draw(i) for i in range(len(words))]
+    kept = [word for word, u in zip(words, drawn, strict=True) if u >= strength]
+    return kept or [words[drawn.index(max(drawn))]]
+
+
+def _swap(draw: Draw, strength: float, words: list[str]) -> list[str]:
+    places = [i + strength * draw(i) for i in range(len(words))]
+    return [words[i] for i in sorted(range(len(words)), key=places.__getitem__)]
+
+
+def _truncate(_draw: Draw, strength: float, words: list[str]) -> list[str]:
+    return words[: max(1, math.ceil((1 - strength) * len(words) - 1e-9))]  # 0.1 * 10 words is one, whatever its bits
+
+
+def _boilerplate(draw: Draw, _strength: float, _words: list[str]) -> list[str]:
+    return boilerplate()[int(len(boilerplate()) * draw(0))].split()
+
+
+EDITS: dict[str, Callable[[Draw, float, list[str]], list[str]]] = {
+    "drop": _drop,
+    "swap": _swap,
+    "truncate": _truncate,
+    "boilerplate": _boilerplate,
+}
+
+
+def make_edited_captions(pairs: Pairs, settings: NoiseSettings, rate: float, seed: int) -> Noise:
+    """Make the noise of the entry "edited_captions"; errors as in `edited_captions`."""
+    options = settings.chosen_options().content()
+    return edited_captions(pairs, rate, seed, options["op"], options["strength"])

@@ -1,0 +1,77 @@
+"""The images of pairs. Several rows show the same one if an index has a row for each caption."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+
+from bench.arrays import Ints
+from bench.data.pairs import Pairs
+from bench.data.strings import Strings
+from bench.data.text_sets import TextSets, caption_lists
+
+
+@runtime_checkable
+class Grouped(Protocol):
+    """Pairs that may have several rows an image."""
+
+    @property
+    def image_keys(self) -> Strings | None:
+        """The key of each row's image; None if every row is an image of its own."""
+
+
+@dataclass(frozen=True)
+class Images:
+    """The rows of each image."""
+
+    keys: Strings  #: [g], in the order of their first rows
+    rows: Ints  #: [n], image after image, rising within one
+    starts: Ints  #: [g + 1]; image i has rows[starts[i]:starts[i + 1]]
+    by_caption: bool  #: whether the pairs have a row for each caption
+
+    @classmethod
+    def of(cls, pairs: Pairs) -> Images:
+        """The images of pairs."""
+        own = pairs.image_keys if isinstance(pairs, Grouped) else None
+        if own is None:
+            rows = np.arange(len(pairs), dtype=np.int64)
+            return cls(Strings.of(pairs.keys), rows, np.arange(len(pairs) + 1), False)
+        coded = pa.chunked_array([own.array]) if isinstance(own.array, pa.Array) else own.array
+        coded = coded.combine_chunks().dictionary_encode()
+        image = coded.indices.to_numpy().astype(np.int64)
+        counts = np.bincount(image, minlength=len(coded.dictionary))
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        return cls(Strings(coded.dictionary), np.argsort(image, kind="stable"), starts, True)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def text_sets(self, pairs: Pairs, images: Ints) -> TextSets:
+        """Return the captions of `images` [k], each with those of all of its rows."""
+        images = np.sort(images)
+        places, _ = self._inside(images)
+        lists = caption_lists(pairs, self.rows[places])
+        per_row = np.concatenate([[0], np.cumsum(np.diff(lists.offsets.to_numpy()))])
+        rows_before = np.concatenate([[0], np.cumsum(self.starts[images + 1] - self.starts[images])])
+        whole = pa.LargeListArray.from_arrays(pa.array(per_row[rows_before], pa.int64()), lists.flatten())
+        return TextSets.of_lists(images, whole)
+
+    def swapped(self, images: Ints, donors: Ints) -> tuple[Ints, Ints]:
+        """Return all rows of `images` [k], and the rows of `donors` [k] whose captions they take.
+
+        Row number j of an image takes those of row number j modulo c' of its donor, which has c' rows.
+        """
+        places, inside = self._inside(images)
+        counts = self.starts[images + 1] - self.starts[images]
+        others = np.repeat(self.starts[donors + 1] - self.starts[donors], counts)
+        return self.rows[places], self.rows[np.repeat(self.starts[donors], counts) + inside % np.maximum(others, 1)]
+
+    def _inside(self, images: Ints) -> tuple[Ints, Ints]:
+        """Return where the rows of `images` [k] stand in `self.rows`, and the number of each within its image."""
+        counts = self.starts[images + 1] - self.starts[images]
+        before = np.cumsum(counts) - counts
+        inside = np.arange(int(counts.sum())) - np.repeat(before, counts)
+        return np.repeat(self.starts[images], counts) + inside, inside

@@ -1,0 +1,109 @@
+"""Index files as the papers' code writes them: which caption, or which image's captions, each image trains with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bench import reading
+from bench.arrays import Ints
+from bench.data.noise.images import Images
+from bench.data.noise.manifest import Noise, NoiseManifest
+from bench.data.pairs import Pairs
+from bench.data.text_sets import TextSets
+from bench.errors import UserError, one_line
+
+if TYPE_CHECKING:
+    from bench.suite.noise_settings import NoiseSettings
+
+IMPORTED = "imported"
+
+
+def import_ncr(path: Path, pairs: Pairs, rate: float | None = None) -> NoiseManifest:
+    """Read an index file as NCR (Huang et al., NeurIPS 2021) and DECL (Qin et al., ACM MM 2022) publish them.
+
+    A NumPy array in the data set's order. One entry a caption (NCR, L2RM, BiCro, PC2): entry i is the image that
+    caption i is trained with, images counted 0..n/c - 1 and caption i belonging to image i // c; `pairs` have one row a
+    caption. One entry an image (RCL, DECL): image entry[k] trains with all captions of image k; `pairs` have one row a
+    caption or one an image. A row keeps its image: it takes the caption that the file gives to that image. Raises
+    UserError if the file does not fit the pairs, or its rate is not `rate`.
+    """
+    n, shape, images = len(pairs), index_shape(path), Images.of(pairs)
+    by_image = shape == (len(images),) != (n,)
+    if (shape != (n,) and not by_image) or not n:
+        raise UserError(f"{path}: shape {shape} with {_wanted(pairs, images)}")
+    index = entries(path, shape[0])
+    if by_image:
+        moved = np.flatnonzero(index != np.arange(len(index)))
+        if not np.array_equal(np.sort(index[moved]), moved):
+            raise _not_permuted(path, "slots", pairs)
+        rows, donors = images.swapped(index[moved], moved)
+    else:
+        own = np.arange(n) // max(1, round(n / (int(index.max()) + 1)))
+        moved = rows = np.flatnonzero(index != own)
+        donors = moved[np.argsort(index[moved], kind="stable")]
+        if not np.array_equal(own[moved], index[donors]):
+            raise _not_permuted(path, "captions", pairs)
+    realised = len(moved) / len(index)
+    _check_realised(path, rate, realised, len(index), by_image)
+    lost = TextSets.of(pairs, rows).disjoint(rows, donors)
+    return NoiseManifest.of(pairs, IMPORTED, realised if rate is None else rate, -1, rows, donors, lost)
+
+
+def _wanted(pairs: Pairs, images: Images) -> str:
+    if images.by_caption:
+        counts = f"{len(pairs)} captions of {len(images)} images in {pairs.name}"
+        return f"{counts}; one entry a caption or one an image is needed, so this is an index file of other pairs"
+    fix = "one image a caption is needed, and one row a caption: `bench data index --each-caption` makes these"
+    return f"{len(pairs)} pairs in {pairs.name}; {fix}"
+
+
+def entries(path: Path, n: int) -> Ints:
+    """Return the n entries of an index file. Raises UserError if one is not the number of an image."""
+    try:
+        with reading.opened(path) as file:
+            index = reading.whole(reading.numbers(file))
+    except (OSError, ValueError) as error:
+        raise _no_index_file(path, error) from error
+    outside = np.flatnonzero((index < 0) | (index >= n))
+    if len(outside):
+        first = int(outside[0])
+        raise UserError(f"{path}: entry {first} is {index[first]}; it should be the number of an image, 0 to {n - 1}")
+    return index
+
+
+def _not_permuted(path: Path, places: str, pairs: Pairs) -> UserError:
+    return UserError(f"{path}: images are not permuted among {places}; this is no index file of {pairs.name}")
+
+
+def index_shape(path: Path) -> tuple[int, ...]:
+    """Return the shape of an index file, without its entries. Raises UserError if it is no .npy file of numbers."""
+    try:
+        with reading.opened(path) as file:
+            return reading.array_shape(file)
+    except (OSError, ValueError) as error:
+        raise _no_index_file(path, error) from error
+
+
+def _no_index_file(path: Path, error: Exception) -> UserError:
+    fix = "it should be a .npy file of whole numbers, one a caption or one an image, as NCR and DECL publish them"
+    return UserError(f"{path}: not a NumPy index file ({one_line(error, 200)}); {fix}")
+
+
+def _check_realised(path: Path, rate: float | None, realised: float, n: int, by_image: bool) -> None:
+    """A shuffle leaves a few captions in place, so the realised rate may differ from `rate` by a little."""
+    if rate is not None and abs(realised - rate) > 0.02 + 5 / n:
+        moved = "images have the captions of another" if by_image else "captions are at another image"
+        raise UserError(
+            f"{path}: {realised:.1%} of its {moved}, noise.rates says {rate:.1%}; "
+            "give each rate its own file, in the same order"
+        )
+
+
+def make_imported(pairs: Pairs, settings: NoiseSettings, rate: float, _seed: int) -> Noise:
+    """Make the noise of the entry "imported"; errors as in `import_ncr`."""
+    file = settings.file(rate)
+    assert file is not None
+    return import_ncr(Path(file), pairs, rate)

@@ -1,0 +1,245 @@
+"""What noise is to training, and the manifest of noise that is fixed for a run: its rows, donors and texts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from bench import counter, reading
+from bench.arrays import Ints
+from bench.data.pairs import Pairs
+from bench.data.strings import Strings
+from bench.errors import UserError, one_line
+from bench.store.reading import Damaged
+
+COLUMNS = ("key", "donor_key", "row", "donor_row")  #: of every manifest's file
+
+
+class Noise:
+    """Changes training pairs. This base class changes nothing; a kind overrides the methods for what it changes."""
+
+    def donors_in_batch(self, step: int, batch: int) -> Ints:
+        """Return int64 [batch]: the position in the global batch whose caption each row takes in a step."""
+        return np.arange(batch, dtype=np.int64)
+
+    def texts(self, pairs: Pairs, rows: Ints) -> list[tuple[str, ...]]:
+        """Return the texts that each of `rows` [b] draws its caption from, for the whole run."""
+        return [pairs.captions(row) for row in rows.tolist()]
+
+    def applied(self, pairs: Pairs) -> Pairs:
+        """Return the same rows with the images that training sees; `pairs` itself if no image is changed."""
+        return pairs
+
+
+@dataclass(frozen=True)
+class ManifestSummary:
+    """A few numbers about a manifest, for plans and progress."""
+
+    hash: str  #: the manifest's `content_hash`
+    realised_rate: float
+    corrupted: int  #: number of corrupted rows
+    n: int  #: number of training rows
+    poisoned: bool = False  #: whether a trigger was put into images, so that its success can be measured
+
+    @property
+    def mixed(self) -> bool:
+        """Whether both corrupted and clean rows are known, so that noise can be detected."""
+        return 0 < self.corrupted < self.n
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseManifest(Noise):
+    """Corrupted rows and their donors: row rows[i] takes the captions of row donors[i], or texts of its own.
+
+    A kind that changes images is a subclass. It overrides `applied`, and extends `content_hash` by the parameters that
+    determine the change.
+    """
+
+    kind: str
+    rate: float  #: the requested rate
+    seed: int
+    n: int  #: number of training rows
+    rows: Ints  #: [m], rising
+    donors: Ints  #: [m]
+    keys: Sequence[str]
+    donor_keys: Sequence[str]
+    realised_rate: float  #: share of the n rows that have no correct caption left
+    #: pyarrow Array of m lists of texts, in place of the donors'; an empty list = the row's texts are as they were
+    edited: Any = field(default=None, kw_only=True)
+    #: the kind's parameters and measured properties, for people; no part of the hash
+    notes: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+
+    @classmethod
+    def of(
+        cls, pairs: Pairs, kind: str, rate: float, seed: int, rows: Ints, donors: Ints, lost: int, **more: Any
+    ) -> Self:
+        """Make the manifest of `rows` [m], in any order, with their donors [m].
+
+        lost: number of rows that have no correct caption left; more: further fields.
+        """
+        order = np.argsort(rows, kind="stable")
+        rows, donors = rows[order], donors[order]
+        keys = Strings.of(pairs.keys)
+        of_rows = {"rows": rows, "donors": donors, "keys": keys.take(rows), "donor_keys": keys.take(donors)}
+        share = lost / max(1, len(pairs))
+        return cls(kind=kind, rate=rate, seed=seed, n=len(pairs), realised_rate=share, **of_rows, **more)
+
+    @cached_property
+    def content_hash(self) -> str:
+        """sha256 over the manifest's effect: number of rows, keys, donor keys, and edited texts if there are any."""
+        digest = hashlib.sha256(repr((self.n, len(self.keys))).encode())
+        for keys in (self.keys, self.donor_keys):
+            for piece in Strings.of(keys).joined("\0"):
+                digest.update(piece)
+            digest.update(b"\0\0")
+        for texts in () if self.edited is None else self.edited:
+            digest.update(repr(texts.as_py()).encode())
+        return digest.hexdigest()
+
+    @cached_property
+    def wrong_rows(self) -> Ints:
+        """The rows [w], rising, whose texts or image are not their own: all but those that an edit did not change."""
+        if self.edited is None:
+            return self.rows
+        return self.rows[np.diff(self.edited.offsets.to_numpy()) > 0]
+
+    @property
+    def summary(self) -> ManifestSummary:
+        """The manifest without its rows."""
+        return ManifestSummary(self.content_hash, self.realised_rate, len(self.wrong_rows), self.n, self.poisoned)
+
+    @property
+    def poisoned(self) -> bool:
+        """Whether a trigger was put into images, so that its success can be measured."""
+        return False
+
+    @property
+    def mixed(self) -> bool:
+        """Whether both corrupted and clean rows are known, so that noise can be detected."""
+        return 0 < len(self.wrong_rows) < self.n
+
+    def donors_of(self, rows: Ints) -> Ints:
+        """Map rows [b] to the rows [b] whose captions they take; a clean row maps to itself."""
+        if not len(self.rows):
+            return rows
+        at = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
+        return np.where(self.rows[at] == rows, self.donors[at], rows)
+
+    def texts(self, pairs: Pairs, rows: Ints) -> list[tuple[str, ...]]:
+        """Return the edited texts or those of the donors for corrupted rows, and a row's own texts for clean ones."""
+        given = super().texts(pairs, self.donors_of(rows))
+        if self.edited is not None and len(self.rows):
+            at = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
+            for place in np.flatnonzero(self.rows[at] == rows).tolist():
+                given[place] = tuple(self.edited[int(at[place])].as_py()) or given[place]
+        return given
+
+    def check(self, pairs: Pairs) -> None:
+        """Raise UserError unless the manifest was made for these pairs."""
+        fits = len(pairs) == self.n and all(
+            Strings.of(pairs.keys).take(rows) == Strings.of(keys)
+            for rows, keys in ((self.rows, self.keys), (self.donors, self.donor_keys))
+        )
+        if not fits:
+            raise UserError(f"noise manifest ({self.n} rows) was not made for {pairs.name} ({len(pairs)} rows)")
+
+    def save(self, path: Path) -> None:
+        """Write Parquet: columns key, donor_key, row, donor_row, and "edited" with lists of texts if texts are edited.
+
+        The other fields are JSON in the schema's metadata.
+
+        Raises OSError if the file cannot be written.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        about: dict[str, Any] = {"kind": self.kind, "rate": self.rate, "seed": self.seed, "n": self.n}
+        about |= {"realised_rate": self.realised_rate, **({"notes": dict(self.notes)} if self.notes else {})}
+        columns = {"key": self.keys, "donor_key": self.donor_keys}
+        arrays = {name: Strings.of(values).array.cast(pa.string()) for name, values in columns.items()}
+        edited = {} if self.edited is None else {"edited": self.edited}
+        table = pa.table({**arrays, "row": self.rows, "donor_row": self.donors, **edited})
+        pq.write_table(table.replace_schema_metadata({"noise": json.dumps(about)}), path)
+
+    @classmethod
+    def load(cls, path: Path) -> NoiseManifest:
+        """Read rows, donors and texts that `save` wrote, not what a kind does to images.
+
+        Raises Damaged if the file is missing, cut or something else.
+        """
+        import pyarrow as pa
+
+        try:
+            table = reading.parquet(path)
+            about = _about(table)
+            if lacking := [name for name in COLUMNS if name not in table.column_names]:
+                raise ValueError(f"it has no column {', '.join(lacking)}")
+            if any(column.null_count for column in table.columns):
+                raise ValueError("it has gaps")
+            rows, donors = (table[name].cast(pa.int64()).to_numpy() for name in ("row", "donor_row"))
+            if len(rows) and not (min(rows[0], donors.min()) >= 0 and max(rows[-1], donors.max()) < about["n"]):
+                raise ValueError(f"it names rows outside 0 to {about['n'] - 1}")
+            if (np.diff(rows) <= 0).any():
+                raise ValueError("its rows are not in order")
+            keys, donor_keys = (Strings(table[name].cast(pa.large_string())) for name in ("key", "donor_key"))
+            edited = _edited(table) if "edited" in table.column_names else None
+        except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
+            fault = f"not a noise manifest ({one_line(error, 200)})"
+            raise Damaged(path, fault, "`bench run` writes them as Parquet") from error
+        return cls(rows=rows, donors=donors, keys=keys, donor_keys=donor_keys, edited=edited, **about)
+
+
+def _about(table: Any) -> dict[str, Any]:
+    """Return the fields that a manifest's schema holds. Raises KeyError or ValueError if it has others."""
+    about = reading.parsed((table.schema.metadata or {})[b"noise"])
+    types = {"kind": str, "rate": float | int, "seed": int, "n": int, "realised_rate": float | int}
+    if set(about) - {"notes"} != set(types) or not all(isinstance(about[name], types[name]) for name in types):
+        raise ValueError("its description has other fields")
+    if not isinstance(about.get("notes", {}), dict):
+        raise ValueError("its notes are no fields")
+    return dict(about)
+
+
+def _edited(table: Any) -> Any:
+    """Return the column of edited texts. Raises ValueError for gaps in it, and pyarrow's errors for another type."""
+    edited = table["edited"].cast(text_lists()).combine_chunks()
+    if edited.flatten().null_count:
+        raise ValueError("it has gaps")
+    return edited
+
+
+def text_lists() -> Any:
+    """Return the Arrow type of rows with several texts."""
+    import pyarrow as pa
+
+    return pa.list_(pa.large_string())
+
+
+def noisy_mask(manifest: NoiseManifest, n: int) -> npt.NDArray[np.bool_]:
+    """Return bool [n], true for corrupted rows: those whose texts or image are not their own."""
+    mask = np.zeros(n, bool)
+    mask[manifest.wrong_rows] = True
+    return mask
+
+
+def check_rate(rate: float) -> None:
+    """Raise UserError unless a rate is a share."""
+    if not 0.0 <= rate <= 1.0:
+        raise UserError(f"noise rate is {rate:g}; it must lie between 0 and 1")
+
+
+def first_rows(pairs: Pairs, rate: float, seed: int) -> Ints:
+    """Return the round(rate * n) rows with the smallest keyed hash of their key, in the order of the hashes.
+
+    All kinds that corrupt single rows take these. Raises UserError if the rate is not in [0, 1].
+    """
+    check_rate(rate)
+    return counter.hash_order(pairs.keys, str(seed).encode())[: round(rate * len(pairs))]

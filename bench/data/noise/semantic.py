@@ -1,0 +1,159 @@
+"""Semantic swap: rows swap captions with rows of similar texts, found by a fixed rule without a trained model."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bench.arrays import Floats, Ints
+from bench.data.noise.cycle import cycle
+from bench.data.noise.manifest import Noise, NoiseManifest, first_rows
+from bench.data.pairs import Pairs
+from bench.data.text_sets import TextSets
+
+if TYPE_CHECKING:
+    from bench.suite.noise_settings import NoiseSettings
+
+ROUNDS = 5  #: in which a group of rows is parted
+DECIMALS = 6  #: of the products that are compared, so that their last bits decide nothing
+NEARLY_RIGHT = 0.9  #: cosine of two texts that say nearly the same
+_WORD = re.compile(r"\b\w+\b")
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """Sparse vectors of unit length, or none. Their products cost as much as they have entries."""
+
+    rows: int
+    row: Ints  #: [e], rising
+    column: Ints  #: [e], 0..columns-1
+    value: Floats  #: [e]
+
+    @classmethod
+    def of(cls, counts: Sequence[Counter[str]], weights: dict[str, float]) -> Sparse:
+        """Return the vectors count * weight of texts, each of unit length."""
+        numbers = {term: i for i, term in enumerate(weights)}
+        row = np.repeat(np.arange(len(counts)), [len(one) for one in counts])
+        column = np.array([numbers[term] for one in counts for term in one], np.int64)
+        value = np.array([n * weights[term] for one in counts for term, n in one.items()], np.float64)
+        length = np.sqrt(np.bincount(row, value**2, len(counts)))
+        return cls(len(counts), row, column, value / length[row])
+
+    def take(self, rows: Ints) -> Sparse:
+        """Return the vectors `rows`, which rise, without the columns that are 0 in all of them."""
+        new = np.full(self.rows, -1, np.int64)
+        new[rows] = np.arange(len(rows))
+        inside = new[self.row] >= 0
+        column = np.unique(self.column[inside], return_inverse=True)[1]
+        return Sparse(len(rows), new[self.row[inside]], column, self.value[inside])
+
+    def pole(self, rows: Ints) -> Floats:
+        """Return the mean of some vectors at unit length, [columns]."""
+        inside = np.isin(self.row, rows)
+        total = np.bincount(self.column[inside], self.value[inside], int(self.column.max(initial=-1)) + 1)
+        length = float(np.sqrt((total**2).sum()))
+        return total / length if length else total
+
+    def times(self, vector: Floats) -> Floats:
+        """Return the products [rows] with a vector [columns]."""
+        return np.bincount(self.row, self.value * vector[self.column], self.rows)
+
+
+def vectors(pairs: Pairs, rows: Ints, kind: str) -> Sparse:
+    """Return the tf-idf vectors of the first texts of `rows`, weighted over the first texts of all rows.
+
+    kind: "word" (lower case, letters and digits) or "char" (3 to 5 characters within words, padded by spaces).
+    """
+    terms = {"word": _words, "char": _characters}[kind]
+    texts = Counter[str]()
+    own: dict[int, Counter[str]] = {row: Counter() for row in rows.tolist()}
+    for row in range(len(pairs)):
+        counts = Counter(terms(pairs.captions(row)[0].lower()))
+        texts.update(counts.keys())
+        if row in own:
+            own[row] = counts
+    weights = {term: math.log((1 + len(pairs)) / (1 + n)) + 1 for term, n in texts.items()}
+    return Sparse.of([own[row] for row in rows.tolist()], weights)
+
+
+def semantic_swap(pairs: Pairs, rate: float, seed: int, leaf: int, kind: str) -> NoiseManifest:
+    """Corrupt the rows that `shuffled_captions` corrupts at the same rate and seed, with donors of similar first texts.
+
+    The rows are parted in halves of similar texts until no part has more than `leaf` rows; along the order of the
+    parts each row takes the captions of the next, in one cycle, and rows with the same first text are passed over. With
+    a leaf of all rows this is `shuffled_captions`. Rows nest over rates, donors do not. The notes of the manifest hold
+    the mean cosine of own and donor's text, the same for shuffled captions, and the share of nearly right captions.
+    Raises UserError as `shuffled_captions` does.
+    """
+    order = first_rows(pairs, rate, seed)
+    x = vectors(pairs, order, kind)
+    numbers = {text: i for i, text in enumerate(dict.fromkeys(pairs.captions(row)[0] for row in order.tolist()))}
+    kinds = np.array([numbers[pairs.captions(row)[0]] for row in order.tolist()], np.int64)
+    what = f"{pairs.name} at rate {rate:g}"
+    near, shuffled = (
+        cycle(places.tolist(), kinds[places].tolist(), what) for places in (_parted(x, leaf), np.arange(len(order)))
+    )
+    cosines, others = (_cosines(x, places, np.roll(places, -1)) for places in (near, shuffled))
+    rows, donors = order[near], order[np.roll(near, -1)]
+    notes = {"leaf": leaf, "vectors": kind}
+    if len(rows):
+        notes |= {"mean_cosine": float(cosines.mean()), "mean_cosine_of_shuffled_captions": float(others.mean())}
+        notes |= {"nearly_right": float((cosines >= NEARLY_RIGHT).mean())}
+    lost = TextSets.of(pairs, order).disjoint(rows, donors)
+    return NoiseManifest.of(pairs, "semantic_swap", rate, seed, rows, donors, lost, notes=notes)
+
+
+def _parted(x: Sparse, leaf: int) -> Ints:
+    """Return the places 0..rows-1 in an order in which similar vectors stand together."""
+    places = np.arange(x.rows)
+    if x.rows <= leaf:
+        return places
+    first = np.round(x.times(x.pole(places[:1])), DECIMALS)
+    a = 1 + int(first[1:].argmin())
+    second = np.round(x.times(x.pole(places[a : a + 1])), DECIMALS)
+    second[a] = np.inf
+    sides = [places[a : a + 1], places[int(second.argmin())][None]]
+    for _ in range(ROUNDS):
+        toward = x.times(x.pole(sides[1])) - x.times(x.pole(sides[0]))
+        ordered = np.argsort(np.round(toward, DECIMALS), kind="stable")
+        sides = [np.sort(ordered[: x.rows // 2]), np.sort(ordered[x.rows // 2 :])]
+    return np.concatenate([side[_parted(x.take(side), leaf)] for side in sides])
+
+
+def _cosines(x: Sparse, places: Ints, others: Ints) -> Floats:
+    """Return the products [k] of the vectors at `places` [k] with those at `others` [k]."""
+    width = int(x.column.max(initial=0)) + 1
+    at = np.searchsorted(x.row, np.arange(x.rows + 1))
+    result = np.zeros(len(places))
+    dense = np.zeros(width)
+    for i, (place, other) in enumerate(zip(places.tolist(), others.tolist(), strict=True)):
+        own, theirs = slice(at[place], at[place + 1]), slice(at[other], at[other + 1])
+        dense[x.column[theirs]] = x.value[theirs]
+        result[i] = dense[x.column[own]] @ x.value[own]
+        dense[x.column[theirs]] = 0.0
+    return result
+
+
+def _words(text: str) -> Iterator[str]:
+    return iter(_WORD.findall(text))
+
+
+def _characters(text: str) -> Iterator[str]:
+    for word in text.split():
+        padded = f" {word} "
+        for size in (3, 4, 5):
+            yield from (padded[i : i + size] for i in range(max(1, len(padded) - size + 1)))
+            if len(padded) <= size:  # it is whole already, and counts once
+                break
+
+
+def make_semantic_swap(pairs: Pairs, settings: NoiseSettings, rate: float, seed: int) -> Noise:
+    """Make the noise of the entry "semantic_swap"; errors as in `semantic_swap`."""
+    options = settings.chosen_options().content()
+    return semantic_swap(pairs, rate, seed, options["leaf"], options["vectors"])

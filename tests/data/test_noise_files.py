@@ -1,0 +1,145 @@
+"""Published index files: recognised, made from their seeds, and compared."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from bench.catalogue.index_files import published
+from bench.cli import app
+from bench.data.noise import NoiseManifest
+from bench.data.noise.index_files import NoiseFile, compared, drawn
+from bench.errors import UserError
+
+MEASURED = json.loads((Path(__file__).parent / "noise_oracles.json").read_text())["published"]["rows"]
+MADE = [entry for entry in published() if entry.seed is not None]
+
+
+def called(*arguments: str | Path) -> list[str]:
+    done = CliRunner().invoke(app, ["noise", *map(str, arguments)])
+    if done.exception is not None:
+        raise done.exception
+    return done.output.splitlines()
+
+
+def test_the_catalogue_is_whole() -> None:
+    entries = list(published())
+    assert len(entries) == len({entry.sha256 for entry in entries}) == 27
+    assert len(MADE) == 9
+    for entry in entries:
+        assert entry.entries == entry.images * (5 if entry.unit == "caption" else 1)
+        assert entry.moved / entry.entries == pytest.approx(entry.rate, abs=1e-4)
+        assert entry.source.startswith("github.com/")
+
+
+@pytest.mark.parametrize("entry", [one for one in MADE if one.data == "Flickr30K"], ids=lambda one: one.name)
+def test_files_that_follow_from_a_seed_have_the_published_bytes(entry: object) -> None:
+    content = drawn(entry.entries, entry.rate, entry.seed)  # type: ignore[attr-defined]
+    assert hashlib.sha256(content).hexdigest() == entry.sha256  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both files of PC2 for 20 % on Flickr30K, and that for 40 %."""
+    home = tmp_path_factory.mktemp("files")
+    for name in ("pc2-f30k-0.2", "pc2-f30k-0.2-np", "pc2-f30k-0.4"):
+        assert called("published", name, "--out", home / f"{name}.npy") == [str(home / f"{name}.npy")]
+    return home
+
+
+@pytest.mark.parametrize("rate", ["0.2", "0.4"])
+def test_what_a_file_does_to_images_is_as_was_measured(folder: Path, rate: str) -> None:
+    (row,) = [row for row in MEASURED if row["file"] == f"pc2_f30k_{rate}.npy"]
+    first, second, third = called("compare", folder / f"pc2-f30k-{rate}.npy")
+    assert f": 145,000 entries, one a caption; {row['wrong_entries']:.2%} are wrong" in first
+    some, every = row["images_with_a_wrong_caption"], row["images_all_wrong"]
+    assert second == f"  images with a wrong caption: {some:.2%}, with wrong captions only: {every:.2%}"
+    assert third.startswith(f"  published as pc2-f30k-{rate}: Yang et al. (BiCro), CVPR 2023; Duan et al. (PC2)")
+
+
+def test_two_files_of_one_rate_overlap_by_chance_and_one_seed_nests(folder: Path) -> None:
+    lines = called("compare", folder / "pc2-f30k-0.2.npy", folder / "pc2-f30k-0.2-np.npy")[6:]
+    assert lines[0].startswith("wrong in both: 5,")
+    assert lines[0].endswith("chance 5,800 ± 61")
+    assert lines[1].endswith("chance 0.1111")
+    assert lines[-1] == "They overlap as files that know nothing of each other do."
+    lines = called("compare", folder / "pc2-f30k-0.2.npy", folder / "pc2-f30k-0.4.npy")
+    assert lines[-1].startswith("Every wrong entry of "), "both follow from seed 96"
+    assert lines[-1].endswith("pc2-f30k-0.4.npy.")
+    assert called("compare", *[folder / "pc2-f30k-0.2.npy"] * 2)[-1] == "They are the same noise."
+
+
+def saved(path: Path, entries: np.ndarray) -> NoiseFile:
+    np.save(path, entries)
+    return NoiseFile.read(path)
+
+
+def test_a_file_by_image_is_compared_with_one_by_caption(tmp_path: Path) -> None:
+    """L2RM's files are RCL's, each entry five times."""
+    draw = np.random.default_rng(0)
+    images = np.arange(400)
+    moved = draw.permutation(400)[:80]
+    images[moved] = np.roll(images[moved], 1)
+    by_image, repeated = saved(tmp_path / "rcl.npy", images), saved(tmp_path / "l2rm.npy", np.repeat(images, 5))
+    for pair in ((by_image, repeated), (repeated, by_image)):
+        lines = list(compared(*pair))
+        assert lines[0].startswith("wrong in both: 400 of 400 and 400; chance 80")
+        assert lines[-1] == "They are the same noise."
+    assert list(repeated.text())[1].endswith("wrong caption: 20.00%, with wrong captions only: 20.00%")
+    assert list(by_image.text())[1] == "  not a published file that is known"
+    half = images.copy()
+    half[moved[40:]] = moved[40:]
+    half[moved[:40]] = np.roll(moved[:40], 2)
+    inside = saved(tmp_path / "half.npy", half)
+    assert list(compared(inside, by_image))[-1] == f"Every wrong entry of {inside.path} is wrong in {by_image.path}."
+    other = np.arange(400)
+    clean = np.setdiff1d(np.arange(400), moved)[:80]
+    other[clean] = np.roll(clean, 1)
+    assert list(compared(saved(tmp_path / "other.npy", other), by_image))[-1] == "They overlap less than by chance."
+
+
+def test_manifests_of_runs_are_compared(tmp_path: Path) -> None:
+    from bench.data import MemoryPairs
+    from bench.data.noise import edited_captions, shuffled_captions
+
+    texts = [[f"text {i} of many"] for i in range(300)]
+    pairs = MemoryPairs.build(
+        "toy", "", [f"{i:03}" for i in range(300)], texts, {}, {}, np.zeros((300, 2, 2, 3), np.uint8)
+    )
+    made: dict[str, NoiseManifest] = {
+        "few": shuffled_captions(pairs, 0.2, 0),
+        "many": shuffled_captions(pairs, 0.4, 0),
+        "edits": edited_captions(pairs, 0.4, 0, "truncate", 0.5),
+        "other": shuffled_captions(pairs, 0.4, 1),
+    }
+    for name, manifest in made.items():
+        manifest.save(tmp_path / f"{name}.parquet")
+    few, many, edits, other = (tmp_path / f"{name}.parquet" for name in made)
+    assert called("compare", few, many)[-1] == f"Every wrong entry of {few} is wrong in {many}."
+    assert called("compare", many, edits)[-3].startswith("  Jaccard index 1.0000")
+    assert called("compare", many, other)[-1] == "They overlap as files that know nothing of each other do."
+
+
+def test_what_cannot_be_compared_or_made_is_refused_in_a_line(tmp_path: Path) -> None:
+    for name, entries in (("a", np.arange(6)), ("b", np.arange(5)), ("c", np.array([0, 1, 9])), ("d", np.eye(2))):
+        np.save(tmp_path / f"{name}.npy", entries)
+    with pytest.raises(UserError, match="6 and 5 entries; files of noise on the same data can be compared"):
+        called("compare", tmp_path / "a.npy", tmp_path / "b.npy")
+    with pytest.raises(UserError, match=r"c\.npy: entry 2 is 9; it should be the number of an image, 0 to 2"):
+        called("compare", tmp_path / "c.npy")
+    with pytest.raises(UserError, match=r"d\.npy: shape \(2, 2\); an index file has one entry a caption or an image"):
+        called("compare", tmp_path / "d.npy")
+    with pytest.raises(UserError, match=r"gone\.npy: not a NumPy index file"):
+        called("compare", tmp_path / "gone.npy")
+    with pytest.raises(UserError, match=r"rcl-f30k-0\.2: follows from no known seed; it is github\.com/penghu-cs/RCL"):
+        called("published", "rcl-f30k-0.2")
+    with pytest.raises(UserError, match=r"'pc2-f30k-0\.3' is not a published index file; did you mean 'pc2-f30k"):
+        called("published", "pc2-f30k-0.3")
+    with pytest.raises(UserError, match=r"--out /nowhere/x\.npy: cannot be written: No such file"):
+        called("published", "pc2-f30k-0.2", "--out", "/nowhere/x.npy")
+    assert len(called("published")) == 27
