@@ -19,6 +19,7 @@ from bench.store import Store
 from bench.store.doctor import problems
 from bench.store.lookup import SHORT
 from bench.suite.suite import Suite, load_suite
+from bench.suite.unfit import left_out
 from bench.training.inputs import InputsReader
 
 GPU = "A100"  #: the card of the estimate if the suite cannot be timed here and no card is named
@@ -84,12 +85,18 @@ def _lines(
     rows = [("run", "stored", "steps", "")]
     for one in [*trials, *planned]:
         rows.append((one.id[:SHORT], _stored(one, store), f"{one.resolved.steps:,}", one.run.title))
-    lines = columns(rows)
+    lines = [*columns(rows), *_left_out(suite)]
     if trials:
         lines.append("rows whose trials are still to be made are shown at the suite's settings")
     if suite.tune and not present:
         lines.append(f"{suite.tune.trials} trials of every row come on top; they are planned when the data is here")
     return [*lines, *_hours([*trials, *planned], store, suite, means, shown), *requirements.listing(lacking)]
+
+
+def _left_out(suite: Suite) -> list[str]:
+    """Rows without runs on towers that read stored features, with the reason."""
+    reasons = {entry.label: left_out(suite, entry) for entry in suite.methods}
+    return list(dict.fromkeys(f"not applicable: {reason}" for own in reasons.values() for reason in own.values()))
 
 
 def _stored(one: Planned, store: Store) -> str:
