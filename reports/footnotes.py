@@ -76,7 +76,8 @@ def _features(results: Results) -> Iterable[str]:
         stored = f"{views} stored views" if views > 1 else ""
         dropped = f"{100 * features['dropout']:g} % of an image's numbers dropped" if features["dropout"] else ""
         second = " with ".join(filter(None, (stored, dropped))) or "none"
-        yield f"Trained on stored features: {', '.join(encoders) or 'not here yet'}; further views of an image: {second}."
+        made = ", ".join(encoders) or "not here yet"
+        yield f"Trained on stored features: {made}; further views of an image: {second}."
     for entry in results.methods.values():
         for reason in dict.fromkeys(entry.get("inapplicable", {}).values()):
             yield f"Not applicable: {reason}."

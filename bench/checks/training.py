@@ -132,8 +132,8 @@ def resume(subject: Subject) -> None:
     The training has six steps, and an epoch has three.
     """
     for variant in stateful(subject):
-        settings: dict[str, Any] = {"towers": subject.towers[0], "precision": "fp32", "steps": 6, "rows": 50, "batch": 16}
-        training = training_of(subject, config=variant.config, **settings)
+        settings: dict[str, Any] = {"precision": "fp32", "steps": 6, "rows": 50, "batch": 16}
+        training = training_of(subject, towers=subject.towers[0], config=variant.config, **settings)
         with tempfile.TemporaryDirectory() as folder:
             straight, broken = RunStore(Path(folder) / "straight"), RunStore(Path(folder) / "broken")
             train_alone(training, straight)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import count
 
 import numpy as np
@@ -18,6 +19,7 @@ from bench.data.workers import CHUNK, Item, Pixels, Prefetcher, room
 from bench.towers.build import OpenClipTowers, normalise
 from bench.training.ahead import StepsAhead
 from bench.training.batches import Batches
+from bench.training.resident import Resident
 from methods.protocol import Clock, Rows
 
 
@@ -25,8 +27,10 @@ from methods.protocol import Clock, Rows
 class HostRows:
     """A micro-batch whose pixels stay on the host as uint8; the towers' input takes 4 or 8 bytes each."""
 
-    pixels: list[Tensor]  #: of each view, uint8 [b, H, W, 3] or stored features [b, P]; pinned where there is a GPU
-    tokens: Tensor  #: token ids on the towers' device, or stored features on the host
+    #: of each view, uint8 [b, H, W, 3], stored features [b, P] or, if these lie on the device, their rows [b]; pinned
+    #: where there is a GPU
+    pixels: list[Tensor]
+    tokens: Tensor  #: the text tower's input, or the rows [b] of stored features that lie on the device
     captions: list[str]
     ids: Tensor
     positions: range
@@ -66,6 +70,13 @@ class Loader:
         self._chunk = CHUNK
         self._ready: object = None  #: (step, share, size, views) that the workers prefetch next
 
+    @cached_property
+    def _resident(self) -> Resident | None:
+        """Stored features that lie on the GPU; None if there is none, or if they do not fit."""
+        if not self.features or self.device.type != "cuda":
+            return None
+        return Resident.of(self.pairs, self.towers.tokenizer, self.device, torch.cuda.mem_get_info(self.device)[0])
+
     def ids(self, step: int) -> Tensor:
         """[B] int64, unique: the training rows of the global batch."""
         return torch.tensor(self.batches.rows(step)[0], device=self.device)
@@ -89,6 +100,7 @@ class Loader:
         """The micro-batches of a step; those of stored features are small, so a thread makes them a step ahead."""
         if not self.features:
             return self._made(clock, share, size, views)
+        _ = self._resident  # copied here, once, and not by the thread
         settings = (share.start, share.stop, size, views)
         return self._steps.parts(
             clock.step, settings, lambda step: self._made(replace(clock, step=step), share, size, views)
@@ -103,7 +115,7 @@ class Loader:
             captions = draw_captions(self.pairs, self.noise, rows[donors[places]], epoch, self.seed)
             yield HostRows(
                 pixels=self._pixels(Item(rows[places], epoch), views),
-                tokens=self.towers.tokenize(captions),
+                tokens=self._tokens(captions),
                 captions=captions,
                 ids=torch.from_numpy(rows[places]).to(self.device, non_blocking=True),
                 positions=range(int(places[0]), int(places[-1]) + 1),
@@ -112,10 +124,13 @@ class Loader:
 
     def on_device(self, micro_batch: HostRows) -> Rows:
         """A micro-batch as `encode` takes it. Copies of pinned pixels to a GPU are asynchronous."""
-        first, *views = (
-            normalise(view, self.device, self.towers.channels).to(self.dtype) for view in micro_batch.pixels
-        )
-        own = (micro_batch.tokens, micro_batch.captions, micro_batch.ids, micro_batch.positions, micro_batch.clock)
+        resident, pixels, tokens = self._resident, micro_batch.pixels, micro_batch.tokens
+        if resident is not None:
+            pixels = [resident.images[view.to(self.device, non_blocking=True)] for view in pixels]
+            if resident.texts is not None and tokens.ndim == 1:
+                tokens = resident.texts[tokens.to(self.device, non_blocking=True)]
+        first, *views = (normalise(view, self.device, self.towers.channels).to(self.dtype) for view in pixels)
+        own = (tokens, micro_batch.captions, micro_batch.ids, micro_batch.positions, micro_batch.clock)
         return Rows(first, *own, tuple(views))
 
     def close(self) -> None:
@@ -130,7 +145,7 @@ class Loader:
         here = Pixels(self.pairs, self.seed, self.recipe, views)
         n, pinned = len(item.rows), self.device.type == "cuda"
         if self.features:
-            return [view.pin_memory() if pinned else view for view in here.of(item)]
+            return [view.pin_memory() if pinned else view for view in self._stored(here, item)]
         if isinstance(self.pairs, MemoryPairs):
             return here.of(item)
         whole: list[Tensor] = []
@@ -141,6 +156,20 @@ class Loader:
             for view, part in zip(whole, parts, strict=True):
                 view[chunk] = part
         return whole
+
+    def _stored(self, here: Pixels, item: Item) -> list[Tensor]:
+        """Stored features [b, P] of each view, or their rows [b] on the device."""
+        if self._resident is None:
+            return here.of(item)
+        place = partial(self._resident.image_rows, self.pairs, item.rows, item.epoch, self.seed)
+        return [torch.from_numpy(place(view)) for view in range(here.views)]
+
+    def _tokens(self, captions: list[str]) -> Tensor:
+        rows = self._resident.text_rows(captions) if self._resident else None
+        if rows is None:
+            return self.towers.tokenize(captions)
+        tokens = torch.from_numpy(rows)
+        return tokens.pin_memory() if self.device.type == "cuda" else tokens
 
     def _start(self, step: int, share: slice, size: int, views: int) -> None:
         """Restart the workers if `step` is not the prefetched one."""

@@ -25,11 +25,11 @@ def _patterns(width: int, seed: int) -> Any:
     return np.random.default_rng(seed).standard_normal((len(CLASSES), width))
 
 
-def _texts(strings: Sequence[str], seed: int) -> Any:
-    """[M, Q]: a text lies near the pattern of the class that it names."""
+def _texts(strings: Sequence[str], width: int, seed: int) -> Any:
+    """[M, width]: a text lies near the pattern of the class that it names."""
     classes = [next((at for at, name in enumerate(CLASSES) if name in text), 0) for text in strings]
-    noise = np.random.default_rng(seed).standard_normal((len(strings), Q))
-    return (_patterns(Q, 1)[classes] + 0.3 * noise).astype(np.float16)
+    noise = np.random.default_rng(seed).standard_normal((len(strings), width))
+    return (_patterns(width, 1)[classes] + 0.3 * noise).astype(np.float16)
 
 
 def _array(values: Any) -> Array:
@@ -47,11 +47,12 @@ def feature_set(
     labelled: bool = False,
     texts: bool = True,
     seed: int = 5,
+    widths: tuple[int, int] = (P, Q),
 ) -> Path:
     """Write a set whose images lie near the pattern of the class that their first caption names."""
     classes = np.array([next(at for at, one in enumerate(CLASSES) if one in own[0]) for own in captions])
-    noise = np.random.default_rng(seed).standard_normal((len(captions), views, P))
-    images = (_patterns(P, 0)[classes][:, None] + 0.3 * noise).astype(np.float16)
+    noise = np.random.default_rng(seed).standard_normal((len(captions), views, widths[0]))
+    images = (_patterns(widths[0], 0)[classes][:, None] + 0.3 * noise).astype(np.float16)
     prompts = [template.replace("{}", one) for one in CLASSES for template in TEMPLATES] if labelled else []
     lists = pa.array(captions, CAPTIONS)
     plan = TextPlan.of(lists, prompts)
@@ -61,7 +62,7 @@ def feature_set(
         keys=Strings.of([f"k{row:04d}" for row in range(len(captions))]),
         captions=lists,
         image=_array(images),
-        text=_array(_texts(plan.texts(0, len(plan.hashes)), seed + 1)) if texts else None,
+        text=_array(_texts(plan.texts(0, len(plan.hashes)), widths[1], seed + 1)) if texts else None,
         plan=plan if texts else None,
         labels={"class": classes} if labelled else {},
         classes={"class": CLASSES} if labelled else {},

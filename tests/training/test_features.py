@@ -20,13 +20,16 @@ from bench.data.features import FeaturePairs
 from bench.data.features.training import TrainingFeatures
 from bench.data.noise import shuffled_captions
 from bench.errors import UserError
+from bench.evaluation import EvaluationPlan
 from bench.planning.planner import forecast, plan
 from bench.store import RunStore, RunWriter, Store
+from bench.suite.settings import DataSettings, EvaluateSettings
 from bench.suite.suite import Suite, load_suite
 from bench.towers.heads import Head
 from bench.training.inputs import InputsReader
 from bench.training.job import make_job
 from bench.training.loop import Job, train
+from bench.training.resident import Resident
 from bench.training.schedule import Resolved
 from methods.protocol import Clock
 from reports.results import load
@@ -142,7 +145,7 @@ def test_what_nothing_can_be_trained_on_is_a_mistake(tmp_path: Path, features: P
     with pytest.raises(UserError, match=r"baseline: ncu is not applicable: ncu needs tokens .*; name another row"):
         suite_of(tmp_path, features, methods=["ncu", "clip"], baseline="ncu")
     data = {"name": "toys", "features": str(features)}
-    with pytest.raises(UserError, match=r"towers\.0\.image: 'tiny-resnet' reads pixels, which data.features has not"):
+    with pytest.raises(UserError, match=r"towers\.image: 'tiny-resnet' reads pixels, which data.features has not"):
         suite_of(tmp_path, features, towers={"image": "tiny-resnet", "text": "features"})
     with pytest.raises(UserError, match=r"data\.features: towers.image reads stored features; name their folder"):
         suite_of(tmp_path, features, data={"name": "toys"})
@@ -150,9 +153,9 @@ def test_what_nothing_can_be_trained_on_is_a_mistake(tmp_path: Path, features: P
         suite_of(tmp_path, features, data={**data, "shards": "x.tar"})
     with pytest.raises(UserError, match=r"data\.feature_dropout: is of stored features"):
         suite_of(tmp_path, features, data={"name": "toys", "feature_dropout": 0.1})
-    with pytest.raises(UserError, match=r"towers\.0\.head\.hidden: a linear head has no hidden layers"):
+    with pytest.raises(UserError, match=r"towers\.head\.hidden: a linear head has no hidden layers"):
         suite_of(tmp_path, features, towers={**TOWERS, "head": {"hidden": 5}})
-    with pytest.raises(UserError, match=r"towers\.0\.head: is of towers on stored features"):
+    with pytest.raises(UserError, match=r"towers\.head: is of towers on stored features"):
         suite_of(tmp_path, features, towers={"head": {"kind": "linear"}})
     with pytest.raises(UserError, match="toys, stored features: not there"):
         plan(suite_of(tmp_path, features, data={**data, "features": "nowhere"}).runs(), Store(tmp_path))
@@ -235,6 +238,27 @@ def test_the_next_step_is_made_by_a_thread_that_ends(tmp_path: Path, features: P
     assert not any(thread.name.startswith("next step") for thread in threading.enumerate())
 
 
+@pytest.mark.parametrize("keep", ["all", {"kind": "random", "share": 0.5}])
+def test_features_on_the_device_give_the_same_batches(
+    tmp_path: Path, features: Path, writer: Writer, keep: Any
+) -> None:
+    """What a GPU is given, here on the CPU: rows of both arrays in place of features."""
+    data = {"name": "toys", "features": str(features), "keep": keep, "share": 0.9}
+    job = job_of(suite_of(tmp_path, features, data=data), writer(RunStore(tmp_path / "run")))
+    loader, clock = job.loader, Clock(step=1, phase="train", progress=0.0, epoch=0)
+    host = [loader.on_device(part) for part in loader._made(clock, slice(0, 16), 8, 2)]
+    resident = Resident.of(loader.pairs, job.towers.tokenizer, CPU, 10**9)
+    assert resident is not None
+    loader.__dict__["_resident"] = resident
+    parts = list(loader._made(clock, slice(0, 16), 8, 2))
+    assert all(view.shape == (8,) for part in parts for view in (*part.pixels, part.tokens))
+    for one, other in zip(map(loader.on_device, parts), host, strict=True):
+        for mine, theirs in ((one.images, other.images), (one.views[0], other.views[0]), (one.tokens, other.tokens)):
+            assert torch.equal(mine, theirs)
+    assert Resident.of(loader.pairs, job.towers.tokenizer, CPU, 1000) is None, "they take more than half of that"
+    assert Resident.of(TrainingFeatures(features, dropout=0.1), job.towers.tokenizer, CPU, 10**9) is None
+
+
 def test_a_text_without_features_is_named(tmp_path: Path, features: Path, writer: Writer) -> None:
     towers = job_of(suite_of(tmp_path, features), writer(RunStore(tmp_path / "run"))).towers
     both = towers.tokenize(["apple number 0", "a photo of a fox"])
@@ -248,3 +272,42 @@ def test_towers_of_stored_features_are_not_exported(made: tuple[Suite, Store], t
     run = next(store.runs())
     with pytest.raises(UserError, match=r"towers.image and towers.text read stored features, for which open_clip has"):
         export(run.id, tmp_path / "out", store.root)
+
+
+def test_a_text_tower_is_trained_from_captions_beside_stored_images(tmp_path: Path) -> None:
+    images = STORED.with_evaluation(tmp_path / "images", texts=False)
+    datasets = {"zero_shot": ["shapes"], "retrieval": ["albums"]}
+    suite = suite_of(
+        tmp_path,
+        images,
+        towers={"image": "features", "text": "tiny-transformer", "dim": 8, "vocabulary": 300},
+        evaluate={"tasks": list(datasets), "datasets": datasets},
+        budget={"samples": 128},
+        methods=["clip", "ncu", "prolip"],
+    )
+    assert [entry.label for entry in suite.applicable] == ["clip", "ncu"], "captions are read, pixels are not there"
+    summary = run_suite(suite, tmp_path / "out", only=["clip"])
+    assert (len(summary.done), summary.failed) == (1, [])
+    (run,) = Store(tmp_path / "out").runs()
+    assert {one.task.split("/")[0] for one in run.records()} == set(datasets)
+    with pytest.raises(UserError, match="has no text features; extract the set again with --texts MODEL"):
+        plan(suite_of(tmp_path, images).runs(), Store(tmp_path))
+
+
+def test_features_of_the_emoji_have_the_tasks_of_the_emoji(tmp_path: Path) -> None:
+    folder = STORED.feature_set(tmp_path / "emoji", "emoji/train", [["apple"], ["boat"], ["cat"]])
+    data = DataSettings.model_validate({"name": "emoji", "features": str(folder)})
+    pixels = EvaluationPlan(DataSettings(), EvaluateSettings())
+    stored = EvaluationPlan(data, EvaluateSettings())
+    names = [(task.name, task.dataset) for task in pixels.chosen() if task.name != "noise_detection"]
+    assert [(task.name, task.dataset) for task in stored.chosen() if task.name != "noise_detection"] == names
+    assert len(stored.load(stored.training)) == 3
+    with pytest.raises(UserError, match=r"emoji/iid, stored features: not there; looked for .*emoji/iid/features"):
+        stored.load("emoji/iid")
+    parts = {part for task in stored.chosen() for part in (task.dataset, task.train, task.validation)}
+    assert {one.what.split(",")[0] for one in stored.missing()} == parts - {stored.training, ""}
+    STORED.feature_set(folder / "evaluation" / "emoji" / "iid", "emoji/iid", [["fox"], ["hat"]], labelled=True)
+    assert stored.load("emoji/iid").name == "emoji/iid"
+    assert stored.captions(stored.load("emoji/iid")) == [("fox",), ("hat",)]
+    (task, *_) = stored.chosen()
+    assert stored.content(task) == stored.load(task.dataset).content_hash[:16]
