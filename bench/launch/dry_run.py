@@ -112,7 +112,8 @@ def _stored(one: Planned, store: Store) -> str:
 def _hours(planned: list[Planned], store: Store, suite: Suite, means: _Means, shown: Progress) -> list[str]:
     """Estimate the runs that are not complete, by `means`.
 
-    Without any means, embedded data is estimated by steps timed on this machine and other data on the card `GPU`.
+    Without any means, embedded data and stored features are estimated by steps timed on this machine, and other data on
+    the card `GPU`.
     """
     todo = [one for one in planned if one.expected or not is_complete(one, store)]
     if not todo:
@@ -123,7 +124,7 @@ def _hours(planned: list[Planned], store: Store, suite: Suite, means: _Means, sh
             return f"to do: {calibrated(todo).text}".splitlines()
         except UserError as error:  # the missing inputs are still listed after this line
             return [f"to do: {len(todo)} runs that cannot be timed: {error}"]
-    if means.gpu or not suite.data.embedded or planned[0].expected:
+    if means.gpu or not (suite.data.embedded or suite.data.on_features) or planned[0].expected:
         share = gpus.UTILISATION if means.utilisation is None else means.utilisation
         return f"to do: {on_gpu(todo, gpus.find(means.gpu or GPU), share).text}".splitlines()
     left = estimate(planned, store)

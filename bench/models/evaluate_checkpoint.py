@@ -68,6 +68,8 @@ class Checkpoint:
         """Return what a suite measures, with images of the size and resizing that these weights were trained for."""
         if self.foreign is None:
             return EvaluationPlan(suite.data, suite.evaluate)
+        if suite.data.on_features:
+            raise UserError(f"{self.path}: reads pixels, but suite {suite.name} measures on stored features")
         preprocess = self.foreign.preprocess
         return EvaluationPlan(suite.data, suite.evaluate, preprocess.size, preprocess.resize)
 
