@@ -113,7 +113,8 @@ class TextFeatures:
                 f"{self.path}: has no feature of the text {text[:SHOWN]!r}; "
                 "extract the set again with this text as a caption or a prompt"
             )
-        return self.index[1, at].astype(np.int64)
+        rows: Ints = self.index[1, at].astype(np.int64)
+        return rows
 
     def lookup(self, texts: Sequence[str]) -> npt.NDArray[Any]:
         """Map texts [b] to their features [b, Q] of the stored type. Raises UserError as `rows` does."""
