@@ -49,6 +49,8 @@ class FeaturePairs:
         if text is not None:
             path, n = self.folder / TEXT, self.about.texts
             index = mapped(self.folder / INDEX, (3, n), "uint64")
+            if index[1].max() >= n or not (index[0, :-1] < index[0, 1:]).all():
+                raise UserError(f"{self.folder / INDEX}: its hashes do not rise, or name rows beyond {n - 1}; {AGAIN}")
             self.texts = TextFeatures(path, mapped(path, (n, text.width), text.dtype), index)
         self._check_sample()
         #: [n] rows of the whole set, rising, if there is a share
@@ -183,8 +185,6 @@ class FeaturePairs:
         """Compare the text features at a place of the index with their digest. Raises UserError."""
         assert self.texts is not None
         text_hash, row, expected = (int(value) for value in self.texts.index[:, place])
-        if row >= len(self.texts):
-            raise UserError(f"{self.folder / INDEX}: place {place}: row {row} of {len(self.texts)}; {AGAIN}")
         (prefix,) = prefixes(np.array([text_hash], np.uint64))
         if row_digest(prefix, self.texts.array[row]) != expected:
             fault = f"row {row}: the features are not those that were stored for this text"
@@ -199,7 +199,7 @@ def spread(n: int) -> list[int]:
 def mapped(path: Path, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
     """Map a .npy file from the disk. Raises UserError if it has another shape or type, or is damaged."""
     try:
-        array = np.lib.format.open_memmap(path, mode="r")
+        array = np.lib.format.open_memmap(path, mode="r")  # type: ignore[no-untyped-call]
     except Exception as error:  # a malformed header raises anything from SyntaxError to MemoryError
         raise UserError(f"{path}: is not a .npy file of NumPy ({one_line(error, 200)}); {AGAIN}") from error
     if array.shape != shape or array.dtype != np.dtype(dtype).newbyteorder("<") or not array.flags.c_contiguous:

@@ -121,8 +121,9 @@ def _check(batch: Any, about: About) -> None:
         raise ValueError(f"its columns are {', '.join(batch.schema.names)}, or have other types")
     if len(batch) != about.rows:
         raise ValueError(f"it has {len(batch):,} rows and features.json says {about.rows:,}")
-    if batch["key"].null_count or batch["captions"].null_count:
-        raise ValueError("a key or a list of captions is null")
+    batch.validate()
+    if batch["key"].null_count or batch["captions"].null_count or batch["captions"].values.null_count:
+        raise ValueError("a key, a list of captions or a caption is null")
     for name in ("key", "captions", "text_rows"):
         _check_places(batch[name])
     counts = pc.list_value_length(batch["captions"])
@@ -145,7 +146,7 @@ def _check_places(array: Any) -> None:
     wide = pa.types.is_large_string(array.type)
     buffers = array.buffers()
     offsets = np.frombuffer(buffers[1], np.int64 if wide else np.int32, len(array) + 1)
-    inner = None if wide else array.values
+    inner: Any = None if wide else array.values
     most = (buffers[2].size if buffers[2] else 0) if wide else len(inner)
     if offsets[0] < 0 or offsets[-1] > most or (np.diff(offsets) < 0).any():
         raise ValueError("the places of its strings are damaged")

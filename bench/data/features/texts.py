@@ -118,7 +118,8 @@ class TextFeatures:
         """Map texts [b] to their text rows, int64 [b]; -1 for a text that has none."""
         hashes = text_hashes(texts)
         at = np.minimum(np.searchsorted(self.index[0], hashes), len(self) - 1)
-        return np.where(self.index[0, at] == hashes, self.index[1, at].astype(np.int64), -1)
+        rows: Ints = np.where(self.index[0, at] == hashes, self.index[1, at].astype(np.int64), -1)
+        return rows
 
     def lookup(self, texts: Sequence[str]) -> npt.NDArray[Any]:
         """Map texts [b] to their features [b, Q] of the stored type. Raises UserError as `rows` does."""

@@ -109,12 +109,12 @@ def _write(folder: Path, content: Content) -> About:
     digests = text_digests = None
     if content.image:
         source, encoder = content.image, content.image.encoder
-        shape = (len(keys), encoder.views, encoder.width)
         bound = lambda start, stop: [key.encode() for key in keys[start:stop]]  # noqa: E731
+        shape = (len(keys), encoder.views, encoder.width)
         digests = _write_array(folder / IMAGE, source, shape, bound)
     if text and plan:
-        hashes, shape = plan.hashes, (len(plan.hashes), text.encoder.width)
-        text_digests = _write_array(folder / TEXT, text, shape, lambda start, stop: prefixes(hashes[start:stop]))
+        hashes, flat = plan.hashes, (len(plan.hashes), text.encoder.width)
+        text_digests = _write_array(folder / TEXT, text, flat, lambda start, stop: prefixes(hashes[start:stop]))
         np.save(folder / INDEX, plan.index(text_digests))
     total = len(content.captions.flatten())
     rows = table(keys, content.captions, plan.rows[:total] if plan else None, digests, content.labels)
@@ -182,13 +182,13 @@ def _checked(
 
 def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
     buffer = io.BytesIO()
-    form = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    form = {"descr": dtype.str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(buffer, form)  # type: ignore[no-untyped-call]
     return buffer.getvalue()
 
 
 def _append(file: BinaryIO, block: npt.NDArray[Any]) -> None:
-    file.write(memoryview(block).cast("B") if block.size else b"")
+    file.write(block.data.cast("B") if block.size else b"")
 
 
 def _file(path: Path) -> File:
