@@ -116,7 +116,7 @@ class Subject:
         towers: str | None = None,
         batch: int = TOTAL,
         seed: int = 0,
-        tiny: lab.TinyTowers | None = None,
+        tiny: lab.TinyTowers | lab.StoredTowers | None = None,
         **geometry: Any,
     ) -> Instance:
         """A prepared method in single precision, on towers of a kind or on `tiny`; equal arguments, equal weights.

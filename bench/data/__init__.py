@@ -111,8 +111,9 @@ def templates(pairs: Pairs) -> tuple[str, ...]:
     from bench.data.evaluation import EvaluationPairs
     from bench.data.features.pairs import FeaturePairs
 
-    own = isinstance(pairs, EvaluationPairs | FeaturePairs)
-    return pairs.templates if own else TEMPLATES[pairs.name.split("/")[0]]
+    if isinstance(pairs, EvaluationPairs | FeaturePairs):
+        return pairs.templates
+    return TEMPLATES[pairs.name.split("/")[0]]
 
 
 def evaluation_captions(pairs: Pairs, k: int = 5) -> list[tuple[str, ...]]:

@@ -140,7 +140,7 @@ class EvaluationPlan(SuiteTasks):
 
     def captions(self, pairs: Pairs) -> list[tuple[str, ...]]:
         """The texts of each row that retrieval looks for; of embedded data exactly `CAPTIONS`."""
-        if self.of_package(pairs.name):
+        if pairs.name in data.names():
             return data.evaluation_captions(pairs, CAPTIONS)
         return [pairs.captions(row)[: self.protocol.captions] for row in range(len(pairs))]
 

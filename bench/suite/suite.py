@@ -230,10 +230,7 @@ class Suite(Model):
         return chosen
 
     def cells(self) -> list[Run]:
-        """One run a cell: seeds, then towers, noise rates, methods, each in suite order. Selections do not matter.
-
-        A method that needs what stored features lack has no runs on towers that read them.
-        """
+        """One run a cell: seeds, then towers, noise rates, methods that apply, in suite order, whatever is selected."""
         return [
             self._run(entry, towers, rate, seed)
             for seed in self.seeds

@@ -54,7 +54,8 @@ class Vocabularies:
 
     @cached_property
     def _lookup(self) -> Tokenizer:
-        return data.stored_texts(self._pairs)
+        lookup: Tokenizer = data.stored_texts(self._pairs)
+        return lookup
 
     def stored(self) -> Tokenizer:
         """The lookup of captions and prompts in the stored text features. UserError if the pairs have none."""

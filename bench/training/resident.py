@@ -49,7 +49,7 @@ class Resident:
     def image_rows(self, pairs: Pairs, rows: Ints, epoch: int, seed: int, view: int) -> Ints:
         """Map rows [b] of `pairs`, which are these or a part of them, to rows of `images`, int64 [b]."""
         while isinstance(pairs, KeptPairs):
-            pairs, rows = pairs.whole, pairs.rows[rows]
+            rows, pairs = pairs.rows[rows], pairs.whole
         views = len(self.images) // self.pairs.about.rows
         flat: Ints = self.pairs.whole_rows(rows) * views + self.pairs.view_of(rows, epoch, seed, view)
         return flat

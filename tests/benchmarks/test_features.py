@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import runpy
 import statistics
 import sys
@@ -25,12 +24,15 @@ from bench.training.schedule import Resolved
 
 STORED = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[1] / "training" / "stored.py")))
 BATCH, WIDTH, DIM, ROWS = 1024, 768, 512, 8192
-STEPS, WARM = int(os.environ.get("FEATURE_STEPS", "40")), 8
+STEPS, WARM = 32, 8
 TARGET = 0.8  #: of the bare loop's speed
 
 
 class BareLoop:
-    """Two linear layers, a contrastive loss and AdamW on arrays in memory; captions and noise do not exist."""
+    """Two linear layers, a contrastive loss and AdamW on arrays in memory; captions and noise do not exist.
+
+    It multiplies images by texts and texts by images, as a loss does whose anchors are shared out among ranks.
+    """
 
     def __init__(self, images: torch.Tensor, texts: torch.Tensor) -> None:
         self.images, self.texts = images, texts
@@ -46,29 +48,37 @@ class BareLoop:
             F.normalize(head(x[rows].float()), dim=-1)
             for head, x in zip(self.heads, (self.images, self.texts), strict=True)
         )
-        logits = self.rho.exp() * image @ text.T
-        loss = (F.cross_entropy(logits, self.targets) + F.cross_entropy(logits.T, self.targets)) / 2
+        logits = [self.rho.exp() * (one @ other.T) for one, other in ((image, text), (text, image))]
+        loss = sum(F.cross_entropy(of, self.targets) for of in logits) / 2
         self.optimiser.zero_grad()
         loss.backward()
         self.optimiser.step()
 
 
-def timed_steps(job: Job, bare: BareLoop) -> tuple[list[float], list[float]]:
-    """(harness, bare) seconds of each step, taken in turn in one process, so that a busy machine slows both."""
-    harness_times, bare_times, last = [], [], time.perf_counter()
+def clocks() -> np.ndarray:
+    """Seconds by the wall, and of the processor in all threads of this process."""
+    return np.array([time.perf_counter(), time.process_time()])
+
+
+def speeds(job: Job, bare: BareLoop) -> np.ndarray:
+    """Shares of the bare loop's speed, by the wall and by the processor, from the medians of steps.
+
+    Steps are taken in turn in one process, so that a busy machine slows both loops.
+    """
+    harness, plain, last = [], [], clocks()
 
     def between(_step: int, *_: float) -> None:
         nonlocal last
-        entered = time.perf_counter()
+        entered = clocks()
         bare.step()
-        left = time.perf_counter()
-        harness_times.append(entered - last)
-        bare_times.append(left - entered)
-        last = time.perf_counter()
+        left = clocks()
+        harness.append(entered - last)
+        plain.append(left - entered)
+        last = clocks()
 
     job.on_step = between
     train(job)
-    return harness_times[WARM:], bare_times[WARM:]
+    return np.median(plain[WARM:], axis=0) / np.median(harness[WARM:], axis=0)
 
 
 def suite(folder: Path) -> Path:
@@ -86,16 +96,16 @@ def test_step_on_features_against_a_bare_loop(benchmark: BenchmarkFixture, tmp_p
     """Captions, noise, lookups, order, ledger and log cost under a fifth of the loop."""
     (run,) = load_suite(suite(tmp_path)).runs()
     resolved = Resolved((("train", STEPS),), {"train": 1}, BATCH, ROWS // BATCH)
-    shares: list[float] = []
+    shares: list[np.ndarray] = []
 
     def one_round() -> None:
         with writing(Store(tmp_path / str(len(shares))).run("one")) as out:
             job = make_job(run, InputsReader().inputs(run), resolved, out, None, torch.device("cpu"))
             arrays = job.loader.pairs.image_array[:, 0], job.towers.tokenizer.texts.array
-            harness, bare = timed_steps(job, BareLoop(*(torch.from_numpy(np.array(one)) for one in arrays)))
-        shares.append(statistics.median(bare) / statistics.median(harness))
+            shares.append(speeds(job, BareLoop(*(torch.from_numpy(np.array(one)) for one in arrays))))
 
     benchmark.pedantic(one_round, rounds=3, iterations=1)
-    benchmark.extra_info["speed of the bare loop that is reached"] = shares
-    print(f"\nshare of the bare loop's speed, rounds: {', '.join(f'{one:.3f}' for one in shares)}", file=sys.stderr)
-    assert statistics.median(shares) > TARGET
+    rounds = ", ".join(f"{wall:.3f} ({processor:.3f})" for wall, processor in shares)
+    benchmark.extra_info["shares of the bare loop's speed"] = rounds
+    print(f"\nshares of the bare loop's speed, by the wall (by the processor), rounds: {rounds}", file=sys.stderr)
+    assert statistics.median(wall for wall, _ in shares) > TARGET

@@ -23,7 +23,8 @@ from bench.errors import UserError
 from bench.evaluation import EvaluationPlan
 from bench.planning.planner import forecast, plan
 from bench.store import RunStore, RunWriter, Store
-from bench.suite.settings import DataSettings, EvaluateSettings
+from bench.suite import needs
+from bench.suite.settings import DataSettings, EvaluateSettings, TowerSettings
 from bench.suite.suite import Suite, load_suite
 from bench.towers.heads import Head
 from bench.training.inputs import InputsReader
@@ -308,6 +309,24 @@ def test_features_of_the_emoji_have_the_tasks_of_the_emoji(tmp_path: Path) -> No
     assert {one.what.split(",")[0] for one in stored.missing()} == parts - {stored.training, ""}
     STORED.feature_set(folder / "evaluation" / "emoji" / "iid", "emoji/iid", [["fox"], ["hat"]], labelled=True)
     assert stored.load("emoji/iid").name == "emoji/iid"
-    assert stored.captions(stored.load("emoji/iid")) == [("fox",), ("hat",)]
+    texts = stored.captions(stored.load("emoji/iid"))
+    assert [(len(own), own[0]) for own in texts] == [(5, "fox"), (5, "hat")], "as many as retrieval on pixels has"
     (task, *_) = stored.chosen()
     assert stored.content(task) == stored.load(task.dataset).content_hash[:16]
+
+
+def test_a_second_view_is_stored_or_dropped(tmp_path: Path, features: Path) -> None:
+    towers = TowerSettings.model_validate(TOWERS)
+    one = STORED.training_set(tmp_path / "one")
+
+    def unmet(folder: Path, **more: Any) -> list[tuple[str, str]]:
+        data = DataSettings.model_validate({"name": "toys", "features": str(folder), **more})
+        return list(needs.unmet({"second_view"}, towers, data))
+
+    ((word, reason),) = unmet(one)
+    assert (word, reason) == (
+        "second_view",
+        "data.features has one view of an image; store several, or set data.feature_dropout",
+    )
+    assert unmet(one, feature_dropout=0.1) == unmet(features) == []
+    assert unmet(tmp_path / "nowhere") == [], "what is not here may have several"

@@ -47,7 +47,8 @@ class SyntheticFeatures(SyntheticPairs):
         return SyntheticLookup(self.text_width)
 
     def images(self, rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[Any]:
-        return _vectors(self.width)[rows % _VECTORS]
+        vectors: npt.NDArray[Any] = _vectors(self.width)[rows % _VECTORS]
+        return vectors
 
     def sampled(self, rows: Ints, epoch: int, seed: int, view: int, recipe: str) -> npt.NDArray[Any]:
         return self.images(rows)
