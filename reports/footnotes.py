@@ -39,7 +39,8 @@ def notes_for(rows: Sequence[Row]) -> dict[str, str]:
         notes["n="] = "fewer seeds than planned; the list of runs says what the others lack"
     if any(cell.state == "not applicable" for cell in cells):
         notes["n/a"] = (
-            "not applicable: there is no fixed set of corrupted pairs to find, or the row was told which they are"
+            "not applicable: there is no fixed set of corrupted pairs to find, the row was told which they are, or the "
+            "method needs what stored features lack"
         )
     return notes
 
@@ -55,6 +56,7 @@ def context(results: Results) -> tuple[str, ...]:
     return (
         _budget(results.plan["budget"]),
         *_treatments(results),
+        *_features(results),
         *_manifests(results),
         *damaged_runs(results),
         *other_protocols(results),
@@ -62,6 +64,23 @@ def context(results: Results) -> tuple[str, ...]:
         *_versions(results.runs),
         *_environments(results.runs),
     )
+
+
+def _features(results: Results) -> Iterable[str]:
+    """Which encoders made the stored features, where second views come from, and which rows do without runs."""
+    features = results.plan["data"].get("features")
+    if features is not None:
+        sides = {kind: features[kind] for kind in ("image", "text") if kind in features}
+        encoders = [f"{kind}s by {one['name']} ({one['width']} numbers)" for kind, one in sides.items()]
+        views = features.get("image", {}).get("views", 1)
+        stored = f"{views} stored views" if views > 1 else ""
+        dropped = f"{100 * features['dropout']:g} % of an image's numbers dropped" if features["dropout"] else ""
+        second = " with ".join(filter(None, (stored, dropped))) or "none"
+        made = ", ".join(encoders) or "not here yet"
+        yield f"Trained on stored features: {made}; further views of an image: {second}."
+    for entry in results.methods.values():
+        for reason in dict.fromkeys(entry.get("inapplicable", {}).values()):
+            yield f"Not applicable: {reason}."
 
 
 def damaged_runs(results: Results) -> tuple[str, ...]:

@@ -155,8 +155,10 @@ def rows(results: Results, measures: Sequence[Measure], all_lines: Sequence[Line
         group = []
         for line in all_lines:
             runs = results.of(line.method, noise)
-            if runs:
-                cells = tuple(cell(runs, measure, line.score) for measure in measures)
+            if runs or results.inapplicable(line.method, noise):
+                cells = tuple(
+                    cell(runs, measure, line.score) if runs else Cell("not applicable") for measure in measures
+                )
                 entry = results.methods[line.method]
                 knowledge = uses(entry)
                 compared = line.compared and not knowledge

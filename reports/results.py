@@ -116,6 +116,11 @@ class Results:
         """The runs of one cell, one a seed."""
         return self._cells.get((method, noise), [])
 
+    def inapplicable(self, method: str, noise: str) -> str:
+        """Why a method has no runs on the towers of a block; "" if it has."""
+        reasons: Mapping[str, str] = self.methods[method].get("inapplicable", {})
+        return reasons.get(self.noises[noise].get("towers", ""), "")
+
     @cached_property
     def scores(self) -> dict[str, set[tuple[str, str, str, str]]]:
         """For each method, (dataset, task, metric, score) of everything measured on final weights."""

@@ -16,8 +16,8 @@ from typing import Any, Literal
 from bench.errors import UserError, nearest
 from bench.registry import Registry, lazy
 
-Images = Literal["drawn art", "photographs"]
-DEFAULTS: Mapping[Images, str] = {"drawn art": "emoji", "photographs": "openclip"}
+Images = Literal["drawn art", "photographs", "stored features"]
+DEFAULTS: Mapping[Images, str] = {"drawn art": "emoji", "photographs": "openclip", "stored features": "none"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ AUGMENTATIONS: Registry[Augmentation] = Registry(
         Augmentation(
             "none",
             "no change: the pixels of evaluation",
-            {"drawn art": lambda: None, "photographs": _photograph},
+            {"drawn art": lambda: None, "photographs": _photograph, "stored features": lambda: None},
         ),
         Augmentation(
             "emoji",

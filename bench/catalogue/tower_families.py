@@ -18,6 +18,7 @@ from bench.errors import UserError, nearest
 from bench.registry import Registry, lazy
 
 Kind = Literal["image", "text"]
+FEATURES = "features"  #: the name of the towers that are heads on stored features
 _OPEN_CLIP_IMAGE, _OPEN_CLIP_TEXT = (lazy(f"bench.towers.build:open_clip_{kind}") for kind in ("image", "text"))
 _PUBLISHED_TOKENIZER = lazy("bench.towers.tokenization:published")
 
@@ -35,7 +36,8 @@ class ImageTowers:
     """The image towers of a family."""
 
     names: Callable[[], Collection[str]]  #: in suites, `towers.image`
-    config: Callable[[str, int, int], Config]  #: (name, pixels a side, width of the embedding) -> its configuration
+    #: (name, pixels a side or numbers of a stored feature vector, width of the embedding) -> its configuration
+    config: Callable[[str, int, int], Config]
     #: name -> JSON values that enter the ids of runs: all that results depend on, because the code of `build` does not
     #: enter them
     content: Callable[[str], Any]
@@ -179,6 +181,23 @@ TOWER_FAMILIES: Registry[TowerFamily] = Registry(
                 config=lambda name: architectures.bert_context(architectures.read_bert(Path(name))),
                 content=lazy("bench.suite.tower_files:folder_content"),
                 folders=True,
+            ),
+        ),
+        TowerFamily(
+            name=FEATURES,
+            summary="a trained head (`towers.head`) on the stored features of `data.features`",
+            image=ImageTowers(
+                names=lambda: (FEATURES,),
+                config=lambda _name, width, _dim: {"width": width},
+                content=lambda name: name,
+                build=lazy("bench.towers.heads:image_head"),
+            ),
+            text=TextTowers(
+                names=lambda: (FEATURES,),
+                config=lambda _name: {"context_length": 1},
+                content=lambda name: name,
+                build=lazy("bench.towers.heads:text_head"),
+                tokenizer=lazy("bench.towers.heads:stored_texts"),
             ),
         ),
     ),

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from bench.checks import lab
 from bench.checks.subject import WHOLE, Failed, Subject, Variant, constants, moments, same, total_of
+from bench.towers.build import OpenClipTowers
 from methods.protocol import Tensors
 
 SMALL = 16  #: rows of a batch that is only encoded
-TOWERS = ("vit", "resnet")
 LENGTH_ATOL = 1e-6  #: how far the length of a unit row may be off 1 in fp32; in bf16 it is off by 1e-3
 COST_RTOL = 0.02  #: allows some tokens more in a sequence of 257, but not another forward of any row
 
@@ -41,7 +41,7 @@ def micro_batches(subject: Subject) -> None:
 
 def _on_towers(subject: Subject) -> Iterator[tuple[Variant, str]]:
     for variant in subject.variants:
-        for towers in TOWERS if variant.label == "default" else TOWERS[:1]:
+        for towers in subject.towers if variant.label == "default" else subject.towers[:1]:
             yield variant, towers
 
 
@@ -172,7 +172,7 @@ _TOWERS = {"visual": "image", "text": "text", "side.visual": "side image", "side
 
 
 @contextmanager
-def _counted(towers: lab.TinyTowers, beside: bool = False) -> Iterator[dict[str, float]]:
+def _counted(towers: OpenClipTowers, beside: bool = False) -> Iterator[dict[str, float]]:
     """Count the work of each tower while the context is open; with `beside` also that of the side towers."""
     parts: dict[str, nn.Module] = {"visual": towers.visual, "text": towers.text}
     if beside:

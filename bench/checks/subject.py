@@ -49,7 +49,7 @@ class Instance:
     """A method that was prepared, with tiny towers."""
 
     method: Any
-    towers: lab.TinyTowers
+    towers: lab.TinyTowers | lab.StoredTowers
 
     def rows(self, part: slice | None = None, when: Clock | None = None, total: int = TOTAL) -> Rows:
         """Some fixed rows, with the views the method asks for."""
@@ -66,22 +66,41 @@ class Subject:
 
     name: str
     plugin: Path | None = None  #: the file it comes from, if it is not a shipped method
+    features: bool = False  #: whether its towers read stored features
     memory: dict[Any, Any] = field(default_factory=dict, compare=False)  #: results that several checks share
 
     @cached_property
     def kind(self) -> type[Adapter]:
         return typing.cast("type[Adapter]", registry.find(self.name))
 
+    @property
+    def key(self) -> str:
+        """What tells its tasks from those of other subjects."""
+        return f"{self.name} on features" if self.features else self.name
+
+    @property
+    def towers(self) -> tuple[str, str]:
+        """The two kinds of towers that it is checked on."""
+        return lab.STORED if self.features else lab.PIXELS
+
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
-        """The defaults, every preset, and every other choice of every field that names its choices."""
+        """The defaults, every preset, and every other choice of every field that names its choices.
+
+        On stored features those alone that these suit, and the defaults.
+        """
         default = Variant("default", {})
         by_config = {_resolved(self.kind, {}): default}
         for label, config in self._candidates():
             resolved = _resolved(self.kind, config)
-            if resolved is not None:
+            if resolved is not None and not self.lacking(config):
                 by_config.setdefault(resolved, Variant(label, config))
         return tuple(by_config.values())
+
+    def lacking(self, config: Mapping[str, Any]) -> tuple[str, ...]:
+        """The needs under these hyper-parameters that stored features never meet; () on other towers."""
+        needs = self.kind.needs_under(self.kind.Config(**config)) if self.features else frozenset()
+        return tuple(sorted(needs - {"second_view"}))
 
     def _candidates(self) -> Iterator[tuple[str, dict[str, Any]]]:
         for preset, config in self.kind.presets.items():
@@ -94,14 +113,17 @@ class Subject:
     def instance(
         self,
         config: Mapping[str, Any],
-        towers: str = "vit",
+        towers: str | None = None,
         batch: int = TOTAL,
         seed: int = 0,
-        tiny: lab.TinyTowers | None = None,
+        tiny: lab.TinyTowers | lab.StoredTowers | None = None,
         **geometry: Any,
     ) -> Instance:
-        """A prepared method in single precision, on towers of a kind or on `tiny`; equal arguments, equal weights."""
-        tiny = tiny or lab.TinyTowers(towers, **geometry)
+        """A prepared method in single precision, on towers of a kind or on `tiny`; equal arguments, equal weights.
+
+        towers: by default the first of `self.towers`.
+        """
+        tiny = tiny or lab.tiny_towers(towers or self.towers[0], **geometry)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)
             method = self.kind(self.kind.Config(**config), Facts(rows=ROWS, batch=batch, dim=tiny.dim, seed=seed))

@@ -42,20 +42,23 @@ def stateful(subject: Subject) -> Iterator[Variant]:
 def rank_trainings(subject: Subject) -> dict[str, Training]:
     """Return the trainings of `ranks`: in fp64 on a vision transformer, for each set of state tensors.
 
-    They have three steps, or two of each phase. Nearly all rows are in every batch, so their state moves in every step
+    On stored features, heads stand for the vision transformer and the ResNet. They have three steps, or two of each
+    phase. Nearly all rows are in every batch, so their state moves in every step
     and is read from the second one on. With its defaults a method trains a step of each phase, and at least two, on a
     ResNet in fp64 as well: every BatchNorm moves in each step, and nothing that a method keeps depends on the image
     tower. A step of each phase is in fp32.
     """
     trainings = {}
+    first, second = subject.towers
     for variant in stateful(subject):
         config, phases = variant.config, len(subject.embedded(variant)[0].phases())
-        settings: dict[str, Any] = {"config": config, "towers": "vit", "rows": 50, "steps": max(3, 2 * phases)}
-        trainings[f"{variant.label}, fp64, vit"] = training_of(subject, **settings)
+        settings: dict[str, Any] = {"config": config, "towers": first, "rows": 50, "steps": max(3, 2 * phases)}
+        trainings[f"{variant.label}, fp64, {first}"] = training_of(subject, **settings)
         if variant.label == "default":
             settings["steps"] = phases
-            trainings["default, fp32, vit"] = training_of(subject, **settings, precision="fp32")
-            trainings["default, fp64, resnet"] = training_of(subject, config=config, steps=max(2, phases))
+            trainings[f"default, fp32, {first}"] = training_of(subject, **settings, precision="fp32")
+            steps = max(2, phases)
+            trainings[f"default, fp64, {second}"] = training_of(subject, config=config, towers=second, steps=steps)
     return trainings
 
 
@@ -67,8 +70,8 @@ def ranks(subject: Subject, pool: Ranks) -> None:
     the same bits.
     """
     trainings = rank_trainings(subject)
-    pool.ask(subject.name, trainings)
-    results = pool.answer(subject.name)
+    pool.ask(subject.key, trainings)
+    results = pool.answer(subject.key)
     (one,) = results["one process"]
     for name, training in trainings.items():
         rtol = 1e-9 if training.precision == "fp64" else 1e-5
@@ -129,8 +132,8 @@ def resume(subject: Subject) -> None:
     The training has six steps, and an epoch has three.
     """
     for variant in stateful(subject):
-        settings: dict[str, Any] = {"towers": "vit", "precision": "fp32", "steps": 6, "rows": 50, "batch": 16}
-        training = training_of(subject, config=variant.config, **settings)
+        settings: dict[str, Any] = {"precision": "fp32", "steps": 6, "rows": 50, "batch": 16}
+        training = training_of(subject, towers=subject.towers[0], config=variant.config, **settings)
         with tempfile.TemporaryDirectory() as folder:
             straight, broken = RunStore(Path(folder) / "straight"), RunStore(Path(folder) / "broken")
             train_alone(training, straight)
@@ -189,8 +192,8 @@ def noise_mask(subject: Subject) -> None:
     imported = sorted(_imports(Path(registry.source(subject.name).path)))
     if imported:
         raise Failed(f"imports {', '.join(imported)}; methods do not know the runner")
-    training = training_of(subject, towers="vit", precision="fp32", steps=3, rows=20, batch=16)
-    clean = pairs(training.rows)
+    training = training_of(subject, towers=subject.towers[0], precision="fp32", steps=3, rows=20, batch=16)
+    clean = pairs(training)
     manifest = shuffled_captions(clean, 0.5, seed=3)
     sources = manifest.donors_of(np.arange(len(clean)))
     texts = [clean.captions(row) for row in sources.tolist()]
@@ -213,7 +216,8 @@ def learns(subject: Subject) -> None:
     """Ten steps of each phase on easy pairs, all of them in every batch, lower what the method monitors."""
     method, _ = subject.embedded(subject.variants[0])
     phases = [phase.name for phase in method.phases()]
-    training = training_of(subject, towers="vit", precision="fp32", steps=10 * len(phases), rows=48, optimiser="adamw")
+    settings: dict[str, Any] = {"towers": subject.towers[0], "precision": "fp32", "rows": 48, "optimiser": "adamw"}
+    training = training_of(subject, **settings, steps=10 * len(phases))
     with tempfile.TemporaryDirectory() as folder:
         out = RunStore(Path(folder) / "easy")
         try:

@@ -50,16 +50,25 @@ class Training:
     batch: int = 48
 
 
+def pairs(training: Training) -> MemoryPairs:
+    """Pairs that can be learned: every caption is three words, every image the sum of its words' patterns.
+
+    An image is pixels, or what stored features are for towers that read these.
+    """
+    return _pairs(training.rows, training.towers in lab.STORED)
+
+
 @lru_cache(maxsize=8)
-def pairs(rows: int) -> MemoryPairs:
-    """Pairs that can be learned: every caption is three words, every image the sum of its words' patterns."""
+def _pairs(rows: int, stored: bool) -> MemoryPairs:
     draws = np.random.default_rng(0)
     patterns = draws.integers(0, 80, (len(WORDS), 4, 4, 3)).repeat(8, axis=1).repeat(8, axis=2)
     chosen = np.array([draws.permutation(len(WORDS))[:3] for _ in range(rows)])
-    pixels = patterns[chosen].sum(1) + draws.integers(0, 16, (rows, 32, 32, 3))
+    images: Any = (patterns[chosen].sum(1) + draws.integers(0, 16, (rows, 32, 32, 3))).astype(np.uint8)
+    if stored:
+        images = draws.standard_normal((len(WORDS), lab.WIDTHS[0]), np.float32)[chosen].sum(1)
     texts = [[" ".join(WORDS[i] for i in words)] for words in chosen.tolist()]
     keys = [f"{row:04d}" for row in range(rows)]
-    return MemoryPairs.build("check/train", "drawn for bench check", keys, texts, {}, {}, pixels.astype(np.uint8))
+    return MemoryPairs.build("check/train", "drawn for bench check", keys, texts, {}, {}, images)
 
 
 def make(
@@ -73,9 +82,9 @@ def make(
     """A training that is ready to start or to resume, its weights drawn from fixed seeds on the CPU."""
     if training.plugin is not None:
         registry.add_plugin(training.plugin)
-    data = data or pairs(training.rows)
+    data = data or pairs(training)
     dtype = {"fp64": torch.float64}.get(training.precision, torch.float32)
-    towers = lab.TinyTowers(training.towers)
+    towers, stored = lab.tiny_towers(training.towers), training.towers in lab.STORED
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         facts = Facts(len(data), training.batch, towers.dim, seed=3)
@@ -84,7 +93,8 @@ def make(
         method.prepare(towers)
         side_towers.hold_average(method, towers)
     towers.to(device, dtype), method.to(device, dtype)
-    loader = Loader(data, noise, towers, batch=training.batch, seed=3, recipe="none", dtype=dtype, device=device)
+    how: dict[str, Any] = {"batch": training.batch, "dtype": dtype, "device": device, "features": stored}
+    loader = Loader(data, noise, towers, seed=3, recipe="none", **how)
     names = [phase.name for phase in method.phases()]
     counts = [training.steps // len(names) + (number < training.steps % len(names)) for number in range(len(names))]
     resolved = Resolved(

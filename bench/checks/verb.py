@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -13,28 +14,29 @@ from bench.adapters import registry
 from bench.checks import shown
 from bench.checks.pool import Ranks
 from bench.checks.subject import Subject
-from bench.checks.suite import Result, examine, subject_of
+from bench.checks.suite import CHECKS, ON_FEATURES, Result, examine, subject_of
 from bench.errors import UserError
 from methods.protocol import Method
 
 Say = Callable[[str], object]
 
 
-def check(adapter: str | Path | type[Method], say: Say | None = None) -> list[Result]:
+def check(adapter: str | Path | type[Method], say: Say | None = None, *, features: bool = False) -> list[Result]:
     """Run every check on one adapter: a method's name, a file with one, or its class; returns a result for each.
 
-    `say` receives each result as a line as soon as it is known. Raises UserError if there is no such method, or if a
-    file cannot be imported.
+    `say` receives each result as a line as soon as it is known. `features`: run those that involve towers on heads that
+    read stored features. Raises UserError if there is no such method, or if a file cannot be imported.
     """
     target = str(_file_of(adapter)) if isinstance(adapter, type) else str(adapter)
     with _one_thread():
-        return _examined([subject_of(target)], say or _ignore, failures_only=False)
+        return _examined([subject_of(target, features)], say or _ignore, failures_only=False)
 
 
-def check_all(say: Say | None = None) -> list[Result]:
-    """Run every check on every method that is known; `say` receives the failures as lines."""
+def check_all(say: Say | None = None, *, features: bool = False) -> list[Result]:
+    """Run every check on every method that is known; `say` receives the failures as lines; `features` as in `check`."""
     with _one_thread():
-        return _examined([_named(name) for name in registry.names()], say or _ignore, failures_only=True)
+        subjects = [replace(_named(name), features=features) for name in registry.names()]
+        return _examined(subjects, say or _ignore, failures_only=True)
 
 
 def _ignore(_: str) -> None:
@@ -47,7 +49,7 @@ def _examined(subjects: Sequence[Subject], say: Say, failures_only: bool) -> lis
         pool.start()
         for subject in subjects:
             say(f"{subject.name}: {subject.kind.about.title}")
-            for result in examine(subject, pool):
+            for result in examine(subject, pool, ON_FEATURES if subject.features else CHECKS):
                 results.append(result)
                 if result.outcome == "failed" or not failures_only:
                     say(shown.line(result))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bench.cli import data, doctor, export, gaussian, methods, noise, reference, reporting, runs, store
+from bench.cli import data, doctor, export, features, gaussian, methods, noise, reference, reporting, runs, store
 from bench.cli.guard import guard
 from bench.console.text import echo
 
@@ -50,6 +50,7 @@ noises.command("published")(noise.published)
 app.add_typer(noises, name="noise")
 app.add_typer(gaussian.app, name="gaussian")
 app.add_typer(data.app, name="data")
+app.add_typer(features.app, name="features")
 
 
 def _version(asked: bool) -> None:

@@ -75,10 +75,9 @@ def bprw(
 ) -> None:
     """Zero-shot accuracy with prompts weighted by how well they explain images (Bayesian prompt re-weighting)."""
     stored, pairs = _with_variances(run, results, dataset, plugin)
-    from bench import data
     from bench.evaluation.probabilistic.bprw import reweighting
 
-    source = pairs if leak else data.load(f"{pairs.name.split('/')[0]}/train", stored.run.data.size)
+    source = pairs if leak else _pairs(stored, f"{pairs.name.split('/')[0]}/train")
     if source.name == pairs.name and not leak:
         raise UserError(f"--dataset {dataset}: weights would be fitted to the images they are scored on; add --leak")
     texts = _templates(pairs, label, templates)
@@ -128,11 +127,19 @@ def hierarchy(
 def _opened(run: str, results: Path, dataset: str, plugin: list[str] | None) -> tuple[Stored, Pairs]:
     """Load a stored run's model and the pairs to measure it on."""
     load_plugins(plugin)
-    from bench import data
     from bench.models import stored_run
 
     stored = stored_run.load(store_at(results), run)
-    return stored, data.load(dataset, stored.run.data.size)
+    return stored, _pairs(stored, dataset)
+
+
+def _pairs(stored: Stored, dataset: str) -> Pairs:
+    """Load a data set as the run's towers read it: pixels, or stored features that lie with those it trained on."""
+    from bench import data
+    from bench.data.features import training as features
+
+    settings = stored.run.data
+    return features.evaluation_set(settings, dataset) if settings.on_features else data.load(dataset, settings.size)
 
 
 def _with_variances(run: str, results: Path, dataset: str, plugin: list[str] | None) -> tuple[Stored, Pairs]:

@@ -52,6 +52,9 @@ def new_method(
 def check(
     method: Annotated[str | None, typer.Argument(metavar="NAME|FILE", help="A method, or a file with one.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All methods, then a matrix.")] = False,
+    features: Annotated[
+        bool, typer.Option("--features", help="On towers that read stored features: what involves towers.")
+    ] = False,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write the table there too: .md, .html or .json.")
     ] = None,
@@ -65,7 +68,8 @@ def check(
         raise UserError("bench check: say either a method (a name or a file) or --all")
     if report is not None:
         shown.check_format(report)
-    results = verb.check(method, echo) if method is not None else verb.check_all(echo)
+    how = {"features": features}
+    results = verb.check_all(echo, **how) if method is None else verb.check(method, echo, **how)
     if everything:
         echo("", *shown.matrix(results).split("\n"))
     echo(shown.verdict(results))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 from bench.catalogue import evaluation_sets, training_sets
 from bench.catalogue.training_sets import Synonyms, TrainingSet
@@ -71,6 +72,10 @@ def training(settings: DataSettings) -> Pairs:
     """Load the pairs that a run trains on. If they are missing, raises a UserError that says how to get them."""
     if settings.embedded:
         return _made(training_sets.TRAINING_SETS[settings.name], settings.size)
+    if settings.on_features:
+        from bench.data.features import training as features
+
+        return features.load(settings)
     if settings.synthetic:
         return synthetic.load(settings.name, str(settings.shards), settings.size)
     from bench.data import shards
@@ -85,11 +90,30 @@ def _made(entry: TrainingSet, size: int) -> Pairs:
     return pairs
 
 
+def feature_width(pairs: Pairs) -> int:
+    """Return the numbers of an image in pairs of stored features."""
+    from bench.data.features.training import StoredFeatures
+
+    assert isinstance(pairs, StoredFeatures)
+    return pairs.width
+
+
+def stored_texts(pairs: Pairs) -> Any:
+    """Return what finds the features of texts in pairs of stored features. Raises UserError if there are none."""
+    from bench.data.features.training import StoredFeatures
+
+    assert isinstance(pairs, StoredFeatures)
+    return pairs.lookup()
+
+
 def templates(pairs: Pairs) -> tuple[str, ...]:
     """Return the zero-shot prompts of a data set, with "{}" for the class name. Raises KeyError if it has none."""
     from bench.data.evaluation import EvaluationPairs
+    from bench.data.features.pairs import FeaturePairs
 
-    return pairs.templates if isinstance(pairs, EvaluationPairs) else TEMPLATES[pairs.name.split("/")[0]]
+    if isinstance(pairs, EvaluationPairs | FeaturePairs):
+        return pairs.templates
+    return TEMPLATES[pairs.name.split("/")[0]]
 
 
 def evaluation_captions(pairs: Pairs, k: int = 5) -> list[tuple[str, ...]]:

@@ -75,6 +75,13 @@ class TextSets:
         return coded
 
 
+def of_rows(pairs: Pairs, rows: Ints) -> list[tuple[str, ...]]:
+    """Return the texts of each of `rows` [b]."""
+    if isinstance(pairs, Columnar):
+        return [tuple(texts) for texts in pairs.caption_lists(rows).to_pylist()]
+    return [pairs.captions(row) for row in rows.tolist()]
+
+
 def caption_lists(pairs: Pairs, rows: Ints) -> Any:
     """Return the captions of `rows` [m] as a pyarrow Array of m lists."""
     if isinstance(pairs, Columnar):

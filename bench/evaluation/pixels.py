@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bench.arrays import Ints, Pixels
 from bench.data import MemoryPairs, Pairs
+from bench.data.features.pairs import FeaturePairs
 from bench.data.workers import Prefetcher, processes, room
 
 AHEAD = 3  #: batches that are decoded ahead of time
@@ -22,13 +23,15 @@ def _decoded(pairs: Pairs, rows: Ints) -> list[Tensor]:
 
 
 def batches(pairs: Pairs, rows: Ints, size: int) -> Iterator[Pixels]:
-    """Yield uint8 [b, H, W, 3] for each `size` of `rows` [n], in order; the last batch may be smaller.
+    """Yield uint8 [b, H, W, 3], or stored features [b, P], for each `size` of `rows` [n], in order.
+
+    The last batch may be smaller.
 
     Raises UserError if an image cannot be read, and RuntimeError if a worker process died.
     """
     parts = [rows[start : start + size] for start in range(0, len(rows), size)]
     workers = min(processes(None, 1), len(rows) // FEW)
-    if isinstance(pairs, MemoryPairs) or not workers:
+    if isinstance(pairs, MemoryPairs | FeaturePairs) or not workers:
         yield from map(pairs.images, parts)
         return
     one = pairs.images(rows[:1])

@@ -16,6 +16,7 @@ from bench.catalogue.evaluation_sets import parse
 from bench.catalogue.families import FAMILIES, Facts
 from bench.catalogue.families.random_guess import CAPTIONS
 from bench.data import Pairs, evaluation
+from bench.data.features import training as features
 from bench.data.noise import ManifestSummary, NoiseManifest
 from bench.data.photo import CROP, Resize
 from bench.data_folder import Missing
@@ -61,7 +62,11 @@ class EvaluationPlan(SuiteTasks):
             return f"{self.data.name}/iid"
         tests = [task for task in self.chosen() if FAMILIES[task.family].split == "test"]
         named = [task.dataset for task in tests if task.dataset != self.training]
-        return next((name for name in named if evaluation.parse(name)[0].kind == "retrieval"), "")
+        return next((name for name in named if self._has_captions(name)), "")
+
+    def _has_captions(self, dataset: str) -> bool:
+        own = self.stored(dataset)
+        return not own.classes if own is not None else evaluation.parse(dataset)[0].kind == "retrieval"
 
     def primary(self) -> dict[str, str]:
         """The headline, by which a suite is read first: data set, task and metric.
@@ -86,10 +91,12 @@ class EvaluationPlan(SuiteTasks):
 
     def load(self, dataset: str) -> Pairs:
         """A data set of a task. UserError if it is not there, with how to get it."""
-        if dataset in data.names():
-            return data.load_resized(dataset, self.data.size, self.seen, self.resize)
         if dataset == self.training:
             return data.training(self.data)
+        if self.data.on_features:
+            return features.evaluation_set(self.data, dataset)
+        if dataset in data.names():
+            return data.load_resized(dataset, self.data.size, self.seen, self.resize)
         return evaluation.load(dataset, self.seen, self._resize(dataset))
 
     def content(self, task: Task) -> str:
@@ -97,13 +104,32 @@ class EvaluationPlan(SuiteTasks):
 
         "" for pairs of the package: the protocol's version fixes those.
         """
-        named = [name for name in (task.dataset, task.train, task.validation) if name and name not in data.names()]
+        parts = (task.dataset, task.train, task.validation)
+        named = [name for name in parts if name and not self.of_package(name)]
         hashes = [self.load(name).content_hash for name in named]
         return (sha256("".join(hashes).encode()).hexdigest() if len(hashes) > 1 else "".join(hashes))[:16]
 
+    def of_package(self, dataset: str) -> bool:
+        """Whether the pixels of a data set of the package are scored; its stored features are not of the package."""
+        return dataset in data.names() and not self.data.on_features
+
+    def stored(self, dataset: str) -> Pairs | None:
+        """The stored features of an evaluation set; None if the suite has pixels, or the features are not here."""
+        if not self.data.on_features or features.missing_evaluation(self.data, dataset):
+            return None
+        return features.evaluation_set(self.data, dataset)
+
+    def check(self, dataset: str) -> None:
+        """Read a sample of an evaluation set that is there. UserError if it is broken; nothing if it is missing."""
+        if not self.data.on_features:
+            if evaluation.find(dataset) is not None:
+                evaluation.check(dataset)
+        elif not features.missing_evaluation(self.data, dataset):
+            features.evaluation_set(self.data, dataset)
+
     def channels(self, dataset: str) -> Channels | None:
         """Channel statistics that the pixels of a data set are normalised with; None = those of the towers."""
-        if dataset == self.training or dataset in data.names():
+        if dataset == self.training or self.data.on_features or dataset in data.names():
             return None
         entry, _ = evaluation.parse(dataset)
         return self.protocol.channels(entry.name, entry.classes > 0)
@@ -128,14 +154,20 @@ class EvaluationPlan(SuiteTasks):
         wanted: dict[str, tuple[str, ...]] = {}
         for task in self.chosen():
             for dataset in filter(None, (task.dataset, task.train, task.validation)):
-                if dataset != self.training and dataset not in data.names():
+                if dataset != self.training and not self.of_package(dataset):
                     wanted[dataset] = tuple(dict.fromkeys((*wanted.get(dataset, ()), task.family)))
         return wanted
 
     def missing(self) -> list[Missing]:
-        """The wanted data sets that are not there."""
-        missing = (evaluation.missing(name, ", ".join(families)) for name, families in self.wanted().items())
+        """The wanted data sets that are not there. UserError for one that is there but broken."""
+        missing = (self.lacking(name, ", ".join(families)) for name, families in self.wanted().items())
         return [one for one in missing if one is not None]
+
+    def lacking(self, dataset: str, purpose: str) -> Missing | None:
+        """Describe an evaluation set that is not there; None if it is. `purpose` says what it is used for."""
+        if self.data.on_features:
+            return features.missing_evaluation(self.data, dataset, purpose)
+        return evaluation.missing(dataset, purpose)
 
     def datasets(self) -> dict[str, dict[str, Any]]:
         """Data set -> description, n and chance ("task/metric" -> expected score of a uniformly random guess).
@@ -155,8 +187,10 @@ class EvaluationPlan(SuiteTasks):
     def _facts(self, dataset: str) -> Facts:
         if dataset == self.training:
             return self._training_facts()
+        if (own := self.stored(dataset)) is not None:
+            return replace(facts_of(own), metric="" if dataset in data.names() else parse(dataset)[0].metric)
         if dataset in data.names():
-            return facts_of(self.load(dataset))
+            return facts_of(data.load(dataset, self.data.size))
         entry, _ = evaluation.parse(dataset)
         images, classes = evaluation.counts(dataset)
         return Facts(entry.description, images, {evaluation.CLASS: classes} if classes else {}, entry.metric)
@@ -165,12 +199,13 @@ class EvaluationPlan(SuiteTasks):
         if not (self.data.embedded or self.data.synthetic):
             from bench.data import shards
 
-            if shards.missing(self.data):
+            gone = features.missing(self.data) if self.data.on_features else shards.missing(self.data)
+            if gone:
                 return Facts("the training pairs", self.data.rows or 0)
         return facts_of(data.training(self.data))
 
     def _chance(self, task: Task, facts: Facts) -> dict[str, float]:
-        if task.train in data.names():  # a class may be in one of the sets alone
+        if self.of_package(task.train):  # a class may be in one of the sets alone
             facts = replace(facts, classes={task.label: len(np.unique(self.load(task.train).labels[task.label]))})
         return families.chance(task.family, task.label, facts, main=self.protocol.main)
 

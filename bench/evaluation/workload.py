@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bench import data
 from bench.catalogue.families import FAMILIES
 from bench.catalogue.families.random_guess import CAPTIONS
-from bench.data import evaluation
+from bench.data import Pairs, evaluation
 from bench.data.evaluation import words
 from bench.evaluation.tasks import EvaluationPlan, Task
 
@@ -48,15 +48,22 @@ def workload(plan: EvaluationPlan, at: float, noisy_rows: int = 0) -> Workload:
 
 
 def _images(plan: EvaluationPlan, name: str) -> int:
-    return len(plan.load(name)) if name in data.names() else evaluation.counts(name)[0]
+    pairs = _pairs(plan, name)
+    return evaluation.counts(name)[0] if pairs is None else len(pairs)
+
+
+def _pairs(plan: EvaluationPlan, name: str) -> Pairs | None:
+    """Stored features that are here, or pixels of the package; None for other data."""
+    own = plan.stored(name)
+    return data.load(name, plan.data.size) if own is None and name in data.names() else own
 
 
 def _texts(plan: EvaluationPlan, task: Task) -> tuple[object, int]:
     """A key that is equal for equal texts of two tasks, and their number."""
     if FAMILIES[task.family].texts == "captions":
         return ("captions", task.dataset), _images(plan, task.dataset) * _captions(plan, task.dataset)
-    if task.dataset in data.names():
-        pairs = plan.load(task.dataset)
+    pairs = _pairs(plan, task.dataset)
+    if pairs is not None:
         names, prompts = pairs.classes[task.label], data.templates(pairs)
         return (names, prompts), len(names) * len(prompts)
     entry, _ = evaluation.parse(task.dataset)

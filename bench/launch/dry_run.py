@@ -19,6 +19,7 @@ from bench.store import Store
 from bench.store.doctor import problems
 from bench.store.lookup import SHORT
 from bench.suite.suite import Suite, load_suite
+from bench.suite.unfit import left_out
 from bench.training.inputs import InputsReader
 
 GPU = "A100"  #: the card of the estimate if the suite cannot be timed here and no card is named
@@ -84,12 +85,18 @@ def _lines(
     rows = [("run", "stored", "steps", "")]
     for one in [*trials, *planned]:
         rows.append((one.id[:SHORT], _stored(one, store), f"{one.resolved.steps:,}", one.run.title))
-    lines = columns(rows)
+    lines = [*columns(rows), *_left_out(suite)]
     if trials:
         lines.append("rows whose trials are still to be made are shown at the suite's settings")
     if suite.tune and not present:
         lines.append(f"{suite.tune.trials} trials of every row come on top; they are planned when the data is here")
     return [*lines, *_hours([*trials, *planned], store, suite, means, shown), *requirements.listing(lacking)]
+
+
+def _left_out(suite: Suite) -> list[str]:
+    """Rows without runs on towers that read stored features, with the reason."""
+    reasons = {entry.label: left_out(suite, entry) for entry in suite.methods}
+    return list(dict.fromkeys(f"not applicable: {reason}" for own in reasons.values() for reason in own.values()))
 
 
 def _stored(one: Planned, store: Store) -> str:
@@ -105,7 +112,8 @@ def _stored(one: Planned, store: Store) -> str:
 def _hours(planned: list[Planned], store: Store, suite: Suite, means: _Means, shown: Progress) -> list[str]:
     """Estimate the runs that are not complete, by `means`.
 
-    Without any means, embedded data is estimated by steps timed on this machine and other data on the card `GPU`.
+    Without any means, embedded data and stored features are estimated by steps timed on this machine, and other data on
+    the card `GPU`.
     """
     todo = [one for one in planned if one.expected or not is_complete(one, store)]
     if not todo:
@@ -116,7 +124,7 @@ def _hours(planned: list[Planned], store: Store, suite: Suite, means: _Means, sh
             return f"to do: {calibrated(todo).text}".splitlines()
         except UserError as error:  # the missing inputs are still listed after this line
             return [f"to do: {len(todo)} runs that cannot be timed: {error}"]
-    if means.gpu or not suite.data.embedded or planned[0].expected:
+    if means.gpu or not (suite.data.embedded or suite.data.on_features) or planned[0].expected:
         share = gpus.UTILISATION if means.utilisation is None else means.utilisation
         return f"to do: {on_gpu(todo, gpus.find(means.gpu or GPU), share).text}".splitlines()
     left = estimate(planned, store)

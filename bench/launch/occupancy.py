@@ -56,7 +56,7 @@ def most(waiting: Sequence[Planned], ranks: int) -> int:
         return 1
     by_cores, devices = cores() // max(one.run.train.threads for one in waiting), gpus()
     if devices:
-        in_memory = all(one.run.data.embedded for one in waiting)
+        in_memory = all(one.run.data.embedded or one.run.data.on_features for one in waiting)
         by_cores = min(devices * PER_GPU, max(devices, by_cores)) if in_memory else devices
     return max(1, min(by_cores, len(waiting)))
 

@@ -87,7 +87,7 @@ def read_data(runs: list[Run]) -> None:
         measured = {name for task in plan.chosen() for name in (task.dataset, task.train, task.validation)}
         with contextlib.suppress(UserError):
             inputs = _reader.inputs(run)
-            tokenizer_of(run.towers, inputs.vocabularies.learn)
+            tokenizer_of(run.towers, inputs.vocabularies)
             inputs.summary()  # which hashes the pairs
             for name in measured & {*data.names()}:
                 plan.load(name)

@@ -28,6 +28,7 @@ from bench.store.writer import FEATURES
 from bench.suite.run import Run
 from bench.suite.settings import MethodEntry
 from bench.suite.suite import Suite, load_suite
+from bench.suite.unfit import inapplicable
 from bench.towers.build import OpenClipTowers
 from bench.towers.state_dicts import read
 from bench.training.checkpoint import CHECKPOINT, file_hash
@@ -67,6 +68,8 @@ class Checkpoint:
         """Return what a suite measures, with images of the size and resizing that these weights were trained for."""
         if self.foreign is None:
             return EvaluationPlan(suite.data, suite.evaluate)
+        if suite.data.on_features:
+            raise UserError(f"{self.path}: reads pixels, but suite {suite.name} measures on stored features")
         preprocess = self.foreign.preprocess
         return EvaluationPlan(suite.data, suite.evaluate, preprocess.size, preprocess.resize)
 
@@ -226,5 +229,7 @@ def _run_of_suite(suite: Suite, label: str) -> Run:
             "(one in a file of your own: --plugin FILE)"
         )
     entry = labels.get(label) or MethodEntry(method=label, label=label)
+    if reason := inapplicable(entry, suite.towers[0], suite.data):
+        raise UserError(f"--method {label}: is not applicable: {reason}")
     run = suite.model_copy(update={"methods": (entry,)}).cells()[0]
     return dataclasses.replace(run, noise=None, rate=0.0, reference=None)

@@ -21,7 +21,7 @@ from bench.models import export_card
 from bench.models.open_clip_models import CONFIG, Preprocess
 from bench.models.stored_run import rebuild
 from bench.store import Store, files
-from bench.store.lookup import find_run
+from bench.store.lookup import SHORT, find_run
 from bench.suite import tower_files
 from bench.towers.bert import BertText, bert_config, hf_name
 from bench.towers.build import OpenClipTowers
@@ -51,6 +51,9 @@ def export(run: str, folder: Path | str, results: Path | str = "results") -> Non
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder}: is not an empty folder")
     settings, towers, method = rebuild(out, torch.device("cpu"))
+    if settings.towers.stored:
+        stored = " and ".join(f"towers.{kind}" for kind in settings.towers.stored)
+        raise UserError(f"run {out.id[:SHORT]}: {stored} read stored features, for which open_clip has no towers")
     _same_as_the_towers(method, towers, settings)
     folder.mkdir(parents=True, exist_ok=True)
     try:

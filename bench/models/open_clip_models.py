@@ -118,7 +118,7 @@ def find(given: str, architecture: str | None) -> Foreign | None:
         return None
     config = get_pretrained_cfg(model, tag) or {}
     weights = fetched(name, given, _otherwise(config))
-    preprocess = Preprocess.read(config, _size(model, given), given)
+    preprocess = Preprocess.read(config, native_size(model, given), given)
     return Foreign(model, tag, weights, preprocess, bool(config.get("quick_gelu")))
 
 
@@ -141,7 +141,7 @@ def _folder(path: Path) -> Foreign:
     if weights is None or lacking:
         raise UserError(f"{path}: is a folder without {' and '.join(lacking)}; `bench export` writes one that has them")
     config, name = _config(path), f"local-dir:{path}"
-    preprocess = Preprocess.read(config.get("preprocess_cfg") or {}, _size(name, str(path)), str(path / CONFIG))
+    preprocess = Preprocess.read(config.get("preprocess_cfg") or {}, native_size(name, str(path)), str(path / CONFIG))
     return Foreign(name, "", Path(weights), preprocess)
 
 
@@ -156,7 +156,7 @@ def _config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _size(name: str, given: str) -> int:
+def native_size(name: str, given: str) -> int:
     """Return the pixels a side of an architecture's images. Raises UserError, with `given`, if they are not square."""
     import open_clip
 

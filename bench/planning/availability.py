@@ -30,8 +30,9 @@ def of_suite(suite: Suite) -> list[str]:
     plan, rows = EvaluationPlan(suite.data, suite.evaluate), []
     if not suite.data.embedded and not training(suite):
         pairs = data.training(suite.data)
-        rows.append((pairs.name, "training pairs", f"{len(pairs):,}", pairs.description))
-    return _lines(rows + _present(list(plan.wanted())), absent(suite))
+        rows.append((plan.training, "training pairs", f"{len(pairs):,}", pairs.description))
+    present = _stored(plan) if suite.data.on_features else _present(list(plan.wanted()))
+    return _lines(rows + present, absent(suite))
 
 
 def of_catalogue() -> list[str]:
@@ -75,6 +76,19 @@ def _present(names: list[str]) -> list[Row]:
                 rows.append((name, located.layout, f"{evaluation.counts(name)[0]:,}", str(located.path)))
         except UserError as error:
             rows.append((name, located.layout if located else "?", "?", f"broken: {error}"))
+    return rows
+
+
+def _stored(plan: EvaluationPlan) -> list[Row]:
+    """The evaluation sets that lie with the suite's stored features."""
+    rows = list[Row]()
+    for name in plan.wanted():
+        try:
+            pairs = plan.stored(name)
+            if pairs is not None:
+                rows.append((name, "stored features", f"{len(pairs):,}", pairs.description))
+        except UserError as error:
+            rows.append((name, "stored features", "?", f"broken: {error}"))
     return rows
 
 

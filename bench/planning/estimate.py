@@ -20,7 +20,7 @@ from bench.planning.planner import costed
 from bench.planning.timing import CALIBRATION_STEPS, time_steps
 from bench.store import Damaged, Store
 from bench.suite.run import Run
-from bench.suite.settings import SNAPSHOTS
+from bench.suite.settings import SNAPSHOTS, TowerSettings
 from bench.towers.build import OpenClipTowers
 from bench.training.inputs import InputsReader
 from bench.training.job import build
@@ -201,7 +201,8 @@ def _alike(first: Run, store: Store) -> Iterator[tuple[dict[str, Any], int]]:
         except Damaged:
             continue
         train = settings.get("train") or {}
-        same = settings.get("towers") == first.towers.model_dump() and wanted.items() <= train.items()
+        towers = {**TowerSettings().model_dump(), **(settings.get("towers") or {})}  # older runs lack newer settings
+        same = towers == first.towers.model_dump() and wanted.items() <= train.items()
         spent = ledger.keys() >= {"flops", "evaluate_seconds"} and ledger.get("train_seconds")
         if same and spent and run.status()["state"] == "done":
             yield ledger, environment.get("ranks", {}).get("world", 1)

@@ -37,12 +37,11 @@ def count_step_flops(method: Method, towers: OpenClipTowers, batch: int, image_s
 def count_forward_flops(towers: OpenClipTowers, image_size: int) -> tuple[int, int]:
     """Count the algorithmic FLOPs to encode one image of `image_size` px, and one text. Towers may be on meta."""
     meta = copy.deepcopy(towers).to("meta").eval()
-    dtype = next(meta.visual.parameters()).dtype
     # with gradients: without, torch's attention takes a fused path on some devices, which is not counted
     with FlopCounterMode(display=False) as image:
-        meta.encode_image(torch.empty(1, 3, image_size, image_size, device="meta", dtype=dtype))
+        meta.encode_image(meta.blank_images(1, image_size, "meta"))
     with FlopCounterMode(display=False) as text:
-        meta.encode_text(torch.empty(1, meta.context_length, dtype=torch.int64, device="meta"))
+        meta.encode_text(meta.blank_texts(1, "meta"))
     return image.get_total_flops(), text.get_total_flops()
 
 
@@ -72,9 +71,8 @@ def _phase_flops(method: Method, towers: OpenClipTowers, batch: int, image_size:
 
 
 def _example_rows(method: Method, towers: OpenClipTowers, batch: int, size: int, clock: Clock) -> Rows:
-    images = torch.empty(batch, 3, size, size, device="meta", dtype=next(towers.parameters()).dtype)
+    images, tokens = towers.blank_images(batch, size, "meta"), towers.blank_texts(batch, "meta")
     ids = torch.arange(batch, device="meta")
-    tokens = torch.empty(batch, towers.context_length, dtype=torch.int64, device="meta")
     return Rows(images, tokens, ["a"] * batch, ids, range(batch), clock, (images,) * method.extra_views)
 
 

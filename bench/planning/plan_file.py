@@ -13,6 +13,7 @@ from bench.catalogue.noise_kinds import KINDS
 from bench.suite.keep_settings import UNTREATED
 from bench.suite.settings import MethodEntry
 from bench.suite.suite import Suite
+from bench.suite.unfit import left_out
 
 if TYPE_CHECKING:
     from bench.console.progress import Progress
@@ -47,7 +48,7 @@ def write(
     made = build(suite, planned, choices, last)
     if last is None or hashing.digest({**last, "made": made["made"]}) != hashing.digest(made):
         store.write_plan(suite.name, made)
-    if len(choices) == len(suite.methods):
+    if len(choices) == len(suite.applicable):
         store.forget_trials(suite.name)  # the plan names them now
     chosen = {run.key for run in suite.runs()}
     return [one for one in planned if one.run.key in chosen]
@@ -128,7 +129,22 @@ def _data(planned: Planned) -> dict[str, Any]:
     """The training pairs, or what the suite states about them if they are not on this machine."""
     pairs = planned.inputs
     about = {"name": pairs.name, "description": pairs.description, "size": planned.run.data.size}
-    return {**about, "rows": pairs.rows, "hash": pairs.data_hash}
+    own = {"features": _features(planned)} if planned.run.data.on_features else {}
+    return {**about, "rows": pairs.rows, "hash": pairs.data_hash, **own}
+
+
+def _features(planned: Planned) -> dict[str, Any]:
+    """The encoders of stored features, and where second views come from."""
+    from bench import data
+    from bench.data.features import FeaturePairs
+
+    settings = planned.run.data
+    pairs = None if planned.expected else data.training(settings)
+    encoders = {"image": pairs.about.image, "text": pairs.about.text} if isinstance(pairs, FeaturePairs) else {}
+    return {
+        "dropout": settings.feature_dropout,
+        **{kind: {"name": one.name, "width": one.width, "views": one.views} for kind, one in encoders.items() if one},
+    }
 
 
 def _blocks(suite: Suite) -> list[dict[str, Any]]:
@@ -177,6 +193,7 @@ def _method(suite: Suite, entry: MethodEntry, facts: Facts) -> dict[str, Any]:
         "start": entry.start,
         "budget_rule": suite.budget_rule,
         "keep": _keep(suite, entry),
+        **({"inapplicable": reasons} if (reasons := left_out(suite, entry)) else {}),
     }
 
 

@@ -15,6 +15,7 @@ from bench.hashing import OPEN_CLIP
 from bench.suite import tower_files
 
 if TYPE_CHECKING:
+    from bench.evaluation.tasks import EvaluationPlan
     from bench.suite.run import Run
     from bench.suite.suite import Suite
 
@@ -25,15 +26,14 @@ def missing(suite: Suite) -> list[Missing]:
     Raises UserError for the first evaluation set or noise file that is there but broken, and for poison that aims at a
     class that a set lacks: before anything trains.
     """
-    from bench.data import evaluation
     from bench.data.noise import IMPORTED, index_shape
 
     for file in suite.noise.files if suite.noise.kind == IMPORTED else ():
         if os.path.isfile(file):
             index_shape(Path(file))
-    for name in dict.fromkeys(name for name, _ in _wanted(suite)):
-        if evaluation.find(name) is not None:
-            evaluation.check(name)
+    for plan in _plans(suite):
+        for name in plan.wanted():
+            plan.check(name)
     _check_target(suite)
     return absent(suite)
 
@@ -62,6 +62,10 @@ def training(suite: Suite | Run) -> list[Missing]:
     """Return the missing training pairs."""
     if suite.data.embedded or suite.data.synthetic:
         return []
+    if suite.data.on_features:
+        from bench.data.features import training as features
+
+        return features.missing(suite.data)
     from bench.data import shards
 
     return shards.missing(suite.data)
@@ -91,21 +95,19 @@ def noise(suite: Suite) -> list[Missing]:
 
 
 def _evaluation(suite: Suite) -> Iterator[Missing]:
-    from bench.data import evaluation
+    for plan in _plans(suite):
+        for name, families in plan.wanted().items():
+            with contextlib.suppress(UserError):  # what is there but broken is not missing
+                if (gone := plan.lacking(name, ", ".join(families))) is not None:
+                    yield gone
 
-    for name, purpose in _wanted(suite):
-        with contextlib.suppress(UserError):  # what is there but broken is not missing
-            if (gone := evaluation.missing(name, purpose)) is not None:
-                yield gone
 
-
-def _wanted(suite: Suite) -> list[tuple[str, str]]:
-    """The evaluation sets that the suite and its trials score, with the tasks that score them."""
+def _plans(suite: Suite) -> list[EvaluationPlan]:
+    """The evaluations of the suite and of its trials."""
     from bench.evaluation.tasks import EvaluationPlan
 
     asked = [suite.evaluate, *([suite.evaluate.of_trials()] if suite.tune else [])]
-    plans = [EvaluationPlan(suite.data, settings) for settings in asked]
-    return [(name, ", ".join(families)) for plan in plans for name, families in plan.wanted().items()]
+    return [EvaluationPlan(suite.data, settings) for settings in asked]
 
 
 def towers(suite: Suite) -> list[Missing]:

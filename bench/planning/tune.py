@@ -64,8 +64,8 @@ class Choice:
 
 def stages(suite: Suite) -> list[list[MethodEntry]]:
     """Return the rows whose trials can be made together; those that need a run of another row wait for its choice."""
-    first = [entry for entry in suite.methods if not _needs(suite, entry)]
-    late = [entry for entry in suite.methods if entry not in first]
+    first = [entry for entry in suite.applicable if not _needs(suite, entry)]
+    late = [entry for entry in suite.applicable if entry not in first]
     return [stage for stage in (first, late) if stage]
 
 

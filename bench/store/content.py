@@ -165,7 +165,10 @@ _METHOD = _object(
         **dict.fromkeys(("label", "title", "summary", "paper", "fidelity", "bibtex", "note", "score"), _TEXT),
         **{"config": _ANY, "preset": _maybe(_TEXT), "reference": _maybe(_TEXT)},
     },
-    {"equations": _maybe(_TEXT), "state": _TEXT, "lr": _maybe(_AMOUNT), "keep": _maybe(_ANY)},
+    {
+        **{"equations": _maybe(_TEXT), "state": _TEXT, "lr": _maybe(_AMOUNT), "keep": _maybe(_ANY)},
+        "inapplicable": _map(_TEXT),
+    },
 )
 _CELL = _object(
     {

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+from bench import reading
 from bench.catalogue.tower_families import text_towers
 from bench.suite import tower_files
-from bench.suite.settings import TowerSettings
+from bench.suite.settings import DataSettings, TowerSettings
 
 
 @dataclass(frozen=True)
@@ -15,15 +17,21 @@ class Need:
     """One word of `Method.needs`."""
 
     about: str  #: a clause: "it reads ..."
-    unmet: Callable[[TowerSettings], str]  #: the reason why these towers do not give it; "" if they do
+    #: the reason why these towers on this data do not give it; "" if they do
+    unmet: Callable[[TowerSettings, DataSettings], str]
 
 
-def _met(_: TowerSettings) -> str:
-    """Every pair of towers has it, and every training set: images and captions as they are."""
-    return ""
+def _no_pixels(towers: TowerSettings, _: DataSettings) -> str:
+    return "towers.image reads stored features" if "image" in towers.stored else ""
 
 
-def _no_text_transformer(towers: TowerSettings) -> str:
+def _no_tokens(towers: TowerSettings, _: DataSettings) -> str:
+    return "towers.text reads stored features, which other captions do not have" if "text" in towers.stored else ""
+
+
+def _no_text_transformer(towers: TowerSettings, _: DataSettings) -> str:
+    if "text" in towers.stored:
+        return "towers.text is a head on stored features"
     other = text_towers(towers.text).other(tower_files.text_config(towers))
     return (
         f"towers.text {towers.text} is {other}; take a transformer of open_clip or ours, or bert-base-uncased"
@@ -31,17 +39,37 @@ def _no_text_transformer(towers: TowerSettings) -> str:
     )
 
 
+def _no_second_view(towers: TowerSettings, data: DataSettings) -> str:
+    """Pixels are augmented; stored features have several views, or are dropped."""
+    if "image" not in towers.stored or data.feature_dropout or _views(data) != 1:
+        return ""
+    return "data.features has one view of an image; store several, or set data.feature_dropout"
+
+
+def _views(data: DataSettings) -> int | None:
+    """Return the number of stored views of an image; None if the features are not here or cannot be read."""
+    try:
+        about = reading.parsed(reading.content(Path(data.features or "") / "features.json", 1 << 26))
+        return int(about["image"]["views"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 NEEDS: dict[str, Need] = {
-    "pixels": Need("it cuts, masks or mixes images, or reaches into the image tower", _met),
-    "tokens": Need("it changes captions or reads token ids", _met),
+    "pixels": Need("it cuts, masks or mixes images, or reaches into the image tower", _no_pixels),
+    "tokens": Need("it changes captions or reads token ids", _no_tokens),
     "text_transformer": Need("it reaches into the text tower", _no_text_transformer),
-    "second_view": Need("it reads a second augmentation of each image", _met),
+    "second_view": Need("it reads a second augmentation of each image", _no_second_view),
 }
 
 
-def unmet(needs: Collection[str], towers: TowerSettings) -> Iterator[tuple[str, str]]:
-    """(word, reason) for each need that these towers do not give, in the order of `NEEDS`."""
+def unmet(needs: Collection[str], towers: TowerSettings, data: DataSettings | None = None) -> Iterator[tuple[str, str]]:
+    """(word, reason) for each need that these towers and data do not give, in the order of `NEEDS`.
+
+    data: by default data that comes with the package.
+    """
+    data = data or DataSettings()
     for word, need in NEEDS.items():
-        reason = need.unmet(towers) if word in needs else ""
+        reason = need.unmet(towers, data) if word in needs else ""
         if reason:
             yield word, reason

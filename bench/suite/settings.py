@@ -2,117 +2,36 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from bench.adapters import registry
-from bench.catalogue import families, tower_families, training_sets
-from bench.catalogue.augmentations import AUGMENTATIONS, DEFAULTS, Images
+from bench.catalogue import families, tower_families
+from bench.catalogue.augmentations import AUGMENTATIONS, DEFAULTS
 from bench.catalogue.budget_kinds import BUDGET_KINDS
 from bench.catalogue.families import FAMILIES
+from bench.catalogue.tower_families import FEATURES
 from bench.errors import nearest
 from bench.settings_base import (
-    NAME_LETTERS,
     Location,
     Model,
     NonEmptyList,
     Positive,
     Rate,
-    Strings,
     Word,
     Words,
     entry_of,
     once,
-    possible_path,
 )
-from bench.suite.keep_settings import UNTREATED, KeepSettings
+from bench.suite.data_settings import SYNTHETIC as SYNTHETIC
+from bench.suite.data_settings import DataSettings as DataSettings
+from bench.suite.head_settings import HeadSettings
+from bench.suite.keep_settings import KeepSettings
 from bench.yaml_source import fault
 
 Protocol = Literal["common", "bayes", "nuclr", "ncu", "prolip"]
-SYNTHETIC = "synthetic:"  #: before a number of made-up pairs, in place of shards
-MOST_ROWS = 10**11  #: of a training set
 SNAPSHOTS = (0.25, 0.5, 0.75)  #: shares of the budget at which every run keeps its weights
-
-
-class DataSettings(Model):
-    """Which pairs to train on: the embedded emoji, or webdataset shards under a name of their own.
-
-    Where files lie is no part of a run's identity; what they hold is.
-    """
-
-    #: a run's content holds `keep` and its rule itself, because a row of the suite may have another
-    later: ClassVar[frozenset[str]] = frozenset({"share", "block"})
-    outside: ClassVar[frozenset[str]] = frozenset({"shards", "index", "rows", "workers", "keep", "keep_rule"})
-
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=NAME_LETTERS)] = "emoji"
-    size: Annotated[int, Field(ge=8, le=1024)] = 32  #: pixels a side
-    #: brace pattern, folder or list of them, local or of any fsspec URL; null = the data folder's `name`
-    shards: str | Strings | None = None
-    #: null = index.parquet beside the first shard, or in the data folder where that is remote
-    index: Location | None = None
-    #: as stated by the paper; stands in while the data is not there
-    rows: Annotated[int, Field(ge=2, le=MOST_ROWS)] | None = None
-    share: Annotated[float, Field(gt=0, le=1)] = 1.0  #: of the rows, those with the smallest keyed hash
-    block: Annotated[int, Field(ge=1)] = 16  #: shards whose rows are shuffled together
-    keep: KeepSettings = UNTREATED  #: which rows a run may see, where a method's entry does not say otherwise
-    #: samples: kept rows are repeated until as many samples are seen as without; passes: as many passes, fewer samples
-    keep_rule: Literal["samples", "passes"] = "samples"
-    #: decoding processes a rank; null = from the machine's cores
-    workers: Annotated[int, Field(ge=0, le=1024)] | None = None
-
-    @property
-    def embedded(self) -> bool:
-        """Whether it comes with the package."""
-        return self.name in training_sets.embedded()
-
-    @property
-    def images(self) -> Images:
-        """What training augments."""
-        return "drawn art" if self.embedded else "photographs"
-
-    @property
-    def untreated(self) -> DataSettings:
-        """The same pairs, all of them."""
-        fields = type(self).model_fields
-        return self.model_copy(update={name: fields[name].get_default() for name in ("keep", "keep_rule")})
-
-    @property
-    def synthetic(self) -> bool:
-        """Whether it is made up as it is read."""
-        return isinstance(self.shards, str) and self.shards.startswith(SYNTHETIC)
-
-    @field_validator("name")
-    @classmethod
-    def _no_slip(cls, name: str) -> str:
-        own = training_sets.embedded()
-        near = difflib.get_close_matches(name, own, n=1, cutoff=0.8)
-        if near and name not in own:
-            raise fault(f"{name!r} is too near to {near[0]!r}, which comes with the package; did you mean {near[0]!r}?")
-        return name
-
-    @field_validator("shards")
-    @classmethod
-    def _can_be_there(cls, shards: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
-        for source in (shards,) if isinstance(shards, str) else shards or ():
-            possible_path(source)
-            pairs = source.removeprefix(SYNTHETIC) if source.startswith(SYNTHETIC) else ""
-            if pairs.isdecimal() and int(pairs) > MOST_ROWS:
-                raise fault(f"{source!r} should have at most {MOST_ROWS:,} pairs")
-        return shards
-
-    @model_validator(mode="after")
-    def _fits_the_embedded(self) -> Self:
-        if self.embedded:
-            own = training_sets.TRAINING_SETS[self.name].sizes
-            if self.size not in own:
-                sizes = " or ".join(map(str, own))
-                raise fault(f"{self.size} should be {sizes}: {self.name} has no other sizes", "size")
-            for field in ("shards", "index", "rows"):
-                if getattr(self, field) is not None:
-                    raise fault(f"{self.name} comes with the package and has none; leave it away", field)
-        return self
 
 
 class Budget(Model):
@@ -162,7 +81,7 @@ class Budget(Model):
 class TowerSettings(Model):
     """The two encoders; `bench.catalogue.tower_families` says which names there are."""
 
-    later: ClassVar[frozenset[str]] = frozenset({"context", "image_start", "text_start", "channels"})
+    later: ClassVar[frozenset[str]] = frozenset({"context", "image_start", "text_start", "channels", "head"})
     outside: ClassVar[frozenset[str]] = frozenset({"label"})
 
     label: Word = ""  #: in tables, where a suite compares several
@@ -178,6 +97,29 @@ class TowerSettings(Model):
     text_start: Annotated[Location, Field(min_length=1)] | None = None
     #: mean and standard deviation of pixels; null = those of open_clip's weights of the image tower, mostly CLIP's
     channels: Literal["imagenet"] | None = None
+    head: HeadSettings | None = None  #: of towers that read stored features; null = a linear one for these
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """Which of the two towers, "image" and "text", read stored features."""
+        return tuple(kind for kind in ("image", "text") if getattr(self, kind) == FEATURES)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_head_for_features(cls, values: Any) -> Any:
+        """Towers on features have a head, the same one whether it is written or left at its default."""
+        if isinstance(values, dict) and FEATURES in (values.get("image"), values.get("text")):
+            return {**values, "head": {} if values.get("head") is None else values["head"]}
+        return values
+
+    @model_validator(mode="after")
+    def _a_head_alone(self) -> Self:
+        if self.head is not None and not self.stored:
+            raise fault(f"is of towers on stored features; say image: {FEATURES} or text: {FEATURES}", "head")
+        for kind in self.stored:
+            if getattr(self, f"{kind}_start") is not None:
+                raise fault("a head on stored features has no pretrained weights; leave it away", f"{kind}_start")
+        return self
 
     @field_validator("image", "text")
     @classmethod

@@ -30,7 +30,7 @@ from bench.suite.settings import (
     TrainSettings,
 )
 from bench.suite.tune_settings import TuneSettings
-from bench.suite.unfit import unknown_names, unmeasured
+from bench.suite.unfit import inapplicable, left_out, unfit_features, unknown_names, unmeasured
 from bench.yaml_source import YamlSource, fault, faults_of
 
 MOST_RUNS = 10_000  #: of a suite, and of its trials
@@ -172,6 +172,12 @@ class Suite(Model):
             raise fault(message, "train", "augment")
         return self
 
+    @model_validator(mode="after")
+    def _towers_read_this_data(self) -> Self:
+        for place, message in unfit_features(self.data, self.towers):
+            raise fault(message, *place)
+        return self
+
     @property
     def hash(self) -> str:
         """Hash of everything but the description, as written. A plan made from other settings has another one."""
@@ -224,7 +230,7 @@ class Suite(Model):
         return chosen
 
     def cells(self) -> list[Run]:
-        """One run a cell: seeds, then towers, noise rates, methods, each in suite order. Selections do not matter."""
+        """One run a cell: seeds, then towers, noise rates, methods that apply, in suite order, whatever is selected."""
         return [
             self._run(entry, towers, rate, seed)
             for seed in self.seeds
@@ -232,7 +238,13 @@ class Suite(Model):
             for rate in self.noise.rates
             if seed in self.seeds_of(rate)
             for entry in self.methods
+            if not inapplicable(entry, towers, self.data)
         ]
+
+    @property
+    def applicable(self) -> tuple[MethodEntry, ...]:
+        """The rows that have runs on one of the suite's towers at least."""
+        return tuple(entry for entry in self.methods if len(left_out(self, entry)) < len(self.towers))
 
     def seeds_of(self, rate: float) -> tuple[int, ...]:
         """The seeds that runs under one of the noise rates have."""

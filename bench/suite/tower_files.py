@@ -149,12 +149,17 @@ def is_folder(text: str) -> bool:
 def text_config(towers: TowerSettings) -> Config:
     """The text tower's configuration, with the tokens a caption; UserError for a folder that describes none."""
     config = text_towers(towers.text).config(towers.text)
-    return {**config, "context_length": towers.context or config["context_length"]}
+    return {**config, **_head(towers, "text"), "context_length": towers.context or config["context_length"]}
 
 
 def image_config(towers: TowerSettings, size: int) -> Config:
-    """The image tower's configuration at `size` px."""
-    return image_towers(towers.image).config(towers.image, size, towers.dim)
+    """The image tower's configuration at `size` px, or for stored features of `size` numbers."""
+    return {**image_towers(towers.image).config(towers.image, size, towers.dim), **_head(towers, "image")}
+
+
+def _head(towers: TowerSettings, kind: str) -> Config:
+    """The settings of the head on stored features; nothing for another tower."""
+    return {"head": towers.head.model_dump()} if towers.head is not None and kind in towers.stored else {}
 
 
 @cache

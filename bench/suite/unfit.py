@@ -8,14 +8,28 @@ from typing import TYPE_CHECKING
 from bench.adapters import hyperparameters, registry
 from bench.catalogue.families import FAMILIES
 from bench.catalogue.noise_kinds import KINDS
+from bench.catalogue.tower_families import FEATURES
 from bench.errors import nearest
 from bench.suite import needs
 from bench.suite.tasks import SuiteTasks
 from bench.yaml_source import Fault
 
 if TYPE_CHECKING:
-    from bench.suite.settings import MethodEntry
+    from bench.suite.settings import DataSettings, MethodEntry, TowerSettings
     from bench.suite.suite import Suite
+
+
+def unfit_features(data: DataSettings, towers: tuple[TowerSettings, ...]) -> Iterator[Fault]:
+    """Towers whose input the data does not hold: stored features, or pixels."""
+    for position, one in enumerate(towers):
+        if one.stored and data.features is None:
+            message = f"towers.{one.stored[0]} reads stored features; name their folder, as `bench features` makes it"
+            yield ("data", "features"), message
+        elif data.on_features and "image" not in one.stored:
+            message = f"{one.image!r} reads pixels, which data.features has not; say {FEATURES}"
+            yield ("towers", position, "image"), message
+    if data.on_features and data.shards is not None and not data.synthetic:
+        yield ("data", "shards"), "images are the stored features of data.features; leave one of the two away"
 
 
 def unmeasured(suite: Suite) -> Iterator[Fault]:
@@ -35,20 +49,55 @@ def unknown_names(suite: Suite) -> Iterator[Fault]:
     if suite.baseline not in labels and suite.baseline not in registry.names():
         known = nearest(suite.baseline, {*labels, *registry.names()})
         yield ("baseline",), f"{suite.baseline!r} is neither a label of this suite nor a method{known}"
+    broken = False
     for position, entry in enumerate(suite.methods):
         faults = hyperparameters.faults(entry.method, entry.preset, entry.config)
         for place, message in faults:
             yield ("methods", position, *place), message
         if faults:
+            broken = True
             continue
         if chain := suite.chain(entry):
             yield ("methods", position, "method"), chain
         yield from ((("methods", position), message) for message in _cannot_work(suite, entry))
+    if not broken:
+        yield from _nothing_applies(suite)
+
+
+def inapplicable(entry: MethodEntry, towers: TowerSettings, data: DataSettings) -> str:
+    """Return why a row has no runs on towers that read stored features; "" if it has.
+
+    On other towers an unmet need is a mistake in the suite, which `unknown_names` finds.
+    """
+    if not towers.stored:
+        return ""
+    wanted = hyperparameters.needs(entry.method, entry.preset, entry.config)
+    return "; ".join(_sentence(entry, *unmet) for unmet in needs.unmet(wanted, towers, data))
+
+
+def left_out(suite: Suite, entry: MethodEntry) -> dict[str, str]:
+    """Return the towers, by their label, on which a row has no runs, each with the reason."""
+    reasons = {one.label: inapplicable(entry, one, suite.data) for one in suite.towers}
+    return {label: reason for label, reason in reasons.items() if reason}
+
+
+def _nothing_applies(suite: Suite) -> Iterator[Fault]:
+    """The baseline, or all rows, if they have no runs on one of the suite's towers."""
+    for towers in suite.towers:
+        reasons = {entry.label: inapplicable(entry, towers, suite.data) for entry in suite.methods}
+        if all(reasons.values()):
+            yield ("methods",), f"no method can be trained on these features: {next(iter(reasons.values()))}"
+        elif reason := reasons[suite.baseline_row]:
+            yield ("baseline",), f"{suite.baseline_row} is not applicable: {reason}; name another row"
 
 
 def _cannot_work(suite: Suite, entry: MethodEntry) -> Iterator[str]:
     """Reasons why a row cannot be trained on the suite's towers."""
     wanted = hyperparameters.needs(entry.method, entry.preset, entry.config)
     for towers in suite.towers:
-        for word, reason in needs.unmet(wanted, towers):
-            yield f"{entry.method} needs {word} ({needs.NEEDS[word].about}), but {reason}"
+        if not towers.stored:
+            yield from (_sentence(entry, *unmet) for unmet in needs.unmet(wanted, towers, suite.data))
+
+
+def _sentence(entry: MethodEntry, word: str, reason: str) -> str:
+    return f"{entry.method} needs {word} ({needs.NEEDS[word].about}), but {reason}"

@@ -18,7 +18,8 @@ from bench.errors import UserError, one_line
 from bench.lean_open_clip import load_for
 from bench.suite import tower_files
 from bench.towers.batchnorm import group_batchnorm
-from bench.towers.tokenization import HubTokenizer, Tokenizer
+from bench.towers.heads import Head
+from bench.towers.tokenization import HubTokenizer, Tokenizer, TrainingTexts
 
 if TYPE_CHECKING:
     from bench.suite.settings import TowerSettings
@@ -59,21 +60,36 @@ class OpenClipTowers(nn.Module):
         return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
 
     def encode_image(self, images: Tensor) -> Tensor:
-        """[b, 3, H, W] normalised -> [b, D], not normalised."""
+        """[b, 3, H, W] normalised, or stored features [b, P] -> [b, D], not normalised."""
         out: Tensor = self.visual(images)
         return out
 
     def encode_text(self, tokens: Tensor) -> Tensor:
-        """[b, L] int64 -> [b, D], not normalised."""
+        """[b, L] int64, or stored features [b, Q] -> [b, D], not normalised."""
         out: Tensor = self.text(tokens)
         return out
 
     def tokenize(self, captions: list[str]) -> Tensor:
-        """b strings -> [b, L] int64 on the towers' device; on meta, where costs are counted, only their shape."""
+        """b strings -> [b, L] int64, or their stored features [b, Q], on the towers' device.
+
+        On meta, where costs are counted, only their shape.
+        """
         device = next(self.text.parameters()).device
         if device.type == "meta":
-            return torch.empty(len(captions), self.context_length, dtype=torch.int64, device=device)
+            return self.blank_texts(len(captions), device)
         return self.tokenizer(captions).to(device, non_blocking=True)
+
+    def blank_images(self, rows: int, size: int, device: torch.device | str) -> Tensor:
+        """Return an uninitialised input of the image tower, [rows, 3, size, size] or [rows, P], to count costs by."""
+        if isinstance(self.visual, Head):
+            return self.visual.blank(rows, device)
+        return torch.empty(rows, 3, size, size, device=device, dtype=next(self.visual.parameters()).dtype)
+
+    def blank_texts(self, rows: int, device: torch.device | str) -> Tensor:
+        """Return an uninitialised input of the text tower, [rows, L] or [rows, Q]."""
+        if isinstance(self.text, Head):
+            return self.text.blank(rows, device)
+        return torch.empty(rows, self.context_length, dtype=torch.int64, device=device)
 
     def pooled(self, images: Tensor) -> Tensor:
         """[b, 3, H, W] -> [b, P]: image features before the projection (CLIP's linear-probe protocol).
@@ -111,21 +127,29 @@ def _pooled_by_timm(visual: Any, images: Tensor) -> Tensor:
 def normalise(
     images: np.ndarray | Tensor, device: torch.device | str = "cpu", channels: Channels = CLIP_CHANNELS
 ) -> Tensor:
-    """uint8 [b, H, W, 3] -> float32 [b, 3, H, W] by the towers' channel statistics, channels last in memory."""
+    """uint8 [b, H, W, 3] -> float32 [b, 3, H, W] by the towers' channel statistics, channels last in memory.
+
+    Stored features, [b, P] of a floating type, stay as they are.
+    """
     pixels = torch.as_tensor(images).to(device, non_blocking=True)
+    if pixels.is_floating_point():
+        return pixels
     mean, std = (torch.tensor(values) for values in channels)
     scale, shift = (x.to(device, non_blocking=True) for x in (1.0 / (255.0 * std), mean / std))
     return pixels.float().mul_(scale).sub_(shift).permute(0, 3, 1, 2)
 
 
-def tokenizer_of(spec: TowerSettings, learn: Callable[[int, int], Tokenizer]) -> Tokenizer:
-    """Return the text tower's tokenizer; `learn(tokens, context_length)` makes that of a small tower from its data."""
-    tokenizer: Tokenizer = text_towers(spec.text).tokenizer(spec, tower_files.text_config(spec), learn)
+def tokenizer_of(spec: TowerSettings, texts: TrainingTexts) -> Tokenizer:
+    """Return the text tower's tokenizer; `texts` makes it if it depends on the training pairs."""
+    tokenizer: Tokenizer = text_towers(spec.text).tokenizer(spec, tower_files.text_config(spec), texts)
     return tokenizer
 
 
 def build_towers(spec: TowerSettings, tokenizer: Tokenizer, image_size: int, bn_group: int) -> OpenClipTowers:
-    """Build fresh towers from the global RNG: seed it. Raises UserError for a combination that cannot be built."""
+    """Build fresh towers from the global RNG: seed it. Raises UserError for a combination that cannot be built.
+
+    image_size: pixels a side, or the numbers of an image's stored features.
+    """
     visual = _visual(spec, image_size, bn_group)
     text = text_towers(spec.text).build(spec.text, tower_files.text_config(spec), spec.dim, tokenizer)
     return OpenClipTowers(visual, text, tokenizer, spec.dim, channels_of(spec))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,13 +20,23 @@ PAD, UNKNOWN = "<pad>", "<unk>"
 
 
 class Tokenizer(Protocol):
-    """Captions -> ids of a fixed length."""
+    """Captions -> ids of a fixed length, or the stored features of captions."""
 
-    size: int  #: number of ids
+    size: int  #: number of ids; of stored features, Q numbers
     context_length: int
 
     def __call__(self, texts: list[str]) -> Tensor:
-        """n strings -> [n, context_length] int64."""
+        """n strings -> [n, context_length] int64, or [n, Q] floating."""
+
+
+class TrainingTexts(Protocol):
+    """What makes tokenizers from the training pairs."""
+
+    def __call__(self, tokens: int, context_length: int) -> Tokenizer:
+        """Return a vocabulary of at most `tokens` tokens, learned from all captions."""
+
+    def stored(self) -> Tokenizer:
+        """Return the lookup of captions in the stored text features. UserError if there are none."""
 
 
 class SmallVocabulary:
@@ -71,7 +80,7 @@ class ClipTokenizer:
         return tokens
 
 
-def learned(towers: TowerSettings, config: dict[str, Any], learn: Callable[[int, int], Tokenizer]) -> Tokenizer:
+def learned(towers: TowerSettings, config: dict[str, Any], learn: TrainingTexts) -> Tokenizer:
     """Return a vocabulary of the suite's size; `learn(tokens, context_length)` makes it from the training texts."""
     return learn(towers.vocabulary, config["context_length"])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from bench.data.pairs import Pairs
 from bench.errors import UserError
 from bench.suite.noise_settings import NoiseSettings
 from bench.suite.run import Run
-from bench.towers.tokenization import SmallVocabulary
+from bench.towers.tokenization import SmallVocabulary, Tokenizer
 from methods.protocol import Facts
 
 
@@ -45,13 +46,22 @@ class InputsSummary:
 
 
 class Vocabularies:
-    """The vocabularies of small text towers; each is learned once from all captions of the same pairs."""
+    """What text towers read the same pairs by: learned vocabularies, each learned once, or stored text features."""
 
     def __init__(self, pairs: Pairs) -> None:
         self._pairs = pairs
         self._learned: dict[tuple[int, int], SmallVocabulary] = {}
 
-    def learn(self, tokens: int, context_length: int) -> SmallVocabulary:
+    @cached_property
+    def _lookup(self) -> Tokenizer:
+        lookup: Tokenizer = data.stored_texts(self._pairs)
+        return lookup
+
+    def stored(self) -> Tokenizer:
+        """The lookup of captions and prompts in the stored text features. UserError if the pairs have none."""
+        return self._lookup
+
+    def __call__(self, tokens: int, context_length: int) -> SmallVocabulary:
         """The vocabulary with this number of tokens and this context length."""
         key = (tokens, context_length)
         if key not in self._learned:

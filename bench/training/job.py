@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import nn
 
+from bench import data
 from bench.adapters import hyperparameters
 from bench.data.workers import processes
 from bench.hashing import OPEN_CLIP
@@ -35,10 +36,11 @@ _DTYPES = {"fp64": torch.float64}  # parameters are fp32 otherwise; bf16 is an a
 def build(run: Run, inputs: Inputs) -> tuple[OpenClipTowers, Method]:
     """Fresh towers and method, drawn from the run's seed alone."""
     spec = run.towers
-    tokenizer = tokenizer_of(spec, inputs.vocabularies.learn)
+    tokenizer = tokenizer_of(spec, inputs.vocabularies)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(run.seed, "initialisation").initial_seed())
-        towers = build_towers(spec, tokenizer, run.data.size, run.train.bn_group)
+        size = data.feature_width(inputs.pairs) if "image" in spec.stored else run.data.size
+        towers = build_towers(spec, tokenizer, size, run.train.bn_group)
         method = hyperparameters.make(run.method, None, run.config, inputs.facts)
     return towers, method
 
@@ -130,7 +132,8 @@ def make_job(
         recipe=run.train.augment,
         dtype=_DTYPES.get(run.train.precision, torch.float32),
         device=device,
-        workers=0 if run.data.embedded else processes(run.data.workers, current().world),
+        workers=0 if run.data.embedded or run.data.on_features else processes(run.data.workers, current().world),
+        features=run.data.on_features,
     )
     return Job(method, towers, loader, run.train, resolved, run.seed, out, current(), device, SNAPSHOTS)
 

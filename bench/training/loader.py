@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import count
 
 import numpy as np
@@ -16,7 +17,9 @@ from bench.data.noise import Noise, draw_captions
 from bench.data.pairs import MemoryPairs, Pairs
 from bench.data.workers import CHUNK, Item, Pixels, Prefetcher, room
 from bench.towers.build import OpenClipTowers, normalise
+from bench.training.ahead import StepsAhead
 from bench.training.batches import Batches
+from bench.training.resident import Resident
 from methods.protocol import Clock, Rows
 
 
@@ -24,8 +27,10 @@ from methods.protocol import Clock, Rows
 class HostRows:
     """A micro-batch whose pixels stay on the host as uint8; the towers' input takes 4 or 8 bytes each."""
 
-    pixels: list[Tensor]  #: of each view, uint8 [b, H, W, 3]; pinned where there is a GPU
-    tokens: Tensor
+    #: of each view, uint8 [b, H, W, 3], stored features [b, P] or, if these lie on the device, their rows [b]; pinned
+    #: where there is a GPU
+    pixels: list[Tensor]
+    tokens: Tensor  #: the text tower's input, or the rows [b] of stored features that lie on the device
     captions: list[str]
     ids: Tensor
     positions: range
@@ -35,7 +40,8 @@ class HostRows:
 class Loader:
     """Batches of one run. They depend on (seed, step) alone, never on ranks, micro-batches or earlier steps.
 
-    `workers` processes prepare the pixels of the next steps in advance; `close` ends them.
+    `workers` processes prepare the pixels of the next steps in advance; `features`: images are stored features, which
+    a thread gathers in advance. `close` ends both.
     """
 
     def __init__(
@@ -50,17 +56,26 @@ class Loader:
         dtype: torch.dtype,
         device: torch.device,
         workers: int = 0,
+        features: bool = False,
     ) -> None:
         self.pairs = pairs if noise is None else noise.applied(pairs)
         self.noise, self.towers = noise, towers
         self.batch, self.seed, self.recipe = batch, seed, recipe
         self.batches = Batches(self.pairs, batch, seed)
         self.dtype, self.device = dtype, device
-        self.workers = workers
+        self.workers, self.features = workers, features
         self.seconds = 0.0  #: that the caller has waited, in total
         self._ahead: Prefetcher | None = None
+        self._steps: StepsAhead[HostRows] = StepsAhead()
         self._chunk = CHUNK
         self._ready: object = None  #: (step, share, size, views) that the workers prefetch next
+
+    @cached_property
+    def _resident(self) -> Resident | None:
+        """Stored features that lie on the GPU; None if there is none, or if they do not fit."""
+        if not self.features or self.device.type != "cuda":
+            return None
+        return Resident.of(self.pairs, self.towers.tokenizer, self.device, torch.cuda.mem_get_info(self.device)[0])
 
     def ids(self, step: int) -> Tensor:
         """[B] int64, unique: the training rows of the global batch."""
@@ -72,49 +87,68 @@ class Loader:
         Raises UserError, naming the pair, if an image cannot be read, and RuntimeError if a process died.
         """
         began = time.perf_counter()
+        if self.workers:
+            self._start(clock.step, share, size, 1 + views)
+        for micro_batch in self._of_step(clock, share, size, 1 + views):
+            self.seconds += time.perf_counter() - began
+            yield replace(micro_batch, clock=clock)
+            began = time.perf_counter()
+        if self.workers:
+            self._ready = (clock.step + 1, share, size, 1 + views)
+
+    def _of_step(self, clock: Clock, share: slice, size: int, views: int) -> Iterable[HostRows]:
+        """The micro-batches of a step; those of stored features are small, so a thread makes them a step ahead."""
+        if not self.features:
+            return self._made(clock, share, size, views)
+        _ = self._resident  # copied here, once, and not by the thread
+        settings = (share.start, share.stop, size, views)
+        return self._steps.parts(
+            clock.step, settings, lambda step: self._made(replace(clock, step=step), share, size, views)
+        )
+
+    def _made(self, clock: Clock, share: slice, size: int, views: int) -> Iterator[HostRows]:
         rows, epoch = self.batches.rows(clock.step)
         donors = np.arange(self.batch)
         if self.noise is not None:
             donors = self.noise.donors_in_batch(clock.step, self.batch)
-        if self.workers:
-            self._start(clock.step, share, size, 1 + views)
         for places in _pieces(np.arange(share.start, share.stop), size):
             captions = draw_captions(self.pairs, self.noise, rows[donors[places]], epoch, self.seed)
-            batch = HostRows(
-                pixels=self._pixels(Item(rows[places], epoch), 1 + views),
-                tokens=self.towers.tokenize(captions),
+            yield HostRows(
+                pixels=self._pixels(Item(rows[places], epoch), views),
+                tokens=self._tokens(captions),
                 captions=captions,
                 ids=torch.from_numpy(rows[places]).to(self.device, non_blocking=True),
                 positions=range(int(places[0]), int(places[-1]) + 1),
                 clock=clock,
             )
-            self.seconds += time.perf_counter() - began
-            yield batch
-            began = time.perf_counter()
-        if self.workers:
-            self._ready = (clock.step + 1, share, size, 1 + views)
 
     def on_device(self, micro_batch: HostRows) -> Rows:
         """A micro-batch as `encode` takes it. Copies of pinned pixels to a GPU are asynchronous."""
-        first, *views = (
-            normalise(view, self.device, self.towers.channels).to(self.dtype) for view in micro_batch.pixels
-        )
-        own = (micro_batch.tokens, micro_batch.captions, micro_batch.ids, micro_batch.positions, micro_batch.clock)
+        resident, pixels, tokens = self._resident, micro_batch.pixels, micro_batch.tokens
+        if resident is not None:
+            pixels = [resident.images[view.to(self.device, non_blocking=True)] for view in pixels]
+            if resident.texts is not None and tokens.ndim == 1:
+                tokens = resident.texts[tokens.to(self.device, non_blocking=True)]
+        first, *views = (normalise(view, self.device, self.towers.channels).to(self.dtype) for view in pixels)
+        own = (tokens, micro_batch.captions, micro_batch.ids, micro_batch.positions, micro_batch.clock)
         return Rows(first, *own, tuple(views))
 
     def close(self) -> None:
-        """End the worker processes, if there are any. The next step starts them again."""
+        """End the worker processes and the thread, if there are any. The next step starts them again."""
+        self._steps.close()
         if self._ahead is not None:
             self._ahead.close()
         self._ahead = self._ready = None
 
     def _pixels(self, item: Item, views: int) -> list[Tensor]:
-        """uint8 [b, H, W, 3] of each view, made in this process or collected from the workers."""
+        """uint8 [b, H, W, 3] or features [b, P] of each view, made in this process or collected from the workers."""
         here = Pixels(self.pairs, self.seed, self.recipe, views)
+        n, pinned = len(item.rows), self.device.type == "cuda"
+        if self.features:
+            return [view.pin_memory() if pinned else view for view in self._stored(here, item)]
         if isinstance(self.pairs, MemoryPairs):
             return here.of(item)
         whole: list[Tensor] = []
-        n, pinned = len(item.rows), self.device.type == "cuda"
         for at in range(0, n, self._chunk):  # decoded pictures are large: never those of a whole micro-batch at once
             chunk = slice(at, at + self._chunk)
             parts = next(self._ahead) if self._ahead else here.of(Item(item.rows[chunk], item.epoch))
@@ -122,6 +156,20 @@ class Loader:
             for view, part in zip(whole, parts, strict=True):
                 view[chunk] = part
         return whole
+
+    def _stored(self, here: Pixels, item: Item) -> list[Tensor]:
+        """Stored features [b, P] of each view, or their rows [b] on the device."""
+        if self._resident is None:
+            return here.of(item)
+        place = partial(self._resident.image_rows, self.pairs, item.rows, item.epoch, self.seed)
+        return [torch.from_numpy(place(view)) for view in range(here.views)]
+
+    def _tokens(self, captions: list[str]) -> Tensor:
+        rows = self._resident.text_rows(captions) if self._resident else None
+        if rows is None:
+            return self.towers.tokenize(captions)
+        tokens = torch.from_numpy(rows)
+        return tokens.pin_memory() if self.device.type == "cuda" else tokens
 
     def _start(self, step: int, share: slice, size: int, views: int) -> None:
         """Restart the workers if `step` is not the prefetched one."""

@@ -276,7 +276,7 @@ def test_towers_of_open_clip_are_told_apart_by_what_they_can_do() -> None:
 
 
 def test_augmentations_fit_their_images_and_say_so() -> None:
-    kinds = ("drawn art", "photographs")
+    kinds = ("drawn art", "photographs", "stored features")
     for kind, entry in itertools.product(kinds, augmentations.AUGMENTATIONS):
         if entry.name in augmentations.fitting(kind):  # type: ignore[arg-type]
             first = augmentations.recipe(entry.name, kind)  # type: ignore[arg-type]

@@ -292,7 +292,7 @@ def test_the_docs_name_every_entry() -> None:
 
 
 def test_every_entry_makes_what_it_promises() -> None:
-    for images in ("drawn art", "photographs"):
+    for images in ("drawn art", "photographs", "stored features"):
         for name in fitting(images):
             recipe = AUGMENTATIONS[name].build[images]()
             assert type(recipe).__module__ in ("bench.data.augment", "bench.data.photo", "builtins")

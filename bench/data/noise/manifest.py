@@ -17,6 +17,7 @@ from bench import counter, reading
 from bench.arrays import Ints
 from bench.data.pairs import Pairs
 from bench.data.strings import Strings
+from bench.data.text_sets import of_rows
 from bench.errors import UserError, one_line
 from bench.store.reading import Damaged
 
@@ -32,7 +33,7 @@ class Noise:
 
     def texts(self, pairs: Pairs, rows: Ints) -> list[tuple[str, ...]]:
         """Return the texts that each of `rows` [b] draws its caption from, for the whole run."""
-        return [pairs.captions(row) for row in rows.tolist()]
+        return of_rows(pairs, rows)
 
     def applied(self, pairs: Pairs) -> Pairs:
         """Return the same rows with the images that training sees; `pairs` itself if no image is changed."""

@@ -1,0 +1,129 @@
+"""The stored features that a run trains on: loaded once a process, with dropout where a suite asks for it."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from bench import counter
+from bench.arrays import Ints
+from bench.data.features import about as description
+from bench.data.features import synthetic
+from bench.data.features.lookup import TextLookup
+from bench.data.features.pairs import FeaturePairs
+from bench.data.features.synthetic import SyntheticFeatures, SyntheticLookup
+from bench.data_folder import Missing
+from bench.errors import UserError
+from bench.suite.settings import DataSettings
+
+
+@runtime_checkable
+class StoredFeatures(Protocol):
+    """Training pairs whose images are stored features."""
+
+    @property
+    def width(self) -> int:
+        """P, the numbers of an image."""
+
+    def lookup(self) -> TextLookup | SyntheticLookup:
+        """Return what finds the features of texts. Raises UserError if there are none."""
+
+
+class TrainingFeatures(FeaturePairs):
+    """A feature set as training sees it: numbers of an image are dropped by draws keyed by (seed, row, epoch, view)."""
+
+    def __init__(self, folder: Path | str, share: float = 1.0, dropout: float = 0.0) -> None:
+        """dropout: share of an image's numbers that is zeroed; the others are divided by 1 - dropout."""
+        super().__init__(folder, share)
+        self.dropout = dropout
+        if self.about.image is None:
+            raise UserError(f"{folder}: has no image features; extract the set again with --images MODEL")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the place alone: another process maps the same files."""
+        return TrainingFeatures, (self.folder, self.share, self.dropout)
+
+    @property
+    def width(self) -> int:
+        """P, the numbers of an image."""
+        assert self.about.image is not None
+        return self.about.image.width
+
+    def lookup(self) -> TextLookup:
+        """Return what finds the features of texts. Raises UserError if there are none."""
+        return TextLookup(self)
+
+    def sampled(self, rows: Ints, epoch: int, seed: int, view: int, recipe: str) -> npt.NDArray[Any]:
+        """Map rows [b] to features [b, P]: a stored view, or float32 with numbers dropped."""
+        features = super().sampled(rows, epoch, seed, view, recipe)
+        if not self.dropout:
+            return features
+        drawn = counter.uniforms(counter.word(seed, "feature dropout", epoch, view), rows, self.width)
+        scale = np.float32(1 / (1 - self.dropout))
+        dropped: npt.NDArray[Any] = features.astype(np.float32) * np.where(drawn < self.dropout, np.float32(0), scale)
+        return dropped
+
+
+def load(settings: DataSettings) -> TrainingFeatures | SyntheticFeatures:
+    """Open the features of `settings`, once a process. Raises UserError if they are missing or damaged."""
+    if settings.synthetic:
+        return synthetic.load(settings)
+    for gone in missing(settings):
+        raise UserError(f"{gone.what}: not there; looked for {', '.join(gone.looked)}. To get it: {gone.get}")
+    folder = Path(str(settings.features)).absolute()
+    changed = (folder / description.NAME).stat().st_mtime_ns
+    return _load(folder, settings.share, settings.feature_dropout, changed)
+
+
+@lru_cache(maxsize=4)
+def _load(folder: Path, share: float, dropout: float, _changed: int) -> TrainingFeatures:
+    return TrainingFeatures(folder, share, dropout)
+
+
+def missing(settings: DataSettings) -> list[Missing]:
+    """List what is missing of the stored features of `settings`; [] if nothing is."""
+    if settings.features is None or settings.synthetic or _is_there(Path(settings.features)):
+        return []
+    what = f"{settings.name}, stored features"
+    get = f"bench features extract DATA {settings.features} --images MODEL --texts MODEL, or bench features import"
+    return [Missing(what, (os.path.join(settings.features, description.NAME),), get, None)]
+
+
+def evaluation_set(settings: DataSettings, name: str) -> FeaturePairs:
+    """Open an evaluation set that lies with the training features. Raises UserError if it is missing or damaged."""
+    gone = missing_evaluation(settings, name)
+    if gone is not None:
+        raise UserError(f"{gone.what}: not there; looked for {gone.looked[0]}. To get it: {gone.get}")
+    folder = _evaluation_folder(settings, name).absolute()
+    return _evaluation_set(folder, (folder / description.NAME).stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _evaluation_set(folder: Path, _changed: int) -> FeaturePairs:
+    pairs = FeaturePairs(folder)
+    if pairs.about.image is None:
+        raise UserError(f"{folder}: has no image features; extract it again with --images MODEL")
+    return pairs
+
+
+def missing_evaluation(settings: DataSettings, name: str, purpose: str = "") -> Missing | None:
+    """Describe an evaluation set that does not lie with the training features; None if it does."""
+    folder = _evaluation_folder(settings, name)
+    if _is_there(folder):
+        return None
+    what = f"{name}, stored features" + (f", {purpose}" if purpose else "")
+    get = f"bench features extract DATA {settings.features} --images MODEL --texts MODEL --evaluation {name}"
+    return Missing(what, (str(folder / description.NAME),), get, None)
+
+
+def _is_there(folder: Path) -> bool:
+    return (folder / description.NAME).is_file()
+
+
+def _evaluation_folder(settings: DataSettings, name: str) -> Path:
+    return Path(str(settings.features)) / description.EVALUATION / name

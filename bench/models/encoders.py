@@ -1,0 +1,221 @@
+"""Frozen encoders by name: models of open_clip, image models of timm, text models of transformers, stored runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from bench.arrays import Pixels
+from bench.catalogue.channels import Channels
+from bench.data.photo import CROP, Resize
+from bench.errors import UserError, nearest, one_line
+from bench.models import open_clip_models, stored_run
+from bench.store import Store
+from bench.towers.build import OpenClipTowers, normalise
+from bench.towers.state_dicts import read
+
+TIMM, TRANSFORMERS, RUN = "timm:", "transformers:", "run:"
+LONGEST = 512  #: tokens of a text for a model of transformers that states no limit
+POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first token"}  #: of sentence-transformers
+
+
+@dataclass(frozen=True)
+class Sight:
+    """How an image encoder's images are prepared: made square at `scaled` px, cropped to `size` px, normalised."""
+
+    size: int
+    channels: Channels
+    resize: Resize = CROP
+    scaled: int | None = None  #: pixels a side before the crop of the centre; None = `size`
+
+    @property
+    def words(self) -> str:
+        """A text for features.json."""
+        (mean, std), before = self.channels, self.scaled or self.size
+        crop = f", centre {self.size} px" if before != self.size else ""
+        return f"{self.resize.label} {before} px{crop}, mean {list(mean)}, std {list(std)}"
+
+
+@dataclass(frozen=True)
+class ImageEncoder:
+    """A frozen image encoder."""
+
+    name: str
+    module: nn.Module
+    encode: Callable[[Tensor], Tensor]  #: maps [b, 3, size, size] to [b, P]
+    sight: Sight
+
+    def features(self, pixels: Pixels) -> npt.NDArray[Any]:
+        """Map uint8 [b, scaled, scaled, 3] to float32 [b, P]."""
+        device, dtype = _place(self.module)
+        margin = (pixels.shape[1] - self.sight.size) // 2
+        square = pixels[:, margin : margin + self.sight.size, margin : margin + self.sight.size]
+        with torch.inference_mode():
+            return _numpy(self.encode(normalise(square, device, self.sight.channels).to(dtype)))
+
+
+@dataclass(frozen=True)
+class TextEncoder:
+    """A frozen text encoder."""
+
+    name: str
+    module: nn.Module
+    encode: Callable[[list[str]], Tensor]  #: maps b texts to [b, Q]
+    words: str  #: how texts are prepared, for features.json
+
+    def features(self, texts: Sequence[str]) -> npt.NDArray[Any]:
+        """Map b texts to float32 [b, Q]."""
+        with torch.inference_mode():
+            return _numpy(self.encode(list(texts)))
+
+
+def image_encoder(given: str, results: Path, device: torch.device) -> ImageEncoder:
+    """Build an image encoder on `device`: [open_clip:]MODEL/TAG, ARCHITECTURE@FILE, a folder, timm:NAME[@FILE], run:ID.
+
+    results: the folder of the store with the run. Raises UserError for a name that is unknown, weights that cannot be
+    read or fetched, and a model of texts alone.
+    """
+    if given.startswith(TRANSFORMERS):
+        raise UserError(f"--images {given}: transformers' models are for --texts; give a model of timm or open_clip")
+    if given.startswith(TIMM):
+        return _timm(given, device)
+    towers, size, resize = _towers(given, "--images", results, device)
+    return ImageEncoder(given, towers.visual, towers.encode_image, Sight(size, towers.channels, resize))
+
+
+def text_encoder(given: str, results: Path, device: torch.device) -> TextEncoder:
+    """Build a text encoder on `device`: as `image_encoder`, with transformers:NAME or its folder in place of timm.
+
+    Raises UserError as `image_encoder` does.
+    """
+    if given.startswith(TIMM):
+        raise UserError(f"--texts {given}: timm's models are for --images; give one of open_clip or transformers")
+    if given.startswith(TRANSFORMERS):
+        return _transformers(given, device)
+    towers, _, _ = _towers(given, "--texts", results, device)
+    words = f"tokens of its own tokenizer, at most {towers.context_length}"
+    return TextEncoder(given, towers.text, lambda texts: towers.encode_text(towers.tokenize(texts)), words)
+
+
+def weights_digest(module: nn.Module) -> str:
+    """Return a sha256 over the names, types, shapes and numbers of all parameters and buffers, whatever their file."""
+    total = hashlib.sha256()
+    for name, value in sorted(module.state_dict().items()):
+        tensor = value.detach().cpu().contiguous()
+        total.update(repr((name, str(tensor.dtype), tuple(tensor.shape))).encode())
+        total.update(tensor.reshape(-1).view(torch.uint8).numpy() if tensor.numel() else b"")
+    return total.hexdigest()
+
+
+def _towers(given: str, option: str, results: Path, device: torch.device) -> tuple[OpenClipTowers, int, Resize]:
+    """Return the towers of a stored run or of open_clip, the size of their images, and how images are made square."""
+    if given.startswith(RUN):
+        stored = stored_run.load(Store(results), given.removeprefix(RUN))
+        towers: Any = stored.features.towers
+        return _frozen(towers, device), stored.run.data.size, CROP
+    architecture, at, file = given.partition("@") if not Path(given).exists() else (given, "", "")
+    model = open_clip_models.find(file, architecture) if at else open_clip_models.find(given, None)
+    if model is None:
+        kinds = "MODEL/TAG of open_clip, ARCHITECTURE@FILE, a folder of `bench export`"
+        raise UserError(f"{option} {given}: names no model; valid: {kinds}, timm:NAME, transformers:NAME, run:ID")
+    size = model.preprocess.size or open_clip_models.native_size(architecture, given)
+    return _frozen(open_clip_models.load(model, size), device), size, model.preprocess.resize
+
+
+def _timm(given: str, device: torch.device) -> ImageEncoder:
+    import timm
+    from timm.data.config import resolve_model_data_config
+
+    import bench.torchvision_fix  # noqa: F401  before timm, which imports torchvision
+
+    name, at, file = given.removeprefix(TIMM).partition("@")
+    if not timm.is_model(name.split(".")[0]):
+        raise UserError(f"--images {given}: timm has no such model{nearest(name, timm.list_models())}")
+    try:
+        made: Any = timm.create_model(name, pretrained=not at, num_classes=0)
+        if at:
+            classifier = made.pretrained_cfg.get("classifier") or "head"
+            heads = (classifier,) if isinstance(classifier, str) else tuple(classifier)
+            made.load_state_dict(
+                {key: x for key, x in read(Path(file)).items() if not key.startswith(tuple(f"{one}." for one in heads))}
+            )
+    except UserError:
+        raise
+    except Exception as error:  # raised by requests, the hub, the file system or a state dict that does not fit
+        fix = f"fetch the weights elsewhere and give them as {TIMM}{name}@FILE"
+        raise UserError(f"--images {given}: cannot be built ({one_line(error, 300)}); {fix}") from error
+    config: Any = resolve_model_data_config(made)  # type: ignore[no-untyped-call]
+    size = int(config["input_size"][-1])
+    kernel = "bilinear" if config["interpolation"] == "bilinear" else "bicubic"
+    mode = "squash" if config.get("crop_mode") == "squash" else "shortest"
+    scaled = size if mode == "squash" else round(size / float(config.get("crop_pct") or 1))
+    scaled += (scaled - size) % 2  # so that the crop of the centre has whole pixels
+    resize = Resize(mode, kernel)  # type: ignore[arg-type]
+    channels = (tuple(config["mean"]), tuple(config["std"]))
+    return ImageEncoder(given, _frozen(made, device), made, Sight(size, channels, resize, scaled))
+
+
+def _transformers(given: str, device: torch.device) -> TextEncoder:
+    """Build a text model: the mean over its last layer's tokens, unless the folder's settings say otherwise."""
+    name = given.removeprefix(TRANSFORMERS)
+    try:
+        from transformers import AutoModel, AutoTokenizer
+
+        local = Path(name).is_dir()
+        tokenizer: Any = AutoTokenizer.from_pretrained(name, local_files_only=local)
+        model: Any = AutoModel.from_pretrained(name, local_files_only=local)
+    except ImportError as error:
+        raise UserError(f"--texts {given}: needs transformers; install it: pip install transformers") from error
+    except Exception as error:  # raised by requests, the hub, the file system or files that others wrote
+        fix = f"fetch it elsewhere (hf download {name} --local-dir FOLDER) and give {TRANSFORMERS}FOLDER"
+        raise UserError(f"--texts {given}: cannot be read ({one_line(error, 300)}); {fix}") from error
+    pooling = _pooling(Path(name))
+    longest = min(tokenizer.model_max_length, LONGEST, getattr(model.config, "max_position_embeddings", LONGEST))
+
+    def encode(texts: list[str]) -> Tensor:
+        tokens = tokenizer(texts, padding=True, truncation=True, max_length=longest, return_tensors="pt").to(device)
+        layer: Tensor = model(**tokens).last_hidden_state
+        if pooling == "first token":
+            return layer[:, 0]
+        mask = tokens["attention_mask"].unsqueeze(-1).to(layer.dtype)
+        mean: Tensor = (layer * mask).sum(1) / mask.sum(1)
+        return mean
+
+    words = f"{type(tokenizer).__name__}, at most {longest} tokens, {pooling} of the last layer"
+    return TextEncoder(given, _frozen(model, device), encode, words)
+
+
+def _pooling(folder: Path) -> str:
+    """Return which vector stands for a text. Raises UserError for a pooling that is not supported."""
+    path = folder / "1_Pooling" / "config.json"
+    if not path.is_file():
+        return "mean"
+    try:
+        asked = {key for key, value in json.loads(path.read_text()).items() if value is True and "pooling_mode" in key}
+    except (OSError, ValueError, AttributeError) as error:
+        raise UserError(f"{path}: cannot be read: {one_line(error, 200)}") from error
+    if len(asked) != 1 or not asked <= POOLINGS.keys():
+        raise UserError(f"{path}: {', '.join(sorted(asked)) or 'no pooling'}; valid: {', '.join(POOLINGS)}")
+    return POOLINGS[asked.pop()]
+
+
+def _frozen(module: Any, device: torch.device) -> Any:
+    return module.to(device).eval().requires_grad_(False)
+
+
+def _place(module: nn.Module) -> tuple[torch.device, torch.dtype]:
+    parameter = next(module.parameters())
+    return parameter.device, parameter.dtype
+
+
+def _numpy(features: Tensor) -> npt.NDArray[Any]:
+    values: npt.NDArray[Any] = features.float().cpu().numpy()
+    return values

@@ -1,0 +1,168 @@
+"""The pairs that features are extracted of: training pairs and evaluation sets, with their pixels and texts."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+from pydantic import ValidationError
+
+from bench import data
+from bench.arrays import Ints, Pixels
+from bench.catalogue import training_sets
+from bench.catalogue.augmentations import DEFAULTS
+from bench.data import MemoryPairs, Pairs, evaluation, photo, shards
+from bench.data.evaluation import CLASS, EvaluationPairs
+from bench.data.features.rows import CAPTIONS
+from bench.data.shards import ShardPairs
+from bench.data.strings import Strings
+from bench.data.text_sets import Columnar
+from bench.errors import UserError, one_line
+from bench.evaluation.pixels import batches
+from bench.evaluation.zero_shot import prompts
+from bench.models.encoders import Sight
+from bench.suite.settings import DataSettings
+
+SIZE = 64  #: pixels a side of embedded data before it is resized to what an encoder sees
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """The pixels of one view of pairs, at the size that an encoder asks for."""
+
+    pairs: Pairs
+    sight: Sight
+    view: int
+    recipe: str  #: the augmentation of views after the first
+
+    def images(self, rows: Ints) -> Pixels:
+        """Map rows [b] to uint8 [b, scaled, scaled, 3]. Raises UserError if an image cannot be read."""
+        if self.view:
+            return self.pairs.sampled(rows, 0, 0, self.view, self.recipe)
+        if not isinstance(self.pairs, ShardPairs) or self.sight.resize == photo.CROP:
+            return self.pairs.images(rows)
+        size = self.sight.scaled or self.sight.size
+        try:
+            decoded = [photo.decode(content) for content in self.pairs.encoded(rows)]
+        except photo.Undecodable as error:
+            raise UserError(f"{self.pairs.index_path}: an image cannot be decoded ({error}); index it again") from error
+        return np.stack([photo.evaluation(image, size, self.sight.resize) for image in decoded])
+
+    def batches(self, rows: Ints, size: int) -> Iterator[Pixels]:
+        """Yield the pixels of each `size` of `rows` [n], in order; photographs are decoded by worker processes."""
+        if isinstance(self.pairs, MemoryPairs):
+            for start in range(0, len(rows), size):
+                yield self.images(rows[start : start + size])
+        else:
+            yield from batches(cast(Pairs, self), rows, size)  # it asks for `images` alone
+
+
+@dataclass(frozen=True)
+class Target:
+    """One feature set that is to be made."""
+
+    name: str  #: "emoji/train", "cc3m/pairs", "imagenet1k"
+    description: str
+    folder: Path
+    keys: Strings
+    captions: Any  #: pyarrow Array of n lists of texts
+    content_hash: str  #: of the pairs
+    pairs: Pairs = field(repr=False)
+    recipe: str = "none"
+    labels: Mapping[str, Ints] = field(default_factory=dict)
+    classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    templates: tuple[str, ...] = ()
+    prompts: Sequence[str] = ()
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @cached_property
+    def rows(self) -> Ints:
+        """0..n-1."""
+        return np.arange(len(self.keys))
+
+    def pictures(self, sight: Sight, view: int) -> Pictures:
+        """Return the pixels of a view as an encoder sees them."""
+        return Pictures(self.pairs, sight, view, self.recipe)
+
+
+def training_target(given: str, out: Path, sight: Sight | None, further: Sequence[str]) -> Target:
+    """Load training pairs: the name of embedded ones, a folder of indexed shards, or a set's name in the data folder.
+
+    sight: the pixels that are needed; None if only texts are encoded. further: prompts. Raises UserError if the pairs
+    are missing or damaged.
+    """
+    if given in training_sets.embedded():
+        pairs = _embedded(f"{given}/train", sight)
+        return _target(pairs, out, recipe=DEFAULTS["drawn art"], prompts=tuple(further))
+    name = re.sub(r"[^A-Za-z0-9._+-]+", "-", Path(given).resolve().name) if os.path.isdir(given) else given
+    size = (sight.scaled or sight.size) if sight else SIZE
+    try:
+        settings = DataSettings(name=name, shards=given if os.path.isdir(given) else None, size=size)
+    except ValidationError as error:
+        fix = f"give {' or '.join(training_sets.embedded())}, a folder of shards, or a set's name in the data folder"
+        raise UserError(f"{given}: {one_line(error.errors()[0]['msg'], 200)}; {fix}") from error
+    return _target(shards.load(settings), out, recipe=DEFAULTS["photographs"], prompts=tuple(further))
+
+
+def evaluation_target(name: str, folder: Path, sight: Sight | None) -> Target:
+    """Load an evaluation set of the package or the catalogue, with its class prompts.
+
+    Raises UserError if it is unknown, missing or damaged, or needs more than features of its images and texts.
+    """
+    if name in data.names():
+        pairs = _embedded(name, sight)
+        texts = [text for row in data.evaluation_captions(pairs) for text in row]
+    else:
+        size = (sight.scaled or sight.size) if sight else SIZE
+        pairs, texts = evaluation.load(name, size, sight.resize if sight else photo.CROP), []
+        if pairs.puzzles:
+            raise UserError(f"--evaluation {name}: its puzzles need pixels; leave it out")
+    templates = data.templates(pairs)
+    shown = [label for label in pairs.classes if label == CLASS or not isinstance(pairs, EvaluationPairs)]
+    texts += [text for label in shown for text in prompts(pairs.classes[label], templates)]
+    own = {text for row in range(len(pairs)) for text in pairs.captions(row)}
+    return _target(
+        pairs, folder, templates=templates, prompts=[text for text in dict.fromkeys(texts) if text not in own]
+    )
+
+
+def _target(pairs: Pairs, folder: Path, recipe: str = "none", **texts: Any) -> Target:
+    rows = np.arange(len(pairs))
+    if isinstance(pairs, Columnar):
+        captions = pairs.caption_lists(rows)
+    else:
+        captions = pa.array([list(pairs.captions(row)) for row in rows.tolist()], CAPTIONS)
+    captions = pa.concat_arrays(captions.chunks) if hasattr(captions, "chunks") else captions
+    return Target(
+        pairs.name,
+        pairs.description,
+        folder,
+        Strings.of(pairs.keys),
+        captions.cast(CAPTIONS),
+        pairs.content_hash,
+        pairs,
+        recipe,
+        pairs.labels,
+        pairs.classes,
+        **texts,
+    )
+
+
+def _embedded(name: str, sight: Sight | None) -> Pairs:
+    """Load a set of the package; at a size that it does not have it is resized as evaluation resizes."""
+    size = (sight.scaled or sight.size) if sight else SIZE
+    own = training_sets.embedded()[name.split("/")[0]].sizes
+    return data.load(name, size) if size in own else data.load_resized(name, SIZE, size, _resize(sight))
+
+
+def _resize(sight: Sight | None) -> photo.Resize:
+    return sight.resize if sight else photo.CROP

@@ -1,0 +1,118 @@
+"""The section `data` of a suite's YAML: which pairs to train on."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from bench.catalogue import training_sets
+from bench.catalogue.augmentations import Images
+from bench.settings_base import NAME_LETTERS, Location, Model, Rate, Strings, possible_path
+from bench.suite.keep_settings import UNTREATED, KeepSettings
+from bench.yaml_source import fault
+
+SYNTHETIC = "synthetic:"  #: before a number of made-up pairs, in place of shards
+MOST_ROWS = 10**11  #: of a training set
+Width = Annotated[int, Field(ge=1, le=2**16)]  #: numbers in a stored feature vector
+
+
+class DataSettings(Model):
+    """Which pairs to train on: the embedded emoji, or webdataset shards or stored features under a name of their own.
+
+    Where files lie is no part of a run's identity; what they hold is.
+    """
+
+    #: a run's content holds `keep` and its rule itself, because a row of the suite may have another
+    later: ClassVar[frozenset[str]] = frozenset({"share", "block", "feature_dropout"})
+    outside: ClassVar[frozenset[str]] = frozenset(
+        {"shards", "index", "rows", "workers", "keep", "keep_rule", "features", "widths"}
+    )
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=NAME_LETTERS)] = "emoji"
+    size: Annotated[int, Field(ge=8, le=1024)] = 32  #: pixels a side
+    #: brace pattern, folder or list of them, local or of any fsspec URL; null = the data folder's `name`
+    shards: str | Strings | None = None
+    #: null = index.parquet beside the first shard, or in the data folder where that is remote
+    index: Location | None = None
+    #: as stated by the paper; stands in while the data is not there
+    rows: Annotated[int, Field(ge=2, le=MOST_ROWS)] | None = None
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0  #: of the rows, those with the smallest keyed hash
+    block: Annotated[int, Field(ge=1)] = 16  #: shards whose rows are shuffled together
+    keep: KeepSettings = UNTREATED  #: which rows a run may see, where a method's entry does not say otherwise
+    #: samples: kept rows are repeated until as many samples are seen as without; passes: as many passes, fewer samples
+    keep_rule: Literal["samples", "passes"] = "samples"
+    features: Location | None = None  #: folder of stored features that the towers `features` read
+    #: numbers an image and a text in the stored features; stand in while these are not there
+    widths: Annotated[tuple[Width, Width], Field(strict=False)] | None = None
+    #: share of the stored numbers of an image that are zeroed in each training view; the others are scaled up
+    feature_dropout: Rate = 0.0
+    #: decoding processes a rank; null = from the machine's cores
+    workers: Annotated[int, Field(ge=0, le=1024)] | None = None
+
+    @property
+    def embedded(self) -> bool:
+        """Whether it comes with the package; stored features of such data do not."""
+        return self.name in training_sets.embedded() and self.features is None
+
+    @property
+    def images(self) -> Images:
+        """What training augments."""
+        if self.on_features:
+            return "stored features"
+        return "drawn art" if self.embedded else "photographs"
+
+    @property
+    def on_features(self) -> bool:
+        """Whether images are stored features."""
+        return self.features is not None
+
+    @property
+    def untreated(self) -> DataSettings:
+        """The same pairs, all of them."""
+        fields = type(self).model_fields
+        return self.model_copy(update={name: fields[name].get_default() for name in ("keep", "keep_rule")})
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether it is made up as it is read."""
+        return isinstance(self.shards, str) and self.shards.startswith(SYNTHETIC)
+
+    @field_validator("name")
+    @classmethod
+    def _no_slip(cls, name: str) -> str:
+        own = training_sets.embedded()
+        near = difflib.get_close_matches(name, own, n=1, cutoff=0.8)
+        if near and name not in own:
+            raise fault(f"{name!r} is too near to {near[0]!r}, which comes with the package; did you mean {near[0]!r}?")
+        return name
+
+    @field_validator("shards")
+    @classmethod
+    def _can_be_there(cls, shards: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+        for source in (shards,) if isinstance(shards, str) else shards or ():
+            possible_path(source)
+            pairs = source.removeprefix(SYNTHETIC) if source.startswith(SYNTHETIC) else ""
+            if pairs.isdecimal() and int(pairs) > MOST_ROWS:
+                raise fault(f"{source!r} should have at most {MOST_ROWS:,} pairs")
+        return shards
+
+    @model_validator(mode="after")
+    def _fits_the_embedded(self) -> Self:
+        if self.embedded:
+            own = training_sets.TRAINING_SETS[self.name].sizes
+            if self.size not in own:
+                sizes = " or ".join(map(str, own))
+                raise fault(f"{self.size} should be {sizes}: {self.name} has no other sizes", "size")
+            for field in ("shards", "index", "rows"):
+                if getattr(self, field) is not None:
+                    raise fault(f"{self.name} comes with the package and has none; leave it away", field)
+        return self
+
+    @model_validator(mode="after")
+    def _features_have_a_folder(self) -> Self:
+        for field in ("widths", "feature_dropout"):
+            if getattr(self, field) and self.features is None:
+                raise fault("is of stored features; name their folder in data.features", field)
+        return self

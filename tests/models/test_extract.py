@@ -1,0 +1,321 @@
+"""`bench features extract`: the numbers are those of the model itself, and a killed extraction ends with its bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import multiprocessing
+import os
+import runpy
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import open_clip
+import pytest
+import timm
+import torch
+from open_clip.transform import PreprocessCfg, image_transform_v2
+from PIL import Image
+from safetensors.torch import save_file
+from typer.testing import CliRunner
+
+from bench.cli import app
+from bench.data import shards
+from bench.data.features import FeaturePairs
+from bench.data.features.verifying import verify
+from bench.data.noise import shuffled_captions
+from bench.data.shards import indexing
+from bench.data.shards.sources import expand
+from bench.errors import UserError
+from bench.models import extract_features, feature_parts
+from bench.models.encoders import image_encoder, text_encoder
+from bench.models.extract_features import Request, estimate, extract
+from bench.store import Store, writing
+from bench.suite.settings import DataSettings
+from bench.training.checkpoint import save_weights
+from bench.training.inputs import InputsReader
+from bench.training.job import build, prepare
+
+_SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[1] / "towers" / "small.py")))
+MODEL = {
+    "embed_dim": 8,
+    "vision_cfg": {"image_size": 16, "layers": 1, "width": 16, "head_width": 8, "patch_size": 8},
+    "text_cfg": {"context_length": 12, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1},
+}
+CHANNELS = {"mean": [0.5, 0.4, 0.6], "std": [0.3, 0.2, 0.25]}
+N, BLOCK, BATCH = 12, 4, 2
+CLASSES, TEMPLATES = ("cat", "red dog"), ("a photo of a {c}.", "a drawing of a {c}.")
+CPU = torch.device("cpu")
+
+
+def picture(row: int) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(row).integers(0, 255, (20, 28, 3), dtype=np.uint8))
+
+
+def caption(row: int) -> str:
+    return f"a photo of the {'cat' if row % 3 else 'dog'} {row % 5}"  # some rows share a caption
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as `bench export` and open_clip write it."""
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    folder.mkdir()
+    torch.manual_seed(0)
+    save_file(open_clip.model.CustomTextCLIP(**MODEL).state_dict(), folder / "open_clip_model.safetensors")
+    config = {"model_cfg": {**MODEL, "custom_text": True}, "preprocess_cfg": {"size": 16, **CHANNELS}}
+    (folder / "open_clip_config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture
+def data(webdataset_folder: Callable[..., Path], tmp_path: Path) -> Path:
+    """A folder of indexed shards with keys s0000000 to s0000011."""
+    folder = webdataset_folder(
+        tmp_path / "pairs", [{"png": picture(row), "txt": caption(row)} for row in range(N)], split="train", shards=2
+    )
+    found = expand([str(folder / "train")])
+    indexing.build(found, indexing.default_out(found), workers=1)
+    return folder / "train"
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feature_parts, "BLOCK", BLOCK)
+    for module in (feature_parts, extract_features):
+        monkeypatch.setattr(module, "IMAGE_BATCH", BATCH)
+        monkeypatch.setattr(module, "TEXT_BATCH", BATCH)
+
+
+def request(data: Path, out: Path, model: Path, **more: Any) -> Request:
+    own = {"images": str(model), "texts": str(model), "dtype": "float32", "device": "cpu"}
+    return Request(str(data), out, **{**own, **more})
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_features_are_those_of_open_clip_itself(data: Path, model: Path, tmp_path: Path) -> None:
+    (line,) = extract(request(data, tmp_path / "out", model))
+    assert f"{N} rows" in line
+    assert not (tmp_path / "out.work").exists()
+    verify(tmp_path / "out")
+    pairs = FeaturePairs(tmp_path / "out")
+    peer = open_clip.create_model(f"local-dir:{model}").eval()
+    transform = image_transform_v2(PreprocessCfg(16, **CHANNELS), is_train=False)
+    texts = [caption(row) for row in range(N)]
+    with torch.no_grad():
+        images = peer.encode_image(torch.stack([transform(picture(row)) for row in range(N)]))
+        words = peer.encode_text(open_clip.get_tokenizer(f"local-dir:{model}")(texts))
+    assert np.allclose(pairs.images(np.arange(N)), images.numpy(), atol=1e-5)
+    assert pairs.texts is not None
+    assert np.allclose(pairs.texts.lookup(texts), words.numpy(), atol=1e-5)
+    assert pairs.about.image is not None
+    assert len(pairs.about.image.weights) == 64
+    assert "crop 16 px" in pairs.about.image.transform
+
+
+def test_rows_and_noise_are_those_of_the_pixels(data: Path, model: Path, tmp_path: Path) -> None:
+    extract(request(data, tmp_path / "out", model, texts=None))
+    features, pixels = (
+        FeaturePairs(tmp_path / "out"),
+        shards.load(DataSettings(name="train", shards=str(data), size=16)),
+    )
+    assert features.name == pixels.name
+    assert list(features.keys) == list(pixels.keys)
+    assert shuffled_captions(features, 0.5, 1).content_hash == shuffled_captions(pixels, 0.5, 1).content_hash
+
+
+def killed_after(parts: int, asked: Request) -> None:
+    """Extract in a process that kills itself as soon as so many parts are there."""
+    store = feature_parts.Extraction._store
+
+    def counted(self: Any, part: Any, blocks: Any, lines: Any) -> None:
+        store(self, part, blocks, lines)
+        if len(list(self.work.glob("*.npy"))) == parts:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    feature_parts.Extraction._store = counted  # type: ignore[method-assign]  # in the process that dies
+    extract(asked)
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+def test_an_extraction_that_is_killed_goes_on_to_the_same_bytes(
+    data: Path, model: Path, tmp_path: Path, parts: int
+) -> None:
+    whole, again = request(data, tmp_path / "whole", model), request(data, tmp_path / "again", model)
+    extract(whole)
+    process = multiprocessing.get_context("fork").Process(target=killed_after, args=(parts, again))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert not again.out.exists()
+    made = {path: path.stat().st_mtime_ns for path in (tmp_path / "again.work").rglob("*.npy")}
+    assert len(made) == parts
+    encoded: list[int] = []
+    features = feature_parts.Lines.done
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(feature_parts.Lines, "done", lambda self, rows: (encoded.append(rows), features(self, rows))[1])
+        extract(again)
+    texts = len({caption(row) for row in range(N)})
+    assert len(encoded) == N // BLOCK + -(-texts // BLOCK) - parts  # what was there is not encoded again
+    assert content(again.out) == content(whole.out)
+
+
+def test_parts_of_several_processes_are_joined_to_the_same_bytes(data: Path, model: Path, tmp_path: Path) -> None:
+    extract(request(data, tmp_path / "whole", model))
+    for part in ("1/2", "0/2"):
+        (line,) = extract(request(data, tmp_path / "out", model, part=part))
+        assert f"part {part} is extracted; the same command without --part joins all" in line
+    extract(request(data, tmp_path / "out", model))
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
+    with pytest.raises(UserError, match="--part 2/2: should be I/N"):
+        extract(request(data, tmp_path / "other", model, part="2/2"))
+
+
+def test_evaluation_sets_lie_with_the_pairs_and_hold_their_prompts(
+    data: Path, model: Path, evaluation_folder: Path, webdataset_folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    samples = [{"png": picture(50 + row), "cls": row % 2} for row in range(5)]
+    webdataset_folder(evaluation_folder / "wds_pets", samples, classes=CLASSES, templates=TEMPLATES)
+    extract(request(data, tmp_path / "out", model))
+    lines = extract(request(data, tmp_path / "out", model, evaluation=("pets",)))
+    assert "is there already" in lines[0]
+    assert len(verify(tmp_path / "out")) == 2
+    pets = FeaturePairs(tmp_path / "out").evaluation("pets")
+    assert pets.labels["class"].tolist() == [0, 1, 0, 1, 0]
+    assert pets.classes["class"] == CLASSES
+    assert pets.templates == ("a photo of a {}.", "a drawing of a {}.")
+    assert pets.texts is not None
+    assert pets.texts.lookup(["a photo of a cat.", "a drawing of a red dog.", "red dog"]).shape == (3, 8)
+    with pytest.raises(UserError, match="holds features of other pairs or encoders"):
+        extract(request(data, tmp_path / "out", model, dtype="float16"))
+
+
+def test_views_after_the_first_are_augmented(data: Path, model: Path, tmp_path: Path) -> None:
+    extract(request(data, tmp_path / "out", model, texts=None, views=3))
+    extract(request(data, tmp_path / "one", model, texts=None))
+    array = FeaturePairs(tmp_path / "out").image_array
+    assert array is not None
+    assert array.shape == (N, 3, 8)
+    assert (array[:, 0] == FeaturePairs(tmp_path / "one").images(np.arange(N))).all()
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        same = np.isclose(array[:, one], array[:, other]).all(1)
+        assert same.sum() < N // 2  # crops of tiny pictures may agree
+
+
+def test_a_dry_run_counts_rows_and_bytes_and_writes_nothing(data: Path, model: Path, tmp_path: Path) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    lines = estimate(request(data, tmp_path / "out", model))
+    texts = len({caption(row) for row in range(N)})
+    assert f"{N} rows, {texts} texts: about" in lines[0]
+    assert "GB, twice as much while parts are joined" in lines[-1]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_timm_model_sees_its_own_transform(tmp_path: Path) -> None:
+    from timm.data import create_transform, resolve_model_data_config
+
+    torch.manual_seed(0)
+    made = timm.create_model("test_vit").eval()
+    save_file(made.state_dict(), tmp_path / "vit.safetensors")  # with its classifier, as timm publishes them
+    encoder = image_encoder(f"timm:test_vit@{tmp_path / 'vit.safetensors'}", tmp_path, CPU)
+    transform = create_transform(**resolve_model_data_config(made), is_training=False)
+    from bench.data.photo import evaluation
+
+    sight = encoder.sight
+    pixels = np.stack([evaluation(picture(row), sight.scaled or sight.size, sight.resize) for row in range(2)])
+    with torch.no_grad():
+        expected = made.forward_head(
+            made.forward_features(torch.stack([transform(picture(row)) for row in range(2)])), pre_logits=True
+        )
+    assert np.allclose(encoder.features(pixels), expected.numpy(), atol=1e-4)
+    with pytest.raises(UserError, match="timm has no such model; did you mean 'test_vit'"):
+        image_encoder("timm:test_vitt", tmp_path, CPU)
+    save_file({"other": torch.zeros(1)}, tmp_path / "other.safetensors")
+    with pytest.raises(UserError, match=r"--images timm:test_vit@.*: cannot be built"):
+        image_encoder(f"timm:test_vit@{tmp_path / 'other.safetensors'}", tmp_path, CPU)
+
+
+def test_a_transformers_folder_gives_the_mean_of_its_tokens(tmp_path: Path) -> None:
+    import transformers
+
+    folder = _SMALL.bert_folder(tmp_path / "bert")
+    encoder = text_encoder(f"transformers:{folder}", tmp_path, CPU)
+    texts = ["a red apple", "a photo of the black cat"]
+    model, tokenizer = (kind.from_pretrained(folder) for kind in (transformers.AutoModel, transformers.AutoTokenizer))
+    for row, text in enumerate(texts):  # one by one, so that there is no padding
+        with torch.no_grad():
+            layer = model.eval()(**tokenizer([text], return_tensors="pt")).last_hidden_state[0]
+        assert np.allclose(encoder.features(texts)[row], layer.mean(0).numpy(), atol=1e-5)
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}))
+    first = text_encoder(f"transformers:{folder}", tmp_path, CPU)
+    assert "first token" in first.words
+    assert np.allclose(first.features(texts)[1], layer[0].numpy(), atol=1e-5)
+
+
+def test_towers_of_a_stored_run(data: Path, tmp_path: Path) -> None:
+    towers = {"text": str(_SMALL.bert_folder(tmp_path / "bert"))}
+    run = dataclasses.replace(
+        _SMALL.run_on(towers, augment="none"), data=DataSettings(name="made", shards="synthetic:64", size=32)
+    )
+    built, method = build(run, InputsReader().for_model(run))
+    prepare(method, built, run, CPU, None)
+    store = Store(tmp_path / "results")
+    with writing(store.run("ab" * 32)) as writer:
+        writer.write_settings(json.loads(json.dumps(run.settings())))
+        save_weights(writer, 1.0, method, built)
+    asked = Request(str(data), tmp_path / "out", "run:ab", "run:ab", dtype="float32", results=tmp_path / "results")
+    extract(asked)
+    pairs = FeaturePairs(tmp_path / "out")
+    assert pairs.texts is not None
+    with torch.no_grad():
+        expected = built.eval().encode_text(built.tokenize([caption(0)]))
+    assert np.allclose(pairs.texts.lookup([caption(0)]), expected.numpy(), atol=1e-5)
+    assert pairs.images(np.arange(N)).shape == (N, 16)
+
+
+@pytest.mark.parametrize(
+    ("images", "texts", "line"),
+    [
+        (None, None, "--images, --texts: name a model for one of them at least"),
+        ("transformers:bert", None, "--images transformers:bert: transformers' models are for --texts"),
+        (None, "timm:resnet50", "--texts timm:resnet50: timm's models are for --images"),
+        ("run:00", None, "'00': no run in"),
+        ("no-such-model", None, "--images no-such-model: names no model; valid: MODEL/TAG of open_clip"),
+        (None, "transformers:no/such/model", "--texts transformers:no/such/model: cannot be read"),
+    ],
+)
+def test_models_that_cannot_be_used_are_named_in_one_line(
+    images: str | None, texts: str | None, line: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError) as error:
+        extract(Request("emoji", tmp_path / "out", images, texts, results=tmp_path / "results"))
+    assert line in str(error.value)
+    assert len(error.value.lines) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_verbs_print_what_they_made(data: Path, model: Path, tmp_path: Path) -> None:
+    out, runner = tmp_path / "out", CliRunner()
+    options = ["--images", str(model), "--texts", str(model), "--device", "cpu"]
+    result = runner.invoke(app, ["features", "extract", str(data), str(out), *options], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert f"{out}: {N} rows" in result.stdout
+    result = runner.invoke(app, ["features", "verify", str(out)], catch_exceptions=False)
+    assert result.stdout.strip().endswith("whole")
+    assert FeaturePairs(out).images(np.array([0])).dtype == np.float16
+    ims = tmp_path / "scan"
+    ims.mkdir()
+    np.save(ims / "train_ims.npy", np.ones((3, 2), np.float32))
+    (ims / "train_caps.txt").write_text("a\nb\nc\n")
+    result = runner.invoke(
+        app, ["features", "import", str(ims), str(tmp_path / "f30k"), "--format", "scan"], catch_exceptions=False
+    )
+    assert "f30k: 3 rows, 0 texts" in result.stdout
