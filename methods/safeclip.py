@@ -137,8 +137,8 @@ class Safeclip(Contrastive):
     def safe_share(self, progress: float) -> float:
         """Share of all rows that is safe in a pass that begins when `progress` of the run is done."""
         first, start = int(self.first_safe) / self.facts.rows, float(self.main_start)
-        grown, largest = self.config.growth * (progress - start) / (1 - start), float(self.config.largest)
-        return min(first + grown, largest)
+        grown: float = first + self.config.growth * (progress - start) / (1 - start)
+        return min(grown, float(self.config.largest))
 
     def split(self, clock: Clock) -> None:
         """Choose the safe rows at the first step of the main phase and of each pass after it."""

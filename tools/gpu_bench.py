@@ -33,6 +33,7 @@ from bench.planning.planner import plan
 from bench.store import Store, writing
 from bench.suite.run import Run
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
+from bench.training import side_towers
 from bench.training.inputs import InputsReader
 from bench.training.job import available_device, make_job
 from bench.training.loop import Job, _tiles, train
@@ -204,7 +205,9 @@ def loss_step(name: str, batch: int, device: torch.device) -> Callable[[], None]
     """One `observe`, and draw, loss and backward of every tile, as the training loop does it."""
     kind, towers = registry.find(name), lab.TinyTowers()
     small: Any = kind(kind.Config(), Facts(rows=32, batch=16, dim=16, seed=0))
+    side_towers.hold_reference(small, towers, None)
     small.prepare(towers)
+    side_towers.hold_average(small, towers)
     when = lab.clock(1, small.phases()[-1].name)
     shapes = small.encode(towers, lab.some_rows(towers, 16, None, when, small.extra_views))
     method: Any = kind(kind.Config(), Facts(rows=4 * batch, batch=batch, dim=LOSS_WIDTH, seed=0))

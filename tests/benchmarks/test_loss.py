@@ -22,6 +22,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench.adapters import registry
 from bench.checks import lab
+from bench.training import side_towers
 from bench.training.loop import _tiles
 from methods.protocol import Batch, Facts, Tensors
 
@@ -76,7 +77,9 @@ def _leaves(name: str, batch: int, width: int) -> Tensors:
     kind = registry.find(name)
     towers, when = lab.TinyTowers(), lab.clock(1)
     small: Any = kind(kind.Config(), Facts(rows=32, batch=16, dim=16, seed=0))
+    side_towers.hold_reference(small, towers, None)
     small.prepare(towers)
+    side_towers.hold_average(small, towers)
     when = lab.clock(1, small.phases()[-1].name)
     z = small.encode(towers, lab.some_rows(towers, 16, None, when, small.extra_views))
     draws = torch.Generator().manual_seed(0)
