@@ -46,6 +46,5 @@ def published() -> Registry[IndexFile]:
 
 def recognised(path: Path) -> IndexFile | None:
     """Return the published file whose bytes a file has. Raises OSError if it cannot be read."""
-    with reading.opened(path) as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256(reading.content(path, reading.ARRAY_BYTES)).hexdigest()
     return next((one for one in published() if one.sha256 == digest), None)

@@ -18,6 +18,7 @@ def show(
         float | None, typer.Option("--rate", help="One of the suite's rates; default: the highest.")
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="One of the suite's seeds; default: the first.")] = None,
+    kind: Annotated[str | None, typer.Option("--kind", help="One of the suite's kinds; default: the first.")] = None,
     count: Annotated[int, typer.Option("--count", min=1, help="Corrupted pairs to show.")] = 20,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write a page with the pictures as well.")
@@ -31,7 +32,7 @@ def show(
     from bench.planning.noise_manifest import noise_manifest
     from bench.suite.suite import load_suite
 
-    pairs, manifest = noise_manifest(load_suite(suite, overrides or (), check_methods=False), rate, seed)
+    pairs, manifest = noise_manifest(load_suite(suite, overrides or (), check_methods=False), rate, seed, kind)
     echo(*noise_text(pairs, manifest, count).rstrip("\n").split("\n"))
     if html is not None:
         try:

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 from bench.data import Pairs, training
 from bench.data.noise import NoiseManifest
-from bench.errors import UserError
+from bench.errors import UserError, nearest
 from bench.suite.noise_settings import NoiseSettings
 from bench.suite.suite import Suite
 
 
-def noise_manifest(suite: Suite, rate: float | None = None, seed: int | None = None) -> tuple[Pairs, NoiseManifest]:
-    """Return the training pairs of a suite and its manifest at `rate` (default: the highest) and `seed` (the first).
+def noise_manifest(
+    suite: Suite, rate: float | None = None, seed: int | None = None, kind: str | None = None
+) -> tuple[Pairs, NoiseManifest]:
+    """Return the training pairs of a suite and its manifest at a rate, a seed and of a kind.
 
-    Raises UserError if the suite's noise is drawn anew in every step, and for a rate or a seed that it does not have.
+    By default they are the kind's highest rate, the first seed and the first kind. Raises UserError if the noise is
+    drawn anew in every step, and for a rate, a seed or a kind that the suite does not have.
     """
-    if not suite.noise.entry.fixed:
-        raise UserError(
-            f"suite {suite.name}: {suite.noise.kind} draws anew in every step; there is no fixed set to show"
-        )
-    rate = max(suite.noise.rates) if rate is None else rate
+    kinds = {noise.kind: noise for noise in suite.noise.kinds}
+    if kind is not None and kind not in kinds:
+        raise UserError(f"--kind {kind}: suite {suite.name} has {', '.join(kinds)}{nearest(kind, kinds)}")
+    noise = suite.noise if kind is None else kinds[kind]
+    if not noise.entry.fixed:
+        raise UserError(f"suite {suite.name}: {noise.kind} draws anew in every step; there is no fixed set to show")
+    rate = max(noise.rates) if rate is None else rate
     seed = suite.seeds[0] if seed is None else seed
-    for option, value, known in (("--rate", rate, suite.noise.rates), ("--seed", seed, suite.seeds_of(rate))):
+    for option, value, known in (("--rate", rate, noise.rates), ("--seed", seed, suite.seeds_of(rate, noise.kind))):
         if value not in known:
             raise UserError(f"{option} {value}: suite {suite.name} has {', '.join(map(str, known))}")
-    pairs, settings = training(suite.data), suite.noise if rate else NoiseSettings(rates=(rate,))
+    pairs, settings = training(suite.data), noise if rate else NoiseSettings(rates=(rate,))
     manifest = settings.entry.make(pairs, settings, rate, seed)
     assert isinstance(manifest, NoiseManifest)
     return pairs, manifest

@@ -149,6 +149,7 @@ def _features(planned: Planned) -> dict[str, Any]:
 
 def _blocks(suite: Suite) -> list[dict[str, Any]]:
     """The blocks of the comparison: each noise under each of the suite's towers. Runs are compared within a block."""
+    counted = any(noise.seeds for noise in suite.noise.kinds)
     blocks = {
         run.block: {
             "label": run.block,
@@ -156,7 +157,7 @@ def _blocks(suite: Suite) -> list[dict[str, Any]]:
             "title": KINDS[run.noise].title if run.noise else "",
             "rate": run.rate,
             "towers": run.towers.label,
-            **({"seeds": list(suite.seeds_of(run.rate))} if suite.noise.seeds else {}),
+            **({"seeds": list(suite.seeds_of(run.rate, run.noise))} if counted else {}),
         }
         for run in suite.cells()
     }

@@ -28,7 +28,7 @@ def missing(suite: Suite) -> list[Missing]:
     """
     from bench.data.noise import IMPORTED, index_shape
 
-    for file in suite.noise.files if suite.noise.kind == IMPORTED else ():
+    for file in (file for noise in suite.noise.kinds if noise.kind == IMPORTED for file in noise.files):
         if os.path.isfile(file):
             index_shape(Path(file))
     for plan in _plans(suite):
@@ -49,8 +49,10 @@ def _check_target(suite: Suite) -> None:
         if FAMILIES[task.family].on_poison and (task.dataset in data.names() or evaluation.find(task.dataset)):
             from bench.evaluation.noise.attack import class_number
 
-            target = suite.noise.chosen_options().content()["target"]
-            class_number(target, plan.load(task.dataset).classes[task.label], task.dataset)
+            for noise in suite.noise.kinds:
+                if noise.entry.poisons:
+                    target = noise.chosen_options().content()["target"]
+                    class_number(target, plan.load(task.dataset).classes[task.label], task.dataset)
 
 
 def absent(suite: Suite) -> list[Missing]:
@@ -90,8 +92,12 @@ def starts(suite: Suite) -> list[Missing]:
 
 def noise(suite: Suite) -> list[Missing]:
     """Return the missing index files of noise."""
-    gone = (file for file in suite.noise.files if not os.path.isfile(file))
-    return [Missing("index file of the noise", (file,), suite.noise.entry.files, None) for file in gone]
+    return [
+        Missing("index file of the noise", (file,), noise.entry.files, None)
+        for noise in suite.noise.kinds
+        for file in noise.files
+        if not os.path.isfile(file)
+    ]
 
 
 def _evaluation(suite: Suite) -> Iterator[Missing]:

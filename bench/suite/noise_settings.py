@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Self
 
 from pydantic import (
     Field,
+    PrivateAttr,
     SerializerFunctionWrapHandler,
     ValidationError,
     field_validator,
@@ -19,7 +21,10 @@ from bench.yaml_source import fault, faults_of
 
 
 class NoiseSettings(Model):
-    """One kind of noise at several rates; the seed of the noise is the seed of the run."""
+    """One kind of noise at several rates; the seed of the noise is the seed of the run.
+
+    A suite with several kinds holds the first, which knows the others; see `kinds`.
+    """
 
     kind: Annotated[str, entry_of(KINDS)] = "shuffled_captions"
     rates: Annotated[tuple[Rate, ...], NonEmptyList] = (0.0,)
@@ -27,6 +32,30 @@ class NoiseSettings(Model):
     options: dict[str, Any] = Field(default_factory=dict)  #: the kind's own settings, part of the identity
     #: for each rate, in that order, how many of the suite's seeds it has, the first ones; none given: all
     seeds: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(strict=False)] = ()
+    _others: tuple[NoiseSettings, ...] = PrivateAttr(default=())
+
+    @classmethod
+    def of_several(cls, entries: Sequence[Any]) -> NoiseSettings:
+        """Read the settings of several kinds. The faults of an entry are raised with its number."""
+        kinds: list[NoiseSettings] = []
+        for number, entry in enumerate(entries):
+            try:
+                one = cls.model_validate(entry)
+            except ValidationError as error:
+                place, message = faults_of(error, cls)[0]
+                raise fault(message, number, *place) from error
+            if one.kind in [other.kind for other in kinds]:
+                raise fault(f"{one.kind!r} stands twice; make a suite of each", number, "kind")
+            kinds.append(one)
+        if not kinds:
+            raise fault("is empty; name a kind of noise, or leave it away")
+        kinds[0]._others = tuple(kinds[1:])
+        return kinds[0]
+
+    @property
+    def kinds(self) -> tuple[NoiseSettings, ...]:
+        """The settings of each kind of the suite."""
+        return (self, *self._others)
 
     @field_validator("rates")
     @classmethod
@@ -62,7 +91,8 @@ class NoiseSettings(Model):
     def _without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Options and seeds came after hashes of suites were given out."""
         values: dict[str, Any] = handler(self)
-        return {key: value for key, value in values.items() if value or key not in ("options", "seeds")}
+        given = {key: value for key, value in values.items() if value or key not in ("options", "seeds")}
+        return {**given, "others": [one.model_dump() for one in self._others]} if self._others else given
 
     @property
     def entry(self) -> NoiseKind:
@@ -76,7 +106,23 @@ class NoiseSettings(Model):
     def at(self, rate: float) -> NoiseSettings:
         """The same noise at one of its rates alone."""
         file = self.file(rate)
-        return self.model_copy(update={"rates": (rate,), "files": (file,) if file else (), "seeds": ()})
+        level = self.model_copy(update={"rates": (rate,), "files": (file,) if file else (), "seeds": ()})
+        level._others = ()
+        return level
+
+    def levels(self, seeds: tuple[int, ...]) -> list[tuple[NoiseSettings, tuple[int, ...]]]:
+        """Each kind at each of its rates alone, with those of `seeds` that runs have there; clean pairs come once."""
+        levels: dict[tuple[str, float], tuple[NoiseSettings, tuple[int, ...]]] = {}
+        for noise in self.kinds:
+            counts = dict(zip(noise.rates, noise.seeds, strict=False))
+            for rate in noise.rates:
+                level = (noise.at(rate), seeds[: counts.get(rate)])
+                levels.setdefault((noise.kind if rate else "", rate), level)
+        return list(levels.values())
+
+    def is_at(self, rate: float, kind: str | None) -> bool:
+        """Whether this is one rate alone, of a kind or of any (None); clean pairs are of every kind."""
+        return self.rates == (rate,) and (not rate or kind in (None, self.kind))
 
     def file(self, rate: float) -> str | None:
         """The index file of a rate; None if the noise is drawn."""

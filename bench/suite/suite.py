@@ -69,6 +69,11 @@ class Suite(Model):
             raise fault(f"{name!r} is where the store keeps {name.removesuffix('.json')}; choose another name")
         return name
 
+    @field_validator("noise", mode="before")
+    @classmethod
+    def _one_kind_or_several(cls, noise: Any) -> Any:
+        return NoiseSettings.of_several(noise) if isinstance(noise, list | tuple) else noise
+
     @field_validator("towers", mode="before")
     @classmethod
     def _one_or_several(cls, towers: Any) -> Any:
@@ -99,14 +104,17 @@ class Suite(Model):
 
     @model_validator(mode="after")
     def _has_the_seeds(self) -> Self:
-        for place, count in enumerate(self.noise.seeds):
-            if count > len(self.seeds):
-                raise fault(f"{count} should be at most {len(self.seeds)}, the suite's seeds", "noise", "seeds", place)
+        several = len(self.noise.kinds) > 1
+        for number, noise in enumerate(self.noise.kinds):
+            for place, count in enumerate(noise.seeds):
+                if count > len(self.seeds):
+                    above: list[str | int] = ["noise", number, "seeds", place] if several else ["noise", "seeds", place]
+                    raise fault(f"{count} should be at most {len(self.seeds)}, the suite's seeds", *above)
         return self
 
     @model_validator(mode="after")
     def _not_too_many(self) -> Self:
-        runs = sum(len(self.seeds_of(rate)) for rate in self.noise.rates) * len(self.towers) * len(self.methods)
+        runs = sum(len(seeds) for _, seeds in self.noise.levels(self.seeds)) * len(self.towers) * len(self.methods)
         trials = self.tune.trials * len(self.methods) if self.tune else 0
         for place, count in (("seeds", runs), ("tune", trials)):
             if count > MOST_RUNS:
@@ -133,15 +141,14 @@ class Suite(Model):
     @model_validator(mode="after")
     def _clean_pairs_are_fixed(self) -> Self:
         """A treatment that keeps clean rows needs noise whose rows are fixed."""
-        if self.noise.kind != "resampled_positives" or not any(self.noise.rates):
+        moving = next((one.kind for one in self.noise.kinds if not one.entry.fixed and any(one.rates)), None)
+        if moving is None:
             return self
         asked: list[tuple[tuple[str | int, ...], KeepSettings | None]] = [(("data", "keep"), self.data.keep)]
         asked += [(("methods", position, "keep"), entry.keep) for position, entry in enumerate(self.methods)]
         for place, keep in asked:
             if keep is not None and keep.entry.uses:
-                raise fault(
-                    f"{keep.kind} needs a fixed set of clean pairs, which {self.noise.kind} leaves none", *place
-                )
+                raise fault(f"{keep.kind} needs a fixed set of clean pairs, which {moving} leaves none", *place)
         return self
 
     @model_validator(mode="after")
@@ -232,11 +239,11 @@ class Suite(Model):
     def cells(self) -> list[Run]:
         """One run a cell: seeds, then towers, noise rates, methods that apply, in suite order, whatever is selected."""
         return [
-            self._run(entry, towers, rate, seed)
+            self._run(entry, towers, noise, seed)
             for seed in self.seeds
             for towers in self.towers
-            for rate in self.noise.rates
-            if seed in self.seeds_of(rate)
+            for noise, seeds in self.noise.levels(self.seeds)
+            if seed in seeds
             for entry in self.methods
             if not inapplicable(entry, towers, self.data)
         ]
@@ -246,9 +253,10 @@ class Suite(Model):
         """The rows that have runs on one of the suite's towers at least."""
         return tuple(entry for entry in self.methods if len(left_out(self, entry)) < len(self.towers))
 
-    def seeds_of(self, rate: float) -> tuple[int, ...]:
-        """The seeds that runs under one of the noise rates have."""
-        return self.seeds[: dict(zip(self.noise.rates, self.noise.seeds, strict=False)).get(rate)]
+    def seeds_of(self, rate: float, kind: str | None = None) -> tuple[int, ...]:
+        """The seeds that runs have at a rate of a kind of noise, by default of the first kind that has the rate."""
+        known = (seeds for one, seeds in self.noise.levels(self.seeds) if one.is_at(rate, kind))
+        return next(known, self.seeds)
 
     def runs(self) -> list[Run]:
         """The runs, each once, a reference before the runs that start from it; selections apply."""
@@ -262,17 +270,18 @@ class Suite(Model):
                 ordered.setdefault(run.key, run)
         return list(ordered.values())
 
-    def _run(self, entry: MethodEntry, towers: TowerSettings, rate: float, seed: int) -> Run:
-        treatment = self.keep_of(entry).under(rate)
+    def _run(self, entry: MethodEntry, towers: TowerSettings, noise: NoiseSettings, seed: int) -> Run:
+        """The run of an entry; `noise`: a kind at one rate alone."""
+        treatment = self.keep_of(entry).under(noise.rates[0])
         given = self._reference(entry, treatment)
         share = REFERENCE_SHARE if given and self.budget_rule == "total" else 1.0
         if not given:
-            return self._one(entry, towers, rate, seed, share)
+            return self._one(entry, towers, noise, seed, share)
         if chain := self.chain(entry):
             raise UserError(chain)
         keep = UNTREATED if treatment.entry.reference_keeps_all else treatment
         row = given.model_copy(update={"label": f"{given.method} (reference)", "keep": keep})
-        return self._one(entry, towers, rate, seed, share, self._one(row, towers, rate, seed, share))
+        return self._one(entry, towers, noise, seed, share, self._one(row, towers, noise, seed, share))
 
     def _reference(self, entry: MethodEntry, keep: KeepSettings) -> MethodEntry | None:
         """The row whose run an entry needs: to start from, or to have its pairs scored by. None if it needs none.
@@ -301,11 +310,12 @@ class Suite(Model):
         self,
         entry: MethodEntry,
         towers: TowerSettings,
-        rate: float,
+        noise: NoiseSettings,
         seed: int,
         share: float,
         reference: Run | None = None,
     ) -> Run:
+        (rate,) = noise.rates
         return Run(
             label=entry.label,
             method=entry.method,
@@ -315,10 +325,10 @@ class Suite(Model):
             keep=self.keep_of(entry).under(rate),
             keep_rule=self.data.keep_rule,
             pays_scorer=self.budget_rule == "total",
-            noise=self.noise.kind if rate else None,
+            noise=noise.kind if rate else None,
             rate=rate,
-            noise_file=self.noise.file(rate),
-            noise_options=self.noise.chosen_options().model_dump(mode="json"),
+            noise_file=noise.file(rate),
+            noise_options=noise.chosen_options().model_dump(mode="json"),
             seed=seed,
             budget=self.budget.scaled(share),
             towers=towers,

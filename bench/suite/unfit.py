@@ -34,13 +34,14 @@ def unfit_features(data: DataSettings, towers: tuple[TowerSettings, ...]) -> Ite
 
 def unmeasured(suite: Suite) -> Iterator[Fault]:
     """Families of tasks without data sets, and suites that compare nothing."""
-    noisy = suite.noise.kind != "resampled_positives" and any(suite.noise.rates)
+    noisy = any(noise.entry.fixed and any(noise.rates) for noise in suite.noise.kinds)
     for place, message in SuiteTasks(suite.data, suite.evaluate).faults(noisy):
         yield ("evaluate", "tasks", *([] if place is None else [place])), message
     for place, name in enumerate(suite.evaluate.tasks):
-        if FAMILIES[name].on_poison and not suite.noise.entry.poisons:
+        if FAMILIES[name].on_poison and not any(noise.entry.poisons for noise in suite.noise.kinds):
             kinds = " or ".join(kind.name for kind in KINDS if kind.poisons)
-            yield ("evaluate", "tasks", place), f"{name!r} needs noise of kind {kinds}, this is {suite.noise.kind}"
+            own = ", ".join(noise.kind for noise in suite.noise.kinds)
+            yield ("evaluate", "tasks", place), f"{name!r} needs noise of kind {kinds}, this is {own}"
 
 
 def unknown_names(suite: Suite) -> Iterator[Fault]:

@@ -88,10 +88,9 @@ class NoiseManifest(Noise):
         """
         order = np.argsort(rows, kind="stable")
         rows, donors = rows[order], donors[order]
-        keys = Strings.of(pairs.keys)
-        of_rows = {"rows": rows, "donors": donors, "keys": keys.take(rows), "donor_keys": keys.take(donors)}
-        share = lost / max(1, len(pairs))
-        return cls(kind=kind, rate=rate, seed=seed, n=len(pairs), realised_rate=share, **of_rows, **more)
+        all_keys = Strings.of(pairs.keys)
+        keys, donor_keys = all_keys.take(rows), all_keys.take(donors)
+        return cls(kind, rate, seed, len(pairs), rows, donors, keys, donor_keys, lost / max(1, len(pairs)), **more)
 
     @cached_property
     def content_hash(self) -> str:

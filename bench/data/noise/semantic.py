@@ -56,13 +56,15 @@ class Sparse:
     def pole(self, rows: Ints) -> Floats:
         """Return the mean of some vectors at unit length, [columns]."""
         inside = np.isin(self.row, rows)
-        total = np.bincount(self.column[inside], self.value[inside], int(self.column.max(initial=-1)) + 1)
+        width = int(self.column.max(initial=-1)) + 1
+        total: Floats = np.bincount(self.column[inside], self.value[inside], width).astype(np.float64)
         length = float(np.sqrt((total**2).sum()))
         return total / length if length else total
 
     def times(self, vector: Floats) -> Floats:
         """Return the products [rows] with a vector [columns]."""
-        return np.bincount(self.row, self.value * vector[self.column], self.rows)
+        products: Floats = np.bincount(self.row, self.value * vector[self.column], self.rows).astype(np.float64)
+        return products
 
 
 def vectors(pairs: Pairs, rows: Ints, kind: str) -> Sparse:
