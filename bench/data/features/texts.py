@@ -104,16 +104,21 @@ class TextFeatures:
 
     def rows(self, texts: Sequence[str]) -> Ints:
         """Map texts [b] to their text rows, int64 [b]. Raises UserError with a text that has none."""
-        hashes = text_hashes(texts)
-        at = np.minimum(np.searchsorted(self.index[0], hashes), len(self) - 1)
-        unknown = np.flatnonzero(self.index[0, at] != hashes)
+        rows = self.find(texts)
+        unknown = np.flatnonzero(rows < 0)
         if len(unknown):
             text = texts[int(unknown[0])]
             raise UserError(
                 f"{self.path}: has no feature of the text {text[:SHOWN]!r}; "
                 "extract the set again with this text as a caption or a prompt"
             )
-        rows: Ints = self.index[1, at].astype(np.int64)
+        return rows
+
+    def find(self, texts: Sequence[str]) -> Ints:
+        """Map texts [b] to their text rows, int64 [b]; -1 for a text that has none."""
+        hashes = text_hashes(texts)
+        at = np.minimum(np.searchsorted(self.index[0], hashes), len(self) - 1)
+        rows: Ints = np.where(self.index[0, at] == hashes, self.index[1, at].astype(np.int64), -1)
         return rows
 
     def lookup(self, texts: Sequence[str]) -> npt.NDArray[Any]:
