@@ -12,7 +12,6 @@ from bench.cli.options import DataFolder, Results, use_data
 from bench.console.text import echo
 
 app = typer.Typer(help="Features of frozen encoders, to train heads on.", no_args_is_help=True)
-Out = Annotated[Path, typer.Argument(metavar="OUT", help="The folder of the feature set; it must not exist.")]
 
 
 class Dtype(StrEnum):
@@ -22,40 +21,72 @@ class Dtype(StrEnum):
     float32 = "float32"
 
 
+Out = Annotated[Path, typer.Argument(metavar="OUT", help="The folder of the feature set; it must not exist.")]
+
+# Options of `extract`
+DataSet = Annotated[
+    str, typer.Argument(metavar="DATA", help="emoji, a folder of indexed shards, or a set's name in the data folder.")
+]
+ImageModel = Annotated[
+    str | None,
+    typer.Option("--images", metavar="MODEL", help="MODEL/TAG of open_clip, timm:NAME, run:ID, and others."),
+]
+TextModel = Annotated[
+    str | None,
+    typer.Option("--texts", metavar="MODEL", help="MODEL/TAG of open_clip, transformers:NAME, run:ID, and others."),
+]
+Evaluation = Annotated[
+    list[str] | None,
+    typer.Option("--evaluation", metavar="NAME", help="An evaluation set as well; may be repeated."),
+]
+Prompts = Annotated[
+    Path | None, typer.Option("--prompts", metavar="FILE", help="Further texts, one a line, beside the captions.")
+]
+Views = Annotated[int, typer.Option("--views", min=1, max=64, help="Stored views; all but the first are augmented.")]
+Device = Annotated[
+    str | None, typer.Option("--device", metavar="cpu|cuda:N", help="Default: the first GPU, or the CPU.")
+]
+Share = Annotated[
+    str | None,
+    typer.Option("--part", metavar="I/N", help="Each N-th block alone; without it, all that are missing, and join."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show hours and disk, measured on one batch.")]
+
+# Options of `import`
+Source = Annotated[
+    Path, typer.Argument(metavar="SOURCE", help="A folder of SCAN, NCR, Noise of Web or clip-retrieval; a table.")
+]
+Form = Annotated[str, typer.Option("--format", metavar="FORMAT", help="scan, noise-of-web, clip-retrieval or table.")]
+Name = Annotated[str | None, typer.Option("--name", help="The set's name; default: that of OUT.", show_default=False)]
+Split = Annotated[str, typer.Option("--split", help="Of scan and noise-of-web.")]
+Tokenizer = Annotated[str, typer.Option("--tokenizer", help="Of noise-of-web: bert, bpe or jieba.")]
+ImageFile = Annotated[
+    str | None, typer.Option("--images", metavar="FILE", help="Of a table: .npy, .safetensors[:NAME], or a column.")
+]
+TextFile = Annotated[str | None, typer.Option("--texts", metavar="FILE", help="Of a table, as --images.")]
+Key = Annotated[str | None, typer.Option("--key", metavar="COLUMN", help="The column of keys.")]
+Caption = Annotated[str, typer.Option("--caption", metavar="COLUMN", help="The column of captions.")]
+EachCaption = Annotated[
+    bool, typer.Option("--each-caption", help="Of scan: one row a caption, for index files of NCR and DECL.")
+]
+StoredAs = Annotated[
+    Dtype | None, typer.Option("--dtype", help="How numbers are stored; default: as they are.", show_default=False)
+]
+
+
 @app.command()
 def extract(
-    data_set: Annotated[
-        str,
-        typer.Argument(metavar="DATA", help="emoji, a folder of indexed shards, or a set's name in the data folder."),
-    ],
+    data_set: DataSet,
     out: Out,
-    images: Annotated[
-        str | None,
-        typer.Option("--images", metavar="MODEL", help="MODEL/TAG of open_clip, timm:NAME, run:ID; see docs."),
-    ] = None,
-    texts: Annotated[
-        str | None,
-        typer.Option("--texts", metavar="MODEL", help="MODEL/TAG of open_clip, transformers:NAME, run:ID; see docs."),
-    ] = None,
-    evaluation: Annotated[
-        list[str] | None,
-        typer.Option("--evaluation", metavar="NAME", help="An evaluation set as well; may be repeated."),
-    ] = None,
-    prompts: Annotated[
-        Path | None, typer.Option("--prompts", metavar="FILE", help="Further texts, one a line, beside the captions.")
-    ] = None,
-    views: Annotated[
-        int, typer.Option("--views", min=1, max=64, help="Stored views; those after the first augmented.")
-    ] = 1,
+    images: ImageModel = None,
+    texts: TextModel = None,
+    evaluation: Evaluation = None,
+    prompts: Prompts = None,
+    views: Views = 1,
     dtype: Annotated[Dtype, typer.Option("--dtype", help="How numbers are stored.")] = Dtype.float16,
-    device: Annotated[
-        str | None, typer.Option("--device", metavar="cpu|cuda:N", help="Default: the first GPU, or the CPU.")
-    ] = None,
-    part: Annotated[
-        str | None,
-        typer.Option("--part", metavar="I/N", help="Extract each N-th block alone; without it, the rest, and join."),
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show hours and disk, measured on one batch.")] = False,
+    device: Device = None,
+    part: Share = None,
+    dry_run: DryRun = False,
     results: Results = Path("results"),
     data: DataFolder = None,
 ) -> None:
@@ -63,53 +94,34 @@ def extract(
     from bench.models import extract_features
 
     use_data(data)
+    sets = tuple(evaluation or ())
     request = extract_features.Request(
-        data=data_set,
-        out=out,
-        images=images,
-        texts=texts,
-        evaluation=tuple(evaluation or ()),
-        prompts=prompts,
-        views=views,
-        dtype=dtype.value,
-        device=device,
-        part=part,
-        results=results,
+        data_set, out, images, texts, sets, prompts, views, dtype.value, device, part, results
     )
     echo(*(extract_features.estimate(request) if dry_run else extract_features.extract(request, progress=True)))
 
 
 @app.command("import")
 def import_features(
-    source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="A folder of SCAN, NCR, Noise of Web or clip-retrieval; a table.")
-    ],
+    source: Source,
     out: Out,
-    form: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="scan, noise-of-web, clip-retrieval or table.")
-    ],
-    name: Annotated[
-        str | None, typer.Option("--name", help="The set's name; default: that of OUT.", show_default=False)
-    ] = None,
-    split: Annotated[str, typer.Option("--split", help="Of scan and noise-of-web.")] = "train",
-    tokenizer: Annotated[str, typer.Option("--tokenizer", help="Of noise-of-web: bert, bpe or jieba.")] = "bert",
-    images: Annotated[
-        str | None,
-        typer.Option("--images", metavar="FILE", help="Of a table: .npy, .safetensors[:NAME], or a column."),
-    ] = None,
-    texts: Annotated[str | None, typer.Option("--texts", metavar="FILE", help="Of a table, as --images.")] = None,
-    key: Annotated[str | None, typer.Option("--key", metavar="COLUMN", help="The column of keys.")] = None,
-    caption: Annotated[str, typer.Option("--caption", metavar="COLUMN", help="The column of captions.")] = "caption",
-    dtype: Annotated[
-        Dtype | None, typer.Option("--dtype", help="How numbers are stored; default: as they are.", show_default=False)
-    ] = None,
+    form: Form,
+    name: Name = None,
+    split: Split = "train",
+    tokenizer: Tokenizer = "bert",
+    images: ImageFile = None,
+    texts: TextFile = None,
+    key: Key = None,
+    caption: Caption = "caption",
+    each_caption: EachCaption = False,
+    dtype: StoredAs = None,
 ) -> None:
     """Bring features that others extracted into a feature set, sorted by key and bound to keys and captions."""
     from bench.data.features import imports
 
-    request = imports.Request(source, split, tokenizer, images, texts, key, caption)
-    command = f"bench features import --format {form}"
-    about = imports.save(out, imports.read(form, request), name or out.name, dtype.value if dtype else None, command)
+    request = imports.Request(source, split, tokenizer, images, texts, key, caption, each_caption)
+    rows, command = imports.read(form, request), f"bench features import --format {form}"
+    about = imports.save(out, rows, name or out.name, dtype.value if dtype else None, command)
     echo(f"{out}: {about.rows:,} rows, {about.texts:,} texts, content {about.content_hash[:16]}")
 
 

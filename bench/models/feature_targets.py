@@ -160,9 +160,7 @@ def _target(pairs: Pairs, folder: Path, recipe: str = "none", **texts: Any) -> T
 def _embedded(name: str, sight: Sight | None) -> Pairs:
     """Load a set of the package; at a size that it does not have it is resized as evaluation resizes."""
     size = (sight.scaled or sight.size) if sight else SIZE
-    own = training_sets.embedded()[name.split("/")[0]].sizes
-    return data.load(name, size) if size in own else data.load_resized(name, SIZE, size, _resize(sight))
-
-
-def _resize(sight: Sight | None) -> photo.Resize:
-    return sight.resize if sight else photo.CROP
+    entry = training_sets.embedded().get(name.split("/")[0])
+    if entry is None or size in entry.sizes:
+        return data.load(name, size)
+    return data.load_resized(name, SIZE, size, sight.resize if sight else photo.CROP)

@@ -18,6 +18,7 @@ from safetensors.numpy import save_file
 from bench.data.features import FeaturePairs
 from bench.data.features.imports import Request, read, save
 from bench.data.features.verifying import verify
+from bench.data.noise import import_ncr
 from bench.errors import UserError
 
 N = 6
@@ -76,6 +77,20 @@ def test_scan_of_one_caption_an_image_and_of_a_table_of_captions(scan: Path, tmp
     pairs = imported("scan", Request(scan, split="dev"), tmp_path / "out", dtype="float16")
     assert [pairs.captions(row) for row in range(N)] == [(text,) for text in CAPTIONS]
     assert (pairs.images(np.arange(N)) == np.load(scan / "dev_ims.npy").astype(np.float16)).all()
+
+
+def test_scan_with_a_row_for_each_caption_takes_index_files_of_ncr(scan: Path, tmp_path: Path) -> None:
+    pairs = imported("scan", Request(scan, each_caption=True), tmp_path / "out")
+    assert len(pairs) == 5 * N
+    assert pairs.captions(13) == ("caption 2 in words 3",)
+    means = np.load(scan / "train_ims.npy").mean(1)
+    assert np.allclose(pairs.images(np.arange(5 * N)), np.repeat(means, 5, axis=0), atol=1e-6)
+    index = np.arange(5 * N) // 5
+    index[[3, 22]] = index[[22, 3]]
+    np.save(tmp_path / "index.npy", index)
+    manifest = import_ncr(tmp_path / "index.npy", pairs)
+    assert manifest.rows.tolist() == [3, 22]
+    assert manifest.donors.tolist() == [22, 3]
 
 
 def test_scan_with_captions_missing_is_refused_by_name(scan: Path, tmp_path: Path) -> None:

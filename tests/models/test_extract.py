@@ -23,17 +23,21 @@ from PIL import Image
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
+from bench.catalogue.channels import CLIP_CHANNELS
 from bench.cli import app
-from bench.data import shards
+from bench.data import evaluation_captions, shards, templates
+from bench.data import load as embedded
 from bench.data.features import FeaturePairs
 from bench.data.features.verifying import verify
 from bench.data.noise import shuffled_captions
 from bench.data.shards import indexing
 from bench.data.shards.sources import expand
 from bench.errors import UserError
+from bench.evaluation import zero_shot
 from bench.models import extract_features, feature_parts
-from bench.models.encoders import image_encoder, text_encoder
+from bench.models.encoders import Sight, image_encoder, text_encoder
 from bench.models.extract_features import Request, estimate, extract
+from bench.models.feature_targets import evaluation_target
 from bench.store import Store, writing
 from bench.suite.settings import DataSettings
 from bench.training.checkpoint import save_weights
@@ -195,6 +199,18 @@ def test_evaluation_sets_lie_with_the_pairs_and_hold_their_prompts(
     assert pets.texts.lookup(["a photo of a cat.", "a drawing of a red dog.", "red dog"]).shape == (3, 8)
     with pytest.raises(UserError, match="holds features of other pairs or encoders"):
         extract(request(data, tmp_path / "out", model, dtype="float16"))
+
+
+def test_a_set_of_the_package_brings_all_texts_that_its_evaluation_asks_for(tmp_path: Path) -> None:
+    target = evaluation_target("digits/test", tmp_path, Sight(12, CLIP_CHANNELS))
+    pairs = embedded("digits/test", 12)
+    texts = {text for row in target.captions.to_pylist() for text in row} | set(target.prompts)
+    assert texts >= {text for row in evaluation_captions(pairs) for text in row}
+    assert texts >= set(zero_shot.prompts(pairs.classes["digit"], templates(pairs)))
+    assert target.labels["digit"].tolist() == pairs.labels["digit"].tolist()
+    pictures = target.pictures(Sight(12, CLIP_CHANNELS), 0)
+    assert [len(batch) for batch in pictures.batches(target.rows[:5], 2)] == [2, 2, 1]
+    assert (next(pictures.batches(target.rows, 3)) == pairs.images(np.arange(3))).all()
 
 
 def test_views_after_the_first_are_augmented(data: Path, model: Path, tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ class Request:
     texts: str | None = None
     key: str | None = None  #: the column of keys
     caption: str = "caption"  #: the column of captions, texts or lists of texts
+    each_caption: bool = False  #: of SCAN's folders: a row for each caption, instead of for each image
 
 
 @dataclass(frozen=True)

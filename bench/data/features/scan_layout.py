@@ -1,6 +1,6 @@
 """Folders of SCAN and NCR, `{split}_ims.npy` with `{split}_caps.txt`, and Noise of Web, whose captions are token ids.
 
-Rows are numbered in the order of the array, so that index files of NCR and DECL mean the same rows.
+Rows are numbered in the order of the array; with a row for each caption, index files of NCR and DECL fit them.
 
 official: github.com/alipay/PC2-NoiseofWeb@5e3c603 NCR/data.py (PrecompDataset, get_dataset)
 official: github.com/alipay/PC2-NoiseofWeb@1264fcc README.md (Data Structure)
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 from bench import reading
@@ -55,9 +56,11 @@ def _imported(request: Request, path: Path, captions: list[str], layout: str) ->
     if total not in (n, EACH * n):
         fault = f"{total:,} captions for the {n:,} images of {file.name}"
         raise UserError(f"{path}: has {fault}; there should be as many, or {EACH} for each")
-    keys = [f"{row:08d}" for row in range(n)]
-    title = f"{request.source.name}, split {request.split}, in {layout}"
-    return Imported(title, keys, lists_of(captions, [total // n] * n), images, pooled="regions")
+    each, title = total // n, f"{request.source.name}, split {request.split}, in {layout}"
+    if request.each_caption:
+        images, each = replace(images, times=each), 1
+    keys = [f"{row:08d}" for row in range(len(images))]
+    return Imported(title, keys, lists_of(captions, [each] * len(images)), images, pooled="regions")
 
 
 def _second_column(path: Path) -> list[str]:

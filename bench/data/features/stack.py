@@ -28,9 +28,10 @@ class Stack:
 
     name: str  #: file or folder, for messages
     parts: tuple[npt.NDArray[Any], ...]  #: each [n_i, ...] of the same shape and type beyond the first axis
+    times: int = 1  #: how often each row stands, one copy after the other
 
     def __len__(self) -> int:
-        return int(self._starts[-1])
+        return int(self._starts[-1]) * self.times
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -45,6 +46,7 @@ class Stack:
     def take(self, rows: Ints) -> npt.NDArray[Any]:
         """Map rows [b] to their numbers [b, ...]."""
         taken = np.empty((len(rows), *self.shape), self.dtype)
+        rows = rows // self.times
         part = np.searchsorted(self._starts, rows, side="right") - 1
         for number in np.unique(part).tolist():
             where = np.flatnonzero(part == number)

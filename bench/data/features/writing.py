@@ -26,7 +26,7 @@ from bench.data.strings import Strings
 from bench.errors import UserError, one_line
 from bench.store import files
 
-STEP_BYTES = 1 << 24  #: of an array that are written at a time
+STEP_BYTES = 1 << 22  #: of an array that are written at a time
 GROUP = 1 << 16  #: rows of a Parquet row group
 
 
