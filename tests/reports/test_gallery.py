@@ -117,6 +117,13 @@ def test_without_outcomes_there_is_a_line_a_kind_and_without_tasks_no_section(th
     assert gallery(load(SUITE, store), nothing).count("No pictures of its") == 4
 
 
+def test_an_edited_text_is_shown_in_place_of_a_donors(store: Store) -> None:
+    edited = dict.fromkeys(range(10_000), "a text with fewer words")
+    text = gallery(load(SUITE, store), Pictures(examples, donors, lambda _: edited))
+    assert text.count("a text with fewer words") >= 20
+    assert "a text with fewer words" not in shown(store)
+
+
 def test_text_from_elsewhere_stays_text(store: Store) -> None:
     known = {name: examples(name) for name in ("emoji/iid", "emoji/train")}
     forged = SimpleNamespace(captions=("<script>\x1b",), webp=b'"><script>')
