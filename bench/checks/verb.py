@@ -14,7 +14,7 @@ from bench.adapters import registry
 from bench.checks import shown
 from bench.checks.pool import Ranks
 from bench.checks.subject import Subject
-from bench.checks.suite import CHECKS, ON_FEATURES, Result, examine, subject_of
+from bench.checks.suite import Result, examine, examine_on_features, subject_of
 from bench.errors import UserError
 from methods.protocol import Method
 
@@ -49,7 +49,7 @@ def _examined(subjects: Sequence[Subject], say: Say, failures_only: bool) -> lis
         pool.start()
         for subject in subjects:
             say(f"{subject.name}: {subject.kind.about.title}")
-            for result in examine(subject, pool, ON_FEATURES if subject.features else CHECKS):
+            for result in (examine_on_features if subject.features else examine)(subject, pool):
                 results.append(result)
                 if result.outcome == "failed" or not failures_only:
                     say(shown.line(result))

@@ -21,7 +21,7 @@ class Dtype(StrEnum):
     float32 = "float32"
 
 
-Out = Annotated[Path, typer.Argument(metavar="OUT", help="The folder of the feature set; it must not exist.")]
+Out = Annotated[Path, typer.Argument(metavar="OUT", help="The folder of the feature set, which is made.")]
 
 # Options of `extract`
 DataSet = Annotated[

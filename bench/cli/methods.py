@@ -52,13 +52,13 @@ def new_method(
 def check(
     method: Annotated[str | None, typer.Argument(metavar="NAME|FILE", help="A method, or a file with one.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All methods, then a matrix.")] = False,
-    features: Annotated[
-        bool, typer.Option("--features", help="On towers that read stored features: what involves towers.")
-    ] = False,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write the table there too: .md, .html or .json.")
     ] = None,
     plugin: Plugins = None,
+    features: Annotated[
+        bool, typer.Option("--features", help="On towers that read stored features: what involves towers.")
+    ] = False,
 ) -> None:
     """Check that a method is what it says: known values, gradients, ranks, resuming, cost and more."""
     load_plugins(plugin)

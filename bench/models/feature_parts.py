@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -225,12 +225,15 @@ class Extraction:
             vacant(folder)
             return False
         about = description.read(folder)
+        sides = {side: one for side, one in (("image", about.image), ("text", about.text)) if one}
         own = rows_hash(self.target.keys, self.target.captions, self.target.labels)
-        sides = {side: encoder for side, encoder in (("image", about.image), ("text", about.text)) if encoder}
-        made = {side: (one.weights, one.dtype) for side, one in sides.items()}
-        asked = {side: (digest, self.request.dtype) for side, digest in self.models.digests.items()}
-        if (about.rows_hash, made) != (own, asked):
-            raise UserError(f"{folder}: holds features of other pairs or encoders; give another folder, or remove it")
+        prompts = len(self.target.prompts) if self.plan else 0
+        same = sides.keys() == self.models.digests.keys() and all(
+            replace(one, name="") == replace(self._encoder(side, one.width), name="") for side, one in sides.items()
+        )
+        if not same or (about.rows_hash, about.prompts) != (own, prompts):
+            fault = "holds features of other pairs, prompts or encoders, or in another form"
+            raise UserError(f"{folder}: {fault}; give another folder, or remove it")
         return True
 
 

@@ -47,7 +47,8 @@ def drawn(rows: int, seed: int, *shape: int) -> np.ndarray:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     numbers = pa.array(np.arange(ROWS)).cast(pa.large_string())
     keys = pc.utf8_lpad(numbers, 10, "0")
-    texts = pc.binary_join_element_wise("a photo of the old red house by the sea with the number", numbers, " ")
+    words = (pa.scalar(text, pa.large_string()) for text in ("a photo of the old red house by the sea, number", " "))
+    texts = pc.binary_join_element_wise(next(words), numbers, next(words))
     captions = pa.ListArray.from_arrays(pa.array(np.arange(ROWS + 1, dtype=np.int32)), texts).cast(CAPTIONS)
     encoder = Encoder("drawn", "", "none", "float16", WIDTH)
     image = Array(encoder, lambda start, stop: drawn(stop - start, start, 1, WIDTH))

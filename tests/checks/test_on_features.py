@@ -9,7 +9,7 @@ from bench.adapters import registry
 from bench.checks import lab
 from bench.checks.pool import Ranks
 from bench.checks.subject import Subject
-from bench.checks.suite import CHECKS, ON_FEATURES, WITHOUT_TOWERS, examine, subject_of
+from bench.checks.suite import CHECKS, WITHOUT_TOWERS, examine_on_features, subject_of
 from bench.checks.trainings import Training, pairs
 
 #: needs of the shipped methods that stored features never meet
@@ -34,7 +34,7 @@ def test_what_features_lack_follows_from_the_needs_of_each_method() -> None:
 
 @pytest.mark.parametrize("name", ["clip", "sogclr"])
 def test_a_method_passes_every_check_on_features(name: str, pool: Ranks) -> None:
-    results = list(examine(subject_of(name, features=True), pool, ON_FEATURES))
+    results = list(examine_on_features(subject_of(name, features=True), pool))
     assert [result.check for result in results] == [one.name for one in CHECKS if one.name not in WITHOUT_TOWERS]
     assert [f"{result.check}: {result.reason}" for result in results if result.outcome == "failed"] == []
     passed = {result.check for result in results if result.outcome == "passed"}
@@ -42,7 +42,9 @@ def test_a_method_passes_every_check_on_features(name: str, pool: Ranks) -> None
 
 
 def test_a_method_that_features_do_not_suit_is_skipped() -> None:
-    (result,) = examine(subject_of("ncu", features=True), Ranks(), tuple(one for one in CHECKS if one.name == "cost"))
+    (result,) = examine_on_features(
+        subject_of("ncu", features=True), Ranks(), tuple(one for one in CHECKS if one.name == "cost")
+    )
     assert result.outcome == "skipped"
     assert result.reason == "not applicable on stored features: needs text_transformer, tokens"
 
@@ -61,6 +63,6 @@ def test_the_towers_of_the_checks_are_heads() -> None:
 def test_a_head_that_is_no_row_local_map_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lab.StoredTowers, "encode_image", lambda self, images: self.visual(images - images.mean(0)))
     (check,) = (one for one in CHECKS if one.name == "micro_batches")
-    (result,) = examine(subject_of("clip", features=True), Ranks(), (check,))
+    (result,) = examine_on_features(subject_of("clip", features=True), Ranks(), (check,))
     assert result.outcome == "failed"
     assert "in two micro-batches" in result.reason

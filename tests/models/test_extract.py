@@ -197,8 +197,10 @@ def test_evaluation_sets_lie_with_the_pairs_and_hold_their_prompts(
     assert pets.templates == ("a photo of a {}.", "a drawing of a {}.")
     assert pets.texts is not None
     assert pets.texts.lookup(["a photo of a cat.", "a drawing of a red dog.", "red dog"]).shape == (3, 8)
-    with pytest.raises(UserError, match="holds features of other pairs or encoders"):
-        extract(request(data, tmp_path / "out", model, dtype="float16"))
+    (tmp_path / "prompts.txt").write_text("a photo of a horse\n")
+    for other in ({"dtype": "float16"}, {"views": 2}, {"texts": None}, {"prompts": tmp_path / "prompts.txt"}):
+        with pytest.raises(UserError, match="holds features of other pairs, prompts or encoders"):
+            extract(request(data, tmp_path / "out", model, **other))
 
 
 def test_a_set_of_the_package_brings_all_texts_that_its_evaluation_asks_for(tmp_path: Path) -> None:
