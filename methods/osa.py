@@ -113,7 +113,7 @@ class Osa(Contrastive):
     def observe(self, z: Tensors, batch: Batch) -> Tensors:
         cosines = (wide(z["side_image"]) * wide(z["side_text"])).sum(1)
         above = (cosines - self.shift.to(cosines.dtype)).clamp(0, 1)
-        if self.config.normalise == "max":  # official: 0/0 if no cosine is above the shift
+        if self.config.normalise == "max":  # the official code divides 0 by 0 if no cosine is above the shift
             above = above / above.max().clamp(min=torch.finfo(above.dtype).tiny)
         squared = above.square()
         return {"cosines": cosines, "weights": squared * (1 - squared)}
