@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.checks import lab
-from bench.checks.subject import WHOLE, Failed, Subject, Variant, constants, moments, same, total_of
+from bench.checks.subject import WHOLE, Failed, Subject, Variant, constants, distinct, moments, name_of, same, total_of
 from bench.towers.build import OpenClipTowers
 from methods.protocol import Tensors
 
@@ -26,14 +26,14 @@ def micro_batches(subject: Subject) -> None:
     for variant, towers in _on_towers(subject):
         instance = subject.instance(variant.config, towers, batch=SMALL)
         instance.method.double(), instance.towers.double()
-        for when in moments(instance.method):
+        for when in distinct(moments(instance.method)):
             rows = instance.rows(when=when, total=SMALL)
             parts = [instance.rows(slice(at, at + 8), when, SMALL) for at in range(0, SMALL, 8)]
             with torch.no_grad():
                 whole = instance.method.encode(instance.towers, _double(rows))
                 pieces = [instance.method.encode(instance.towers, _double(part)) for part in parts]
             for name, x in whole.items():
-                where = f"{variant.label}, {towers} towers, phase {when.phase}: {name}"
+                where = f"{variant.label}, {towers} towers, {name_of(when)}: {name}"
                 if x.shape[0] != SMALL:
                     raise Failed(f"{where} has {x.shape[0]} rows for {SMALL} pairs")
                 same(f"{where} in two micro-batches", torch.cat([piece[name] for piece in pieces]), x, 1e-9)
@@ -97,8 +97,8 @@ def _acts(subject: Subject, variant: Variant) -> Iterator[tuple[str, Callable[[]
     def encode() -> Tensors:
         with torch.no_grad():
             return {
-                f"{name}, phase {when.phase}, step {when.step}": x
-                for when in moments(instance.method)
+                f"{name}, {name_of(when)}": x
+                for when in distinct(moments(instance.method))
                 for name, x in instance.method.encode(instance.towers, instance.rows(when=when, total=SMALL)).items()
             }
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bench.checks import lab
-from bench.checks.subject import Failed, Instance, Subject, Variant, moments
+from bench.checks.subject import Failed, Instance, Subject, Variant, distinct, moments
 from methods.protocol import Rows
 
 SMALL = 16  #: rows that are encoded
@@ -156,7 +156,7 @@ def _read(subject: Subject, variant: Variant, kind: str) -> tuple[set[str], int]
     """Return the needs that a variant reads, and the number of views it asks for."""
     towers = RecordingTowers(kind)
     instance = subject.instance(variant.config, batch=SMALL, tiny=towers)
-    for when in moments(instance.method):
+    for when in distinct(moments(instance.method)):
         with torch.no_grad():
             instance.method.encode(towers, towers.rows(instance, when))
     return towers.recorded, instance.method.extra_views

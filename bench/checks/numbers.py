@@ -31,9 +31,7 @@ def extremes(subject: Subject) -> None:
     Embeddings are all equal, or every image is orthogonal or opposite to its text, or all pairs are perfectly aligned.
     A learned logit scale is set to 1 and to 100; a fixed temperature stays as configured.
     """
-    for where, _, method, z, when in everywhere(subject):
-        if when.step == 1:  # every moment is visited twice
-            continue
+    for where, _, method, z, when in everywhere(subject, steps=(0,)):  # every moment is visited twice
         for kind in ("equal", "orthogonal", "opposite", "aligned"):
             for scale in (1.0, 100.0) if _scales(method) else (None,):
                 for dtype in (torch.float64, torch.float32, torch.bfloat16):
@@ -97,7 +95,7 @@ def scalars(subject: Subject) -> None:
 
 def reports(subject: Subject) -> None:
     """`monitor`, `diagnostics`, features and confidence have the form that metrics, tables and reports read."""
-    for where, variant, method, z, when in everywhere(subject):
+    for where, _, method, z, when in everywhere(subject):
         observed, _ = constants(method, z, when)
         with torch.no_grad():
             numbers = dict(method.monitor(z, observed))
@@ -107,8 +105,7 @@ def reports(subject: Subject) -> None:
                 f"{where}: monitored = {method.monitored!r}, but monitor() has {', '.join(numbers) or 'nothing'}"
             )
         _well_formed(where, shown)
-        if when.step == 0 and variant.label == "default":
-            _features(subject.instance(variant.config))
+    _features(subject.instance(subject.variants[0].config))
 
 
 def _well_formed(where: str, shown: Any) -> None:

@@ -9,7 +9,20 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from bench.checks.subject import TOTAL, WHOLE, Failed, Subject, Variant, constants, graded, moments, same, total_of
+from bench.checks.subject import (
+    TOTAL,
+    WHOLE,
+    Failed,
+    Subject,
+    Variant,
+    constants,
+    distinct,
+    graded,
+    moments,
+    name_of,
+    same,
+    total_of,
+)
 from methods.base import LogitScale
 from methods.protocol import Clock, Tensors
 
@@ -30,9 +43,8 @@ def fp32(subject: Subject) -> None:
     """
     for variant in subject.variants:
         method, z = subject.embedded(_sharp(subject, variant))
-        for when in moments(method):
-            if when.step != 1:  # visits follow each other anyway
-                _compare(f"{variant.label}, phase {when.phase}, step {when.step}", copy.deepcopy(method), z, when)
+        for when in distinct(moments(method, steps=(0,))):  # visits follow each other anyway
+            _compare(f"{variant.label}, {name_of(when)}", copy.deepcopy(method), z, when)
 
 
 def _sharp(subject: Subject, variant: Variant) -> Variant:

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -155,19 +155,67 @@ class Subject:
         return typing.cast("Tensor", self.memory[key])
 
 
-def moments(method: Any) -> list[Clock]:
-    """Return the first two steps of every phase and one far into the run, as `observe` gets them."""
+def moments(method: Any, steps: Sequence[int] = (0, 1)) -> list[Clock]:
+    """Return the first two steps of every phase, or these `steps`, and one far into the run, as `observe` gets them."""
     names = [phase.name for phase in method.phases()]
-    first_steps = [Clock(step=step, phase=name, progress=0.0, epoch=0) for name in names for step in (0, 1)]
+    first_steps = [Clock(step=step, phase=name, progress=0.0, epoch=0) for name in names for step in steps]
     return [*first_steps, Clock(step=90, phase=names[-1], progress=0.9, epoch=9)]
 
 
-def everywhere(subject: Subject) -> Iterator[tuple[str, Variant, Any, Tensors, Clock]]:
-    """(where, variant, method, leaves, moment) for every variant at its first steps and a late one."""
+class WatchedClock(Clock):
+    """A moment that records which of its fields are read."""
+
+    @classmethod
+    def of(cls, when: Clock) -> WatchedClock:
+        """Return a copy of a moment, of which nothing was read yet."""
+        watched = cls(when.step, when.phase, when.progress, when.epoch)
+        object.__setattr__(watched, "read", set())
+        return watched
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _FIELDS or name == "__dict__":
+            object.__getattribute__(self, "read").update(_FIELDS if name == "__dict__" else (name,))
+        return object.__getattribute__(self, name)
+
+    def __reduce__(self) -> tuple[type[Clock], tuple[int, str, float, int]]:
+        return Clock, (self.step, self.phase, self.progress, self.epoch)  # a copy, which has read all
+
+    def looks_like(self, when: Clock) -> bool:
+        """Return whether all that was read of it is the same in `when`."""
+        return all(object.__getattribute__(self, name) == getattr(when, name) for name in [*self.read])
+
+
+_FIELDS = tuple(one.name for one in dataclasses.fields(Clock))
+
+
+def distinct(given: Iterable[Clock]) -> Iterator[WatchedClock]:
+    """Yield the moments that the caller can tell apart.
+
+    It has finished its work on a moment when it asks for the next one, and starts that from the same state. A moment
+    that is equal to an earlier one, in all that was read of that one, would give the same once more, and is left out.
+    """
+    visited: list[WatchedClock] = []
+    for when in given:
+        if not any(one.looks_like(when) for one in visited):
+            visited.append(WatchedClock.of(when))
+            yield visited[-1]
+
+
+def everywhere(subject: Subject, steps: Sequence[int] = (0, 1)) -> Iterator[tuple[str, Variant, Any, Tensors, Clock]]:
+    """(where, variant, method, leaves, moment) for every variant, at the `distinct` ones of its moments.
+
+    The method is each time in the state in which training starts, and the leaves are the same.
+    """
     for variant in subject.variants:
         method, z = subject.embedded(variant)
-        for when in moments(method):
-            yield f"{variant.label}, phase {when.phase}, step {when.step}", variant, copy.deepcopy(method), z, when
+        for when in distinct(moments(method, steps)):
+            yield f"{variant.label}, {name_of(when)}", variant, copy.deepcopy(method), z, when
+
+
+def name_of(when: Clock) -> str:
+    """Return the words for a moment; they do not count as reading it."""
+    phase, step = (object.__getattribute__(when, name) for name in ("phase", "step"))
+    return f"phase {phase}, step {step}"
 
 
 def total_of(terms: Mapping[str, Tensor]) -> Tensor:

@@ -240,7 +240,9 @@ def _encode(job: Job, rows: Rows) -> Tensors:
 @contextmanager
 def _seeded(key: int, device: torch.device) -> Iterator[None]:
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(key)
+        torch.default_generator.manual_seed(key)  # `torch.manual_seed` looks for every kind of device, each time
+        if device.type == "cuda":
+            torch.cuda.manual_seed_all(key)
         yield
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,11 +19,24 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bench.checks import lab, shown
-from bench.checks.subject import ROWS, TOTAL, Failed, Subject, constants, differs, graded, moments, same, total_of
+from bench.checks.subject import (
+    ROWS,
+    TOTAL,
+    Failed,
+    Subject,
+    constants,
+    differs,
+    distinct,
+    graded,
+    moments,
+    name_of,
+    same,
+    total_of,
+)
 from bench.checks.suite import CHECKS, Check, Result, examine, subject_of
 from bench.errors import UserError
 from methods.clip import Clip
-from methods.protocol import Phase
+from methods.protocol import Clock, Phase
 
 NUMBERS = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=8)
 
@@ -76,6 +92,39 @@ def test_moments_are_the_first_steps_of_each_phase_and_a_late_one() -> None:
         ("main", 90),
     ]
     assert (first_steps[-1].epoch, first_steps[-1].progress) == (9, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("read", "expected"),
+    [
+        (lambda _: None, [0]),
+        (lambda when: when.phase, [0, 2]),
+        (lambda when: when.phase == "main" and when.progress, [0, 2, 4]),
+        (lambda when: when.epoch, [0, 4]),
+        (lambda when: when.step, [0, 1, 4]),
+        (lambda when: dataclasses.replace(when, epoch=1), [0, 1, 2, 3, 4]),
+        (lambda when: vars(when), [0, 1, 2, 3, 4]),
+        (copy.deepcopy, [0, 1, 2, 3, 4]),
+        (lambda when: f"{when}", [0, 1, 2, 3, 4]),
+        (name_of, [0]),
+    ],
+)
+def test_moments_of_which_the_same_is_read_are_visited_once(
+    read: Callable[[Clock], object], expected: list[int]
+) -> None:
+    whole_run = [Clock(step, name, 0.0, 0) for name in ("warm", "main") for step in (0, 1)] + [
+        Clock(90, "main", 0.9, 9)
+    ]
+    visited = []
+    for when in distinct(whole_run):
+        read(when)
+        visited.append(Clock(**vars_of(when)))
+    assert visited == [whole_run[place] for place in expected]
+
+
+def vars_of(when: Clock) -> dict[str, Any]:
+    """Fields of a moment, read without its knowing."""
+    return {one.name: object.__getattribute__(when, one.name) for one in dataclasses.fields(Clock)}
 
 
 def test_gradients_are_of_leaves_and_parameters_and_zero_where_nothing_depends() -> None:

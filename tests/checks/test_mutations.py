@@ -33,6 +33,18 @@ def loss(self, z, observed, anchors):
 """,
         ("gradient",),
     ),
+    "a detach too many, late in the run": (
+        "Clip",
+        """
+def observe(self, z, batch):
+    return {"late": torch.tensor(batch.clock.progress > 0.5)}
+
+def loss(self, z, observed, anchors):
+    image = z["image"].detach() if observed["late"] else z["image"]
+    return super().loss({"image": image, "text": z["text"]}, {}, anchors)
+""",
+        ("gradient",),
+    ),
     "softmax over the wrong axis": (
         "Clip",
         """

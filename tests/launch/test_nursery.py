@@ -13,15 +13,27 @@ from pathlib import Path
 import pytest
 
 import bench
-from bench import data
-from bench.launch import rank
-from bench.launch.nursery import Child, Flag, Nursery
+from bench.launch import nursery as nursery_module
+from bench.launch.nursery import Child, Flag, Nursery  # and no more: processes of these tests import this file
 
 WAIT = 1200.0  #: seconds for what is due within a few
 
 
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
+    made = Nursery()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def light(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nursery]:
+    """One that has imported nothing that runs need: that takes seconds, and its end is the same."""
+    place = nursery_module.__name__
+    start = nursery_module._START.replace(f"from {place} import _serve;", f"from {place} import _serve; EMPTY")
+    empty = f"import {place}; {place}.MODULES = ();"
+    assert "EMPTY" in start
+    monkeypatch.setattr(nursery_module, "_START", start.replace("EMPTY", empty))
     made = Nursery()
     yield made
     made.close()
@@ -105,32 +117,29 @@ def test_a_flag_is_seen_by_all(nursery: Nursery, connection: tuple[Connection, C
 
 
 def test_without_its_nursery_a_process_is_ended_and_the_next_one_gets_another(
-    connection: tuple[Connection, Connection],
+    light: Nursery, connection: tuple[Connection, Connection]
 ) -> None:
     ours, theirs = connection
-    nursery = Nursery()
-    child = started(nursery, "wait", theirs)
+    child = started(light, "wait", theirs)
     pid, parent, *_ = ours.recv()
     os.kill(parent, signal.SIGKILL)
     child.join(WAIT)
     assert child.exitcode == 255, "nobody knows"
     child.close()
-    second = started(nursery, "nothing", theirs)
+    second = started(light, "nothing", theirs)
     assert ours.recv()[1] != parent
     second.join(WAIT)
     assert second.exitcode == 0
     second.close()
-    nursery.close()
     assert not Path(f"/proc/{pid}").exists() or Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
 
 
-def test_blocked_signals_stay_blocked(connection: tuple[Connection, Connection]) -> None:
+def test_blocked_signals_stay_blocked(light: Nursery, connection: tuple[Connection, Connection]) -> None:
     """What a terminal sends to all of a job ends neither the nursery nor, before it has handlers, a process of it."""
     ours, theirs = connection
-    nursery = Nursery()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
-        child = started(nursery, "wait", theirs)
+        child = started(light, "wait", theirs)
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     _, parent, *_ = ours.recv()
@@ -140,7 +149,6 @@ def test_blocked_signals_stay_blocked(connection: tuple[Connection, Connection])
     child.join(WAIT)
     assert child.exitcode == 0
     child.close()
-    nursery.close()
 
 
 DATA = """
@@ -156,6 +164,9 @@ methods: [clip]
 
 def looking(descriptor: int) -> None:
     """Run in the other process: say what it has already read, and which threads the one has that it is forked from."""
+    from bench import data
+    from bench.launch import rank
+
     inputs = rank._reader
     read = (data.load.cache_info().currsize > 0, len(inputs._noise), len(inputs._vocabularies))
     threads = [path.read_text().strip() for path in Path(f"/proc/{os.getppid()}/task").glob("*/comm")]
@@ -165,6 +176,8 @@ def looking(descriptor: int) -> None:
 def test_what_it_has_read_before_is_there_in_each_process(
     nursery: Nursery, connection: tuple[Connection, Connection], tmp_path: Path
 ) -> None:
+    from bench.launch import rank
+
     (tmp_path / "shared.yaml").write_text(DATA)
     nursery.call(rank.read_data, (bench.load_suite(tmp_path / "shared.yaml").runs(),))
     ours, theirs = connection
@@ -182,13 +195,14 @@ def failing() -> None:
     raise RuntimeError("on purpose")
 
 
-def test_a_call_that_raises_costs_the_nursery_alone(
-    nursery: Nursery, connection: tuple[Connection, Connection]
-) -> None:
+def test_a_call_that_raises_costs_the_nursery_alone(light: Nursery, connection: tuple[Connection, Connection]) -> None:
     ours, theirs = connection
-    nursery.call(failing, ())
-    child = started(nursery, "seven", theirs)
-    ours.recv()
+    child = started(light, "nothing", theirs)
+    before = ours.recv()[1]
+    child.close()
+    light.call(failing, ())
+    child = started(light, "seven", theirs)
+    assert ours.recv()[1] != before
     child.join(WAIT)
     assert child.exitcode == 7
     child.close()

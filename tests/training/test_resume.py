@@ -18,7 +18,7 @@ data: {name: emoji, size: 32}
 noise: {kind: shuffled_captions, rates: [0.4]}
 seeds: [1]
 budget: {samples: 1536}
-towers: {image: tiny-resnet, text: tiny-transformer, dim: 32, vocabulary: 500}
+towers: {image: tiny-resnet, text: tiny-transformer, dim: 32, vocabulary: 300, context: 12}
 train: {batch: 32, threads: 1, checkpoint_seconds: 0.2}
 evaluate: {tasks: [zero_shot, noise_detection], curve: [0.5]}
 methods: [sogclr]
