@@ -87,9 +87,7 @@ def _two_means(x: Tensor) -> Tensor:
     # The sum of squares between the parts is larger where that within is smaller.
     sums = (ordered - ordered.mean()).cumsum(0)[:-1]
     between = sums**2 / (left * (len(x) - left))
-    possible = ordered[1:] > ordered[:-1]  # equal values stay together
-    cut = int(between.masked_fill(~possible, -math.inf).argmax())
-    below = x <= ordered[cut]
+    below = x <= ordered[int(between.argmax())]
     return torch.stack((below, ~below)).to(x)
 
 
