@@ -280,6 +280,11 @@ def test_captions_of_other_rows_are_found(copied: Path, tmp_path: Path) -> None:
     write(tmp_path / "other", content(captions=lists(other), plan=plan))
     for name in (ROWS, MAPPED):
         shutil.copy(tmp_path / "other" / name, copied / name)
+    with pytest.raises(UserError, match=r"rows_hash: is not that of rows\.parquet"):
+        verify(copied)
+    own, about = json.loads((copied / NAME).read_text()), json.loads((tmp_path / "other" / NAME).read_text())
+    files = {**own["files"], **{name: about["files"][name] for name in (ROWS, MAPPED)}}
+    rewritten(copied, rows_hash=about["rows_hash"], files=files)  # whoever forges the description as well
     with pytest.raises(UserError, match=r"text_index\.npy: is not the index of the captions"):
         verify(copied)
 
@@ -320,3 +325,15 @@ def test_the_hash_of_a_text_is_fixed() -> None:
     expected = int.from_bytes(hashlib.blake2b("größe".encode(), digest_size=8).digest(), "little")
     assert text_hashes(["größe"]).tolist() == [expected]
     assert hashing.digest({"a": 1.0}) == hashing.digest({"a": 1})
+
+
+def test_a_caption_that_is_no_text_any_more_is_named(copied: Path) -> None:
+    data = (copied / MAPPED).read_bytes()
+    (copied / MAPPED).write_bytes(data.replace(b"text 77", b"text \xff7"))
+    with pytest.raises(UserError, match=r"rows\.arrow: captions of row 77: not UTF-8"):
+        FeaturePairs(copied).captions(77)
+    with pytest.raises(UserError, match=r"rows\.arrow: is damaged"):
+        verify(copied)
+    (copied / MAPPED).write_bytes(data.replace(b"k0077", b"k\xff077"))
+    with pytest.raises(UserError, match=r"rows\.arrow: cannot be read"):
+        FeaturePairs(copied)

@@ -102,8 +102,12 @@ class FeaturePairs:
         return read_prompts(self.folder, self.about)
 
     def captions(self, row: int) -> tuple[str, ...]:
-        """Return the texts of a row, at least one."""
-        return tuple(self._table.captions[self._row(row)].as_py())
+        """Return the texts of a row, at least one. Raises UserError if they are damaged."""
+        try:
+            return tuple(self._table.captions[self._row(row)].as_py())
+        except UnicodeDecodeError as error:
+            fault = f"captions of row {self._row(row)}: not UTF-8"
+            raise UserError(f"{self.folder / MAPPED}: {fault}; the file is damaged, {AGAIN}") from error
 
     def caption_lists(self, rows: Ints) -> Any:
         """Map rows [m] to a pyarrow Array of m lists of texts."""

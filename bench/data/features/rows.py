@@ -133,6 +133,7 @@ def _check(batch: Any, about: About) -> None:
     if about.text and not counts.equals(pc.list_value_length(batch["text_rows"])):
         raise ValueError("text_rows: a row has another number of text rows than of captions")
     keys = batch["key"]
+    keys.validate(full=True)  # UTF-8
     if not pc.all(pc.less(keys[:-1], keys[1:]), min_count=0).as_py():
         raise ValueError("key: keys are not in byte order, or one stands twice")
     for label, names in about.classes.items():

@@ -29,13 +29,31 @@ def verify(folder: Path) -> list[str]:
     lines = []
     for one in (folder, *sorted(path.parent for path in (folder / EVALUATION).rglob(NAME))):
         pairs = FeaturePairs(one)
-        _verify_texts(pairs)
         _verify_rows(pairs)
+        _verify_texts(pairs)
         _verify_arrays(pairs)
         _verify_files(pairs)
         about = pairs.about
         lines.append(f"{one}: {about.rows:,} rows, {about.texts:,} texts, content {about.content_hash[:16]}: whole")
     return lines
+
+
+def _verify_rows(pairs: FeaturePairs) -> None:
+    """Compare the two forms of the rows, and the hash of their content."""
+    path, mapped = pairs.folder / ROWS, pairs.folder / MAPPED
+    batch = pa.ipc.open_file(pa.memory_map(str(mapped))).get_batch(0)
+    try:
+        batch.validate(full=True)
+    except ValueError as error:
+        raise UserError(f"{mapped}: is damaged ({one_line(error, 200)}); {AGAIN}") from error
+    try:
+        stored = reading.parquet(path)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({one_line(error, 200)}); {AGAIN}") from error
+    if not stored.equals(pa.Table.from_batches([batch])):
+        raise UserError(f"{path}: does not hold the rows of {MAPPED}; {AGAIN}")
+    if rows_hash(Strings(batch["key"]), batch["captions"], dict(pairs.labels)) != pairs.about.rows_hash:
+        raise UserError(f"{pairs.folder / NAME}: rows_hash: is not that of {ROWS}; {AGAIN}")
 
 
 def _verify_texts(pairs: FeaturePairs) -> None:
@@ -54,21 +72,6 @@ def _verify_texts(pairs: FeaturePairs) -> None:
     if len(wrong):
         fault = f"text_rows: caption {int(wrong[0])} has text row {rows[wrong[0]]}, not {plan.rows[wrong[0]]}"
         raise UserError(f"{pairs.folder / MAPPED}: {fault}; {AGAIN}")
-
-
-def _verify_rows(pairs: FeaturePairs) -> None:
-    """Compare the two forms of the rows, and the hash of their content."""
-    path = pairs.folder / ROWS
-    batch = pa.ipc.open_file(pa.memory_map(str(pairs.folder / MAPPED))).get_batch(0)
-    try:
-        batch.validate(full=True)
-        stored = reading.parquet(path)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({one_line(error, 200)}); {AGAIN}") from error
-    if not stored.equals(pa.Table.from_batches([batch])):
-        raise UserError(f"{path}: does not hold the rows of {MAPPED}; {AGAIN}")
-    if rows_hash(Strings(batch["key"]), batch["captions"], dict(pairs.labels)) != pairs.about.rows_hash:
-        raise UserError(f"{pairs.folder / NAME}: rows_hash: is not that of {ROWS}; {AGAIN}")
 
 
 def _verify_arrays(pairs: FeaturePairs) -> None:
