@@ -11,6 +11,8 @@ from methods.base import similarities, spans, unit
 class EmbeddingQueue(nn.Module):
     """`size` rows [size, D], written in turn; a batch that reaches the end is cut there, and the next starts over.
 
+    official: github.com/BigML-CS-UCLA/SafeCLIP@91488ce src/memory_bank.py
+
     Without `noise` a place counts as an entry once it was written. With it, all start as normal draws, as in lightly's
     memory bank, which the official codes use: their lengths are near sqrt(D), not 1.
     """

@@ -30,7 +30,7 @@ from bench.suite.settings import (
     TrainSettings,
 )
 from bench.suite.tune_settings import TuneSettings
-from bench.suite.unfit import inapplicable, left_out, unfit_features, unknown_names, unmeasured
+from bench.suite.unfit import inapplicable, left_out, unfit, unknown_names, unmeasured
 from bench.yaml_source import YamlSource, fault, faults_of
 
 MOST_RUNS = 10_000  #: of a suite, and of its trials
@@ -103,16 +103,6 @@ class Suite(Model):
         return methods
 
     @model_validator(mode="after")
-    def _has_the_seeds(self) -> Self:
-        several = len(self.noise.kinds) > 1
-        for number, noise in enumerate(self.noise.kinds):
-            for place, count in enumerate(noise.seeds):
-                if count > len(self.seeds):
-                    above: list[str | int] = ["noise", number, "seeds", place] if several else ["noise", "seeds", place]
-                    raise fault(f"{count} should be at most {len(self.seeds)}, the suite's seeds", *above)
-        return self
-
-    @model_validator(mode="after")
     def _not_too_many(self) -> Self:
         runs = sum(len(seeds) for _, seeds in self.noise.levels(self.seeds)) * len(self.towers) * len(self.methods)
         trials = self.tune.trials * len(self.methods) if self.tune else 0
@@ -136,19 +126,6 @@ class Suite(Model):
         for position, entry in enumerate(self.methods):
             if entry.lr is not None and entry.lr < self.train.final_lr:
                 raise fault(f"{entry.lr:g} is below train.final_lr {self.train.final_lr:g}", "methods", position, "lr")
-        return self
-
-    @model_validator(mode="after")
-    def _clean_pairs_are_fixed(self) -> Self:
-        """A treatment that keeps clean rows needs noise whose rows are fixed."""
-        moving = next((one.kind for one in self.noise.kinds if not one.entry.fixed and any(one.rates)), None)
-        if moving is None:
-            return self
-        asked: list[tuple[tuple[str | int, ...], KeepSettings | None]] = [(("data", "keep"), self.data.keep)]
-        asked += [(("methods", position, "keep"), entry.keep) for position, entry in enumerate(self.methods)]
-        for place, keep in asked:
-            if keep is not None and keep.entry.uses:
-                raise fault(f"{keep.kind} needs a fixed set of clean pairs, which {moving} leaves none", *place)
         return self
 
     @model_validator(mode="after")
@@ -180,8 +157,8 @@ class Suite(Model):
         return self
 
     @model_validator(mode="after")
-    def _towers_read_this_data(self) -> Self:
-        for place, message in unfit_features(self.data, self.towers):
+    def _sections_fit(self) -> Self:
+        for place, message in unfit(self):
             raise fault(message, *place)
         return self
 

@@ -12,14 +12,43 @@ from bench.catalogue.tower_families import FEATURES
 from bench.errors import nearest
 from bench.suite import needs
 from bench.suite.tasks import SuiteTasks
-from bench.yaml_source import Fault
+from bench.yaml_source import Fault, Place
 
 if TYPE_CHECKING:
+    from bench.suite.keep_settings import KeepSettings
     from bench.suite.settings import DataSettings, MethodEntry, TowerSettings
     from bench.suite.suite import Suite
 
 
-def unfit_features(data: DataSettings, towers: tuple[TowerSettings, ...]) -> Iterator[Fault]:
+def unfit(suite: Suite) -> Iterator[Fault]:
+    """Sections that do not fit each other, whatever the methods."""
+    yield from _unfit_features(suite.data, suite.towers)
+    yield from _too_many_seeds(suite)
+    yield from _moving_clean_pairs(suite)
+
+
+def _too_many_seeds(suite: Suite) -> Iterator[Fault]:
+    several = len(suite.noise.kinds) > 1
+    for number, noise in enumerate(suite.noise.kinds):
+        for place, count in enumerate(noise.seeds):
+            if count > len(suite.seeds):
+                above: Place = ("noise", number) if several else ("noise",)
+                yield (*above, "seeds", place), f"{count} should be at most {len(suite.seeds)}, the suite's seeds"
+
+
+def _moving_clean_pairs(suite: Suite) -> Iterator[Fault]:
+    """A treatment that keeps clean rows needs noise whose rows are fixed."""
+    moving = next((one.kind for one in suite.noise.kinds if not one.entry.fixed and any(one.rates)), None)
+    if moving is None:
+        return
+    asked: list[tuple[tuple[str | int, ...], KeepSettings | None]] = [(("data", "keep"), suite.data.keep)]
+    asked += [(("methods", position, "keep"), entry.keep) for position, entry in enumerate(suite.methods)]
+    for place, keep in asked:
+        if keep is not None and keep.entry.uses:
+            yield place, f"{keep.kind} needs a fixed set of clean pairs, which {moving} leaves none"
+
+
+def _unfit_features(data: DataSettings, towers: tuple[TowerSettings, ...]) -> Iterator[Fault]:
     """Towers whose input the data does not hold: stored features, or pixels."""
     for position, one in enumerate(towers):
         if one.stored and data.features is None:
