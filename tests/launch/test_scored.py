@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from typer.testing import CliRunner
 
+import bench
 from bench.catalogue.keep import KEEPS, Asked
-from bench.cli import app
 from bench.data.noise import NoiseManifest
 from bench.errors import UserError
 from bench.models.stored_run import rebuild
@@ -31,9 +30,9 @@ from reports.tables import spent, tables
 SUITE = """\
 name: scored
 noise: {rates: [0.4]}
-budget: {samples: 1920}
+budget: {samples: 640}
 budget_rule: additional
-towers: {dim: 8, vocabulary: 300}
+towers: {dim: 8, vocabulary: 300, context: 12}
 train: {batch: 32, bn_group: 16, threads: 1, lr: 3.0e-3}
 evaluate: {tasks: [noise_detection]}
 methods:
@@ -49,10 +48,9 @@ def suite_in(folder: Path, *overrides: str) -> Suite:
     return load_suite(file, overrides)
 
 
-def run_it(folder: Path, out: Path, *options: str) -> str:
-    suite_in(folder)
-    asked = ["run", str(folder / "scored.yaml"), "--results", str(out), *options]
-    return CliRunner().invoke(app, asked, catch_exceptions=False).output
+def run_it(folder: Path, out: Path, *overrides: str, only: Sequence[str] = ()) -> None:
+    """Run the suite without its report, which no test here reads."""
+    assert not bench.run_suite(suite_in(folder, *overrides), out, only=only).failed
 
 
 @pytest.fixture(scope="module")
@@ -180,14 +178,13 @@ def test_a_method_that_starts_from_a_run_is_scored_by_it(tmp_path: Path) -> None
 def test_every_rank_trains_on_the_recorded_rows(tmp_path: Path, start_bench: Callable[..., Any]) -> None:
     """Two real processes; then one process goes on with the same record, and sees the same batches."""
     suite_in(tmp_path)
-    options = ("--only", "filtered", "--set", "budget.samples=960")
     start = ("run", tmp_path / "scored.yaml", "--results", tmp_path / "out", "--processes", 2)
-    code, output = start_bench(*start, *options).finish()
+    code, output = start_bench(*start, "--only", "filtered", "--set", "budget.samples=320").finish()
     assert code == 0, output
     run = next(run for label, run in runs_of(Store(tmp_path / "out")).items() if label == "filtered")
     together, record = [line["loss"] for line in run.metrics()], run.path(KEPT).read_bytes()
     unfinish(run)
-    run_it(tmp_path, tmp_path / "out", *options)
+    run_it(tmp_path, tmp_path / "out", "budget.samples=320", only=["filtered"])
     assert run.path(KEPT).read_bytes() == record
     alone = [line["loss"] for line in run.metrics()]
     assert alone[0] == pytest.approx(together[0], rel=1e-5), "another batch on one rank"
@@ -195,7 +192,7 @@ def test_every_rank_trains_on_the_recorded_rows(tmp_path: Path, start_bench: Cal
 
 
 def test_trials_of_a_filtered_row_wait_for_the_baselines_choice_and_are_scored_by_it(tmp_path: Path) -> None:
-    suite = suite_in(tmp_path, "tune={trials: 2, budget: {samples: 960}}", "methods.0.config={temperature: 0.1}")
+    suite = suite_in(tmp_path, "tune={trials: 2, budget: {samples: 320}}", "methods.0.config={temperature: 0.1}")
     first, late = tune.stages(suite)
     assert [entry.label for entry in first] == ["clip"]
     assert [entry.label for entry in late] == ["filtered", "stricter"]
