@@ -12,7 +12,8 @@ from bench.catalogue.tower_families import FEATURES
 from bench.errors import nearest
 from bench.suite import needs
 from bench.suite.tasks import SuiteTasks
-from bench.yaml_source import Fault, Place
+from bench.yaml_loader import Place
+from bench.yaml_source import Fault
 
 if TYPE_CHECKING:
     from bench.suite.keep_settings import KeepSettings
