@@ -258,7 +258,7 @@ def test_every_tag_of_open_clip_is_read_as_open_clip_reads_it() -> None:
 
     for name, tag in open_clip.list_pretrained():
         config = get_pretrained_cfg(name, tag)
-        size = open_clip_models._size(name, name)
+        size = open_clip_models.native_size(name, name)
         said = PreprocessCfg(**{**merge_preprocess_dict(PreprocessCfg(), config), "size": size})
         ours = open_clip_models.Preprocess.read(config, size, name).to_json()
         theirs = {**said.__dict__, "mean": tuple(said.mean), "std": tuple(said.std)}

@@ -1,6 +1,6 @@
 """Output folders of clip-retrieval: img_emb/img_emb_*.npy, text_emb/text_emb_*.npy, metadata/metadata_*.parquet.
 
-official: github.com/rom1504/clip-retrieval@07d747b clip_retrieval/clip_inference/writer.py (OutputSink)
+layout: github.com/rom1504/clip-retrieval@07d747b clip_retrieval/clip_inference/writer.py (OutputSink)
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Rows are numbered in the order of the array; with a row for each caption, index files of NCR and DECL fit them.
 
-official: github.com/alipay/PC2-NoiseofWeb@5e3c603 NCR/data.py (PrecompDataset, get_dataset)
-official: github.com/alipay/PC2-NoiseofWeb@1264fcc README.md (Data Structure)
+layout: github.com/alipay/PC2-NoiseofWeb@5e3c603 NCR/data.py (PrecompDataset, get_dataset)
+layout: github.com/alipay/PC2-NoiseofWeb@1264fcc README.md (Data Structure)
 """
 
 from __future__ import annotations
