@@ -45,8 +45,9 @@ class Head(nn.Module):
         return x + out if self.residual else out
 
     def pooled(self, features: Tensor) -> Tensor:
-        """[b, P] -> the same: what a probe reads are the stored features."""
-        return features
+        """[b, P] -> [b, D], what a probe reads: the head's output. What lies before it is the same for every run."""
+        out: Tensor = self(features)
+        return out
 
     def blank(self, rows: int, device: torch.device | str) -> Tensor:
         """Return an uninitialised batch [rows, P] of stored features, to count costs by."""
