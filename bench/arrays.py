@@ -8,3 +8,12 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Pixels = npt.NDArray[np.uint8]
+
+
+def ragged(starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """Return, for lists of `counts` [k] items that begin at `starts` [k], where each item lies and its number within.
+
+    Both are int64 [counts.sum()], list after list.
+    """
+    inside = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.repeat(starts, counts) + inside, inside

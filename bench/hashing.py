@@ -8,13 +8,10 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from bench.errors import UserError
-
-if TYPE_CHECKING:
-    pass
-
 
 OPEN_CLIP = "open_clip:"  #: before the name of pretrained weights, in place of a path
 
@@ -55,6 +52,12 @@ def digest(value: Any) -> str:
     return hashlib.sha256(canonical(value).encode()).hexdigest()
 
 
+def file_hash(path: str | Path) -> str:
+    """sha256 of a file's bytes, 64 hex digits. Raises OSError if it cannot be read."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 @functools.cache
 def weights(start: str) -> str | Absent:
     """What `start` is, as identities see it: sha256 of a file's bytes; a pretrained tag is its name.
@@ -64,7 +67,6 @@ def weights(start: str) -> str | Absent:
     if start.startswith(OPEN_CLIP):
         return start
     try:
-        with open(start, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_hash(start)
     except OSError as error:
         return Absent(f"{start}: cannot be read: {error.strerror}")

@@ -162,7 +162,7 @@ def report_pictures() -> Pictures:
     """Return where a report gets its pictures from: the package's data, which is imported when one is needed."""
     from reports.gallery import Pictures
 
-    return Pictures(*(lazy(f"bench.data.examples:{name}") for name in ("examples", "donors", "edited")))
+    return Pictures(*(lazy(f"bench.data.examples:{name}") for name in ("examples", "changed_captions")))
 
 
 def _table_of(results: SuiteResults, name: str) -> Table:

@@ -38,8 +38,8 @@ class Pictures:
     """Where pairs come from; reports read no data themselves."""
 
     examples: Callable[[str], Sequence[Example] | None]  #: of a data set, by row; None if there are no pictures of it
-    donors: Callable[[Path], Mapping[int, int]]  #: a noise manifest's corrupted rows -> rows whose texts they take
-    edited: Callable[[Path], Mapping[int, str]] = lambda _: {}  #: its rows of edited texts -> what they train with
+    #: rows of a noise manifest -> the row whose texts they take, or the caption that they train with
+    changed: Callable[[Path], Mapping[int, int | str]]
 
 
 #: its name, the function that draws the worst of one run, and the data sets and tasks that have it
@@ -118,20 +118,20 @@ def _suspicious(run: RunResult, arrays: Arrays, _score: str, dataset: str, pictu
     if rows is None or len(rows) != len(noisy):
         return None
     try:
-        manifest = run.stored.path("noise.parquet")
-        donors, edited = pictures.donors(manifest), pictures.edited(manifest)
+        changed = pictures.changed(run.stored.path("noise.parquet"))
     except Damaged:
         return None
     chosen = np.argsort(confidence, kind="stable")[:SHOWN].tolist()
-    if not all(0 <= donors.get(row, row) < len(rows) for row in chosen):
+    sources = {row: changed.get(row, row) for row in chosen}
+    if not all(isinstance(source, str) or 0 <= source < len(rows) for source in sources.values()):
         return None
     items = (
         _item(
             rows[row],
             "corrupted" if noisy[row] else "clean",
-            edited.get(row, rows[donors.get(row, row)].captions[0]),
+            source if isinstance(source, str) else rows[source].captions[0],
         )
-        for row in chosen
+        for row, source in sources.items()
     )
     count = int(noisy[chosen].sum())
     return _list(f"Training pairs that it trusts least: {count} of these {len(chosen)} are corrupted", items)

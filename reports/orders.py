@@ -80,10 +80,10 @@ def _agreement(
         return None
     a, b = (table.mean(1) for table in tables)
     rho, low, high = rank_correlation(a, b)
-    shown = [pairwise({label: values[label] for label in rows}).shown for values in (first, second)]
-    higher, also = shown
-    same, opposite = int((higher & also).sum()), int((higher & also.T).sum())
-    told = int((higher | higher.T | also | also.T).sum()) // 2
+    # [i, j]: is method i shown to be better than method j?
+    better, also = (pairwise({label: values[label] for label in rows}).shown for values in (first, second))
+    same, opposite = int((better & also).sum()), int((better & also.T).sum())
+    apart = int((better | better.T | also | also.T).sum()) // 2
     return Agreement(
         noise,
         tuple(rows[place] for place in np.argsort(-a, kind="stable")),
@@ -94,8 +94,8 @@ def _agreement(
         (reliability(tables[0]), reliability(tables[1])),
         same,
         opposite,
-        told - same - opposite,
-        len(rows) * (len(rows) - 1) // 2 - told,
+        apart - same - opposite,
+        len(rows) * (len(rows) - 1) // 2 - apart,
     )
 
 

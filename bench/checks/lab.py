@@ -198,7 +198,7 @@ def trace(name: str, part: str) -> Iterator[tuple[Tensors, Batch, bool]]:
     """
     steps = values()[part]["inputs"][name]["steps"]
     for number, step in enumerate(steps):
-        z = {key: torch.tensor(step[key], dtype=torch.float64).requires_grad_() for key in ("image", "text")}
+        z = leaves({key: step[key] for key in ("image", "text")})
         when = Clock(step=number, phase="train", progress=number / len(steps), epoch=step["epoch"])
         ends = number + 1 == len(steps) or steps[number + 1]["epoch"] > step["epoch"]
         yield z, Batch(torch.tensor(step["ids"]), when), ends

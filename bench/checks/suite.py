@@ -130,14 +130,13 @@ def subject_of(target: str, features: bool = False) -> Subject:
 
     Raises UserError if there is none or it cannot be imported.
     """
-    path = Path(target)
+    path, plugin = Path(target), None
     if path.suffix == ".py" or path.is_file():
         if not path.is_file():
             raise UserError(f"{target}: no such file")
-        subject = Subject(registry.add_plugin(path), path.resolve(), features)
-        if not registry.source(subject.name).plugin:
-            subject = Subject(subject.name, features=features)
+        name = registry.add_plugin(path)
+        plugin = path.resolve() if registry.source(name).plugin else None
     else:
-        subject = Subject(registry.canonical(target), features=features)
-    registry.find(subject.name)
-    return subject
+        name = registry.canonical(target)
+    registry.find(name)
+    return Subject(name, plugin, features)

@@ -99,13 +99,21 @@ def orders(
     other: Annotated[str, typer.Argument(metavar="OTHER", help="A second suite of the same store.")],
     results: Results = RESULTS,
 ) -> None:
-    """Say whether two suites rank the same methods alike on their headline numbers."""
+    """Say whether two suites rank the same methods alike on their headline numbers.
+
+    Exit code 1 if a file of a run is damaged; its numbers are left out.
+    """
+    from reports.footnotes import damaged_runs
     from reports.orders import agreement_text, ranking
     from reports.results import load
 
     store = store_at(results)
-    first, second = (ranking(load(suite_name(one, store), store)) for one in (suite, other))
-    echo(*agreement_text(first, second).split("\n"))
+    both = [load(suite_name(one, store), store) for one in (suite, other)]
+    echo(*agreement_text(*map(ranking, both)).split("\n"))
+    damaged = [line for one in both for line in damaged_runs(one)]
+    echo(*damaged, err=True)
+    if damaged:
+        raise typer.Exit(1)
 
 
 def published(

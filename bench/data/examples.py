@@ -25,14 +25,12 @@ def examples(dataset: str) -> tuple[Example, ...] | None:
     return tuple(Example(tuple(one.fields["captions"]), one.webp) for one in emoji.samples(split))
 
 
-def donors(noise: Path) -> dict[int, int]:
-    """Map the corrupted rows of a stored noise manifest to the rows whose texts they train with. Raises Damaged."""
-    manifest = NoiseManifest.load(noise)
-    return dict(zip(manifest.rows.tolist(), manifest.donors.tolist(), strict=True))
+def changed_captions(noise: Path) -> dict[int, int | str]:
+    """Map the rows of a stored noise manifest to what they train with: the row of their donor, or an edited caption.
 
-
-def edited(noise: Path) -> dict[int, str]:
-    """Map the rows of a stored manifest whose texts are edited to the first one they train with. Raises Damaged."""
+    Raises Damaged.
+    """
     manifest = NoiseManifest.load(noise)
-    lists = [] if manifest.edited is None else manifest.edited.to_pylist()
-    return {row: texts[0] for row, texts in zip(manifest.rows.tolist(), lists, strict=False) if texts}
+    lists = [()] * len(manifest.rows) if manifest.edited is None else manifest.edited.to_pylist()
+    rows = zip(manifest.rows.tolist(), manifest.donors.tolist(), lists, strict=True)
+    return {row: texts[0] if texts else donor for row, donor, texts in rows}

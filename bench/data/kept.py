@@ -13,19 +13,18 @@ import numpy.typing as npt
 
 from bench.arrays import Ints, Pixels
 from bench.data.noise import Noise, NoiseManifest
-from bench.data.pairs import Pairs
+from bench.data.pairs import DerivedPairs, Pairs
 from bench.data.strings import Strings
 
 
 @dataclass(frozen=True, eq=False)
-class KeptPairs:
+class KeptPairs(DerivedPairs):
     """Some rows of other pairs, renumbered 0..n'-1 in key order, with the captions that the noise gives them.
 
     Sample order and augmentation are those of the whole set without the other rows: if all rows are kept, training
     does not change. Methods raise what the same methods of `whole` raise.
     """
 
-    whole: Pairs
     rows: Ints  #: [n'] rows of the whole set, rising
     noise: Noise  #: noise of the whole set, if it is fixed for the run; `Noise()` changes nothing
 
@@ -34,14 +33,6 @@ class KeptPairs:
         """The whole set with the images that training sees."""
         return self.noise.applied(self.whole)
 
-    @property
-    def name(self) -> str:
-        return self.whole.name
-
-    @property
-    def description(self) -> str:
-        return self.whole.description
-
     @cached_property
     def keys(self) -> Sequence[str]:
         return Strings.of(self.whole.keys).take(self.rows)
@@ -49,10 +40,6 @@ class KeptPairs:
     @property
     def labels(self) -> Mapping[str, Ints]:
         return {name: values[self.rows] for name, values in self.whole.labels.items()}
-
-    @property
-    def classes(self) -> Mapping[str, tuple[str, ...]]:
-        return self.whole.classes
 
     def __len__(self) -> int:
         return len(self.rows)

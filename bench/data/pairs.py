@@ -70,6 +70,42 @@ class Pairs(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
+class DerivedPairs:
+    """Pairs made from others: the same in all that a subclass does not change."""
+
+    whole: Pairs
+
+    @property
+    def name(self) -> str:
+        return self.whole.name
+
+    @property
+    def description(self) -> str:
+        return self.whole.description
+
+    @property
+    def keys(self) -> Sequence[str]:
+        return self.whole.keys
+
+    @property
+    def labels(self) -> Mapping[str, Ints]:
+        return self.whole.labels
+
+    @property
+    def classes(self) -> Mapping[str, tuple[str, ...]]:
+        return self.whole.classes
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
+    def captions(self, row: int) -> tuple[str, ...]:
+        return self.whole.captions(row)
+
+    def order(self, epoch: int, seed: int) -> Ints:
+        return self.whole.order(epoch, seed)
+
+
+@dataclass(frozen=True, eq=False)
 class MemoryPairs:
     """Pairs whose decoded pixels lie in memory as uint8. `MemoryPairs.build` sorts rows by key."""
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bench import counter
-from bench.arrays import Ints
+from bench.arrays import Ints, ragged
 from bench.data.pairs import Pairs
 
 
@@ -68,10 +68,8 @@ class TextSets:
         """Return i * `bound` + text for each text of each rows[i]."""
         at = np.searchsorted(self.rows, rows)
         counts = self.starts[at + 1] - self.starts[at]
-        ends = np.cumsum(counts)
-        inside = np.arange(int(counts.sum())) - np.repeat(ends - counts, counts)
         coded: Ints = np.repeat(np.arange(len(rows)), counts) * bound
-        coded += self.texts[np.repeat(self.starts[at], counts) + inside]
+        coded += self.texts[ragged(self.starts[at], counts)[0]]
         return coded
 
 

@@ -76,7 +76,7 @@ def zero_shot(task: Task, bench: Bench) -> Measured:
     If the protocol has main metrics, the data set's own is added, once under its name and once as "main".
     """
     pairs = bench.plan.load(task.dataset)
-    (images, labels), classes = _labelled_images(pairs, task, bench), _classes(pairs, task, bench)
+    (images, labels), classes = _labelled_images(pairs, task, bench), named_classes(pairs, task, bench)
     numbers, outcomes = [], {"label": pairs.labels[task.label]}
     for score in scores_of(images, classes):
         ranks = classify(images, classes, labels, score)
@@ -98,7 +98,7 @@ def class_ranking(task: Task, bench: Bench) -> Measured:
     task's validation set; without one, a fifth of the images chooses it and the others are measured.
     """
     pairs = bench.plan.load(task.dataset)
-    classes = _classes(pairs, task, bench)
+    classes = named_classes(pairs, task, bench)
     scored = fitting = _labelled_images(pairs, task, bench)
     if task.validation:
         fitting = _labelled_images(bench.plan.load(task.validation), task, bench)
@@ -118,7 +118,7 @@ def class_ranking(task: Task, bench: Bench) -> Measured:
     return numbers, outcomes
 
 
-def _classes(pairs: Pairs, task: Task, bench: Bench) -> Mapping[str, Tensor]:
+def named_classes(pairs: Pairs, task: Task, bench: Bench) -> Mapping[str, Tensor]:
     """Return the features of the classes of the task's label, each the mean of its prompts."""
     templates = data.templates(pairs)
     return class_vectors(bench.features.texts(prompts(pairs.classes[task.label], templates)), len(templates))

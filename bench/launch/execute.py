@@ -13,6 +13,7 @@ from bench.data.noise import NoiseManifest
 from bench.errors import UserError
 from bench.evaluation import evaluate
 from bench.evaluation.diagnostics import diagnose
+from bench.hashing import file_hash
 from bench.launch import scored
 from bench.launch.trackers import tracked
 from bench.machine.environment import environment, reset_peak_memory
@@ -22,7 +23,7 @@ from bench.store.doctor import gone, refuse_changed, write_hashes
 from bench.store.format import FORMAT
 from bench.store.writer import AGAIN, FEATURES
 from bench.suite.run import TRAINING_VERSION
-from bench.training.checkpoint import CHECKPOINT, checkpoint_step, file_hash, load_weights, weights_name
+from bench.training.checkpoint import CHECKPOINT, checkpoint_step, load_weights, weights_name
 from bench.training.inputs import Inputs, InputsReader
 from bench.training.job import available_device, make_job
 from bench.training.ledger import Ledger

@@ -17,11 +17,12 @@ from bench.errors import UserError, one_line
 from bench.evaluation.features import Features
 from bench.evaluation.measures import agreement
 from bench.evaluation.tasks import PROTOCOL
+from bench.hashing import file_hash
 from bench.planning.planned import Planned
 from bench.store import Damaged, RunStore, RunWriter, Store
 from bench.store.doctor import refuse_changed
 from bench.store.writer import FEATURES, KEPT
-from bench.training.checkpoint import file_hash, weights_name
+from bench.training.checkpoint import weights_name
 from bench.training.inputs import Inputs, InputsReader
 from bench.training.job import available_device, rebuilt
 

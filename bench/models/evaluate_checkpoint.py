@@ -16,7 +16,7 @@ from bench.adapters.source_hash import adapter_source_hash
 from bench.data.noise import NoiseManifest
 from bench.errors import UserError, nearest
 from bench.evaluation import EvaluationPlan, evaluate
-from bench.hashing import digest
+from bench.hashing import digest, file_hash
 from bench.machine.device_lock import device
 from bench.machine.environment import environment
 from bench.models import open_clip_models
@@ -31,7 +31,7 @@ from bench.suite.suite import Suite, load_suite
 from bench.suite.unfit import inapplicable
 from bench.towers.build import OpenClipTowers
 from bench.towers.state_dicts import read
-from bench.training.checkpoint import CHECKPOINT, file_hash
+from bench.training.checkpoint import CHECKPOINT
 from bench.training.inputs import InputsReader
 from bench.training.job import available_device, rebuilt
 from methods.protocol import Facts, Method

@@ -14,13 +14,14 @@ from bench.adapters import registry
 from bench.errors import UserError, one_line
 from bench.evaluation import PROTOCOL
 from bench.evaluation.features import Features
+from bench.hashing import file_hash
 from bench.store import Damaged, RunStore, Store
 from bench.store.doctor import refuse_changed
 from bench.store.lookup import SHORT, find_run
 from bench.suite.keep_settings import KeepSettings
 from bench.suite.run import Run
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
-from bench.training.checkpoint import file_hash, weights_name
+from bench.training.checkpoint import weights_name
 from bench.training.inputs import InputsReader
 from bench.training.job import available_device, rebuilt
 

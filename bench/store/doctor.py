@@ -7,7 +7,6 @@ so it finds every changed byte of weights and records; it reads all of the files
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from bench.hashing import file_hash
 from bench.store import files, reading
 from bench.store.claim import STALE_AFTER, Claim, claims, holder
 from bench.store.fence import Busy
@@ -155,8 +155,7 @@ def hashed(run: RunStore) -> list[str]:
 def sha256(path: Path) -> str:
     """Return the sha256 of a file. Raises Damaged if it cannot be read."""
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_hash(path)
     except OSError as error:
         raise Damaged(path, f"cannot be read: {error.strerror}") from error
 

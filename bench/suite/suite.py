@@ -53,9 +53,7 @@ class Suite(Model):
     tune: TuneSettings | None = None
     slurm: SlurmSettings = SlurmSettings()
     tables: PaperTables | None = None
-    baseline: Annotated[str, Field(min_length=1)] = (
-        "clip"  #: the row that others are compared with: a label or a method
-    )
+    baseline: Annotated[str, Field(min_length=1)] = "clip"  #: the row that others are compared with, or its method
     methods: Annotated[tuple[MethodEntry, ...], NonEmptyList, Field(max_length=1000)]
     _written: str = PrivateAttr(default="")
     _references: tuple[MethodEntry, ...] = PrivateAttr(default=())
@@ -215,14 +213,18 @@ class Suite(Model):
 
     def cells(self) -> list[Run]:
         """One run a cell: seeds, then towers, noise rates, methods that apply, in suite order, whatever is selected."""
+        levels = list(self.noise.levels(self.seeds))
+        rows = [
+            (towers, [entry for entry in self.methods if not inapplicable(entry, towers, self.data)])
+            for towers in self.towers
+        ]
         return [
             self._run(entry, towers, noise, seed)
             for seed in self.seeds
-            for towers in self.towers
-            for noise, seeds in self.noise.levels(self.seeds)
+            for towers, entries in rows
+            for noise, seeds in levels
             if seed in seeds
-            for entry in self.methods
-            if not inapplicable(entry, towers, self.data)
+            for entry in entries
         ]
 
     @property

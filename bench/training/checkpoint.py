@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -87,9 +86,3 @@ def load_weights(path: Path, method: Method, towers: nn.Module) -> None:
     for prefix, module in (("towers", towers), ("method", method)):
         own = {name[len(prefix) + 1 :]: x for name, x in tensors.items() if name.startswith(f"{prefix}.")}
         module.load_state_dict(own)
-
-
-def file_hash(path: Path) -> str:
-    """sha256 of a weights file: the checkpoint's name in records."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

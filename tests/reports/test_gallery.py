@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bench
-from bench.data.examples import donors, examples
+from bench.data.examples import changed_captions, examples
 from bench.data.noise import NoiseManifest
 from bench.store import Store
 from reports.gallery import SHOWN, Pictures, gallery
@@ -54,7 +54,7 @@ def store(tmp_path: Path, stores: SimpleNamespace) -> Store:
 
 
 def shown(store: Store) -> str:
-    return gallery(load(SUITE, store), Pictures(examples, donors))
+    return gallery(load(SUITE, store), Pictures(examples, changed_captions))
 
 
 def items(text: str, title: str) -> list[str]:
@@ -111,15 +111,15 @@ def test_what_cannot_be_read_is_left_out_with_a_line(store: Store, harm: str, li
 
 
 def test_without_outcomes_there_is_a_line_a_kind_and_without_tasks_no_section(three: Store, store: Store) -> None:
-    assert gallery(load(SUITE, three), Pictures(examples, donors)).count("No pictures of its") == 4
+    assert gallery(load(SUITE, three), Pictures(examples, changed_captions)).count("No pictures of its") == 4
     assert shown(store).count("<img") > 0
-    nothing = Pictures(lambda _: None, donors)
+    nothing = Pictures(lambda _: None, changed_captions)
     assert gallery(load(SUITE, store), nothing).count("No pictures of its") == 4
 
 
 def test_an_edited_text_is_shown_in_place_of_a_donors(store: Store) -> None:
-    edited = dict.fromkeys(range(10_000), "a text with fewer words")
-    text = gallery(load(SUITE, store), Pictures(examples, donors, lambda _: edited))
+    edited: dict[int, int | str] = dict.fromkeys(range(10_000), "a text with fewer words")
+    text = gallery(load(SUITE, store), Pictures(examples, lambda _: edited))
     assert text.count("a text with fewer words") >= 20
     assert "a text with fewer words" not in shown(store)
 
@@ -127,7 +127,7 @@ def test_an_edited_text_is_shown_in_place_of_a_donors(store: Store) -> None:
 def test_text_from_elsewhere_stays_text(store: Store) -> None:
     known = {name: examples(name) for name in ("emoji/iid", "emoji/train")}
     forged = SimpleNamespace(captions=("<script>\x1b",), webp=b'"><script>')
-    pictures = Pictures(lambda name: [forged] * len(known[name] or ()), donors)
+    pictures = Pictures(lambda name: [forged] * len(known[name] or ()), changed_captions)
     text = gallery(load(SUITE, store), pictures)
     assert "<script" not in text
     assert "\x1b" not in text

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -99,3 +101,13 @@ def test_the_verb_and_the_page_print_a_line_for_each_noise(bounded: Store) -> No
     assert page.startswith("# Do other comparisons rank the methods as one does?")
     assert "## two" in page
     assert page.count("| 40 % shuffled captions |") == 1
+
+
+def test_a_damaged_run_is_named_left_out_and_the_exit_code_says_so(bounded: Store, tmp_path: Path) -> None:
+    shutil.copytree(bounded.root, tmp_path, dirs_exist_ok=True)
+    broken = Store(tmp_path).run(bounded.plan("emoji_noisy")["cells"][0]["run"])  # type: ignore[index]
+    broken.path("status.json").write_text("{")
+    result = CliRunner().invoke(app, ["orders", "emoji_noisy", "emoji_noisy", "--results", str(tmp_path)])
+    assert result.exit_code == 1, result.output
+    assert "status.json" in result.stderr
+    assert "40 % shuffled captions" in result.stdout

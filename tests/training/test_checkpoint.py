@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.hashing import file_hash
 from bench.store import Damaged, RunStore, RunWriter, Store
 from bench.suite.settings import SNAPSHOTS, TowerSettings, TrainSettings
 from bench.towers.build import OpenClipTowers, build_towers
@@ -118,9 +119,9 @@ def test_kept_weights_are_of_towers_and_method_to_the_bit(tmp_path: Path, writer
     assert not equal(tensors(method, towers), tensors(other, theirs))
     checkpoint.load_weights(path, other, theirs)
     assert equal(tensors(method, towers), tensors(other, theirs))
-    assert checkpoint.file_hash(path) == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert file_hash(path) == hashlib.sha256(path.read_bytes()).hexdigest()
     checkpoint.save_weights(writer(Store(tmp_path).run("b")), at, other, theirs)
-    assert checkpoint.file_hash(Store(tmp_path).run("b").path(path.name)) == checkpoint.file_hash(path)
+    assert file_hash(Store(tmp_path).run("b").path(path.name)) == file_hash(path)
 
 
 def test_weights_of_other_towers_are_refused(tmp_path: Path, writer: Writer) -> None:

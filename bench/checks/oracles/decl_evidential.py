@@ -14,7 +14,6 @@ import torch
 
 from bench.checks import lab
 from bench.checks.oracles import Case, Comparison, values
-from bench.checks.oracles.sogclr import leaves
 from methods.decl_evidential import DeclEvidential
 from methods.protocol import Batch, Clock, Tensors
 
@@ -74,10 +73,10 @@ def _evidence(entry: dict[str, Any]) -> Iterator[Comparison]:
 def _trace(trace: dict[str, Any]) -> Iterator[Comparison]:
     """Compare two passes of three steps, the first one warm; official counts of negatives end at 3 of 7 rows."""
     source = values()[PART]["inputs"][trace["inputs"]]
-    steps, passes = len(source["steps"]), source["steps"][-1]["epoch"] + 1
+    passes = source["steps"][-1]["epoch"] + 1
     schedule = {"warm": trace["warm_epochs"] / passes, "negatives": 3, "anneal": 1.0}
     method = lab.build(DeclEvidential, rows=source["N"], **_settings(trace), **schedule)
-    for number, (given, expected) in enumerate(zip(source["steps"], trace["steps"], strict=True)):
-        ids = torch.tensor(given["ids"])
-        yield from _step(method, leaves(given), ids, Clock(number, "train", number / steps, given["epoch"]), expected)
-        yield Comparison(f"flags after step {number}", method.clean[ids].double(), expected["clean_recorded"])
+    for (z, batch, _), expected in zip(lab.trace(trace["inputs"], PART), trace["steps"], strict=True):
+        yield from _step(method, z, batch.ids, batch.clock, expected)
+        flags = method.clean[batch.ids].double()
+        yield Comparison(f"flags after step {batch.clock.step}", flags, expected["clean_recorded"])

@@ -55,7 +55,7 @@ def follow(
 
 def leaves(given: dict[str, Any]) -> Tensors:
     """Return one step of inputs T as leaves with gradient."""
-    return {name: torch.tensor(given[name], dtype=torch.float64).requires_grad_() for name in ("image", "text")}
+    return lab.leaves({name: given[name] for name in ("image", "text")})
 
 
 def normalisers(method: Normalised, exponent_scale: float = 1.0) -> Tensors:

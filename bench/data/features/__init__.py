@@ -19,6 +19,6 @@ def load(folder: Path | str, share: float = 1.0) -> FeaturePairs:
     return _load(path, share, about.stat().st_mtime_ns if about.is_file() else 0)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def _load(folder: Path, share: float, _changed: int) -> FeaturePairs:
     return FeaturePairs(folder, share)

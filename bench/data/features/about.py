@@ -103,6 +103,11 @@ def read(folder: Path) -> About:
     return about
 
 
+def evaluation_folders(folder: Path) -> list[Path]:
+    """Return the evaluation sets of a feature set, in the order of their names."""
+    return sorted(path.parent for path in (folder / EVALUATION).rglob(NAME))
+
+
 def _contradictions(about: About) -> list[tuple[str, str]]:
     """List the fields that contradict others, each with its fault."""
     faults = []

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bench.arrays import Ints
+from bench.arrays import Ints, ragged
 from bench.data.features import writing
 from bench.data.features.about import About, Encoder
 from bench.data.features.rows import CAPTIONS
@@ -98,10 +98,7 @@ def check_counts(imported: Imported) -> None:
 def caption_places(captions: Any, order: Ints) -> Ints:
     """Return int64 [T]: where each caption of the rows `order` stands among the captions in the order of the files."""
     counts = pc.list_value_length(captions).to_numpy(zero_copy_only=False).astype(np.int64)
-    starts, counts = (np.cumsum(counts) - counts)[order], counts[order]
-    inside = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-    places: Ints = np.repeat(starts, counts) + inside
-    return places
+    return ragged((np.cumsum(counts) - counts)[order], counts[order])[0]
 
 
 def lists_of(texts: Sequence[str], counts: Sequence[int]) -> Any:

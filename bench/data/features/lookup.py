@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bench.data.features.about import EVALUATION, NAME
+from bench.data.features.about import evaluation_folders
 from bench.data.features.pairs import FeaturePairs
 from bench.data.features.texts import TextFeatures
 from bench.errors import UserError
@@ -61,8 +60,3 @@ class TextLookup:
                 raise UserError(f"{folder}: {wide}; extract both with the same --texts MODEL")
             if table is not None:
                 yield table
-
-
-def evaluation_folders(folder: Path) -> list[Path]:
-    """Return the evaluation sets of a feature set, in the order of their names."""
-    return sorted(path.parent for path in (folder / EVALUATION).rglob(NAME))

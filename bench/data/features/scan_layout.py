@@ -13,9 +13,8 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
-from bench import reading
 from bench.data.features.imports import Imported, Request, lists_of
-from bench.data.features.stack import Stack, open_array, text_lines
+from bench.data.features.stack import Stack, open_array, text_lines, utf8
 from bench.errors import UserError
 
 EACH = 5  #: captions of an image where there are more captions than images
@@ -65,12 +64,7 @@ def _imported(request: Request, path: Path, captions: list[str], layout: str) ->
 
 def _second_column(path: Path) -> list[str]:
     """Return the captions of NCR's CC152K: a table of id and caption with tabs between them."""
-    try:
-        text = reading.content(path, TSV_BYTES).decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise UserError(f"{path}: cannot be read: {reason}") from error
-    captions = []
+    text, captions = utf8(path, TSV_BYTES), []
     for number, row in enumerate(csv.reader(io.StringIO(text, newline=""), delimiter="\t"), 1):
         if len(row) < 2 or not row[1].strip():
             raise UserError(f"{path}: row {number} has no caption in its second column")

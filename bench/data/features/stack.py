@@ -145,12 +145,16 @@ def text_lines(path: Path, most: int = 1 << 31) -> list[str]:
 
     Raises UserError if it is missing, not UTF-8, empty, or has a blank line.
     """
-    try:
-        text = reading.content(path, most).decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise UserError(f"{path}: cannot be read: {reason}") from error
-    lines = [line.strip() for line in text.removesuffix("\n").split("\n")]
+    lines = [line.strip() for line in utf8(path, most).removesuffix("\n").split("\n")]
     if "" in lines:
         raise UserError(f"{path}: line {lines.index('') + 1} is blank; each line is a caption or a key")
     return lines
+
+
+def utf8(path: Path, most: int) -> str:
+    """Return the text of a file of at most `most` bytes. Raises UserError if it is missing, longer or not UTF-8."""
+    try:
+        return reading.content(path, most).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise UserError(f"{path}: cannot be read: {reason}") from error

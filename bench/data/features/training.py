@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from bench import counter
 from bench.arrays import Ints
+from bench.data import features
 from bench.data.features import about as description
 from bench.data.features import synthetic
 from bench.data.features.lookup import TextLookup
@@ -60,12 +61,12 @@ class TrainingFeatures(FeaturePairs):
 
     def sampled(self, rows: Ints, epoch: int, seed: int, view: int, recipe: str) -> npt.NDArray[Any]:
         """Map rows [b] to features [b, P]: a stored view, or float32 with numbers dropped."""
-        features = super().sampled(rows, epoch, seed, view, recipe)
+        stored = super().sampled(rows, epoch, seed, view, recipe)
         if not self.dropout:
-            return features
+            return stored
         drawn = counter.uniforms(counter.word(seed, "feature dropout", epoch, view), rows, self.width)
         scale = np.float32(1 / (1 - self.dropout))
-        dropped: npt.NDArray[Any] = features.astype(np.float32) * np.where(drawn < self.dropout, np.float32(0), scale)
+        dropped: npt.NDArray[Any] = stored.astype(np.float32) * np.where(drawn < self.dropout, np.float32(0), scale)
         return dropped
 
 
@@ -99,15 +100,9 @@ def evaluation_set(settings: DataSettings, name: str) -> FeaturePairs:
     gone = missing_evaluation(settings, name)
     if gone is not None:
         raise UserError(f"{gone.what}: not there; looked for {gone.looked[0]}. To get it: {gone.get}")
-    folder = _evaluation_folder(settings, name).absolute()
-    return _evaluation_set(folder, (folder / description.NAME).stat().st_mtime_ns)
-
-
-@lru_cache(maxsize=64)
-def _evaluation_set(folder: Path, _changed: int) -> FeaturePairs:
-    pairs = FeaturePairs(folder)
+    pairs = features.load(_evaluation_folder(settings, name))
     if pairs.about.image is None:
-        raise UserError(f"{folder}: has no image features; extract it again with --images MODEL")
+        raise UserError(f"{pairs.folder}: has no image features; extract it again with --images MODEL")
     return pairs
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,12 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from bench import reading
-from bench.data.features.about import AGAIN, EVALUATION, INDEX, MAPPED, NAME, ROWS, TEXT
+from bench.data.features.about import AGAIN, INDEX, MAPPED, NAME, ROWS, TEXT, evaluation_folders
 from bench.data.features.pairs import FeaturePairs
 from bench.data.features.rows import rows_hash
 from bench.data.features.texts import TextPlan, prefixes, row_digests
 from bench.data.strings import Strings
 from bench.errors import UserError, one_line
+from bench.hashing import file_hash
 
 BLOCK = 1 << 12  #: rows that are compared at a time
 
@@ -27,7 +27,7 @@ def verify(folder: Path) -> list[str]:
     UserError with the first row or file that differs.
     """
     lines = []
-    for one in (folder, *sorted(path.parent for path in (folder / EVALUATION).rglob(NAME))):
+    for one in (folder, *evaluation_folders(folder)):
         pairs = FeaturePairs(one)
         _verify_rows(pairs)
         _verify_texts(pairs)
@@ -96,8 +96,7 @@ def _verify_files(pairs: FeaturePairs) -> None:
     """Compare the sha256 of every file."""
     for name in pairs.about.expected():
         path, expected = pairs.folder / name, pairs.about.files[name].sha256
-        with open(path, "rb") as file:
-            own = hashlib.file_digest(file, "sha256").hexdigest()
+        own = file_hash(path)
         if own != expected:
             raise UserError(f"{path}: sha256 is {own[:16]}..., {NAME} says {expected[:16]}...; {AGAIN}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ from bench.data.features.rows import CAPTIONS, rows_hash, table
 from bench.data.features.texts import Hashes, TextPlan, prefixes, row_digests
 from bench.data.strings import Strings
 from bench.errors import UserError, one_line
+from bench.hashing import file_hash
 from bench.store import files
 
 STEP_BYTES = 1 << 22  #: of an array that are written at a time
@@ -192,5 +192,4 @@ def _append(file: BinaryIO, block: npt.NDArray[Any]) -> None:
 
 
 def _file(path: Path) -> File:
-    with open(path, "rb") as file:
-        return File(path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
+    return File(path.stat().st_size, file_hash(path))

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from bench.arrays import Ints
+from bench.arrays import Ints, ragged
 from bench.data.pairs import Pairs
 from bench.data.strings import Strings
 from bench.data.text_sets import TextSets, caption_lists
@@ -71,7 +71,4 @@ class Images:
 
     def _inside(self, images: Ints) -> tuple[Ints, Ints]:
         """Return where the rows of `images` [k] stand in `self.rows`, and the number of each within its image."""
-        counts = self.starts[images + 1] - self.starts[images]
-        before = np.cumsum(counts) - counts
-        inside = np.arange(int(counts.sum())) - np.repeat(before, counts)
-        return np.repeat(self.starts[images], counts) + inside, inside
+        return ragged(self.starts[images], self.starts[images + 1] - self.starts[images])

@@ -128,19 +128,26 @@ class NoiseManifest(Noise):
 
     def donors_of(self, rows: Ints) -> Ints:
         """Map rows [b] to the rows [b] whose captions they take; a clean row maps to itself."""
-        if not len(self.rows):
-            return rows
-        at = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
-        return np.where(self.rows[at] == rows, self.donors[at], rows)
+        places, corrupted = self._places(rows)
+        donors = rows.copy()
+        donors[corrupted] = self.donors[places[corrupted]]
+        return donors
 
     def texts(self, pairs: Pairs, rows: Ints) -> list[tuple[str, ...]]:
         """Return the edited texts or those of the donors for corrupted rows, and a row's own texts for clean ones."""
         given = super().texts(pairs, self.donors_of(rows))
-        if self.edited is not None and len(self.rows):
-            at = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
-            for place in np.flatnonzero(self.rows[at] == rows).tolist():
-                given[place] = tuple(self.edited[int(at[place])].as_py()) or given[place]
+        if self.edited is not None:
+            places, corrupted = self._places(rows)
+            for at in np.flatnonzero(corrupted).tolist():
+                given[at] = tuple(self.edited[int(places[at])].as_py()) or given[at]
         return given
+
+    def _places(self, rows: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
+        """Return where rows [b] stand in `self.rows`, and which of them do: a clean row's place is that of another."""
+        places = np.searchsorted(self.rows, rows)
+        inside = places < len(self.rows)
+        inside[inside] = self.rows[places[inside]] == rows[inside]
+        return places, inside
 
     def check(self, pairs: Pairs) -> None:
         """Raise UserError unless the manifest was made for these pairs."""

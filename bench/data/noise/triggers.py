@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -15,7 +14,7 @@ from bench import counter
 from bench.arrays import Floats, Ints, Pixels
 from bench.data import photo
 from bench.data.augment import augment
-from bench.data.pairs import MemoryPairs, Pairs
+from bench.data.pairs import DerivedPairs, MemoryPairs
 
 OPACITY = 0.2  #: of a pattern over the whole image
 
@@ -71,38 +70,11 @@ def _drawn(purpose: str, side: int, seed: int) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class TriggeredPairs:
+class TriggeredPairs(DerivedPairs):
     """Pairs of which some rows have a trigger in their image. Methods raise what the same methods of `whole` raise."""
 
-    whole: Pairs
     rows: Ints  #: rising
     trigger: Trigger
-
-    @property
-    def name(self) -> str:
-        return self.whole.name
-
-    @property
-    def description(self) -> str:
-        return self.whole.description
-
-    @property
-    def keys(self) -> Sequence[str]:
-        return self.whole.keys
-
-    @property
-    def labels(self) -> Mapping[str, Ints]:
-        return self.whole.labels
-
-    @property
-    def classes(self) -> Mapping[str, tuple[str, ...]]:
-        return self.whole.classes
-
-    def __len__(self) -> int:
-        return len(self.whole)
-
-    def captions(self, row: int) -> tuple[str, ...]:
-        return self.whole.captions(row)
 
     def images(self, rows: npt.NDArray[np.integer]) -> Pixels:
         images = self.whole.images(rows).copy()
@@ -124,9 +96,6 @@ class TriggeredPairs:
                 size = image.shape[0]
                 images[place] = photo.sampled(Image.fromarray(image), row, epoch, seed, view, recipe, size)
         return images
-
-    def order(self, epoch: int, seed: int) -> Ints:
-        return self.whole.order(epoch, seed)
 
     @cached_property
     def content_hash(self) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench import data
 from bench.arrays import Ints
 from bench.data.noise import Poison
 from bench.errors import UserError, nearest
 from bench.evaluation.bootstrap import mean_interval
-from bench.evaluation.measures import Bench, Measured, Number, scores_of
+from bench.evaluation.measures import Bench, Measured, Number, named_classes, scores_of
 from bench.evaluation.tasks import Task
-from bench.evaluation.zero_shot import class_vectors, predictions, prompts
+from bench.evaluation.zero_shot import predictions
 
 
 def rates(labels: Ints, clean: Ints, triggered: Ints, target: int, score: str = "") -> list[Number]:
@@ -42,10 +41,10 @@ def class_number(name: str, classes: tuple[str, ...], dataset: str) -> int:
 def attack_success(task: Task, bench: Bench) -> Measured:
     """Measure `rates` by zero-shot classification with the prompts of the data set."""
     assert isinstance(bench.manifest, Poison)
-    pairs, templates = bench.plan.load(task.dataset), data.templates(bench.plan.load(task.dataset))
+    pairs = bench.plan.load(task.dataset)
     labels, names = pairs.labels[task.label], pairs.classes[task.label]
     target = class_number(bench.manifest.target, names, task.dataset)
-    classes = class_vectors(bench.features.texts(prompts(names, templates)), len(templates))
+    classes = named_classes(pairs, task, bench)
     clean, triggered = (bench.features.images(one) for one in (pairs, bench.manifest.triggered(pairs)))
     numbers: list[Number] = []
     outcomes: dict[str, np.ndarray] = {"label": labels}
