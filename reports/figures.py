@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
+from reports.chosen import OTHER, about_others, line_styles, named_in
 from reports.drawing import (
     MARK,
     Picture,
@@ -26,7 +28,6 @@ from reports.drawing import (
     name_ends,
     plain,
     room_for_names,
-    style_of,
 )
 from reports.forest import forest, recovered
 from reports.headlines import primary
@@ -36,6 +37,8 @@ from reports.statistics import Floats
 from reports.table import scale
 from reports.tables import spent
 from reports.vocabulary import detail, metric_label
+
+SAME = 0.9  #: costs whose smallest is more than this share of the largest are about the same
 
 
 def pictures(results: Results, widths: Sequence[str] = ()) -> list[Picture]:
@@ -76,19 +79,21 @@ def _over_rates(results: Results, name: str, scores: pd.DataFrame, label: str, c
     methods = [method for method in results.methods if method in measured]
     if not methods:
         return None
-    room = room_for_names(methods)
-    height = _height(3.6, len(methods), 0.65)
+    styles = line_styles(results, methods)
+    room = room_for_names(named_in(styles))
+    height = _height(3.6, len(named_in(styles)), 0.65)
     sheet = Sheet((), len(panels), 5.1 + room, height, (0.8, room, 0.5, 0.15))
     titles = {entry["kind"]: entry.get("title") for entry in results.noises.values()}  # older plans have no title
     for place, (kind, panel_scores) in enumerate(panels.items()):
         title = titles[kind] or kind.replace("_", " ")
         panel = sheet.panel(place, xlabel=f"{plain(title)}, % of pairs", ylabel=_beside(sheet, label))
         means = panel_scores.groupby(["method", "rate"])["score"].agg(["mean", "std"])
-        _against_rate(panel, results, means)
+        _against_rate(panel, styles, means)
         panel.set_ylim(_around(means))
         last = means["mean"].groupby("method").tail(1)
-        name_ends(panel, results, {method: (rate, score) for (method, rate), score in last.items()})
-    return finish(name, caption + _bars(results), sheet.figure)
+        ends = {method: (rate, score) for (method, rate), score in last.items()}
+        name_ends(panel, results, {method: ends[method] for method in named_in(styles) if method in ends})
+    return finish(name, caption + _bars(results) + about_others(results, styles), sheet.figure)
 
 
 def _height(screen: float, methods: int, around: float) -> float:
@@ -110,9 +115,12 @@ def _around(means: pd.DataFrame) -> tuple[float, float]:
 
 
 def against_cost(results: Results) -> Picture | None:
-    """The primary score at every evaluated share of a run against the training FLOPs spent by then."""
+    """The primary score at every evaluated share of a run against the training FLOPs spent by then.
+
+    None if nothing is known of them, or if all runs spent about the same and were evaluated at the end alone.
+    """
     scores = _scores(results).dropna(subset="flops")
-    if scores.empty:
+    if scores.empty or (scores["at"].eq(1).all() and scores["flops"].min() > SAME * scores["flops"].max()):
         return None
     points = scores.groupby(["noise", "method", "at"]).agg(
         spent=("flops", "mean"), mean=("score", "mean"), std=("score", "std")
@@ -124,21 +132,23 @@ def against_cost(results: Results) -> Picture | None:
     for (noise, method, _), *numbers in points.itertuples():
         lines.setdefault((noise, method), []).append(numbers)
     methods = [method for method in results.methods if any((noise, method) in lines for noise in results.noises)]
-    room = room_for_names(methods)
-    titles, height = list(results.noises), _height(4.0, len(methods), 0.8)
+    styles = line_styles(results, methods)
+    room = room_for_names(named_in(styles))
+    titles, height = list(results.noises), _height(4.0, len(named_in(styles)), 0.8)
     sheet = Sheet((), len(titles), 4.3 + room, height, (0.7, room, 0.5, 0.3), titles=titles)
     for place, noise in enumerate(titles):
         panel = sheet.panel(place)
         panel.set(xlabel=f"training, {prefix}FLOP, reference run included")
         panel.set(ylabel=_beside(sheet, _primary_label(results)))
         panel.set(xlim=(0, 1.04 * right / size), ylim=_around(points))
-        there = (method for method in methods if (noise, method) in lines)
-        name_ends(panel, results, _draw(panel, results, {method: np.array(lines[noise, method]).T for method in there}))
+        there = {method: np.array(lines[noise, method]).T for method in styles if (noise, method) in lines}
+        ends = _draw(panel, styles, there)
+        name_ends(panel, results, {method: ends[method] for method in named_in(styles) if method in ends})
     caption = (
         f"{_primary_label(results)} of the weights along each run against what was spent by then; the axis need not "
         "begin at 0. The learning rate has come down only at the last point, so earlier points are not shorter runs."
     )
-    return finish("cost", caption + _bars(results), sheet.figure)
+    return finish("cost", caption + _bars(results) + about_others(results, styles), sheet.figure)
 
 
 @lru_cache(maxsize=1)
@@ -155,7 +165,7 @@ def _scores(results: Results) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=["method", "noise", "seed", "rate", "at", "flops", "score"])
 
 
-def _against_rate(panel: Axes, results: Results, means: pd.DataFrame) -> None:
+def _against_rate(panel: Axes, looks: Mapping[str, Mapping[str, Any]], means: pd.DataFrame) -> None:
     """Draw means over seeds as a line for each method, with a bar of one standard deviation where there are two.
 
     means: by method and rate, with columns mean and std. Seaborn computes them as well, and draws bars and dashes, but
@@ -163,7 +173,7 @@ def _against_rate(panel: Axes, results: Results, means: pd.DataFrame) -> None:
     """
     frame = means.reset_index()
     of_method = dict(list(frame.groupby("method")))
-    styles = {method: style_of(results, method) for method in results.methods if method in of_method}
+    styles = {method: style for method, style in looks.items() if method in of_method}
     sns.lineplot(
         frame,
         x="rate",
@@ -179,30 +189,36 @@ def _against_rate(panel: Axes, results: Results, means: pd.DataFrame) -> None:
     for place, (method, line) in enumerate(zip(styles, tuple(panel.lines), strict=True)):
         style, own, layer = styles[method], of_method[method], 1 + place / len(styles)  # each bar lies on its line
         line.set(dashes=style["dashes"], marker=style["marker"], zorder=layer)
+        if style is OTHER:
+            continue
         look_of_bars = {"linestyle": "", "elinewidth": 1, "color": style["color"], "zorder": layer}
         bars = panel.errorbar(own["rate"], own["mean"], own["std"], **look_of_bars)
         bars.lines[2][0].set_capstyle("round")
 
 
-def _draw(panel: Axes, results: Results, of_methods: Mapping[str, Floats]) -> dict[str, tuple[float, float]]:
+def _draw(
+    panel: Axes, styles: Mapping[str, Mapping[str, Any]], of_methods: Mapping[str, Floats]
+) -> dict[str, tuple[float, float]]:
     """Draw means over seeds as a line a method, with bars of one standard deviation; return their ends.
 
-    of_methods: float64 [3, n], x, means and standard deviations, which are NaN for one seed.
+    of_methods: float64 [3, n], x, means and standard deviations, which are NaN for one seed. Lines without a name have
+    no bars.
     """
     ends, bars, colours = {}, [], []
     for method, (x, y, bar) in of_methods.items():
-        style = style_of(results, method)
+        style = styles[method]
         panel.plot(x, y, **MARK, **style)
-        bars += [[(a, b - c), (a, b + c)] for a, b, c in zip(x, y, bar, strict=True)]
-        colours += [style["color"]] * len(x)
         ends[method] = (x[-1], y[-1])
+        if style is not OTHER:
+            bars += [[(a, b - c), (a, b + c)] for a, b, c in zip(x, y, bar, strict=True)]
+            colours += [style["color"]] * len(x)
     panel.add_collection(LineCollection(bars, colors=colours, linewidths=1), autolim=False)  # one draws faster
     return ends
 
 
 def _primary_label(results: Results) -> str:
     dataset, task, metric = primary(results)
-    return f"{plain(f'{dataset} {detail(task)} {metric_label(metric)}')}, %"
+    return f"{plain(' '.join(filter(None, (dataset, detail(task), metric_label(metric)))))}, %"
 
 
 def _bars(results: Results) -> str:

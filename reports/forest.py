@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.ticker import MaxNLocator
 
+from reports.chosen import OTHER, about_others, line_styles, named_in
 from reports.contrasts import Contrast, headline_contrasts
 from reports.drawing import MARK, Picture, Sheet, broken, finish, handles, longest, medium, named, style_of
 from reports.results import Results
@@ -76,15 +77,18 @@ def recovered(results: Results) -> Picture | None:
     methods = [label for label, ratios in shares.items() if ratios]
     if not methods:
         return None
-    if medium().name == "column" and len(shown) * len(methods) > CROWDED:
+    styles = line_styles(results, methods)
+    named_rows = named_in(styles)
+    if medium().name == "column" and len(shown) * len(named_rows) > CROWDED:
         return None
-    sheet = Sheet(handles(results, methods), 1, 5.6, 3.2, (0.6, 0.2, 0.5, 0.15))
+    sheet = Sheet(handles(results, named_rows), 1, 5.75, 3.2, (0.75, 0.2, 0.5, 0.15))
     panel = sheet.panel(0, ylabel="recovered gap")
-    for number, label in enumerate(methods):
-        style, ratios = style_of(results, label), shares[label]
-        aside = 0.5 * (number / max(1, len(methods) - 1) - 0.5)  # beside each other, so that intervals can be seen
+    for label, style in styles.items():
+        ratios, aside = shares[label], 0.0
+        if style is not OTHER:  # beside each other, so that intervals can be seen
+            aside = 0.5 * (named_rows.index(label) / max(1, len(named_rows) - 1) - 0.5)
         places = [place + aside for place in ratios]
-        for place, ratio in zip(places, ratios.values(), strict=True):
+        for place, ratio in zip(places, ratios.values(), strict=True) if style is not OTHER else ():
             panel.plot([place, place], [ratio.low, ratio.high], color=style["color"], linewidth=0.8)
         panel.plot(places, [ratio.value for ratio in ratios.values()], **{**MARK, **style, "linewidth": 0.8})
     for level, words in ((0, named(results.baseline)), (1, "oracle")):
@@ -96,6 +100,6 @@ def recovered(results: Results) -> Picture | None:
     caption = (
         f"Which share of the oracle's gain over {results.baseline} a method recovers on "
         f"{shown[0].measure.column.label}: mean over mean with Fieller's 95 % interval over seeds. All shares under "
-        "one noise have one denominator."
+        "one noise have one denominator." + about_others(results, styles)
     )
     return finish("recovered", caption, sheet.figure)

@@ -11,6 +11,7 @@ from typing import Any
 
 from bench.console.markup import Html, escaped, html, together
 from reports.drawing import Picture, style_of
+from reports.footnotes import context
 from reports.results import Results
 from reports.sections import answer_section, data_section, how_to_read, methods_section, runs_section, settings_section
 from reports.table import Cell, Column, Measured, Row, Table, Unit, marks, show, words
@@ -63,7 +64,7 @@ def page(
 def table_sections(results: Results, tables: Sequence[Table]) -> list[Html]:
     """Return the section of each table: most of the page, and all of it that can be made while figures are drawn."""
     places = {run: place for place, run in enumerate(_seeds(results))}
-    return [_section(results, table, places) for table in tables]
+    return [_section(results, table, places, context(results)) for table in tables]
 
 
 def _seeds(results: Results) -> dict[str, int]:
@@ -154,9 +155,13 @@ def _diagnostics(similarities: Picture | None, own: Mapping[str, Picture]) -> Ht
     )
 
 
-def _section(results: Results, table: Table, places: Mapping[str, int]) -> Html:
+def _section(results: Results, table: Table, places: Mapping[str, int], shared: Sequence[str] = ()) -> Html:
+    """A table with its notes; `shared`: notes that stand elsewhere on the page, once for all tables."""
     percent = " Scores in percent." if any(column.unit == "percent" for column in table.columns) else ""
-    notes = [*(f"{mark} {meaning}." for mark, meaning in table.notes.items()), *table.footnotes]
+    notes = [escaped(f"{mark} {meaning}.") for mark, meaning in table.notes.items()]
+    notes += [escaped(note) for note in table.footnotes if note not in shared]
+    if shared:
+        notes.append(html('<a href="#shared">Notes on all tables</a>: budget, treatments, noise, environments.'))
     return html(
         '<section id="{}"><h2>{}</h2><p>{}{}</p><div class=scroll><table{}>{}{}</table></div><ol class="notes">{}</ol>'
         "</section>",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import fmean
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -12,10 +11,11 @@ from matplotlib.collections import LineCollection
 
 from bench.errors import UserError, nearest
 from reports.chance import carries_nothing
+from reports.chosen import BEST, chosen_of
 from reports.drawing import Picture, Sheet, finish, handles, look, medium, plain, style_of
-from reports.headlines import by_family, primary
+from reports.headlines import by_family
 from reports.measure import Measure, cell, record_measure
-from reports.results import Results, uses
+from reports.results import Results
 from reports.table import show
 from reports.vocabulary import detail, kind_of, metric_label
 
@@ -23,7 +23,6 @@ _CAPTION = (
     "Every axis is one data set and metric. It runs from 0 at the centre to the best mean drawn here at the rim, in "
     "percent; the scale is the same in all panels. Larger is better. A gap is a value that is not there."
 )
-BEST = 4  #: methods that are drawn beside the baseline and the bounds, unless others are asked for
 
 
 @look()
@@ -80,20 +79,6 @@ def _sheet(legend: Sequence[Artist], noises: Sequence[str], labels: list[str]) -
         return sheet, [str(place) for place, _ in enumerate(labels, start=1)]
     aside = 0.1 + 0.052 * max(len(line) for label in labels for line in label.splitlines())  # inches of a wide letter
     return Sheet(legend, len(noises), 3.0 + 2 * aside, 4.6, (aside, aside, 0.6, 1.0)), labels
-
-
-def chosen_of(results: Results) -> list[str]:
-    """Return the rows that are drawn unless others are asked for, in the suite's order."""
-    measure = record_measure(results, *primary(results))
-    means: dict[str, float] = {}
-    for label, entry in results.ranked.items():
-        cells = [cell(results.of(label, noise), measure, entry["score"]) for noise in results.noises]
-        values = [one.value for one in cells if one.value is not None]
-        if values and label != results.baseline:
-            means[label] = fmean(values)
-    best = sorted(means, key=means.__getitem__, reverse=measure.column.higher_is_better is not False)[:BEST]
-    bounds = [label for label, entry in results.methods.items() if uses(entry)]
-    return [label for label in results.methods if label in {results.baseline, *best, *bounds}]
 
 
 def _axes(results: Results) -> list[tuple[str, Measure]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.console.markup import Html, html, together
 from reports.answer import answers, question
-from reports.footnotes import protocol_name
+from reports.footnotes import context, protocol_name
 from reports.results import Results, RunResult
 from reports.table import show
 from reports.vocabulary import detail, family, metric_label, task_and_metric
@@ -63,9 +63,11 @@ numbers in a column are a tie as far as this can tell, and with few seeds it can
 <li>‡ not verified: the paper leaves parts of the method open, or a claim comes without values that show it. Its entry
 under Methods says which.</li>
 <li>§ was trained on what no method knows, such as which pairs are clean: a bound, never bold and never ranked.</li>
-<li>A click on a number shows the runs behind it; a click on a heading sorts.</li>{}</ul></section>""",
+<li>A click on a number shows the runs behind it; a click on a heading sorts.</li>{}</ul>
+<h3 id="shared">Notes on all tables</h3><ol class="notes">{}</ol></section>""",
         spread,
         states,
+        together(html("<li>{}</li>", note) for note in context(results)),
     )
 
 

@@ -26,6 +26,7 @@ from matplotlib.text import Text
 from bench.errors import UserError
 from bench.store import Store
 from reports.build import all_tables, build
+from reports.chosen import BEST, OTHER, chosen_of
 from reports.csv import RECORD_COLUMNS, records_csv, table_csv
 from reports.drawing import COLOURS, LINES, PAPER, room_for_names, spread, style_of
 from reports.figures import pictures
@@ -33,7 +34,7 @@ from reports.footnotes import context
 from reports.headlines import primary
 from reports.html import page
 from reports.latex import cite_key, document, escape, for_a_paper, table_latex
-from reports.radar import BEST, chosen_of, radar
+from reports.radar import radar
 from reports.results import Results, load
 from reports.table import Cell, Column, Row, Table, Unit, in_one_scale, unverified, words
 from reports.tables import tables
@@ -209,10 +210,16 @@ def test_figures_are_files_of_their_kind_and_the_same_each_time(three: Store) ->
         assert one.pdf == two.pdf
 
 
-def test_figures_without_their_numbers_are_left_out(tmp_path: Path, stores: object) -> None:
+def test_figures_without_their_numbers_are_left_out(
+    tmp_path: Path, stores: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
     methods = stores.METHODS[:2]  # type: ignore[attr-defined]
     store = stores.write_store(tmp_path, methods=methods, rates=(0.4,), seeds=(0,), curve=())  # type: ignore[attr-defined]
-    assert [picture.name for picture in pictures(load(SUITE, store))] == ["radar", "cost"]
+    assert [picture.name for picture in pictures(load(SUITE, store))] == ["radar"], "all spent the same"
+    unequal = {"methods": methods, "rates": (0.4,), "seeds": (0,), "curve": (), "over_budget": (methods[1][0],)}
+    monkeypatch.setattr("reports.figures.SAME", 1.0)
+    dear = stores.write_store(tmp_path / "d", **unequal)  # type: ignore[attr-defined]
+    assert [picture.name for picture in pictures(load(SUITE, dear))] == ["radar", "cost"]
     states = {(label, 0.4, 0): "missing" for label, *_ in methods}
     empty = stores.write_store(tmp_path / "e", methods=methods, rates=(0.4,), seeds=(0,), states=states)  # type: ignore[attr-defined]
     assert pictures(load(SUITE, empty)) == []
@@ -474,3 +481,26 @@ def test_tables_of_twenty_methods_fill_pages_and_lose_nothing(crowded: Results, 
         assert done.returncode == 0, done.stdout.decode(errors="replace")[-1500:]
         assert b"Overfull" not in done.stdout
         assert b"Float too large" not in done.stdout
+
+
+def test_of_more_rows_than_have_room_the_chosen_have_names_and_the_others_are_grey(
+    tmp_path: Path, stores: SimpleNamespace
+) -> None:
+    methods = [
+        (f"{label}_{i}", title, quality + i / 50, score)
+        for i in range(4)
+        for label, title, quality, score in stores.METHODS
+    ]
+    store = stores.write_store(tmp_path, methods=methods[:26], rates=(0.0, 0.4), seeds=(0, 1), curve=(0.5,))
+    results = load(SUITE, store)
+    chosen = chosen_of(results)
+    sheets = figures_of(results)
+    captions = {picture.name: picture.caption for picture in pictures(results)}
+    for name in ("noise", "cost", "memorisation"):
+        for panel in sheets[name].axes:
+            assert {text.get_text() for text in panel.texts} == set(chosen)
+            colours = [line.get_color() for line in panel.lines if len(line.get_xdata()) > 1]
+            assert colours.count(OTHER["color"]) == 26 - len(chosen)
+            assert {style_of(results, label)["color"] for label in chosen} < set(colours)
+        assert f"In grey: {26 - len(chosen)} methods that are neither clip_0 nor a bound" in captions[name]
+    assert "In grey" not in captions["radar"]
