@@ -11,32 +11,40 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.adapters import registry
+from bench.adapters import hyperparameters, registry
 from bench.adapters.source_hash import adapter_source_hash
 from bench.errors import UserError
 from bench.hashing import digest
+from bench.planning.priced_towers import Passes, PricedTowers
 from bench.suite.run import Run
 from bench.towers.build import OpenClipTowers
 from bench.training.inputs import Inputs
 from bench.training.job import build, prepare
 from bench.training.optimizer import set_trainable
-from methods.protocol import Batch, Clock, Method, Phase, Rows
+from methods.base import Adapter
+from methods.protocol import Batch, Clock, Method, Phase, Rows, Tensors
 
 TOWER_ROWS = 128  #: rows of a batch that are counted through the towers; each row costs the same
 
 
-def count_step_flops(method: Method, towers: OpenClipTowers, batch: int, image_size: int) -> dict[str, int]:
+def count_step_flops(
+    method: Method, towers: OpenClipTowers, batch: int, image_size: int, passes: Passes | None = None
+) -> dict[str, int]:
     """Count algorithmic FLOPs (matmul, convolution) of a step of each phase, forward and backward, not recomputed.
 
     Towers are counted on meta tensors with at most TOWER_ROWS rows, and scaled by B / rows. Pairwise losses are counted
     on real tensors with at most 64 rows, because they may look at values, and scaled by (B / rows)^2.
+
+    passes: those of towers with the same settings that were counted before; new ones are added.
     """
-    return {phase.name: _phase_flops(method, towers, batch, image_size, phase) for phase in method.phases()}
+    meta = towers.copied().to("meta")
+    known: Passes = {} if passes is None else passes
+    return {phase.name: _phase_flops(method, meta, batch, image_size, phase, known) for phase in method.phases()}
 
 
 def count_forward_flops(towers: OpenClipTowers, image_size: int) -> tuple[int, int]:
     """Count the algorithmic FLOPs to encode one image of `image_size` px, and one text. Towers may be on meta."""
-    meta = copy.deepcopy(towers).to("meta").eval()
+    meta = towers.copied().to("meta").eval()
     # with gradients: without, torch's attention takes a fused path on some devices, which is not counted
     with FlopCounterMode(display=False) as image:
         meta.encode_image(meta.blank_images(1, image_size, "meta"))
@@ -45,18 +53,13 @@ def count_forward_flops(towers: OpenClipTowers, image_size: int) -> tuple[int, i
     return image.get_total_flops(), text.get_total_flops()
 
 
-def _phase_flops(method: Method, towers: OpenClipTowers, batch: int, image_size: int, phase: Phase) -> int:
-    meta_towers, meta_method = copy.deepcopy(towers).to("meta"), copy.deepcopy(method)
-    assert isinstance(meta_method, nn.Module)
-    meta_method.to("meta")
-    set_trainable(meta_method, meta_towers, phase)
-    clock = Clock(step=0, phase=phase.name, progress=0.0, epoch=0)
-    rows = min(batch, TOWER_ROWS)
-    with FlopCounterMode(display=False) as towers_counter:
-        z = meta_method.encode(meta_towers, _example_rows(meta_method, meta_towers, rows, image_size, clock))
-        outputs = [x for x in z.values() if x.requires_grad]
-        torch.autograd.backward(outputs, [torch.empty_like(x) for x in outputs])
-    small = min(batch, 64)
+def _phase_flops(
+    method: Method, towers: OpenClipTowers, batch: int, image_size: int, phase: Phase, passes: Passes
+) -> int:
+    """Count a step; `towers` are on meta."""
+    rows, small = min(batch, TOWER_ROWS), min(batch, 64)
+    encoding, z = tower_flops(method, towers, rows, image_size, phase, passes)
+    clock = _clock(phase)
     leaves = {name: _example_leaf(x, small) for name, x in z.items()}
     loss_method = copy.deepcopy(method)
     with FlopCounterMode(display=False) as loss_counter:
@@ -66,8 +69,30 @@ def _phase_flops(method: Method, towers: OpenClipTowers, batch: int, image_size:
             observed = loss_method.draw(leaves, observed, slice(0, small))
         torch.stack(list(loss_method.loss(leaves, observed, slice(0, small)).values())).sum().backward()
     pairwise = (batch / small) ** 2
-    towers_flops = round(towers_counter.get_total_flops() * batch / rows)
-    return int(towers_flops + round(loss_counter.get_total_flops() * pairwise))
+    return int(round(encoding * batch / rows) + round(loss_counter.get_total_flops() * pairwise))
+
+
+def tower_flops(
+    method: Method, towers: OpenClipTowers, rows: int, image_size: int, phase: Phase, passes: Passes
+) -> tuple[int, Tensors]:
+    """Count what encoding `rows` rows in a phase takes, forward and backward; return the embeddings too, on meta.
+
+    towers: on meta; passes: as in `count_step_flops`.
+    """
+    meta_method = copy.deepcopy(method)
+    assert isinstance(meta_method, nn.Module)
+    meta_method.to("meta")
+    set_trainable(meta_method, towers, phase)
+    priced = PricedTowers(towers, passes)
+    with FlopCounterMode(display=False) as counter:
+        z = meta_method.encode(priced, _example_rows(meta_method, towers, rows, image_size, _clock(phase)))
+        outputs = [x for x in z.values() if x.requires_grad]
+        torch.autograd.backward(outputs, [torch.empty_like(x) for x in outputs])
+    return counter.get_total_flops() + priced.flops, z
+
+
+def _clock(phase: Phase) -> Clock:
+    return Clock(step=0, phase=phase.name, progress=0.0, epoch=0)
 
 
 def _example_rows(method: Method, towers: OpenClipTowers, batch: int, size: int, clock: Clock) -> Rows:
@@ -118,6 +143,7 @@ class StepPrices:
 
 
 _steps: dict[tuple[str, str], StepPrices] = {}  #: what this process has counted, by `_key`
+_towers: dict[str, tuple[OpenClipTowers | None, Passes]] = {}  #: on meta, as a run begins with them; by `_tower_key`
 _pairs: dict[tuple[str, str], int] = {}
 
 
@@ -146,12 +172,31 @@ def step_prices(run: Run, inputs: Inputs) -> StepPrices:
     return _steps[key]
 
 
+def _tower_key(run: Run, inputs: Inputs) -> str:
+    """Return equal keys for runs that begin with towers of the same shapes."""
+    content = run.content()
+    settings = [content["towers"], run.train.bn_group, run.train.precision, run.data.size, run.start]
+    return digest([*settings, inputs.pairs.content_hash])
+
+
 def _step_prices(run: Run, inputs: Inputs) -> StepPrices:
-    towers, method = build(run, inputs)
+    """Count a run's steps. Towers are built once for all methods that neither change them nor hold others beside."""
+    key = _tower_key(run, inputs)
+    known, passes = _towers.setdefault(key, (None, {}))
+    kind = registry.find(run.method)
+    shares = kind.prepare is Adapter.prepare and kind.side == "none"
+    if known is not None and shares:
+        towers, method = known, hyperparameters.make(run.method, None, run.config, inputs.facts)
+    else:
+        towers, method = build(run, inputs)
     try:
-        prepare(method, towers, run, torch.device("cpu"), None, starts="files")
+        if towers is not known:
+            prepare(method, towers, run, torch.device("cpu"), None, starts="files")
+            towers.to("meta")
+            if shares:
+                _towers[key] = towers, passes
         phases = tuple(Phase(phase.name, phase.share, phase.lr_scale) for phase in method.phases())
-        return StepPrices(phases, count_step_flops(method, towers, run.train.batch, run.data.size))
+        return StepPrices(phases, count_step_flops(method, towers, run.train.batch, run.data.size, passes))
     except UserError:
         raise
     except Exception as error:  # whatever an adapter raises is a mistake in that adapter, found before anything starts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,10 @@ class OpenClipTowers(nn.Module):
         self.visual, self.text = visual, text
         self.dim, self.channels, self.tokenizer = dim, channels, tokenizer
         self.context_length = int(text.context_length)  # type: ignore[arg-type]
+
+    def copied(self) -> OpenClipTowers:
+        """Return a deep copy that shares the tokenizer: nothing changes that, and a large vocabulary takes a second."""
+        return copy.deepcopy(self, {id(self.tokenizer): self.tokenizer})
 
     @property
     def side(self) -> OpenClipTowers:

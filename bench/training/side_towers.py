@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from methods.protocol import Clock, Method
 def hold_reference(method: Method, towers: OpenClipTowers, weights: Path | None) -> None:
     """Called before `prepare`: hold the reference run's towers at `weights` (None if only costs are counted)."""
     if method.side == "reference":
-        side = copy.deepcopy(towers)
+        side = towers.copied()
         if weights is not None:
             fit(weights, {"towers": side})
         towers.hold_side(side)
@@ -25,7 +24,7 @@ def hold_reference(method: Method, towers: OpenClipTowers, weights: Path | None)
 def hold_average(method: Method, towers: OpenClipTowers) -> None:
     """Called after `prepare`: hold a copy of the initial towers, including the parts that the method added."""
     if method.side == "ema":
-        towers.hold_side(copy.deepcopy(towers))
+        towers.hold_side(towers.copied())
 
 
 @torch.no_grad()

@@ -9,17 +9,22 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
-from bench.planning import flops
+from bench.adapters import hyperparameters
+from bench.planning import flops, priced_towers
 from bench.planning.flops import TOWER_ROWS, count_forward_flops, count_step_flops
 from bench.planning.planner import plan
+from bench.planning.priced_towers import Passes
 from bench.store import Store
 from bench.suite.settings import TowerSettings
 from bench.suite.suite import load_suite
 from bench.towers.build import OpenClipTowers, build_towers
 from bench.towers.tokenization import SmallVocabulary
+from bench.training.optimizer import set_trainable
+from bench.training.side_towers import hold_reference
 from methods.clip import Clip
-from methods.protocol import Facts, Phase, Rows, Tensors
+from methods.protocol import Clock, Facts, Method, Phase, Rows, Tensors
 
 FACTS = Facts(rows=64, batch=8, dim=16, seed=0)
 DIM = 16
@@ -110,6 +115,45 @@ def test_larger_images_cost_in_proportion_to_their_pixels(towers: OpenClipTowers
     assert text == same
     assert all(parameter.device.type == "cpu" for parameter in towers.parameters())
     assert all(parameter.requires_grad for parameter in towers.parameters())
+
+
+def by_hand(method: Method, towers: OpenClipTowers, rows: int, phase: Phase) -> int:
+    """Count the towers' part of a step as it is, on meta."""
+    meta, own = copy.deepcopy(towers).to("meta"), copy.deepcopy(method)
+    own.to("meta")  # type: ignore[attr-defined]
+    set_trainable(own, meta, phase)
+    images, tokens = meta.blank_images(rows, 32, "meta"), meta.blank_texts(rows, "meta")
+    clock = Clock(step=0, phase=phase.name, progress=0.0, epoch=0)
+    ids, views = torch.arange(rows, device="meta"), (images,) * own.extra_views
+    with FlopCounterMode(display=False) as counter:
+        z = own.encode(meta, Rows(images, tokens, ["a"] * rows, ids, range(rows), clock, views))
+        outputs = [x for x in z.values() if x.requires_grad]
+        torch.autograd.backward(outputs, [torch.empty_like(x) for x in outputs])
+    return int(counter.get_total_flops())
+
+
+def test_passes_that_were_counted_before_cost_every_method_the_same(
+    towers: OpenClipTowers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The towers of all methods share one table of passes; each is compared with a count of its own."""
+    passes: Passes = {}
+    counted = []
+    measure = priced_towers._measured
+    monkeypatch.setattr(priced_towers, "_measured", lambda *given: counted.append(given) or measure(*given))
+    facts = Facts(rows=64, batch=8, dim=DIM, seed=0)
+    compared = 0
+    names = ("clip", "siglip", "dcl", "cyclip", "label_permutation", "cleanclip", "drrho")
+    methods = [hyperparameters.make(name, None, {}, facts) for name in names]
+    for method in (*methods, Frozen(Clip.Config(), facts), Twice(Clip.Config(), facts)):
+        own = towers.copied()
+        hold_reference(method, own, None)
+        method.prepare(own)
+        for phase in method.phases():
+            priced = flops.tower_flops(method, own.copied().to("meta"), 8, 32, phase, passes)[0]
+            assert priced == by_hand(method, own, 8, phase), (method, phase.name)
+            compared += 1
+    assert compared >= 10
+    assert len(counted) < 2 * compared, "passes of one method are those of another"
 
 
 SUITE = """\
