@@ -35,6 +35,7 @@ def possible_path(text: str) -> str:
 
 
 Word = Annotated[str, Field(max_length=NAME_LETTERS), AfterValidator(_one_line)]
+Line = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_one_line)]
 Words = Annotated[tuple[Word, ...], Field(strict=False, max_length=1000)]
 Location = Annotated[str, AfterValidator(possible_path)]  #: a path or an address
 Locations = Annotated[tuple[Location, ...], Field(strict=False)]

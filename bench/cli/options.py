@@ -61,7 +61,7 @@ Processes = Annotated[
     int | None, typer.Option("--processes", min=1, help="Processes a run, on a machine without GPUs.")
 ]
 LauncherName = Annotated[
-    str, typer.Option("--launcher", metavar="NAME", help="local: on this machine; slurm: one job a run.")
+    str, typer.Option("--launcher", metavar="NAME", help="local: on this machine; slurm: as its jobs.")
 ]
 Track = Annotated[
     str | None, typer.Option("--track", metavar="tensorboard|wandb", help="Stream metrics there as well.")

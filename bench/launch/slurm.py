@@ -1,4 +1,4 @@
-"""Submit one SLURM job per run through submitit.
+"""Submit SLURM jobs through submitit, by default one for each run.
 
 Runs that can start at once form an array; a run that starts from another one depends on that one's job. A job does
 what the same command does on one machine: it claims the run, continues from its checkpoint, and publishes. Two minutes
@@ -9,12 +9,13 @@ job is queued again by SLURM itself.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,11 +34,12 @@ from bench.planning.planned import Planned
 from bench.store import Store
 from bench.store.claim import STALE_AFTER, holder
 from bench.store.jobs import jobs, note
-from bench.suite.settings import SlurmSettings
+from bench.suite.slurm_settings import SlurmSettings
 from bench.suite.suite import Suite
 
 NOTICE = 120  #: seconds between SIGUSR2 and the end of a job's time
 RESTARTS = 50  #: a job is not queued again more often than this; the same command submits it again
+ARRAY = 1000  #: jobs of an array
 PAUSE = 10.0  #: seconds between attempts to claim a run that a dead node still seems to hold
 
 
@@ -90,15 +92,27 @@ def submit_all(
         else:
             left.append(one)
     executor = _executor(store.suite(suite) / "slurm", settings, options, suite)
+    awaited = {one.reference for one in left}
     for dependency, group in _waves(left, known, summary, store, progress):
-        executor.update_parameters(**_dependent(dependency))
-        works = [_Job(one, store.root.resolve(), registry.plugins(), settings.gpus, options) for one in group]
-        for one, job in zip(group, _submitted(executor, works), strict=True):
-            known[one.id] = job.job_id
-            note(store.run(one.id), job.job_id, job.paths.stdout)
-            summary.queued.append(one.id)
-            progress.run_finished(one.run, f"job {job.job_id}", f"after job {dependency}" if dependency else "")
+        executor.update_parameters(additional_parameters=settings.extra | _dependent(dependency))
+        works = [
+            _Job(part, store.root.resolve(), registry.plugins(), settings.gpus, options)
+            for part in parcels(group, awaited, settings.runs_per_job)
+        ]
+        for work, job in zip(works, _submitted(executor, works), strict=True):
+            for one in work.runs:
+                known[one.id] = job.job_id
+                note(store.run(one.id), job.job_id, job.paths.stdout)
+                summary.queued.append(one.id)
+                progress.run_finished(one.run, f"job {job.job_id}", f"after job {dependency}" if dependency else "")
     return summary
+
+
+def parcels(group: Sequence[Planned], awaited: Collection[str | None], most: int) -> list[tuple[Planned, ...]]:
+    """Part runs into jobs of at most `most`, in their order; those that others wait for have jobs of their own."""
+    alone = [(one,) for one in group if one.id in awaited]
+    others = [one for one in group if one.id not in awaited]
+    return alone + [tuple(others[start : start + most]) for start in range(0, len(others), most)]
 
 
 def _in_queue(planned: Sequence[Planned], store: Store) -> dict[str, str]:
@@ -134,6 +148,7 @@ def _executor(folder: Path, settings: SlurmSettings, options: Options, suite: st
         "gpus_per_node": settings.gpus or None,
     }
     executor.update_parameters(
+        setup=list(settings.setup) or None,
         job_name=f"bench-{suite}",
         time=minutes(settings.time),
         cpus_per_task=cpus,
@@ -146,23 +161,38 @@ def _executor(folder: Path, settings: SlurmSettings, options: Options, suite: st
 
 
 def _dependent(job: str | None) -> dict[str, Any]:
-    extra: dict[str, Any] = {"requeue": True}
+    """Return sbatch's options for a job that can be queued again, and waits for another one if any."""
     if job is None:
-        return {"additional_parameters": extra}
-    return {"additional_parameters": {**extra, "dependency": f"afterok:{job}", "kill-on-invalid-dep": "yes"}}
+        return {"requeue": True}
+    return {"requeue": True, "dependency": f"afterok:{job}", "kill-on-invalid-dep": "yes"}
 
 
 def _submitted(executor: Any, works: Sequence[_Job]) -> list[Any]:
-    """Submit one job, or several as an array; return submitit's jobs. Raises UserError if sbatch refuses."""
+    """Submit jobs as arrays, a single one alone; return submitit's jobs. Raises UserError if sbatch refuses."""
     from submitit.core.utils import FailedJobError
 
+    submitted: list[Any] = []
+    longest = _longest_array() if len(works) > 1 else 1
     try:
-        if len(works) == 1:
-            return [executor.submit(works[0])]
-        with executor.batch():
-            return [executor.submit(work) for work in works]
+        for start in range(0, len(works), longest):
+            part = works[start : start + longest]
+            if len(part) == 1:
+                submitted.append(executor.submit(part[0]))
+                continue
+            with executor.batch():
+                jobs_of_part = [executor.submit(work) for work in part]
+            submitted += jobs_of_part
     except FailedJobError as error:
         raise UserError(f"--launcher slurm: sbatch says: {error}") from error
+    return submitted
+
+
+def _longest_array() -> int:
+    """Return how many jobs the cluster allows in an array; SLURM's default if it does not say."""
+    command = ["scontrol", "show", "config"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
+    limit = re.search(r"^MaxArraySize\s*=\s*(\d+)", shown, re.MULTILINE)
+    return max(1, int(limit[1])) if limit else ARRAY
 
 
 def minutes(time_limit: str) -> int:
@@ -184,14 +214,14 @@ def minutes(time_limit: str) -> int:
 class _Job:
     """The function that a job calls; submitit pickles it."""
 
-    one: Planned
+    runs: tuple[Planned, ...]
     root: Path
     plugins: list[str]
     gpus: int
     options: Options
 
     def __call__(self) -> str:
-        """Make the run. Raises RuntimeError if it is not done in the end, so that dependent jobs do not start."""
+        """Make the runs. Raises RuntimeError if one is not done in the end, so that dependent jobs do not start."""
         time_is_up: list[int] = []
 
         def stop(number: int, _frame: FrameType | None) -> None:
@@ -203,22 +233,27 @@ class _Job:
             registry.add_plugin(plugin)
         options = replace(self.options, ranks=ranks(self.gpus, None, 1)) if self.gpus else self.options
         summary = self._made(options, time_is_up)
-        if summary.done or summary.skipped:
+        left = [one.id for one in self.runs if one.id not in {*summary.done, *summary.skipped}]
+        if not left:
             return "done"
-        if time_is_up and int(os.environ.get("SLURM_RESTART_COUNT", "0")) < RESTARTS:
+        if (
+            time_is_up
+            and set(left) - set(summary.failed)
+            and int(os.environ.get("SLURM_RESTART_COUNT", "0")) < RESTARTS
+        ):
             subprocess.run(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], check=True, timeout=60)
             return "queued again"
         if summary.interrupted and not time_is_up:
             time.sleep(NOTICE)  # preempted: SLURM queues a job again only if it has to end the job itself
-        raise RuntimeError(f"{self.one.id[:16]}: {'failed' if summary.failed else 'not finished'}; see above")
+        raise RuntimeError(f"{left[0][:16]}: {'failed' if left[0] in summary.failed else 'not finished'}; see above")
 
     def _made(self, options: Options, time_is_up: list[int]) -> Summary:
-        """Make the run; repeat while it is busy, for as long as a dead node may still seem to hold it."""
+        """Make the runs; repeat while one is busy, for as long as a dead node may still seem to hold it."""
         store, deadline = Store(self.root), time.monotonic() + STALE_AFTER + 6 * PAUSE
         while True:
-            if time_is_up:  # the signal came before the run began
-                return Summary(interrupted=[self.one.id])
-            summary = run_all([self.one], store, Progress(sys.stdout), options)
+            if time_is_up:  # the signal came before a run began
+                return Summary(interrupted=[one.id for one in self.runs])
+            summary = run_all(list(self.runs), store, Progress(sys.stdout), options)
             if not summary.busy or time.monotonic() > deadline:
                 return summary
             time.sleep(PAUSE)

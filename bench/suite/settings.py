@@ -242,19 +242,6 @@ class EvaluateSettings(Model):
         return curve
 
 
-class SlurmSettings(Model):
-    """How `--launcher slurm` asks for a job; one job a run. null leaves it to the cluster."""
-
-    partition: Word | None = None
-    account: Word | None = None
-    #: as sbatch reads it
-    time: Annotated[str, Field(pattern=r"^([0-9]+-)?[0-9]+(:[0-9]+){0,2}$", max_length=20)] = "24:00:00"
-    gpus: Annotated[int, Field(ge=0, le=1024)] = 1  #: a job; 0 = CPUs only
-    cpus_per_gpu: Annotated[int, Field(ge=1, le=1024)] = 8
-    memory_gb: Annotated[int, Field(ge=1, le=10**6)] | None = None
-    constraint: Word | None = None
-
-
 class MethodEntry(Model):
     """A row of the tables: a method with its hyper-parameters. A bare name means its defaults."""
 

@@ -25,10 +25,10 @@ from bench.suite.settings import (
     DataSettings,
     EvaluateSettings,
     MethodEntry,
-    SlurmSettings,
     TowerSettings,
     TrainSettings,
 )
+from bench.suite.slurm_settings import SlurmSettings
 from bench.suite.tune_settings import TuneSettings
 from bench.suite.unfit import inapplicable, left_out, unfit, unknown_names, unmeasured
 from bench.yaml_source import YamlSource, fault, faults_of

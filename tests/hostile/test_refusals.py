@@ -125,6 +125,14 @@ SUITES = [  # what follows a good suite, or replaces its second line, and what i
     ("data: {name: x, shards: 'synthetic:99999999999999'}", "should have at most 100,000,000,000 pairs"),
     ("tune: {trials: 1000000000}", "5: tune.trials: 1000000000 should be less than or equal to 1000"),
     ("slurm: {account: \"a\\n#SBATCH x\"}", "5: slurm.account: 'a\\n#SBATCH x' should be one line"),
+    ("slurm: {setup: [\"a\\n#SBATCH x\"]}", "5: slurm.setup.0: 'a\\n#SBATCH x' should be one line"),
+    ("slurm: {runs_per_job: 0}", "5: slurm.runs_per_job: 0 should be greater than or equal to 1"),
+    ("slurm: {extra: {time: 3}}", "5: slurm.extra: time: say slurm.time in place of it"),
+    ("slurm: {extra: {requeue: true}}", "5: slurm.extra: requeue: bench sets it"),
+    ("slurm: {extra: {nice: 1.5}}", "5: slurm.extra: nice: 1.5 should be one line of text, a whole number, or true"),
+    ("slurm: {extra: {exclusive: false}}", "5: slurm.extra: exclusive: False should be one line of text"),
+    ("slurm: {extra: {comment: \"a\\nb\"}}", "5: slurm.extra: comment: 'a\\nb' should be one line of text"),
+    ("slurm: {extra: {\"a b\": 1}}", "5: slurm.extra.a b"),
 ]  # fmt: skip
 BUDGETS = [
     ("budget: {epochs: 1e300}", "2: budget.epochs: 1e+300 should be at most 1e+15"),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from bench.launch.slurm import minutes
+from bench.launch.slurm import minutes, parcels
 from bench.store.jobs import Job
 
 
@@ -37,6 +38,13 @@ def test_a_machine_without_slurm_is_told_so_before_anything_is_made(
     assert code == 2, output
     assert "--launcher slurm: sbatch is not on this machine" in output
     assert not (tmp_path / "out").exists()
+
+
+def test_runs_share_jobs_unless_others_wait_for_them() -> None:
+    runs: list[Any] = [SimpleNamespace(id=name) for name in "abcdefg"]
+    parts = parcels(runs, {"b", "f", "elsewhere", None}, 2)
+    assert ["".join(one.id for one in part) for part in parts] == ["b", "f", "ac", "de", "g"]
+    assert [len(part) for part in parcels(runs, set(), 1)] == [1] * 7
 
 
 def test_a_job_is_shown_with_what_it_waits_for() -> None:

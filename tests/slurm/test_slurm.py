@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -96,6 +97,27 @@ def test_a_suite_is_handed_over_once_and_comes_back_done(tmp_path: Path) -> None
     wait_for(lambda: states(results) == ["done"] * 3, results)
     assert "nothing to do: all 3 runs are done" in bench(*command, *ON_CPUS)
     assert "job" not in bench("status", "smoke", "--results", str(results))
+
+
+def test_several_runs_share_a_job_with_the_clusters_own_options(tmp_path: Path) -> None:
+    results, mark = tmp_path / "out", tmp_path / "prepared"
+    ours = ("slurm.runs_per_job=2", "slurm.extra={comment: a word, nice: 7}", f"slurm.setup=['date >> {mark}']")
+    changes = ("methods=[clip, siglip, ncu]", "noise.rates=[0.0]", "budget.samples=1280", *ours)
+    node = slurm("sinfo", "--noheader", "--format=%n").strip()
+    slurm("scontrol", "update", f"nodename={node}", "state=drain", "reason=jobs wait until they were looked at")
+    output = bench(
+        "run", "smoke", "--results", str(results), *ON_CPUS, *(part for one in changes for part in ("--set", one))
+    )
+    assert "4 in SLURM's queue" in output
+    jobs = re.findall(r": job (\d+(?:_\d)?)(?:: after job \S+)?$", output, re.MULTILINE)
+    assert sorted(Counter(jobs).values()) == [1, 1, 2], output  # NCU's reference has a job of its own
+    for job in set(jobs):
+        shown = slurm("scontrol", "show", "job", job)
+        assert "Comment=a word" in shown
+        assert "Nice=7" in shown
+    slurm("scontrol", "update", f"nodename={node}", "state=resume")
+    wait_for(lambda: states(results) == ["done"] * 4, results)
+    assert len(mark.read_text().splitlines()) == 3
 
 
 @pytest.fixture(scope="module")

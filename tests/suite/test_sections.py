@@ -18,10 +18,10 @@ from bench.suite.settings import (
     DataSettings,
     EvaluateSettings,
     MethodEntry,
-    SlurmSettings,
     TowerSettings,
     TrainSettings,
 )
+from bench.suite.slurm_settings import SlurmSettings
 from bench.suite.tune_settings import TuneSettings
 
 quick = settings(deadline=None, max_examples=50)

@@ -1,0 +1,62 @@
+"""The section `slurm` of a suite: how jobs are asked for."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator
+
+from bench.settings_base import NAME_LETTERS, Line, Model, Word
+from bench.yaml_source import fault
+
+SbatchOption = Annotated[str, Field(pattern=r"^[a-z][a-z-]*$", max_length=40)]
+#: options of sbatch that fields of `SlurmSettings` stand for
+SBATCH_FIELDS = {
+    "partition": "partition",
+    "account": "account",
+    "time": "time",
+    "gpus": "gpus",
+    "gpus-per-node": "gpus",
+    "gres": "gpus",
+    "cpus-per-task": "cpus_per_gpu",
+    "cpus-per-gpu": "cpus_per_gpu",
+    "mem": "memory_gb",
+    "constraint": "constraint",
+}
+SBATCH_OURS = frozenset(
+    {
+        "array", "chdir", "dependency", "error", "job-name", "kill-on-invalid-dep", "nodes", "no-requeue", "ntasks",
+        "ntasks-per-node", "open-mode", "output", "parsable", "requeue", "signal", "test-only", "wait", "wrap",
+    }
+)  # fmt: skip
+
+
+class SlurmSettings(Model):
+    """How `--launcher slurm` asks for jobs. null leaves it to the cluster."""
+
+    partition: Word | None = None
+    account: Word | None = None
+    #: as sbatch reads it
+    time: Annotated[str, Field(pattern=r"^([0-9]+-)?[0-9]+(:[0-9]+){0,2}$", max_length=20)] = "24:00:00"
+    gpus: Annotated[int, Field(ge=0, le=1024)] = 1  #: a job; 0 = CPUs only
+    cpus_per_gpu: Annotated[int, Field(ge=1, le=1024)] = 8
+    memory_gb: Annotated[int, Field(ge=1, le=10**6)] | None = None
+    constraint: Word | None = None
+    #: runs that a job makes one after another; a run that others start from has a job of its own
+    runs_per_job: Annotated[int, Field(ge=1, le=1000)] = 1
+    setup: Annotated[tuple[Line, ...], Field(strict=False, max_length=100)] = ()  #: shell commands before a job's own
+    #: further options of sbatch by their long names, without the dashes; true for one without a value
+    extra: Annotated[dict[SbatchOption, Any], Field(max_length=100)] = Field(default_factory=dict)
+
+    @field_validator("extra")
+    @classmethod
+    def _options(cls, extra: dict[str, Any]) -> dict[str, Any]:
+        for name, value in extra.items():
+            if name in SBATCH_FIELDS:
+                raise fault(f"{name}: say slurm.{SBATCH_FIELDS[name]} in place of it")
+            if name in SBATCH_OURS:
+                raise fault(f"{name}: bench sets it, so that jobs can stop, resume and wait for each other")
+            text = isinstance(value, str) and 0 < len(value) <= NAME_LETTERS and value.isprintable()
+            if not text and value is not True and (isinstance(value, bool) or not isinstance(value, int)):
+                raise fault(f"{name}: {value!r} should be one line of text, a whole number, or true")
+        return extra
