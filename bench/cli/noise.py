@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench.cli.options import DataFolder, Overrides, SuiteName, use_data
+from bench.cli.options import RESULTS, CsvFile, DataFolder, Overrides, Results, RunId, SuiteName, store_at, use_data
 from bench.console.text import echo
 from bench.errors import UserError
 
@@ -166,3 +166,32 @@ def published(
     from bench.data.noise.index_files import drawn
 
     _write("--out", Path(f"{name}.npy") if out is None else out, drawn(entry.entries, entry.rate, entry.seed))
+
+
+def audit(
+    run: RunId,
+    results: Results = RESULTS,
+    csv: CsvFile = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write the pairs of least confidence with pictures.")
+    ] = None,
+    count: Annotated[int, typer.Option("--count", min=1, help="Pairs on the page.")] = 60,
+    data: DataFolder = None,
+) -> None:
+    """Estimate how many of a run's own training pairs are wrong, beside those that its noise made wrong."""
+    use_data(data)
+    from bench.cli.text import write_csv
+    from bench.evaluation.noise.audited_run import audited_run
+
+    audited = audited_run(store_at(results), run)
+    echo(*audited.lines())
+    if csv is not None:
+        write_csv(csv, audited.table())
+        echo(csv)
+    if html is not None:
+        from bench.data.examples import drawn
+        from reports.audit_page import audit_page
+
+        notes = (f"confidence {c:.3f}" for c in audited.confidence[:count].tolist())
+        shown = zip(drawn(audited.pairs, audited.rows[:count]), notes, strict=True)
+        _write("--html", html, audit_page(audited.pairs.name, audited.lines(), shown).encode())
