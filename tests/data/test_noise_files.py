@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from bench.catalogue.index_files import published
 from bench.cli import app
-from bench.data import MemoryPairs
+from bench.data import MemoryPairs, load
 from bench.data.noise import NoiseManifest, edited_captions, import_ncr, shuffled_captions, shuffled_images
 from bench.data.noise.exported import Unit, exported
 from bench.data.noise.index_files import NoiseFile, compared, drawn
@@ -268,3 +268,18 @@ def test_a_published_file_is_named_in_output_manifest_and_refusal(folder: Path) 
     )
     with pytest.raises(UserError, match=re.escape(message)):
         import_ncr(folder / "pc2-f30k-0.2.npy", by_caption(3, 5))
+
+
+def test_the_recommended_noise_of_the_docs_is_what_seeds_give() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "noise.md").read_text()
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+    files = {row[2]: row for row in rows if len(row) == 5 and row[2].startswith("pc2-")}
+    assert len(files) == 6
+    for name, row in files.items():
+        entry = published()[name]
+        assert row == [entry.data, str(entry.rate), name, str(entry.seed), entry.sha256]
+    drawn_here = [row for row in rows if row[0] == "emoji"]
+    assert len(drawn_here) == 3
+    for _, rate, count, content in drawn_here:
+        manifest = shuffled_captions(load("emoji/train", 32), float(rate), 0)
+        assert (len(manifest.rows), manifest.content_hash) == (int(count), content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import numpy as np
@@ -98,7 +99,7 @@ def test_a_stored_run_is_audited_with_list_and_page(tmp_path: Path) -> None:
     np.savez(path, confidence=rng.normal(np.where(noisy | suspect, 0, 3), 1).astype(np.float32), noisy=noisy)
     table, page = tmp_path / "pairs.csv", tmp_path / "page.html"
     lines = called(store, "--csv", table, "--html", page, "--count", 12).splitlines()
-    share = float(lines[0].split(": ")[1].split(" %")[0].split("%")[0]) / 100
+    share = float(re.search(r"most likely ([\d.]+)%", lines[0])[1]) / 100  # type: ignore[index]
     assert abs(share - suspect[~noisy].mean()) < 0.02
     assert lines[0].endswith(
         f"as far as wrong pairs look like the {noisy.sum()} that run {next(iter(store.runs())).id[:16]} trained with"

@@ -32,7 +32,8 @@ class Replacements:
 
     def apply(self, _image: Pixels, key: str) -> Pixels:
         """Return the image uint8 [S, S, 3] that the row with this key gets."""
-        return self.pixels[self.places[key]]
+        own: Pixels = self.pixels[self.places[key]]
+        return own
 
     def __repr__(self) -> str:
         digest = hashlib.sha256(repr(sorted(self.places.items())).encode())

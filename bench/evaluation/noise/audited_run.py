@@ -37,10 +37,10 @@ class AuditedRun:
 
     def lines(self) -> list[str]:
         """Return sentences: the share with its interval, what it rests on, and the check."""
-        low, high = self.audit.interval
+        (low, high), share = self.audit.interval, self.audit.share
         lines = [
-            f"{self.pairs.name}: {self.audit.share:.1%} of {len(self.rows):,} pairs are wrong, 95 % from {low:.1%} to "
-            f"{high:.1%}, as far as wrong pairs look like the {self.injected:,} that run {self.run} trained with",
+            f"{self.pairs.name}: {low:.1%} to {high:.1%} of {len(self.rows):,} pairs are wrong (95 %), most likely "
+            f"{share:.1%}, as far as wrong pairs look like the {self.injected:,} that run {self.run} trained with",
             f"  AUROC of injected against other pairs: {self.audit.auroc:.3f}",
         ]
         if self.check is not None:
@@ -48,7 +48,7 @@ class AuditedRun:
             low, high = again.interval
             lines.append(
                 f"  check: with half of the injected pairs hidden among the others, {expected:.1%} would be wrong; the "
-                f"audit says {again.share:.1%}, from {low:.1%} to {high:.1%}"
+                f"audit says {low:.1%} to {high:.1%}, most likely {again.share:.1%}"
             )
         return lines
 
