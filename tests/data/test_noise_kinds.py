@@ -614,7 +614,7 @@ def test_neighbours_of_a_feature_set_swap_captions(tmp_path: Path) -> None:
     assert near.rows.tolist() == shuffled.rows.tolist()
     inside = [(group[one.rows] == group[one.donors]).mean() for one in (near, shuffled)]
     assert inside[0] > 0.8 > inside[1] + 0.1, "halves are equal in number, groups are not"
-    assert near.notes["mean_cosine"] > 0.6 > 0.3 > near.notes["mean_cosine_of_shuffled_captions"]
+    assert near.notes["mean_cosine"] > 0.6 > near.notes["mean_cosine_of_shuffled_captions"] + 0.2
     with pytest.raises(UserError, match="set has no text features; take vectors: image_features"):
         made(2, vectors="text_features")
     with pytest.raises(UserError, match=r"nowhere/features\.json: no such file"):
