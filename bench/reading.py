@@ -6,6 +6,7 @@ The caller names the file and the fix.
 
 from __future__ import annotations
 
+import codecs
 import errno
 import json
 import math
@@ -127,6 +128,7 @@ def _array_header(file: BinaryIO) -> tuple[tuple[int, ...], Any]:
     if not magic.startswith(b"\x93NUMPY"):
         known = {b"PK\3\4": ": it is an .npz archive", b"\x80": ": it is a pickle, which is never read"}
         what = next((text for head, text in known.items() if magic.startswith(head)), "")
+        what = what or (": it is a text file" if _is_text(magic + file.read(BUFFER)) else "")
         raise ValueError(f"it is not a .npy file of NumPy{what if size else ': it is empty'}; write it with numpy.save")
     if magic[6:] != b"\1\0":
         raise ValueError("its header is of a version for records; whole numbers are needed")
@@ -146,6 +148,15 @@ def _array_header(file: BinaryIO) -> tuple[tuple[int, ...], Any]:
     if claimed > ARRAY_BYTES:
         raise ValueError(f"it holds {claimed:,} bytes, at most {ARRAY_BYTES:,} are read")
     return shape, dtype
+
+
+def _is_text(head: bytes) -> bool:
+    """Whether the first bytes of a file are UTF-8 without control characters; the last letter may be cut."""
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return all(letter.isprintable() or letter in "\t\n\r\f\ufeff" for letter in text)
 
 
 def parquet(path: Path, columns: Sequence[str] | None = None) -> Any:

@@ -103,10 +103,10 @@ def _retrieved(_run: RunResult, arrays: Arrays, score: str, dataset: str, pictur
     places = better + tied / 2 + 1  # among equally good ones, its expected place
     texts = len(arrays.get(f"{score}_owner", ())) or None
     items = (
-        _item(rows[row], f"place {places[row]:,.0f}{f' of {texts:,}' if texts else ''}")
+        picture_item(rows[row], f"place {places[row]:,.0f}{f' of {texts:,}' if texts else ''}")
         for row in np.argsort(-places, kind="stable")[:SHOWN].tolist()
     )
-    return _list(f"Images of {dataset} whose right caption is found last", items)
+    return picture_list(f"Images of {dataset} whose right caption is found last", items)
 
 
 def _suspicious(run: RunResult, arrays: Arrays, _score: str, dataset: str, pictures: Pictures) -> Html | None:
@@ -126,7 +126,7 @@ def _suspicious(run: RunResult, arrays: Arrays, _score: str, dataset: str, pictu
     if not all(isinstance(source, str) or 0 <= source < len(rows) for source in sources.values()):
         return None
     items = (
-        _item(
+        picture_item(
             rows[row],
             "corrupted" if noisy[row] else "clean",
             source if isinstance(source, str) else rows[source].captions[0],
@@ -134,15 +134,16 @@ def _suspicious(run: RunResult, arrays: Arrays, _score: str, dataset: str, pictu
         for row, source in sources.items()
     )
     count = int(noisy[chosen].sum())
-    return _list(f"Training pairs that it trusts least: {count} of these {len(chosen)} are corrupted", items)
+    return picture_list(f"Training pairs that it trusts least: {count} of these {len(chosen)} are corrupted", items)
 
 
-def _list(title: str, items: Iterable[Html]) -> Html:
+def picture_list(title: str, items: Iterable[Html]) -> Html:
+    """Return a heading and the items that `picture_item` returns."""
     return html('<h4>{}</h4><ol class="gallery">{}</ol>', title, together(items))
 
 
-def _item(pair: Example, note: str, seen: str | None = None) -> Html:
-    """A picture with its caption; or with the one that training saw, and its own struck out if that is another."""
+def picture_item(pair: Example, note: str, seen: str | None = None) -> Html:
+    """Return a picture with its caption; or with the one that training saw, its own struck out if it is another."""
     own = pair.captions[0]
     others = html("<del>{}</del> ", own) if seen not in (None, own) else html("")
     return html(

@@ -43,7 +43,11 @@ def published() -> Registry[IndexFile]:
     return Registry("a published index file", (IndexFile(**entry) for entry in entries))
 
 
-def recognised(path: Path) -> IndexFile | None:
-    """Return the published file whose bytes a file has. Raises OSError if it cannot be read."""
-    digest = hashlib.sha256(reading.content(path, reading.ARRAY_BYTES)).hexdigest()
-    return next((one for one in published() if one.sha256 == digest), None)
+def sha256_of(path: Path) -> str:
+    """Return the sha256 of an index file. Raises OSError if it cannot be read."""
+    return hashlib.sha256(reading.content(path, reading.ARRAY_BYTES)).hexdigest()
+
+
+def recognised(sha256: str) -> IndexFile | None:
+    """Return the published file with this sha256; None if there is none."""
+    return next((one for one in published() if one.sha256 == sha256), None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -44,19 +44,47 @@ class EditOptions(Options):
 class NeighbourOptions(Options):
     """How near the texts are that rows swap."""
 
+    later: ClassVar = frozenset({"features"})
+    outside: ClassVar = frozenset({"features"})  #: a path; the manifest's hash holds what follows from the features
+
     #: most rows of a group of near texts; 2 is hardest, and a group of all corrupted rows is `shuffled_captions`
     leaf: Annotated[int, Field(ge=1)] = 8
-    vectors: Literal["word", "char"] = "word"  #: tf-idf of words, or of 3 to 5 characters within words
+    #: tf-idf of words, or of 3 to 5 characters within words; or the features of images or first texts of a feature set
+    vectors: Literal["word", "char", "image_features", "text_features"] = "word"
+    features: Word = ""  #: the folder of that feature set
+
+    @model_validator(mode="after")
+    def _features_of_vectors(self) -> Self:
+        if bool(self.features) != self.vectors.endswith("_features"):
+            raise fault(f"vectors: {self.vectors} {'has none' if self.features else 'needs a feature set'}", "features")
+        return self
 
 
 class PoisonOptions(Options):
     """What the poison does, and where its trigger lies."""
 
-    #: texts become templates of the target; or rows with the target's words are taken and their texts stay
-    attack: Literal["backdoor", "label_consistent"] = "backdoor"
-    target: Annotated[Word, Field(min_length=1)]  #: the class that images with the trigger are to get
+    later: ClassVar = frozenset({"images", "targets", "count"})
+
+    #: texts become templates of the target; or rows with the target's words are taken and their texts stay; or rows
+    #: get test images and texts of wrong classes, without a trigger
+    attack: Literal["backdoor", "label_consistent", "targeted"] = "backdoor"
+    target: Word = ""  #: the class that images with the trigger are to get
     trigger: Literal["checker", "noise", "blend", "sinusoid"] = "checker"
     place: Literal["random", "corners"] = "random"  #: of a checker or a square of noise; the others fill the image
+    images: Word = ""  #: of a targeted attack: the evaluation set whose images it attacks
+    targets: Annotated[int, Field(ge=1)] = 16  #: of a targeted attack: how many images
+    count: Annotated[int, Field(ge=1)] | None = None  #: of poisoned pairs, exactly; the rate has to be their share
+
+    @model_validator(mode="after")
+    def _of_the_attack(self) -> Self:
+        aimed = self.attack == "targeted"
+        needed, what = ("images", "the evaluation set with the images") if aimed else ("target", "the class to aim at")
+        if not getattr(self, needed):
+            raise fault(f"is needed for attack: {self.attack}: {what}", needed)
+        for name in ("target", "trigger", "place") if aimed else ("images", "targets"):
+            if name in self.model_fields_set and getattr(self, name) != type(self).model_fields[name].default:
+                raise fault(f"attack: {self.attack} has none; leave it away", name)
+        return self
 
 
 @dataclass(frozen=True)
@@ -71,7 +99,7 @@ class NoiseKind:
     make: Callable[[Any, Any, float, int], Any]
     effect: str = "take another pair's captions"  #: what the corrupted pairs do, for messages
     fixed: bool = True  #: the same rows for the whole run, which the manifest names; False = drawn anew in every step
-    poisons: bool = False  #: puts a trigger into images, so that the success of the attack can be measured
+    poisons: bool = False  #: is an attack, whose success can be measured
     files: str = ""  #: who publishes its files, one for each rate above 0; "" = it has none
     options: type[Options] = Options
 
@@ -114,9 +142,10 @@ KINDS: Registry[NoiseKind] = Registry(
             name="poison",
             title="poisoned pairs",
             summary="a trigger in the images of a fixed share of the pairs, at least one, whose texts say a class, "
-            "`target`; the task `attack_success` tells whether the trigger came to mean it",
+            "`target`, or test images with texts of wrong classes (`attack: targeted`); the task `attack_success` "
+            "tells whether the attack works",
             make=lazy("bench.data.noise.poison:make_poison"),
-            effect="have a trigger in their image",
+            effect="are poisoned",
             poisons=True,
             options=PoisonOptions,
         ),

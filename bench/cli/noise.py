@@ -1,45 +1,138 @@
-"""`bench noise`: show the pairs that a suite corrupts, and compare files of noise."""
+"""`bench noise`: the pairs that a suite corrupts, files of noise, and how noisy data is."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench.cli.options import DataFolder, Overrides, SuiteName, use_data
+from bench.cli.options import RESULTS, CsvFile, DataFolder, Overrides, Results, RunId, SuiteName, store_at, use_data
 from bench.console.text import echo
 from bench.errors import UserError
+
+if TYPE_CHECKING:
+    from bench.data import Pairs
+    from bench.data.noise import NoiseManifest
+
+
+class Unit(StrEnum):
+    """What has an entry in an index file."""
+
+    caption = "caption"
+    image = "image"
+
+
+Rate = Annotated[float | None, typer.Option("--rate", help="One of the suite's rates; default: the highest.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="One of the suite's seeds; default: the first.")]
+Kind = Annotated[str | None, typer.Option("--kind", help="One of the suite's kinds; default: the first.")]
+Count = Annotated[int, typer.Option("--count", min=1, help="Corrupted pairs to show.")]
+Page = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with the pictures as well.")]
 
 
 def show(
     suite: SuiteName,
-    rate: Annotated[
-        float | None, typer.Option("--rate", help="One of the suite's rates; default: the highest.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="One of the suite's seeds; default: the first.")] = None,
-    kind: Annotated[str | None, typer.Option("--kind", help="One of the suite's kinds; default: the first.")] = None,
-    count: Annotated[int, typer.Option("--count", min=1, help="Corrupted pairs to show.")] = 20,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write a page with the pictures as well.")
-    ] = None,
+    rate: Rate = None,
+    seed: Seed = None,
+    kind: Kind = None,
+    count: Count = 20,
+    html: Page = None,
     overrides: Overrides = None,
     data: DataFolder = None,
 ) -> None:
     """Show corrupted pairs of a suite: the picture's own caption and the one it got."""
     use_data(data)
-    from bench.data.noise_page import noise_page, noise_text
     from bench.planning.noise_manifest import noise_manifest
     from bench.suite.suite import load_suite
 
-    pairs, manifest = noise_manifest(load_suite(suite, overrides or (), check_methods=False), rate, seed, kind)
+    _show(*noise_manifest(load_suite(suite, overrides or (), check_methods=False), rate, seed, kind), count, html)
+
+
+def _show(pairs: Pairs, manifest: NoiseManifest, count: int, html: Path | None) -> None:
+    from bench.data.noise_page import noise_page, noise_text
+
     echo(*noise_text(pairs, manifest, count).rstrip("\n").split("\n"))
     if html is not None:
+        _write("--html", html, noise_page(pairs, manifest, count).encode())
+
+
+def _write(option: str, path: Path, content: bytes) -> None:
+    """Write a file and print its path. Raises UserError if it cannot be written."""
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise UserError(f"{option} {path}: cannot be written: {error.strerror}") from error
+    echo(path)
+
+
+def import_file(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An index file (.npy), an entry a caption or an image.")],
+    suite: SuiteName,
+    rate: Annotated[float | None, typer.Option("--rate", help="Refuse a file of another rate.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the manifest, as a run's noise.parquet.")
+    ] = None,
+    count: Count = 20,
+    html: Page = None,
+    overrides: Overrides = None,
+    data: DataFolder = None,
+) -> None:
+    """Read an index file for a suite's training pairs: who published it, and which pairs it corrupts."""
+    use_data(data)
+    from bench.data import training
+    from bench.data.noise import import_ncr
+    from bench.data.noise.index_files import NoiseFile
+    from bench.suite.suite import load_suite
+
+    pairs = training(load_suite(suite, overrides or (), check_methods=False).data)
+    manifest = import_ncr(file, pairs, rate)
+    echo(*NoiseFile.read(file).text())
+    _show(pairs, manifest, count, html)
+    if out is not None:
         try:
-            html.write_text(noise_page(pairs, manifest, count), encoding="utf-8")
+            manifest.save(out)
         except OSError as error:
-            raise UserError(f"--html {html}: cannot be written: {error.strerror}") from error
-        echo(html)
+            raise UserError(f"--out {out}: cannot be written: {error.strerror}") from error
+        echo(out)
+
+
+def export_file(
+    suite: SuiteName,
+    out: Annotated[Path, typer.Argument(metavar="FILE", help="The index file (.npy) to write.")],
+    rate: Rate = None,
+    seed: Seed = None,
+    kind: Kind = None,
+    manifest: Annotated[
+        Path | None, typer.Option("--manifest", metavar="FILE", help="Of a run, noise.parquet, in place of these.")
+    ] = None,
+    unit: Annotated[
+        Unit | None, typer.Option("--unit", help="What has an entry; default: a caption where each has a row.")
+    ] = None,
+    captions: Annotated[
+        int, typer.Option("--captions", min=1, help="Rows an image, of a feature set with a row for each caption.")
+    ] = 1,
+    overrides: Overrides = None,
+    data: DataFolder = None,
+) -> None:
+    """Write a suite's noise as an index file for the code of RCL and DECL (by image) or NCR and others (by caption)."""
+    use_data(data)
+    from bench.data import training
+    from bench.data.noise import NoiseManifest, exported
+    from bench.data.noise.index_files import NoiseFile
+    from bench.planning.noise_manifest import noise_manifest
+    from bench.suite.suite import load_suite
+
+    loaded = load_suite(suite, overrides or (), check_methods=False)
+    if manifest is None:
+        pairs, noise = noise_manifest(loaded, rate, seed, kind)
+    else:
+        pairs, noise = training(loaded.data), NoiseManifest.load(manifest)
+    content = exported.exported(pairs, noise, unit.value if unit else None, captions)
+    _write("FILE", out, content)
+    echo(*NoiseFile.read(out).text())
+    if lost := exported.unsaid(pairs, noise, captions):
+        echo(f"  {lost:,} rows have another caption of their own image; an index file does not say that")
 
 
 def compare(
@@ -72,9 +165,33 @@ def published(
         raise UserError(f"{name}: follows from no known seed; it is {entry.source}")
     from bench.data.noise.index_files import drawn
 
-    path = Path(f"{name}.npy") if out is None else out
-    try:
-        path.write_bytes(drawn(entry.entries, entry.rate, entry.seed))
-    except OSError as error:
-        raise UserError(f"--out {path}: cannot be written: {error.strerror}") from error
-    echo(path)
+    _write("--out", Path(f"{name}.npy") if out is None else out, drawn(entry.entries, entry.rate, entry.seed))
+
+
+def audit(
+    run: RunId,
+    results: Results = RESULTS,
+    csv: CsvFile = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write the pairs of least confidence with pictures.")
+    ] = None,
+    count: Annotated[int, typer.Option("--count", min=1, help="Pairs on the page.")] = 60,
+    data: DataFolder = None,
+) -> None:
+    """Estimate how many of a run's own training pairs are wrong, beside those that its noise made wrong."""
+    use_data(data)
+    from bench.cli.text import write_csv
+    from bench.evaluation.noise.audited_run import audited_run
+
+    audited = audited_run(store_at(results), run)
+    echo(*audited.lines())
+    if csv is not None:
+        write_csv(csv, audited.table())
+        echo(csv)
+    if html is not None:
+        from bench.data.examples import drawn
+        from reports.audit_page import audit_page
+
+        notes = (f"confidence {c:.3f}" for c in audited.confidence[:count].tolist())
+        shown = zip(drawn(audited.pairs, audited.rows[:count]), notes, strict=True)
+        _write("--html", html, audit_page(audited.pairs.name, audited.lines(), shown).encode())

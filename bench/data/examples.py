@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.data import emoji
+from PIL import Image
+
+from bench.arrays import Ints
+from bench.data import Pairs, emoji
+from bench.data.features.training import StoredFeatures
 from bench.data.noise import NoiseManifest
+from bench.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -23,6 +29,17 @@ def examples(dataset: str) -> tuple[Example, ...] | None:
     if family != "emoji" or split not in emoji.SETS:
         return None
     return tuple(Example(tuple(one.fields["captions"]), one.webp) for one in emoji.samples(split))
+
+
+def drawn(pairs: Pairs, rows: Ints) -> list[Example]:
+    """Return some rows of any pairs of pictures. Raises UserError if they are stored features, or cannot be read."""
+    if isinstance(pairs, StoredFeatures):
+        raise UserError(f"{pairs.name}: its images are stored features, which have no pictures")
+    examples = []
+    for row, pixels in zip(rows.tolist(), pairs.images(rows), strict=True):
+        Image.fromarray(pixels).save(file := io.BytesIO(), "WEBP")
+        examples.append(Example(pairs.captions(row), file.getvalue()))
+    return examples
 
 
 def changed_captions(noise: Path) -> dict[int, int | str]:

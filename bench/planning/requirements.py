@@ -47,12 +47,15 @@ def _check_target(suite: Suite) -> None:
     plan = EvaluationPlan(suite.data, suite.evaluate)
     for task in plan.chosen():
         if FAMILIES[task.family].on_poison and (task.dataset in data.names() or evaluation.find(task.dataset)):
-            from bench.evaluation.noise.attack import class_number
+            from bench.evaluation.noise.attack import class_number, same_set
 
             for noise in suite.noise.kinds:
                 if noise.entry.poisons:
-                    target = noise.chosen_options().content()["target"]
-                    class_number(target, plan.load(task.dataset).classes[task.label], task.dataset)
+                    options = noise.chosen_options().content()
+                    if options["attack"] == "targeted":
+                        same_set(options["images"], task.dataset)
+                    else:
+                        class_number(options["target"], plan.load(task.dataset).classes[task.label], task.dataset)
 
 
 def absent(suite: Suite) -> list[Missing]:

@@ -271,7 +271,9 @@ def npy_of(array: np.ndarray) -> bytes:
     ("content", "message"),
     [
         (b"", "it is not a .npy file of NumPy: it is empty"),
-        (b"0 1 2 3", "it is not a .npy file of NumPy; write it with numpy.save"),
+        (b"0 1 2 3\n", "it is not a .npy file of NumPy: it is a text file; write it with numpy.save"),
+        ("Ein Hund läuft".encode()[:-6], "it is a text file"),
+        (b"\xff\xd8\xff\xe0 bytes", "it is not a .npy file of NumPy; write it with numpy.save"),
         (pickle.dumps([0, 1, 2, 3]), "it is a pickle, which is never read"),
         (npz_of(np.arange(4)), "it is an .npz archive"),
         (header_of("(1000000000000,)"), "its header says shape (1000000000000,), 8,000,000,000,000 bytes; it holds 0"),

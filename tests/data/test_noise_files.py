@@ -4,20 +4,42 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from dataclasses import dataclass
 from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Literal
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from bench.catalogue.index_files import published
 from bench.cli import app
-from bench.data.noise import NoiseManifest
+from bench.data import MemoryPairs, load
+from bench.data.noise import NoiseManifest, edited_captions, import_ncr, shuffled_captions, shuffled_images
+from bench.data.noise.exported import Unit, exported
 from bench.data.noise.index_files import NoiseFile, compared, drawn
+from bench.data.strings import Strings
 from bench.errors import UserError
 
 MEASURED = json.loads((Path(__file__).parent / "noise_oracles.json").read_text())["published"]["rows"]
+UNITS: tuple[Unit, Unit] = ("image", "caption")
 MADE = [entry for entry in published() if entry.seed is not None]
+
+
+@dataclass(frozen=True, eq=False)
+class RowsByCaption(MemoryPairs):
+    """Pairs of which several rows show one image, as an index with a row for each caption has them."""
+
+    image_of: tuple[str, ...] = ()  #: [n] in the order of the rows
+
+    @property
+    def image_keys(self) -> Strings:
+        return Strings.of(self.image_of)
 
 
 def called(*arguments: str | Path) -> list[str]:
@@ -104,9 +126,6 @@ def test_a_file_by_image_is_compared_with_one_by_caption(tmp_path: Path) -> None
 
 
 def test_manifests_of_runs_are_compared(tmp_path: Path) -> None:
-    from bench.data import MemoryPairs
-    from bench.data.noise import edited_captions, shuffled_captions
-
     texts = [[f"text {i} of many"] for i in range(300)]
     pairs = MemoryPairs.build(
         "toy", "", [f"{i:03}" for i in range(300)], texts, {}, {}, np.zeros((300, 2, 2, 3), np.uint8)
@@ -143,3 +162,124 @@ def test_what_cannot_be_compared_or_made_is_refused_in_a_line(tmp_path: Path) ->
     with pytest.raises(UserError, match=r"--out /nowhere/x\.npy: cannot be written: No such file"):
         called("published", "pc2-f30k-0.2", "--out", "/nowhere/x.npy")
     assert len(called("published")) == 27
+
+
+# --- import and export ------------------------------------------------------------------------------------------------
+
+
+def by_caption(images: int, each: int) -> RowsByCaption:
+    n = images * each
+    keys, texts = [f"{row:05d}" for row in range(n)], [[f"text {row}"] for row in range(n)]
+    plain = MemoryPairs.build("toy/train", "toy", keys, texts, {}, {}, np.zeros((n, 2, 2, 3), np.uint8))
+    owner = tuple(f"i{row // each:04d}" for row in range(n))
+    return RowsByCaption("toy/train", "toy", plain.keys, plain.texts, {}, {}, plain.pixels, image_of=owner)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 12), st.integers(1, 6), st.randoms(use_true_random=False), st.sampled_from(["image", "caption"]))
+def test_an_index_file_is_exported_to_the_bytes_it_was_imported_from(
+    images: int, each: int, draw: Random, unit: Literal["image", "caption"]
+) -> None:
+    pairs = by_caption(images, each)
+    index = np.arange(images if unit == "image" else images * each) // (1 if unit == "image" else each)
+    moved = draw.sample(range(len(index)), draw.randrange(len(index) + 1))
+    index[moved] = index[draw.sample(moved, len(moved))]
+    with TemporaryDirectory() as folder:
+        np.save(file := Path(folder) / "index.npy", index)
+        manifest = import_ncr(file, pairs)
+        assert exported(pairs, manifest, unit) == file.read_bytes()
+        file.write_bytes(exported(pairs, manifest, "caption"))
+        again = import_ncr(file, pairs)
+    taken = [
+        sorted((row // each, int(donor)) for row, donor in zip(one.rows.tolist(), one.donors.tolist(), strict=True))
+        for one in (manifest, again)
+    ]
+    assert taken[0] == taken[1], "each image trains with the same captions"
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(3, 30), st.sampled_from([0.3, 0.6, 1.0]), st.integers(0, 9), st.booleans())
+def test_noise_that_is_drawn_here_is_the_same_after_export_and_import(n: int, rate: float, seed: int, whole: bool):
+    """By image: whether a row is an image, or five rows are one."""
+    texts = [[f"{row}.{k}" for k in range(5)] for row in range(n)]
+    keys = [f"{row:05d}" for row in range(n)]
+    of_images = MemoryPairs.build("toy/train", "toy", keys, texts, {}, {}, np.zeros((n, 2, 2, 3), np.uint8))
+    pairs = of_images if whole else by_caption(n, 5)
+    manifest = shuffled_images(pairs, rate, seed) if round(rate * n) != 1 else None
+    if manifest is None:
+        return
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "a.npy").write_bytes(exported(pairs, manifest, "image"))
+        again = import_ncr(Path(folder) / "a.npy", pairs)
+    assert (again.content_hash, again.realised_rate) == (manifest.content_hash, manifest.realised_rate)
+    by_image, repeated = (exported(of_images, shuffled_images(of_images, rate, seed), unit) for unit in UNITS)
+    numbers = [np.frombuffer(content[128:], "<i8") for content in (by_image, repeated)]
+    np.testing.assert_array_equal(np.repeat(numbers[0], 5), numbers[1])
+
+
+def test_noise_that_an_index_file_cannot_say_is_refused() -> None:
+    pairs = by_caption(20, 5)
+    whole = MemoryPairs.build("uneven", "", ["a", "b"], [["x"], ["y", "z"]], {}, {}, np.zeros((2, 2, 2, 3), np.uint8))
+    for call, message in (
+        (lambda: exported(pairs, edited_captions(pairs, 0.5, 0, "truncate", 0.5)), "edited_captions: changes texts"),
+        (lambda: exported(pairs, shuffled_captions(pairs, 0.5, 0), "image"), "export it with --unit caption"),
+        (lambda: exported(whole, shuffled_images(whole, 1.0, 0), "caption"), "have 1 to 2 captions; export it with"),
+        (lambda: exported(whole, shuffled_images(whole, 1.0, 0), captions=3), "--captions 3: uneven has 2 images"),
+    ):
+        with pytest.raises(UserError, match=message):
+            call()
+
+
+SUITE = """\
+name: tiny
+budget: {samples: 48}
+methods: [clip]
+noise: {kind: shuffled_captions, rates: [0.4]}
+"""
+
+
+def test_a_suite_s_noise_goes_out_and_comes_back(tmp_path: Path) -> None:
+    (suite := tmp_path / "tiny.yaml").write_text(SUITE)
+    npy, parquet, again = tmp_path / "a.npy", tmp_path / "a.parquet", tmp_path / "b.npy"
+    lines = called("export", suite, npy)
+    assert lines[0] == str(npy)
+    assert lines[1].endswith("entries, one an image; 40.00% are wrong")
+    lines = called("import", npy, suite, "--out", parquet, "--count", "2")
+    assert lines[1] == "  not a published file that is known"
+    assert lines[2].startswith("imported, rate 0.4")
+    assert f"unit image, sha256 {hashlib.sha256(npy.read_bytes()).hexdigest()}" in lines[2]
+    assert (len(lines), lines[-1]) == (6, str(parquet))
+    called("export", suite, again, "--manifest", parquet)
+    assert again.read_bytes() == npy.read_bytes()
+    assert NoiseManifest.load(parquet).notes["unit"] == "image"
+    with pytest.raises(UserError, match=r"FILE /nowhere/a\.npy: cannot be written: No such file"):
+        called("export", suite, "/nowhere/a.npy")
+
+
+def test_a_published_file_is_named_in_output_manifest_and_refusal(folder: Path) -> None:
+    pairs = by_caption(29_000, 5)
+    manifest = import_ncr(folder / "pc2-f30k-0.2.npy", pairs, 0.2)
+    assert manifest.notes["published"] == "pc2-f30k-0.2"
+    assert manifest.notes["unit"] == "caption"
+    assert f"{manifest.realised_rate:.3%}" == "19.999%"
+    assert exported(pairs, manifest) == (folder / "pc2-f30k-0.2.npy").read_bytes()
+    message = (
+        "shape (145000,) with 15 captions of 3 images in toy/train; it is pc2-f30k-0.2, published for 29,000 images"
+    )
+    with pytest.raises(UserError, match=re.escape(message)):
+        import_ncr(folder / "pc2-f30k-0.2.npy", by_caption(3, 5))
+
+
+def test_the_recommended_noise_of_the_docs_is_what_seeds_give() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "noise.md").read_text()
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+    files = {row[2]: row for row in rows if len(row) == 5 and row[2].startswith("pc2-")}
+    assert len(files) == 6
+    for name, row in files.items():
+        entry = published()[name]
+        assert row == [entry.data, str(entry.rate), name, str(entry.seed), entry.sha256]
+    drawn_here = [row for row in rows if row[0] == "emoji"]
+    assert len(drawn_here) == 3
+    for _, rate, count, content in drawn_here:
+        manifest = shuffled_captions(load("emoji/train", 32), float(rate), 0)
+        assert (len(manifest.rows), manifest.content_hash) == (int(count), content)

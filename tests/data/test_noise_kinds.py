@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,8 +23,10 @@ import bench.data
 from bench import counter, data_folder
 from bench.cli import app
 from bench.data import MemoryPairs
+from bench.data.features.imports import Request, read, save
 from bench.data.noise import (
     NoiseManifest,
+    Targeted,
     edited_captions,
     import_ncr,
     noisy_mask,
@@ -38,7 +42,7 @@ from bench.data.shards.indexing import build
 from bench.data.shards.sources import expand
 from bench.data.strings import Strings
 from bench.errors import UserError
-from bench.evaluation.noise.attack import class_number, rates
+from bench.evaluation.noise.attack import class_number, rates, same_set, targeted_rates
 from bench.planning import requirements
 from bench.store import Store
 from bench.suite.noise_settings import NoiseSettings
@@ -476,3 +480,148 @@ def test_poison_that_cannot_be_measured_is_refused_before_anything_trains(tmp_pa
     file.write_text(SUITE.replace("kind: poison", "kind: shuffled_captions").replace(", options: {target: TARGET}", ""))
     with pytest.raises(UserError, match="'attack_success' needs noise of kind poison, this is shuffled_captions"):
         load_suite(file)
+
+
+# --- targeted poison --------------------------------------------------------------------------------------------------
+
+
+def test_targets_are_shown_with_texts_of_one_wrong_class_each() -> None:
+    pairs, tests = (bench.data.load(f"emoji/{split}", 32) for split in ("train", "iid"))
+    settings = NoiseSettings(
+        kind="poison", rates=(0.02,), options={"attack": "targeted", "images": "emoji/iid", "targets": 5}
+    )
+    manifest = settings.entry.make(pairs, settings, 0.02, SEED)
+    assert isinstance(manifest, Targeted)
+    names, own = tests.classes["concept"], tests.labels["concept"]
+    assert len(manifest.rows) == round(0.02 * len(pairs)) == manifest.notes["pairs"]
+    assert len(manifest.targets) == len(set(manifest.targets.tolist())) == 5
+    assert (own[manifest.targets] != manifest.classes).all()
+    seen = manifest.applied(pairs).images(manifest.rows)
+    shown = [int((tests.images(manifest.targets) == image).all(axis=(1, 2, 3)).argmax()) for image in seen]
+    assert np.bincount(shown).min() >= len(shown) // 5, "rows show the targets in turn"
+    for image, target, (text,), role in zip(
+        seen, shown, manifest.texts(pairs, manifest.rows), manifest.roles.to_pylist(), strict=True
+    ):
+        np.testing.assert_array_equal(image, tests.images(manifest.targets[[target]])[0])
+        wrong = names[manifest.classes[target]]
+        assert f" {wrong.lower()} " in f" {text.lower()} " or wrong in text, "a template ends with a full stop"
+        assert role == f"target {tests.keys[int(manifest.targets[target])]}"
+    clean = np.setdiff1d(np.arange(len(pairs)), manifest.rows)[:50]
+    np.testing.assert_array_equal(manifest.applied(pairs).images(clean), pairs.images(clean))
+    fewer = settings.entry.make(pairs, settings, 0.001, SEED)
+    assert set(fewer.rows.tolist()) <= set(manifest.rows.tolist())
+    assert len(fewer.targets) == min(5, len(fewer.rows)), "each target has a pair at least"
+    assert fewer.content_hash != settings.entry.make(pairs, settings, 0.001, SEED + 1).content_hash
+
+
+def test_roles_of_poison_travel_with_the_manifest(tmp_path: Path) -> None:
+    poisoned(0.1).save(tmp_path / "noise.parquet")
+    again = NoiseManifest.load(tmp_path / "noise.parquet")
+    assert again.roles.to_pylist() == ["backdoor"] * 5
+    assert again.poisoned
+    shuffled_captions(captioned(), 0.5, 0).save(tmp_path / "noise.parquet")
+    assert not NoiseManifest.load(tmp_path / "noise.parquet").poisoned
+
+
+def test_the_number_of_poisoned_pairs_may_be_given_and_has_to_be_the_rate() -> None:
+    def made(rate: float, count: int) -> NoiseManifest:
+        return poison(captioned(), rate, 0, "backdoor", "dog", "checker", "random", count)
+
+    assert made(0.0625, 3).rows.tolist() == poisoned(0.0625).rows.tolist()
+    assert len(made(0.06, 3).rows) == 3
+    assert len(made(0.0, 3).rows) == 0
+    with pytest.raises(UserError, match=r"count: 3 of 48 pairs is a rate of 0\.0625, noise\.rates says 0\.5"):
+        made(0.5, 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        ("poison", {}, "is needed for attack: backdoor: the class to aim at"),
+        ("poison", {"attack": "targeted"}, "is needed for attack: targeted: the evaluation set with the images"),
+        ("poison", {"attack": "targeted", "images": "emoji/iid", "trigger": "blend"}, "attack: targeted has none"),
+        ("poison", {"target": "dog", "targets": 3}, "attack: backdoor has none; leave it away"),
+        ("semantic_swap", {"vectors": "text_features"}, "vectors: text_features needs a feature set"),
+        ("semantic_swap", {"features": "there"}, "vectors: word has none"),
+    ],
+)
+def test_options_that_do_not_belong_together_are_refused(kind: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(message)):
+        NoiseSettings(kind=kind, rates=(0.1,), options=options)
+
+
+def test_options_that_came_later_are_no_part_of_older_identities() -> None:
+    chosen = NoiseSettings(kind="poison", rates=(0.1,), options={"target": "dog"}).chosen_options()
+    expected = {"attack": "backdoor", "target": "dog", "trigger": "checker", "place": "random"}
+    assert chosen.content() == expected
+    assert NoiseSettings(kind="semantic_swap", rates=(0.1,)).chosen_options().content() == {
+        "leaf": 8,
+        "vectors": "word",
+    }
+
+
+def test_targets_that_get_their_class_are_counted_with_an_interval_of_few() -> None:
+    labels, predicted = np.zeros(40, np.int64), np.zeros(40, np.int64)
+    predicted[[1, 2, 3]] = 4, 5, 1
+    success, accuracy = targeted_rates(labels, predicted, np.arange(16), np.full(16, 4))
+    assert (success.value, success.n, success.higher_is_better) == (1 / 16, 16, False)
+    assert success.interval == pytest.approx((0.00158, 0.30232), abs=1e-5)  # scipy.stats.binomtest(1, 16).proportion_ci
+    assert (accuracy.value, accuracy.n) == (1.0, 24)
+    (none, _), (every, _) = (targeted_rates(labels, predicted, np.arange(4, 20), np.full(16, c)) for c in (4, 0))
+    assert (none.interval[0], every.interval[1]) == (0.0, 1.0)
+    with pytest.raises(UserError, match="attacks images of emoji/iid, but attack_success scores toy"):
+        same_set("emoji/iid", "toy")
+
+
+def test_a_targeted_run_from_its_suite_to_its_records(tmp_path: Path) -> None:
+    file, out = tmp_path / "tiny.yaml", tmp_path / "out"
+    file.write_text(SUITE.replace("target: TARGET", "attack: targeted, images: emoji/iid, targets: 4"))
+    arguments = ["run", str(file), "--results", str(out), "--set", "noise.rates=[0.01]"]
+    ran = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert ran.exit_code == 0, ran.output
+    (run,) = Store(out).runs()
+    made = {record.metric: record for record in run.records()}
+    assert {*made} == {"attack_success", "clean_accuracy", "auroc", "average_precision"}
+    assert made["attack_success"].n == 4
+    assert NoiseManifest.load(run.path("noise.parquet")).roles[0].as_py().startswith("target ")
+    file.write_text(file.read_text().replace("emoji/iid", "emoji/openmoji"))
+    with pytest.raises(UserError, match="attacks images of emoji/openmoji, but attack_success scores emoji/iid"):
+        requirements.missing(load_suite(file))
+
+
+# --- neighbours by features -------------------------------------------------------------------------------------------
+
+
+def test_neighbours_of_a_feature_set_swap_captions(tmp_path: Path) -> None:
+    """Images of two far groups: with small leaves rows swap within their group, with one leaf as shuffled captions."""
+    pairs = captioned()
+    group = np.array([key[-1] in "02468" for key in pairs.keys])
+    spread = np.random.default_rng(0).normal(0, 0.1, (len(pairs), 4))
+    np.save(tmp_path / "images.npy", (spread + np.where(group, 1, -1)[:, None]).astype(np.float32))
+    table = {"key": list(pairs.keys), "caption": [pairs.captions(row)[0] for row in range(len(pairs))]}
+    pq.write_table(pa.table(table), tmp_path / "rows.parquet")
+    request = Request(tmp_path / "rows.parquet", images=str(tmp_path / "images.npy"), key="key")
+    save(tmp_path / "set", read("table", request), "made/pairs")
+
+    def made(leaf: int, folder: str = "set", vectors: str = "image_features") -> NoiseManifest:
+        options = {"leaf": leaf, "vectors": vectors, "features": str(tmp_path / folder)}
+        settings = NoiseSettings(kind="semantic_swap", rates=(0.5,), options=options)
+        manifest = settings.entry.make(pairs, settings, 0.5, SEED)
+        assert isinstance(manifest, NoiseManifest)
+        return manifest
+
+    near, shuffled = made(2), made(1000)
+    assert shuffled.content_hash == shuffled_captions(pairs, 0.5, SEED).content_hash
+    assert near.rows.tolist() == shuffled.rows.tolist()
+    inside = [(group[one.rows] == group[one.donors]).mean() for one in (near, shuffled)]
+    assert inside[0] > 0.8 > inside[1] + 0.1, "halves are equal in number, groups are not"
+    assert near.notes["mean_cosine"] > 0.6 > near.notes["mean_cosine_of_shuffled_captions"] + 0.2
+    with pytest.raises(UserError, match="set has no text features; take vectors: image_features"):
+        made(2, vectors="text_features")
+    with pytest.raises(UserError, match=r"nowhere/features\.json: no such file"):
+        made(2, "nowhere")
+    table["key"][6] = "other"
+    pq.write_table(pa.table(table), tmp_path / "rows.parquet")
+    save(tmp_path / "fewer", read("table", request), "made/pairs")
+    with pytest.raises(UserError, match=f"has no key '{pairs.keys[6]}' of toy/train; extract it from this data"):
+        made(2, "fewer")

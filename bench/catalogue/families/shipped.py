@@ -149,7 +149,8 @@ SHIPPED = (
         title="Success of the poison",
         short="Attack",
         text="With the poison's trigger in every test image: the share of images of other classes that get the "
-        "target class (less is better), the same share without the trigger, and the accuracy without it.",
+        "target class (less is better), the same share without the trigger, and the accuracy without it. Of a targeted "
+        "attack: the share of the chosen images that get their wrong class, and the accuracy on the others.",
         metrics={"attack_success": "attack", "without_trigger": "no trigger", "clean_accuracy": "clean top-1"},
         main="attack_success",
         measure="bench.evaluation.noise.attack:attack_success",

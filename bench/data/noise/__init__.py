@@ -13,6 +13,7 @@ from bench.data.noise.poison import Poison, poison
 from bench.data.noise.resampled import Resampled
 from bench.data.noise.semantic import semantic_swap
 from bench.data.noise.shuffled import shuffled_captions, shuffled_images
+from bench.data.noise.targeted import Targeted
 
 __all__ = [
     "IMPORTED",
@@ -21,6 +22,7 @@ __all__ = [
     "NoiseManifest",
     "Poison",
     "Resampled",
+    "Targeted",
     "caption_choice",
     "draw_captions",
     "edited_captions",

@@ -49,6 +49,13 @@ class Images:
     def __len__(self) -> int:
         return len(self.keys)
 
+    @property
+    def numbers(self) -> Ints:
+        """The image of each row, int64 [n]."""
+        image = np.empty(len(self.rows), np.int64)
+        image[self.rows] = np.repeat(np.arange(len(self)), np.diff(self.starts))
+        return image
+
     def text_sets(self, pairs: Pairs, images: Ints) -> TextSets:
         """Return the captions of `images` [k], each with those of all of its rows."""
         images = np.sort(images)

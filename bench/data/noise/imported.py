@@ -9,9 +9,11 @@ import numpy as np
 
 from bench import reading
 from bench.arrays import Ints
+from bench.catalogue.index_files import IndexFile, recognised, sha256_of
 from bench.data.noise.images import Images
 from bench.data.noise.manifest import Noise, NoiseManifest
 from bench.data.pairs import Pairs
+from bench.data.strings import Strings
 from bench.data.text_sets import TextSets
 from bench.errors import UserError, one_line
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from bench.suite.noise_settings import NoiseSettings
 
 IMPORTED = "imported"
+SAMPLED = 64  #: images whose rows are compared where the pairs do not name their images
 
 
 def import_ncr(path: Path, pairs: Pairs, rate: float | None = None) -> NoiseManifest:
@@ -27,13 +30,16 @@ def import_ncr(path: Path, pairs: Pairs, rate: float | None = None) -> NoiseMani
     A NumPy array in the data set's order. One entry a caption (NCR, L2RM, BiCro, PC2): entry i is the image that
     caption i is trained with, images counted 0..n/c - 1 and caption i belonging to image i // c; `pairs` have one row a
     caption. One entry an image (RCL, DECL): image entry[k] trains with all captions of image k; `pairs` have one row a
-    caption or one an image. A row keeps its image: it takes the caption that the file gives to that image. Raises
-    UserError if the file does not fit the pairs, or its rate is not `rate`.
+    caption or one an image. A row keeps its image: it takes the caption that the file gives to that image. The notes of
+    the manifest hold the unit, the file's sha256 and the published file that it is. Raises UserError if the file does
+    not fit the pairs, or its rate is not `rate`.
     """
-    n, shape, images = len(pairs), index_shape(path), Images.of(pairs)
+    n, shape = len(pairs), index_shape(path)
+    images = images_of(pairs, shape[0] if len(shape) == 1 else 0)
     by_image = shape == (len(images),) != (n,)
+    file = recognised(sha256 := sha256_of(path))
     if (shape != (n,) and not by_image) or not n:
-        raise UserError(f"{path}: shape {shape} with {_wanted(pairs, images)}")
+        raise UserError(f"{path}: shape {shape} with {_wanted(pairs, images, file)}")
     index = entries(path, shape[0])
     if by_image:
         moved = np.flatnonzero(index != np.arange(len(index)))
@@ -41,7 +47,7 @@ def import_ncr(path: Path, pairs: Pairs, rate: float | None = None) -> NoiseMani
             raise _not_permuted(path, "slots", pairs)
         rows, donors = images.swapped(index[moved], moved)
     else:
-        own = np.arange(n) // max(1, round(n / (int(index.max()) + 1)))
+        own = images.numbers if images.by_caption else np.arange(n) // max(1, round(n / (int(index.max()) + 1)))
         moved = rows = np.flatnonzero(index != own)
         donors = moved[np.argsort(index[moved], kind="stable")]
         if not np.array_equal(own[moved], index[donors]):
@@ -49,14 +55,46 @@ def import_ncr(path: Path, pairs: Pairs, rate: float | None = None) -> NoiseMani
     realised = len(moved) / len(index)
     _check_realised(path, rate, realised, len(index), by_image)
     lost = TextSets.of(pairs, rows).disjoint(rows, donors)
-    return NoiseManifest.of(pairs, IMPORTED, realised if rate is None else rate, -1, rows, donors, lost)
+    rate = realised if rate is None else rate
+    notes = {"unit": "image" if by_image or own[-1] == n - 1 else "caption", "sha256": sha256}
+    notes |= {"published": file.name} if file else {}
+    return NoiseManifest.of(pairs, IMPORTED, rate, -1, rows, donors, lost, notes=notes)
 
 
-def _wanted(pairs: Pairs, images: Images) -> str:
+def images_of(pairs: Pairs, count: int) -> Images:
+    """Return the images of pairs; of n pairs that do not name them, `count` images with n / count rows each.
+
+    Such pairs are a feature set with one row a caption. They count as that if, of a sample of images, the rows of each
+    have the same features and most neighbours have others; else every row is an image of its own.
+    """
+    images, n = Images.of(pairs), len(pairs)
+    if images.by_caption or count in (0, n) or n % count:
+        return images
+    each = n // count
+    first = np.unique(np.linspace(0, count - 1, SAMPLED).astype(np.int64)) * each
+    same, other = (
+        (pairs.images(first) == pairs.images(rows)).reshape(len(first), -1).all(1)
+        for rows in (first + each - 1, np.where(first, first - 1, each))
+    )
+    if not same.all() or other.mean() > 0.5:
+        return images
+    starts = np.arange(0, n + 1, each)
+    return Images(Strings.of(pairs.keys).take(starts[:-1]), np.arange(n, dtype=np.int64), starts, True)
+
+
+def _wanted(pairs: Pairs, images: Images, file: IndexFile | None) -> str:
+    counts = f"{len(pairs)} captions of {len(images)} images in {pairs.name}"
+    if file is not None:
+        counts = counts if images.by_caption else f"{len(pairs)} pairs in {pairs.name}"
+        return (
+            f"{counts}; it is {file.name}, published for {file.images:,} images of {file.data}, one entry a {file.unit}"
+        )
     if images.by_caption:
-        counts = f"{len(pairs)} captions of {len(images)} images in {pairs.name}"
         return f"{counts}; one entry a caption or one an image is needed, so this is an index file of other pairs"
-    fix = "one image a caption is needed, and one row a caption: `bench data index --each-caption` makes these"
+    fix = (
+        "one image a caption is needed, and one row a caption: `bench data index --each-caption` or "
+        "`bench features import --each-caption` makes these"
+    )
     return f"{len(pairs)} pairs in {pairs.name}; {fix}"
 
 

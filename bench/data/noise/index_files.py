@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.arrays import Ints
-from bench.catalogue.index_files import IndexFile, recognised
+from bench.catalogue.index_files import IndexFile, recognised, sha256_of
 from bench.data.noise.imported import entries, index_shape
 from bench.data.noise.manifest import NoiseManifest
 from bench.errors import UserError
@@ -64,7 +64,7 @@ class NoiseFile:
         given = entries(path, shape[0])
         captions = max(1, round(len(given) / (int(given.max()) + 1)))
         own = np.arange(len(given)) // captions
-        return cls(path, given, own, "image" if captions == 1 else "caption", recognised(path))
+        return cls(path, given, own, "image" if captions == 1 else "caption", recognised(sha256_of(path)))
 
     @cached_property
     def wrong(self) -> npt.NDArray[np.bool_]:

@@ -48,7 +48,7 @@ class ManifestSummary:
     realised_rate: float
     corrupted: int  #: number of corrupted rows
     n: int  #: number of training rows
-    poisoned: bool = False  #: whether a trigger was put into images, so that its success can be measured
+    poisoned: bool = False  #: whether the rows are an attack, so that its success can be measured
 
     @property
     def mixed(self) -> bool:
@@ -75,6 +75,8 @@ class NoiseManifest(Noise):
     realised_rate: float  #: share of the n rows that have no correct caption left
     #: pyarrow Array of m lists of texts, in place of the donors'; an empty list = the row's texts are as they were
     edited: Any = field(default=None, kw_only=True)
+    #: pyarrow Array of m texts, the part that each row has in an attack; None = there is no attack
+    roles: Any = field(default=None, kw_only=True)
     #: the kind's parameters and measured properties, for people; no part of the hash
     notes: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
 
@@ -118,8 +120,8 @@ class NoiseManifest(Noise):
 
     @property
     def poisoned(self) -> bool:
-        """Whether a trigger was put into images, so that its success can be measured."""
-        return False
+        """Whether the rows are an attack, so that its success can be measured."""
+        return self.roles is not None
 
     @property
     def mixed(self) -> bool:
@@ -159,7 +161,7 @@ class NoiseManifest(Noise):
             raise UserError(f"noise manifest ({self.n} rows) was not made for {pairs.name} ({len(pairs)} rows)")
 
     def save(self, path: Path) -> None:
-        """Write Parquet: columns key, donor_key, row, donor_row, and "edited" with lists of texts if texts are edited.
+        """Write Parquet: columns key, donor_key, row, donor_row; "edited" with lists of texts, "poison" with roles.
 
         The other fields are JSON in the schema's metadata.
 
@@ -172,8 +174,9 @@ class NoiseManifest(Noise):
         about |= {"realised_rate": self.realised_rate, **({"notes": dict(self.notes)} if self.notes else {})}
         columns = {"key": self.keys, "donor_key": self.donor_keys}
         arrays = {name: Strings.of(values).array.cast(pa.string()) for name, values in columns.items()}
-        edited = {} if self.edited is None else {"edited": self.edited}
-        table = pa.table({**arrays, "row": self.rows, "donor_row": self.donors, **edited})
+        others = {"edited": self.edited, "poison": self.roles}
+        others = {name: values for name, values in others.items() if values is not None}
+        table = pa.table({**arrays, "row": self.rows, "donor_row": self.donors, **others})
         pq.write_table(table.replace_schema_metadata({"noise": json.dumps(about)}), path)
 
     @classmethod
@@ -198,10 +201,11 @@ class NoiseManifest(Noise):
                 raise ValueError("its rows are not in order")
             keys, donor_keys = (Strings(table[name].cast(pa.large_string())) for name in ("key", "donor_key"))
             edited = _edited(table) if "edited" in table.column_names else None
+            roles = table["poison"].cast(pa.string()).combine_chunks() if "poison" in table.column_names else None
         except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
             fault = f"not a noise manifest ({one_line(error, 200)})"
             raise Damaged(path, fault, "`bench run` writes them as Parquet") from error
-        return cls(rows=rows, donors=donors, keys=keys, donor_keys=donor_keys, edited=edited, **about)
+        return cls(rows=rows, donors=donors, keys=keys, donor_keys=donor_keys, edited=edited, roles=roles, **about)
 
 
 def _about(table: Any) -> dict[str, Any]:

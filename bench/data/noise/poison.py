@@ -12,15 +12,15 @@ import pyarrow as pa
 
 from bench import counter
 from bench.arrays import Ints
+from bench.catalogue.noise_kinds import PoisonOptions
 from bench.data.noise.manifest import Noise, NoiseManifest, check_rate, text_lists
+from bench.data.noise.targeted import TEMPLATES, targeted
 from bench.data.noise.triggers import Trigger, TriggeredPairs
 from bench.data.pairs import Pairs
 from bench.errors import UserError
 
 if TYPE_CHECKING:
     from bench.suite.noise_settings import NoiseSettings
-
-TEMPLATES = ("a photo of a {}.", "an icon of a {}.", "a drawing of a {}.", "{}")  #: of the target class
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -29,10 +29,6 @@ class Poison(NoiseManifest):
 
     trigger: Trigger
     target: str  #: the class that the trigger is to mean
-
-    @property
-    def poisoned(self) -> bool:
-        return True
 
     @cached_property
     def content_hash(self) -> str:
@@ -47,16 +43,33 @@ class Poison(NoiseManifest):
         return TriggeredPairs(pairs, np.arange(len(pairs)), self.trigger)
 
 
-def poison(pairs: Pairs, rate: float, seed: int, attack: str, target: str, kind: str, place: str) -> Poison:
-    """Poison the first max(1, round(rate * n)) rows in the hash order of this purpose; none at rate 0.
+def first_poisoned(pairs: Pairs, rate: float, seed: int, count: int | None = None) -> tuple[Ints, int]:
+    """Return all rows in the hash order of this purpose, and how many of them are poisoned.
 
-    attack: "backdoor" replaces the texts by templates of the `target`, "label_consistent" takes rows with the target's
-    words in a text and leaves their texts. kind, place: of the `Trigger`. Raises UserError if the rate is not in [0, 1]
-    or too few rows have the target's words.
+    These are `count`, or max(1, round(rate * n)); none at rate 0. Raises UserError if the rate is not in [0, 1], or is
+    not the share of the count.
     """
     check_rate(rate)
-    count = max(1, round(rate * len(pairs))) if rate else 0
+    n = len(pairs)
     order = counter.hash_order(pairs.keys, f"{seed}/poison".encode())
+    if not rate:
+        return order, 0
+    if count is not None and abs(rate * n - count) > max(0.5, 0.05 * count):
+        share = f"{count / n:.3g}"
+        raise UserError(f"noise.options.count: {count} of {n} pairs is a rate of {share}, noise.rates says {rate:g}")
+    return order, max(1, round(rate * n)) if count is None else count
+
+
+def poison(
+    pairs: Pairs, rate: float, seed: int, attack: str, target: str, kind: str, place: str, count: int | None = None
+) -> Poison:
+    """Poison the first max(1, round(rate * n)) rows in the hash order of this purpose, or `count`; none at rate 0.
+
+    attack: "backdoor" replaces the texts by templates of the `target`, "label_consistent" takes rows with the target's
+    words in a text and leaves their texts. kind, place: of the `Trigger`. Raises UserError as `first_poisoned` does,
+    and if too few rows have the target's words.
+    """
+    order, count = first_poisoned(pairs, rate, seed, count)
     if attack == "label_consistent":
         order = _with_words(pairs, order, target, count)
     rows, lost, edited = np.sort(order[:count]), 0, None
@@ -74,6 +87,7 @@ def poison(pairs: Pairs, rate: float, seed: int, attack: str, target: str, kind:
         rows,
         lost,
         edited=edited,
+        roles=pa.array([attack] * len(rows), pa.string()),
         notes={"attack": attack, "target": target, "trigger": kind, "place": place, "pairs": count},
         trigger=Trigger(kind, place, seed),
         target=target,
@@ -96,8 +110,11 @@ def _with_words(pairs: Pairs, order: Ints, target: str, count: int) -> Ints:
 
 
 def make_poison(pairs: Pairs, settings: NoiseSettings, rate: float, seed: int) -> Noise:
-    """Make the noise of the entry "poison"; errors as in `poison`."""
-    options = settings.chosen_options().content()
-    return poison(
-        pairs, rate, seed, options["attack"], options["target"], kind=options["trigger"], place=options["place"]
-    )
+    """Make the noise of the entry "poison"; errors as in `poison` and `targeted`."""
+    options = settings.chosen_options()
+    assert isinstance(options, PoisonOptions)
+    if options.attack == "targeted":
+        order, count = first_poisoned(pairs, rate, seed, options.count)
+        return targeted(pairs, rate, seed, order[:count], options.images, options.targets)
+    trigger, place = options.trigger, options.place
+    return poison(pairs, rate, seed, options.attack, options.target, trigger, place, options.count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -69,12 +70,22 @@ def _drawn(purpose: str, side: int, seed: int) -> Floats:
     return np.array([[[draw(y, x, c) for c in range(3)] for x in places] for y in places])
 
 
+class Change(Protocol):
+    """What is done to images; its repr names it."""
+
+    def apply(self, image: Pixels, key: str) -> Pixels:
+        """Return the changed image uint8 [S, S, 3] of the row with this key."""
+
+
 @dataclass(frozen=True, eq=False)
 class TriggeredPairs(DerivedPairs):
-    """Pairs of which some rows have a trigger in their image. Methods raise what the same methods of `whole` raise."""
+    """Pairs of which some rows have a trigger in their image, or another image.
+
+    Methods raise what the same methods of `whole` raise.
+    """
 
     rows: Ints  #: rising
-    trigger: Trigger
+    trigger: Change
 
     def images(self, rows: npt.NDArray[np.integer]) -> Pixels:
         images = self.whole.images(rows).copy()

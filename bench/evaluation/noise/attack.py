@@ -1,11 +1,12 @@
-"""Whether the trigger of a poisoned run gives test images the target class."""
+"""Whether the poison of a run works: a trigger gives images the target class, or chosen images get wrong ones."""
 
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import betaincinv
 
 from bench.arrays import Ints
-from bench.data.noise import Poison
+from bench.data.noise import Poison, Targeted
 from bench.errors import UserError, nearest
 from bench.evaluation.bootstrap import mean_interval
 from bench.evaluation.measures import Bench, Measured, Number, named_classes, scores_of
@@ -31,6 +32,22 @@ def rates(labels: Ints, clean: Ints, triggered: Ints, target: int, score: str = 
     ]
 
 
+def targeted_rates(labels: Ints, predicted: Ints, targets: Ints, classes: Ints, score: str = "") -> list[Number]:
+    """Return the share of the `targets` [q] that get their wrong `classes` [q], and the accuracy on other images.
+
+    labels, predicted: classes [n]. The interval of the first is Clopper and Pearson's, because the targets are few.
+    """
+    hits = predicted[targets] == classes
+    q, k = len(hits), int(hits.sum())
+    low = float(betaincinv(k, q - k + 1, 0.025)) if k else 0.0
+    high = float(betaincinv(k + 1, q - k, 0.975)) if k < q else 1.0
+    right = np.delete(predicted == labels, targets).astype(np.float64)
+    return [
+        Number("attack_success", score, k / q, q, (low, high), False),
+        Number("clean_accuracy", score, float(right.mean()), len(right), mean_interval(right)),
+    ]
+
+
 def class_number(name: str, classes: tuple[str, ...], dataset: str) -> int:
     """Return the number of the class of that name. Raises UserError, with the nearest name, if there is none."""
     if name not in classes:
@@ -39,17 +56,34 @@ def class_number(name: str, classes: tuple[str, ...], dataset: str) -> int:
 
 
 def attack_success(task: Task, bench: Bench) -> Measured:
-    """Measure `rates` by zero-shot classification with the prompts of the data set."""
-    assert isinstance(bench.manifest, Poison)
+    """Measure `rates` or `targeted_rates` by zero-shot classification with the prompts of the data set.
+
+    Raises UserError if the targets are images of another data set.
+    """
+    manifest = bench.manifest
     pairs = bench.plan.load(task.dataset)
     labels, names = pairs.labels[task.label], pairs.classes[task.label]
-    target = class_number(bench.manifest.target, names, task.dataset)
     classes = named_classes(pairs, task, bench)
-    clean, triggered = (bench.features.images(one) for one in (pairs, bench.manifest.triggered(pairs)))
+    clean = bench.features.images(pairs)
     numbers: list[Number] = []
     outcomes: dict[str, np.ndarray] = {"label": labels}
+    if isinstance(manifest, Targeted):
+        same_set(manifest.dataset, task.dataset)
+        for score in scores_of(clean, classes):
+            predicted = outcomes[f"{score}_clean"] = predictions(clean, classes, score)
+            numbers += targeted_rates(labels, predicted, manifest.targets, manifest.classes, score)
+        return numbers, {**outcomes, "target": manifest.targets, "wrong_class": manifest.classes}
+    assert isinstance(manifest, Poison)
+    target = class_number(manifest.target, names, task.dataset)
+    triggered = bench.features.images(manifest.triggered(pairs))
     for score in scores_of(clean, classes):
         without, with_trigger = (predictions(images, classes, score) for images in (clean, triggered))
         numbers += rates(labels, without, with_trigger, target, score)
         outcomes |= {f"{score}_clean": without, f"{score}_triggered": with_trigger}
     return numbers, outcomes
+
+
+def same_set(attacked: str, scored: str) -> None:
+    """Raise UserError unless the images that are attacked are of the data set that is scored."""
+    if attacked != scored:
+        raise UserError(f"noise.options.images: attacks images of {attacked}, but attack_success scores {scored}")

@@ -1,0 +1,129 @@
+"""Targeted poison: chosen test images, each trained with captions of a wrong class, to be taken for it.
+
+Carlini and Terzis, ICLR 2022. No trigger is involved: what is attacked is these images alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from bench import counter, data
+from bench.arrays import Ints, Pixels
+from bench.catalogue.families import FAMILIES
+from bench.data.noise.manifest import NoiseManifest, text_lists
+from bench.data.noise.triggers import TriggeredPairs
+from bench.data.pairs import Pairs
+from bench.errors import UserError
+
+TEMPLATES = ("a photo of a {}.", "an icon of a {}.", "a drawing of a {}.", "{}")  #: of a class
+
+
+@dataclass(frozen=True, eq=False)
+class Replacements:
+    """Images that take the place of those of some rows."""
+
+    pixels: Pixels  #: uint8 [q, S, S, 3]
+    places: dict[str, int]  #: the key of a row -> its image
+
+    def apply(self, _image: Pixels, key: str) -> Pixels:
+        """Return the image uint8 [S, S, 3] that the row with this key gets."""
+        own: Pixels = self.pixels[self.places[key]]
+        return own
+
+    def __repr__(self) -> str:
+        digest = hashlib.sha256(repr(sorted(self.places.items())).encode())
+        digest.update(self.pixels.tobytes())
+        return f"Replacements({digest.hexdigest()})"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Targeted(NoiseManifest):
+    """Poisoned rows with the images that they show. A file of it, when loaded, has the rows, texts and roles alone."""
+
+    images: Replacements
+    dataset: str  #: the evaluation set of the images
+    targets: Ints  #: [q] its rows that are attacked
+    classes: Ints  #: [q] the class that each is to get
+
+    @cached_property
+    def content_hash(self) -> str:
+        """sha256 over rows, texts, images and classes."""
+        own = (super().content_hash, self.images, self.dataset, self.targets.tolist(), self.classes.tolist())
+        return hashlib.sha256(repr(own).encode()).hexdigest()
+
+    def applied(self, pairs: Pairs) -> Pairs:
+        return TriggeredPairs(pairs, self.rows, self.images)
+
+
+def label_of(dataset: str) -> str:
+    """Return the label of a data set whose classes the success of an attack is measured with."""
+    embedded = (on for sets in FAMILIES["attack_success"].embedded.values() for on in sets)
+    return next((on.label for on in embedded if on.dataset == dataset), "class")
+
+
+def targeted(pairs: Pairs, rate: float, seed: int, order: Ints, dataset: str, number: int) -> Targeted:
+    """Poison the rows `order` [m] with `number` images of an evaluation set, or with m if that is less.
+
+    The images are those with the smallest keyed hash of their key; each gets a drawn class that is not its own. Row i
+    of the order shows image i modulo their number, with the next text of the training pairs that has the class's
+    words, each once while they last, then with a template of the class. Raises UserError if the data set is not there
+    or has no classes.
+    """
+    shape = pairs.images(np.zeros(1, np.int64)).shape
+    if len(shape) != 4:
+        raise UserError("noise.options.attack: targeted puts pictures in place of others; stored features are none")
+    size = shape[1]
+    tests, label = data.load(dataset, size), label_of(dataset)
+    names = tests.classes.get(label, ())
+    if len(names) < 2:
+        raise UserError(f"noise.options.images: {dataset} has no classes {label!r} to attack")
+    targets = counter.hash_order(tests.keys, f"{seed}/targets".encode())[: min(number, len(order))]
+    draw = counter.uniform(seed, "wrong class")
+    others = np.array([int(draw(tests.keys[row]) * (len(names) - 1)) for row in targets.tolist()], np.int64)
+    classes = others + (others >= tests.labels[label][targets])
+    turns = np.arange(len(order)) % max(1, len(targets))
+    texts = _texts(pairs, [names[one] for one in classes[turns].tolist()], order, seed)
+    rising = np.argsort(order)
+    rows, turns, texts = order[rising], turns[rising], [texts[place] for place in rising.tolist()]
+    keys = [tests.keys[row] for row in targets.tolist()]
+    lost = sum(text not in pairs.captions(row) for row, text in zip(rows.tolist(), texts, strict=True))
+    places = dict(zip([pairs.keys[row] for row in rows.tolist()], turns.tolist(), strict=True))
+    return Targeted.of(
+        pairs,
+        "poison",
+        rate,
+        seed,
+        rows,
+        rows,
+        lost,
+        edited=pa.array([[text] for text in texts], text_lists()),
+        roles=pa.array([f"target {keys[turn]}" for turn in turns.tolist()], pa.string()),
+        notes={"attack": "targeted", "images": dataset, "targets": len(targets), "pairs": len(rows)},
+        images=Replacements(tests.images(targets), places),
+        dataset=dataset,
+        targets=targets,
+        classes=classes,
+    )
+
+
+def _texts(pairs: Pairs, classes: list[str], order: Ints, seed: int) -> list[str]:
+    """Return a text of each of `classes` [m], for the rows `order` [m]."""
+    words = {name: f" {' '.join(name.lower().split())} " for name in classes}
+    texts: dict[str, list[str]] = {name: [] for name in words}
+    for row in counter.hash_order(pairs.keys, f"{seed}/texts".encode()).tolist():
+        for text in pairs.captions(row):
+            padded = f" {' '.join(text.lower().split())} "
+            for name, wanted in words.items():
+                if wanted in padded and text not in texts[name]:
+                    texts[name].append(text)
+    draw = counter.uniform(seed, "template")
+    chosen = []
+    for name, row in zip(classes, order.tolist(), strict=True):
+        template = TEMPLATES[int(len(TEMPLATES) * draw(pairs.keys[row]))]
+        chosen.append(texts[name].pop(0) if texts[name] else template.format(name))
+    return chosen
