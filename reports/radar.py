@@ -11,13 +11,16 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
 from bench.errors import UserError, nearest
+from bench.resources import published
 from reports.chance import carries_nothing
 from reports.drawing import Picture, Sheet, finish, handles, look, medium, plain, style_of
 from reports.headlines import by_family, primary
 from reports.measure import Measure, cell, record_measure
+from reports.papers import PAPERS
+from reports.published import read
 from reports.results import Results, uses
 from reports.table import show
-from reports.vocabulary import detail, kind_of, metric_label
+from reports.vocabulary import detail, family, kind_of, main_metric, metric_label, short
 
 _CAPTION = (
     "Every axis is one data set and metric. It runs from 0 at the centre to the best mean drawn here at the rim, in "
@@ -97,19 +100,37 @@ def chosen_of(results: Results) -> list[str]:
 
 
 def _axes(results: Results) -> list[tuple[str, Measure]]:
-    """The main metric of every data set and task; what has no value without noise is left out."""
-    axes = []
-    for name, measures in by_family(results).items():
-        kind = kind_of(name)
-        if kind is None or kind.needs_noise:
-            continue
-        for dataset, task, metric in measures:
-            if metric == kind.main:
-                what = dataset.replace("/", " ")
-                short = kind.short.lower() if kind.short.capitalize() == kind.short else kind.short  # but not AdamW
-                asked = f"{detail(task) or short} {short if metric == 'accuracy' else metric_label(metric)}"
-                axes.append((f"{plain(what)}\n{plain(asked)}", record_measure(results, dataset, task, metric)))
-    return axes
+    """The axes of the radar of the paper whose tables the suite lays out, if it has one; otherwise the main metric of
+    every data set and task. What has no value without noise is left out.
+    """
+    named = [
+        (dataset, task, metric)
+        for name, measures in by_family(results).items()
+        if (kind := kind_of(name)) is not None and not kind.needs_noise
+        for dataset, task, metric in measures
+    ]
+    printed = _printed(results)
+    asked = [one for one in named if (one[0], family(one[1]), one[2]) in printed]
+    chosen = asked if len(asked) >= 3 else [one for one in named if one[2] == main_metric(one[1])]
+    return [(_label(*one), record_measure(results, *one)) for one in chosen]
+
+
+def _label(dataset: str, task: str, metric: str) -> str:
+    """Two lines: the data set, and what was measured on it."""
+    title = short(family(task))
+    words = title.lower() if title.capitalize() == title else title  # but not AdamW
+    asked = f"{detail(task) or words} {words if metric == 'accuracy' else metric_label(metric)}"
+    return f"{plain(dataset.replace('/', ' '))}\n{plain(asked)}"
+
+
+def _printed(results: Results) -> set[tuple[str, str, str]]:
+    """Data set, family and metric of the axes of the paper's radar, as we name them; none if it has no radar."""
+    paper = PAPERS.get((results.plan.get("tables") or {}).get("paper", ""))
+    if paper is None or not paper.radar:
+        return set()
+    numbers = [one for one in read(published(), paper.name) if one.table in paper.radar]
+    known = ((paper.datasets.get(one.dataset, ""), paper.metrics.get(one.metric)) for one in numbers)
+    return {(dataset, name, own.metric) for dataset, own in known if dataset and own for name in own.families}
 
 
 def _web(shares: Sequence[float]) -> tuple[list[float], list[float]]:

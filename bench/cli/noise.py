@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from bench.cli.inside import write_page
 from bench.cli.options import DataFolder, Overrides, SuiteName, use_data
 from bench.console.text import echo
 from bench.errors import UserError
@@ -35,11 +36,7 @@ def show(
     pairs, manifest = noise_manifest(load_suite(suite, overrides or (), check_methods=False), rate, seed, kind)
     echo(*noise_text(pairs, manifest, count).rstrip("\n").split("\n"))
     if html is not None:
-        try:
-            html.write_text(noise_page(pairs, manifest, count), encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"--html {html}: cannot be written: {error.strerror}") from error
-        echo(html)
+        write_page(html, noise_page(pairs, manifest, count))
 
 
 def compare(
