@@ -26,6 +26,7 @@ _CAPTION = (
     "Every axis is one data set and metric. It runs from 0 at the centre to the best mean drawn here at the rim, in "
     "percent; the scale is the same in all panels. Larger is better. A gap is a value that is not there."
 )
+NAMED = 16  #: axes whose names have room around a panel on the screen
 BEST = 4  #: methods that are drawn beside the baseline and the bounds, unless others are asked for
 
 
@@ -57,7 +58,7 @@ def radar(results: Results, methods: Sequence[str] = ()) -> Picture | None:
     for place, noise in enumerate(results.noises):
         panel = sheet.panel(place)
         _rings(panel, labels)
-        panel.set_title(panel.get_title() or plain(noise), pad=15 if medium().width else 36)
+        panel.set_title(panel.get_title() or plain(noise), pad=15 if sheet.key else 36)
         for label in drawn:
             if (label, noise) in shown:
                 shares = [value / top for value, top in zip(shown[label, noise], tops, strict=True)]
@@ -75,11 +76,15 @@ def radar(results: Results, methods: Sequence[str] = ()) -> Picture | None:
 
 
 def _sheet(legend: Sequence[Artist], noises: Sequence[str], labels: list[str]) -> tuple[Sheet, list[str]]:
-    """Return the sheet of the panels, and what stands at their spokes: in a paper a number, explained under them."""
-    if medium().width:
+    """Return the sheet of the panels, and what stands at their spokes.
+
+    In a paper, and where names of many axes would cover each other, it is a number that is explained under the panels.
+    """
+    if medium().width or len(labels) > NAMED:
         key = [f"{place}  {', '.join(label.splitlines())}" for place, label in enumerate(labels, start=1)]
         margins = 0.2, 0.2, 0.22, 0.45
-        sheet = Sheet(legend, len(noises), 2.0, 2.1, margins, least=1.6, titles=noises, key=key)
+        wide = 2.0 if medium().width else 4.0
+        sheet = Sheet(legend, len(noises), wide, wide + 0.1, margins, least=1.6, titles=noises, key=key)
         return sheet, [str(place) for place, _ in enumerate(labels, start=1)]
     aside = 0.1 + 0.052 * max(len(line) for label in labels for line in label.splitlines())  # inches of a wide letter
     return Sheet(legend, len(noises), 3.0 + 2 * aside, 4.6, (aside, aside, 0.6, 1.0)), labels

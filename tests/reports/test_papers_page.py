@@ -14,11 +14,12 @@ import yaml
 import bench
 from bench.cli import app
 from bench.resources import published
+from bench.store import Record, RunStore
 from bench.suite.suite import load_suite
 from reports.figures import FIGURES
 from reports.papers import PAPERS
-from reports.radar import _axes
-from reports.results import Results
+from reports.radar import NAMED, _axes, radar
+from reports.results import Results, RunResult
 
 ROOT = Path(bench.__file__).parents[1]
 OTHERS = {"ranks", "wins", "similarities", "diagnostics"}  #: figures that are not of `FIGURES`; the last is of a row
@@ -117,3 +118,25 @@ def test_a_radar_has_the_axes_of_the_papers_figure_where_a_suite_has_those_data_
     others = [name for name, _ in _axes(Results({**plan, "tables": None}, ()))]
     assert "imagenet1k\nclass top-5" not in others
     assert any(name.startswith("flickr30k") for name in others)
+
+
+def test_names_of_many_axes_do_not_cover_each_other() -> None:
+    sets = [f"set number {place}" for place in range(NAMED + 1)]
+    entry = {"label": "clip", "score": "cosine", "fidelity": "derived", "method": "clip"}
+    plan = {
+        "datasets": {name: {} for name in sets},
+        "methods": [entry],
+        "noises": [{"label": "clean", "kind": None, "rate": 0.0}],
+        "primary": {"dataset": sets[0], "task": "linear_probe", "metric": "accuracy"},
+    }
+    task, metric = "linear_probe", "accuracy"
+    measured = [Record("r", 1.0, name, task, metric, "", 0.5, 9, 0.4, 0.6, True, "1", checkpoint="") for name in sets]
+    records = {(1.0, one.dataset, task, metric, ""): one for one in measured}
+    run = RunResult("clip", "clean", 0, "r", 1, None, {"state": "done"}, records, {}, {}, RunStore(Path("r")))
+    picture = radar(Results(plan, (run,)))
+    assert picture is not None
+    assert picture.figure is not None
+    assert [text.get_text() for text in picture.figure.axes[0].texts] == [str(k + 1) for k in range(len(sets))]
+    assert [text.get_text().split(",")[0] for text in picture.figure.texts] == [
+        f"{place}  {name}" for place, name in enumerate(sets, start=1)
+    ]
