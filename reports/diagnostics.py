@@ -35,6 +35,7 @@ SIMILARITIES: Mapping[str, tuple[tuple[str, int, str, str], ...]] = {
         ("corrupted", -1, COLOURS[3], "corrupted training pairs"),
     ),
 }
+Style = tuple[str, str, int, str, str]  #: diagnostic, series, way, colour, words of the legend
 FILL = 0.45  #: opacity
 
 
@@ -45,7 +46,7 @@ def learned(results: Results, widths: Sequence[str] = ()) -> tuple[Picture | Non
 
     Of each method and noise one run is read, the first seed that has diagnostics: their files are small but many.
     """
-    diagnostics = _read(results)
+    diagnostics = read(results)
     own = {method: in_sizes(partial(_own, results, method, diagnostics), widths) for method in results.methods}
     similarities = in_sizes(partial(_similarities, results, diagnostics), widths)
     return similarities, {method: picture for method, picture in own.items() if picture}
@@ -53,7 +54,7 @@ def learned(results: Results, widths: Sequence[str] = ()) -> tuple[Picture | Non
 
 def drawers(results: Results) -> dict[str, Callable[[], Picture | None]]:
     """The functions that draw the figures of `learned`, by the names of the figures."""
-    diagnostics = _read(results)
+    diagnostics = read(results)
     own = (method for method in results.methods if _names(results, method, diagnostics))
     return {
         "similarities": partial(_similarities, results, diagnostics),
@@ -61,8 +62,10 @@ def drawers(results: Results) -> dict[str, Callable[[], Picture | None]]:
     }
 
 
-def _read(results: Results) -> Learned:
-    return {(method, noise): _first(results, method, noise) for method in results.methods for noise in results.noises}
+def read(results: Results, methods: Sequence[str] = ()) -> Learned:
+    """Return the diagnostics of these methods (none: of all) under every noise, of the first seed that has any."""
+    chosen = methods or list(results.methods)
+    return {(method, noise): _first(results, method, noise) for method in chosen for noise in results.noises}
 
 
 def _name(results: Results, method: str) -> str:
@@ -97,42 +100,52 @@ def _measured(run: RunResult, protocol: str) -> list[Entry]:
 
 
 def _similarities(results: Results, diagnostics: Learned) -> Picture | None:
+    known = {name for entries in diagnostics.values() for name in SIMILARITIES.keys() & entries.keys()}
+    styles = [(name, *style) for name, several in SIMILARITIES.items() if name in known for style in several]
     methods = [
         m for m in results.methods if any(SIMILARITIES.keys() & diagnostics[m, noise] for noise in results.noises)
     ]
-    used = [
-        diagnostics[m, noise][name]
-        for m in methods
-        for noise in results.noises
-        for name in _both(diagnostics[m, noise])
-    ]
+    caption = (
+        "Distribution of the cosine similarity of pairs under the final weights, a line a method. Upwards: held-out "
+        "pairs. Downwards, where pairs were corrupted on purpose: training pairs; a corrupted one that lies among the "
+        "clean ones was learned by heart. Each curve is scaled to its own peak."
+    )
+    inches = 0.16 if medium().width else 0.36
+    return strips_of_methods("similarities", results, diagnostics, methods, styles, inches, caption)
+
+
+def strips_of_methods(
+    name: str,
+    results: Results,
+    diagnostics: Learned,
+    methods: Sequence[str],
+    styles: Sequence[Style],
+    inches: float,
+    caption: str,
+) -> Picture | None:
+    """Draw one panel a noise with a line for each method, `inches` apart, and the histograms of `styles` on each line.
+
+    None if no method has a diagnostic that the styles name.
+    """
+    names = list(dict.fromkeys(style[0] for style in styles))
+    there = (diagnostics[method, noise] for method in methods for noise in results.noises)
+    used = [entries[one] for entries in there for one in names if one in entries]
     if not used:
         return None
-    known = {entry["name"] for entry in used}
-    styles = [(name, *style) for name, three in SIMILARITIES.items() if name in known for style in three]
-    names = 0.2 + medium().letter * longest(methods)
+    left = 0.2 + medium().letter * longest(methods)
     legend = [_key(colour, words) for _, _, _, colour, words in styles]
-    height, margins = 0.75 + (0.16 if medium().width else 0.36) * len(methods), (0.15, 0.15, 0.45, 0.3)
+    height, margins = 0.75 + inches * len(methods), (0.15, 0.15, 0.45, 0.3)
     titles = list(results.noises)
-    sheet = Sheet(legend, len(titles), 2.9, height, margins, names - 0.15, least=1.05, titles=titles)
+    sheet = Sheet(legend, len(titles), 2.9, height, margins, left - 0.15, least=1.05, titles=titles)
     for place, noise in enumerate(titles):
         panel = sheet.panel(place, xlabel=plain(used[0]["axis"]), xlim=_ends(used))
         _strips(panel, list(map(named, methods)), (len(methods) - 0.5, -0.5))
         panel.tick_params(labelleft=sheet.begins_row(place))
         if medium().width:
             panel.xaxis.set_major_locator(MaxNLocator(3))
-        for name, series, way, colour, _ in styles:
-            _fill(panel, [diagnostics[method, noise].get(name) for method in methods], series, colour, 0.46 * way)
-    caption = (
-        "Distribution of the cosine similarity of pairs under the final weights, a line a method. Upwards: held-out "
-        "pairs. Downwards, where pairs were corrupted on purpose: training pairs; a corrupted one that lies among the "
-        f"clean ones was learned by heart. Each curve is scaled to its own peak.{_remarks(used)}"
-    )
-    return finish("similarities", caption, sheet.figure)
-
-
-def _both(entries: Mapping[str, Entry]) -> list[str]:
-    return [name for name in SIMILARITIES if name in entries]
+        for of, series, way, colour, _ in styles:
+            _fill(panel, [diagnostics[method, noise].get(of) for method in methods], series, colour, 0.46 * way)
+    return finish(name, f"{caption}{_remarks(used)}", sheet.figure)
 
 
 def _own(results: Results, method: str, diagnostics: Learned) -> Picture | None:

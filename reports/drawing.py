@@ -241,7 +241,7 @@ class Sheet:
         letters = [len(str(entry.get_label())) for entry in self.legend]
         letter = medium().letter if medium().width else 0.053 / 6.5 * medium().text  # of the size of the legend
         wide = max(0.0 if medium().width else 1.6, 0.45 + letter * max(letters, default=0))
-        lines = math.ceil(len(self.legend) / max(2 if medium().width is None else 1, int(whole / wide)))
+        lines = math.ceil(len(self.legend) / max(1, int(whole / wide)))
         room = 0.12 + 0.2 * lines if lines else 0.0
         rows, keyed = math.ceil(self.panels / self.columns), self._key_places(whole)
         figure = Figure(figsize=(whole, self.down * rows + room + (max(y for _, y in keyed) + 0.1 if keyed else 0.0)))

@@ -14,26 +14,27 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
 
+from reports.before_after import before_after
 from reports.chosen import OTHER, about_others, line_styles, named_in
+from reports.course import course
 from reports.drawing import (
     MARK,
     Picture,
     Sheet,
-    broken,
     finish,
     in_sizes,
-    medium,
     name_ends,
     plain,
     room_for_names,
 )
+from reports.embeddings import embeddings
 from reports.forest import forest, recovered
 from reports.headlines import primary
+from reports.lines import bars, beside, draw_lines, height
 from reports.radar import radar
 from reports.results import Results
-from reports.statistics import Floats
+from reports.shares import shares
 from reports.table import scale
 from reports.tables import spent
 from reports.vocabulary import detail, metric_label
@@ -81,29 +82,19 @@ def _over_rates(results: Results, name: str, scores: pd.DataFrame, label: str, c
         return None
     styles = line_styles(results, methods)
     room = room_for_names(named_in(styles))
-    height = _height(3.6, len(named_in(styles)), 0.65)
-    sheet = Sheet((), len(panels), 5.1 + room, height, (0.8, room, 0.5, 0.15))
+    tall = height(3.6, len(named_in(styles)), 0.65)
+    sheet = Sheet((), len(panels), 5.1 + room, tall, (0.8, room, 0.5, 0.15))
     titles = {entry["kind"]: entry.get("title") for entry in results.noises.values()}  # older plans have no title
     for place, (kind, panel_scores) in enumerate(panels.items()):
         title = titles[kind] or kind.replace("_", " ")
-        panel = sheet.panel(place, xlabel=f"{plain(title)}, % of pairs", ylabel=_beside(sheet, label))
+        panel = sheet.panel(place, xlabel=f"{plain(title)}, % of pairs", ylabel=beside(sheet, label))
         means = panel_scores.groupby(["method", "rate"])["score"].agg(["mean", "std"])
         _against_rate(panel, styles, means)
         panel.set_ylim(_around(means))
         last = means["mean"].groupby("method").tail(1)
         ends = {method: (rate, score) for (method, rate), score in last.items()}
         name_ends(panel, results, {method: ends[method] for method in named_in(styles) if method in ends})
-    return finish(name, caption + _bars(results) + about_others(results, styles), sheet.figure)
-
-
-def _height(screen: float, methods: int, around: float) -> float:
-    """Inches of a panel whose lines end in names: in a paper no more than these need, with `around` above and below."""
-    return screen if medium().width is None else max(2.2, around + medium().line * methods)
-
-
-def _beside(sheet: Sheet, label: str) -> str:
-    """The label of an upright axis; in a paper it is broken into lines that are not longer than the axis."""
-    return broken(label, sheet.height - 0.6 if medium().width else math.inf)
+    return finish(name, caption + bars(results) + about_others(results, styles), sheet.figure)
 
 
 def _around(means: pd.DataFrame) -> tuple[float, float]:
@@ -134,21 +125,21 @@ def against_cost(results: Results) -> Picture | None:
     methods = [method for method in results.methods if any((noise, method) in lines for noise in results.noises)]
     styles = line_styles(results, methods)
     room = room_for_names(named_in(styles))
-    titles, height = list(results.noises), _height(4.0, len(named_in(styles)), 0.8)
-    sheet = Sheet((), len(titles), 4.3 + room, height, (0.7, room, 0.5, 0.3), titles=titles)
+    titles, tall = list(results.noises), height(4.0, len(named_in(styles)), 0.8)
+    sheet = Sheet((), len(titles), 4.3 + room, tall, (0.7, room, 0.5, 0.3), titles=titles)
     for place, noise in enumerate(titles):
         panel = sheet.panel(place)
         panel.set(xlabel=f"training, {prefix}FLOP, reference run included")
-        panel.set(ylabel=_beside(sheet, _primary_label(results)))
+        panel.set(ylabel=beside(sheet, _primary_label(results)))
         panel.set(xlim=(0, 1.04 * right / size), ylim=_around(points))
         there = {method: np.array(lines[noise, method]).T for method in styles if (noise, method) in lines}
-        ends = _draw(panel, styles, there)
+        ends = draw_lines(panel, styles, there)
         name_ends(panel, results, {method: ends[method] for method in named_in(styles) if method in ends})
     caption = (
         f"{_primary_label(results)} of the weights along each run against what was spent by then; the axis need not "
         "begin at 0. The learning rate has come down only at the last point, so earlier points are not shorter runs."
     )
-    return finish("cost", caption + _bars(results) + about_others(results, styles), sheet.figure)
+    return finish("cost", caption + bars(results) + about_others(results, styles), sheet.figure)
 
 
 @lru_cache(maxsize=1)
@@ -196,33 +187,9 @@ def _against_rate(panel: Axes, looks: Mapping[str, Mapping[str, Any]], means: pd
         bars.lines[2][0].set_capstyle("round")
 
 
-def _draw(
-    panel: Axes, styles: Mapping[str, Mapping[str, Any]], of_methods: Mapping[str, Floats]
-) -> dict[str, tuple[float, float]]:
-    """Draw means over seeds as a line a method, with bars of one standard deviation; return their ends.
-
-    of_methods: float64 [3, n], x, means and standard deviations, which are NaN for one seed. Lines without a name have
-    no bars.
-    """
-    ends, bars, colours = {}, [], []
-    for method, (x, y, bar) in of_methods.items():
-        style = styles[method]
-        panel.plot(x, y, **MARK, **style)
-        ends[method] = (x[-1], y[-1])
-        if style is not OTHER:
-            bars += [[(a, b - c), (a, b + c)] for a, b, c in zip(x, y, bar, strict=True)]
-            colours += [style["color"]] * len(x)
-    panel.add_collection(LineCollection(bars, colors=colours, linewidths=1), autolim=False)  # one draws faster
-    return ends
-
-
 def _primary_label(results: Results) -> str:
     dataset, task, metric = primary(results)
     return f"{plain(' '.join(filter(None, (dataset, detail(task), metric_label(metric)))))}, %"
-
-
-def _bars(results: Results) -> str:
-    return " Bars: one standard deviation over seeds." if len(results.plan["seeds"]) > 1 else " One seed: no bars."
 
 
 #: of scores, in the order of the page
@@ -233,4 +200,8 @@ FIGURES: Mapping[str, Callable[[Results], Picture | None]] = {
     "noise": against_noise,
     "cost": against_cost,
     "memorisation": memorisation,
+    "course": course,
+    "shares": shares,
+    "before_after": before_after,
+    "embeddings": embeddings,
 }

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from reports.plan_fields import TREATMENTS
-from reports.results import Results, RunResult
+from reports.results import Results, RunResult, begins_at
 from reports.statistics import MINIMUM
 from reports.table import OVER_BUDGET, TOLD, UNVERIFIED, Row, unverified
 
@@ -40,7 +40,8 @@ def notes_for(rows: Sequence[Row]) -> dict[str, str]:
     if any(cell.state == "not applicable" for cell in cells):
         notes["n/a"] = (
             "not applicable: there is no fixed set of corrupted pairs to find, the row was told which they are, or the "
-            "method needs what stored features lack"
+            "method needs what stored features lack; needs variances that the method does not have; of costs, the "
+            "baseline made no step"
         )
     return notes
 
@@ -168,6 +169,9 @@ def _treatments(results: Results) -> Iterable[str]:
             share = f" ({counts} of {rows:,})" if seen else ""
             scorer = f", a shared run of {keep['scorer']} that is charged to it" if keep.get("scorer") else ""
             yield f"{label}: trained on {keep['about']}{scorer}{share}; {TREATMENTS[keep['rule']]}."
+        if entry.get("untrained"):
+            begun = f"begins with {begins_at(entry)}" if begins_at(entry) else "is fresh"
+            yield f"{label}: not trained here: the row measures the weights that it {begun}, and spends nothing."
 
 
 def _manifests(results: Results) -> Iterable[str]:

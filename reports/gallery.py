@@ -62,7 +62,7 @@ def gallery(results: Results, pictures: Pictures) -> Html:
         "in one run: that of the first seed that has it.</p>{}</section>",
         results.baseline,
         noise,
-        together(_of_method(results, label, noise, kinds, pictures) for label in _chosen(results, noise)),
+        together(_of_method(results, label, noise, kinds, pictures) for label in baseline_and_best(results, noise)),
     )
 
 
@@ -71,7 +71,7 @@ def _finds_noise(task: str) -> bool:
     return known is not None and known.on_training_pairs
 
 
-def _chosen(results: Results, noise: str) -> list[str]:
+def baseline_and_best(results: Results, noise: str) -> list[str]:
     """The baseline, and the best of the other compared methods on the headline number."""
     measure = record_measure(results, *primary(results))
     cells = {label: cell(results.of(label, noise), measure, entry["score"]) for label, entry in results.ranked.items()}

@@ -46,6 +46,10 @@ class Paper:
     averages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: heading of an average over data sets that need no columns of their own -> their group in the catalogue
     means: Mapping[str, str] = field(default_factory=dict)
+    #: printed method, with its setting K if it has one -> ours, where rows of one table are measured differently
+    rows: Mapping[str, Own] = field(default_factory=dict)
+    scores: Mapping[str, str] = field(default_factory=dict)  #: printed setting -> score of ours; else the method's own
+    radar: tuple[str, ...] = ()  #: tables whose data sets and metrics are the axes of the paper's radar
 
     def text(self, number: Published, names: Sequence[str], join: str = " ") -> str:
         """Join the texts of a number's fields in the words of the table; empty ones are left out."""

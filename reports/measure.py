@@ -47,9 +47,12 @@ def record_measure(
     entry = results.plan["datasets"].get(dataset, {})
     kind = kind_of(family(task))
     needs_noise = kind is not None and kind.needs_noise
+    of_variances = kind is not None and metric in kind.of_variances
 
     def ask(run: RunResult, score: str) -> Found:
         if needs_noise and not (run.manifest and run.manifest["rows"]):
+            return "not applicable"
+        if of_variances and results.methods[run.method]["score"] != "csd":
             return "not applicable"
         record = run.find(dataset, task, metric, score)
         if record is None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from reports.footnotes import other_protocols
-from reports.layout import Own
+from reports.layout import Own, value
 from reports.measure import Ask, Found, Measure, averaged, cell
 from reports.paper_tables import NOT_OURS, Beside, Printed, asked, beside
 from reports.published import Published
 from reports.results import Results, RunResult
-from reports.table import Cell, Column, Measured, Table
+from reports.table import UNVERIFIED, Cell, Column, Measured, Table, unverified
 from reports.vocabulary import family
 
 
@@ -22,8 +22,16 @@ def paper_tables(results: Results, folder: Path) -> list[Table]:
 
     `folder` holds the published numbers. Raises UserError if it lacks a table of the plan.
     """
-    notes = [_about(results), *other_protocols(results)]
+    notes = [_about(results), *_unverified(results), *other_protocols(results)]
     return [beside(table, _beside(table, results), notes) for table in asked(results.plan, folder)]
+
+
+def _unverified(results: Results) -> Iterable[str]:
+    """Name the rows of ours that stand beside printed ones without a verified adapter."""
+    for label in results.plan["tables"]["rows"]:
+        entry = results.methods.get(label)
+        if entry and unverified(entry["fidelity"]):
+            yield f"Ours, {label}: {UNVERIFIED} {entry['title']} is not verified. {entry['note']}".strip()
 
 
 def _beside(table: Printed, results: Results) -> Beside:
@@ -36,7 +44,8 @@ def _beside(table: Printed, results: Results) -> Beside:
             return NOT_OURS, ""
         entry = results.methods.get(label)
         measure = Measure(Column("", "", unit="printed"), ask)
-        ours = cell(results.of(label, block), measure, entry["score"] if entry else "")
+        score = table.paper.scores.get(number.setting) or (entry["score"] if entry else "")
+        ours = cell(results.of(label, block), measure, score)
         return _in_its_unit(ours, number), label if entry else ""
 
     return own
@@ -70,7 +79,7 @@ def _ask(table: Printed, number: Published, row: Sequence[Published]) -> Ask | N
     if number.heading in paper.averages:
         left_out = {*paper.averages, *paper.averages[number.heading]}
         return _average([_ask(table, one, row) for one in row if one.heading not in left_out])
-    own = paper.metrics.get(number.metric)
+    own = paper.rows.get(f"{number.method} {value(number, 'K')}".strip()) or paper.metrics.get(number.metric)
     if own is not None and number.heading in paper.means:
         return _average([_record(name, own) for name in _members(paper.means[number.heading])])
     dataset = paper.datasets.get(number.dataset)

@@ -54,6 +54,7 @@ BAYES = Paper(
     datasets={**_FOURTEEN, **_SHIFTS},
     metrics={**_TOPS, **_CYCLIP_PROBE},
     averages={"Average": ()},
+    radar=("1", "2", "3"),
 )
 
 LABELS = Paper(

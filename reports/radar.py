@@ -10,19 +10,23 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
 from bench.errors import UserError, nearest
+from bench.resources import published
 from reports.chance import carries_nothing
 from reports.chosen import BEST, chosen_of
 from reports.drawing import Picture, Sheet, finish, handles, look, medium, plain, style_of
 from reports.headlines import by_family
 from reports.measure import Measure, cell, record_measure
+from reports.papers import PAPERS
+from reports.published import read
 from reports.results import Results
 from reports.table import show
-from reports.vocabulary import detail, kind_of, metric_label
+from reports.vocabulary import detail, family, kind_of, main_metric, metric_label, short
 
 _CAPTION = (
     "Every axis is one data set and metric. It runs from 0 at the centre to the best mean drawn here at the rim, in "
     "percent; the scale is the same in all panels. Larger is better. A gap is a value that is not there."
 )
+NAMED = 16  #: axes whose names have room around a panel on the screen
 
 
 @look()
@@ -53,7 +57,7 @@ def radar(results: Results, methods: Sequence[str] = ()) -> Picture | None:
     for place, noise in enumerate(results.noises):
         panel = sheet.panel(place)
         _rings(panel, labels)
-        panel.set_title(panel.get_title() or plain(noise), pad=15 if medium().width else 36)
+        panel.set_title(panel.get_title() or plain(noise), pad=15 if sheet.key else 36)
         for label in drawn:
             if (label, noise) in shown:
                 shares = [value / top for value, top in zip(shown[label, noise], tops, strict=True)]
@@ -71,30 +75,52 @@ def radar(results: Results, methods: Sequence[str] = ()) -> Picture | None:
 
 
 def _sheet(legend: Sequence[Artist], noises: Sequence[str], labels: list[str]) -> tuple[Sheet, list[str]]:
-    """Return the sheet of the panels, and what stands at their spokes: in a paper a number, explained under them."""
-    if medium().width:
+    """Return the sheet of the panels, and what stands at their spokes.
+
+    In a paper, and where names of many axes would cover each other, it is a number that is explained under the panels.
+    """
+    if medium().width or len(labels) > NAMED:
         key = [f"{place}  {', '.join(label.splitlines())}" for place, label in enumerate(labels, start=1)]
         margins = 0.2, 0.2, 0.22, 0.45
-        sheet = Sheet(legend, len(noises), 2.0, 2.1, margins, least=1.6, titles=noises, key=key)
+        wide = 2.0 if medium().width else 4.0
+        sheet = Sheet(legend, len(noises), wide, wide + 0.1, margins, least=1.6, titles=noises, key=key)
         return sheet, [str(place) for place, _ in enumerate(labels, start=1)]
     aside = 0.1 + 0.052 * max(len(line) for label in labels for line in label.splitlines())  # inches of a wide letter
     return Sheet(legend, len(noises), 3.0 + 2 * aside, 4.6, (aside, aside, 0.6, 1.0)), labels
 
 
 def _axes(results: Results) -> list[tuple[str, Measure]]:
-    """The main metric of every data set and task; what has no value without noise is left out."""
-    axes = []
-    for name, measures in by_family(results).items():
-        kind = kind_of(name)
-        if kind is None or kind.needs_noise:
-            continue
-        for dataset, task, metric in measures:
-            if metric == kind.main:
-                what = dataset.replace("/", " ")
-                short = kind.short.lower() if kind.short.capitalize() == kind.short else kind.short  # but not AdamW
-                asked = f"{detail(task) or short} {short if metric == 'accuracy' else metric_label(metric)}"
-                axes.append((f"{plain(what)}\n{plain(asked)}", record_measure(results, dataset, task, metric)))
-    return axes
+    """The axes of the radar of the paper whose tables the suite lays out, if it has one; otherwise the main metric of
+    every data set and task. What has no value without noise is left out.
+    """
+    named = [
+        (dataset, task, metric)
+        for name, measures in by_family(results).items()
+        if (kind := kind_of(name)) is not None and not kind.needs_noise
+        for dataset, task, metric in measures
+    ]
+    printed = _printed(results)
+    asked = [one for one in named if (one[0], family(one[1]), one[2]) in printed]
+    chosen = asked if len(asked) >= 3 else [one for one in named if one[2] == main_metric(one[1])]
+    return [(_label(*one), record_measure(results, *one)) for one in chosen]
+
+
+def _label(dataset: str, task: str, metric: str) -> str:
+    """Two lines: the data set, and what was measured on it."""
+    title = short(family(task))
+    words = title.lower() if title.capitalize() == title else title  # but not AdamW
+    asked = f"{detail(task) or words} {words if metric == 'accuracy' else metric_label(metric)}"
+    return f"{plain(dataset.replace('/', ' '))}\n{plain(asked)}"
+
+
+def _printed(results: Results) -> set[tuple[str, str, str]]:
+    """Data set, family and metric of the axes of the paper's radar, as we name them; none if it has no radar."""
+    paper = PAPERS.get((results.plan.get("tables") or {}).get("paper", ""))
+    if paper is None or not paper.radar:
+        return set()
+    numbers = [one for one in read(published(), paper.name) if one.table in paper.radar]
+    known = ((paper.datasets.get(one.dataset, ""), paper.metrics.get(one.metric)) for one in numbers)
+    return {(dataset, name, own.metric) for dataset, own in known if dataset and own for name in own.families}
 
 
 def _web(shares: Sequence[float]) -> tuple[list[float], list[float]]:

@@ -181,6 +181,11 @@ class Results:
         return counts
 
 
+def begins_at(entry: Mapping[str, Any]) -> str | None:
+    """The weights that a row of the plan starts from: given ones, or a reference run's; None if they are fresh."""
+    return entry.get("start") or entry.get("reference")
+
+
 def uses(entry: Mapping[str, Any]) -> str:
     """What a row of the plan was trained on that no method knows: "the truth", "trusted pairs"; "" for most."""
     return str((entry.get("keep") or {}).get("uses", ""))

@@ -12,7 +12,7 @@ from reports.chance import is_chance
 from reports.contrasts import contrasts
 from reports.footnotes import brief, footnotes, notes_for
 from reports.headlines import Named, by_family, headlines, primary
-from reports.measure import Line, Measure, average_measure, lines, record_measure, rows
+from reports.measure import Found, Line, Measure, average_measure, lines, record_measure, rows
 from reports.over_sets import Scored, main_scores, means_table
 from reports.pairs import pairs_table
 from reports.results import Results, RunResult
@@ -135,15 +135,18 @@ def _ledger_measure(key: str, label: str, group: str, unit: Unit) -> Measure:
 def relative_cost(results: Results) -> Measure:
     """Training FLOPs in multiples of those of the suite's baseline under the same noise."""
     base = results.baseline
-    spent_by = {}
+    spent_by: dict[str, float | None] = {}
     for noise in results.noises:
         known = [spent(run.ledger, "flops") for run in results.of(base, noise) if run.ledger]
-        spent_by[noise] = mean(known) if known else 0.0
+        spent_by[noise] = mean(known) if known else None
 
-    def ask(run: RunResult, _score: str) -> Measured | None:
-        if not run.ledger or not spent_by[run.noise]:
+    def ask(run: RunResult, _score: str) -> Found:
+        base_flops = spent_by[run.noise]
+        if not run.ledger or base_flops is None:
             return None
-        return Measured(run.run, run.seed, spent(run.ledger, "flops") / spent_by[run.noise])
+        if not base_flops:  # a baseline without a step costs nothing to compare with
+            return "not applicable"
+        return Measured(run.run, run.seed, spent(run.ledger, "flops") / base_flops)
 
     description = f"training FLOPs in multiples of {base}'s, reference runs included"
     return Measure(Column("relative cost", f"FLOPs / {base}'s", "Cost", "ratio", None, description), ask)

@@ -8,7 +8,20 @@ from typing import Annotated
 
 import typer
 
-from bench.cli import data, doctor, export, features, gaussian, methods, noise, reference, reporting, runs, store
+from bench.cli import (
+    data,
+    doctor,
+    export,
+    features,
+    gaussian,
+    inside,
+    methods,
+    noise,
+    reference,
+    reporting,
+    runs,
+    store,
+)
 from bench.cli.guard import guard
 from bench.console.text import echo
 
@@ -34,6 +47,8 @@ for verb in (
     reporting.published,
     reference.claims,
     gaussian.hierarchy,
+    inside.embeddings,
+    inside.state,
     methods.methods,
     methods.cite,
     methods.check,

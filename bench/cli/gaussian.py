@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bench.cli.inside import show_ends
 from bench.cli.options import RESULTS, CsvFile, Plugins, Results, RunId, load_plugins, store_at
 from bench.console.text import echo
 from bench.errors import UserError
@@ -97,6 +98,31 @@ def uncertainty(
     _show(stored, pairs, uncertainties(stored.features, pairs), csv_file)
 
 
+@app.command()
+def samples(
+    run: RunId,
+    results: Results = RESULTS,
+    dataset: Dataset = IID,
+    side: Annotated[str, typer.Option("--side", metavar="image|text", help="Whose variances.")] = "image",
+    count: Annotated[int, typer.Option("--count", min=1, max=1000, help="Pairs at each end.")] = 10,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with the pictures.")] = None,
+    csv_file: CsvFile = None,
+    plugin: Plugins = None,
+) -> None:
+    """Show the most certain and the most uncertain pairs, by the sum of variances of the image or of its first text."""
+    if side not in ("image", "text"):
+        raise UserError(f"--side {side}: should be image or text")
+    stored, pairs = _with_variances(run, results, dataset, plugin)
+    from bench.data.noise import Noise
+    from bench.evaluation.probabilistic.prompt_filter import total_variance
+    from bench.models.row_state import RowState
+
+    first = [pairs.captions(row)[0] for row in range(len(pairs))]
+    features = stored.features.images(pairs) if side == "image" else stored.features.texts(first)
+    values = total_variance(features).double().cpu().numpy()
+    show_ends(stored.title, RowState(f"variance of the {side}", values, pairs, Noise()), count, html, csv_file)
+
+
 @app.command("inclusion")
 def included(
     run: RunId, results: Results = RESULTS, dataset: Dataset = IID, csv_file: CsvFile = None, plugin: Plugins = None
@@ -114,14 +140,23 @@ def hierarchy(
     results: Results = RESULTS,
     dataset: Dataset = IID,
     steps: Annotated[int, typer.Option("--steps", min=1, help="Points between an image's caption and the root.")] = 50,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page of images and the texts that they meet.")
+    ] = None,
+    count: Annotated[int, typer.Option("--count", min=1, max=1000, help="Images on the page.")] = 12,
     csv_file: CsvFile = None,
     plugin: Plugins = None,
 ) -> None:
     """Walk from images to a root and see which of their captions, from group to tags, are met. For any method."""
     stored, pairs = _opened(run, results, dataset, plugin)
+    from bench.cli.text import write_file
     from bench.evaluation.probabilistic.hierarchy import traversals
+    from bench.models.traversal_page import traversal_page
 
     _show(stored, pairs, traversals(stored.features, pairs, steps), csv_file)
+    if html is not None:
+        write_file("--html", html, traversal_page(stored.title, stored.features, pairs, count, steps).encode())
+        echo(html)
 
 
 def _opened(run: str, results: Path, dataset: str, plugin: list[str] | None) -> tuple[Stored, Pairs]:

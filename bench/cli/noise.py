@@ -50,20 +50,13 @@ def show(
 
 
 def _show(pairs: Pairs, manifest: NoiseManifest, count: int, html: Path | None) -> None:
+    from bench.cli.text import write_file
     from bench.data.noise_page import noise_page, noise_text
 
     echo(*noise_text(pairs, manifest, count).rstrip("\n").split("\n"))
     if html is not None:
-        _write("--html", html, noise_page(pairs, manifest, count).encode())
-
-
-def _write(option: str, path: Path, content: bytes) -> None:
-    """Write a file and print its path. Raises UserError if it cannot be written."""
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        raise UserError(f"{option} {path}: cannot be written: {error.strerror}") from error
-    echo(path)
+        write_file("--html", html, noise_page(pairs, manifest, count).encode())
+        echo(html)
 
 
 def import_file(
@@ -117,6 +110,7 @@ def export_file(
 ) -> None:
     """Write a suite's noise as an index file for the code of RCL and DECL (by image) or NCR and others (by caption)."""
     use_data(data)
+    from bench.cli.text import write_file
     from bench.data import training
     from bench.data.noise import NoiseManifest, exported
     from bench.data.noise.index_files import NoiseFile
@@ -129,7 +123,8 @@ def export_file(
     else:
         pairs, noise = training(loaded.data), NoiseManifest.load(manifest)
     content = exported.exported(pairs, noise, unit.value if unit else None, captions)
-    _write("FILE", out, content)
+    write_file("FILE", out, content)
+    echo(out)
     echo(*NoiseFile.read(out).text())
     if lost := exported.unsaid(pairs, noise, captions):
         echo(f"  {lost:,} rows have another caption of their own image; an index file does not say that")
@@ -163,9 +158,12 @@ def published(
     entry = catalogue()[name]
     if entry.seed is None:
         raise UserError(f"{name}: follows from no known seed; it is {entry.source}")
+    from bench.cli.text import write_file
     from bench.data.noise.index_files import drawn
 
-    _write("--out", Path(f"{name}.npy") if out is None else out, drawn(entry.entries, entry.rate, entry.seed))
+    path = Path(f"{name}.npy") if out is None else out
+    write_file("--out", path, drawn(entry.entries, entry.rate, entry.seed))
+    echo(path)
 
 
 def audit(
@@ -180,7 +178,7 @@ def audit(
 ) -> None:
     """Estimate how many of a run's own training pairs are wrong, beside those that its noise made wrong."""
     use_data(data)
-    from bench.cli.text import write_csv
+    from bench.cli.text import write_csv, write_file
     from bench.evaluation.noise.audited_run import audited_run
 
     audited = audited_run(store_at(results), run)
@@ -194,4 +192,5 @@ def audit(
 
         notes = (f"confidence {c:.3f}" for c in audited.confidence[:count].tolist())
         shown = zip(drawn(audited.pairs, audited.rows[:count]), notes, strict=True)
-        _write("--html", html, audit_page(audited.pairs.name, audited.lines(), shown).encode())
+        write_file("--html", html, audit_page(audited.pairs.name, audited.lines(), shown).encode())
+        echo(html)

@@ -76,16 +76,21 @@ def record_fields(records: Iterable[Record]) -> list[tuple[Any, ...]]:
 
 
 def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> None:
-    """Write rows, the heading first, to the file of `--csv`. Raises UserError if it cannot be written.
+    """Write rows, the heading first, to the file of `--csv`. Raises UserError if it cannot be written."""
+    write_file("--csv", path, csv_text(rows).encode())
+
+
+def write_file(option: str, path: Path, content: bytes) -> None:
+    """Write the file that an option names. Raises UserError if it cannot be written.
 
     The folder has to be there: a mistyped one is a mistake, not a wish.
     """
     if not path.parent.is_dir():
-        raise UserError(f"--csv {path}: cannot be written: there is no folder {path.parent}")
+        raise UserError(f"{option} {path}: cannot be written: there is no folder {path.parent}")
     try:
-        files.write_bytes(path, csv_text(rows).encode())
+        files.write_bytes(path, content)
     except OSError as error:
-        raise UserError(f"--csv {path}: cannot be written: {error.strerror}") from error
+        raise UserError(f"{option} {path}: cannot be written: {error.strerror}") from error
 
 
 def record_table(records: Sequence[Record]) -> list[str]:

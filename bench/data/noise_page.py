@@ -99,16 +99,20 @@ def _own_and_given(pairs: Pairs, manifest: NoiseManifest, i: int) -> tuple[tuple
     return pairs.captions(int(row[0])), manifest.texts(pairs, row)[0]
 
 
-def _item(pairs: Pairs, manifest: NoiseManifest, i: int, image: Pixels) -> Html:
+def picture(image: Pixels) -> str:
+    """Return an image as base64 of a PNG."""
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, "PNG")
-    picture = base64.b64encode(buffer.getvalue()).decode()
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def _item(pairs: Pairs, manifest: NoiseManifest, i: int, image: Pixels) -> Html:
     own, given = _own_and_given(pairs, manifest, i)
     return html(
         '<li><img alt="{0}" src="data:image/png;base64,{1}"><span class="right">{0}</span>'
         '<span class="wrong" title="{2}">{3}</span><span class="key">{4}{5}</span></li>',
         own[0],
-        picture,
+        picture(image),
         " | ".join(given),
         given[0],
         manifest.keys[i],

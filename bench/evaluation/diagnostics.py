@@ -19,6 +19,7 @@ from bench.store.histograms import store_diagnostics
 from bench.store.writer import FEATURES
 from methods.protocol import Diagnostic, Method
 
+TOP = 0.05  #: share of an image's negatives that are its largest (NCU's Figure 5)
 NEGATIVES = 1024  #: at most so many images, evenly spaced, are used for mismatched pairs
 LEVELS = ("group", "subgroup", "concept")  #: labels whose class names are encoded as texts, from general to special
 
@@ -66,15 +67,29 @@ def _held_out(pairs: Pairs, features: Features, plan: EvaluationPlan) -> Iterato
 
 
 def similarities(images: Tensor, texts: Tensor, captions: list[str]) -> Mapping[str, Tensor]:
-    """Return "positive" <v_i, t_i> and "negative" <v_i, t_j> for differing captions (NCU's Figure 5).
+    """Return "positive" <v_i, t_i> and "negative" <v_i, t_j> for differing captions, and of each image's negatives
+    the "negative mean" and the "negative top", the mean of the largest 5 % (at least one).
 
-    images, texts: n matched unit rows [n, D]; captions: n. At most NEGATIVES rows, evenly spaced, are used.
+    images, texts: n matched unit rows [n, D]; captions: n. At most NEGATIVES rows, evenly spaced, are used. Images
+    without a negative have neither mean nor top.
     """
     some = torch.linspace(0, len(images) - 1, min(len(images), NEGATIVES), device=images.device).round().long()
     numbers = {caption: number for number, caption in enumerate(dict.fromkeys(captions))}
     same = torch.tensor([numbers[caption] for caption in captions], device=images.device)[some]
     cosine = images[some] @ texts[some].T
-    return {"positive": cosine.diagonal(), "negative": cosine[same[:, None] != same]}
+    others = same[:, None] != same
+    count = others.sum(1)
+    some_negative, top = count > 0, (TOP * count).ceil().long().clamp(min=1)
+    ranked = cosine.masked_fill(~others, -torch.inf).sort(1, descending=True).values
+    place = torch.arange(len(some), device=cosine.device)
+    mean = cosine.masked_fill(~others, 0).sum(1) / count
+    largest = ranked.masked_fill(place >= top[:, None], 0).sum(1) / top
+    return {
+        "positive": cosine.diagonal(),
+        "negative": cosine[others],
+        "negative mean": mean[some_negative],
+        "negative top": largest[some_negative],
+    }
 
 
 def _training(pairs: Pairs, features: Features, manifest: NoiseManifest) -> Diagnostic:

@@ -39,13 +39,17 @@ class EvaluationPlan(SuiteTasks):
         return self.size or self.data.size
 
     def tasks(self, at: float, manifest: NoiseManifest | ManifestSummary | None) -> tuple[Task, ...]:
-        """Tasks after a share `at` of the budget: all at the end, before it only the first data set's zero-shot.
+        """Tasks after a share `at` of the budget: all at the end, before it those of `evaluate.along`.
+
+        If the suite names none there, they are the zero-shot tasks of the first data set.
 
         Noise is detected only if the manifest names some rows, but not all; an attack is measured only after poison.
         """
         noisy = manifest is not None and manifest.mixed
         chosen = self.chosen()
-        if at < 1.0:
+        if at < 1.0 and self.asked.along:
+            chosen = [task for task in chosen if task.family in self.asked.along]
+        elif at < 1.0:
             along = [task for task in chosen if FAMILIES[task.family].along]
             chosen = [task for task in along if task.dataset == along[0].dataset]
         poisoned = manifest is not None and manifest.poisoned

@@ -116,6 +116,7 @@ def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
             data=DataSettings.model_validate(settings["data"]),
             keep=KeepSettings.model_validate({key: keep[key] for key in keep if key != "rule"}),
             keep_rule=keep.get("rule", "samples"),
+            untrained=settings.get("untrained", False),
             noise=settings["noise"]["kind"],
             rate=settings["noise"]["rate"],
             noise_file=settings["noise"].get("file"),

@@ -46,6 +46,11 @@ def resolve(
     return Resolved(steps_of, dict(step_flops), batch, own, per_epoch if own != per_epoch else 0)
 
 
+def no_steps(phases: Sequence[Phase], step_flops: Mapping[str, int], seen: int, batch: int) -> Resolved:
+    """Return the phases of a run that is measured as it begins, each without a step. `seen`: rows of one pass."""
+    return Resolved(tuple((phase.name, 0) for phase in phases), dict(step_flops), batch, steps_per_epoch(seen, batch))
+
+
 def _bought(entry: BudgetKind, value: float, costs: StepCosts, phases: Sequence[Phase]) -> list[int]:
     """Return the steps that each phase's share of `value` pays for."""
     assert entry.price is not None

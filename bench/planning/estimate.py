@@ -74,7 +74,7 @@ def on_gpu(planned: Sequence[Planned], gpu: Gpu, utilisation: float = UTILISATIO
     measured = [_evaluation(group, reader) for group in _by_towers(planned)]
     evaluate_hours = gpu_hours(sum(one.flops for one in measured), gpu, utilisation)
     source = f"one {gpu.name} at {utilisation:.0%} of {gpu.peak / 1e12:,.0f} TFLOP/s {gpu.precision} ({gpu.datasheet})"
-    pairs = sum(one.resolved.steps * one.resolved.batch for one in planned) / hours / 3600
+    pairs = sum(one.resolved.steps * one.resolved.batch for one in planned) / hours / 3600 if hours else 0.0
     images = sum(one.read.images for one in measured) / evaluate_hours / 3600 if evaluate_hours else 0.0
     reading = (
         f"reading is not in the hours: a card then waits for nothing if {pairs:,.0f} pairs/s are decoded in training "

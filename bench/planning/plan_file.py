@@ -192,6 +192,7 @@ def _method(suite: Suite, entry: MethodEntry, facts: Facts) -> dict[str, Any]:
         "lr": entry.lr or suite.train.lr,
         "reference": None if entry.start and method.side != "reference" else method.reference,
         "start": entry.start,
+        **({"untrained": True} if entry.untrained else {}),
         "budget_rule": suite.budget_rule,
         "keep": _keep(suite, entry),
         **({"inapplicable": reasons} if (reasons := left_out(suite, entry)) else {}),

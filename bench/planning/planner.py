@@ -11,7 +11,7 @@ from bench.console.progress import Progress
 from bench.errors import UserError
 from bench.hashing import digest
 from bench.planning import requirements
-from bench.planning.budget import resolve
+from bench.planning.budget import no_steps, resolve
 from bench.planning.flops import StepPrices, pair_price, step_prices
 from bench.planning.planned import Planned
 from bench.planning.timing import stored_calibration
@@ -144,6 +144,8 @@ def _resolve(
 
     Raises UserError if scoring alone costs as much as all steps.
     """
+    if run.untrained:
+        return no_steps(prices.phases, prices.flops, inputs.seen, run.train.batch)
     rows, seen, value = inputs.rows, inputs.seen, run.budget.value
     if run.treated and run.keep_rule == "passes":  # as many passes over fewer rows, whatever the unit
         value, rows = (value if run.budget.kind == "epochs" else value * seen / rows), seen

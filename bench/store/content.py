@@ -167,7 +167,7 @@ _METHOD = _object(
     },
     {
         **{"equations": _maybe(_TEXT), "state": _TEXT, "lr": _maybe(_AMOUNT), "keep": _maybe(_ANY)},
-        "inapplicable": _map(_TEXT),
+        **{"inapplicable": _map(_TEXT), "start": _maybe(_TEXT), "untrained": _FLAG},
     },
 )
 _CELL = _object(
@@ -187,7 +187,7 @@ _CHOICE = _object(
     },
     {},
 )
-_SHARED = _object({}, {"train": _ANY, "evaluate": _maybe(_object({"curve": _list(_NUMBER)}, {}))})
+_SHARED = _object({}, {"train": _ANY, "evaluate": _maybe(_object({"curve": _list(_NUMBER)}, {"along": _list(_TEXT)}))})
 _PLAN = _object(
     {"cells": _list(_CELL)},
     {

@@ -84,6 +84,7 @@ class Run:
     evaluate: EvaluateSettings
     reference: Run | None = None  #: the run that it starts from, or that scores its pairs
     start: str | None = None  #: the weights it starts from instead
+    untrained: bool = False  #: no step is made: what is measured are the weights that it begins at
     keep: KeepSettings = UNTREATED  #: which rows it may see
     keep_rule: str = "samples"
     pays_scorer: bool = False  #: whether its budget pays for scoring its pairs, if these are chosen by a score
@@ -113,6 +114,7 @@ class Run:
         options = KINDS[self.noise].options.model_validate(self.noise_options).content() if self.noise else {}
         return {
             **({"start": hashing.weights(self.start)} if self.start else {}),
+            **({"untrained": True} if self.untrained else {}),
             **self._treatment(),
             "method": self.method,
             "config": hyperparameters.content(self.method, self.config),

@@ -201,6 +201,8 @@ class EvaluateSettings(Model):
     curve: Annotated[
         tuple[float, ...], Field(strict=False)
     ] = ()  #: shares of the budget at which it is measured as well
+    #: families of `tasks` measured at these points, on all of their data sets; none: zero-shot on its first data set
+    along: Annotated[tuple[Task, ...], Field(strict=False)] = ()
     protocol: Protocol = "common"  #: how pixels, prompts and metrics are done (`bench.catalogue.protocols`)
     headline: Task | None = None  #: the family by which a report is read first; null = the first of `tasks`
     #: family of tasks -> names in the catalogue of evaluation data; the embedded data has its own
@@ -209,9 +211,10 @@ class EvaluateSettings(Model):
     def of_trials(self) -> EvaluateSettings:
         """What trials measure: the validation sets, under the same protocol."""
         datasets = {family: names for family, names in self.datasets.items() if family == "validation"}
-        return self.model_copy(update={"tasks": ("validation",), "curve": (), "datasets": datasets, "headline": None})
+        plain = {"curve": (), "along": (), "headline": None}
+        return self.model_copy(update={"tasks": ("validation",), "datasets": datasets, **plain})
 
-    @field_validator("tasks", "curve")
+    @field_validator("tasks", "curve", "along")
     @classmethod
     def _once(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
         return once(values)
@@ -223,6 +226,17 @@ class EvaluateSettings(Model):
         if name is not None and name not in compared:
             raise fault(f"{name!r} should be one of evaluate.tasks that methods are compared by: {', '.join(compared)}")
         return name
+
+    @field_validator("along")
+    @classmethod
+    def _among_the_tasks(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        asked = info.data.get("tasks", names)
+        for position, name in enumerate(names):
+            if name not in asked:
+                raise fault(f"{name!r} is none of evaluate.tasks{nearest(name, asked)}", position)
+        if names and not info.data.get("curve", True):
+            raise fault("says what is measured at the points of evaluate.curve, and there are none; add some")
+        return names
 
     @field_validator("datasets")
     @classmethod
@@ -255,6 +269,7 @@ class MethodEntry(Model):
     #: format, or "open_clip:MODEL/TAG". What they cost is not known and not charged. "{data}" stands for the data
     #: folder, "{towers}" for the label of the towers, where a suite has several.
     start: Annotated[Location, Field(min_length=1)] | None = None
+    untrained: bool = False  #: no step is made: the row measures the weights that its method begins at
 
     @model_validator(mode="before")
     @classmethod

@@ -315,6 +315,7 @@ class Suite(Model):
             evaluate=self.evaluate,
             reference=reference,
             start=entry.start_of(towers),
+            untrained=entry.untrained,
         )
 
 

@@ -26,6 +26,15 @@ def unfit(suite: Suite) -> Iterator[Fault]:
     yield from _unfit_features(suite.data, suite.towers)
     yield from _too_many_seeds(suite)
     yield from _moving_clean_pairs(suite)
+    yield from _nothing_to_spend(suite)
+
+
+def _nothing_to_spend(suite: Suite) -> Iterator[Fault]:
+    """Rows without a step have no step to time, and nothing that trials could choose."""
+    for position, entry in enumerate(suite.methods):
+        if entry.untrained and (suite.budget.timed or suite.tune is not None):
+            why = "tune has nothing to choose for it" if suite.tune else f"a budget of {suite.budget.kind} times steps"
+            yield ("methods", position, "untrained"), f"a row without a step cannot be here: {why}; leave one away"
 
 
 def _too_many_seeds(suite: Suite) -> Iterator[Fault]:

@@ -102,6 +102,9 @@ def _train(job: Job) -> Ledger:
     ledger.repeated_seconds = max(ledger.repeated_seconds, job.out.train_seconds() - ledger.train_seconds)
     if writer is not None:
         writer.truncate_metrics(first)
+    if steps == 0 and writer is not None:  # a row that is measured as it begins
+        for budget_share in keep_at:
+            save_weights(writer, budget_share, method, towers)
     saved_at = time.monotonic()
 
     for step in range(first, steps):

@@ -10,12 +10,13 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from bench.catalogue.families import FAMILIES
 from bench.cli import app
 from bench.console import progress
 from bench.errors import UserError
 from bench.launch.local import run_all
 from bench.planning import planner
-from bench.store import Store, writing
+from bench.store import RunStore, Store, writing
 from bench.suite.suite import load_suite
 
 SUITE = """\
@@ -23,7 +24,7 @@ name: tiny
 budget: {samples: 32}
 towers: {dim: 8, vocabulary: 300}
 train: {batch: 16, threads: 1}
-evaluate: {tasks: [zero_shot]}
+evaluate: {tasks: [zero_shot, hierarchy, prompts]}
 methods: [clip, prolip]
 """
 
@@ -73,6 +74,16 @@ def test_prompts(done: Path) -> None:
     assert [row["value"] for row in rows if row["metric"] == "kept"] == ["0.25"]
 
 
+def records(folder: Path, label: str, task: str) -> dict[tuple[str, str], float]:
+    """(metric, score) -> value of a task of a stored run."""
+    run = Store(folder / "out").run(next(run.id for run in Store(folder / "out").runs() if _label(run) == label))
+    return {(one.metric, one.score): one.value for one in run.records() if one.task == task}
+
+
+def _label(run: RunStore) -> str:
+    return str(run.settings()["label"])
+
+
 def _id(folder: Path) -> str:
     return next(run.id for run in Store(folder / "out").runs() if run.settings()["label"] == "prolip")
 
@@ -90,11 +101,31 @@ def test_bprw_says_where_its_images_are_from(done: Path) -> None:
         *["5 labelled images"] * 2,
     ]
     assert text.splitlines()[-2] == "weights were fitted to images of emoji/train"
+    stored = records(done, "prolip", "prompts/group")
+    values = [float(row["value"]) for row in own if row["metric"] == "top1"]
+    assert [stored[name, "csd"] for name in ("all", "bprw_0", "bprw_5")] == pytest.approx(values)
+    assert {name for name, score in stored if score == "csd"} == set(FAMILIES["prompts"].metrics)
+    assert {name for name, _ in records(done, "clip", "prompts/group")} == {"all", "single"}
     leaked, text = table(done, ("gaussian", "bprw"), "prolip", "--label", "group", "--leak", "--shots", "9")
     assert [row["what"] for row in leaked[1:]] == ["9 labelled images (LEAK)"] * 2
     assert text.splitlines()[-2].endswith("emoji/iid, the scored set: LEAK")
     with pytest.raises(UserError, match=r"--dataset emoji/train: .* the images they are scored on; add --leak"):
         bench(done, "gaussian", "bprw", run_of(done, "prolip"), "--dataset", "emoji/train")
+
+
+@pytest.mark.parametrize("side", ["image", "text"])
+def test_samples_are_the_ends_of_the_variances(done: Path, tmp_path: Path, side: str) -> None:
+    page, file = tmp_path / "page.html", tmp_path / "rows.csv"
+    options = ["--side", side, "--count", "2", "--html", str(page), "--csv", str(file)]
+    text = bench(done, "gaussian", "samples", run_of(done, "prolip"), *options).stdout
+    with file.open(newline="") as lines:
+        values = {row["key"]: float(row[f"variance of the {side}"]) for row in csv.DictReader(lines)}
+    smallest, largest = text.split("largest")
+    assert min(values, key=values.__getitem__) in smallest
+    assert max(values.values()) == pytest.approx(float(largest.splitlines()[1].split()[0]), rel=1e-5)
+    assert page.read_text().count("<img") == 4
+    with pytest.raises(UserError, match="--side caption: should be image or text"):
+        bench(done, "gaussian", "samples", run_of(done, "prolip"), "--side", "caption")
 
 
 def test_uncertainty_and_inclusion(done: Path) -> None:
@@ -109,11 +140,17 @@ def test_the_hierarchy_is_for_any_method_and_has_prolips_root_where_there_are_va
     metrics = ["precision", "recall", "any", "r1_root"]
     rows, _ = table(done, ("hierarchy",), "clip")
     assert [(row["what"], row["metric"]) for row in rows] == [("empty text", name) for name in metrics]
-    rows, _ = table(done, ("hierarchy",), "prolip", "--steps", "5")
+    stored = records(done, "clip", "hierarchy")
+    assert {(row["metric"], "cosine"): pytest.approx(float(row["value"])) for row in rows} == stored
+    assert records(done, "prolip", "hierarchy").keys() == {(name, s) for name in metrics for s in ("cosine", "csd")}
+    page = done / "ways.html"
+    rows, _ = table(done, ("hierarchy",), "prolip", "--steps", "5", "--html", str(page), "--count", "3")
     assert [row["what"] for row in rows] == ["empty text"] * 4 + ["empty and most inclusive text"] * 4
+    text = page.read_text()
+    assert text.count("<img") == text.count("to the empty text:") == text.count("most inclusive text:") == 3
 
 
-@pytest.mark.parametrize("verb", ["prompts", "bprw", "uncertainty", "inclusion"])
+@pytest.mark.parametrize("verb", ["prompts", "bprw", "uncertainty", "samples", "inclusion"])
 def test_a_method_without_variances_is_refused(done: Path, verb: str) -> None:
     with pytest.raises(UserError, match=r"clip, clean, seed 0: clip gives no variances; methods that do: .*prolip"):
         bench(done, "gaussian", verb, run_of(done, "clip"))

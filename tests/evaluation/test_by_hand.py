@@ -212,6 +212,15 @@ def test_similarities_of_pairs_are_all_of_the_matrix(captions: list[str], seed: 
     others = [float(images[i] @ texts[j]) for i in range(n) for j in range(n) if captions[i] != captions[j]]
     assert found["positive"].tolist() == pytest.approx(matched)
     assert sorted(found["negative"].tolist()) == pytest.approx(sorted(others))
+    means, tops = [], []
+    for i in range(n):
+        own = sorted((float(images[i] @ texts[j]) for j in range(n) if captions[i] != captions[j]), reverse=True)
+        if own:
+            means.append(math.fsum(own) / len(own))
+            largest = own[: max(1, math.ceil(0.05 * len(own) - 1e-9))]
+            tops.append(math.fsum(largest) / len(largest))
+    assert found["negative mean"].tolist() == pytest.approx(means)
+    assert found["negative top"].tolist() == pytest.approx(tops)
 
 
 def test_infinities_of_both_signs_are_not_finite() -> None:

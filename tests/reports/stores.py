@@ -168,6 +168,7 @@ def write_diagnostics(run: RunWriter, label: str, rate: float, seed: int) -> Non
         return centre + width * torch.randn(n, generator=draws)
 
     pairs = {"positive": normal(0.55 - 0.3 * rate, 0.12), "negative": normal(0.05, 0.1, 4000)}
+    pairs |= {"negative mean": normal(0.05, 0.02), "negative top": normal(0.25, 0.04)}
     found = [Diagnostic("similarity", "cosine similarity on emoji/iid", "cosine similarity", pairs)]
     if rate:
         pairs = {"clean": normal(0.7, 0.1), "corrupted": normal(0.2, 0.15)}

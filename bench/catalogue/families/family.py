@@ -62,6 +62,7 @@ class TaskFamily:
     reads: Literal["embedding", "projected", "pooled"] = "embedding"
     #: texts that are encoded: prompts of the classes, captions of the images, or none
     texts: Literal["prompts", "captions", "none"] = "none"
+    of_variances: frozenset[str] = frozenset()  #: metrics that only methods with variances have
 
     def __post_init__(self) -> None:
         """ValueError if the main metric is none of the metrics."""

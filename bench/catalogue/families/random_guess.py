@@ -43,6 +43,16 @@ def of_captions(_label: str, facts: Facts) -> Mapping[str, float]:
     return with_means(recalls | {f"t2i_r{k}": min(1.0, k / facts.images) for k in RECALLS})
 
 
+def of_prompts(label: str, facts: Facts) -> Mapping[str, float]:
+    """Return the accuracy among the classes of a label, whatever prompts speak for them."""
+    return dict.fromkeys(("all", "single", "filtered", "half", "bprw_0", "bprw_5", "bprw_9"), 1 / facts.classes[label])
+
+
+def unknown(_label: str, _facts: Facts) -> Mapping[str, float]:
+    """Return nothing: the expected score of a guess has no simple form."""
+    return {}
+
+
 def of_attacks(label: str, facts: Facts) -> Mapping[str, float]:
     """Return the share of images that a guess gives to the target class, and the accuracy, among a label's classes."""
     return dict.fromkeys(("attack_success", "without_trigger", "clean_accuracy"), 1 / facts.classes[label])

@@ -39,6 +39,10 @@ def _has_captions(entry: Entry) -> str:
     return "" if entry.kind in ("retrieval", "association") else f"{entry.name!r} has no captions to be scored by"
 
 
+def _has_levels(entry: Entry) -> str:
+    return "" if entry.kind == "hierarchy" else f"{entry.name!r} has no captions from general to special"
+
+
 def _has_validation_captions(entry: Entry) -> str:
     return _has_captions(entry) or ("" if entry.validation else f"{entry.name!r} has no validation split")
 
@@ -143,6 +147,45 @@ SHIPPED = (
         embedded={"emoji": (On("emoji/iid"), On("emoji/openmoji"))},
         main_of_kind={"association": "jaccard_10_12"},
         texts="captions",
+    ),
+    TaskFamily(
+        name="hierarchy",
+        title="Captions from general to special",
+        short="Hierarchy",
+        text="On the way from an image's nearest caption to a root, which of its captions are met: to the empty text "
+        "(score cosine), or to a root that variances choose (score csd).",
+        metrics={"recall": "recall", "precision": "precision", "r1_root": "root R@1", "any": "any"},
+        main="recall",
+        measure="bench.evaluation.probabilistic.hierarchy:along_hierarchy",
+        chance=random_guess.unknown,
+        fits=_has_levels,
+        embedded={"emoji": (On("emoji/iid"),)},
+        texts="captions",
+    ),
+    TaskFamily(
+        name="prompts",
+        title="Which prompts speak for a class",
+        short="Prompts",
+        text="Zero-shot top-1 with all prompts alike or a single one; with variances also with the surer prompts, and "
+        "with prompts weighted by how well they explain K labelled training images a class (BPRW).",
+        metrics={
+            "all": "all",
+            "single": "single",
+            "filtered": "below mean σ²",
+            "half": "surer half",
+            "bprw_0": "BPRW K=0",
+            "bprw_5": "BPRW K=5",
+            "bprw_9": "BPRW K=9",
+        },
+        main="all",
+        measure="bench.evaluation.probabilistic.prompts:prompt_choices",
+        chance=random_guess.of_prompts,
+        fits=_can_be_learned,
+        embedded={"emoji": (On("emoji/iid", "group", "emoji/train"),)},
+        classes=True,
+        learns=True,
+        texts="prompts",
+        of_variances=frozenset({"filtered", "half", "bprw_0", "bprw_5", "bprw_9"}),
     ),
     TaskFamily(
         name="attack_success",

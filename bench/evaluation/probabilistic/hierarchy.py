@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -22,8 +22,9 @@ from bench.data.evaluation import EvaluationPairs
 from bench.errors import UserError
 from bench.evaluation.bootstrap import mean_interval
 from bench.evaluation.features import Features
-from bench.evaluation.measures import Number
+from bench.evaluation.measures import Bench, Measured, Number
 from bench.evaluation.probabilistic.prompt_filter import Line
+from bench.evaluation.tasks import Task
 from methods.base import spans
 
 LEVELS = ("group", "subgroup", "name", "name and tags")
@@ -76,14 +77,34 @@ def traverse(images: Tensor, texts: Tensor, own: Tensor, roots: Tensor, steps: i
     k / `steps` of the way, k = 0..steps-1: the root itself is never reached.
     """
     met = torch.zeros_like(own)
-    share = torch.arange(steps, dtype=images.dtype, device=images.device)[:, None] / steps
     for rows in spans(len(images), _ROWS):
-        start = texts[(images[rows] @ texts.T).argmax(1)][:, None]
-        path = F.normalize(start - share * (start - roots[rows, None]), dim=-1)
-        met[rows] = met[rows].scatter(1, (path @ texts.T).argmax(-1), True)
+        met[rows] = met[rows].scatter(1, nearest_along(images[rows], texts, roots[rows], steps), True)
     right = (met & own).sum(1).double()
     of_root = own.gather(1, (roots @ texts.T).argmax(1, keepdim=True)).squeeze(1)
     return Traversal(right / met.sum(1), right / own.sum(1), (right > 0).double(), of_root.double())
+
+
+def nearest_along(images: Tensor, texts: Tensor, roots: Tensor, steps: int) -> Tensor:
+    """Return int64 [n, steps]: the text nearest to each point of the way from an image's nearest text to its root."""
+    share = torch.arange(steps, dtype=images.dtype, device=images.device)[:, None] / steps
+    start = texts[(images @ texts.T).argmax(1)][:, None]
+    path = F.normalize(start - share * (start - roots[:, None]), dim=-1)
+    return (path @ texts.T).argmax(-1)
+
+
+def met_texts(features: Features, pairs: Pairs, rows: Sequence[int], steps: int = STEPS) -> dict[str, list[list[str]]]:
+    """Return, for each root, the texts that each of `rows` meets on its way there, each once, in the order of the way.
+
+    Raises UserError if the data set has no hierarchy.
+    """
+    pool = sorted({text for texts in levels(pairs) for text in texts})
+    images, texts, empty = features.images(pairs), features.texts(pool), features.texts([""])
+    chosen = torch.as_tensor(rows, device=images["embedding"].device)
+    met = {}
+    for name, root in roots(images, texts, empty).items():
+        nearest = nearest_along(images["embedding"][chosen], texts["embedding"], root[chosen], steps)
+        met[name] = [[pool[place] for place in dict.fromkeys(places)] for places in nearest.tolist()]
+    return met
 
 
 def log_overlap(mean_1: Tensor, logvar_1: Tensor, mean_2: Tensor, logvar_2: Tensor) -> Tensor:
@@ -127,6 +148,18 @@ def traversals(features: Features, pairs: Pairs, steps: int = STEPS) -> list[Lin
         for name, root in roots(images, texts, empty).items()
         for number in traverse(images["embedding"], texts["embedding"], own, root, steps).numbers()
     ]
+
+
+def along_hierarchy(task: Task, bench: Bench) -> Measured:
+    """Measure what the paths from images to a root meet of their captions: the task of `bench hierarchy`.
+
+    The path to the empty text counts under the score "cosine", the one to ProLIP's root, which needs variances, under
+    "csd".
+    """
+    lines = traversals(bench.features, bench.plan.load(task.dataset))
+    roots_met = list(dict.fromkeys(name for name, _ in lines))
+    scores = dict(zip(roots_met, ("cosine", "csd"), strict=False))
+    return [replace(number, score=scores[name]) for name, number in lines], {}
 
 
 def ownership(captions: Sequence[Sequence[str]], pool: Sequence[str]) -> Tensor:

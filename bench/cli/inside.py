@@ -1,0 +1,142 @@
+"""Verbs that look inside the models of stored runs."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bench.cli.options import (
+    RESULTS,
+    CsvFile,
+    DataFolder,
+    Plugins,
+    Results,
+    RunId,
+    SuiteName,
+    load_plugins,
+    store_at,
+    suite_name,
+    use_data,
+)
+from bench.console.text import echo
+from bench.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from bench.evaluation.embedding_map import EmbeddingMap
+    from bench.models.row_state import RowState
+    from reports.results import Results as SuiteResults
+
+
+def embeddings(
+    suite: SuiteName,
+    labels: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[LABEL]...", help="Rows of the suite; default: the baseline and the best other one."),
+    ] = None,
+    noise: Annotated[
+        str | None, typer.Option("--noise", metavar="LABEL", help="As in tables; default: the highest rate.")
+    ] = None,
+    count: Annotated[int, typer.Option("--count", min=5, max=5000, help="Training pairs to place.")] = 300,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of t-SNE; the map is the same each time.")] = 0,
+    results: Results = RESULTS,
+    data: DataFolder = None,
+    plugin: Plugins = None,
+) -> None:
+    """Place training pairs in the plane by their embeddings (PCA, t-SNE), matched and corrupted ones told apart.
+
+    Writes one CSV a run below the suite; `bench report SUITE` draws them beside each other as figures/embeddings.
+    """
+    load_plugins(plugin)
+    use_data(data)
+    from bench.evaluation.embedding_map import embedding_map, map_rows
+    from bench.models import stored_run
+    from bench.store.files import write_bytes
+    from bench.training.inputs import InputsReader
+    from reports.embeddings import map_file
+    from reports.results import load
+
+    store, reader = store_at(results), InputsReader()
+    name = suite_name(suite, store)
+    read = load(name, store)
+    for run in _runs(read, labels, noise):
+        stored = stored_run.load(store, run)
+        inputs = reader.inputs(stored.run)
+        rows = map_rows(inputs.pairs, count)
+        path = map_file(store.suite(name), run)
+        write_bytes(path, _map_csv(embedding_map(stored.features, inputs.pairs, inputs.noise, rows, seed)))
+        echo(f"{stored.title}: {path}")
+    echo(f"draw them with: bench report {suite}")
+
+
+def state(
+    run: RunId,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A vector of its state, such as zeta_image.")],
+    count: Annotated[int, typer.Option("--count", min=1, max=1000, help="Pairs at each end.")] = 10,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page with the pictures as well.")
+    ] = None,
+    csv_file: CsvFile = None,
+    results: Results = RESULTS,
+    data: DataFolder = None,
+    plugin: Plugins = None,
+) -> None:
+    """Show the training pairs with the smallest and the largest value of what a method keeps of each pair.
+
+    --csv writes the values of all pairs.
+    """
+    load_plugins(plugin)
+    use_data(data)
+    from bench.models import row_state, stored_run
+
+    stored = stored_run.load(store_at(results), run)
+    show_ends(stored.title, row_state.find_state(stored, name), count, html, csv_file)
+
+
+def show_ends(title: str, shown: RowState, count: int, html: Path | None, csv_file: Path | None) -> None:
+    """Print the pairs of the smallest and the largest values; write them with pictures, and the values of all pairs."""
+    from bench.cli.text import write_csv, write_file
+    from bench.models.row_state import state_page, state_text
+
+    echo(f"run {title}, {len(shown.values)} pairs of {shown.pairs.name}", *state_text(shown, count))
+    if html is not None:
+        write_file("--html", html, state_page(title, shown, count).encode())
+        echo(html)
+    if csv_file is not None:
+        write_csv(csv_file, [("key", shown.name), *zip(shown.pairs.keys, shown.values.tolist(), strict=True)])
+        echo(csv_file)
+
+
+def _runs(results: SuiteResults, labels: list[str] | None, noise: str | None) -> list[str]:
+    """Return one finished run for each of the rows under a noise, the first seed that has one."""
+    from reports.gallery import baseline_and_best
+
+    known = list(results.noises)
+    if noise is not None and noise not in known:
+        raise UserError(f"--noise {noise}: suite {results.suite} has {', '.join(known)}{nearest(noise, known)}")
+    block = noise or max(known, key=lambda label: float(results.noises[label]["rate"]))
+    chosen = labels or baseline_and_best(results, block)
+    for label in chosen:
+        if label not in results.methods:
+            raise UserError(f"{label!r} is no row of suite {results.suite}{nearest(label, results.methods)}")
+    runs = {
+        label: next((run.run for run in results.of(label, block) if run.status["state"] == "done"), None)
+        for label in chosen
+    }
+    lacking = [label for label, run in runs.items() if run is None]
+    if lacking:
+        raise UserError(f"{', '.join(lacking)}: no finished run under {block}; bench run {results.suite} makes it")
+    return [run for run in runs.values() if run is not None]
+
+
+def _map_csv(made: EmbeddingMap) -> bytes:
+    import pandas as pd
+
+    frame = pd.DataFrame({"key": made.keys, "corrupted": made.corrupted.astype(int)})
+    for side, places in (("image", made.images), ("text", made.texts)):
+        frame[f"{side}_x"], frame[f"{side}_y"] = places.T
+    text = io.StringIO()
+    frame.to_csv(text, index=False, float_format="%.6g", lineterminator="\n")
+    return text.getvalue().encode()

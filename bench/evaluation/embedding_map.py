@@ -1,0 +1,76 @@
+"""Places training pairs in the plane by their embeddings: PCA, then t-SNE (Figure 4 of the Bayesian-weights paper).
+
+Distances between far groups of a t-SNE have no meaning; what is near in the plane is near in the space.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from bench import counter
+from bench.arrays import Floats, Ints
+from bench.data import Pairs
+from bench.data.noise import Noise, NoiseManifest, noisy_mask
+from bench.errors import UserError
+from bench.evaluation.features import Features, extract_images, extract_texts
+
+COMPONENTS = 50  #: of the PCA, at most
+PERPLEXITY = 30.0  #: of the t-SNE, at most
+LEAST = 5  #: pairs that a map takes
+
+
+@dataclass(frozen=True)
+class EmbeddingMap:
+    """Pairs and their places in the plane. The scale has no unit."""
+
+    keys: tuple[str, ...]
+    corrupted: np.ndarray  #: bool [n]
+    images: Floats  #: [n, 2]
+    texts: Floats  #: [n, 2]
+
+
+def map_rows(pairs: Pairs, count: int) -> Ints:
+    """Return `count` rows, rising, the same for every run on these pairs; all rows if there are fewer.
+
+    They are drawn from the keys alone, so a share of them is corrupted that is near to the rate of the noise.
+    """
+    return np.sort(counter.hash_order(pairs.keys, b"embedding map")[:count])
+
+
+def embedding_map(features: Features, pairs: Pairs, noise: Noise | None, rows: Ints, seed: int = 0) -> EmbeddingMap:
+    """Place images and texts of `rows` [n] as training saw them, each image with the first of its texts.
+
+    Images and texts are placed together, so that a pair that a model matches lies together. Raises UserError for fewer
+    than five pairs, and FloatingPointError for embeddings that are not finite.
+    """
+    if len(rows) < LEAST:
+        raise UserError(f"{len(rows)} pairs make no map; take at least {LEAST}")
+    applied = noise or Noise()
+    texts = [texts[0] for texts in applied.texts(pairs, rows)]
+    sides = (
+        extract_images(features.method, features.towers, applied.applied(pairs), rows=rows)["embedding"],
+        extract_texts(features.method, features.towers, texts)["embedding"],
+    )
+    vectors = torch.cat(sides).double().cpu().numpy()
+    if not np.isfinite(vectors).all():
+        raise FloatingPointError(f"embeddings of {pairs.name} are not finite")
+    placed = plane(vectors, seed)
+    corrupted = np.zeros(len(rows), dtype=bool)
+    if isinstance(applied, NoiseManifest):
+        corrupted = noisy_mask(applied, len(pairs))[rows]
+    return EmbeddingMap(tuple(pairs.keys[row] for row in rows), corrupted, placed[: len(rows)], placed[len(rows) :])
+
+
+def plane(vectors: Floats, seed: int) -> Floats:
+    """Return places [n, 2] of vectors [n, D]: PCA to at most 50 numbers, t-SNE from the first two of them."""
+    from sklearn.decomposition import PCA
+    from sklearn.manifold import TSNE
+
+    parts = PCA(n_components=min(COMPONENTS, *vectors.shape), svd_solver="full").fit_transform(vectors)
+    perplexity = min(PERPLEXITY, (len(vectors) - 1) / 3)
+    start = parts[:, :2] / max(float(parts[:, 0].std()), 1e-12) * 1e-4  # as scikit-learn's init="pca" scales it
+    tsne = TSNE(n_components=2, perplexity=perplexity, init=start.astype(np.float32), random_state=seed, n_jobs=1)
+    return np.asarray(tsne.fit_transform(parts), dtype=np.float64)
