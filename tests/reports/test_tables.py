@@ -83,6 +83,17 @@ def test_every_family_has_its_table_and_every_column_its_own_name(three: Store) 
     assert [column.label for column in found["linear_probe"].columns] == ["style", "subgroup", "digit", "accuracy"]
 
 
+def test_rsum_is_shown_also_of_runs_from_before_it_was_stored(three: Store) -> None:
+    table = by_name(three)["retrieval"]
+    (column,) = [at for at, one in enumerate(table.columns) if one.name == "emoji/iid retrieval rsum"]
+    assert table.columns[column].label == "rSum"
+    runs = load(SUITE, three).of("clip", NOISY)
+    means = [run.find("emoji/iid", "retrieval", "mean_recall", "cosine") for run in runs]
+    cell = cell_of(table, "clip", NOISY, column)
+    assert cell.value == pytest.approx(6 * mean([one.value for one in means]))
+    assert cell.measured[0].low == pytest.approx(6 * means[0].low)
+
+
 def test_averages_are_per_run_and_name_what_they_average(three: Store) -> None:
     table = by_name(three)["shift"]
     top1 = [i for i, column in enumerate(table.columns) if column.name.endswith("shift/concept top1")]
