@@ -21,6 +21,7 @@ from bench.planning.plan_file import outline
 from bench.store import Store, writing
 from bench.store.files import write_json
 from bench.suite.suite import load_suite
+from reports import footnotes
 from reports.csv import records_csv, records_frame, table_csv, table_frame
 from reports.html import page
 from reports.latex import table_latex
@@ -384,3 +385,19 @@ def test_numbers_of_a_csv_are_those_of_the_frame(values: tuple[object, ...]) -> 
     for some in (rows[:3], rows):
         table = Table("t", "T", (Column("c", "c"),), tuple(some))
         assert table_csv(table) == written(table_frame(table))
+
+
+@pytest.mark.parametrize(
+    ("views", "dropout", "words"),
+    [
+        (1, 0.0, "none"),
+        (4, 0.0, "4 stored views"),
+        (1, 0.1, "10 % of an image's numbers dropped"),
+        (2, 0.25, "2 stored views with 25 % of an image's numbers dropped"),
+    ],
+)
+def test_a_table_says_where_second_views_of_features_come_from(views: int, dropout: float, words: str) -> None:
+    features = {"dropout": dropout, "image": {"name": "ViT-B-32/openai", "width": 512, "views": views}}
+    (note,) = footnotes._features(Results({"data": {"features": features}, "methods": []}, ()))
+    encoder = "images by ViT-B-32/openai (512 numbers)"
+    assert note == f"Trained on stored features: {encoder}; further views of an image: {words}."

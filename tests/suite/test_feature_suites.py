@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 from typer.testing import CliRunner
 
-from bench import run_suite
+from bench import dry_run, run_suite
 from bench.cli import app
 from bench.errors import UserError
 from bench.models import stored_run
@@ -16,9 +18,11 @@ from bench.models.extract_features import evaluation_sets
 from bench.planning import requirements
 from bench.resources import published, suite_path
 from bench.store import Store
+from bench.suite.settings import DataSettings
 from bench.suite.suite import Suite, load_suite
 from bench.suite.unfit import left_out
 
+PAGE = Path(__file__).parents[2] / "docs" / "features.md"
 #: name -> rows, rates, seeds, methods, of which not applicable
 FACTS = {
     "features_quickstart": (1947, (0.0, 0.4), 3, 7, 0),
@@ -68,6 +72,10 @@ def test_one_command_that_gets_all_features_is_printed_once(
     assert sum("stored features" in line for line in lines) == 1 + len(evaluation_sets(name))
     with pytest.raises(UserError, match="needs what is not here"):
         run_suite(suite, tmp_path / "results")
+    short = load_suite(name, ["methods=[clip]", "seeds=[0]", f"noise.rates=[{suite.noise.rates[-1]}]"])
+    counted = dry_run(short, tmp_path / "results")
+    assert "no data" in counted[1], "its steps and FLOPs are counted all the same"
+    assert f"    get them: {suite.data.how_to_get}" in counted
 
 
 def test_the_quickstarts_command_makes_what_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,6 +90,9 @@ def test_the_quickstarts_command_makes_what_it_reads(tmp_path: Path, monkeypatch
     assert command is not None
     first, second = (shlex.split(part)[1:] for part in command.split("&&"))
     assert second[-2:] == ["--for", "features_quickstart"]
+    (printed,) = re.findall(r"## Begin\n\n```sh\n(.*?)^```", PAGE.read_text(), re.S | re.M)
+    lines = [shlex.split(line, comments=True)[1:] for line in printed.splitlines()]
+    assert lines == [first, second, ["run", "features_quickstart"]]
 
     def bench(*arguments: str) -> None:
         done = CliRunner().invoke(app, arguments, catch_exceptions=False)
@@ -110,3 +121,12 @@ def test_the_quickstarts_command_makes_what_it_reads(tmp_path: Path, monkeypatch
 def test_a_suite_on_pixels_has_no_sets_of_features() -> None:
     with pytest.raises(UserError, match=r"--for quickstart: reads pixels; name a suite with data\.features"):
         evaluation_sets("quickstart")
+
+
+def test_the_folder_and_its_command_follow_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCH_DATA", str(tmp_path))
+    settings = DataSettings(name="mine", features="{data}/x", get="make {data}/x")
+    assert (settings.feature_folder, settings.how_to_get) == (tmp_path / "x", f"make {tmp_path}/x")
+    assert settings.content() == DataSettings(name="mine").content(), "neither is part of a run's id"
+    with pytest.raises(ValidationError, match=r"is of stored features; name their folder in data\.features"):
+        DataSettings(name="mine", get="make x")
