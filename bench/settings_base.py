@@ -19,7 +19,7 @@ NAME_LETTERS = 100  #: of names and labels, which become parts of file names
 _PART_BYTES = 255  #: of one part of a path, on all usual file systems
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """The text as it is; a fault if it has line ends, control characters or marks of direction."""
     if not text.isprintable():
         raise fault(f"{shown(text)} should be one line of letters and signs")
@@ -28,14 +28,14 @@ def _one_line(text: str) -> str:
 
 def possible_path(text: str) -> str:
     """The text as it is; a fault if no file can have this path."""
-    longest = max((part.encode() for part in _one_line(text).split("/")), key=len)
+    longest = max((part.encode() for part in one_line(text).split("/")), key=len)
     if len(longest) > _PART_BYTES:
         raise fault(f"{shown(text)} has a part of {len(longest):,} bytes; names of files have at most {_PART_BYTES}")
     return text
 
 
-Word = Annotated[str, Field(max_length=NAME_LETTERS), AfterValidator(_one_line)]
-Line = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_one_line)]
+Word = Annotated[str, Field(max_length=NAME_LETTERS), AfterValidator(one_line)]
+Line = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(one_line)]
 Words = Annotated[tuple[Word, ...], Field(strict=False, max_length=1000)]
 Location = Annotated[str, AfterValidator(possible_path)]  #: a path or an address
 Locations = Annotated[tuple[Location, ...], Field(strict=False)]

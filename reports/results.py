@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -254,6 +254,7 @@ def _read(store: Store, cell: Mapping[str, Any], protocol: str) -> dict[str, Any
             records[one.at, one.dataset, one.task, one.metric, one.score] = one
         else:
             others.append(one)
+    _add_sums(records)
     return {
         **stored,
         "status": status,
@@ -262,3 +263,12 @@ def _read(store: Store, cell: Mapping[str, Any], protocol: str) -> dict[str, Any
         "unmeasured": sum(key not in evaluations for key in cell.get("evaluations", ())),
         "training_version": version,
     }
+
+
+def _add_sums(records: dict[Key, Record]) -> None:
+    """Add rSum, six times the mean of the six recalls, to records of retrieval from before it was stored."""
+    for (*place, metric, score), one in list(records.items()):
+        if metric == "mean_recall":
+            low, high = (None if bound is None else 6 * bound for bound in (one.low, one.high))
+            key: Any = (*place, "rsum", score)
+            records.setdefault(key, replace(one, metric="rsum", value=6 * one.value, low=low, high=high))

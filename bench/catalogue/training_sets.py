@@ -39,6 +39,16 @@ def _img2dataset(source: str, form: str, url: str, caption: str) -> str:
     )
 
 
+def _half_of_the_emoji(name: str) -> TrainingSet:
+    """The pairs of one half of the concepts (`bench.data.emoji.HALVES`)."""
+    return TrainingSet(
+        name,
+        load=lambda size: lazy("bench.data:load")(f"{name}/train", size),
+        sizes=(32, 64),
+        synonyms=lazy("bench.data.emoji:synonyms"),
+    )
+
+
 TRAINING_SETS: Registry[TrainingSet] = Registry(
     "a training set",
     (
@@ -48,6 +58,8 @@ TRAINING_SETS: Registry[TrainingSet] = Registry(
             sizes=(32, 64),
             synonyms=lazy("bench.data.emoji:synonyms"),
         ),
+        _half_of_the_emoji("emoji-a"),
+        _half_of_the_emoji("emoji-b"),
         TrainingSet(
             "cc3m",
             rows=3_318_333,

@@ -25,19 +25,23 @@ Out = Annotated[Path, typer.Argument(metavar="OUT", help="The folder of the feat
 
 # Options of `extract`
 DataSet = Annotated[
-    str, typer.Argument(metavar="DATA", help="emoji, a folder of indexed shards, or a set's name in the data folder.")
+    str, typer.Argument(metavar="DATA", help="emoji-b, a folder of indexed shards, or a set's name in the data folder.")
 ]
 ImageModel = Annotated[
     str | None,
-    typer.Option("--images", metavar="MODEL", help="MODEL/TAG of open_clip, timm:NAME, run:ID, and others."),
+    typer.Option("--images", metavar="MODEL", help="MODEL/TAG of open_clip, timm:NAME, suite:NAME, and others."),
 ]
 TextModel = Annotated[
     str | None,
-    typer.Option("--texts", metavar="MODEL", help="MODEL/TAG of open_clip, transformers:NAME, run:ID, and others."),
+    typer.Option("--texts", metavar="MODEL", help="MODEL/TAG of open_clip, transformers:NAME, suite:NAME, ..."),
 ]
 Evaluation = Annotated[
     list[str] | None,
     typer.Option("--evaluation", metavar="NAME", help="An evaluation set as well; may be repeated."),
+]
+ForSuite = Annotated[
+    str | None,
+    typer.Option("--for", metavar="SUITE", help="The evaluation sets of a suite on these features as well."),
 ]
 Prompts = Annotated[
     Path | None, typer.Option("--prompts", metavar="FILE", help="Further texts, one a line, beside the captions.")
@@ -81,6 +85,7 @@ def extract(
     images: ImageModel = None,
     texts: TextModel = None,
     evaluation: Evaluation = None,
+    suite: ForSuite = None,
     prompts: Prompts = None,
     views: Views = 1,
     dtype: Annotated[Dtype, typer.Option("--dtype", help="How numbers are stored.")] = Dtype.float16,
@@ -94,7 +99,7 @@ def extract(
     from bench.models import extract_features
 
     use_data(data)
-    sets = tuple(evaluation or ())
+    sets = tuple(dict.fromkeys([*(evaluation or ()), *(extract_features.evaluation_sets(suite) if suite else ())]))
     request = extract_features.Request(
         data_set, out, images, texts, sets, prompts, views, dtype.value, device, part, results
     )

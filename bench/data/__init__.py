@@ -28,8 +28,16 @@ __all__ = [
 ]
 
 #: prompt ensembles for zero-shot by data family (the part of a set's name before "/"); "{}" is the class name
-TEMPLATES: Mapping[str, tuple[str, ...]] = {"emoji": emoji.TEMPLATES, "digits": digits.TEMPLATES}
-_SETS = {"emoji": tuple(emoji.SETS), "digits": tuple(digits.SETS)}
+TEMPLATES: Mapping[str, tuple[str, ...]] = {
+    "emoji": emoji.TEMPLATES,
+    "digits": digits.TEMPLATES,
+    **dict.fromkeys(emoji.HALVES, emoji.TEMPLATES),
+}
+_SETS = {
+    "emoji": tuple(emoji.SETS),
+    "digits": tuple(digits.SETS),
+    **dict.fromkeys(emoji.HALVES, tuple(emoji.SETS)),
+}
 
 
 def names() -> tuple[str, ...]:
@@ -51,6 +59,10 @@ def load(name: str, size: int = 64) -> Pairs:
         near = difflib.get_close_matches(name, names(), n=1, cutoff=0.0)
         raise UserError(f"data set {name!r} is unknown; did you mean {near[0]!r}? There are: {', '.join(names())}")
     family, split = name.split("/")
+    if family in emoji.HALVES:
+        whole = load(f"emoji/{split}", size)
+        assert isinstance(whole, MemoryPairs)
+        return emoji.half(whole, family)
     return emoji.load(split, size) if family == "emoji" else digits.load(split, size)
 
 

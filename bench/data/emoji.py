@@ -11,7 +11,7 @@ import hashlib
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,9 @@ SETS: dict[str, tuple[tuple[str, ...], str]] = {
         "Near-duplicates, hardly a shift: Fluent's 3-D rendition of the flat Fluent drawings in training.",
     ),
 }
+#: halves of all concepts, whatever their split: sets of their own, so that an encoder can be trained on one half and
+#: its features be used on the other; -> the places of the half's concepts in the order of their hashes, modulo 2
+HALVES = {"emoji-a": 0, "emoji-b": 1}
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,27 @@ def load(split: str, size: int) -> MemoryPairs:
     labels = {label: [index[label][s.fields[label]] for s in rows] for label in classes}
     keys, texts = [s.fields["key"] for s in rows], [s.fields["captions"] for s in rows]
     return MemoryPairs.build(f"emoji/{split}", description, keys, texts, labels, classes, decode(rows, size))
+
+
+def half(pairs: MemoryPairs, name: str) -> MemoryPairs:
+    """Return the rows of one of `SETS` whose concepts belong to the half `name`, with these concepts as classes.
+
+    Other labels keep all of their classes. Raises KeyError for another half.
+    """
+    concepts, split = pairs.classes["concept"], pairs.name.partition("/")[2]
+    by_hash = sorted(concepts, key=lambda concept: hashlib.sha256(concept.encode()).digest())
+    own = set(by_hash[HALVES[name] :: 2])
+    chosen = pairs.select(np.isin(pairs.labels["concept"], [at for at, one in enumerate(concepts) if one in own]))
+    names = tuple(concept for concept in concepts if concept in own)
+    places = {concept: at for at, concept in enumerate(names)}
+    labels = np.asarray([places[concepts[at]] for at in chosen.labels["concept"].tolist()], np.int64)
+    return replace(
+        chosen,
+        name=f"{name}/{split}",
+        description=f"{pairs.description} One half of the concepts.",
+        labels={**chosen.labels, "concept": labels},
+        classes={**chosen.classes, "concept": names},
+    )
 
 
 def synonyms() -> dict[str, tuple[str, ...]]:

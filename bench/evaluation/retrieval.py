@@ -35,7 +35,7 @@ class Retrieval:
         return {f"{name}_r{k}": side.hits(k) for name, side in sides for k in RECALLS}
 
     def metrics(self) -> dict[str, float]:
-        """Return the six recalls, their mean (which papers print) and the mean of the two R@1, all in [0, 1]."""
+        """Return the six recalls, their mean, the mean of the two R@1 (all in [0, 1]) and the six's sum, in [0, 6]."""
         return with_means({name: float(hits.mean()) for name, hits in self.hits().items()})
 
     def outcomes(self) -> dict[str, np.ndarray]:

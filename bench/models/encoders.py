@@ -22,7 +22,7 @@ from bench.store import Store
 from bench.towers.build import OpenClipTowers, normalise
 from bench.towers.state_dicts import read
 
-TIMM, TRANSFORMERS, RUN = "timm:", "transformers:", "run:"
+TIMM, TRANSFORMERS, RUN, SUITE = "timm:", "transformers:", "run:", "suite:"
 LONGEST = 512  #: tokens of a text for a model of transformers that states no limit
 POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first token"}  #: of sentence-transformers
 
@@ -78,7 +78,9 @@ class TextEncoder:
 
 
 def image_encoder(given: str, results: Path, device: torch.device) -> ImageEncoder:
-    """Build an image encoder on `device`: [open_clip:]MODEL/TAG, ARCHITECTURE@FILE, a folder, timm:NAME[@FILE], run:ID.
+    """Build an image encoder on `device`.
+
+    given: [open_clip:]MODEL/TAG, ARCHITECTURE@FILE, a folder, timm:NAME[@FILE], run:ID or suite:NAME.
 
     results: the folder of the store with the run. Raises UserError for a name that is unknown, weights that cannot be
     read or fetched, and a model of texts alone.
@@ -117,15 +119,17 @@ def weights_digest(module: nn.Module) -> str:
 
 def _towers(given: str, option: str, results: Path, device: torch.device) -> tuple[OpenClipTowers, int, Resize]:
     """Return the towers of a stored run or of open_clip, the size of their images, and how images are made square."""
-    if given.startswith(RUN):
-        stored = stored_run.load(Store(results), given.removeprefix(RUN))
+    if given.startswith((RUN, SUITE)):
+        kind, _, name = given.partition(":")
+        store = Store(results)
+        stored = stored_run.load(store, name if kind == "run" else stored_run.of_suite(store, name))
         towers: Any = stored.features.towers
         return _frozen(towers, device), stored.run.data.size, CROP
     architecture, at, file = given.partition("@") if not Path(given).exists() else (given, "", "")
     model = open_clip_models.find(file, architecture) if at else open_clip_models.find(given, None)
     if model is None:
-        kinds = "MODEL/TAG of open_clip, ARCHITECTURE@FILE, a folder of `bench export`"
-        raise UserError(f"{option} {given}: names no model; valid: {kinds}, timm:NAME, transformers:NAME, run:ID")
+        kinds = "MODEL/TAG of open_clip, ARCHITECTURE@FILE, a folder of `bench export`, timm:NAME, transformers:NAME"
+        raise UserError(f"{option} {given}: names no model; valid: {kinds}, run:ID, suite:NAME")
     size = model.preprocess.size or open_clip_models.native_size(architecture, given)
     return _frozen(open_clip_models.load(model, size), device), size, model.preprocess.resize
 

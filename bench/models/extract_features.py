@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -16,18 +14,22 @@ from bench.data.features.about import EVALUATION
 from bench.data.features.stack import text_lines
 from bench.errors import UserError, one_line
 from bench.evaluation.features import IMAGE_BATCH, TEXT_BATCH
+from bench.evaluation.tasks import EvaluationPlan
 from bench.models.feature_parts import Extraction, Lines, Models, Request
 from bench.models.feature_targets import evaluation_target, training_target
+from bench.store.fence import Busy
+from bench.suite.suite import load_suite
 
-__all__ = ["Request", "estimate", "extract"]
+__all__ = ["Request", "estimate", "evaluation_sets", "extract"]
 GIGABYTE = 1e9
 
 
 def extract(request: Request, progress: bool = False) -> list[str]:
     """Extract the training set, then the evaluation sets below it; return a line for each.
 
-    With a part, only its blocks are encoded, and the same command without it joins all. Raises UserError for models,
-    data and folders that cannot be used, and if another process extracts to the same folder.
+    With a part, only its blocks are encoded, and the same command without it joins all. Several processes that extract
+    the same set share its blocks by claims, and the last one joins them. Raises UserError for models, data and folders
+    that cannot be used.
     """
     share = request.part is not None
     request.share  # noqa: B018  raises before anything is loaded
@@ -36,26 +38,44 @@ def extract(request: Request, progress: bool = False) -> list[str]:
     reports = []
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with _locked(root, shared=share):
-            for work in _extractions(request, models, root):
-                reports.append(_made(work, lines, share))
-        if not share:
-            shutil.rmtree(root)
+        for work in _extractions(request, models, root):
+            reports.append(_made(work, lines, share))
     except OSError as error:
         raise UserError(f"{root}: cannot be written: {one_line(error)}; the same command goes on") from error
-    return reports
+    if all(there for _, there in reports):
+        shutil.rmtree(root, ignore_errors=True)  # another process that finds all there removes it, too
+    return [line for line, _ in reports]
 
 
-def _made(work: Extraction, lines: Lines, share: bool) -> str:
+def evaluation_sets(suite: str) -> list[str]:
+    """List the evaluation sets that a suite on stored features reads, trials included. Raises UserError for others."""
+    loaded = load_suite(suite)
+    if not loaded.data.on_features:
+        raise UserError(f"--for {suite}: reads pixels; name a suite with data.features")
+    asked = [loaded.evaluate, *([loaded.evaluate.of_trials()] if loaded.tune else [])]
+    return list(dict.fromkeys(name for one in asked for name in EvaluationPlan(loaded.data, one).wanted()))
+
+
+def _made(work: Extraction, lines: Lines, share: bool) -> tuple[str, bool]:
+    """Extract and join a set; return a line to print, and whether the set is there."""
     folder = work.target.folder
     if work.is_there():
-        return f"{folder}: is there already"
+        return f"{folder}: is there already", True
     work.extract(lines)
     if share:
-        return f"{folder}: part {work.request.part} is extracted; the same command without --part joins all"
-    about = work.join()
+        return f"{folder}: part {work.request.part} is extracted; the same command without --part joins all", False
+    try:
+        with work.claim("join"):
+            if work.is_there():
+                return f"{folder}: was joined by another process", True
+            if left := sum(not part.done for part in work.parts):
+                fix = "the last one joins all; if they end before that, the same command goes on"
+                return f"{folder}: other processes encode {left} of {len(work.parts)} blocks; {fix}", False
+            about = work.join()
+    except Busy as other:
+        return f"{folder}: is joined by process {other.pid} on {other.host}", False
     shutil.rmtree(work.work, ignore_errors=True)
-    return f"{folder}: {about.rows:,} rows, {about.texts:,} texts, content {about.content_hash[:16]}"
+    return f"{folder}: {about.rows:,} rows, {about.texts:,} texts, content {about.content_hash[:16]}", True
 
 
 def estimate(request: Request) -> list[str]:
@@ -104,14 +124,3 @@ def _extractions(request: Request, models: Models, root: Path) -> Iterator[Extra
     for name in request.evaluation:
         target = evaluation_target(name, request.out / EVALUATION / name, sight)
         yield Extraction(target, models, request, root / EVALUATION / name)
-
-
-@contextmanager
-def _locked(root: Path, shared: bool) -> Iterator[None]:
-    """Hold the folder of parts: together with other parts, or alone to join them."""
-    with open(root / "lock", "w") as file:
-        try:
-            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"{root}: another process extracts to it; wait for it, or use --part I/N in all") from None
-        yield

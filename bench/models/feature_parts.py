@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +30,12 @@ from bench.evaluation.features import IMAGE_BATCH, TEXT_BATCH
 from bench.models.encoders import ImageEncoder, TextEncoder, image_encoder, text_encoder, weights_digest
 from bench.models.feature_targets import Target
 from bench.store import files
+from bench.store.claim import Claim
+from bench.store.fence import Busy
 from bench.training.job import available_device
 
 BLOCK = 4096  #: rows of a part, a multiple of both sizes of batches
+CLAIMED = 8  #: parts that a process claims at a time, so that one stream of pixels serves them
 
 
 @dataclass(frozen=True)
@@ -144,16 +149,34 @@ class Extraction:
         return hashlib.sha256(repr(words).encode()).hexdigest()[:16]
 
     def extract(self, lines: Lines) -> None:
-        """Make the missing parts of this process's share."""
+        """Make the missing parts of this process's share, but for those that another process has claimed."""
         first, count = self.request.share
         own = [part for number, part in enumerate(self.parts) if number % count == first]
         todo = [part for part in own if not part.done]
         lines.start(f"{self.target.name}", len(own) - len(todo), len(own))
-        for view in sorted({part.view for part in todo if part.side == "image"}):
-            self._extract_images([part for part in todo if part.side == "image" and part.view == view], lines)
-        for part in todo:
-            if part.side == "text":
-                self._extract_texts(part, lines)
+        for (side, *_), group in groupby(todo, lambda part: (part.side, part.view, part.start // (BLOCK * CLAIMED))):
+            with self._claimed(group) as parts:
+                if side == "image" and parts:
+                    self._extract_images(parts, lines)
+                elif side == "text":
+                    for part in parts:
+                        self._extract_texts(part, lines)
+
+    def claim(self, name: str) -> Claim:
+        """Return the right to make a part, or to join all of them."""
+        return Claim(self.work / "claims" / name)
+
+    @contextmanager
+    def _claimed(self, parts: Iterable[Part]) -> Iterator[list[Part]]:
+        """Claim those of `parts` that no other process has claimed or made since."""
+        with ExitStack() as stack:
+            own = []
+            for part in parts:
+                with suppress(Busy):
+                    stack.enter_context(self.claim(part.path.stem))
+                    own.append(part)
+            joined = (self.target.folder / NAME).is_file()
+            yield [part for part in own if not (joined or part.done)]
 
     def _extract_images(self, parts: Sequence[Part], lines: Lines) -> None:
         """Encode blocks of one view; one stream of pixels serves all of them, since blocks are whole batches."""

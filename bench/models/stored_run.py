@@ -55,6 +55,22 @@ def load(store: Store, prefix: str) -> Stored:
     return Stored(out.id, run, Features(method, towers, file_hash(out.path(weights_name(1.0))), PROTOCOL, None))
 
 
+def of_suite(store: Store, name: str) -> str:
+    """Return the id of the one run that a suite has. Raises UserError if it is not planned here or has several runs."""
+    plan = store.plan(name)
+    if plan is None:
+        raise UserError(f"suite:{name}: is not in {store.root}; train it with: {_command(store, name)}")
+    runs = list(dict.fromkeys(cell["run"] for cell in plan["cells"]))
+    if len(runs) != 1:
+        raise UserError(f"suite:{name}: has {len(runs)} runs; choose one of `bench status {name}` as run:ID")
+    return str(runs[0])
+
+
+def _command(store: Store, name: str, *options: str) -> str:
+    suite = name if resources.is_suite(name) else f"{name}.yaml"
+    return shlex.join(["bench", "run", suite, *options, "--results", str(store.root)])
+
+
 def rebuild(out: RunStore, device: torch.device) -> tuple[Run, OpenClipTowers, Method]:
     """Build a stored run's towers and method again and load its final weights into them.
 
@@ -77,9 +93,8 @@ def _how_to_train(out: RunStore, store: Store) -> str:
     for name in store.plans():
         for cell in _cells(store, name):
             if out.id in (cell["run"], cell["reference_run"]):
-                suite, seed = name if resources.is_suite(name) else f"{name}.yaml", str(cell["seed"])
-                options = ["--only", cell["method"], "--seeds", seed, "--results", str(store.root)]
-                return f"train it with: {shlex.join(['bench', 'run', suite, *options])}"
+                chosen = _command(store, name, "--only", cell["method"], "--seeds", str(cell["seed"]))
+                return f"train it with: {chosen}"
     return f"no suite in {store.root} plans it; run the suite it comes from with: bench run SUITE"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -146,13 +147,18 @@ def _fetch(suite: Suite) -> None:
 
 
 def listing(lacking: list[Missing]) -> list[str]:
-    """Return lines to print: each missing item, the places that were searched, how to get it, and its size on disk."""
+    """Return lines to print: each missing item, the places that were searched, how to get it, and its size on disk.
+
+    One command that gets several items is printed once, after the last of them.
+    """
     lines = []
-    for one in lacking:
-        size = f", about {one.bytes / 1e9:,.0f} GB" if one.bytes is not None and one.bytes >= 1e9 else ""
-        lines.append(f"missing: {one.what}{size}")
-        lines.extend(f"    looked for {place}" for place in one.looked)
-        lines.append(f"    get it: {one.get}")
+    for get, group in groupby(lacking, lambda one: one.get):
+        together = list(group)
+        for one in together:
+            size = f", about {one.bytes / 1e9:,.0f} GB" if one.bytes is not None and one.bytes >= 1e9 else ""
+            lines.append(f"missing: {one.what}{size}")
+            lines.extend(f"    looked for {place}" for place in one.looked)
+        lines.append(f"    get {'them' if len(together) > 1 else 'it'}: {get}")
     total = sum(one.bytes or 0 for one in lacking)
     if total >= 1e9:
         lines.append(f"in all about {total / 1e9:,.0f} GB, below {root()} (--data DIR or $BENCH_DATA says where)")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from bench.catalogue import training_sets
 from bench.catalogue.augmentations import Images
-from bench.settings_base import NAME_LETTERS, Location, Model, Rate, Strings, possible_path
+from bench.settings_base import NAME_LETTERS, Location, Model, Rate, Strings, one_line, possible_path
 from bench.suite.keep_settings import UNTREATED, KeepSettings
 from bench.yaml_source import fault
 
@@ -27,7 +28,7 @@ class DataSettings(Model):
     #: a run's content holds `keep` and its rule itself, because a row of the suite may have another
     later: ClassVar[frozenset[str]] = frozenset({"share", "block", "feature_dropout"})
     outside: ClassVar[frozenset[str]] = frozenset(
-        {"shards", "index", "rows", "workers", "keep", "keep_rule", "features", "widths"}
+        {"shards", "index", "rows", "workers", "keep", "keep_rule", "features", "widths", "get"}
     )
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=NAME_LETTERS)] = "emoji"
@@ -43,7 +44,10 @@ class DataSettings(Model):
     keep: KeepSettings = UNTREATED  #: which rows a run may see, where a method's entry does not say otherwise
     #: samples: kept rows are repeated until as many samples are seen as without; passes: as many passes, fewer samples
     keep_rule: Literal["samples", "passes"] = "samples"
-    features: Location | None = None  #: folder of stored features that the towers `features` read
+    #: folder of stored features that the towers `features` read; "{data}" stands for the data folder
+    features: Location | None = None
+    #: the command that makes `features`, with their evaluation sets, for whoever does not have them yet
+    get: Annotated[str, Field(max_length=2000), AfterValidator(one_line)] | None = None
     #: numbers an image and a text in the stored features; stand in while these are not there
     widths: Annotated[tuple[Width, Width], Field(strict=False)] | None = None
     #: share of the stored numbers of an image that are zeroed in each training view; the others are scaled up
@@ -62,6 +66,18 @@ class DataSettings(Model):
         if self.on_features:
             return "stored features"
         return "drawn art" if self.embedded else "photographs"
+
+    @property
+    def feature_folder(self) -> Path:
+        """The folder of stored features. Raises ValueError if images are pixels."""
+        if self.features is None:
+            raise ValueError(f"{self.name} has no stored features")
+        return Path(_in_data_folder(self.features))
+
+    @property
+    def how_to_get(self) -> str | None:
+        """The command that makes the stored features; None if the suite does not say."""
+        return self.get and _in_data_folder(self.get)
 
     @property
     def on_features(self) -> bool:
@@ -112,7 +128,13 @@ class DataSettings(Model):
 
     @model_validator(mode="after")
     def _features_have_a_folder(self) -> Self:
-        for field in ("widths", "feature_dropout"):
+        for field in ("widths", "feature_dropout", "get"):
             if getattr(self, field) and self.features is None:
                 raise fault("is of stored features; name their folder in data.features", field)
         return self
+
+
+def _in_data_folder(text: str) -> str:
+    from bench import data_folder  # here, because `bench.data` reads settings itself
+
+    return text.replace("{data}", str(data_folder.root()))

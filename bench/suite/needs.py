@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from bench import reading
 from bench.catalogue.tower_families import text_towers
@@ -49,7 +48,7 @@ def _no_second_view(towers: TowerSettings, data: DataSettings) -> str:
 def _views(data: DataSettings) -> int | None:
     """Return the number of stored views of an image; None if the features are not here or cannot be read."""
     try:
-        about = reading.parsed(reading.content(Path(data.features or "") / "features.json", 1 << 26))
+        about = reading.parsed(reading.content(data.feature_folder / "features.json", 1 << 26))
         return int(about["image"]["views"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -42,6 +42,7 @@ def test_a_random_order_hits_as_often_as_is_said(images: int) -> None:
     six = [found[f"{way}_r{k}"] for way in ("i2t", "t2i") for k in (1, 5, 10)]
     assert found["mean_recall"] == pytest.approx(sum(six) / 6)
     assert found["mean_r1"] == pytest.approx((six[0] + six[3]) / 2)
+    assert found["rsum"] == pytest.approx(sum(six))
 
 
 @settings(deadline=None)
@@ -253,7 +254,7 @@ def test_a_way_to_the_data_names_its_folder_and_ends_with_the_index() -> None:
         assert text.endswith("bench data index '/data/my sets/x'")
         assert one.page in text
         assert ("list from" in text) == (one.name not in embedded())
-    assert list(embedded()) == ["emoji"]
+    assert list(embedded()) == ["emoji", "emoji-a", "emoji-b"]
 
 
 def test_towers_of_open_clip_are_told_apart_by_what_they_can_do() -> None:

@@ -151,3 +151,19 @@ def test_webdataset_reads_the_shards():
     ours = emoji.shard("fxemoji")
     assert [json.loads(sample["json"]) for sample in samples] == [sample.fields for sample in ours]
     assert samples[0]["webp"] == ours[0].webp
+
+
+def test_halves_share_no_concept_and_make_up_every_set():
+    for split in emoji.SETS:
+        whole = bench.data.load(f"emoji/{split}", 32)
+        halves = [bench.data.load(f"{name}/{split}", 32) for name in emoji.HALVES]
+        assert sorted(key for one in halves for key in one.keys) == list(whole.keys)
+        first, second = (one.classes["concept"] for one in halves)
+        assert sorted((*first, *second)) == sorted(whole.classes["concept"])
+        assert abs(len(first) - len(second)) <= 1
+        for one in halves:
+            rows = [whole.keys.index(key) for key in one.keys]
+            assert [one.captions(row) for row in range(len(one))] == [whole.captions(row) for row in rows]
+            named = [one.classes["concept"][at] for at in one.labels["concept"].tolist()]
+            assert named == [whole.classes["concept"][at] for at in whole.labels["concept"][rows].tolist()]
+            assert one.name == f"{one.name.split('/')[0]}/{split}"

@@ -57,6 +57,7 @@ def test_values_equal_clip_benchmarks(captions: int) -> None:
     assert 0.05 < ours["t2i_r1"] < ours["i2t_r10"] < 1.0
     assert ours["mean_recall"] == pytest.approx(sum(theirs.values()) / 6, abs=1e-7)
     assert ours["mean_r1"] == pytest.approx((theirs["i2t_r1"] + theirs["t2i_r1"]) / 2, abs=1e-7)
+    assert ours["rsum"] == pytest.approx(sum(theirs.values()), abs=1e-6)
 
 
 @given(

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import runpy
 import signal
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -337,3 +338,27 @@ def test_the_verbs_print_what_they_made(data: Path, model: Path, tmp_path: Path)
         app, ["features", "import", str(ims), str(tmp_path / "f30k"), "--format", "scan"], catch_exceptions=False
     )
     assert "f30k: 3 rows, 0 texts" in result.stdout
+
+
+def test_processes_share_blocks_by_claims_and_the_last_one_joins(data: Path, model: Path, tmp_path: Path) -> None:
+    """Another process holds a block, then the joining; a claim that its holder released is free."""
+    out, work = tmp_path / "out", tmp_path / "out.work" / "pairs"
+    asked = request(data, out, model)
+    models = feature_parts.Models.load(asked)
+    (extraction,) = extract_features._extractions(asked, models, tmp_path / "out.work")
+    blocks = len(extraction.parts)
+    with extraction.claim(extraction.parts[1].path.stem):
+        (line,) = extract(asked)
+        assert f"other processes encode 1 of {blocks} blocks; the last one joins all" in line
+        assert [part.done for part in extraction.parts] == [at != 1 for at in range(blocks)]
+        assert not out.exists()
+    with extraction.claim("join"):
+        (line,) = extract(asked)
+        assert line == f"{out}: is joined by process {os.getpid()} on {socket.gethostname()}"
+        assert all(part.done for part in extraction.parts)
+        assert work.is_dir()
+    assert f"{N} rows" in extract(asked)[0]
+    verify(out)
+    assert not work.parent.exists()
+    extract(request(data, tmp_path / "alone", model))
+    assert content(out) == content(tmp_path / "alone")

@@ -21,6 +21,7 @@ from bench.planning.plan_file import outline
 from bench.store import Store, writing
 from bench.store.files import write_json
 from bench.suite.suite import load_suite
+from reports import footnotes
 from reports.csv import records_csv, records_frame, table_csv, table_frame
 from reports.html import page
 from reports.latex import table_latex
@@ -81,6 +82,17 @@ def test_every_family_has_its_table_and_every_column_its_own_name(three: Store) 
         assert all(len(row.cells) == len(names) for row in table.rows)
         assert sum(count for _, count in table.heads()) == len(names)
     assert [column.label for column in found["linear_probe"].columns] == ["style", "subgroup", "digit", "accuracy"]
+
+
+def test_rsum_is_shown_also_of_runs_from_before_it_was_stored(three: Store) -> None:
+    table = by_name(three)["retrieval"]
+    (column,) = [at for at, one in enumerate(table.columns) if one.name == "emoji/iid retrieval rsum"]
+    assert table.columns[column].label == "rSum"
+    runs = load(SUITE, three).of("clip", NOISY)
+    means = [run.find("emoji/iid", "retrieval", "mean_recall", "cosine") for run in runs]
+    cell = cell_of(table, "clip", NOISY, column)
+    assert cell.value == pytest.approx(6 * mean([one.value for one in means]))
+    assert cell.measured[0].low == pytest.approx(6 * means[0].low)
 
 
 def test_averages_are_per_run_and_name_what_they_average(three: Store) -> None:
@@ -373,3 +385,19 @@ def test_numbers_of_a_csv_are_those_of_the_frame(values: tuple[object, ...]) -> 
     for some in (rows[:3], rows):
         table = Table("t", "T", (Column("c", "c"),), tuple(some))
         assert table_csv(table) == written(table_frame(table))
+
+
+@pytest.mark.parametrize(
+    ("views", "dropout", "words"),
+    [
+        (1, 0.0, "none"),
+        (4, 0.0, "4 stored views"),
+        (1, 0.1, "10 % of an image's numbers dropped"),
+        (2, 0.25, "2 stored views with 25 % of an image's numbers dropped"),
+    ],
+)
+def test_a_table_says_where_second_views_of_features_come_from(views: int, dropout: float, words: str) -> None:
+    features = {"dropout": dropout, "image": {"name": "ViT-B-32/openai", "width": 512, "views": views}}
+    (note,) = footnotes._features(Results({"data": {"features": features}, "methods": []}, ()))
+    encoder = "images by ViT-B-32/openai (512 numbers)"
+    assert note == f"Trained on stored features: {encoder}; further views of an image: {words}."

@@ -29,6 +29,15 @@ class On:
     train: str = ""  #: the pairs a probe learns from
     validation: str = ""  #: the pairs its penalty is chosen on; "" keeps a part of `train` back
 
+    def moved(self, family: str, other: str) -> On:
+        """Return the same task on the sets of another family of the package: "emoji/iid" -> "emoji-b/iid"."""
+        sets = (f"{other}{one.removeprefix(family)}" if one.startswith(f"{family}/") else one for one in self._sets)
+        return On(next(sets), self.label, next(sets), next(sets))
+
+    @property
+    def _sets(self) -> tuple[str, str, str]:
+        return self.dataset, self.train, self.validation
+
 
 @dataclass(frozen=True, kw_only=True)
 class TaskFamily:

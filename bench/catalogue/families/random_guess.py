@@ -64,9 +64,11 @@ def of_two_kinds(_label: str, _facts: Facts) -> Mapping[str, float]:
 
 
 def with_means(recalls: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the six recalls (numbers or arrays), their mean as papers print it, and the mean of the two R@1."""
+    """Return the six recalls (numbers or arrays), their mean, the mean of the two R@1, and the six's sum (rSum)."""
+    total = sum(recalls.values())
     return {
         **recalls,
-        "mean_recall": sum(recalls.values()) / len(recalls),
+        "mean_recall": total / len(recalls),
         "mean_r1": (recalls["i2t_r1"] + recalls["t2i_r1"]) / 2,
+        "rsum": total,
     }

@@ -14,14 +14,21 @@ _RECALLS = {
     **{f"{way}_r{k}": f"{label} R@{k}" for way, label in (("i2t", "I→T"), ("t2i", "T→I")) for k in (1, 5, 10)},
     "mean_recall": "mean recall",
     "mean_r1": "mean R@1",
+    "rsum": "rSum",
 }
-_PROBES: Mapping[str, tuple[On, ...]] = {
-    "emoji": (
-        On("emoji/iid", "subgroup", "emoji/train", "emoji/validation"),
-        On("emoji/iid", "style", "emoji/train", "emoji/validation"),
-        On("digits/test", "digit", "digits/train"),
-    )
-}
+
+
+def _emoji(*tasks: On) -> Mapping[str, tuple[On, ...]]:
+    """Return tasks on the emoji, and the same ones on each half of its concepts."""
+    names = ("emoji", "emoji-a", "emoji-b")
+    return {name: tuple(one.moved("emoji", name) for one in tasks) for name in names}
+
+
+_PROBES = _emoji(
+    On("emoji/iid", "subgroup", "emoji/train", "emoji/validation"),
+    On("emoji/iid", "style", "emoji/train", "emoji/validation"),
+    On("digits/test", "digit", "digits/train"),
+)
 _SHIFTED = ("openmoji", "openmoji-black", "fluent-high-contrast", "emojione-monotone", "near")
 
 
@@ -62,9 +69,7 @@ SHIPPED = (
         measure="bench.evaluation.measures:zero_shot",
         chance=random_guess.of_ranked_classes,
         fits=_has_classes,
-        embedded={
-            "emoji": tuple(On(f"emoji/{s}", label) for s in ("iid", "novel") for label in ("concept", "subgroup"))
-        },
+        embedded=_emoji(*(On(f"emoji/{s}", label) for s in ("iid", "novel") for label in ("concept", "subgroup"))),
         classes=True,
         along=True,
         texts="prompts",
@@ -80,7 +85,7 @@ SHIPPED = (
         measure="bench.evaluation.measures:class_ranking",
         chance=random_guess.of_places,
         fits=_has_classes,
-        embedded={"emoji": (On("emoji/iid", "concept", validation="emoji/validation"),)},
+        embedded=_emoji(On("emoji/iid", "concept", validation="emoji/validation")),
         classes=True,
         texts="prompts",
     ),
@@ -94,7 +99,7 @@ SHIPPED = (
         measure="bench.evaluation.measures:zero_shot",
         chance=random_guess.of_ranked_classes,
         fits=_has_classes,
-        embedded={"emoji": tuple(On(f"emoji/{style}", "concept") for style in _SHIFTED)},
+        embedded=_emoji(*(On(f"emoji/{style}", "concept") for style in _SHIFTED)),
         classes=True,
         averaged=True,
         texts="prompts",
@@ -138,13 +143,13 @@ SHIPPED = (
         title="Image-text retrieval",
         short="Retrieval",
         text="Share of queries with a right answer among the first 1, 5 or 10. I→T: find a caption of an image; T→I: "
-        "find the image of a caption.",
+        "find the image of a caption. rSum is the sum of the six.",
         metrics=_RECALLS,
         main="mean_recall",
         measure="bench.evaluation.measures:retrieval",
         chance=random_guess.of_captions,
         fits=_has_captions,
-        embedded={"emoji": (On("emoji/iid"), On("emoji/openmoji"))},
+        embedded=_emoji(On("emoji/iid"), On("emoji/openmoji")),
         main_of_kind={"association": "jaccard_10_12"},
         texts="captions",
     ),
@@ -199,7 +204,7 @@ SHIPPED = (
         measure="bench.evaluation.noise.attack:attack_success",
         chance=random_guess.of_attacks,
         fits=_has_classes,
-        embedded={"emoji": (On("emoji/iid", "concept"),)},
+        embedded=_emoji(On("emoji/iid", "concept")),
         classes=True,
         on_poison=True,
         texts="prompts",
@@ -233,7 +238,7 @@ SHIPPED = (
         measure="bench.evaluation.measures:retrieval",
         chance=random_guess.of_captions,
         fits=_has_validation_captions,
-        embedded={"emoji": (On("emoji/validation"),)},
+        embedded=_emoji(On("emoji/validation")),
         split="validation",
         texts="captions",
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -76,7 +75,7 @@ def load(settings: DataSettings) -> TrainingFeatures | SyntheticFeatures:
         return synthetic.load(settings)
     for gone in missing(settings):
         raise UserError(f"{gone.what}: not there; looked for {', '.join(gone.looked)}. To get it: {gone.get}")
-    folder = Path(str(settings.features)).absolute()
+    folder = settings.feature_folder.absolute()
     changed = (folder / description.NAME).stat().st_mtime_ns
     return _load(folder, settings.share, settings.feature_dropout, changed)
 
@@ -88,11 +87,11 @@ def _load(folder: Path, share: float, dropout: float, _changed: int) -> Training
 
 def missing(settings: DataSettings) -> list[Missing]:
     """List what is missing of the stored features of `settings`; [] if nothing is."""
-    if settings.features is None or settings.synthetic or _is_there(Path(settings.features)):
+    if settings.features is None or settings.synthetic or _is_there(folder := settings.feature_folder):
         return []
     what = f"{settings.name}, stored features"
-    get = f"bench features extract DATA {settings.features} --images MODEL --texts MODEL, or bench features import"
-    return [Missing(what, (os.path.join(settings.features, description.NAME),), get, None)]
+    get = f"bench features extract DATA {folder} --images MODEL --texts MODEL, or bench features import"
+    return [Missing(what, (str(folder / description.NAME),), settings.how_to_get or get, None)]
 
 
 def evaluation_set(settings: DataSettings, name: str) -> FeaturePairs:
@@ -112,8 +111,9 @@ def missing_evaluation(settings: DataSettings, name: str, purpose: str = "") -> 
     if _is_there(folder):
         return None
     what = f"{name}, stored features" + (f", {purpose}" if purpose else "")
-    get = f"bench features extract DATA {settings.features} --images MODEL --texts MODEL --evaluation {name}"
-    return Missing(what, (str(folder / description.NAME),), get, None)
+    own = settings.feature_folder
+    get = f"bench features extract DATA {own} --images MODEL --texts MODEL --evaluation {name}"
+    return Missing(what, (str(folder / description.NAME),), settings.how_to_get or get, None)
 
 
 def _is_there(folder: Path) -> bool:
@@ -121,4 +121,4 @@ def _is_there(folder: Path) -> bool:
 
 
 def _evaluation_folder(settings: DataSettings, name: str) -> Path:
-    return Path(str(settings.features)) / description.EVALUATION / name
+    return settings.feature_folder / description.EVALUATION / name
