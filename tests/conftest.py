@@ -19,6 +19,7 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("MPLBACKEND", "agg")
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # more would be processes, which import torch first
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when huggingface_hub is imported
 
 import bench.lean_open_clip  # noqa: F401  before anything imports open_clip or torchvision
@@ -36,7 +37,7 @@ LONG = (
     "checks/test_mutations models/test_eval training/test_ranks cli/test_new_method reports/test_verbs "
     "store/test_merge towers/test_towers adapters/test_source_hash models/test_open_clip_models checks/test_side "
     "planning/test_tune launch/test_nursery suite/test_keep reports/test_outputs store/test_damage cli/test_gaussian "
-    "tools/test_gpu_evidence towers/test_lean_open_clip"
+    "tools/test_gpu_evidence tools/test_searches reports/test_sizes towers/test_lean_open_clip cli/test_run"
 )
 
 
@@ -65,6 +66,23 @@ def writer() -> Iterator[Callable[[RunStore], RunWriter]]:
             return writers[run.folder]
 
         yield of
+
+
+@pytest.fixture(scope="session")
+def unreported() -> Callable[[Path, str], Path]:
+    """`unreported(results, suite)` returns `results`, where `bench run` finds a page younger than every run.
+
+    So it writes no report, which takes longer than a tiny run.
+    """
+
+    def prepared(results: Path, suite: str) -> Path:
+        page = results / suite / "report.html"
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.touch()
+        os.utime(page, (2**32, 2**32))  # in the year 2106
+        return results
+
+    return prepared
 
 
 def write_webdataset(

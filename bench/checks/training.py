@@ -217,7 +217,7 @@ def learns(subject: Subject) -> None:
     method, _ = subject.embedded(subject.variants[0])
     phases = [phase.name for phase in method.phases()]
     settings: dict[str, Any] = {"towers": subject.towers[0], "precision": "fp32", "rows": 48, "optimiser": "adamw"}
-    training = training_of(subject, **settings, steps=10 * len(phases))
+    training = training_of(subject, **settings, patch=8, steps=10 * len(phases))
     with tempfile.TemporaryDirectory() as folder:
         out = RunStore(Path(folder) / "easy")
         try:

@@ -42,6 +42,7 @@ class Training:
     config: Mapping[str, Any] = field(default_factory=dict)
     plugin: str | None = None
     towers: str = "resnet"
+    patch: int = 16  #: pixels of a side of a vision transformer's patch; an image has 32
     precision: str = "fp64"
     steps: int = 5  #: shared evenly among the phases
     rows: int = 150
@@ -84,7 +85,7 @@ def make(
         registry.add_plugin(training.plugin)
     data = data or pairs(training)
     dtype = {"fp64": torch.float64}.get(training.precision, torch.float32)
-    towers, stored = lab.tiny_towers(training.towers), training.towers in lab.STORED
+    towers, stored = lab.tiny_towers(training.towers, patch=training.patch), training.towers in lab.STORED
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         facts = Facts(len(data), training.batch, towers.dim, seed=3)

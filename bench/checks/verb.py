@@ -46,7 +46,6 @@ def _ignore(_: str) -> None:
 def _examined(subjects: Sequence[Subject], say: Say, failures_only: bool) -> list[Result]:
     results: list[Result] = []
     with Ranks() as pool:
-        pool.start()
         for subject in subjects:
             say(f"{subject.name}: {subject.kind.about.title}")
             for result in (examine_on_features if subject.features else examine)(subject, pool):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -76,10 +77,12 @@ def test_verbs_take_the_old_name() -> None:
     assert result.exit_code == 0
 
 
-def test_a_stored_run_is_rebuilt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stored_run_is_rebuilt(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], unreported: Callable[[Path, str], Path]
+) -> None:
     file = tmp_path / "suite.yaml"
     file.write_text(SUITE % "decomposable_cl")
-    out = ["--results", str(tmp_path / "results")]
+    out = ["--results", str(unreported(tmp_path / "results", "old"))]
     assert CliRunner().invoke(app, ["run", str(file), *out], catch_exceptions=False).exit_code == 0
     (run,) = Store(tmp_path / "results").runs()
     settings = {**run.settings(), "method": "decl", "label": "decl"}

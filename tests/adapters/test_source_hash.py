@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import json
 import shutil
@@ -61,12 +62,34 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for path in METHODS.glob("*.py"):
         (folder / path.name).write_text(ast.unparse(syntax.parse(path.read_bytes(), str(path))))
 
+    places: dict[str, Path] = {}  # no test removes a file
+
     def file_of(module: str) -> Path | None:
-        place = tmp_path.joinpath(*module.split("."))
-        return next((one for one in (place / "__init__.py", place.with_suffix(".py")) if one.is_file()), None)
+        if module not in places:
+            place = tmp_path.joinpath(*module.split("."))
+            for file in (place.with_suffix(".py"), place / "__init__.py"):
+                if file.is_file():
+                    places[module] = file
+        return places.get(module)
 
     monkeypatch.setattr(modules, "file_of", file_of)
     return folder
+
+
+@pytest.fixture
+def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Summaries of definitions by their trees: in a changed file all but one definition are as they were."""
+    made: dict[str, syntax.Summary] = {}
+    summarise = syntax.summary.__wrapped__
+
+    @functools.lru_cache(maxsize=8192)
+    def summary(node: ast.AST) -> syntax.Summary:
+        tree = ast.dump(node)
+        if tree not in made:
+            made[tree] = summarise(node)
+        return made[tree]
+
+    monkeypatch.setattr(syntax, "summary", summary)
 
 
 def test_the_shipped_adapters_have_the_stored_hashes() -> None:
@@ -171,6 +194,7 @@ def lines_of(tree: ast.Module, words: list[str]) -> list[tuple[Any, int]]:
     return [(body, place) for place, line in enumerate(body) if words[-1] in syntax.bound_names(line)]
 
 
+@pytest.mark.usefixtures("remembered")
 def test_a_change_of_any_reached_definition_changes_the_hash(copied: Path) -> None:
     """Of everything that a method reaches one constant, operator or attribute is changed in turn."""
     before = hashes(copied)

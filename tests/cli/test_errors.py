@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -18,11 +19,28 @@ ROOT = Path(bench.__file__).parents[1]
 SUITE = "name: small\nbudget: {epochs: 1}\nmethods: [clip]\n"
 
 
-def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`bench ...` in `folder`, in a process of its own."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
-    command = [sys.executable, "-m", "bench", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+CALL = """
+import warnings
+
+from bench.cli import main
+
+warnings.simplefilter("error")
+main()
+"""
+
+
+@pytest.fixture(scope="module")
+def call(start_script: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """`bench ...` in `folder`, in a process of its own: its exit code, standard output and standard error."""
+    script = tmp_path_factory.mktemp("script") / "bench"
+    script.write_text(CALL)
+
+    def called(folder: Path, *arguments: str) -> tuple[int, str, str]:
+        process = start_script(script, *arguments, cwd=folder, merged=False)
+        code, output = process.finish()
+        return code, output, process.errors
+
+    return called
 
 
 @pytest.mark.parametrize(
@@ -58,21 +76,23 @@ def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         (SUITE, ["show", "abc"], "'abc': no run in results has an id that starts like this (0 are stored)"),
     ],
 )
-def test_bad_input_is_one_line_and_changes_nothing(tmp_path: Path, text: str, arguments: list[str], said: str) -> None:
+def test_bad_input_is_one_line_and_changes_nothing(
+    tmp_path: Path, text: str, arguments: list[str], said: str, call: Callable[..., Any]
+) -> None:
     (tmp_path / "s.yaml").write_text(text)
-    result = call(tmp_path, *arguments)
-    assert result.returncode == 2
-    assert result.stdout == ""
-    assert result.stderr.startswith(said)
-    assert result.stderr.count("\n") == 1
+    code, output, errors = call(tmp_path, *arguments)
+    assert code == 2
+    assert output == ""
+    assert errors.startswith(said)
+    assert errors.count("\n") == 1
     assert [path.name for path in tmp_path.rglob("*")] == ["s.yaml"]
 
 
-def test_a_wrong_option_is_said_without_a_traceback(tmp_path: Path) -> None:
-    result = call(tmp_path, "run", "quickstart", "--dryrun")
-    assert result.returncode == 2
-    assert "--dry-run" in result.stderr
-    assert "Traceback" not in result.stderr
+def test_a_wrong_option_is_said_without_a_traceback(tmp_path: Path, call: Callable[..., Any]) -> None:
+    code, _, errors = call(tmp_path, "run", "quickstart", "--dryrun")
+    assert code == 2
+    assert "--dry-run" in errors
+    assert "Traceback" not in errors
 
 
 def test_the_version_is_the_packages() -> None:

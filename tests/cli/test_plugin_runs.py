@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,13 +34,14 @@ class Mine(Clip):
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, unreported: Callable[[Path, str], Path]) -> Path:
     """A folder with a file, a suite and their results. The method claims what CLIP's own card says."""
     folder = tmp_path_factory.mktemp("plugin")
     (folder / "mine.py").write_text(MINE)
     (folder / "own.yaml").write_text(SUITE)
     (folder / "other.yaml").write_text(SUITE.replace("[mine]", "[clip]").replace("name: own", "name: other"))
     registry._plugins.clear()
+    unreported(folder / "results", "own")
     assert bench(folder, "run", str(folder / "own.yaml"), "--plugin", str(folder / "mine.py")).exit_code == 0
     return folder
 

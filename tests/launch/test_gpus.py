@@ -55,10 +55,12 @@ def start(start_bench: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def start_slow(start_bench: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+def start_slow(
+    start_bench: Callable[..., Any], tmp_path: Path, unreported: Callable[[Path, str], Path]
+) -> Callable[..., Any]:
     """Start a CLIP of STEPS steps on several processes; its steps are slow until the file `fast` is there."""
     suite, environment = written(tmp_path, 64 * STEPS, "slow"), {"SLOW_UNTIL": str(tmp_path / "fast")}
-    start = ("run", suite, "--results", tmp_path / "out", "--plugin", SLOW)
+    start = ("run", suite, "--results", unreported(tmp_path / "out", "several"), "--plugin", SLOW)
     return lambda *more: start_bench(*start, *more, env=environment)
 
 
@@ -76,14 +78,17 @@ def runs(results: Path) -> dict[str, RunStore]:
     return {run.settings()["method"]: run for run in Store(results).runs()}
 
 
-def test_two_processes_give_the_order_losses_and_weights_of_one(start: Callable[..., Any], tmp_path: Path) -> None:
+def test_two_processes_give_the_order_losses_and_weights_of_one(
+    start: Callable[..., Any], tmp_path: Path, unreported: Callable[[Path, str], Path]
+) -> None:
     changes = [
         part
         for change in (*EXACT, "noise.rates=[0.4]", "evaluate.tasks=[zero_shot]", "evaluate.curve=[]")
         for part in ("--set", change)
     ]
     for number in ("1", "2"):
-        code, output = start("smoke", tmp_path / number, "--processes", number, "--only", "clip", *changes).finish()
+        results = unreported(tmp_path / number, "smoke")
+        code, output = start("smoke", results, "--processes", number, "--only", "clip", *changes).finish()
         assert code == 0, output
     one, two = (list(Store(tmp_path / number).runs()) for number in ("1", "2"))
     assert [run.id for run in one] == [run.id for run in two], "the number of processes is no part of a run's identity"
@@ -99,12 +104,12 @@ def test_two_processes_give_the_order_losses_and_weights_of_one(start: Callable[
 
 
 def test_a_rank_that_raises_fails_its_run_alone_and_seconds_are_of_all_ranks(
-    start: Callable[..., Any], tmp_path: Path
+    start: Callable[..., Any], tmp_path: Path, unreported: Callable[[Path, str], Path]
 ) -> None:
     (tmp_path / "odd.py").write_text(ODD)
     suite = written(tmp_path, 256, "odd, clip")
     more = ("--processes", "2", "--plugin", str(tmp_path / "odd.py"))
-    code, output = start(suite, tmp_path / "out", *more).finish()
+    code, output = start(suite, unreported(tmp_path / "out", "several"), *more).finish()
     assert code == 1, output
     assert "rank 1: ValueError: the second rank has had enough" in output
     found = runs(tmp_path / "out")

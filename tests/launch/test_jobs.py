@@ -33,14 +33,15 @@ SLOW = Path(__file__).with_name("slow.py")
 
 
 @pytest.fixture
-def start(start_bench: Callable[..., Any]) -> Callable[..., Any]:
+def start(start_bench: Callable[..., Any], unreported: Callable[[Path, str], Path]) -> Callable[..., Any]:
     """Start the runs of a slow CLIP, with and without noise; they are slow until the file `fast` is there."""
 
     def run(folder: Path, steps: int, *changes: str) -> Any:
         suite = folder / "many.yaml"
         suite.write_text(SUITE % (16 * steps, "slow"))
         more = ("--jobs", "2", "--plugin", SLOW, *(part for change in changes for part in ("--set", change)))
-        return start_bench("run", suite, "--results", folder / "out", *more, env={"SLOW_UNTIL": str(folder / "fast")})
+        command = ("run", suite, "--results", unreported(folder / "out", "many"), *more)
+        return start_bench(*command, env={"SLOW_UNTIL": str(folder / "fast")})
 
     return run
 
@@ -58,11 +59,12 @@ def wait_for_checkpoints(process: Any, folder: Path, count: int) -> None:
     process.wait_until(lambda: len(list(runs.glob("*/checkpoint.pt"))) >= count, "checkpoints of all")
 
 
-def test_side_by_side_gives_the_bytes_of_in_turn(tmp_path: Path) -> None:
+def test_side_by_side_gives_the_bytes_of_in_turn(tmp_path: Path, unreported: Callable[[Path, str], Path]) -> None:
     """Side by side from a script without a main guard, which no process of ours may run again."""
     suite, script = tmp_path / "many.yaml", tmp_path / "script.py"
     suite.write_text((SUITE % (96, "clip, ncu")).replace("[0.0, 0.4]", "[0.4]"))
-    result = CliRunner().invoke(app, ["run", str(suite), "--results", str(tmp_path / "turn" / "out")])
+    results = str(unreported(tmp_path / "turn" / "out", "many"))
+    result = CliRunner().invoke(app, ["run", str(suite), "--results", results])
     assert result.exit_code == 0, result.output
     assert "runs: 3 done" in result.output  # NCU starts from a CLIP run of its own share of the budget
     script.write_text(
@@ -81,14 +83,27 @@ def test_side_by_side_gives_the_bytes_of_in_turn(tmp_path: Path) -> None:
     assert [word for word in turn if word in ("started", "done")] == 3 * ["started", "done"], "so short runs go in turn"
 
 
-def test_left_open_it_is_as_many_as_the_machine_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same runs as above, where ten seconds of work count as none."""
-    monkeypatch.setattr("bench.launch.occupancy.WORTHWHILE", 0)
-    monkeypatch.setattr("bench.launch.occupancy.cores", lambda: 3)
-    (tmp_path / "many.yaml").write_text(SUITE % (96, "clip"))
-    result = CliRunner().invoke(app, ["run", str(tmp_path / "many.yaml"), "--results", str(tmp_path / "out")])
-    assert result.exit_code == 0, result.output
-    words = re.findall(r"^\[\d/2\] .*: (started|done|failed)$", result.output, re.MULTILINE)
+IDLE = """
+from bench.cli import main
+from bench.launch import occupancy
+from forked_nursery import prepare
+
+prepare()
+occupancy.WORTHWHILE, occupancy.cores = 0, lambda: 3
+main()
+"""
+
+
+def test_left_open_it_is_as_many_as_the_machine_takes(
+    tmp_path: Path, start_script: Callable[..., Any], unreported: Callable[[Path, str], Path]
+) -> None:
+    """The same runs as above, on three cores, where ten seconds of work count as none."""
+    suite, script, results = tmp_path / "many.yaml", tmp_path / "idle.py", unreported(tmp_path / "out", "many")
+    suite.write_text(SUITE % (96, "clip"))
+    script.write_text(IDLE)
+    code, output = start_script(script, "run", suite, "--results", results).finish()
+    assert code == 0, output
+    words = re.findall(r"^\[\d/2\] .*: (started|done|failed)$", output, re.MULTILINE)
     assert words.index("done") > 1, "nothing ran beside the first run"
     assert words.count("done") == 2
 

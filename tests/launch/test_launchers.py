@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -36,9 +36,12 @@ def requests() -> Iterator[list[Request]]:
     LAUNCHERS.remove("noting")
 
 
-def test_one_entry_adds_a_launcher(requests: list[Request], tmp_path: Path) -> None:
+def test_one_entry_adds_a_launcher(
+    requests: list[Request], tmp_path: Path, unreported: Callable[[Path, str], Path]
+) -> None:
     (tmp_path / "launched.yaml").write_text(SUITE)
-    command = ["run", str(tmp_path / "launched.yaml"), "--results", str(tmp_path / "out"), "--launcher", "noting"]
+    results = unreported(tmp_path / "out", "launched")
+    command = ["run", str(tmp_path / "launched.yaml"), "--results", str(results), "--launcher", "noting"]
     result = CliRunner().invoke(app, [*command, "--jobs", "3"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert "runs: 1 done" in result.stdout

@@ -30,7 +30,7 @@ from reports.tables import spent, tables
 SUITE = """\
 name: scored
 noise: {rates: [0.4]}
-budget: {samples: 640}
+budget: {samples: 320}
 budget_rule: additional
 towers: {dim: 8, vocabulary: 300, context: 12}
 train: {batch: 32, bn_group: 16, threads: 1, lr: 3.0e-3}
@@ -175,10 +175,12 @@ def test_a_method_that_starts_from_a_run_is_scored_by_it(tmp_path: Path) -> None
     assert [one.reference is None for one in load_suite(file).runs()] == [True, False, False, False]
 
 
-def test_every_rank_trains_on_the_recorded_rows(tmp_path: Path, start_bench: Callable[..., Any]) -> None:
+def test_every_rank_trains_on_the_recorded_rows(
+    tmp_path: Path, start_bench: Callable[..., Any], unreported: Callable[[Path, str], Path]
+) -> None:
     """Two real processes; then one process goes on with the same record, and sees the same batches."""
     suite_in(tmp_path)
-    start = ("run", tmp_path / "scored.yaml", "--results", tmp_path / "out", "--processes", 2)
+    start = ("run", tmp_path / "scored.yaml", "--results", unreported(tmp_path / "out", "scored"), "--processes", 2)
     code, output = start_bench(*start, "--only", "filtered", "--set", "budget.samples=320").finish()
     assert code == 0, output
     run = next(run for label, run in runs_of(Store(tmp_path / "out")).items() if label == "filtered")

@@ -91,11 +91,14 @@ def test_weights_and_biases_without_a_login_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs the extra tensorboard")
-def test_a_run_streams_what_it_stores(start_bench: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_run_streams_what_it_stores(
+    start_bench: Callable[..., Any], tmp_path: Path, unreported: Callable[[Path, str], Path]
+) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     changes = ("--only", "clip", "--set", "noise.rates=[0.0]", "--set", "evaluate.tasks=[zero_shot]")
-    code, output = start_bench("run", "smoke", "--results", tmp_path, "--track", "tensorboard", *changes).finish()
+    command = ("run", "smoke", "--results", unreported(tmp_path, "smoke"), "--track", "tensorboard", *changes)
+    code, output = start_bench(*command).finish()
     assert code == 0, output
     (run,) = Store(tmp_path).runs()
     (folder,) = (tmp_path / "tensorboard").iterdir()

@@ -30,7 +30,7 @@ SUITE = """\
 name: tiny
 noise: {rates: [0.4]}
 budget: {samples: 64}
-towers: {dim: 8, vocabulary: 300}
+towers: {dim: 8, vocabulary: 300, context: 12}
 train: {batch: 16, threads: 1}
 evaluate: {tasks: [zero_shot, noise_detection]}
 methods: [clip, {method: siglip, label: pairs}]
@@ -38,8 +38,9 @@ methods: [clip, {method: siglip, label: pairs}]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, unreported: Callable[[Path, str], Path]) -> Path:
     folder = tmp_path_factory.mktemp("eval")
+    unreported(folder / "out", "tiny")
     (folder / "tiny.yaml").write_text(SUITE)
     assert bench(folder, "run", str(folder / "tiny.yaml")).exit_code == 0
     return folder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -40,9 +41,10 @@ methods: [clip]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, unreported: Callable[[Path, str], Path]) -> Path:
     """Two trained runs, the folder of each exported under its label."""
     folder = tmp_path_factory.mktemp("export")
+    unreported(folder / "out", "exported")
     (folder / "suite.yaml").write_text(SUITE % _SMALL.bert_folder(folder / "distilled", "distilbert"))
     assert bench("run", str(folder / "suite.yaml"), "--results", str(folder / "out")) == 0
     for label in ("small", "bert"):
@@ -151,14 +153,14 @@ def test_the_card_says_what_it_is(folder: Path) -> None:
     }
 
 
-def test_what_cannot_be_exported_is_said(folder: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_exported_is_said(folder: Path, tmp_path: Path, unreported: Callable[[Path, str], Path]) -> None:
     with pytest.raises(UserError, match="is not an empty folder"):
         bench("export", run_of(folder, "small").id, str(folder / "small"), "--results", str(folder / "out"))
     (tmp_path / "tokens.yaml").write_text(
         "name: tokens\nbudget: {samples: 16}\ntrain: {batch: 16, threads: 1}\nevaluate: {tasks: [zero_shot]}\n"
         "towers: {image: tiny-vit, dim: 16, vocabulary: 300}\nmethods: [prolip]\n"
     )
-    results = ("--results", str(tmp_path / "out"))
+    results = ("--results", str(unreported(tmp_path / "out", "tokens")))
     assert bench("run", str(tmp_path / "tokens.yaml"), *results) == 0
     (run,) = Store(tmp_path / "out").runs()
     with pytest.raises(UserError, match="prolip: its embeddings of images are not those of the towers alone"):

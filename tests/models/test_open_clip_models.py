@@ -134,7 +134,7 @@ def cars(home: Path, webdataset_folder: Callable[..., Path]) -> Path:
     return webdataset_folder(home / "wds_cars_test", samples, classes=CLASSES, templates=TEMPLATES)
 
 
-def by_clip_benchmark(home: Path, folder: Path) -> dict[str, float]:
+def by_clip_benchmark(home: Path, folder: Path, tokenizer: Any) -> dict[str, float]:
     """clip-benchmark's own evaluation of the folder with the transform that open_clip gives."""
     model, _, transform = open_clip.create_model_and_transforms(f"local-dir:{folder}")
     with warnings.catch_warnings():
@@ -143,7 +143,6 @@ def by_clip_benchmark(home: Path, folder: Path) -> dict[str, float]:
         items, names, templates = list(found), found.classes, found.templates
         del found
         gc.collect()
-    tokenizer = open_clip.get_tokenizer(f"local-dir:{folder}")
     return scored(model, items, tokenizer, names, templates)
 
 
@@ -172,10 +171,11 @@ def test_zero_shot_is_clip_benchmarks_for_every_habit(
     saved: Path, evaluation_folder: Path, webdataset_folder: Callable[..., Path], tmp_path: Path
 ) -> None:
     home, found = cars(evaluation_folder, webdataset_folder), {}
+    tokenizer = open_clip.get_tokenizer(f"local-dir:{saved}")  # no habit is about words
     for mode, how in HABITS:
         folder = habit(saved, tmp_path / mode / how, resize_mode=mode, interpolation=how)
         own = measured(folder, tmp_path)
-        theirs = by_clip_benchmark(home, folder)
+        theirs = by_clip_benchmark(home, folder, tokenizer)
         found[mode, how] = values(own.records())
         assert found[mode, how] == pytest.approx({"top1": theirs["acc1"], "top5": theirs["acc5"]}), (mode, how)
         said = own.settings()["towers"]["preprocess"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,7 @@ SUITE = """\
 name: tuned
 noise: {rates: [0.0, 0.4]}
 budget: {samples: 192}
-towers: {dim: 8, vocabulary: 300}
+towers: {dim: 8, vocabulary: 300, context: 12}
 train: {batch: 16, threads: 1, lr: 2.0e-3}
 evaluate: {tasks: [zero_shot]}
 tune: {trials: 3, lr: [1.0e-3, 16.0e-3], temperature: [0.01, 0.16]}
@@ -39,9 +41,10 @@ def bench(folder: Path, *arguments: str) -> Result:
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def done(tmp_path_factory: pytest.TempPathFactory, unreported: Callable[[Path, str], Path]) -> Path:
     folder = tmp_path_factory.mktemp("tune")
     (folder / "tuned.yaml").write_text(SUITE)
+    unreported(folder / "out", "tuned")
     result = bench(folder, "run", str(folder / "tuned.yaml"))
     assert result.exit_code == 0, result.output
     return folder
@@ -140,13 +143,18 @@ def test_a_second_call_does_nothing_and_a_dry_run_knows_it(done: Path) -> None:
     assert "trial" not in dry
 
 
+def linked(done: Path, tmp_path: Path) -> Store:
+    """The store once more. Its files, hundreds of MB, are the same; whoever changes one puts another in its place."""
+    return Store(shutil.copytree(done / "out", tmp_path / "out", copy_function=os.link))
+
+
 def failed(run: RunStore, error: dict[str, str]) -> None:
     """Forge the status of a finished run, which no writer changes."""
     write_json(run.path("status.json"), {"state": "failed", "error": error})
 
 
 def test_a_trial_that_failed_is_made_again_and_one_that_diverged_is_not(done: Path, tmp_path: Path) -> None:
-    store = Store(shutil.copytree(done / "out", tmp_path / "out"))
+    store = linked(done, tmp_path)
     suite = load_suite(done / "tuned.yaml")
     trials = tune.known(suite, store)["sogclr"].trials
     run = store.run(trials[1].run)
@@ -165,7 +173,7 @@ def test_a_trial_that_failed_is_made_again_and_one_that_diverged_is_not(done: Pa
 
 def test_a_trial_that_was_measured_otherwise_is_measured_on_validation_first(done: Path, tmp_path: Path) -> None:
     """A run of a suite without trials can be a trial of the next."""
-    store = Store(shutil.copytree(done / "out", tmp_path / "out"))
+    store = linked(done, tmp_path)
     suite = load_suite(done / "tuned.yaml")
     run = store.run(tune.known(suite, store)["clip"].trials[0].run)
     for path in run.path("evaluations").glob("*validation*"):

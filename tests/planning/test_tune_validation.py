@@ -22,7 +22,7 @@ from bench.suite.suite import load_suite
 SUITE = """\
 name: tuned
 budget: {samples: 32}
-towers: {dim: 8, vocabulary: 300}
+towers: {dim: 8, vocabulary: 300, context: 12}
 train: {batch: 16, threads: 1}
 evaluate: {tasks: [retrieval], protocol: nuclr, curve: [0.5], datasets: {validation: %s}}
 tune: {trials: 2}
@@ -74,11 +74,14 @@ def test_missing_validation_data_is_refused_before_anything_starts(tmp_path: Pat
 
 
 def test_a_trials_score_is_the_mean_over_all_validation_sets(
-    tmp_path: Path, evaluation_folder: Path, webdataset_folder: Callable[..., Path]
+    tmp_path: Path,
+    evaluation_folder: Path,
+    webdataset_folder: Callable[..., Path],
+    unreported: Callable[[Path, str], Path],
 ) -> None:
     for seed, name in enumerate(("first", "second")):
         webdataset_folder(evaluation_folder / f"wds_{name}", photographs(seed), split="validation")
-    path, store = written(tmp_path, "[first, second]"), Store(tmp_path / "out")
+    path, store = written(tmp_path, "[first, second]"), Store(unreported(tmp_path / "out", "tuned"))
     result = bench(tmp_path, "run", str(path))
     assert result.exit_code == 0, result.output
     suite = load_suite(path)

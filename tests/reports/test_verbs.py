@@ -12,7 +12,7 @@ import pytest
 
 from bench.errors import UserError
 from bench.store import Store
-from reports.build import _pictures, _scores, build
+from reports.build import Built, _pictures, _scores, build
 from reports.compare import compare
 from reports.results import load
 from reports.status import HEAD, status
@@ -42,6 +42,18 @@ def store(tmp_path: Path, troubled: Store) -> Store:
     return Store(tmp_path / "results")
 
 
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory, troubled: Store) -> tuple[Store, Built]:
+    """Another copy, and the report that was written in it; no test writes to it."""
+    store = Store(shutil.copytree(troubled.root, tmp_path_factory.mktemp("reported") / "results"))
+    return store, build(SUITE, store)
+
+
+def contents(built: Built, store: Store) -> dict[str, bytes]:
+    """The files of a report by their paths within the store."""
+    return {str(path.relative_to(store.root)): path.read_bytes() for path in built.paths}
+
+
 def test_a_report_is_written_without_torch(store: Store) -> None:
     done = subprocess.run([sys.executable, "-c", BLOCKED, str(store.root)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -50,23 +62,22 @@ def test_a_report_is_written_without_torch(store: Store) -> None:
     assert lines == 1 + 42 + 4
 
 
-def test_a_report_names_its_files_and_what_it_lacks(store: Store) -> None:
-    built = build(SUITE, store)
+def test_a_report_names_its_files_and_what_it_lacks(store: Store, reported: tuple[Store, Built]) -> None:
+    first, built = reported
     assert all(path.stat().st_size > 0 for path in built.paths)
     assert built.paths[0].name == "report.html"
     assert len(built.failed) == 3
     assert len(built.missing) == 8
-    before = {path: path.read_bytes() for path in built.paths}
-    assert {path: path.read_bytes() for path in build(SUITE, store).paths} == before
+    assert contents(build(SUITE, store), store) == contents(built, first)
 
 
 def test_a_large_suites_figures_come_from_a_second_process_and_are_the_same(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, reported: tuple[Store, Built], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = {path: path.read_bytes() for path in build(SUITE, store).paths}
+    first, built = reported
     monkeypatch.setattr("reports.build.MANY", 1)
     monkeypatch.setattr("reports.build._pictures", lambda *_: pytest.fail("drawn in this process"))
-    assert {path: path.read_bytes() for path in build(SUITE, store).paths} == before
+    assert contents(build(SUITE, store), store) == contents(built, first)
 
 
 def test_the_second_process_reads_no_store(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,10 +118,10 @@ def test_figures_are_drawn_here_if_the_second_process_fails(store: Store, monkey
         ]
 
 
-def test_numbers_are_not_replaced_by_nothing(store: Store) -> None:
+def test_numbers_are_not_replaced_by_nothing(tmp_path: Path, reported: tuple[Store, Built]) -> None:
     """As with a copy of a committed comparison that has its tables and no runs."""
-    build(SUITE, store)
-    shutil.rmtree(store.root / "runs")
+    whole, _ = reported
+    store = Store(shutil.copytree(whole.root, tmp_path / "results", ignore=shutil.ignore_patterns("runs")))
     folder = store.suite(SUITE)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     with pytest.raises(UserError, match=r"tables/overview.csv: has numbers, and no run of the plan is in this store"):

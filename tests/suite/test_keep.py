@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +31,7 @@ SUITE = """\
 name: kept
 noise: {rates: [0.4]}
 budget: {samples: 96}
-towers: {dim: 8, vocabulary: 300}
+towers: {dim: 8, vocabulary: 300, context: 12}
 train: {batch: 16, threads: 1}
 evaluate: {tasks: [zero_shot, noise_detection]}
 methods: [sogclr]
@@ -242,12 +243,14 @@ def test_costs_are_forecast_without_the_data(tmp_path: Path) -> None:
     assert planned.resolved.epoch_steps == 600 // 16
 
 
-def test_treated_rows_run_and_their_marks_reach_the_report(tmp_path: Path) -> None:
+def test_treated_rows_run_and_their_marks_reach_the_report(
+    tmp_path: Path, unreported: Callable[[Path, str], Path]
+) -> None:
     rows = (
         "[clip, {method: clip, label: bound, keep: oracle}, "
         "{method: clip, label: control, keep: {kind: random, share: 0.6}}]"
     )
-    file, out = tmp_path / "kept.yaml", tmp_path / "out"
+    file, out = tmp_path / "kept.yaml", unreported(tmp_path / "out", "kept")
     file.write_text(
         SUITE.replace("[sogclr]", rows).replace("budget:", "seeds: [0, 1, 2]\nbudget:").replace(", noise_detection", "")
     )

@@ -37,10 +37,12 @@ def run_of(folder: Path, start: Path | str) -> Run:
 
 
 @pytest.fixture(scope="module")
-def bench(start_bench: Callable[..., Any]) -> Callable[[Path], tuple[int, str]]:
+def bench(
+    start_bench: Callable[..., Any], unreported: Callable[[Path, str], Path]
+) -> Callable[[Path], tuple[int, str]]:
     def run(folder: Path) -> tuple[int, str]:
-        offline = {"HF_HUB_OFFLINE": "1"}
-        return start_bench("run", folder / "started.yaml", "--results", folder / "out", env=offline).finish()
+        command = ("run", folder / "started.yaml", "--results", unreported(folder / "out", "started"))
+        return start_bench(*command, env={"HF_HUB_OFFLINE": "1"}).finish()
 
     return run
 

@@ -17,7 +17,7 @@ name: small
 data: {name: emoji, size: 32}
 noise: {kind: shuffled_captions, rates: [0.4]}
 seeds: [1]
-budget: {samples: 1536}
+budget: {samples: 1024}
 towers: {image: tiny-resnet, text: tiny-transformer, dim: 32, vocabulary: 300, context: 12}
 train: {batch: 32, threads: 1, checkpoint_seconds: 0.2}
 evaluate: {tasks: [zero_shot, noise_detection], curve: [0.5]}
@@ -40,6 +40,8 @@ class Exploding(Clip):
         terms = super().loss(z, observed, anchors)
         return {**terms, "bang": terms["contrastive"] / (0.0 if int(observed["step"]) == 3 else 1e9)}
 '''
+
+FULL, BRIEF = "{tasks: [zero_shot, noise_detection], curve: [0.5]}", "{tasks: [zero_shot], curve: []}"
 
 MORTAL = '''
 import os
@@ -67,8 +69,9 @@ class Mortal(Clip):
 
 
 @pytest.fixture(scope="module")
-def start(start_bench: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda folder, suite, *more: start_bench("run", suite, "--results", folder, *more)
+def start(start_bench: Callable[..., Any], unreported: Callable[[Path, str], Path]) -> Callable[..., Any]:
+    """Start `bench run`; it writes no report."""
+    return lambda folder, suite, *more: start_bench("run", suite, "--results", unreported(folder, "small"), *more)
 
 
 def the_run(results: Path) -> Path | None:
@@ -132,22 +135,27 @@ def test_kill_and_the_same_call_again_give_the_same_bytes(
     assert promised(tmp_path) == uninterrupted
 
 
-def test_sigterm_keeps_a_checkpoint_and_says_how_to_go_on(
-    start: Callable[..., Any], suite: Path, uninterrupted: dict[str, str], tmp_path: Path
-) -> None:
-    process = start(tmp_path, suite)
-    process.wait_until(lambda: logged(tmp_path, 2), "the second line of metrics")
+@pytest.fixture(scope="module")
+def resumed(start: Callable[..., Any], suite: Path) -> Path:
+    """A store whose run was asked to stop, and went on."""
+    results = suite.parent / "resumed"
+    process = start(results, suite)
+    process.wait_until(lambda: logged(results, 2), "the second line of metrics")
     process.send_signal(signal.SIGTERM)
     code, output = process.finish()
     assert code == 75, output
     assert "resume with" in output
-    assert exists(tmp_path, "checkpoint.pt")
-    run = the_run(tmp_path)
+    assert exists(results, "checkpoint.pt")
+    run = the_run(results)
     assert run is not None
-    assert Store(tmp_path).run(run.name).status()["state"] == "interrupted"
-    code, output = start(tmp_path, suite).finish()
+    assert Store(results).run(run.name).status()["state"] == "interrupted"
+    code, output = start(results, suite).finish()
     assert code == 0, output
-    assert promised(tmp_path) == uninterrupted
+    return results
+
+
+def test_sigterm_keeps_a_checkpoint_and_says_how_to_go_on(resumed: Path, uninterrupted: dict[str, str]) -> None:
+    assert promised(resumed) == uninterrupted
 
 
 def test_two_calls_on_one_store_share_the_work(
@@ -165,12 +173,12 @@ def test_two_calls_on_one_store_share_the_work(
     assert promised(tmp_path) == uninterrupted
 
 
-def test_a_loss_that_is_not_finite_fails_its_run_alone(start: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_fails_its_run_alone(start_bench: Callable[..., Any], tmp_path: Path) -> None:
     plugin = tmp_path / "exploding.py"
     plugin.write_text(EXPLODING)
     suite = tmp_path / "small.yaml"
-    suite.write_text(SUITE.replace("[sogclr]", "[exploding, clip]").replace("1536", "256"))
-    code, output = start(tmp_path / "results", suite, "--plugin", str(plugin)).finish()
+    suite.write_text(SUITE.replace("[sogclr]", "[exploding, clip]").replace("1024", "256"))
+    code, output = start_bench("run", suite, "--results", tmp_path / "results", "--plugin", plugin).finish()
     assert code == 1, output
     store = Store(tmp_path / "results")
     states = {run.settings()["method"]: run.status() for run in store.runs()}
@@ -187,8 +195,8 @@ def test_repeated_seconds_are_exact_after_any_number_of_kills(
     """Killed in steps 17 and 12 without a checkpoint: 17 and 12 finished steps were lost, whatever was logged."""
     plugin, suite, deaths = tmp_path / "mortal.py", tmp_path / "small.yaml", tmp_path / "deaths"
     plugin.write_text(MORTAL)
-    changed = SUITE.replace("checkpoint_seconds: 0.2", "checkpoint_seconds: 1000").replace("1536", "640")
-    suite.write_text(changed.replace("sogclr", "mortal"))
+    changed = SUITE.replace("checkpoint_seconds: 0.2", "checkpoint_seconds: 1000").replace("1024", "640")
+    suite.write_text(changed.replace("sogclr", "mortal").replace(FULL, BRIEF))
     deaths.write_text("17 12")
     monkeypatch.setenv("MORTAL", str(deaths))
     noted = [0.0]
@@ -209,14 +217,8 @@ def test_repeated_seconds_are_exact_after_any_number_of_kills(
 
 
 @pytest.mark.usefixtures("uninterrupted")
-def test_a_run_that_was_not_killed_repeats_nothing(start: Callable[..., Any], suite: Path, tmp_path: Path) -> None:
-    process = start(tmp_path, suite)
-    process.wait_until(lambda: logged(tmp_path, 2), "the second line of metrics")
-    process.send_signal(signal.SIGTERM)
-    process.finish()
-    code, output = start(tmp_path, suite).finish()
-    assert code == 0, output
-    for results in (tmp_path, suite.parent / "uninterrupted"):
+def test_a_run_that_was_not_killed_repeats_nothing(resumed: Path, suite: Path) -> None:
+    for results in (resumed, suite.parent / "uninterrupted"):
         run = the_run(results)
         assert run is not None
         assert Store(results).run(run.name).ledger()["repeated_seconds"] == pytest.approx(0.0, abs=1e-9)

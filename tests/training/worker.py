@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import sys
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSe
 from bench.training.inputs import InputsReader
 from bench.training.job import make_job
 from bench.training.loop import train
+from bench.training.schedule import Resolved
 
 DEFAULTS = {
     "method": "clip",
@@ -53,7 +55,7 @@ def make_run(settings: dict[str, object]) -> Run:
         noise_file=None,
         seed=3,
         budget=Budget(samples=s["samples"]),
-        towers=TowerSettings(image=s["image"], dim=32, vocabulary=400),
+        towers=TowerSettings(image=s["image"], dim=32, vocabulary=300, context=12),
         train=TrainSettings(
             batch=s["batch"],
             micro_batch=s["micro_batch"],
@@ -68,6 +70,14 @@ def make_run(settings: dict[str, object]) -> Run:
     )
 
 
+def resolved(run: Run, store: Store, note: Path) -> Resolved:
+    """The run's steps and their costs. The first layout counts them, which takes longer than a step."""
+    if not note.exists():
+        note.write_bytes(pickle.dumps(plan([run], store)[0].resolved))
+    steps: Resolved = pickle.loads(note.read_bytes())
+    return steps
+
+
 def main() -> None:
     rank, world, folder, port, cases = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4], sys.argv[5]
     torch.set_num_threads(1)
@@ -77,9 +87,9 @@ def main() -> None:
     store = Store(folder / f"rank{rank}")
     for name, settings in json.loads(cases).items():
         run = make_run(settings)
-        planned = plan([run], store)[0]
+        steps = resolved(run, store, folder.parent / f"{name}.pickle")
         with writing(store.run(name)) as out:
-            job = make_job(run, InputsReader().inputs(run), planned.resolved, out, None, torch.device("cpu"))
+            job = make_job(run, InputsReader().inputs(run), steps, out, None, torch.device("cpu"))
             job.log_every = 1
             train(job)
         torch.save(
