@@ -28,7 +28,7 @@ def paper_tables(results: Results, folder: Path) -> list[Table]:
 
 def _unverified(results: Results) -> Iterable[str]:
     """Name the rows of ours that stand beside printed ones without a verified adapter."""
-    for label in results.plan["tables"]["rows"]:
+    for label in (results.plan.get("tables") or {}).get("rows", ()):
         entry = results.methods.get(label)
         if entry and unverified(entry["fidelity"]):
             yield f"Ours, {label}: {UNVERIFIED} {entry['title']} is not verified. {entry['note']}".strip()
