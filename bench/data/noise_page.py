@@ -80,16 +80,22 @@ def noise_page(pairs: Pairs, manifest: NoiseManifest, limit: int) -> Html:
     places = shown(manifest, limit)
     images = manifest.applied(pairs).images(manifest.rows[np.array(places, dtype=np.int64)])
     items = together((_item(pairs, manifest, i, image) for i, image in zip(places, images, strict=True)), "\n")
+    title = f"Noise in {pairs.name}"
+    body = html(
+        "<h1>{}</h1>\n<p>{}. Shown: {}.</p>\n<ol>\n{}\n</ol>", title, summary(pairs, manifest), len(places), items
+    )
+    return page_of_pairs(title, body)
+
+
+def page_of_pairs(title: str, body: Html) -> Html:
+    """Return a self-contained page whose lists of pairs are tiles: readable on a phone and in the dark."""
     return html(
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        "<title>Noise in {0}</title>\n<style>{1}</style>\n</head>\n<body>\n<h1>Noise in {0}</h1>\n"
-        "<p>{2}. Shown: {3}.</p>\n<ol>\n{4}\n</ol>\n</body>\n</html>\n",
-        pairs.name,
+        "<title>{}</title>\n<style>{}</style>\n</head>\n<body>\n{}\n</body>\n</html>\n",
+        title,
         Html(STYLE),
-        summary(pairs, manifest),
-        len(places),
-        items,
+        body,
     )
 
 

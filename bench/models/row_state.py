@@ -11,7 +11,7 @@ import numpy as np
 from bench.console.markup import Html, html, together
 from bench.data import Pairs
 from bench.data.noise import Noise
-from bench.data.noise_page import STYLE, picture
+from bench.data.noise_page import page_of_pairs, picture
 from bench.errors import UserError, nearest
 from bench.training.inputs import Inputs, InputsReader
 
@@ -93,19 +93,16 @@ def state_page(title: str, state: RowState, count: int) -> Html:
         "\n",
     )
     low, middle, high = np.quantile(state.values, [0.05, 0.5, 0.95])
-    return html(
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        "<title>{0}</title>\n<style>{1}</style>\n</head>\n<body>\n<p>{0}: {2} of {3} pairs of {4}; 5 % are below {5}, "
-        "half below {6}, 95 % below {7}.</p>\n{8}\n</body>\n</html>\n",
+    body = html(
+        "<p>{}: {} of {} pairs of {}; 5 % are below {}, half below {}, 95 % below {}.</p>\n{}",
         title,
-        Html(STYLE),
         state.name,
         len(state.values),
         state.pairs.name,
         *(f"{one:.4g}" for one in (low, middle, high)),
         sections,
     )
+    return page_of_pairs(title, body)
 
 
 def _items(state: RowState, rows: Ints) -> Html:

@@ -8,7 +8,7 @@ import numpy as np
 
 from bench.console.markup import Html, html, together
 from bench.data import Pairs
-from bench.data.noise_page import STYLE, picture
+from bench.data.noise_page import page_of_pairs, picture
 from bench.evaluation.features import Features
 from bench.evaluation.probabilistic.hierarchy import levels, met_texts
 
@@ -37,17 +37,14 @@ def traversal_page(title: str, features: Features, pairs: Pairs, count: int, ste
         )
         for place, (row, image) in enumerate(zip(rows, images, strict=True))
     )
-    return html(
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        "<title>{0}</title>\n<style>{1}</style>\n</head>\n<body>\n<h1>{0}</h1>\n"
-        "<p>Bold: an image's own captions, from special to general. Below: the texts of {2} that are met on the way to "
-        "each root; those in brackets are not its own.</p>\n<ol>\n{3}\n</ol>\n</body>\n</html>\n",
+    body = html(
+        "<h1>{}</h1>\n<p>Bold: an image's own captions, from special to general. Below: the texts of {} that are met "
+        "on the way to each root; those in brackets are not its own.</p>\n<ol>\n{}\n</ol>",
         title,
-        Html(STYLE),
         pairs.name,
         items,
     )
+    return page_of_pairs(title, body)
 
 
 def _way(met: Sequence[str], own: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +40,13 @@ class PricedTowers:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._towers, name)
+
+    def __copy__(self) -> OpenClipTowers:
+        """Copy the towers themselves; the counter sees their passes."""
+        return copy.copy(self._towers)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> OpenClipTowers:
+        return copy.deepcopy(self._towers, memo)
 
     def encode_image(self, images: Tensor) -> Tensor:
         """As the towers' own, and counted."""

@@ -31,7 +31,10 @@ def test_the_manifest_of_the_suite_is_shown(tmp_path: Path) -> None:
     [
         (["--rate", "0.3"], r"--rate 0.3: suite smoke has 0.0, 0.4"),
         (["--seed", "4"], r"--seed 4: suite smoke has 0$"),
-        (["--html", "/nowhere/noise.html"], r"--html /nowhere/noise.html: cannot be written: No such file"),
+        (
+            ["--html", "/nowhere/noise.html"],
+            r"--html /nowhere/noise.html: cannot be written: there is no folder /nowhere",
+        ),
         (["--set", "noise.kind=resampled_positives"], r"suite smoke: resampled_positives draws anew"),
     ],
 )

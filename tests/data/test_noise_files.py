@@ -159,7 +159,7 @@ def test_what_cannot_be_compared_or_made_is_refused_in_a_line(tmp_path: Path) ->
         called("published", "rcl-f30k-0.2")
     with pytest.raises(UserError, match=r"'pc2-f30k-0\.3' is not a published index file; did you mean 'pc2-f30k"):
         called("published", "pc2-f30k-0.3")
-    with pytest.raises(UserError, match=r"--out /nowhere/x\.npy: cannot be written: No such file"):
+    with pytest.raises(UserError, match=r"--out /nowhere/x\.npy: cannot be written: there is no folder /nowhere"):
         called("published", "pc2-f30k-0.2", "--out", "/nowhere/x.npy")
     assert len(called("published")) == 27
 
@@ -252,7 +252,7 @@ def test_a_suite_s_noise_goes_out_and_comes_back(tmp_path: Path) -> None:
     called("export", suite, again, "--manifest", parquet)
     assert again.read_bytes() == npy.read_bytes()
     assert NoiseManifest.load(parquet).notes["unit"] == "image"
-    with pytest.raises(UserError, match=r"FILE /nowhere/a\.npy: cannot be written: No such file"):
+    with pytest.raises(UserError, match=r"FILE /nowhere/a\.npy: cannot be written: there is no folder /nowhere"):
         called("export", suite, "/nowhere/a.npy")
 
 

@@ -154,7 +154,7 @@ def test_a_probabilistic_method_is_scored_both_ways(tmp_path: Path, writer: Writ
     run(build("prolip"), out, ("zero_shot", "retrieval"))
     both = {(r.dataset, r.task, r.metric) for r in out.records() if r.score == "csd"}
     assert both == {(r.dataset, r.task, r.metric) for r in out.records() if r.score == "cosine"}
-    assert len(both) == 4 * 2 + 2 * 8
+    assert len(both) == 4 * 2 + 2 * 9
     assert all(r.low <= r.value <= r.high for r in out.records())  # type: ignore[operator]
 
 

@@ -376,7 +376,7 @@ def test_a_key_that_latex_cannot_read_is_not_cited(bibtex: str | None, key: str)
 def test_a_wide_latex_table_is_broken_between_headings(three: Store) -> None:
     (table,) = [table for table in tables(load(SUITE, three)) if table.name == "retrieval"]
     text = table_latex(table)
-    assert text.count(r"\begin{tabular}{lrrrrrrrr}") == 2
+    assert text.count(r"\begin{tabular}{lrrrrrrrrr}") == 2
     assert text.count(r"\begin{table*}") == text.count(r"\caption") == 1
     assert text.count("sogclr & ") == 2 * 2
 

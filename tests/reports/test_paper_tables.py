@@ -160,8 +160,9 @@ def planned(name: str, labels: Sequence[str]) -> dict[str, Any]:
 
 @pytest.fixture
 def ncu(tmp_path: Path) -> Results:
-    """NCU with B/16 towers is done, with B/32 towers not."""
+    """NCU with B/16 towers is done, with B/32 towers not. No row of ours stands beside CLIP's."""
     store, plan = Store(tmp_path), planned("ncu_cc3m", ["ncu", "gradient_ascent"])
+    del plan["tables"]["rows"]["clip"]
     (run,) = [cell["run"] for cell in plan["cells"] if cell["method"] == "ncu" and "ViT-B-16" in cell["noise"]]
     records = [(name, "zero_shot/class", "top1", 0.25) for name in FIFTEEN[:-1]]
     records += [("stl10", "zero_shot/class", "top1", 0.40), ("imagenet1k", "zero_shot/class", "top1", 0.21)]
