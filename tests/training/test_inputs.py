@@ -56,6 +56,7 @@ def test_a_suite_makes_each_runs_inputs_once_to_plan_and_once_to_train(
         return learn(*arguments)
 
     monkeypatch.setattr(flops, "_steps", {})  # else a test before this one may have counted the same steps
+    monkeypatch.setattr(flops, "_towers", {})
     monkeypatch.setattr(InputsReader, "inputs", counted)
     monkeypatch.setattr(inputs, "SmallVocabulary", learned_once)
     runs = runs_of(tmp_path)
