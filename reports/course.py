@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from reports.chosen import about_others, line_styles, named_in
-from reports.drawing import Picture, Sheet, finish, name_ends, plain, room_for_names
-from reports.lines import bars, beside, draw_lines, height, limits
+from reports.drawing import Picture, Sheet, finish, plain, room_for_names
+from reports.lines import bars, beside, draw_lines, height, limits, name_lines
 from reports.results import Results
 from reports.statistics import Floats, mean, std
 from reports.vocabulary import detail, family, kind_of, metric_label
@@ -37,7 +37,7 @@ def course(results: Results) -> Picture | None:
         panel.set_ylabel(beside(sheet, f"{name}, %"))
         panel.set(xlim=(0, 1.04 * whole), ylim=limits(lines.values()))
         ends = draw_lines(panel, styles, {label: lines[label] for label in styles if label in lines})
-        name_ends(panel, results, {label: ends[label] for label in named_in(styles) if label in ends})
+        name_lines(panel, results, styles, ends)
     caption = (
         "Scores of the weights along each run; the axis need not begin at 0. The learning rate has come down only at "
         "the last point, so earlier points are not shorter runs." + bars(results) + about_others(results, styles)

@@ -24,14 +24,13 @@ from reports.drawing import (
     Sheet,
     finish,
     in_sizes,
-    name_ends,
     plain,
     room_for_names,
 )
 from reports.embeddings import embeddings
 from reports.forest import forest, recovered
 from reports.headlines import primary
-from reports.lines import bars, beside, draw_lines, height
+from reports.lines import bars, beside, draw_lines, height, limits, name_lines
 from reports.radar import radar
 from reports.results import Results
 from reports.shares import shares
@@ -90,19 +89,10 @@ def _over_rates(results: Results, name: str, scores: pd.DataFrame, label: str, c
         panel = sheet.panel(place, xlabel=f"{plain(title)}, % of pairs", ylabel=beside(sheet, label))
         means = panel_scores.groupby(["method", "rate"])["score"].agg(["mean", "std"])
         _against_rate(panel, styles, means)
-        panel.set_ylim(_around(means))
+        panel.set_ylim(limits([means.reset_index()[["rate", "mean", "std"]].to_numpy().T]))
         last = means["mean"].groupby("method").tail(1)
-        ends = {method: (rate, score) for (method, rate), score in last.items()}
-        name_ends(panel, results, {method: ends[method] for method in named_in(styles) if method in ends})
+        name_lines(panel, results, styles, {method: (rate, score) for (method, rate), score in last.items()})
     return finish(name, caption + bars(results) + about_others(results, styles), sheet.figure)
-
-
-def _around(means: pd.DataFrame) -> tuple[float, float]:
-    """Limits of an axis around means and bars, with a little room."""
-    bars = means["std"].fillna(0)
-    low, high = float((means["mean"] - bars).min()), float((means["mean"] + bars).max())
-    room = 0.05 * (high - low or abs(high) or 1.0)
-    return low - room, high + room
 
 
 def against_cost(results: Results) -> Picture | None:
@@ -131,10 +121,9 @@ def against_cost(results: Results) -> Picture | None:
         panel = sheet.panel(place)
         panel.set(xlabel=f"training, {prefix}FLOP, reference run included")
         panel.set(ylabel=beside(sheet, _primary_label(results)))
-        panel.set(xlim=(0, 1.04 * right / size), ylim=_around(points))
+        panel.set(xlim=(0, 1.04 * right / size), ylim=limits([points.to_numpy().T]))
         there = {method: np.array(lines[noise, method]).T for method in styles if (noise, method) in lines}
-        ends = draw_lines(panel, styles, there)
-        name_ends(panel, results, {method: ends[method] for method in named_in(styles) if method in ends})
+        name_lines(panel, results, styles, draw_lines(panel, styles, there))
     caption = (
         f"{_primary_label(results)} of the weights along each run against what was spent by then; the axis need not "
         "begin at 0. The learning rate has come down only at the last point, so earlier points are not shorter runs."

@@ -95,12 +95,13 @@ def document(title: str, body: Sequence[Html]) -> Html:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         "<title>{}</title><link rel=icon href=data:,><style>{}</style></head><body>",
         title,
-        _asset("report.css"),
+        asset("report.css"),
     )
     return together([head, *body, html("</body></html>\n")], "\n")
 
 
-def _asset(name: str) -> Html:
+def asset(name: str) -> Html:
+    """Return a file of `assets`, as it is."""
     return Html((_ASSETS / name).read_text(encoding="utf-8"))
 
 
@@ -111,7 +112,7 @@ def _data(runs: Sequence[Mapping[str, Any]]) -> Html:
 
 
 def _program() -> Html:
-    return html("<script>{}</script>", _asset("report.js"))
+    return html("<script>{}</script>", asset("report.js"))
 
 
 def _counts(results: Results) -> Html:

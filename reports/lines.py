@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
-from reports.chosen import OTHER
-from reports.drawing import MARK, Sheet, broken, medium
+from reports.chosen import OTHER, named_in
+from reports.drawing import MARK, Sheet, broken, medium, name_ends
 from reports.results import Results
 from reports.statistics import Floats
 
@@ -34,6 +34,16 @@ def draw_lines(
             colours += [style["color"]] * len(x)
     panel.add_collection(LineCollection(ends_of_bars, colors=colours, linewidths=1), autolim=False)  # one draws faster
     return ends
+
+
+def name_lines(
+    panel: Axes,
+    results: Results,
+    styles: Mapping[str, Mapping[str, Any]],
+    ends: Mapping[str, tuple[float, float]],
+) -> None:
+    """Write the names of those lines that have one beside the panel; `ends` (x, y) as `draw_lines` returns them."""
+    name_ends(panel, results, {method: ends[method] for method in named_in(styles) if method in ends})
 
 
 def height(screen: float, methods: int, around: float) -> float:

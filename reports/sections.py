@@ -13,7 +13,7 @@ from reports.results import Results, RunResult
 from reports.table import show
 from reports.vocabulary import detail, family, metric_label, task_and_metric
 
-_FIDELITY = {
+FIDELITY = {  #: class of fidelity -> what it says
     "official-checked": "its loss equals the authors' executed code in numbers",
     "formula-checked": "its loss equals an independent evaluation of the paper's formula",
     "derived": "written from the paper's derivation; there is no official code to compare with",
@@ -80,7 +80,7 @@ def methods_section(results: Results) -> Html:
 def _method(entry: Mapping[str, Any]) -> Html:
     facts = {
         "paper": f"{entry['paper']}, {entry['equations']}" if entry.get("equations") else entry["paper"],
-        "fidelity": f"{entry['fidelity']}: {_FIDELITY.get(entry['fidelity'], '')}",
+        "fidelity": f"{entry['fidelity']}: {FIDELITY.get(entry['fidelity'], '')}",
         "starts from": f"a shared {entry['reference']} run, which is charged to it" if entry["reference"] else "",
         "keeps": entry.get("state", ""),
         "score": entry["score"],

@@ -102,11 +102,13 @@ def test_a_dry_run_lists_the_runs_and_what_is_left_and_trains_nothing(
     capsys.readouterr()
     lines = bench.dry_run(folder / "face.yaml", tmp_path, only=["permuted"])
     said = capsys.readouterr().err.splitlines()
-    assert said[:2] == ["looking for data: emoji", "planning 1 of 2: clip, 40 % shuffled captions, seed 0"]
+    assert said[:2] == ["looking for data: emoji", "planning 1 of 1: permuted, 40 % shuffled captions, seed 0"]
     assert said[-1] == "estimating: 1 runs"
     assert len([line for line in lines if "missing" in line and "permuted" in line]) == 1
     assert not any(" clip" in line for line in lines[1:])
     assert any(line.startswith("to do: 1 runs, training ") for line in lines)
+    assert Store(tmp_path).plan("face") is None, "only a plan of the whole suite is written"
+    bench.dry_run(folder / "face.yaml", tmp_path)
     assert list(Store(tmp_path).runs()) == []
     plan = Store(tmp_path).plan("face")
     assert plan is not None

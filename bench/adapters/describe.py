@@ -10,7 +10,7 @@ from bench.console.text import joined
 from methods.protocol import Facts, Method
 
 WIDTH = 110  #: letters of a line that no terminal shows
-_EXAMPLE = Facts(rows=1024, batch=128, dim=64, seed=0)  # cost and phases do not depend on it
+EXAMPLE = Facts(rows=1024, batch=128, dim=64, seed=0)  #: cost and phases do not depend on it
 
 
 def catalogue(width: int = WIDTH) -> str:
@@ -27,7 +27,7 @@ def describe(name: str, width: int = WIDTH) -> str:
         "about": about.summary,
         "fidelity": f"{oracle_file.fidelity(name, about)} ({about.equations})",
         "state": about.state,
-        "cost": cost(hyperparameters.make(name, None, {}, _EXAMPLE)),
+        "cost": cost(hyperparameters.make(name, None, {}, EXAMPLE)),
         "presets": "; ".join(
             f"{preset} ({', '.join(f'{key}: {value}' for key, value in values.items()) or 'the defaults'})"
             for preset, values in kind.presets.items()

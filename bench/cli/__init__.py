@@ -34,6 +34,7 @@ app = typer.Typer(
 )
 for verb in (
     runs.run,
+    runs.worker,
     reporting.report,
     runs.status,
     runs.show,
@@ -46,6 +47,10 @@ for verb in (
     reporting.orders,
     reporting.published,
     reference.claims,
+    reference.submit,
+    reference.board,
+    reference.verify,
+    reference.site,
     gaussian.hierarchy,
     inside.embeddings,
     inside.state,
@@ -75,14 +80,20 @@ def _version(asked: bool) -> None:
     if asked:
         from importlib.metadata import version
 
-        echo(f"bench {version('robust-cl-bench')}")
+        from bench.machine.commit import commit
+
+        source = commit()
+        echo(f"bench {version('robust-cl-bench')}" + (f" (commit {source})" if source else ""))
         raise typer.Exit
 
 
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version, and the commit if it is known."
+        ),
     ] = False,
 ) -> None:
     """Options that stand before a verb."""

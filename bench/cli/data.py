@@ -10,8 +10,18 @@ import typer
 
 from bench.cli.options import DataFolder, Overrides, use_data
 from bench.console.text import echo
+from bench.errors import UserError
 
 app = typer.Typer(help="Training and evaluation data on disk.", no_args_is_help=True)
+
+
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Processes; default: one a core.", show_default=False)
+]
+FormName = Annotated[
+    str | None,
+    typer.Option("--form", metavar="NAME", help="table, coco, karpathy, parquet, folder; default: what fits."),
+]
 
 
 class Decode(StrEnum):
@@ -35,9 +45,7 @@ def index(
         Path | None,
         typer.Option("--out", metavar="FILE", help="The index; default: index.parquet beside the first shard."),
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Processes; default: one a core.", show_default=False)
-    ] = None,
+    workers: Workers = None,
     limit: Annotated[
         float, typer.Option("--limit", min=0, max=1, help="Share of samples that may be faulty before it is an error.")
     ] = 0.01,
@@ -61,6 +69,50 @@ def index(
         files, path, workers=workers, limit=limit, decode=decode.value, each_caption=each_caption, progress=True
     )
     echo(*report.lines())
+
+
+@app.command()
+def pack(
+    source: Annotated[
+        Path, typer.Argument(metavar="INPUT", help="A .csv, .tsv, .json or .parquet, or a folder of images or Parquet.")
+    ],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder of the shards, such as data/mine.")],
+    form: FormName = None,
+    images: Annotated[
+        Path | None,
+        typer.Option("--images", metavar="DIR", help="Folder that paths are relative to; default: the input's."),
+    ] = None,
+    image_column: Annotated[
+        str | None, typer.Option("--image-column", metavar="NAME", help="Default: filepath; of Parquet: image.")
+    ] = None,
+    caption_column: Annotated[
+        str | None,
+        typer.Option("--caption-column", metavar="NAME", help="Default: title; of Parquet: caption or text."),
+    ] = None,
+    key_column: Annotated[
+        str | None, typer.Option("--key-column", metavar="NAME", help="Names of pairs; default: their numbers.")
+    ] = None,
+    separator: Annotated[
+        str | None, typer.Option("--separator", metavar="LETTER", help="Of a table; default: tab or comma, as it has.")
+    ] = None,
+    split: Annotated[
+        list[str] | None, typer.Option("--split", metavar="NAME", help="Of Karpathy's JSON; may be repeated.")
+    ] = None,
+    per_shard: Annotated[int, typer.Option("--per-shard", min=1, help="Pairs of a shard.")] = 10_000,
+    workers: Workers = None,
+) -> None:
+    """Pack images and captions into webdataset shards, which `bench data index` reads. A stopped pack goes on.
+
+    Images are copied as they are. What cannot be packed is listed in OUT/faults.csv.
+    """
+    from bench.data.pack.packing import pack as packed
+    from bench.data.pack.sample import Options
+
+    if separator is not None and len(separator) != 1:
+        raise UserError(f"--separator {separator!r}: should be one letter; for a tab leave it away")
+    columns = (image_column, caption_column, key_column)
+    options = Options(str(images) if images else None, *columns, separator, tuple(split or ()))
+    echo(*packed(source, out, options, form, per_shard, workers))
 
 
 @app.command()

@@ -64,10 +64,17 @@ LauncherName = Annotated[
     str, typer.Option("--launcher", metavar="NAME", help="local: on this machine; slurm: as its jobs.")
 ]
 Track = Annotated[
-    str | None, typer.Option("--track", metavar="tensorboard|wandb", help="Stream metrics there as well.")
+    str | None, typer.Option("--track", metavar="tensorboard|wandb|mlflow", help="Stream metrics there as well.")
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Say what would be run, what it would take, what is missing; run nothing.")
+]
+PlanOnly = Annotated[
+    bool, typer.Option("--plan-only", help="Queue the runs for `bench worker`, which trains them; train nothing.")
+]
+QueuedSuites = Annotated[
+    list[str] | None,
+    typer.Option("--suite", metavar="NAME", help="Only this queued suite; may be repeated.", show_default="all"),
 ]
 GpuName = Annotated[
     str | None, typer.Option("--gpu", metavar="NAME", help="With --dry-run: hours of this card, such as a100.")

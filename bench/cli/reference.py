@@ -1,4 +1,4 @@
-"""Verbs of the committed comparisons."""
+"""Verbs of the committed comparisons and of the board."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import Annotated
 
 import typer
 
-from bench.cli.options import RESULTS, Results, SuiteName, store_at, suite_name
+from bench.cli.options import RESULTS, Results, RunId, SuiteName, store_at, suite_name
 from bench.console.text import echo
+from bench.errors import UserError
+
+BOARD = Path("results/board")
 
 
 def reference(
@@ -37,3 +40,92 @@ def claims(suite: SuiteName, results: Results = RESULTS) -> None:
     store = store_at(results)
     text = claims_text(load(suite_name(suite, store), store), read_claims(resources.published()))
     echo(*text.rstrip("\n").split("\n"))
+
+
+def submit(
+    results: Annotated[Path, typer.Argument(metavar="RESULTS", help="The folder where the runs are stored.")],
+    suite: SuiteName,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="The bundle; default: results/board/SUITE.tar.xz.")
+    ] = None,
+) -> None:
+    """Write the finished runs of a suite to a checked bundle for a pull request: no weights, but outcomes and ledgers.
+
+    Runs that are not finished are listed and left out. Nothing is written unless the bundle passes `bench board`.
+    """
+    from bench.launch.board.submit import submit as submitted
+
+    store = store_at(results)
+    name = suite_name(suite, store)
+    written = submitted(name, store, out or BOARD / f"{name}.tar.xz")
+    echo(*(f"left out: {line}" for line in written.packed.unfinished))
+    echo(*written.check.text(), *written.check.problems)
+    if written.check.problems:
+        raise typer.Exit(1)
+    echo(f"{written.check.path}: {written.packed.bytes / 2**20:,.2f} MiB; commit it and open a pull request")
+
+
+def board(
+    bundles: Annotated[
+        list[Path] | None, typer.Argument(metavar="[BUNDLE]...", help="Bundles, or folders of them; results/board.")
+    ] = None,
+    rerun: Annotated[
+        str | None,
+        typer.Option("--rerun", metavar="RUN|cheapest", help="Train a run of the one bundle again; note the outcome."),
+    ] = None,
+) -> None:
+    """Check bundles: files, ids, plans, budgets, noise manifests, scores against outcomes, duplicates.
+
+    Exit code 1 if something is wrong. A bundle that passes is consistent, not proven.
+    """
+    from bench.launch.board.bundle import check_folder
+    from bench.launch.board.submit import rerun_of
+
+    outcomes = check_folder(bundles or [BOARD])
+    for one in outcomes:
+        echo(*one.text())
+        echo(*one.problems, err=True)
+    if any(one.problems for one in outcomes):
+        raise typer.Exit(1)
+    if not outcomes:
+        echo("no bundles")
+    if rerun is not None:
+        if len(outcomes) != 1:
+            raise UserError(f"--rerun: takes one bundle, and there are {len(outcomes)}")
+        verified = rerun_of(outcomes[0].path, rerun)
+        echo(f"rerun: {verified.title}: {verified.text}")
+        if not verified.consistent:
+            raise typer.Exit(1)
+
+
+def verify(
+    run: RunId,
+    results: Results = RESULTS,
+    tolerance: Annotated[
+        float, typer.Option("--tolerance", metavar="SHARE", min=0.0, help="Of losses, on another type of machine.")
+    ] = 0.02,
+) -> None:
+    """Train a stored run again in a temporary store and compare: bytes, or losses on another type of machine.
+
+    Exit code 1 if they differ.
+    """
+    from bench.launch.board.retrain import retrain
+
+    verified = retrain(store_at(results), run, tolerance)
+    echo(f"{verified.title}: {'consistent' if verified.consistent else 'NOT consistent'}: {verified.text}")
+    if not verified.consistent:
+        raise typer.Exit(1)
+
+
+def site(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="An empty folder, or an earlier site.")],
+    results: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[RESULTS]...", help="Stores, archives, or folders of them; results/reference, /board."),
+    ] = None,
+) -> None:
+    """Write the board over stored comparisons as a static site: rows, a page a method and a run, CSV files."""
+    from reports.site.build import site as build_site
+
+    files = build_site(results or [Path("results/reference"), BOARD], out)
+    echo(f"{files[0]}: {len(files)} files")

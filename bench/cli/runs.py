@@ -6,7 +6,7 @@ import shlex
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,8 +21,10 @@ from bench.cli.options import (
     LauncherName,
     Only,
     Overrides,
+    PlanOnly,
     Plugins,
     Processes,
+    QueuedSuites,
     Results,
     RunId,
     Seeds,
@@ -40,6 +42,7 @@ from bench.errors import UNFINISHED, UserError, nearest
 
 if TYPE_CHECKING:
     from bench.planning.outcomes import Summary
+    from bench.suite.suite import Suite
 
 
 def run(
@@ -56,6 +59,7 @@ def run(
     launcher: LauncherName = "local",
     track: Track = None,
     dry_run: DryRun = False,
+    plan_only: PlanOnly = False,
     gpu: GpuName = None,
     utilisation: Utilisation = None,
     calibrate: Calibrate = False,
@@ -68,31 +72,75 @@ def run(
     """
     import bench
 
-    if sys.stderr.isatty():
-        echo("loading torch", err=True)  # which takes seconds; what comes after shows its own progress
-    load_plugins(plugin)
-    use_data(data)
+    _prepare(plugin, data)
     loaded, only, numbers = bench.load_suite(suite, overrides or ()), only or [], _numbers(seeds)
-    loaded.select(only, numbers)  # refuses unknown labels and seeds before the machine is looked at
-    _refuse(launcher, results)
-    if dry_run:
+    _refuse(loaded, only, numbers, launcher, results)
+    if plan_only:
+        _queue(loaded, results, only, numbers, dry_run or track or jobs or gpus or processes or launcher != "local")
+    elif dry_run:
         lines = bench.dry_run(
             loaded, results, only=only, seeds=numbers, gpu=gpu, utilisation=utilisation, calibrate=calibrate
         )
         echo(*lines)
-        return
-    if gpu or utilisation or calibrate:
+    elif gpu or utilisation or calibrate:
         raise UserError("--gpu, --utilisation and --calibrate estimate hours; they go with --dry-run")
-    start = partial(bench.run_suite, loaded, results, only=only, seeds=numbers)
-    summary = start(jobs=jobs, gpus=gpus, processes=processes, launcher=launcher, track=track)
+    if plan_only or dry_run:
+        return
+    start = partial(bench.run_suite, jobs=jobs, gpus=gpus, processes=processes, launcher=launcher, track=track)
+    summary = start(loaded, results, only=only, seeds=numbers)
     _refresh_report(loaded.name, results, summary)
     raise typer.Exit(_conclude(summary))
 
 
-def _refuse(launcher: str, results: Path) -> None:
-    """Raise UserError for an unknown launcher, and for results that are not a folder."""
+def worker(
+    results: Annotated[Path, typer.Argument(metavar="RESULTS", help="The folder where suites are queued.")],
+    suite: QueuedSuites = None,
+    plugin: Plugins = None,
+    data: DataFolder = None,
+    jobs: Jobs = None,
+    gpus: Gpus = None,
+    processes: Processes = None,
+    track: Track = None,
+) -> None:
+    """Make the runs that `bench run SUITE --plan-only` queued, beside any number of other workers, until none is left.
+
+    A run is made by one worker. A worker waits for the runs that others hold and takes over those of a worker that
+    died: at once on the same machine, after ten minutes without a sign of life from another one. A run that failed is
+    not tried again until its suite is queued anew. `bench report SUITE` then writes the report.
+    Exit codes: 0 all are done, whoever made them, 1 a run failed, 2 bad input or a full disk, 75 stopped on request
+    (the same command goes on), 130 ended at once by Ctrl-C.
+    """
+    from bench.launch.launcher import Request
+    from bench.launch.worker import work_off
+
+    load_plugins(plugin)
+    use_data(data)
+    store_at(results)
+    raise typer.Exit(_conclude(work_off(results, suite or (), Request(jobs, gpus, processes, track))))
+
+
+def _queue(suite: Suite, results: Path, only: list[str], seeds: list[int], others: object) -> None:
+    """Queue a suite for workers and print the command that starts one. Raises UserError if `others` are given."""
+    if others:
+        raise UserError("--plan-only: goes with --only, --seeds and --set; tell `bench worker` how to make runs")
+    from bench.launch.worker import queue
+
+    runs = queue(suite, results, only, seeds)
+    echo(f"queued: {runs} runs of {suite.name}; make them with: {shlex.join(['bench', 'worker', str(results)])}")
+
+
+def _prepare(plugin: list[str] | None, data: Path | None) -> None:
+    if sys.stderr.isatty():
+        echo("loading torch", err=True)  # which takes seconds; what comes after shows its own progress
+    load_plugins(plugin)
+    use_data(data)
+
+
+def _refuse(suite: Suite, only: list[str], seeds: list[int], launcher: str, results: Path) -> None:
+    """Raise UserError for an unknown label, seed or launcher, and for results that are not a folder."""
     from bench.launch.launcher import LAUNCHERS
 
+    suite.select(only, seeds)  # before the machine is looked at
     if launcher not in LAUNCHERS:
         names = LAUNCHERS.names()
         raise UserError(f"--launcher {launcher}: should be {' or '.join(names)}{nearest(launcher, names)}")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -25,6 +25,8 @@ from bench.machine.capacity import cores
 CHUNK = 32  #: rows that a process makes at a time
 WAITING = 4 * 2**30  #: bytes of finished pixels that one machine buffers at most
 SHARED = Path("/dev/shm")  #: the shared memory that buffers them
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -53,30 +55,28 @@ class Pixels:
 
 
 @dataclass(frozen=True)
-class _Answers(Dataset[list[Tensor] | UserError]):
+class _Answers(Dataset[T | UserError]):
     """Calls `make` in a worker process and returns a UserError instead of raising it.
 
     DataLoader would wrap a raised error in a RuntimeError whose message is a whole traceback.
     """
 
-    make: Callable[[Any], list[Tensor]]
+    make: Callable[[Any], T]
 
-    def __getitem__(self, item: Any) -> list[Tensor] | UserError:
+    def __getitem__(self, item: Any) -> T | UserError:
         try:
             return self.make(item)
         except UserError as error:
             return error
 
 
-class Prefetcher:
+class Prefetcher(Generic[T]):
     """An iterator over `make(item)` for each of `items`, in order, computed ahead of time by worker processes.
 
     `close` ends the processes.
     """
 
-    def __init__(
-        self, make: Callable[[Any], list[Tensor]], items: Iterator[Any], workers: int, chunk: int, rows: int
-    ) -> None:
+    def __init__(self, make: Callable[[Any], T], items: Iterator[Any], workers: int, chunk: int, rows: int) -> None:
         """Start `workers` processes, which together buffer about `rows` rows; an item has at most `chunk` rows."""
         # A fork shares an index of millions of rows instead of copying it. A forked process must not use the GPU; these
         # only decode. On macOS a fork breaks system libraries.
@@ -94,13 +94,13 @@ class Prefetcher:
             )
         )
 
-    def __next__(self) -> list[Tensor]:
-        """Return the next item's pixels.
+    def __next__(self) -> T:
+        """Return what `make` made of the next item.
 
         Raises the UserError that `make` raised, RuntimeError if a worker process died, and StopIteration at the end.
         """
         try:
-            made: list[Tensor] | UserError = next(self._made)
+            made: T | UserError = next(self._made)
         except (ConnectionError, EOFError) as error:  # the process died while it sent a result
             time.sleep(1.0)  # a signal handler of torch raises an error that says how the process died
             raise RuntimeError("a process that decodes images died") from error

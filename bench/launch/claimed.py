@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.console.progress import Progress
 from bench.launch.execute import execute, train_along
-from bench.planning.outcomes import State, Summary, is_complete
+from bench.planning.outcomes import State, Summary, is_complete, ready
 from bench.planning.planned import Planned
 from bench.store import Busy, Claim, ClaimLost, RunWriter, Store
 from bench.store.doctor import make_room, repair
@@ -24,8 +24,11 @@ class Options:
 
     jobs: int = 1  #: runs that are made at the same time, with `auto` at most
     ranks: int = 1  #: processes per run; each takes a GPU if the machine has any
-    track: str | None = None  #: tracker that metrics are streamed to, a key of `bench.launch.trackers.SINKS`
+    track: str | None = None  #: tracker that metrics are streamed to, a key of `bench.launch.trackers.TRACKERS`
     auto: bool = False  #: whether the number of jobs is chosen for this machine
+    #: when the runs were offered to several workers, in ns by the file system's clock: a run that another worker has
+    #: completed, or that failed since, is not started
+    queued: int | None = None
 
 
 SEQUENTIAL = Options()  #: one run after the other, each in the calling process
@@ -144,13 +147,19 @@ def fail(one: Planned, store: Store, message: str, error: dict[str, Any]) -> tup
     return "failed", message
 
 
-def cannot_start(one: Planned, summary: Summary, store: Store, progress: Progress) -> bool:
+def cannot_start(one: Planned, summary: Summary, store: Store, progress: Progress, queued: int | None = None) -> bool:
     """Return whether the reference run that `one` starts from is busy or failed.
 
-    If so, `one` is added to the summary: as busy, or after a call of `fail` as failed.
+    If so, `one` is added to the summary: as busy, or after a call of `fail` as failed. With `queued` (see `Options`) a
+    run that another worker completed is added as skipped, and one that failed since as failed.
     """
     state: State
-    if one.reference in summary.busy:
+    if queued is not None and ready([one], store)[1]:
+        summary.skipped.append(one.id)
+        return True
+    if queued is not None and _failed_since(one, store, queued):
+        state, message = "failed", "no worker tries it again; bench show says why it failed"
+    elif one.reference in summary.busy:
         state, message = "busy", "the run it starts from is busy"
     elif one.reference in summary.failed:
         message = f"the run it starts from, {one.reference[:16]}, failed"
@@ -160,3 +169,8 @@ def cannot_start(one: Planned, summary: Summary, store: Store, progress: Progres
     summary.add(state, one.id)
     progress.run_finished(one.run, state, message)
     return True
+
+
+def _failed_since(one: Planned, store: Store, queued: int) -> bool:
+    out = store.run(one.id)
+    return out.status()["state"] == "failed" and out.path("status.json").stat().st_mtime_ns > queued

@@ -55,8 +55,9 @@ def dry_run(
     suite, results, only, seeds: as `run_suite` takes them. gpu: the card whose hours are estimated, such as "a100", at
     the share `utilisation` of its peak. calibrate: time 20 steps on this machine instead.
 
-    Trains nothing. Writes the plan of the whole suite, so that its report can be drawn. Raises UserError for bad
-    settings and for options that contradict each other.
+    Trains nothing. Without `only` and `seeds` it writes the plan of the suite, so that its report can be drawn; with
+    them it counts the cost of these runs alone and writes nothing. Raises UserError for bad settings and for options
+    that contradict each other.
 
     >>> print(*bench.dry_run("quickstart"), sep="\\n")  # doctest: +SKIP
     """
@@ -79,9 +80,14 @@ def _lines(
         for missing in (requirements.training, requirements.starts, requirements.noise, requirements.towers)
     )
     reader = InputsReader()
-    choices = tune.known(suite, store, reader, shown) if suite.tune and present else {}
-    planned = plan_file.write(tune.tuned(suite, choices).select(only, seeds), choices, store, present, reader, shown)
-    trials = tune.missing(suite, store, only, choices, reader, shown) if suite.tune and present else []
+    labels = sorted({run.label for run in suite.select(only).runs()}) if only else []
+    choices = tune.known(suite, store, reader, shown, labels) if suite.tune and present else {}
+    asked = tune.tuned(suite, choices).select(only, seeds)
+    if only or seeds:
+        planned = plan_file.selected(asked, store, present, reader, shown)
+    else:
+        planned = plan_file.write(asked, choices, store, present, reader, shown)
+    trials = tune.missing(suite, store, labels, choices, reader, shown) if suite.tune and present else []
     rows = [("run", "stored", "steps", "")]
     for one in [*trials, *planned]:
         rows.append((one.id[:SHORT], _stored(one, store), f"{one.resolved.steps:,}", one.run.title))

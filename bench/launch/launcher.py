@@ -25,7 +25,8 @@ class Request:
     jobs: int | None = None  #: runs that are made at the same time; None: as many as suit this machine
     gpus: int | None = None  #: GPUs per run; each has a process of its own
     processes: int | None = None  #: processes per run on a machine without GPUs
-    track: str | None = None  #: tracker that metrics are streamed to, a key of `bench.launch.trackers.SINKS`
+    track: str | None = None  #: tracker that metrics are streamed to, a key of `bench.launch.trackers.TRACKERS`
+    queued: int | None = None  #: see `bench.launch.claimed.Options`
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ from bench.training.inputs import InputsReader
 def prepare(suite: Suite, store: Store, request: Request) -> Callable[[list[Planned], Progress], Summary]:
     """See `bench.launch.launcher.Launcher`."""
     jobs = request.jobs or 1
-    options = Options(jobs, ranks(request.gpus, request.processes, jobs), request.track, auto=request.jobs is None)
+    world_size = ranks(request.gpus, request.processes, jobs)
+    options = Options(jobs, world_size, request.track, auto=request.jobs is None, queued=request.queued)
     refuse_sharing(suite.budget.timed, options)
     return lambda planned, progress: run_all(planned, store, progress, options)
 
@@ -72,7 +73,7 @@ def _run_in_turn(
     before, total = len(summary.skipped), len(summary.skipped) + len(waiting)
     reader = InputsReader()
     for number, one in enumerate(waiting):
-        if cannot_start(one, summary, store, progress):
+        if cannot_start(one, summary, store, progress, options.queued):
             continue
         progress.run_started(one.run, before + number, total)
         state, message = work(one, store, progress, lambda: bool(requested), options.track, reader=reader)

@@ -16,6 +16,7 @@ from bench.suite.suite import Suite, load_suite
 from bench.training.inputs import InputsReader
 
 if TYPE_CHECKING:
+    from bench.launch.launcher import Launch
     from bench.planning.tune import Choice
 
 
@@ -35,7 +36,7 @@ def run_suite(
 
     suite: a loaded suite, a YAML file, or the name of a shipped suite. results: the folder of the store. only, seeds:
     the labels and seeds to run; empty means all. jobs: runs at a time, by default as many as suit this machine. gpus,
-    processes: ranks per run. launcher: "local" or "slurm". track: "tensorboard" or "wandb". Trials of the suite's
+    processes: ranks per run. launcher: "local" or "slurm". track: a tracker, such as "mlflow". Trials of the suite's
     `tune` come first; if one of them is not finished, no other run is started.
 
     A run that fails does not stop the others. Progress goes to stderr. Raises UserError, before anything is trained,
@@ -52,13 +53,17 @@ def run_suite(
     requirements.refuse(loaded)
     store = Store(Path(results))
     # The launcher looks at the machine before planning times any steps.
-    launch = make.prepare(loaded, store, Request(jobs, gpus, processes, track))
+    return make_runs(loaded, store, make.prepare(loaded, store, Request(jobs, gpus, processes, track)), only, seeds)
+
+
+def make_runs(suite: Suite, store: Store, launch: Launch, only: Sequence[str], seeds: Sequence[int]) -> Summary:
+    """Have `launch` make the trials of `tune` and then the runs of the suite; if trials are not finished, no runs."""
     choices: dict[str, Choice] = {}
     reader = InputsReader()
     with progress.on() as shown:
-        if loaded.tune:
-            choices, trials = tune.search(loaded, store, only, lambda planned: launch(planned, shown), reader, shown)
+        if suite.tune:
+            choices, trials = tune.search(suite, store, only, lambda planned: launch(planned, shown), reader, shown)
             if trials.busy or trials.interrupted or trials.failed or trials.queued:
                 return trials
-        chosen = tune.tuned(loaded, choices).select(only, seeds)
+        chosen = tune.tuned(suite, choices).select(only, seeds)
         return launch(plan_file.write(chosen, choices, store, reader=reader, shown=shown), shown)

@@ -46,7 +46,7 @@ def run_side_by_side(
             for team in teams:
                 running = {other.one.id for other in teams if other.one}
                 full = team.number >= occupancy.allowed
-                one = None if team.one or stopping or full else _next(waiting, running, summary, store, progress)
+                one = None if team.one or stopping or full else _next(waiting, running, summary, shared, progress)
                 if one:
                     team.begin(one, started, total)
                     started += 1
@@ -66,7 +66,7 @@ def run_side_by_side(
 
 
 def _next(
-    waiting: list[Planned], running: Collection[str], summary: Summary, store: Store, progress: Progress
+    waiting: list[Planned], running: Collection[str], summary: Summary, shared: TeamContext, progress: Progress
 ) -> Planned | None:
     """Remove and return the first run of `waiting` that can start now; also remove runs before it that never can."""
     ahead = set(running)
@@ -75,6 +75,6 @@ def _next(
             ahead.add(one.id)
             continue
         waiting.remove(one)
-        if not cannot_start(one, summary, store, progress):
+        if not cannot_start(one, summary, shared.store, progress, shared.options.queued):
             return one
     return None

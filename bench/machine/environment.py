@@ -6,11 +6,12 @@ import importlib.metadata
 import os
 import platform
 import resource
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from bench.machine.commit import commit
 
 PACKAGES = (
     "torch",
@@ -30,7 +31,7 @@ def environment(device: torch.device, ranks: int = 1) -> dict[str, Any]:
     return {
         "packages": {name: _version(name) for name in PACKAGES},
         "python": platform.python_version(),
-        "commit": _commit(),
+        "commit": commit(),
         "hardware": {
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu_name(),
             "cores": os.cpu_count(),
@@ -52,18 +53,6 @@ def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _commit() -> str | None:
-    """Return the commit of this checkout, with "+" if tracked files were changed; None for an installed wheel."""
-    here = Path(__file__).parent
-    git = ["git", "-C", str(here)]
-    try:
-        subprocess.run([*git, "ls-files", "--error-unmatch", __file__], capture_output=True, check=True)
-        describe = [*git, "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
-        return subprocess.run(describe, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
         return None
 
 

@@ -38,10 +38,7 @@ def write(
     `here`: whether all data is on this machine; if not, runs have steps but no ids. `reader`, `shown`: see
     `planner.plan`.
     """
-    from bench.planning import planner
-
-    runs = suite.select().runs()
-    planned = planner.plan(runs, store, reader, shown) if here else planner.forecast(runs, store, shown)
+    planned = selected(suite.select(), store, here, reader, shown)
     last = store.plan(suite.name)
     if shown is not None:
         shown.preparing("planning", "evaluation sets")
@@ -52,6 +49,16 @@ def write(
         store.forget_trials(suite.name)  # the plan names them now
     chosen = {run.key for run in suite.runs()}
     return [one for one in planned if one.run.key in chosen]
+
+
+def selected(
+    suite: Suite, store: Store, here: bool = True, reader: InputsReader | None = None, shown: Progress | None = None
+) -> list[Planned]:
+    """Return the selected runs of a suite, planned without any other; arguments as of `write`."""
+    from bench.planning import planner
+
+    runs = suite.runs()
+    return planner.plan(runs, store, reader, shown) if here else planner.forecast(runs, store, shown)
 
 
 def build(

@@ -132,11 +132,19 @@ def _trial_label(entry: MethodEntry, number: int) -> str:
 
 
 def known(
-    suite: Suite, store: Store, reader: InputsReader | None = None, shown: Progress | None = None
+    suite: Suite,
+    store: Store,
+    reader: InputsReader | None = None,
+    shown: Progress | None = None,
+    labels: Sequence[str] = (),
 ) -> dict[str, Choice]:
-    """Return the choice of every row whose trials are all finished. `reader`, `shown`: see `planner.plan`."""
+    """Return the choice of every row whose trials are all finished: of rows with these labels (none: of all rows).
+
+    Rows that these need are looked at too. `reader`, `shown`: see `planner.plan`.
+    """
     choices: dict[str, Choice] = {}
-    for rows in stages(suite):
+    for stage in stages(suite):
+        rows = _wanted(suite, stage, labels, choices)
         choices |= _plan(suite, rows, choices, store, reader, shown).choices(store)
     return choices
 

@@ -219,6 +219,7 @@ MODELS: Mapping[str, Check] = {
     "line": _object({"step": _COUNT}, {}),
     "plan": _PLAN,
     "trials": _list(_TEXT),
+    "queue": _object({"suite": _ANY, "only": _list(_TEXT), "seeds": _list(_WHOLE)}, {}),
     "hashes": _map(_SHA256),
     "seconds": _map(_POSITIVE),
     "manifest": _object({"kind": _TEXT, "rate": _AMOUNT, "seed": _WHOLE, "n": _COUNT, "realised_rate": _AMOUNT}, {}),

@@ -312,6 +312,8 @@ def _of_suites(store: Store) -> Iterator[Check]:
         yield partial(store.plan, name)
     for path in sorted(store.root.glob(f"[!.]*/{TRIALS}")):
         yield partial(store.trials, path.parent.name)
+    for name in store.queues():
+        yield partial(store.queued, name)
     for path in sorted(store.root.glob("calibrations/[!.]*.json")):
         yield partial(reading.read_json, path, "seconds", remedy=RENEW_SECONDS)
 

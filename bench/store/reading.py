@@ -36,6 +36,7 @@ Model = Literal[
     "line",
     "plan",
     "trials",
+    "queue",
     "hashes",
     "seconds",
     "manifest",

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     import numpy as np
 
 TRIALS = "trials.json"  #: file beside a suite's plan with trial runs that the plan does not name yet
+QUEUE = "queue.json"  #: file beside a suite's plan with the suite, for workers to make its runs
 METRICS = "metrics.jsonl"
 TRAIN_SECONDS = "train_seconds"
 LATER = "later"  #: folder of a finished run with notes on evaluations that later suites added
 RENEW_PLAN = "delete it, and `bench run {} --dry-run` writes it again"  #: remedy, with the suite
 _RENEW_TRIALS = "delete it, and `bench run` writes it again"
+_RENEW_QUEUE = "delete it, and `bench run SUITE --plan-only` writes it again"
 _ID = re.compile(r"[0-9a-f]{64}")
 STATES = ("running", "interrupted", "failed", "done")
 
@@ -276,6 +278,24 @@ class Store:
     def forget_trials(self, suite: str) -> None:
         """Remove the notes of `name_trials`, because the suite's plan names all of the trials now."""
         (self.suite(suite) / TRIALS).unlink(missing_ok=True)
+
+    def queue(self, suite: str, content: Mapping[str, Any]) -> None:
+        """Offer the runs of a suite to workers: its settings as `suite`, and the labels and seeds that are chosen."""
+        mark(self.root)
+        files.write_json(self.suite(suite) / QUEUE, content)
+
+    def queued(self, suite: str) -> tuple[dict[str, Any], int] | None:
+        """Return what `queue` stored and when, or None if it stored nothing. Raises Damaged.
+
+        The time is in nanoseconds, by the clock of the file system.
+        """
+        path = self.suite(suite) / QUEUE
+        content = reading.read_json(path, "queue", remedy=_RENEW_QUEUE)
+        return None if content is None else (content, path.stat().st_mtime_ns)
+
+    def queues(self) -> list[str]:
+        """Return the names of the suites that are queued here, sorted."""
+        return sorted(path.parent.name for path in self.root.glob(f"[!.]*/{QUEUE}"))
 
     def plan(self, suite: str) -> dict[str, Any] | None:
         """Return the suite's plan, or None if it was never planned in this store. Raises Damaged."""

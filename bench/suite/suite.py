@@ -328,6 +328,11 @@ def load_suite(suite: str | Path, overrides: Sequence[str] = (), check_methods: 
     source = YamlSource.read(resources.suite_path(str(suite)))
     for override in overrides:
         source.set(override)
+    return parse_suite(source, check_methods)
+
+
+def parse_suite(source: YamlSource, check_methods: bool = True) -> Suite:
+    """The suite that a source holds. Raises UserError with one line for each mistake."""
     try:
         loaded = Suite.model_validate(source.data)
     except ValidationError as error:

@@ -8,17 +8,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import count
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from bench.arrays import Ints
-from bench.data.noise import Noise, draw_captions
+from bench.data.noise import Noise
 from bench.data.pairs import MemoryPairs, Pairs
 from bench.data.workers import CHUNK, Item, Pixels, Prefetcher, room
 from bench.towers.build import OpenClipTowers, normalise
 from bench.training.ahead import StepsAhead
 from bench.training.batches import Batches
+from bench.training.examples import Asked, Examples, Made
 from bench.training.resident import Resident
 from methods.protocol import Clock, Rows
 
@@ -40,8 +39,8 @@ class HostRows:
 class Loader:
     """Batches of one run. They depend on (seed, step) alone, never on ranks, micro-batches or earlier steps.
 
-    `workers` processes prepare the pixels of the next steps in advance; `features`: images are stored features, which
-    a thread gathers in advance. `close` ends both.
+    `workers` processes prepare pixels, captions and tokens of the next steps in advance; `features`: images are stored
+    features, which a thread gathers in advance. `close` ends both.
     """
 
     def __init__(
@@ -65,9 +64,9 @@ class Loader:
         self.dtype, self.device = dtype, device
         self.workers, self.features = workers, features
         self.seconds = 0.0  #: that the caller has waited, in total
-        self._ahead: Prefetcher | None = None
+        self._ahead: Prefetcher[Made] | None = None
         self._steps: StepsAhead[HostRows] = StepsAhead()
-        self._chunk = CHUNK
+        self._chunk = CHUNK  #: rows that are decoded at a time, by this process or by a worker
         self._ready: object = None  #: (step, share, size, views) that the workers prefetch next
 
     @cached_property
@@ -107,20 +106,28 @@ class Loader:
         )
 
     def _made(self, clock: Clock, share: slice, size: int, views: int) -> Iterator[HostRows]:
-        rows, epoch = self.batches.rows(clock.step)
-        donors = np.arange(self.batch)
-        if self.noise is not None:
-            donors = self.noise.donors_in_batch(clock.step, self.batch)
-        for places in _pieces(np.arange(share.start, share.stop), size):
-            captions = draw_captions(self.pairs, self.noise, rows[donors[places]], epoch, self.seed)
+        first = share.start
+        for asked in self._asked(clock.step, share, size):
+            made, ids = self._collected(asked, views), asked.item.rows
             yield HostRows(
-                pixels=self._pixels(Item(rows[places], epoch), views),
-                tokens=self._tokens(captions),
-                captions=captions,
-                ids=torch.from_numpy(rows[places]).to(self.device, non_blocking=True),
-                positions=range(int(places[0]), int(places[-1]) + 1),
+                pixels=made.pixels,
+                tokens=made.tokens,
+                captions=made.captions,
+                ids=torch.from_numpy(ids).to(self.device, non_blocking=True),
+                positions=range(first, first + len(ids)),
                 clock=clock,
             )
+            first += len(ids)
+
+    def _asked(self, step: int, share: slice, size: int) -> Iterator[Asked]:
+        """The rows of each micro-batch of a step."""
+        rows, epoch = self.batches.rows(step)
+        donors = rows if self.noise is None else rows[self.noise.donors_in_batch(step, self.batch)]
+        for part in _pieces(len(rows[share]), size):
+            yield Asked(Item(rows[share][part].copy(), epoch), donors[share][part].copy())
+
+    def _examples(self, views: int) -> Examples:
+        return Examples(Pixels(self.pairs, self.seed, self.recipe, views), self.noise, self.towers.tokenizer)
 
     def on_device(self, micro_batch: HostRows) -> Rows:
         """A micro-batch as `encode` takes it. Copies of pinned pixels to a GPU are asynchronous."""
@@ -140,22 +147,28 @@ class Loader:
             self._ahead.close()
         self._ahead = self._ready = None
 
-    def _pixels(self, item: Item, views: int) -> list[Tensor]:
-        """uint8 [b, H, W, 3] or features [b, P] of each view, made in this process or collected from the workers."""
-        here = Pixels(self.pairs, self.seed, self.recipe, views)
-        n, pinned = len(item.rows), self.device.type == "cuda"
+    def _collected(self, asked: Asked, views: int) -> Made:
+        """The rows of a micro-batch, made in this process or collected from the workers; their tokens on the device."""
+        here, pinned = self._examples(views), self.device.type == "cuda"
         if self.features:
-            return [view.pin_memory() if pinned else view for view in self._stored(here, item)]
+            captions = here.captions(asked)
+            pixels = [view.pin_memory() if pinned else view for view in self._stored(here.pixels, asked.item)]
+            return Made(pixels, captions, self._tokens(captions))
         if isinstance(self.pairs, MemoryPairs):
-            return here.of(item)
-        whole: list[Tensor] = []
-        for at in range(0, n, self._chunk):  # decoded pictures are large: never those of a whole micro-batch at once
-            chunk = slice(at, at + self._chunk)
-            parts = next(self._ahead) if self._ahead else here.of(Item(item.rows[chunk], item.epoch))
-            whole = whole or [torch.empty((n, *x.shape[1:]), dtype=x.dtype, pin_memory=pinned) for x in parts]
-            for view, part in zip(whole, parts, strict=True):
-                view[chunk] = part
-        return whole
+            made = here.of(asked)
+            return replace(made, tokens=made.tokens.to(self.device, non_blocking=True))
+        whole, captions = list[Tensor](), list[str]()
+        for chunk in _pieces(len(asked.donors), self._chunk):  # decoded pictures are large: a few are made at a time
+            made = next(self._ahead) if self._ahead else here.of(asked.part(chunk))
+            captions += made.captions
+            parts = [*made.pixels, made.tokens]
+            whole = whole or [
+                torch.empty((len(asked.donors), *x.shape[1:]), dtype=x.dtype, pin_memory=pinned) for x in parts
+            ]
+            for rows, part in zip(whole, parts, strict=True):
+                rows[chunk] = part  # copied at once, because a kept tensor occupies shared memory
+        *pixels, tokens = whole
+        return Made(pixels, captions, tokens.to(self.device, non_blocking=True))
 
     def _stored(self, here: Pixels, item: Item) -> list[Tensor]:
         """Stored features [b, P] of each view, or their rows [b] on the device."""
@@ -175,19 +188,18 @@ class Loader:
         """Restart the workers if `step` is not the prefetched one."""
         if self._ready != (step, share, size, views):
             self.close()
-            pixels = Pixels(self.pairs, self.seed, self.recipe, views)
-            rows = self.batches.rows(step)[0][share]
-            a_row = sum(view.nbytes for view in pixels.of(Item(rows[:1], 0)))
-            self._chunk, waiting = room(a_row, len(rows), self.workers, self.batch // len(rows))
-            self._ahead = Prefetcher(pixels.of, self._items(step, share, size), self.workers, self._chunk, waiting)
+            examples, rows = self._examples(views), share.stop - share.start
+            a_row = examples.of(next(self._asked(step, share, 1))).nbytes
+            self._chunk, waiting = room(a_row, rows, self.workers, self.batch // rows)
+            self._ahead = Prefetcher(examples.of, self._chunks(step, share, size), self.workers, self._chunk, waiting)
         self._ready = None  # until the whole step is taken
 
-    def _items(self, first: int, share: slice, size: int) -> Iterator[Item]:
+    def _chunks(self, first: int, share: slice, size: int) -> Iterator[Asked]:
+        """What the workers are asked for: from a step on, the chunks of each micro-batch."""
         for step in count(first):
-            rows, epoch = self.batches.rows(step)
-            for piece in _pieces(rows[share], size):
-                yield from (Item(chunk, epoch) for chunk in _pieces(piece, self._chunk))
+            for asked in self._asked(step, share, size):
+                yield from map(asked.part, _pieces(len(asked.donors), self._chunk))
 
 
-def _pieces(values: Ints, size: int) -> Iterator[Ints]:
-    return (values[start : start + size] for start in range(0, len(values), size))
+def _pieces(rows: int, size: int) -> Iterator[slice]:
+    return (slice(start, min(start + size, rows)) for start in range(0, rows, size))

@@ -45,7 +45,7 @@ def entry_of(folder: str, results: Results, links: Sequence[tuple[str, str]]) ->
         "compared": _compared(results),
         "runs": _states(results),
         "commit": _counted([_commit(run.environment) for run in results.runs]),
-        "hardware": _counted([_hardware(run.environment) for run in results.runs]),
+        "hardware": _counted([hardware_text(run.environment) for run in results.runs]),
     }
     description = str(results.plan.get("description", ""))
     return Entry(folder, results.suite, description, question(results), tuple(answers(results)), facts, tuple(links))
@@ -92,7 +92,8 @@ def _commit(environment: Mapping[str, Any]) -> str:
     return f"{commit[:_SHORT]}{'+' * commit.endswith('+')}"
 
 
-def _hardware(environment: Mapping[str, Any]) -> str:
+def hardware_text(environment: Mapping[str, Any]) -> str:
+    """Return the device and the number of cores; "" if they are not known."""
     hardware = environment.get("hardware") or {}
     cores = f", {hardware['cores']} cores" if hardware.get("cores") else ""
     return f"{hardware['device']}{cores}" if hardware.get("device") else ""

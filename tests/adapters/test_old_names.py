@@ -31,7 +31,7 @@ towers: {dim: 16, vocabulary: 300}
 methods:
   - %s
 """
-REFERENCE = Path(__file__).parents[2] / "results" / "reference" / "emoji_noisy"
+REFERENCE = Path(__file__).parents[2] / "results" / "reference" / "emoji_noisy_2026-11-21"
 NOTE = "note: the method 'decl' is named 'decomposable_cl' now, because DECL of Qin et al. 2022 is another method\n"
 
 

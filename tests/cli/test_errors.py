@@ -95,9 +95,13 @@ def test_a_wrong_option_is_said_without_a_traceback(tmp_path: Path, call: Callab
     assert "Traceback" not in errors
 
 
-def test_the_version_is_the_packages() -> None:
+@pytest.mark.parametrize(("source", "shown"), [("1a2b+", " (commit 1a2b+)"), (None, "")])
+def test_the_version_is_the_packages_with_the_commit_if_it_is_known(
+    monkeypatch: pytest.MonkeyPatch, source: str | None, shown: str
+) -> None:
+    monkeypatch.setattr("bench.machine.commit.commit", lambda: source)
     result = CliRunner().invoke(app, ["--version"])
-    assert (result.exit_code, result.output) == (0, f"bench {version('robust-cl-bench')}\n")
+    assert (result.exit_code, result.output) == (0, f"bench {version('robust-cl-bench')}{shown}\n")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["noise", "show", "--help"]])

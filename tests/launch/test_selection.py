@@ -14,9 +14,12 @@ from bench.launch.claimed import Options
 from bench.launch.local import refuse_sharing, run_all
 from bench.launch.world_size import ranks, refuse_odd_shares
 from bench.planning import planner
+from bench.planning.flops import StepPrices
 from bench.planning.outcomes import Summary, is_complete
 from bench.store import Store, writing
 from bench.store.files import write_json
+from bench.suite.run import Run
+from bench.training.inputs import Inputs
 
 SUITE = """\
 name: chosen
@@ -47,6 +50,26 @@ def test_what_the_suite_does_not_have_starts_nothing(
     with pytest.raises(bench.UserError, match="'here' is not a launcher"):
         bench.run_suite(suite, tmp_path / "out", launcher="here")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_of_a_part_prices_that_part_alone_and_to_the_same_numbers(
+    suite: bench.Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = bench.dry_run(suite, tmp_path / "whole", gpu="a100")
+    priced: list[tuple[str, int]] = []
+    count = planner.step_prices
+
+    def counted(run: Run, inputs: Inputs) -> StepPrices:
+        priced.append((run.label, run.seed))
+        return count(run, inputs)
+
+    monkeypatch.setattr(planner, "step_prices", counted)
+    part = bench.dry_run(suite, tmp_path / "part", only=["ncu"], seeds=[1], gpu="a100")
+    assert priced == [("clip (reference)", 1), ("ncu", 1)]
+    rows = [line.split() for line in part if "seed 1" in line]
+    assert len(rows) == 2
+    assert all(row in [line.split() for line in whole] for row in rows)
+    assert Store(tmp_path / "part").plan("chosen") is None
 
 
 def test_a_run_is_complete_when_all_that_its_suite_asks_is_stored(suite: bench.Suite, tmp_path: Path) -> None:

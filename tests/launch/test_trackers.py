@@ -73,6 +73,21 @@ def test_weights_and_biases_has_every_point_once_offline(tmp_path: Path) -> None
     ]
 
 
+@pytest.mark.skipif(find_spec("mlflow") is None, reason="needs the extra mlflow")
+def test_mlflow_has_every_point_once_in_files(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("mlflow_files.py")
+    own = {"MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONPATH": str(Path(__file__).parent)}
+    env = {key: value for key, value in os.environ.items() if not key.startswith("MLFLOW")} | own
+    found = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, timeout=1200, env=env)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.splitlines() == [
+        "clip, 40 % shuffled captions, seed 0 FINISHED True",
+        "emoji/iid/zero_shot/concept/top1/cosine [(20, 0.25), (40, 0.75)]",
+        f"loss {[(10 * n, 1 / (1 + n)) for n in range(4)]}",
+        f"terms/a {[(10 * n, 2.0 * n) for n in range(4)]}",
+    ]
+
+
 def test_a_tracker_that_is_not_there_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"--track tensorbord: .*did you mean 'tensorboard'"):
         refuse_missing("tensorbord")

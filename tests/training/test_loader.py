@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,20 @@ def test_workers_and_micro_batches_are_nothing(folder: Path, expected: Taken, wo
         taken(one, range(7), size=size).same(expected)
         assert len(multiprocessing.active_children()) == workers
     assert not multiprocessing.active_children()
+
+
+def where(captions: list[str], context: int) -> torch.Tensor:
+    """The number of the process that is asked for tokens, once a caption."""
+    return torch.full((len(captions), context), os.getpid())
+
+
+def test_the_training_process_makes_no_tokens(folder: Path) -> None:
+    with closing(loader(folder, 2)) as one:
+        one.towers.tokenizer = partial(where, context=16)
+        parts = [part for step in range(4) for part in held(one, step, size=5)]
+        workers = {child.pid for child in multiprocessing.active_children()}
+    assert all(part.tokens.shape == (len(part.captions), 16) for part in parts)
+    assert {int(number) for part in parts for number in part.tokens.unique()} == workers
 
 
 def test_ranks_take_their_shares_of_the_same_batches(folder: Path, expected: Taken) -> None:

@@ -234,6 +234,14 @@ def text_lists() -> Any:
     return pa.list_(pa.large_string())
 
 
+def replaced(pairs: Pairs, rows: Ints, texts: Sequence[str]) -> tuple[int, Any]:
+    """Return how many texts [m] are none of their row's own captions, and what a manifest keeps of them."""
+    import pyarrow as pa
+
+    lost = sum(text not in pairs.captions(row) for row, text in zip(rows.tolist(), texts, strict=True))
+    return lost, pa.array([[text] for text in texts], text_lists())
+
+
 def noisy_mask(manifest: NoiseManifest, n: int) -> npt.NDArray[np.bool_]:
     """Return bool [n], true for corrupted rows: those whose texts or image are not their own."""
     mask = np.zeros(n, bool)

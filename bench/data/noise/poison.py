@@ -13,8 +13,8 @@ import pyarrow as pa
 from bench import counter
 from bench.arrays import Ints
 from bench.catalogue.noise_kinds import PoisonOptions
-from bench.data.noise.manifest import Noise, NoiseManifest, check_rate, text_lists
-from bench.data.noise.targeted import TEMPLATES, targeted
+from bench.data.noise.manifest import Noise, NoiseManifest, check_rate, replaced
+from bench.data.noise.targeted import targeted, template
 from bench.data.noise.triggers import Trigger, TriggeredPairs
 from bench.data.pairs import Pairs
 from bench.errors import UserError
@@ -75,9 +75,8 @@ def poison(
     rows, lost, edited = np.sort(order[:count]), 0, None
     if attack == "backdoor":
         draw = counter.uniform(seed, "template")
-        texts = [TEMPLATES[int(len(TEMPLATES) * draw(pairs.keys[row]))].format(target) for row in rows.tolist()]
-        lost = sum(text not in pairs.captions(row) for row, text in zip(rows.tolist(), texts, strict=True))
-        edited = pa.array([[text] for text in texts], text_lists())
+        texts = [template(draw, pairs.keys[row]).format(target) for row in rows.tolist()]
+        lost, edited = replaced(pairs, rows, texts)
     return Poison.of(
         pairs,
         "poison",

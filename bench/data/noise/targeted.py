@@ -6,6 +6,7 @@ Carlini and Terzis, ICLR 2022. No trigger is involved: what is attacked is these
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 from bench import counter, data
 from bench.arrays import Ints, Pixels
 from bench.catalogue.families import FAMILIES
-from bench.data.noise.manifest import NoiseManifest, text_lists
+from bench.data.noise.manifest import NoiseManifest, replaced
 from bench.data.noise.triggers import TriggeredPairs
 from bench.data.pairs import Pairs
 from bench.errors import UserError
@@ -60,6 +61,11 @@ class Targeted(NoiseManifest):
         return TriggeredPairs(pairs, self.rows, self.images)
 
 
+def template(draw: Callable[..., float], key: str) -> str:
+    """Return the template of a class that the row with this key gets; draw: of `counter.uniform`."""
+    return TEMPLATES[int(len(TEMPLATES) * draw(key))]
+
+
 def label_of(dataset: str) -> str:
     """Return the label of a data set whose classes the success of an attack is measured with."""
     embedded = (on for sets in FAMILIES["attack_success"].embedded.values() for on in sets)
@@ -91,7 +97,7 @@ def targeted(pairs: Pairs, rate: float, seed: int, order: Ints, dataset: str, nu
     rising = np.argsort(order)
     rows, turns, texts = order[rising], turns[rising], [texts[place] for place in rising.tolist()]
     keys = [tests.keys[row] for row in targets.tolist()]
-    lost = sum(text not in pairs.captions(row) for row, text in zip(rows.tolist(), texts, strict=True))
+    lost, edited = replaced(pairs, rows, texts)
     places = dict(zip([pairs.keys[row] for row in rows.tolist()], turns.tolist(), strict=True))
     return Targeted.of(
         pairs,
@@ -101,7 +107,7 @@ def targeted(pairs: Pairs, rate: float, seed: int, order: Ints, dataset: str, nu
         rows,
         rows,
         lost,
-        edited=pa.array([[text] for text in texts], text_lists()),
+        edited=edited,
         roles=pa.array([f"target {keys[turn]}" for turn in turns.tolist()], pa.string()),
         notes={"attack": "targeted", "images": dataset, "targets": len(targets), "pairs": len(rows)},
         images=Replacements(tests.images(targets), places),
@@ -124,6 +130,5 @@ def _texts(pairs: Pairs, classes: list[str], order: Ints, seed: int) -> list[str
     draw = counter.uniform(seed, "template")
     chosen = []
     for name, row in zip(classes, order.tolist(), strict=True):
-        template = TEMPLATES[int(len(TEMPLATES) * draw(pairs.keys[row]))]
-        chosen.append(texts[name].pop(0) if texts[name] else template.format(name))
+        chosen.append(texts[name].pop(0) if texts[name] else template(draw, pairs.keys[row]).format(name))
     return chosen

@@ -7,12 +7,13 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
+from typing import TypeVar
 
 from bench.console.progress import PATIENCE, duration
 from bench.console.text import echo
@@ -23,6 +24,9 @@ from bench.data.shards.part import Job, is_whole, job_of, make_part
 from bench.data.shards.sources import Shard, remote
 from bench.errors import UserError, one_line
 from bench.machine.capacity import cores
+
+J = TypeVar("J")
+R = TypeVar("R")
 
 
 def default_out(shards: Sequence[Shard]) -> Path:
@@ -87,17 +91,25 @@ def _scanned(
 
 def _scan(jobs: Sequence[Job], total: int, workers: int, lines: _Lines) -> None:
     lines.start(total - len(jobs), total)
+    for rows in in_processes(make_part, jobs, workers):
+        lines.done(rows)
+
+
+def in_processes(make: Callable[[J], R], jobs: Sequence[J], workers: int) -> Iterator[R]:
+    """Yield what `make` returns for each job, in the order in which they end; by `workers` processes, or in this one.
+
+    Raises UserError if a process dies, and whatever `make` raises.
+    """
     if workers == 1 or len(jobs) < 2:
-        for job in jobs:
-            lines.done(make_part(job))
+        yield from map(make, jobs)
         return
     pool = ProcessPoolExecutor(
         min(workers, len(jobs)), get_context("spawn"), initializer=_end_with, initargs=(os.getpid(),)
     )
     with pool:
         try:
-            for future in as_completed([pool.submit(make_part, job) for job in jobs]):
-                lines.done(future.result())
+            for future in as_completed([pool.submit(make, job) for job in jobs]):
+                yield future.result()
         except BrokenProcessPool as error:
             raise UserError(
                 "a worker died, perhaps for want of memory; the same command with fewer --workers goes on"

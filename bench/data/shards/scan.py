@@ -157,7 +157,7 @@ class _Scanner:
         if sample.image is None:
             data = self._read(member)
             sample.image = (suffix, member.offset, member.size, digest(data))
-            sample.defect = sample.defect or _undecodable(data, self.full)
+            sample.defect = sample.defect or undecodable(data, self.full)
         elif sample.image[0] == suffix:
             detail = f"{name} again; the first one stands"
             self.faults.append(Fault(self.shard, key, member.offset, "duplicate key", detail))
@@ -244,8 +244,8 @@ def _row(key: str, sample: _Sample) -> Row | Defect:
     return Row(key, offset, size, captions, image)
 
 
-def _undecodable(data: bytes, full: bool) -> Defect | None:
-    """Return why training cannot read this image file; None if it can."""
+def undecodable(data: bytes, full: bool) -> Defect | None:
+    """Return why training cannot read this image file; None if it can. If not `full`, only its header is read."""
     if not data:
         return Defect("undecodable image", "the file is empty")
     try:

@@ -27,18 +27,31 @@ def detect(confidence: npt.NDArray[np.floating], noisy: npt.NDArray[np.bool_], s
     Raises ValueError unless there are corrupted and clean pairs, and FloatingPointError for a confidence that is not
     finite.
     """
+    positive, ends = _thresholds(confidence, noisy)
+    point = _areas(np.ones((1, len(positive))), positive, ends)[:, 0]
+    drawn = np.concatenate([_areas(block, positive, ends) for block in resamples(len(positive), seed)], axis=1)
+    areas, precisions = drawn[:, ~np.isnan(drawn).any(axis=0)]  # without draws that have only one kind
+    return Detection(float(point[0]), interval(areas), float(point[1]), interval(precisions))
+
+
+def point_scores(confidence: npt.NDArray[np.floating], noisy: npt.NDArray[np.bool_]) -> tuple[float, float]:
+    """Return AUROC and average precision as `detect` does, without intervals. Raises the errors of `detect`."""
+    positive, ends = _thresholds(confidence, noisy)
+    area, precision = _areas(np.ones((1, len(positive))), positive, ends)[:, 0]
+    return float(area), float(precision)
+
+
+def _thresholds(
+    confidence: npt.NDArray[np.floating], noisy: npt.NDArray[np.bool_]
+) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """Return which pairs [n] are corrupted, most suspicious first, and the last pair at each threshold."""
     if noisy.all() or not noisy.any():
         raise ValueError("detection needs corrupted and clean pairs")
     if not np.isfinite(confidence).all():
         raise FloatingPointError("a confidence is NaN or infinite")
-    order = np.argsort(confidence, kind="stable")  # most suspicious first
+    order = np.argsort(confidence, kind="stable")
     ordered = confidence[order]
-    ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))  # last pair at each threshold
-    positive = noisy[order].astype(np.float64)
-    point = _areas(np.ones((1, len(order))), positive, ends)[:, 0]
-    drawn = np.concatenate([_areas(block, positive, ends) for block in resamples(len(order), seed)], axis=1)
-    areas, precisions = drawn[:, ~np.isnan(drawn).any(axis=0)]  # without draws that have only one kind
-    return Detection(float(point[0]), interval(areas), float(point[1]), interval(precisions))
+    return noisy[order].astype(np.float64), np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
 
 
 def _areas(weights: Floats, positive: Floats, ends: npt.NDArray[np.int64]) -> Floats:

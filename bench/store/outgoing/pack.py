@@ -3,6 +3,9 @@
 An archive holds what reports read: plan, settings, states, records, ledgers, environments and diagnostics. Left out are
 weights, checkpoints, metrics of steps, noise manifests and outcomes of single examples. The same runs give the same
 bytes: members stand in the order of their names and carry no times, owners or rights.
+
+A bundle, which `bench submit` writes, also has the outcomes of single examples, so that scores can be computed again,
+the losses of the steps, and `bundle.json` with the sha256 of every other member.
 """
 
 from __future__ import annotations
@@ -19,12 +22,14 @@ from bench.errors import UserError
 from bench.store import files
 from bench.store.doctor import HASHES, hashes, problems
 from bench.store.format import FORMAT, NAME
-from bench.store.reading import Damaged, read_bytes
-from bench.store.run import LATER, RENEW_PLAN, RunStore, Store
+from bench.store.reading import ARRAYS, LINES, Damaged, read_bytes
+from bench.store.run import LATER, METRICS, RENEW_PLAN, RunStore, Store
 
 SUFFIX = ".tar.xz"
 ARCHIVE = f"runs{SUFFIX}"  #: of a committed comparison, in its folder
 FINISHED = ("done", "failed")  #: states of a run that does not go on; why it failed is a result as well
+BUNDLE = "bundle.json"  #: member of a bundle: {"bundle": BUNDLE_VERSION, "suite": ..., "members": {name: sha256}}
+BUNDLE_VERSION = 1
 _PARTS = ("settings.json", "status.json", "ledger.json", "environment.json", "diagnostics.json", HASHES)
 
 
@@ -38,8 +43,8 @@ class Packed:
     damaged: tuple[str, ...]  #: a line for each run that a damaged file keeps out
 
 
-def pack(suite: str, store: Store, target: Path) -> Packed:
-    """Write the finished runs that a suite's plan measures, trials too, to an archive.
+def pack(suite: str, store: Store, target: Path, bundle: bool = False) -> Packed:
+    """Write the finished runs that a suite's plan measures, trials too, to an archive, or to a `bundle`.
 
     Runs that others start from are not measured, and their costs stand in the ledgers of the others. Raises UserError
     for another suffix than `SUFFIX`, without a plan, and if no run is finished; Damaged for the plan.
@@ -58,7 +63,7 @@ def pack(suite: str, store: Store, target: Path) -> Packed:
             unfinished.append(f"{name}: {state}")
             continue
         try:
-            contents = _contents(run)
+            contents = _contents(run, bundle)
         except Damaged as error:
             damaged.append(f"{name}: {error}")
             continue
@@ -71,8 +76,15 @@ def pack(suite: str, store: Store, target: Path) -> Packed:
             count += 1
     if not count:
         raise UserError(f"suite {suite}: none of its runs in {store.root} is finished and whole", *damaged)
+    if bundle:
+        members[BUNDLE] = files.dump(_about(suite, members))
     files.write_path(target, lambda path: _write(path, members))
     return Packed(count, target.stat().st_size, tuple(unfinished), tuple(damaged))
+
+
+def _about(suite: str, members: Mapping[str, bytes]) -> dict[str, Any]:
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(members.items())}
+    return {"bundle": BUNDLE_VERSION, "suite": suite, "members": digests}
 
 
 def _planned(plan: Mapping[str, Any]) -> dict[str, str]:
@@ -87,14 +99,14 @@ def _planned(plan: Mapping[str, Any]) -> dict[str, str]:
     return names
 
 
-def _contents(run: RunStore) -> dict[str, bytes]:
+def _contents(run: RunStore, bundle: bool) -> dict[str, bytes]:
     """Return the packed files of a run by their names. Raises Damaged for the first file that is not whole."""
     for error in problems(run):
         raise error
     known = hashes(run)
     contents = {}
-    for name in _names(run):
-        content = read_bytes(run.path(name))
+    for name in _names(run, bundle):
+        content = read_bytes(run.path(name), ARRAYS if name.endswith(".npz") else LINES)
         if content is None:
             continue
         if name in known and hashlib.sha256(content).hexdigest() != known[name]:
@@ -103,10 +115,12 @@ def _contents(run: RunStore) -> dict[str, bytes]:
     return contents
 
 
-def _names(run: RunStore) -> Iterator[str]:
+def _names(run: RunStore, bundle: bool) -> Iterator[str]:
     yield from _PARTS
     yield from (f"{LATER}/{path.name}" for path in sorted(run.path(LATER).glob("*.json")))
-    yield from (f"evaluations/{key}/records.json" for key in run.evaluations())
+    parts = ("records.json", "outcomes.npz") if bundle else ("records.json",)
+    yield from (f"evaluations/{key}/{part}" for key in run.evaluations() for part in parts)
+    yield from (METRICS,) if bundle else ()
 
 
 def _write(path: Path, members: Mapping[str, bytes]) -> None:

@@ -1,26 +1,25 @@
-"""Stream training metrics and records to TensorBoard or Weights & Biases while they are stored.
+"""Stream training metrics and records to TensorBoard, Weights & Biases or MLflow while they are stored.
 
 The store is the source: when a run is resumed, the tracker is filled again from metrics.jsonl, so no point is doubled.
 """
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bench.errors import UserError, nearest
+from bench.registry import Registry, lazy
 from bench.store import Claim, Record, RunStore, RunWriter
 
 if TYPE_CHECKING:
     import numpy as np
 
-PROJECT = "robust-cl-bench"
+PROJECT = "robust-cl-bench"  #: where a service puts the runs, unless its own variable names another project
 
 
 class Sink(Protocol):
@@ -36,67 +35,38 @@ class Sink(Protocol):
         """Send everything that is buffered."""
 
 
-class TensorBoard:
-    """Writes event files to `folder`; `tensorboard --logdir` of its parent folder shows all runs."""
+@dataclass(frozen=True)
+class Tracker:
+    """One service that runs are streamed to. Its name is that of the package and of the extra that it needs."""
 
-    def __init__(self, folder: Path, run: RunStore, title: str) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
-        shutil.rmtree(folder, ignore_errors=True)
-        self._writer = SummaryWriter(str(folder))
-
-    def line(self, step: int, values: Mapping[str, float]) -> None:
-        for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
-
-    def record(self, name: str, at: float, step: int, value: float) -> None:
-        self._writer.add_scalar(name, value, step)
-
-    def close(self) -> None:
-        self._writer.close()
+    name: str  #: the word of `--track NAME`
+    #: (folder of the tracker in the results, run, title) -> an open sink
+    open: Callable[[Path, RunStore, str], Sink]
+    refuse: Callable[[], None] = lambda: None  #: raises UserError if the package cannot send, as without a login
 
 
-class WeightsAndBiases:
-    """Sends to a run of Weights & Biases with the run's own id; records go to its summary.
-
-    WANDB_MODE=offline is honoured. The service drops steps that it has already, so a resumed run repeats nothing.
-    """
-
-    def __init__(self, folder: Path, run: RunStore, title: str) -> None:
-        import wandb
-
-        folder.mkdir(parents=True, exist_ok=True)
-        for old in folder.glob(f"wandb/offline-run-*-{run.id[:16]}"):
-            shutil.rmtree(old)
-        project = os.environ.get("WANDB_PROJECT", PROJECT)
-        self._run = wandb.init(
-            project=project, id=run.id[:16], name=title, dir=folder, config=run.settings(), resume="allow"
-        )
-
-    def line(self, step: int, values: Mapping[str, float]) -> None:
-        self._run.log(dict(values), step=step)
-
-    def record(self, name: str, at: float, step: int, value: float) -> None:
-        self._run.summary[name if at == 1.0 else f"{name} at {at:.0%}"] = value
-
-    def close(self) -> None:
-        self._run.finish()
+def _of(module: str) -> Callable[..., Any]:
+    return lazy(f"{__name__}.{module}")
 
 
-SINKS: dict[str, Callable[[Path, RunStore, str], Sink]] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases}
+TRACKERS: Registry[Tracker] = Registry(
+    "a tracker",
+    (
+        Tracker("tensorboard", _of("tensorboard:TensorBoard")),
+        Tracker("wandb", _of("wandb:WeightsAndBiases"), _of("wandb:refuse")),
+        Tracker("mlflow", _of("mlflow:MLflow")),
+    ),
+)
 
 
 def refuse_missing(name: str) -> None:
     """Raise UserError for a tracker that is unknown or not installed, or if nobody is logged in to it."""
-    if name not in SINKS:
-        raise UserError(f"--track {name}: should be {' or '.join(SINKS)}{nearest(name, SINKS)}")
+    if name not in TRACKERS:
+        names = TRACKERS.names()
+        raise UserError(f"--track {name}: should be {' or '.join(names)}{nearest(name, names)}")
     if find_spec(name) is None:
         raise UserError(f"--track {name}: is not installed; pip install 'robust-cl-bench[{name}]'")
-    if name == "wandb":
-        import wandb
-
-        if wandb.setup().settings.mode == "online" and not wandb.api.api_key:
-            raise UserError("--track wandb: nobody is logged in; run 'wandb login', or set WANDB_MODE=offline")
+    TRACKERS[name].refuse()
 
 
 class Tracked(RunWriter):
@@ -157,15 +127,13 @@ def _numbers(line: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, f
 def tracked(run: RunWriter, name: str | None, title: str, steps: int) -> Iterator[RunWriter]:
     """Yield the run's writer, which sends to the tracker `name` until the context ends; None means no tracker.
 
-    TensorBoard's files lie in the results' tensorboard/<title>-<id>/, those of Weights & Biases in wandb/.
+    Files of a tracker lie in the results' folder of its name.
     """
     if name is None:
         yield run
         return
     folder = run.folder.parents[1] / name
-    if name == "tensorboard":
-        folder /= f"{re.sub(r'[^0-9A-Za-z.-]+', '_', title)}-{run.id[:8]}"
-    out = Tracked(run.own_claim, steps, lambda: SINKS[name](folder, run, title))
+    out = Tracked(run.own_claim, steps, lambda: TRACKERS[name].open(folder, run, title))
     try:
         yield out
     finally:

@@ -1,0 +1,99 @@
+"""Packs an input into shards: lists its samples, gives each shard the same samples every time, writes what is left."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import astuple, replace
+from importlib.util import find_spec
+from pathlib import Path
+
+from bench import hashing
+from bench.console.csv_text import csv_text
+from bench.console.text import echo
+from bench.data.pack.forms import form_of, samples
+from bench.data.pack.sample import Options, Sample
+from bench.data.pack.writing import Fault, Job, make_shard, read_note
+from bench.data.shards.indexing import in_processes
+from bench.errors import UserError, one_line
+from bench.machine.capacity import cores
+from bench.store import files
+
+PER_SHARD = 10_000  #: samples of a shard, as img2dataset's
+NOTES, FAULTS = ".pack", "faults.csv"
+
+
+def pack(
+    source: Path,
+    out: Path,
+    options: Options,
+    form: str | None = None,
+    per_shard: int = PER_SHARD,
+    workers: int | None = None,
+) -> list[str]:
+    """Pack an input into OUT/00000.tar and so on; return lines that say what was made and what was left out.
+
+    form: a name of `forms.FORMS`; by default the form that fits. workers: processes; by default one a core. A pack
+    that was stopped goes on; bytes depend neither on `workers` nor on stops. What cannot be packed is listed in
+    OUT/faults.csv. Raises UserError for a bad input, for a folder that holds other shards, and if nothing is left.
+    """
+    if find_spec("webdataset") is None:
+        raise UserError("bench data pack: needs webdataset; pip install 'robust-cl-bench[pack]'")
+    if source.resolve() == out.resolve():
+        raise UserError(f"{out}: is the input; give another folder for the shards")
+    listed, faults = _keyed(samples(source, form_of(source, form), options))
+    try:
+        jobs = _jobs(listed, out, per_shard)
+        todo = [job for job in jobs if read_note(job) is None]
+        for number, _ in enumerate(in_processes(make_shard, todo, workers or cores()), 1):
+            echo(f"{len(jobs) - len(todo) + number} of {len(jobs)} shards", err=True)
+        notes = [note for job in jobs if (note := read_note(job)) is not None]
+        faults += [fault for _, own in notes for fault in own]
+        _write_faults(out / FAULTS, faults)
+    except OSError as error:  # an image that cannot be read is a fault
+        raise UserError(f"{out}: cannot be written: {one_line(error)}") from error
+    packed = sum(number for number, _ in notes)
+    if not packed:
+        raise UserError(f"{source}: none of {len(faults):,} pairs can be packed; {out / FAULTS} says why of each")
+    reasons = ", ".join(f"{number:,} {reason}" for reason, number in Counter(one.reason for one in faults).items())
+    left = f"left out {len(faults):,} ({reasons}), listed in {out / FAULTS}" if faults else "left out none"
+    return [f"{out}: {packed:,} pairs in {len(jobs)} shards; {left}"]
+
+
+def _keyed(listed: Sequence[Sample]) -> tuple[list[Sample], list[Fault]]:
+    """Give samples without a key their number; return those whose key is new, and a fault for each other."""
+    unique: dict[str, Sample] = {}
+    faults = []
+    for number, sample in enumerate(listed):
+        key = sample.key or f"{number:09d}"
+        parts = key.split("/")
+        if not all(parts) or "\0" in key or not key.isprintable():
+            faults.append(Fault(ascii(key), sample.path, "unsafe name", "a key has printable parts between slashes"))
+        elif key in unique:
+            faults.append(Fault(key, sample.path, "duplicate key", f"{unique[key].path} has it; the first one stands"))
+        else:
+            unique[key] = replace(sample, key=key)
+    return list(unique.values()), faults
+
+
+def _jobs(listed: Sequence[Sample], out: Path, per_shard: int) -> list[Job]:
+    """Return the jobs of all shards. Raises UserError if the folder holds shards of another input."""
+    stamp = {"samples": hashing.digest([list(astuple(sample)) for sample in listed]), "per_shard": per_shard}
+    mark = out / NOTES / "input.json"
+    try:
+        known = json.loads(mark.read_bytes()) if mark.is_file() else None
+    except ValueError:  # cut by a full disk
+        known = {}
+    if known != stamp and (known is not None or any(out.glob("*.tar"))):
+        raise UserError(f"{out}: holds shards of another input, or made with other options; give an empty folder")
+    files.write_json(mark, stamp)
+    parts = (tuple(listed[start : start + per_shard]) for start in range(0, len(listed), per_shard))
+    return [
+        Job(part, out / f"{number:05d}.tar", out / NOTES / f"{number:05d}.json") for number, part in enumerate(parts)
+    ]
+
+
+def _write_faults(path: Path, faults: Sequence[Fault]) -> None:
+    text = csv_text([("key", "path", "reason", "detail"), *map(astuple, faults)])
+    files.write_bytes(path, text.encode("utf-8", "backslashreplace"))

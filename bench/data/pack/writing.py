@@ -1,0 +1,147 @@
+"""Writes one shard with webdataset's ShardWriter; the same samples give the same bytes."""
+
+from __future__ import annotations
+
+import io
+import json
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from PIL import Image
+
+from bench.data.pack.sample import Sample
+from bench.data.photo import FORMATS
+from bench.data.shards.scan import IMAGE_BYTES, undecodable
+from bench.store import files
+
+SUFFIXES = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp"}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A sample that is left out, and why."""
+
+    key: str
+    path: str
+    reason: str  #: one of a few; faults are counted by it
+    detail: str
+
+
+@dataclass(frozen=True)
+class Job:
+    """One shard to write."""
+
+    samples: tuple[Sample, ...]
+    tar: Path
+    note: Path  #: what is written when the shard is whole: its bytes, its samples and its faults
+
+
+def make_shard(job: Job) -> int:
+    """Write a shard and then its note, each completely or not at all; return the number of its samples."""
+    import webdataset
+
+    faults: list[Fault] = []
+    count = 0
+
+    def write(path: Path) -> None:
+        nonlocal count
+        with path.open("wb") as file:
+            settings = {"mtime": 0, "user": "", "group": "", "format": "PAX_FORMAT", "encoder": False}
+            every = len(job.samples) + 1
+            with webdataset.ShardWriter(
+                "%d", maxcount=every, maxsize=float("inf"), verbose=0, opener=lambda _: file, **settings
+            ) as shard:
+                for member in _members(job.samples, faults):
+                    shard.write(member)
+                    count += 1
+
+    files.write_path(job.tar, write)
+    note = {"bytes": job.tar.stat().st_size, "samples": count, "faults": [asdict(one) for one in faults]}
+    files.write_json(job.note, note)
+    return count
+
+
+def read_note(job: Job) -> tuple[int, list[Fault]] | None:
+    """Return the number of samples and the faults of a shard; None if it is not whole."""
+    try:
+        note = json.loads(job.note.read_bytes())
+        whole = job.tar.stat().st_size == note["bytes"]
+        return (note["samples"], [Fault(**one) for one in note["faults"]]) if whole else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _members(samples: Sequence[Sample], faults: list[Fault]) -> Iterator[dict[str, Any]]:
+    """Yield what webdataset writes for each good sample; add the others to `faults`."""
+    tables = _Tables()
+    for sample in samples:
+        captions = [text for text in map(str.strip, sample.captions) if text]
+        try:
+            if not captions:
+                detail = "no text" if sample.captions else "nothing says what the image shows"
+                raise _Left("empty caption" if sample.captions else "no caption", detail)
+            data = tables.image(sample) if sample.row >= 0 else _file(sample.path)
+            member = {"__key__": sample.key, _suffix(data): data, "txt": captions[0].encode()}
+            if len(captions) > 1:  # the index reads this list before the .txt
+                member["json"] = json.dumps({"captions": captions}, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            faults.append(Fault(ascii(sample.key), sample.path, "caption is not UTF-8", str(error)))
+        except _Left as left:
+            faults.append(Fault(sample.key, sample.path, *left.args))
+        else:
+            yield member
+
+
+class _Left(Exception):
+    """A sample cannot be packed: its reason and a detail."""
+
+
+def _file(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(IMAGE_BYTES + 1)
+    except FileNotFoundError:
+        raise _Left("missing file", "there is no such file") from None
+    except (OSError, ValueError) as error:
+        raise _Left("unreadable file", str(error)) from error
+
+
+def _suffix(data: bytes) -> str:
+    """Return the suffix of an image's format. Raises _Left if training could not read it."""
+    if len(data) > IMAGE_BYTES:
+        raise _Left("too large", f"has more than {IMAGE_BYTES:,} bytes")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about odd metadata and large images, as the index does
+        if defect := undecodable(data, full=True):
+            raise _Left(defect.reason, defect.detail)
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            if image.format not in SUFFIXES:
+                raise _Left("undecodable image", f"is {image.format}; shards hold {', '.join(SUFFIXES)}")
+            return SUFFIXES[image.format]
+
+
+class _Tables:
+    """Images of Parquet tables; one group of rows is in memory."""
+
+    def __init__(self) -> None:
+        self._at: tuple[str, int] | None = None
+        self._rows: Any = None
+        self._first = 0
+
+    def image(self, sample: Sample) -> bytes:
+        """Return the bytes of a sample's image. Raises _Left if it has none."""
+        with pq.ParquetFile(sample.path) as table:
+            first, group = 0, 0
+            while sample.row >= first + table.metadata.row_group(group).num_rows:
+                first, group = first + table.metadata.row_group(group).num_rows, group + 1
+            if self._at != (sample.path, group):
+                self._rows = table.read_row_group(group, columns=[sample.column])[sample.column]
+                self._at, self._first = (sample.path, group), first
+        image = self._rows[sample.row - self._first].as_py() or {}
+        if not image.get("bytes"):
+            raise _Left("missing file", f"row {sample.row} holds no image bytes")
+        return bytes(image["bytes"])

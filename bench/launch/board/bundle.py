@@ -1,0 +1,252 @@
+"""What is checked of bundles before their rows stand on the board. Consistent is not proven: only a rerun shows more.
+
+A bundle is an archive that `bench submit` wrote. Files, ids, hashes and the plan are checked as an import checks them;
+here are budgets, noise, scores and duplicates.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench import data
+from bench.adapters import registry
+from bench.catalogue.budget_kinds import BUDGET_KINDS, Spent
+from bench.errors import UserError, one_line
+from bench.launch.board.recomputed import recomputed, tolerance
+from bench.models.stored_run import run_of_settings
+from bench.planning import requirements
+from bench.store import Damaged, RunStore, Store
+from bench.store.lookup import SHORT
+from bench.store.merge import unpacked
+from bench.store.outgoing.pack import BUNDLE, BUNDLE_VERSION, SUFFIX
+from bench.store.reading import PLAN, read_json
+from bench.training.inputs import InputsReader
+from bench.training.schedule import Resolved
+
+
+class Refused(Exception):
+    """What is wrong with a run of a bundle, in words that follow its name."""
+
+
+@dataclass
+class BundleCheck:
+    """The outcome for one bundle."""
+
+    path: Path
+    runs: int = 0
+    shared: int = 0  #: runs that an earlier bundle has with the same records
+    scores: int = 0
+    recomputed: int = 0  #: of `scores`, computed again from the outcomes of single examples
+    noisy: int = 0  #: runs with a noise manifest
+    drawn: int = 0  #: of `noisy`, whose manifest was drawn again
+    problems: list[str] = field(default_factory=list)  #: a sentence for everything that is wrong
+
+    def text(self) -> list[str]:
+        """Return what was checked, in lines."""
+        return [
+            f"{self.path}: {self.runs} runs, {self.shared} of them in other bundles as well",
+            f"  scores: {self.recomputed} of {self.scores} computed again from outcomes of single examples",
+            f"  noise: {self.drawn} of {self.noisy} manifests drawn again",
+            f"  {len(self.problems)} problems" if self.problems else "  consistent; consistent is not proven",
+        ]
+
+
+@dataclass
+class BundleChecker:
+    """Checks bundles one after the other, and each against those before it."""
+
+    _records: dict[str, str] = field(default_factory=dict)  #: run -> hash of its final records
+    _weights: dict[str, tuple[str, str]] = field(default_factory=dict)  #: hash of weights -> run, and what it is
+    _manifests: dict[str, tuple[str, str]] = field(default_factory=dict)  #: asked -> hashes of pairs and manifest
+    _reader: InputsReader = field(default_factory=InputsReader)
+
+    def check(self, path: Path) -> BundleCheck:
+        """Check a bundle; what is wrong is in the outcome's `problems`."""
+        outcome = BundleCheck(path)
+        try:
+            with unpacked(path) as store:
+                self._bundle(store, outcome)
+        except (UserError, Damaged) as error:
+            outcome.problems += str(error).split("\n")
+        return outcome
+
+    def _bundle(self, store: Store, outcome: BundleCheck) -> None:
+        suites = store.plans()
+        outcome.problems += [f"{outcome.path}: {wrong}" for wrong in _wrong_members(store.root, suites)]
+        if len(suites) != 1:
+            outcome.problems.append(f"{outcome.path}: holds the plans of {len(suites)} suites, and should hold one")
+            return
+        plan = store.plan(suites[0]) or {}
+        named = _named(plan)
+        for run in store.runs():
+            outcome.runs += 1
+            try:
+                self._run(run, plan, named.get(run.id, []), outcome)
+            except Refused as reason:
+                outcome.problems.append(f"{outcome.path}: run {run.id[:SHORT]}: {reason}")
+        if outcome.runs == outcome.shared and not outcome.problems:
+            outcome.problems.append(f"{outcome.path}: duplicate: every run of it is in other bundles already")
+
+    def _run(self, run: RunStore, plan: Mapping[str, Any], cells: list[Any], outcome: BundleCheck) -> None:
+        """Check one run. Raises Refused for the first thing that is wrong with it."""
+        settings = run.settings()
+        _refuse_other_cell(settings, plan, cells)
+        if run.read_status()["state"] != "done":
+            return
+        _refuse_over_budget(run.ledger(), settings)
+        self._refuse_other_noise(settings, outcome)
+        _refuse_other_scores(run, outcome)
+        self._refuse_renamed(run, settings, outcome)
+
+    def _refuse_other_noise(self, settings: Mapping[str, Any], outcome: BundleCheck) -> None:
+        """Draw the manifest again if the data are here. Raises Refused if pairs or manifest are others."""
+        address = settings["address"]
+        if address["manifest"] is None:
+            return
+        outcome.noisy += 1
+        here = self._manifest({name: settings[name] for name in ("data", "noise", "seed")}, settings)
+        if here is None:
+            return
+        outcome.drawn += 1
+        for name, known, own in zip(("pairs", "manifest"), here, (address["pairs"], address["manifest"]), strict=True):
+            if known != own:
+                raise Refused(f"noise: the {name} of its settings have the hash {known[:12]}, and it says {own[:12]}")
+
+    def _manifest(self, asked: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[str, str] | None:
+        """Return the hashes of pairs and manifest that settings give on this machine; None if data are missing."""
+        key = repr(asked)
+        if key not in self._manifests:
+            # Noise does not depend on the method, which may be a plug-in that is not here.
+            any_method = {**settings, "method": min(registry.names()), "config": {}}
+            run = run_of_settings(any_method, Path("settings.json"))
+            if requirements.training(run):
+                return None
+            noise = self._reader.noise(run)
+            drawn = getattr(noise, "content_hash", "")
+            self._manifests[key] = (data.training(run.data).content_hash, drawn)
+        return self._manifests[key]
+
+    def _refuse_renamed(self, run: RunStore, settings: Mapping[str, Any], outcome: BundleCheck) -> None:
+        """Raise Refused if other records of this run, or its weights under another name, were seen before."""
+        final = [record for record in run.records() if record.at == 1.0]
+        records = hashlib.sha256(repr(sorted(map(repr, final))).encode()).hexdigest()
+        outcome.shared += run.id in self._records
+        if self._records.setdefault(run.id, records) != records:
+            raise Refused("duplicate: another bundle has this run with other scores")
+        what = f"{settings['method']}, {settings['noise']}, seed {settings['seed']}"
+        first, named = self._weights.setdefault(final[0].checkpoint, (run.id, what)) if final else (run.id, what)
+        if first != run.id and named != what and not settings.get("untrained"):
+            raise Refused(f"duplicate: has the weights of run {first[:SHORT]} ({named}) under another name")
+
+
+def check_folder(paths: Sequence[Path]) -> list[BundleCheck]:
+    """Check bundles, or all bundles of a folder; a file is also compared with the others beside it.
+
+    Raises UserError for a path that is neither.
+    """
+    checker, outcomes = BundleChecker(), []
+    asked = [bundle for path in paths for bundle in _bundles(path)]
+    beside = sorted({other for path in asked for other in path.parent.glob(f"*{SUFFIX}")} - {*asked})
+    for path in beside:
+        checker.check(path)
+    for path in asked:
+        outcomes.append(checker.check(path))
+    return outcomes
+
+
+def _bundles(path: Path) -> list[Path]:
+    if path.is_dir():
+        return sorted(path.glob(f"*{SUFFIX}"))
+    if not path.is_file():
+        raise UserError(f"{path}: no such bundle or folder of bundles; `bench submit RESULTS SUITE` writes one")
+    return [path]
+
+
+def _wrong_members(root: Path, suites: Sequence[str]) -> Iterator[str]:
+    """Yield what is wrong with `bundle.json`: a version, a missing, changed or added member."""
+    about = read_json(root / BUNDLE, limit=PLAN)
+    if not isinstance(about, dict) or not isinstance(about.get("members"), dict):
+        yield f"{BUNDLE}: is missing; `bench submit RESULTS SUITE` writes bundles"
+        return
+    if about.get("bundle") != BUNDLE_VERSION:
+        yield f"{BUNDLE}: bundle: is {about.get('bundle')!r}, and this version reads {BUNDLE_VERSION}"
+    if [about.get("suite")] != suites:
+        yield f"{BUNDLE}: suite: is {about.get('suite')!r}, and there is a plan of {', '.join(suites) or 'none'}"
+    files = {str(path.relative_to(root)): path for path in sorted(root.rglob("*")) if path.is_file()}
+    files.pop(BUNDLE)
+    for name in sorted(files.keys() ^ about["members"].keys()):
+        yield f"{name}: is {'not named in' if name in files else 'missing, and named in'} {BUNDLE}"
+    for name in sorted(files.keys() & about["members"].keys()):
+        if hashlib.sha256(files[name].read_bytes()).hexdigest() != about["members"][name]:
+            yield f"{name}: differs from the sha256 in {BUNDLE}"
+
+
+def _named(plan: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the cells of a plan by the ids of their runs; a trial has none."""
+    cells: dict[str, list[Any]] = {}
+    for cell in plan["cells"]:
+        cells.setdefault(cell["run"], []).append(cell)
+    for choice in (plan.get("tuning") or {"methods": {}})["methods"].values():
+        for trial in choice["trials"]:
+            cells.setdefault(trial["run"], [])
+    return cells
+
+
+def _refuse_other_cell(
+    settings: Mapping[str, Any], plan: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]
+) -> None:
+    """Raise Refused if the plan calls a run another method, seed or noise than its settings do."""
+    methods = {entry["label"]: entry.get("method", entry["label"]) for entry in plan.get("methods", ())}
+    rates = {entry["label"]: entry["rate"] for entry in plan.get("noises", ())}
+    address = settings["address"]
+    for cell in cells:
+        method = methods.get(cell["method"], cell["method"])
+        own = {"method": registry.canonical(settings["method"]), "seed": settings["seed"]}
+        there = {"method": registry.canonical(method), "seed": cell["seed"]}
+        if address["noise"] is not None:
+            own["rate"], there["rate"] = settings["noise"]["rate"], rates.get(cell["noise"])
+        if cell.get("manifest") and address["manifest"] is not None:
+            own["manifest"], there["manifest"] = address["manifest"], cell["manifest"]["hash"]
+        for name, value in own.items():
+            if there[name] != value:
+                raise Refused(f"{name}: the plan says {there[name]}, and the run's settings say {value}")
+
+
+def _refuse_over_budget(ledger: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Raise Refused unless a ledger has what its settings pay for, within the budget and its tolerance."""
+    budget, resolved = settings["budget"], Resolved.from_json(settings["resolved"])
+    kind, value = BUDGET_KINDS[budget["kind"]], budget["value"]
+    if ledger.get("budget") != {"kind": budget["kind"], "value": value}:
+        raise Refused(f"ledger: budget: is {ledger.get('budget')}, and the settings say {value:g} {budget['kind']}")
+    epoch = (resolved.budget_epoch_steps or resolved.epoch_steps) * resolved.batch
+    spent = kind.spent(Spent(ledger["samples"], ledger["flops"], ledger["train_seconds"], epoch))
+    if spent > value * (1 + kind.tolerance):
+        raise Refused(f"ledger: over budget: {spent:g} {kind.unit} of {value:g} were spent")
+    for name, planned in (("samples", resolved.steps * resolved.batch), ("flops", resolved.flops)):
+        if ledger[name] != planned:
+            raise Refused(f"ledger: {name}: is {ledger[name]:,}, and its steps take {planned:,}")
+
+
+def _refuse_other_scores(run: RunStore, outcome: BundleCheck) -> None:
+    """Raise Refused if a stored score is not what the outcomes of single examples give."""
+    for key in run.evaluations():
+        path = run.path(f"evaluations/{key}/outcomes.npz")
+        if not path.is_file():
+            raise Refused(f"evaluations/{key}: has no outcomes of single examples")
+        try:
+            again = recomputed(run.outcomes(key))
+        except (ValueError, KeyError, IndexError, FloatingPointError) as error:
+            raise Refused(f"evaluations/{key}/outcomes.npz: {one_line(error)}") from error
+        for record in run.records_of(key):
+            outcome.scores += 1
+            value = again.get((record.metric, record.score))
+            if value is None:
+                continue
+            outcome.recomputed += 1
+            if not abs(value - record.value) <= tolerance(record.metric):
+                where = f"{record.dataset} {record.task} {record.metric}"
+                raise Refused(f"score: {where} is {record.value:.6g}, and its outcomes give {value:.6g}")

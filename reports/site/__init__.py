@@ -1,0 +1,1 @@
+"""The board as a static site over stored comparisons and bundles."""

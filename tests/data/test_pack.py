@@ -1,0 +1,205 @@
+"""What people have becomes shards: each form, packed, indexed and read, gives its keys, image bytes and captions."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from bench.data.pack.forms import FORMS
+from bench.data.pack.packing import pack
+from bench.data.pack.sample import Options, key_of
+from bench.data.shards import indexing
+from bench.data.shards.index import Index
+from bench.data.shards.sources import expand
+from bench.errors import UserError
+from bench.store import files
+
+CAPTIONS = (("a red square", "red, very red"), ("ein grünes Quadrat",), ("blue", "a blue one", "the last"))
+Content = dict[str, tuple[bytes, tuple[str, ...]]]  #: key -> image bytes and captions
+pytest.importorskip("webdataset")
+
+
+def picture(number: int, form: str) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (8, 8), (80 * number, 40, 200 - 60 * number)).save(file, form)
+    return file.getvalue()
+
+
+def images_in(folder: Path) -> list[Path]:
+    """Three images: PNG, JPEG and WebP; the last has the suffix of another format."""
+    paths = [folder / name for name in ("one.png", "two.v2.jpg", "sub/three.jpg")]
+    for number, (path, form) in enumerate(zip(paths, ("PNG", "JPEG", "WEBP"), strict=True)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(picture(number, form))
+    return paths
+
+
+def names(folder: Path) -> list[str]:
+    return [str(path.relative_to(folder)) for path in images_in(folder)]
+
+
+def a_table(folder: Path) -> Path:
+    rows = [f"{name}\t{text}" for name, own in zip(names(folder), CAPTIONS, strict=True) for text in own]
+    (folder / "pairs.csv").write_text("\n".join(["filepath\ttitle", *rows]))
+    return folder / "pairs.csv"
+
+
+def a_coco(folder: Path) -> Path:
+    images = [{"id": 7 + number, "file_name": name} for number, name in enumerate(names(folder))]
+    texts = [{"image_id": 7 + number, "caption": text} for number, own in enumerate(CAPTIONS) for text in own]
+    (folder / "captions.json").write_text(json.dumps({"images": images, "annotations": texts}))
+    return folder / "captions.json"
+
+
+def a_karpathy(folder: Path) -> Path:
+    images: list[dict[str, object]] = [{"filename": "none.jpg", "split": "test", "sentences": [{"raw": "not packed"}]}]
+    for name, own in zip(names(folder), CAPTIONS, strict=True):
+        inner, _, file = name.rpartition("/")
+        entry = {"filepath": inner, "filename": file, "split": "train"}
+        images.append({**entry, "sentences": [{"raw": text} for text in own]})
+    (folder / "dataset_coco.json").write_text(json.dumps({"images": images}))
+    return folder / "dataset_coco.json"
+
+
+def a_parquet(folder: Path) -> Path:
+    column = [{"bytes": path.read_bytes(), "path": None} for path in images_in(folder)]
+    keys = ["one", "two.v2", "sub/three"]
+    table = pa.table({"image": column, "caption": [list(own) for own in CAPTIONS], "id": keys})
+    pq.write_table(table, folder / "train.parquet", row_group_size=2)
+    return folder / "train.parquet"
+
+
+def a_folder(folder: Path) -> Path:
+    for path, own in zip(images_in(folder), CAPTIONS, strict=True):
+        path.with_suffix(".txt").write_text("\n".join(own) + "\n")
+    return folder
+
+
+FORM: dict[str, tuple[Callable[[Path], Path], Options]] = {
+    "table": (a_table, Options()),
+    "coco": (a_coco, Options()),
+    "karpathy": (a_karpathy, Options(splits=("train",))),
+    "parquet": (a_parquet, Options(key_column="id")),
+    "folder": (a_folder, Options()),
+}
+
+
+def read(out: Path) -> Content:
+    """Index shards, and read what the index says from the tars."""
+    shards = expand([str(out)])
+    report = indexing.build(shards, out / "index.parquet", workers=1, limit=0.0, decode="full")
+    assert "left out: 0 samples" in "".join(report.lines())
+    return {
+        row["key"]: (
+            Path(shards[row["shard"]].path).read_bytes()[row["offset"] : row["offset"] + row["size"]],
+            tuple(row["captions"]),
+        )
+        for row in Index.read(out / "index.parquet").table.to_pylist()
+    }
+
+
+def test_every_form_has_an_example_here() -> None:
+    assert FORM.keys() == {*FORMS.names()}
+
+
+@pytest.mark.parametrize("form", FORM)
+def test_packed_indexed_and_read_it_is_what_it_was(form: str, tmp_path: Path) -> None:
+    make, options = FORM[form]
+    source = make(tmp_path / "input")
+    (line,) = pack(source, tmp_path / "out", options, per_shard=2, workers=1)
+    assert line == f"{tmp_path / 'out'}: 3 pairs in 2 shards; left out none"
+    own = {key_of(name): text for name, text in zip(names(tmp_path / "input"), CAPTIONS, strict=True)}
+    assert list(own) == ["one", "two_v2", "sub/three"]
+    keys = [f"{number:09d}" for number in range(3)] if form == "table" else list(own)
+    contents = [path.read_bytes() for path in images_in(tmp_path / "input")]
+    assert read(tmp_path / "out") == dict(zip(keys, zip(contents, CAPTIONS, strict=True), strict=True))
+
+
+def written(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in [*sorted(out.glob("*.tar")), out / "faults.csv"]}
+
+
+class Killed(BaseException):
+    """Ends a pack as a kill would."""
+
+
+def test_stopped_at_a_shard_it_goes_on_to_the_bytes_of_several_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, write, made = a_coco(tmp_path / "input"), files.write_json, list[str]()
+    pack(source, tmp_path / "whole", Options(), per_shard=1, workers=2)
+
+    def dies(path: Path, value: object) -> None:
+        if path.name == "00001.json":
+            raise Killed
+        made.append(path.name)
+        write(path, value)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write_json", dies)
+        with pytest.raises(Killed):
+            pack(source, tmp_path / "out", Options(), per_shard=1, workers=1)
+    assert made == ["input.json", "00000.json"]
+    first = (tmp_path / "out" / "00000.tar").stat().st_ino
+    pack(source, tmp_path / "out", Options(), per_shard=1, workers=1)
+    assert written(tmp_path / "out") == written(tmp_path / "whole")
+    assert (tmp_path / "out" / "00000.tar").stat().st_ino == first, "a whole shard was made again"
+
+
+def test_faults_are_listed_and_counted_and_stop_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "input"
+    good, broken, no_image = images_in(folder)
+    broken.write_bytes(broken.read_bytes()[:40])
+    no_image.write_text("no image")
+    rows = [(good.name, "good", "a"), ("gone.jpg", "lost", "b"), (broken.name, "cut", "c"), (good.name, " ", "d")]
+    rows += [(good.name, "more", "x.y"), (good.name, "again", "x_y"), ("sub/three.jpg", "text", "/e")]
+    rows += [("sub/three.jpg", "other", "a"), ("sub/three.jpg", "text", "f")]
+    with (folder / "pairs.tsv").open("w", newline="") as file:
+        csv.writer(file, delimiter="|").writerows([("image", "text", "id"), *rows])
+    options = Options(None, "image", "text", "id", "|")
+    (line,) = pack(folder / "pairs.tsv", tmp_path / "out", options, workers=1)
+    with (tmp_path / "out" / "faults.csv").open() as file:
+        faults = [(row["key"], row["reason"]) for row in csv.DictReader(file)]
+    assert sorted(faults[:2]) == [("'/e'", "unsafe name"), ("a", "duplicate key")]
+    assert faults[2:] == [
+        ("b", "missing file"),
+        ("c", "undecodable image"),
+        ("d", "empty caption"),
+        ("f", "undecodable image"),
+    ]
+    assert "2 pairs in 1 shards; left out 6 (" in line
+    assert "2 undecodable image" in line
+    captions = {key: texts for key, (_, texts) in read(tmp_path / "out").items()}
+    assert captions == {"a": ("good",), "x_y": ("more", "again")}
+
+
+def test_bad_input_is_refused_by_name(tmp_path: Path) -> None:
+    source, out = a_table(tmp_path / "input"), tmp_path / "out"
+    for options, form, words in (
+        (Options(caption_column="titel"), None, "has no column 'titel'; did you mean 'title'"),
+        (Options(), "tabel", "did you mean 'table'"),
+        (Options(), "coco", "cannot be read as coco"),
+    ):
+        with pytest.raises(UserError, match=words):
+            pack(source, out, options, form, workers=1)
+    (tmp_path / "cut.json").write_text('{"images": [')
+    with pytest.raises(UserError, match=r"cut.json: cannot be read: "):
+        pack(tmp_path / "cut.json", out, Options())
+    with pytest.raises(UserError, match="no such file or folder"):
+        pack(tmp_path / "nothing.csv", out, Options())
+    with pytest.raises(UserError, match=r"--split trian: .*did you mean 'train'"):
+        pack(a_karpathy(tmp_path / "input"), out, Options(splits=("trian",)))
+    assert not out.exists()
+    pack(source, out, Options(), workers=1)
+    with pytest.raises(UserError, match="holds shards of another input"):
+        pack(source, out, Options(), per_shard=1, workers=1)
+    with pytest.raises(UserError, match=r"none of 3 pairs can be packed; .*faults\.csv says why"):
+        pack(source, tmp_path / "none", Options(images=str(tmp_path)), workers=1)

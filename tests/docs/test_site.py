@@ -1,0 +1,115 @@
+"""The documentation site: it builds without a warning, its links and anchors lead somewhere, nothing is remote."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from sphinx.cmd.build import build_main
+
+import bench
+from bench.adapters import registry
+from bench.catalogue.noise_kinds import KINDS
+
+#: MyST 5.2 uses names of Sphinx 9 that Sphinx 11 removes
+pytestmark = pytest.mark.filterwarnings("ignore:.*Check CHANGES for Sphinx API:PendingDeprecationWarning")
+ROOT = Path(bench.__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site. Its sources are copied, so that a test writes no generated page into the checkout."""
+    folder = tmp_path_factory.mktemp("site")
+    for entry in ROOT.iterdir():
+        if entry.name not in ("docs", "build") and not entry.name.startswith("."):
+            (folder / entry.name).symlink_to(entry)
+    shutil.copytree(ROOT / "docs", folder / "docs", ignore=shutil.ignore_patterns("generated"))
+    out = folder / "out"
+    assert build_main(["-W", "--keep-going", "-q", "-d", str(folder / "trees"), str(folder / "docs"), str(out)]) == 0
+    return out
+
+
+class Page(HTMLParser):
+    """Links, what the browser loads by itself, and anchors of a page."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value for name, value in attrs if value is not None}
+        self.anchors |= {values[name] for name in ("id", "name") if name in values}
+        if tag == "a" and "href" in values:
+            self.links.append(values["href"])
+        self.loads += [values[name] for name in ("src", "data") if name in values]
+        if tag == "link" and values.get("rel") in ("stylesheet", "icon", "preload"):
+            self.loads.append(values["href"])
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, Page]:
+    return {path: Page(path) for path in site.rglob("*.html")}
+
+
+def _targets(path: Path, links: list[str]) -> Iterator[tuple[str, Path, str]]:
+    """The local links of a page: as written, the file, the anchor."""
+    for link in links:
+        parts = urlsplit(link)
+        if not parts.scheme:
+            file = Path(os.path.normpath(path.parent / unquote(parts.path))) if parts.path else path
+            yield link, file, unquote(parts.fragment)
+
+
+def test_every_link_and_anchor_leads_somewhere(pages: dict[Path, Page]) -> None:
+    broken = []
+    for path, page in pages.items():
+        for link, file, anchor in _targets(path, page.links):
+            known = pages[file].anchors if file in pages else None
+            if not file.exists() or (anchor and known is not None and anchor not in known):
+                broken.append(f"{path.name}: {link}")
+    assert broken == []
+    figures = [link for path in pages for link in pages[path].links if "#figure-diagnostics" in link]
+    assert figures, "a method's page links to its figure in a committed comparison"
+    reports = {link.split("#")[0].rsplit("results/reference/")[1] for link in figures}
+    ids = {name: (ROOT / "results" / "reference" / name).read_text() for name in reports}
+    for link in figures:
+        report, anchor = link.rsplit("results/reference/")[1].split("#")
+        assert f'id="{anchor}"' in ids[report]
+
+
+def test_no_page_loads_anything_from_elsewhere(site: Path, pages: dict[Path, Page]) -> None:
+    for path, page in pages.items():
+        assert [link for link in page.loads if urlsplit(link).scheme in ("http", "https") or link[:2] == "//"] == [], (
+            path
+        )
+    styles = "".join(path.read_text() for path in site.rglob("*.css"))
+    assert not re.search(r"url\(['\"]?(?:https?:)?//", styles)
+
+
+def test_every_method_kind_of_noise_and_page_is_there(site: Path, pages: dict[Path, Page]) -> None:
+    shipped = {name for name in registry.names() if registry.source(name).shipped}
+    written = {path.stem for path in (site / "generated" / "methods").glob("*.html")}
+    assert written == shipped | {"index"}
+    for name in shipped:
+        text = (site / "generated" / "methods" / f"{name}.html").read_text()
+        assert f'<span class="pre">{name}</span>' in text
+        assert all(title in text for title in ("Formula", "Options", "Citation"))
+    assert pages[site / "generated" / "noise_kinds.html"].anchors >= {kind.name.replace("_", "-") for kind in KINDS}
+    plan = (site / "house.html").read_text()
+    assert all(f">{room}</text>" in plan for room in ("cli", "launch", "store", "methods", "reports"))
+    assert {path.stem for path in (ROOT / "docs").glob("*.md")} <= {path.stem for path in site.glob("*.html")}
+
+
+def test_formulas_are_drawn_by_the_browser(site: Path) -> None:
+    text = (site / "generated" / "methods" / "clip.html").read_text()
+    assert '<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">' in text
+    assert "mathjax.js" not in text.lower()

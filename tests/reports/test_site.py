@@ -1,0 +1,142 @@
+"""The board as a site: every link leads somewhere, foreign text stays text, filters and sorting work in a browser."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from bench.errors import UserError
+from bench.store import files
+from bench.store.outgoing.pack import ARCHIVE, pack
+from reports.contrasts import headline_contrasts
+from reports.results import load
+from reports.site.build import site
+
+SUITE = "emoji_noisy"
+EVIL = "<script>alert(1)</script>\"'&"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, stores: SimpleNamespace) -> Iterator[SimpleNamespace]:
+    """A site over a store with an oracle and hostile text, and over an archive; not to be changed."""
+    with mock.patch.object(files, "sync"):
+        folder = tmp_path_factory.mktemp("site")
+        methods = (*[one for one in stores.METHODS if one[0] in ("clip", "sogclr")], ("oracle", "CLIP", 1.4, "cosine"))
+        store = stores.write_store(folder / "store", methods=methods, curve=(), diagnostics=False)
+        plan = store.plan(SUITE)
+        keep = {"label": "oracle", "about": "the clean pairs", "uses": "the truth", "rule": "samples"}
+        plan["methods"][-1] |= {"method": "clip", "keep": keep}
+        plan["methods"][1] |= {"title": EVIL, "note": EVIL}
+        store.write_plan(SUITE, plan)
+        first = [one for one in stores.METHODS if one[0] == "clip"]
+        other = stores.write_store(folder / "other", methods=first, seeds=(0,), curve=(), checkable=True)
+        pack(SUITE, other, folder / "reference" / "small" / ARCHIVE)
+        site([folder / "store", folder / "reference"], folder / "out")
+        yield SimpleNamespace(store=store, out=folder / "out", folder=folder)
+
+
+def test_every_link_leads_to_a_file_below_the_folder(made: SimpleNamespace) -> None:
+    reached, waiting = set[Path](), [made.out / "index.html"]
+    while waiting:
+        page = waiting.pop()
+        reached.add(page)
+        if page.suffix != ".html":
+            continue
+        text = page.read_text()
+        for link in re.findall(r"<(?:a|img|script|link|iframe)\b[^>]*?(?:href|src)=\"?([^\"\s>]+)", text):
+            if link == "data:,":
+                continue
+            assert "//" not in link
+            target = (page.parent / link).resolve()
+            assert target.is_file(), (page, link)
+            assert target.is_relative_to(made.out.resolve())
+            if target not in {one.resolve() for one in (*reached, *waiting)}:
+                waiting.append(target)
+        assert "url(" not in text
+        assert "<script>alert" not in text
+    about = json.loads((made.out / "board.json").read_text())
+    assert about["version"] == 1
+    assert {str(one.resolve().relative_to(made.out.resolve())) for one in reached} == {
+        *about["files"],
+        "index.html",
+        "board.csv",
+    }
+
+
+def test_numbers_are_those_of_the_report(made: SimpleNamespace) -> None:
+    with (made.out / "board.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["source"] == "store"]
+    for one in headline_contrasts(load(SUITE, made.store)):
+        row = next(row for row in rows if (row["noise"], row["method"]) == (one.noise, "sogclr"))
+        assert float(row["difference"]) == pytest.approx(one.gains["sogclr"].value)
+        recovered = one.recovered("sogclr")
+        assert (row["recovered_gap"] == "") == (recovered is None)
+        if recovered:
+            assert float(row["recovered_gap"]) == pytest.approx(recovered.value)
+    assert any(row["recovered_gap"] for row in rows)
+    index = (made.out / "index.html").read_text()
+    assert "Board version 1" in index
+    assert "small: suite emoji_noisy; " in index
+    assert "consistent is not proven" in index
+
+
+def test_a_run_page_has_settings_ledger_and_environment(made: SimpleNamespace) -> None:
+    page = max((made.out / "runs").glob("*.html")).read_text()
+    for text in ("<h2>Settings</h2>", "<h2>Ledger</h2>", "<h2>Environment</h2>", "0123456789abcdef", "samples"):
+        assert text in page
+
+
+def test_other_files_are_not_overwritten_and_sources_without_runs_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="is neither an empty folder nor an earlier site"):
+        site([tmp_path], tmp_path)
+    with pytest.raises(UserError, match="has no runs: it should be a store"):
+        site([tmp_path], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+_DRIVER = """<script>
+const shown = () => [...document.querySelectorAll("#board tbody tr:not([hidden])")];
+const said = {before: shown().length};
+const select = document.querySelector("select[name=method]");
+select.value = "sogclr"; select.dispatchEvent(new Event("change", {bubbles: true}));
+said.filtered = shown().map(row => row.dataset.method);
+select.value = ""; select.dispatchEvent(new Event("change", {bubbles: true}));
+const head = document.querySelector('th[data-place="3"]');
+for (const order of ["down", "up"]) {
+  head.querySelector("button").click();
+  said[order] = shown().map(row => Number(row.cells[3].dataset.v)); said[order + "_aria"] = head.ariaSort;
+}
+said.requests = performance.getEntriesByType("resource").map(one => one.name);
+said.width = document.documentElement.scrollWidth - innerWidth;
+document.title = JSON.stringify(said);
+</script>"""
+
+
+def test_filters_and_sorting_in_a_browser_without_a_request(made: SimpleNamespace, tmp_path: Path) -> None:
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no chromium on this machine")
+    page = tmp_path / "driven.html"
+    page.write_text((made.out / "index.html").read_text().replace("</body>", f"{_DRIVER}</body>"))
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    options = ["--window-size=500,844", "--dump-dom", page.as_uri()]
+    dom = subprocess.run([*command, *options], capture_output=True, text=True, timeout=300, check=True).stdout
+    said: dict[str, Any] = json.loads(re.search(r"<title>(.*?)</title>", dom, re.DOTALL).group(1))  # type: ignore[union-attr]
+    assert said["before"] == 8
+    assert said["filtered"] == ["sogclr", "sogclr"]
+    assert said["down"] == sorted(said["down"], reverse=True)
+    assert said["up"] == sorted(said["up"])
+    assert (said["down_aria"], said["up_aria"]) == ("descending", "ascending")
+    assert said["requests"] == []
+    assert said["width"] <= 0, "the page itself does not scroll sideways"
