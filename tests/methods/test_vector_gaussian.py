@@ -1,4 +1,4 @@
-"""ProLIP and PCME++ on vectors: the losses of their originals on the same Gaussians, and heads on any tower's output."""
+"""ProLIP and PCME++ on vectors: the losses of their originals on the same Gaussians, heads on any tower's output."""
 
 from __future__ import annotations
 
