@@ -136,6 +136,26 @@ def test_a_damaged_run_is_named_and_the_exit_code_is_1(store: Path, tmp_path: Pa
     assert not any(run.id in name for name in members(tmp_path / "a.tar.xz"))
 
 
+def test_archives_are_opened_in_memory_if_there_is_room_and_where_tmpdir_says(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, free = tmp_path / "shm", SimpleNamespace(free=1 << 62)
+    shared.mkdir()
+    monkeypatch.setattr("bench.store.merge.MEMORY", shared)
+    monkeypatch.delenv("TMPDIR", raising=False)
+    monkeypatch.setattr("bench.store.merge.shutil.disk_usage", lambda path: free)
+    with unpacked(archive) as there:
+        assert there.root.is_relative_to(shared)
+    assert not list(shared.iterdir())
+    free.free = 1 << 31  # more than the files need, less than the archive may claim
+    with unpacked(archive) as there:
+        assert not there.root.is_relative_to(shared)
+    free.free = 1 << 62
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with unpacked(archive) as there:
+        assert not there.root.is_relative_to(shared)
+
+
 def test_what_cannot_be_packed_is_one_line(store: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"a.zip: should be a file whose name ends in .tar.xz"):
         pack("tiny", Store(store), tmp_path / "a.zip")

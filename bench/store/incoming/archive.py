@@ -52,8 +52,7 @@ def unpack(archive: Path, folder: Path) -> Path:
     Only files and folders below `folder` are made, and no file twice. Raises UserError if there is no store in it, or
     if it would need more than half of the free disk: what is taken is copied from there.
     """
-    size, free = archive.stat().st_size, shutil.disk_usage(folder).free
-    limit = min(free // 2, SPARED + RATIO * size)
+    limit = min(shutil.disk_usage(folder).free // 2, unpacked_limit(archive))
     try:
         with archive.open("rb") as file:
             start = file.read(8)
@@ -70,6 +69,11 @@ def unpack(archive: Path, folder: Path) -> Path:
     if not roots:
         raise UserError(f"{archive}: holds no store: there is no folder runs/ in it")
     return roots[0]
+
+
+def unpacked_limit(archive: Path) -> int:
+    """Return the bytes that an archive of this size may unpack to."""
+    return SPARED + RATIO * archive.stat().st_size
 
 
 def _extract(tar: tarfile.TarFile, folder: Path, limit: int) -> None:
