@@ -143,7 +143,7 @@ def test_archives_are_opened_in_memory_if_there_is_room_and_where_tmpdir_says(
     shared.mkdir()
     monkeypatch.setattr("bench.store.merge.MEMORY", shared)
     monkeypatch.delenv("TMPDIR", raising=False)
-    monkeypatch.setattr("bench.store.merge.shutil.disk_usage", lambda path: free)
+    monkeypatch.setattr("bench.store.merge.shutil.disk_usage", lambda _: free)
     with unpacked(archive) as there:
         assert there.root.is_relative_to(shared)
     assert not list(shared.iterdir())
