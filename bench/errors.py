@@ -23,15 +23,17 @@ class UserError(Exception):
 
 
 UNFINISHED = 75  #: exit code: stopped on request or busy in another process; the same command goes on
+LISTED = 50  #: valid words that one line of a message holds
 
 
 def nearest(word: object, words: Iterable[str]) -> str:
-    """The tail of a message: `; did you mean 'batch'?`, or the list of valid words where none is near."""
+    """The tail of a message: `; did you mean 'batch'?`, or the valid words where none is near, `LISTED` of many."""
     valid = sorted(words)
     close = difflib.get_close_matches(str(word), valid, n=1, cutoff=0.5)
     if close:
         return f"; did you mean {close[0]!r}?"
-    return f"; valid: {', '.join(valid)}" if valid else ""
+    rest = f" and {len(valid) - LISTED:,} more" if len(valid) > LISTED else ""
+    return f"; valid: {', '.join(valid[:LISTED])}{rest}" if valid else ""
 
 
 def one_line(error: object, limit: int | None = None) -> str:

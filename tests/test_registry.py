@@ -70,6 +70,13 @@ def test_the_nearest_word_is_one_of_the_valid_ones(words: list[str], given_: str
     assert nearest(given_, []) == ""
 
 
+def test_a_message_lists_the_first_of_many_valid_words() -> None:
+    words = [f"{number:04}" for number in range(2060)]
+    tail = nearest("xyz", words)
+    assert tail.startswith("; valid: 0000, 0001, ")
+    assert tail.endswith(" 0049 and 2,010 more")
+
+
 def test_an_error_of_somebody_else_is_one_line_of_a_given_length() -> None:
     error = ValueError("first\n   second\tthird")
     assert one_line(error) == "first second third"
