@@ -41,7 +41,7 @@ class ProlipFeatures(Prolip):
     about = About(
         title="ProLIP on vectors",
         summary="ProLIP's loss where the towers read stored features: a linear head on each tower's output gives the "
-        "variance, and nothing is masked, because a stored vector has no patches or words to leave out.",
+        "variance. Nothing is masked, because a stored vector has no patches or words to leave out.",
         paper="Chun et al., ICLR 2025",
         equations="Equations 1-4; without alpha_2's terms",
         fidelity="derived",

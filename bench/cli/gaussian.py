@@ -135,6 +135,34 @@ def included(
     _show(stored, pairs, lines, csv_file, notes)
 
 
+@app.command()
+def manipulated(
+    run: RunId,
+    results: Results = RESULTS,
+    dataset: Dataset = IID,
+    label: Label = "concept",
+    templates: Templates = None,
+    hidden: Annotated[
+        list[float] | None,
+        typer.Option("--hidden", min=0, max=1, help="Share of the area, in the middle. Default: 0 to 0.1."),
+    ] = None,
+    pgd: Annotated[
+        list[int] | None,
+        typer.Option("--pgd", min=1, max=1000, help="Iterations of the attack on pixels. Default: 1, 5, 10, 40."),
+    ] = None,
+    csv_file: CsvFile = None,
+    plugin: Plugins = None,
+) -> None:
+    """Zero-shot accuracy and image variances with the middle hidden, and with the pixels attacked by gradients."""
+    stored, pairs = _with_variances(run, results, dataset, plugin)
+    if stored.run.data.on_features:
+        raise UserError(f"run {stored.title}: its images are stored features, which have no pixels to change")
+    from bench.evaluation.probabilistic.manipulated import ITERATIONS, SHARES, manipulations
+
+    texts, chosen = _templates(pairs, label, templates), (hidden or SHARES, pgd or ITERATIONS)
+    _show(stored, pairs, manipulations(stored.features, pairs, label, texts, *chosen), csv_file)
+
+
 def hierarchy(
     run: RunId,
     results: Results = RESULTS,

@@ -74,6 +74,16 @@ def test_prompts(done: Path) -> None:
     assert [row["value"] for row in rows if row["metric"] == "kept"] == ["0.25"]
 
 
+def test_manipulated_images(done: Path) -> None:
+    changes = ("--label", "subgroup", "--hidden", "0", "--hidden", "0.5", "--pgd", "2")
+    rows, _ = table(done, ("gaussian", "manipulated"), "prolip", *changes)
+    assert {row["what"] for row in rows} == {"0.0% hidden", "50.0% hidden", "PGD, 2 iterations"}
+    assert {(row["metric"], row["score"]) for row in rows} == {("top1", "cosine"), ("top1", "csd"), ("variance", "")}
+    stored = {record.score: record.value for record in Store(done / "out").run(_id(done)).records() if _iid(record)}
+    untouched = [row for row in rows if row["what"] == "0.0% hidden" and row["metric"] == "top1"]
+    assert {row["score"]: float(row["value"]) for row in untouched} == stored
+
+
 def records(folder: Path, label: str, task: str) -> dict[tuple[str, str], float]:
     """(metric, score) -> value of a task of a stored run."""
     run = Store(folder / "out").run(next(run.id for run in Store(folder / "out").runs() if _label(run) == label))

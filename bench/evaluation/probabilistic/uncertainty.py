@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bench.arrays import Pixels
 from bench.data import MemoryPairs, Pairs
 from bench.evaluation.bootstrap import mean_interval
 from bench.evaluation.features import Features, PooledTowers, evaluation_mode
@@ -40,14 +41,14 @@ def uncertainties(features: Features, pairs: Pairs) -> list[Line]:
     lines = []
     for length in np.unique(lengths).tolist():
         name = f"captions of {length}{' or more' if length == LONGEST else ''} word{'s' if length > 1 else ''}"
-        lines.append(_mean(name, of_caption[lengths == length]))
+        lines.append(mean_line(name, of_caption[lengths == length]))
     if "concept" in pairs.labels:
         for level, texts in zip(LEVELS, zip(*levels(pairs), strict=True), strict=True):
-            lines.append(_mean(f"level {level}", _variances(features.texts(sorted(set(texts))))))
+            lines.append(mean_line(f"level {level}", _variances(features.texts(sorted(set(texts))))))
     of_image = _variances(features.images(pairs))
-    lines.append(_mean("images", of_image))
+    lines.append(mean_line("images", of_image))
     for style in np.unique(pairs.labels["style"]).tolist() if "style" in pairs.labels else ():
-        lines.append(_mean(f"images of {pairs.classes['style'][style]}", of_image[pairs.labels["style"] == style]))
+        lines.append(mean_line(f"images of {pairs.classes['style'][style]}", of_image[pairs.labels["style"] == style]))
     return lines
 
 
@@ -61,7 +62,8 @@ def _variances(features: Mapping[str, Tensor]) -> np.ndarray:
     return variances
 
 
-def _mean(name: str, values: np.ndarray, metric: str = "variance") -> Line:
+def mean_line(name: str, values: np.ndarray, metric: str = "variance") -> Line:
+    """Return the mean of values [n] with its interval, as a line of a table."""
     return name, Number(metric, "", float(values.mean()), len(values), mean_interval(values))
 
 
@@ -109,7 +111,7 @@ def inclusions(features: Features, pairs: Pairs, batch: int) -> tuple[list[Line]
 
 
 def _share(name: str, included: Tensor) -> Line:
-    return _mean(name, included.double().cpu().numpy(), "share H > 0")
+    return mean_line(name, included.double().cpu().numpy(), "share H > 0")
 
 
 def longest_captions(pairs: Pairs) -> list[str]:
@@ -133,7 +135,12 @@ def masked(pairs: Pairs) -> MemoryPairs:
     hidden = (order < round(CELLS * CELLS * MASKED)).reshape(-1, 1, CELLS, CELLS)
     places = F.interpolate(hidden.float(), size=pixels.shape[1:3], mode="nearest")[:, 0].bool().numpy()
     pixels = np.where(places[..., None], MEAN_COLOUR, pixels)
-    texts = [pairs.captions(row) for row in rows.tolist()]
+    return with_pixels(pairs, pixels)
+
+
+def with_pixels(pairs: Pairs, pixels: Pixels) -> MemoryPairs:
+    """Return the same pairs with other images, uint8 [n, H, W, 3]."""
+    texts = [pairs.captions(row) for row in range(len(pairs))]
     return MemoryPairs.build(pairs.name, pairs.description, pairs.keys, texts, pairs.labels, pairs.classes, pixels)
 
 
