@@ -123,6 +123,17 @@ def samples(
     show_ends(stored.title, RowState(f"variance of the {side}", values, pairs, Noise()), count, html, csv_file)
 
 
+@app.command()
+def cost(
+    run: RunId, results: Results = RESULTS, dataset: Dataset = IID, csv_file: CsvFile = None, plugin: Plugins = None
+) -> None:
+    """Parameters and time of the parts that give images their variance, beside the image tower alone."""
+    stored, pairs = _with_variances(run, results, dataset, plugin)
+    from bench.evaluation.probabilistic.cost import head_costs
+
+    _show(stored, pairs, head_costs(stored.features, pairs), csv_file)
+
+
 @app.command("inclusion")
 def included(
     run: RunId, results: Results = RESULTS, dataset: Dataset = IID, csv_file: CsvFile = None, plugin: Plugins = None
@@ -251,6 +262,10 @@ def _filter(text: str) -> Filter:
     raise UserError(f"--filter {text}: should be one of {', '.join(STRATEGIES)} with a number, as in by_ranking=3")
 
 
+def _number(value: float, metric: str) -> str:
+    return f"{value:,.0f}" if metric == "parameters" else f"{value:{'.4g' if metric == 'variance' else '.4f'}}"
+
+
 def _show(stored: Stored, pairs: Pairs, lines: Sequence[Line], file: Path | None, notes: Sequence[str] = ()) -> None:
     """Print the table and the notes; write the table to `file` as CSV."""
     from bench.cli.text import write_csv
@@ -259,7 +274,7 @@ def _show(stored: Stored, pairs: Pairs, lines: Sequence[Line], file: Path | None
     header = ("", "metric", "score", "value", "95 % interval", "n")
     rows = []
     for what, one in lines:
-        value, low, high = (f"{x:{'.4g' if one.metric == 'variance' else '.4f'}}" for x in (one.value, *one.interval))
+        value, low, high = (_number(x, one.metric) for x in (one.value, *one.interval))
         rows.append((what, one.metric, one.score, value, f"{low} to {high}", str(one.n)))
     echo(f"run {stored.title}, on {pairs.name}", *columns([header, *rows]), *notes)
     if file is not None:

@@ -84,6 +84,17 @@ def test_manipulated_images(done: Path) -> None:
     assert {row["score"]: float(row["value"]) for row in untouched} == stored
 
 
+def test_what_variances_cost(done: Path) -> None:
+    rows, text = table(done, ("gaussian", "cost"), "prolip")
+    values = {(row["what"], row["metric"]): float(row["value"]) for row in rows}
+    width, dim = 96, 8  #: of tiny-resnet's last layer, which the head on pooled features reads
+    assert values["its heads for means and variances", "parameters"] == width * dim + dim
+    assert values["image tower", "parameters"] > 10_000
+    assert values["with heads", "seconds / 1,000"] > 0
+    assert values["with heads", "times the tower"] > 0.5  # timing noise; the tower is in both
+    assert f"{width * dim + dim:,}" in text
+
+
 def records(folder: Path, label: str, task: str) -> dict[tuple[str, str], float]:
     """(metric, score) -> value of a task of a stored run."""
     run = Store(folder / "out").run(next(run.id for run in Store(folder / "out").runs() if _label(run) == label))
