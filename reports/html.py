@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import base64
-import json
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+
+from PIL import Image
 
 from bench.console.markup import Html, escaped, html, together
 from reports.drawing import Picture, style_of
 from reports.footnotes import context
 from reports.results import Results
-from reports.sections import answer_section, data_section, how_to_read, methods_section, runs_section, settings_section
+from reports.sections import (
+    answer_section,
+    data_section,
+    how_to_read,
+    methods_section,
+    run_numbers,
+    runs_section,
+    settings_section,
+)
 from reports.table import Cell, Column, Measured, Row, Table, Unit, marks, show, words
 
 _ANSWERING = ("differences", "recovered")  #: figures that stand under the answer
@@ -55,7 +64,6 @@ def page(
         runs_section(results),
         settings_section(results),
         _DIALOG,
-        _data([{"id": run, "seed": seed} for run, seed in _seeds(results).items()]),
         _program(),
     ]
     return document(results.suite, body)
@@ -63,13 +71,7 @@ def page(
 
 def table_sections(results: Results, tables: Sequence[Table]) -> list[Html]:
     """Return the section of each table: most of the page, and all of it that can be made while figures are drawn."""
-    places = {run: place for place, run in enumerate(_seeds(results))}
-    return [_section(results, table, places, context(results)) for table in tables]
-
-
-def _seeds(results: Results) -> dict[str, int]:
-    """The seed of each run, in the plan's order."""
-    return {run.run: run.seed for run in results.runs}
+    return [_section(results, table, run_numbers(results), context(results)) for table in tables]
 
 
 def printed_page(results: Results, tables: Sequence[Table]) -> Html:
@@ -83,7 +85,7 @@ def printed_page(results: Results, tables: Sequence[Table]) -> Html:
             _links([(table.name, table.title) for table in tables]),
         ),
         *(_section(results, table, {}) for table in tables),
-        together([_data([]), _DIALOG, _program()]),
+        together([_DIALOG, _program()]),
     ]
     return document(results.suite, body)
 
@@ -103,12 +105,6 @@ def document(title: str, body: Sequence[Html]) -> Html:
 def asset(name: str) -> Html:
     """Return a file of `assets`, as it is."""
     return Html((_ASSETS / name).read_text(encoding="utf-8"))
-
-
-def _data(runs: Sequence[Mapping[str, Any]]) -> Html:
-    """The runs as JSON for the page's program; no text of theirs can end the element."""
-    data = Html(json.dumps(runs).replace("<", "\\u003c"))
-    return html('<script type="application/json" id="runs-data">{}</script>', data)
 
 
 def _program() -> Html:
@@ -136,13 +132,20 @@ def _links(links: Sequence[tuple[str, str]]) -> Html:
 
 def _figure(picture: Picture) -> Html:
     return html(
-        '<figure id="figure-{0}" style="--least: {1}px"><div class=scroll><img src="data:image/png;base64,{2}" '
+        '<figure id="figure-{0}" style="--least: {1}px"><div class=scroll><img src="data:image/webp;base64,{2}" '
         'alt="{3}"></div><figcaption>{3}</figcaption></figure>',
         picture.name,
         picture.least,
-        base64.b64encode(picture.png).decode(),
+        base64.b64encode(_webp(picture.png)).decode(),
         picture.caption,
     )
+
+
+def _webp(png: bytes) -> bytes:
+    """Return the same pixels in less than half of the bytes."""
+    packed = io.BytesIO()
+    Image.open(io.BytesIO(png)).convert("RGB").save(packed, "WEBP", lossless=True, method=2, quality=20)
+    return packed.getvalue()
 
 
 def _diagnostics(similarities: Picture | None, own: Mapping[str, Picture]) -> Html:
@@ -164,17 +167,23 @@ def _section(results: Results, table: Table, places: Mapping[str, int], shared: 
     if shared:
         notes.append(html('<a href="#shared">Notes on all tables</a>: budget, treatments, noise, environments.'))
     return html(
-        '<section id="{}"><h2>{}</h2><p>{}{}</p><div class=scroll><table{}>{}{}</table></div><ol class="notes">{}</ol>'
-        "</section>",
+        '<section id="{}"><h2>{}</h2><p>{}{}</p><div class=scroll><table{}{}>{}{}</table></div>'
+        '<ol class="notes">{}</ol></section>',
         table.name,
         table.title,
         table.description,
         percent,
         html(' class="turned"') if table.turned else "",
+        html(' data-also="{}"', "|".join(_counts_of(table))),
         _head(table),
         together(_bodies(results, table, places)),
         together(html("<li>{}</li>", note) for note in notes),
     )
+
+
+def _counts_of(table: Table) -> list[str]:
+    """Names of what cells of a table counted; each cell has its numbers in this order."""
+    return list(dict.fromkeys(name for row in table.rows for cell in row.cells if cell.sources for name in cell.also))
 
 
 def _head(table: Table) -> Html:
@@ -201,13 +210,14 @@ def _column(place: int, column: Column) -> Html:
 
 
 def _bodies(results: Results, table: Table, places: Mapping[str, int]) -> Iterable[Html]:
+    counted = _counts_of(table)
     for group, rows in table.groups():
         printed = rows[0].method or any(cell.source for cell in rows[0].cells)
         yield html(
             "<tbody{}>{}{}</tbody>",
             "" if printed else html(' class="chance"'),
             _group(group, len(table.columns)) if group else "",
-            together(_row(results, table, row, places) for row in rows),
+            together(_row(results, table, row, places, counted) for row in rows),
         )
 
 
@@ -215,8 +225,10 @@ def _group(name: str, columns: int) -> Html:
     return html('<tr class="group"><th scope="rowgroup">{}</th><td colspan="{}"></td></tr>', name, columns)
 
 
-def _row(results: Results, table: Table, row: Row, places: Mapping[str, int]) -> Html:
-    cells = (_cell(cell, column, row, table, places) for cell, column in zip(row.cells, table.columns, strict=True))
+def _row(results: Results, table: Table, row: Row, places: Mapping[str, int], counted: Sequence[str]) -> Html:
+    cells = (
+        _cell(cell, column, table.full, places, counted) for cell, column in zip(row.cells, table.columns, strict=True)
+    )
     return html(
         '<tr><th scope="row" title="{0}">{1}{0}{2}</th>{3}</tr>',
         row.label,
@@ -230,8 +242,8 @@ def _dot(results: Results, method: str) -> Html:
     return html('<span class="dot" style="--c: {}"></span>', style_of(results, method)["color"])
 
 
-def _cell(cell: Cell, column: Column, row: Row, table: Table, places: Mapping[str, int]) -> Html:
-    number, behind = words(cell, column, table.full)
+def _cell(cell: Cell, column: Column, full: int, places: Mapping[str, int], counted: Sequence[str]) -> Html:
+    number, behind = words(cell, column, full)
     text = html("<b>{}</b>", number) if cell.bold else escaped(number)
     small = html(" <small>{}</small>", behind) if behind else html("")
     kind = "theirs" if cell.source else "at-chance" if column.at_chance else ""
@@ -244,32 +256,40 @@ def _cell(cell: Cell, column: Column, row: Row, table: Table, places: Mapping[st
     )
     if not any(run in places for run in cell.runs):  # trials are no runs of the page; the CSV has their ids
         return html("<td{}>{}{}</td>", attributes, text, small if cell.source else "")
-    counts = ", ".join(f"{name} {count:g}" for name, count in cell.also.items()) if cell.sources else ""
-    title = " · ".join(filter(None, (row.label, row.group, column.group, column.label, counts)))
-    parts: list[Sequence[Any]] = [
-        (
-            places[part.run],
-            show(part.value, column.unit, cell.digits, column.scale),
-            _interval(part, column),
-            part.n or "",
-        )
-        for part in cell.measured
-    ]
-    parts += [(places[run], state, "", "") for run, state in cell.lacking]
-    parts += [(places[run], "", "", "") for run in cell.sources]
-    parts.sort(key=lambda part: part[0])  # by place in the plan, that is by seed
+    also = cell.also if cell.sources else {}
+    counts = "|".join(f"{also[name]:g}" if name in also else "" for name in counted)
     return html(
-        '<td{} data-m="{}" data-t="{}"><a href="#run-{}">{}</a>{}{}</td>',
+        '<td{} data-m="{}"{}><a href="#r{}">{}</a>{}{}</td>',
         attributes,
-        json.dumps(parts, separators=(",", ":"), ensure_ascii=False),
-        title,
-        cell.runs[0],
+        _behind(cell, column, places),
+        html(' data-also="{}"', counts) if also else "",
+        places[cell.runs[0]],
         text,
         small,
         marks(cell),
     )
 
 
-def _interval(part: Measured, column: Column) -> str:
+def _behind(cell: Cell, column: Column, places: Mapping[str, int]) -> str:
+    """The runs of a cell for the page's program: "number|value|low|high|examples", one after the other.
+
+    A page has a hundred thousand of them. So the number of a run that comes right after the one before it, examples
+    that are as many as those of the one before it, and what is empty at the end are left out.
+    """
+    parts = [(places[part.run], _measured(part, cell, column), part.n) for part in cell.measured]
+    parts += [(places[run], (state,), 0) for run, state in cell.lacking]
+    parts += [(places[run], (), 0) for run in cell.sources]
+    written, last, before = [], -2, 0
+    for place, fields, n in sorted(parts):
+        count = "" if n == before else str(n)
+        padded = [*fields, *[""] * (3 - len(fields)), count]
+        written.append("|".join(["" if place == last + 1 else str(place), *padded]).rstrip("|"))
+        last, before = place, n
+    return ";".join(written)
+
+
+def _measured(part: Measured, cell: Cell, column: Column) -> tuple[str, ...]:
+    """A run's value, and the ends of its interval if it has one, as they are printed."""
+    value = show(part.value, column.unit, cell.digits, column.scale)
     unit: Unit = "printed" if column.unit == "printed" else "percent"
-    return "" if part.low is None or part.high is None else f"{show(part.low, unit)} to {show(part.high, unit)}"
+    return (value,) if part.low is None or part.high is None else (value, show(part.low, unit), show(part.high, unit))

@@ -134,15 +134,22 @@ def _chance(key: str, value: float) -> str:
     return f"{' '.join(words)} {show(value, 'percent')} %"
 
 
+def run_numbers(results: Results) -> dict[str, int]:
+    """The number of each run's row in `runs_section`, by its id; seeds that stand in one cell follow each other."""
+    methods, noises = list(results.methods), list(results.noises)
+    runs = sorted(results.runs, key=lambda run: (methods.index(run.method), noises.index(run.noise), run.seed))
+    return {run: number for number, run in enumerate(dict.fromkeys(run.run for run in runs))}
+
+
 def runs_section(results: Results) -> Html:
     """Every run by its id with its state, its failure where it failed, its noise and its checkpoint."""
     heads = ("method", "noise", "seed", "state", "steps", "run", "noise manifest", "environment")
-    seen: set[str] = set()
+    numbers = run_numbers(results)
     rows = []
     for run in results.runs:
-        anchor = "" if run.run in seen else html(' id="run-{}"', run.run)
-        seen.add(run.run)
-        rows.append(html("<tr{}>{}</tr>", anchor, together(html('<td class="text">{}</td>', c) for c in _cells(run))))
+        number = numbers.pop(run.run, None)  # rows may share a run, and an id occurs once on a page
+        anchor = html("") if number is None else html(' id="r{}"', number)
+        rows.append(html("<tr{}>{}</tr>", anchor, together(html("<td>{}</td>", cell) for cell in _cells(run))))
     return html(
         '<section id="runs"><h2>Runs</h2><p><code>bench show RUN</code> prints everything stored of a run.</p>{}'
         "</section>",
@@ -163,7 +170,7 @@ def _cells(run: RunResult) -> list[str]:
         str(run.seed),
         html('<span class="{0}">{0}</span>{1}', state, reason),
         f"{run.steps:,}" if state in ("done", "trained") or step is None else f"{step:,} of {run.steps:,}",
-        html("<code>{}</code>", run.run[:16]),
+        html('<code title="{}">{}</code>', run.run, run.run[:16]),
         html("<code>{}</code>", run.manifest["hash"][:12]) if run.manifest else "",
         environment,
     ]

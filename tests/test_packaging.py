@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -50,6 +51,42 @@ def test_the_wheel_holds_every_file_that_is_read(built: Path) -> None:
     assert shipped - names == set()
     assert not any(name.startswith(("tests/", "tools/", "docs/", "results/")) for name in names)
     assert "bench/shipped/suites/quickstart.yaml" in names
+
+
+#: runs `bench` and refuses to open a file of the checkout's packages, suites or results
+_BENCH = """
+import sys
+from pathlib import Path
+checkout = sys.argv.pop(1)
+theirs = tuple(str(Path(checkout, name)) + "/" for name in ("bench", "methods", "reports", "suites", "results"))
+def refuse(event, arguments):
+    if event == "open" and str(arguments[0]).startswith(theirs):
+        raise RuntimeError(f"read {arguments[0]} of the checkout")
+sys.addaudithook(refuse)
+from bench.cli import main
+main()
+"""
+
+
+def test_the_wheel_runs_quickstart_in_an_empty_folder(built: Path, tmp_path: Path) -> None:
+    installed, empty = tmp_path / "installed", tmp_path / "empty"
+    empty.mkdir()
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile", "--target"]
+    subprocess.run([*pip, installed, next(built.glob("*.whl"))], check=True, capture_output=True, timeout=600)
+    settings = ("budget={samples: 128}", "noise.rates=[0.4]", "evaluate={tasks: [retrieval], curve: []}")
+    options = ["--only", "clip", "--jobs", "1", *(word for one in settings for word in ("--set", one))]
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", _BENCH, ROOT, "run", "quickstart", *options],
+        cwd=empty,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "1 done" in done.stdout
+    assert (empty / "results" / "quickstart" / "report.html").is_file()
 
 
 def test_the_sdist_builds_the_wheel_without_the_checkout(built: Path) -> None:

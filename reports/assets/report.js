@@ -1,6 +1,4 @@
 "use strict";
-const runs = JSON.parse(document.getElementById("runs-data").textContent);
-
 // Sorting: a click on a heading sorts every group of its table, a second one turns it round, a third restores the
 // suite's order. Cells without a number stay at the end.
 const suiteOrder = new Map();
@@ -43,22 +41,42 @@ function line(values, tag) {
   }
   return row;
 }
-function link(run) {
-  const anchor = document.createElement("a");
-  anchor.href = "#run-" + run.id;
-  anchor.textContent = run.id.slice(0, 16);
+function link(row) {
+  const anchor = document.createElement("a"), run = row.querySelector("code");
+  anchor.href = "#" + row.id;
+  anchor.textContent = run.textContent;
+  anchor.title = run.title;
   anchor.addEventListener("click", () => dialog.close());
   return anchor;
+}
+// Its row, noise and column, as the table has them.
+function title(cell) {
+  const table = cell.closest("table"), heads = [...table.tHead.rows[0].cells];
+  let end = 0;
+  const over = heads.find(head => cell.cellIndex < (end += head.colSpan));
+  const head = table.tHead.querySelector(`th[data-place="${cell.cellIndex}"] button`);
+  const group = cell.closest("tbody").querySelector("tr.group th");
+  const label = head.textContent.replace(/\u00a0[↑↓]$/, "");
+  const counts = (cell.dataset.also ?? "").split("|"), names = table.dataset.also.split("|");
+  const counted = counts.map((count, place) => count && `${names[place]} ${count}`).filter(Boolean).join(", ");
+  const parts = [cell.parentElement.cells[0].title, group?.textContent, over.textContent, label, counted];
+  return parts.filter(Boolean).join(" · ");
 }
 document.addEventListener("click", event => {
   const cell = event.target.closest("td[data-m]");
   if (!cell) return;
   event.preventDefault();
-  dialog.querySelector("h3").textContent = cell.dataset.t;
+  dialog.querySelector("h3").textContent = title(cell);
   const table = dialog.querySelector("table");
   table.replaceChildren(line(["seed", "value", "run", "95 % over examples", "examples"], "th"));
-  for (const [place, value, interval, n] of JSON.parse(cell.dataset.m)) {
-    table.append(line([runs[place].seed, value, link(runs[place]), interval, n], "td"));
+  // "number|value|low|high|examples" of each run. No number: the run after the one before. No examples: as many as before.
+  let number = -1, examples = 0;
+  for (const run of cell.dataset.m.split(";")) {
+    const [own, value = "", low = "", high = "", count = ""] = run.split("|");
+    number = own === "" ? number + 1 : Number(own);
+    examples = count === "" ? examples : Number(count);
+    const row = document.getElementById("r" + number), interval = low && `${low} to ${high}`;
+    table.append(line([row.cells[2].textContent, value, link(row), interval, examples || ""], "td"));
   }
   dialog.showModal();
 });

@@ -86,6 +86,18 @@ def test_every_link_and_anchor_leads_somewhere(pages: dict[Path, Page]) -> None:
         assert f'id="{anchor}"' in ids[report]
 
 
+def test_every_picture_is_there(site: Path, pages: dict[Path, Page]) -> None:
+    for path, page in pages.items():
+        assert [link for link, file, _ in _targets(path, page.loads) if not file.is_file()] == [], path
+    noise = [link for link in pages[site / "generated" / "noise_kinds.html"].loads if "noise-" in link]
+    shown = {kind.name for kind in KINDS if any(f"noise-{kind.name}-" in link for link in noise)}
+    assert shown == {kind.name for kind in KINDS if not kind.files}
+    for path, page in pages.items():
+        linked = [link for link in page.links if "#figure-diagnostics" in link]
+        assert len([link for link in page.loads if "-learned-" in link]) == len(linked), path
+    assert [link for link in pages[site / "generated" / "tour.html"].loads if "tour-" in link]
+
+
 def test_no_page_loads_anything_from_elsewhere(site: Path, pages: dict[Path, Page]) -> None:
     for path, page in pages.items():
         assert [link for link in page.loads if urlsplit(link).scheme in ("http", "https") or link[:2] == "//"] == [], (

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 import runpy
+import shutil
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,6 +23,26 @@ made_up = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("stores.
 def stores() -> SimpleNamespace:
     """The functions and constants of stores.py."""
     return made_up
+
+
+@pytest.fixture
+def browsed(tmp_path: Path) -> Callable[[str, str], dict[str, Any]]:
+    """A function that opens a page in a narrow browser window, runs a script there and returns its object `said`."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no chromium on this machine")
+
+    def open_page(page: str, script: str) -> dict[str, Any]:
+        path = tmp_path / "driven.html"
+        end = "document.title = JSON.stringify(said);"
+        path.write_text(page.replace("</body>", f"<script>const said = {{}};{script}{end}</script></body>"))
+        command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+        options = ["--window-size=500,844", "--dump-dom", path.as_uri()]
+        dom = subprocess.run([*command, *options], capture_output=True, text=True, timeout=300, check=True).stdout
+        said: dict[str, Any] = json.loads(re.search(r"<title>(.*?)</title>", dom, re.DOTALL).group(1))  # type: ignore[union-attr]
+        return said
+
+    return open_page
 
 
 @pytest.fixture(scope="session")

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -36,10 +37,12 @@ from reports.html import page
 from reports.latex import cite_key, document, escape, for_a_paper, table_latex
 from reports.radar import radar
 from reports.results import Results, load
+from reports.sections import run_numbers
 from reports.table import Cell, Column, Row, Table, Unit, in_one_scale, unverified, words
 from reports.tables import tables
 
 SUITE = "emoji_noisy"
+Browse = Callable[[str, str], dict[str, Any]]
 
 
 def test_records_are_tidy_and_whole(three: Store) -> None:
@@ -177,10 +180,53 @@ def test_the_page_needs_no_network(text: str, outline: Outline) -> None:
 
 def test_every_number_leads_to_its_runs(outline: Outline, troubled: Store) -> None:
     results = load(SUITE, troubled)
-    expected = sum(len(table.columns) for table in tables(results) for row in table.rows if row.method)
-    assert len(outline.cells) == expected
-    for cell in outline.cells[::23]:
-        assert 1 <= len(json.loads(str(cell["data-m"]))) <= 3
+    cells = [cell for table in tables(results) for row in table.rows if row.method for cell in row.cells]
+    ids = {number: run for run, number in run_numbers(results).items()}
+    assert len(outline.cells) == len(cells)
+    for shown, cell in zip(outline.cells, cells, strict=True):
+        number, examples, behind = -1, 0, []
+        for entry in str(shown["data-m"]).split(";"):
+            own, *rest = entry.split("|")
+            number = int(own) if own else number + 1
+            examples = int(rest[3]) if rest[3:] else examples
+            behind.append((ids[number], rest[0] if rest else "", len(rest) > 1 and rest[1] != "", examples))
+        assert Counter(run for run, *_ in behind) == Counter(cell.runs)
+        states = dict(cell.lacking)
+        assert {run: value for run, value, *_ in behind if run in states} == states
+        measured = {run: (intervals, n) for run, _, intervals, n in behind if run not in (*states, *cell.sources)}
+        assert measured == {part.run: (part.low is not None, part.n) for part in cell.measured}
+
+
+_CLICK = """
+const links = [...document.querySelectorAll("#overview td[data-m] a")];
+said.reached = links.every(link => link.tabIndex === 0);  // by the keyboard, whose Enter is a click
+links[0].click();
+said.open = document.querySelector("dialog").open;
+said.title = document.querySelector("dialog h3").textContent;
+said.lines = [...document.querySelectorAll("dialog tr")].map(row => [...row.cells].map(cell => cell.textContent));
+const named = link => document.querySelector(link.hash).cells[0].textContent;
+said.rows = [...document.querySelectorAll("dialog a")].map(named);
+said.requests = performance.getEntriesByType("resource").map(one => one.name);
+"""
+
+
+def test_a_click_on_a_number_shows_its_runs(text: str, troubled: Store, browsed: Browse) -> None:
+    said = browsed(text, _CLICK)
+    results = load(SUITE, troubled)
+    table = tables(results)[0]
+    row, column = table.rows[0], table.columns[0]
+    cell = row.cells[0]
+    assert said["reached"]
+    assert said["open"]
+    assert said["title"] == f"{row.label} · {row.group} · {column.group} · {column.label}"
+    heads, *lines = said["lines"]
+    assert heads == ["seed", "value", "run", "95 % over examples", "examples"]
+    assert len(lines) == len(cell.measured) > 1
+    for line, part in zip(lines, cell.measured, strict=True):
+        assert line[:3] == [str(part.seed), f"{100 * part.value:.1f}", part.run[:16]]
+        assert line[3:] == ["" if part.low is None else f"{100 * part.low:.1f} to {100 * part.high:.1f}", str(part.n)]
+    assert said["rows"] == [row.label] * len(lines)
+    assert said["requests"] == []
 
 
 def test_the_page_escapes_what_others_wrote(text: str) -> None:

@@ -12,25 +12,25 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from tools.handbook import commands, diagnostics, links, maths, methods, noise, rooms
+from tools.handbook import commands, diagnostics, links, maths, methods, noise, rooms, tour
 
 GENERATED = "generated"  #: below the folder of sources
 _LINK = re.compile(r"(?<=\w)_(?![\w`])")  #: what reStructuredText takes for a link
 
 
 def write_pages(app: Sphinx) -> None:
-    """Write the generated pages. One that has the same text keeps its time, so that Sphinx does not read it again."""
-    pages = {**methods.pages(diagnostics.figures()), **noise.pages()}
+    """Write the generated pages and pictures. One that stays as it was keeps its time, and Sphinx does not read it."""
+    pages: dict[str, str | bytes] = {**methods.pages(diagnostics.figures()), **noise.pages(), **tour.pages()}
     pages |= {"commands.md": commands.page(), "rooms.md": rooms.page(), "readme.md": links.readme()}
     folder = Path(app.srcdir) / GENERATED
-    for old in folder.rglob("*.md"):
+    for old in folder.rglob("*.*"):
         if old.relative_to(folder).as_posix() not in pages:
             old.unlink()
     for name, text in pages.items():
-        path = folder / name
+        path, content = folder / name, text.encode() if isinstance(text, str) else text
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")
+        if not path.is_file() or path.read_bytes() != content:
+            path.write_bytes(content)
 
 
 def show_as_written(_: Sphinx, kind: str, *rest: Any) -> None:

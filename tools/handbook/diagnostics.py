@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import tarfile
 from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 from typing import Any
 
 from bench.store.outgoing.pack import ARCHIVE
 from tools.handbook.links import ROOT
 
-_FIGURE = re.compile(r'id="(figure-diagnostics-(\d+)-[^"]*)"')
+_FIGURE = re.compile(r'id="(figure-diagnostics-(\d+)-[^"]*)".*?src="data:image/(\w+);base64,([^"]*)" alt="([^"]*)"')
 
 
 @dataclass(frozen=True)
 class Figure:
     """One figure of a report."""
 
-    suite: str
+    comparison: str  #: its folder
     label: str  #: the row's
     link: str  #: path in the checkout, with the figure's anchor
+    caption: str
+    format: str  #: such as "webp"
+    image: bytes
 
 
 def figures() -> dict[str, list[Figure]]:
@@ -29,10 +34,11 @@ def figures() -> dict[str, list[Figure]]:
     found: dict[str, list[Figure]] = {}
     for report in sorted((ROOT / "results" / "reference").glob("*/report.html")):
         plan = _plan(report.parent)
-        for anchor, number in _FIGURE.findall(report.read_text(encoding="utf-8")):
+        for anchor, number, form, image, caption in _FIGURE.findall(report.read_text(encoding="utf-8")):
             row = plan["methods"][int(number) - 1]
             link = f"{report.relative_to(ROOT).as_posix()}#{anchor}"
-            found.setdefault(row["method"], []).append(Figure(plan["suite"], row["label"], link))
+            made = Figure(report.parent.name, row["label"], link, unescape(caption), form, base64.b64decode(image))
+            found.setdefault(row["method"], []).append(made)
     return found
 
 

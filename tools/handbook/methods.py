@@ -22,11 +22,17 @@ from tools.handbook.text import code, comments, prose, table, type_name
 _PROBES = (math.nan, -1e30, 1e30, -1, 0, 1, 2, "no word of it")  #: values that show what a field refuses
 
 
-def pages(figures: Mapping[str, list[Figure]]) -> dict[str, str]:
-    """Return by path the pages of all methods that come with the package."""
+def pages(figures: Mapping[str, list[Figure]]) -> dict[str, str | bytes]:
+    """Return by path the pages of all methods that come with the package, and the figures on them."""
     names = [name for name in registry.names() if registry.source(name).shipped]
-    written = {f"methods/{name}.md": page(name, figures.get(name, [])) for name in names}
+    written: dict[str, str | bytes] = {f"methods/{name}.md": page(name, figures.get(name, [])) for name in names}
+    shown = [(name, number, one) for name in names for number, one in enumerate(figures.get(name, []))]
+    written |= {f"methods/{_file(name, number, one)}": one.image for name, number, one in shown}
     return written | {"methods/index.md": _index(names)}
+
+
+def _file(name: str, number: int, figure: Figure) -> str:
+    return f"{name}-learned-{number + 1}.{figure.format}"
 
 
 def _index(names: list[str]) -> str:
@@ -73,7 +79,7 @@ def page(name: str, figures: list[Figure]) -> str:
         _options(kind),
         f"## Where our reading departs\n\n{prose(about.note)}\n" if about.note else "",
         _claims(kind),
-        _diagnostics(figures),
+        _diagnostics(name, figures),
         f"## Citation\n\n```bibtex\n{about.bibtex.strip()}\n```\n",
     ]
     return "\n".join(part for part in parts if part or part == "")
@@ -131,6 +137,10 @@ def _claims(kind: type[Method]) -> str:
     return tested + ("\n## Checks that it cannot pass\n\n" + "\n".join(failures) + "\n" if failures else "")
 
 
-def _diagnostics(figures: list[Figure]) -> str:
-    lines = [f"- [{prose(one.label)} in {prose(one.suite)}]({SCHEME}{one.link})" for one in figures]
-    return "## What it learned, in a committed comparison\n\n" + "\n".join(lines) + "\n" if lines else ""
+def _diagnostics(name: str, figures: list[Figure]) -> str:
+    parts = [
+        f"{prose(one.label)} in [{prose(one.comparison)}]({SCHEME}{one.link}). {prose(one.caption)}\n\n"
+        f"![What {prose(one.label)} learned]({_file(name, number, one)})\n"
+        for number, one in enumerate(figures)
+    ]
+    return "## What it learned, in a committed comparison\n\n" + "\n".join(parts) if parts else ""
