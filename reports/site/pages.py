@@ -81,8 +81,13 @@ def _choice(name: str, values: Sequence[str]) -> Html:
 
 
 def _head(place: int, name: str, first: str) -> Html:
-    side = html(' class="text"') if first == "ascending" else ""
-    return html('<th scope="col"{} data-place="{}" data-first="{}"><button>{}</button></th>', side, place, first, name)
+    button = html("<button>{}</button>", name)
+    return html('<th scope="col"{} data-place="{}" data-first="{}">{}</th>', _side(first), place, first, button)
+
+
+def _side(first: str) -> Html:
+    """Words stand at the left of their column, and numbers, whose best is the highest, at the right."""
+    return html(' class="text"') if first == "ascending" else html("")
 
 
 def _row(row: BoardRow, up: str = "") -> Html:
@@ -143,8 +148,9 @@ def method_page(label: str, about: Mapping[str, Any], rows: Sequence[BoardRow]) 
         "deviations": about["note"],
         "settings": json.dumps(about["config"], sort_keys=True),
     }
-    heads = together(html('<th scope="col">{}</th>', name) for name, _ in _HEADS)
+    heads = together(html('<th scope="col"{}>{}</th>', _side(first), name) for name, first in _HEADS)
     body = [
+        html("<style>{}</style>", asset("board.css")),
         _back(),
         html("<h1>{}</h1><p>{}</p>{}", about["title"], about["summary"], _facts(facts)),
         html("<h2>Rows</h2>"),
@@ -174,13 +180,15 @@ def run_page(run: RunResult, suites: Sequence[str]) -> Html:
     )
     ledger = {name: value for name, value in run.ledger.items() if not isinstance(value, dict) and value is not None}
     body = [
+        html("<style>{}</style>", asset("board.css")),
         _back(),
         html("<h1>{}, {}, seed {}</h1>", run.method, run.noise, run.seed),
         _facts({"run": run.run, "state": run.state, "suites": ", ".join(suites), "steps": f"{run.steps:,}"}),
         html('<p><a href="{}.csv">Records as CSV</a></p>', run.run),
         html(
-            '<div class="scroll" tabindex="0"><table><thead><tr><th scope="col">measured on</th><th scope="col">metric'
-            '</th><th scope="col">score, %</th><th scope="col">n</th></tr></thead><tbody>{}</tbody></table></div>',
+            '<div class="scroll" tabindex="0"><table><thead><tr><th scope="col">measured on</th><th scope="col" '
+            'class="text">metric</th><th scope="col">score, %</th><th scope="col">n</th></tr></thead><tbody>{}</tbody>'
+            "</table></div>",
             rows,
         ),
         html("<h2>Ledger</h2>{}", _facts({**ledger, "budget": json.dumps(run.ledger.get("budget"))})),
