@@ -138,12 +138,13 @@ class Results:
     @cached_property
     def mixed(self) -> dict[tuple[str, str], Counter[str]]:
         """(dataset, task) that runs were measured for on different data -> hash of the data -> number of runs."""
-        found: dict[tuple[str, str], Counter[str]] = {}
+        towers = {block["label"]: block.get("towers", "") for block in self.plan["noises"]}
+        found: dict[tuple[str, str, str], Counter[str]] = {}  # runs are compared under the same towers alone
         for run in self.runs:
             final = {(one.dataset, one.task, one.data) for one in run.records.values() if one.at == 1.0 and one.data}
             for dataset, task, data in sorted(final):
-                found.setdefault((dataset, task), Counter())[data] += 1
-        return {column: counts for column, counts in found.items() if len(counts) > 1}
+                found.setdefault((dataset, task, towers.get(run.noise, "")), Counter())[data] += 1
+        return {(dataset, task): counts for (dataset, task, _), counts in found.items() if len(counts) > 1}
 
     @cached_property
     def elsewhere(self) -> dict[str, dict[tuple[str, str], int]]:

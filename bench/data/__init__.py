@@ -110,12 +110,16 @@ def feature_width(pairs: Pairs) -> int:
     return pairs.width
 
 
-def stored_texts(pairs: Pairs) -> Any:
-    """Return what finds the features of texts in pairs of stored features. Raises UserError if there are none."""
-    from bench.data.features.training import StoredFeatures
+def stored_texts(pairs: Pairs, settings: DataSettings) -> Any:
+    """Return what finds the features of texts: those beside pixels, or of pairs of stored features.
 
-    assert isinstance(pairs, StoredFeatures)
-    return pairs.lookup()
+    Raises UserError if there are none.
+    """
+    from bench.data.features.training import StoredFeatures, texts_beside
+
+    if isinstance(pairs, StoredFeatures):
+        return pairs.lookup()
+    return texts_beside(settings)
 
 
 def templates(pairs: Pairs) -> tuple[str, ...]:

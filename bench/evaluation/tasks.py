@@ -104,13 +104,15 @@ class EvaluationPlan(SuiteTasks):
         return evaluation.load(dataset, self.seen, self._resize(dataset))
 
     def content(self, task: Task) -> str:
-        """16 digits of the hash of what a task scores, joined with what its probe learns from.
+        """16 digits of the hash of what a task scores, joined with what its probe learns from and with stored texts.
 
         "" for pairs of the package: the protocol's version fixes those.
         """
         parts = (task.dataset, task.train, task.validation)
         named = [name for name in parts if name and not self.of_package(name)]
         hashes = [self.load(name).content_hash for name in named]
+        if FAMILIES[task.family].texts != "none":
+            hashes += filter(None, [features.evaluation_texts_hash(self.data, task.dataset)])
         return (sha256("".join(hashes).encode()).hexdigest() if len(hashes) > 1 else "".join(hashes))[:16]
 
     def of_package(self, dataset: str) -> bool:
@@ -172,6 +174,12 @@ class EvaluationPlan(SuiteTasks):
         if self.data.on_features:
             return features.missing_evaluation(self.data, dataset, purpose)
         return evaluation.missing(dataset, purpose)
+
+    def with_texts(self) -> list[str]:
+        """The evaluation sets whose texts are encoded, by tasks or by the diagnostics of held-out pairs."""
+        tasks = [task for task in self.chosen() if task.dataset != self.training]
+        read = [one.dataset for one in tasks if FAMILIES[one.family].texts != "none" or one.dataset == self.held_out]
+        return list(dict.fromkeys(read))
 
     def datasets(self) -> dict[str, dict[str, Any]]:
         """Data set -> description, n and chance ("task/metric" -> expected score of a uniformly random guess).

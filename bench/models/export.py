@@ -53,7 +53,8 @@ def export(run: str, folder: Path | str, results: Path | str = "results") -> Non
     settings, towers, method = rebuild(out, torch.device("cpu"))
     if settings.towers.stored:
         stored = " and ".join(f"towers.{kind}" for kind in settings.towers.stored)
-        raise UserError(f"run {out.id[:SHORT]}: {stored} read stored features, for which open_clip has no towers")
+        verb = "reads" if len(settings.towers.stored) == 1 else "read"
+        raise UserError(f"run {out.id[:SHORT]}: {stored} {verb} stored features, for which open_clip has no towers")
     _same_as_the_towers(method, towers, settings)
     folder.mkdir(parents=True, exist_ok=True)
     try:

@@ -48,12 +48,17 @@ def extract(request: Request, progress: bool = False) -> list[str]:
 
 
 def evaluation_sets(suite: str) -> list[str]:
-    """List the evaluation sets that a suite on stored features reads, trials included. Raises UserError for others."""
+    """List the evaluation sets that a suite on stored features reads, trials included. Raises UserError for others.
+
+    Of a suite on stored texts beside pixels they are those whose texts it reads.
+    """
     loaded = load_suite(suite)
-    if not loaded.data.on_features:
-        raise UserError(f"--for {suite}: reads pixels; name a suite with data.features")
+    if not loaded.data.on_features and loaded.data.texts is None:
+        raise UserError(f"--for {suite}: reads pixels; name a suite with data.features or data.texts")
     asked = [loaded.evaluate, *([loaded.evaluate.of_trials()] if loaded.tune else [])]
-    return list(dict.fromkeys(name for one in asked for name in EvaluationPlan(loaded.data, one).wanted()))
+    plans = [EvaluationPlan(loaded.data, one) for one in asked]
+    read = [plan.wanted() if loaded.data.on_features else plan.with_texts() for plan in plans]
+    return list(dict.fromkeys(name for names in read for name in names))
 
 
 def _made(work: Extraction, lines: Lines, share: bool) -> tuple[str, bool]:

@@ -12,7 +12,8 @@ from bench.data.evaluation import layouts
 from bench.data_folder import Missing
 from bench.errors import UserError
 from bench.evaluation.tasks import EvaluationPlan
-from bench.planning.requirements import absent, listing, training
+from bench.planning import stored_texts
+from bench.planning.requirements import absent, listing, plans, training, training_pairs
 
 if TYPE_CHECKING:
     from bench.suite.suite import Suite
@@ -28,11 +29,23 @@ def of_suite(suite: Suite) -> list[str]:
     Evaluation data is validated as before a run; what is broken is a row that says so.
     """
     plan, rows = EvaluationPlan(suite.data, suite.evaluate), []
-    if not suite.data.embedded and not training(suite):
+    if not suite.data.embedded and not training_pairs(suite):
         pairs = data.training(suite.data)
         rows.append((plan.training, "training pairs", f"{len(pairs):,}", pairs.description))
+    if suite.data.texts is not None and not training(suite):
+        rows.append(_texts(suite))
     present = _stored(plan) if suite.data.on_features else _present(list(plan.wanted()))
     return _lines(rows + present, absent(suite))
+
+
+def _texts(suite: Suite) -> Row:
+    """The stored texts beside pixels."""
+    name, place = suite.data.name, str(suite.data.texts)
+    try:
+        stored_texts.check(suite.data, plans(suite))
+    except UserError as error:
+        return name, "stored texts", "?", f"broken: {error}"
+    return name, "stored texts", "", place
 
 
 def of_catalogue() -> list[str]:

@@ -149,7 +149,7 @@ _pairs: dict[tuple[str, str], int] = {}
 
 def _key(run: Run, inputs: Inputs) -> tuple[str, str]:
     """Return all that the towers, the method and the cost of a step follow from; the pairs give the vocabulary."""
-    return cost_key(run), inputs.pairs.content_hash
+    return cost_key(run), inputs.content_hash
 
 
 def pair_price(run: Run, inputs: Inputs) -> int:
@@ -176,7 +176,7 @@ def _tower_key(run: Run, inputs: Inputs) -> str:
     """Return equal keys for runs that begin with towers of the same shapes."""
     content = run.content()
     settings = [content["towers"], run.train.bn_group, run.train.precision, run.data.size, run.start]
-    return digest([*settings, inputs.pairs.content_hash])
+    return digest([*settings, inputs.content_hash])
 
 
 def _step_prices(run: Run, inputs: Inputs) -> StepPrices:

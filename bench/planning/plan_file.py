@@ -83,7 +83,7 @@ def build(
         "suite_hash": suite.hash,
         "made": time.time(),
         "budget": _budget(suite),
-        "data": _data(planned[0]),
+        "data": _data(planned),
         "primary": sets.primary(),
         "methods": [_method(suite, entry, facts) for entry in suite.methods],
         "baseline": suite.baseline_row,
@@ -132,12 +132,25 @@ def _budget(suite: Suite) -> dict[str, Any]:
     return {"kind": suite.budget.kind, "value": suite.budget.value, "unit": unit, "rule": suite.budget_rule}
 
 
-def _data(planned: Planned) -> dict[str, Any]:
+def _data(planned: Sequence[Planned]) -> dict[str, Any]:
     """The training pairs, or what the suite states about them if they are not on this machine."""
-    pairs = planned.inputs
-    about = {"name": pairs.name, "description": pairs.description, "size": planned.run.data.size}
-    own = {"features": _features(planned)} if planned.run.data.on_features else {}
-    return {**about, "rows": pairs.rows, "hash": pairs.data_hash, **own}
+    first = planned[0]
+    pairs = first.inputs
+    about = {"name": pairs.name, "description": pairs.description, "size": first.run.data.size}
+    own = {"features": _features(first)} if first.run.data.on_features else {}
+    beside = next((one for one in planned if one.run.data.texts is not None), None)
+    texts = {"texts": _texts_beside(beside)} if beside else {}
+    return {**about, "rows": pairs.rows, "hash": pairs.data_hash, **own, **texts}
+
+
+def _texts_beside(planned: Planned) -> dict[str, Any]:
+    """The encoder of stored texts beside pixels; {} if they are made up or not on this machine."""
+    from bench.data.features.lookup import TextLookup
+    from bench.data.features.training import missing_texts, texts_beside
+
+    lookup = None if missing_texts(planned.run.data) else texts_beside(planned.run.data)
+    encoder = lookup.encoder if isinstance(lookup, TextLookup) else None
+    return {"name": encoder.name, "width": encoder.width} if encoder else {}
 
 
 def _features(planned: Planned) -> dict[str, Any]:

@@ -24,18 +24,21 @@ if TYPE_CHECKING:
 def missing(suite: Suite) -> list[Missing]:
     """Return the missing training pairs, evaluation data, noise files and weights, each once; validate the others.
 
-    Raises UserError for the first evaluation set or noise file that is there but broken, and for poison that aims at a
-    class that a set lacks: before anything trains.
+    Raises UserError for the first evaluation set or noise file that is there but broken, for poison that aims at a
+    class that a set lacks, and for a text that the stored texts beside pixels lack: before anything trains.
     """
     from bench.data.noise import IMPORTED, index_shape
+    from bench.planning import stored_texts
 
     for file in (file for noise in suite.noise.kinds if noise.kind == IMPORTED for file in noise.files):
         if os.path.isfile(file):
             index_shape(Path(file))
-    for plan in _plans(suite):
+    for plan in plans(suite):
         for name in plan.wanted():
             plan.check(name)
     _check_target(suite)
+    if not training(suite):
+        stored_texts.check(suite.data, plans(suite))
     return absent(suite)
 
 
@@ -65,7 +68,14 @@ def absent(suite: Suite) -> list[Missing]:
 
 
 def training(suite: Suite | Run) -> list[Missing]:
-    """Return the missing training pairs."""
+    """Return the missing training pairs, and the missing stored texts beside them."""
+    from bench.data.features import training as features
+
+    return [*training_pairs(suite), *features.missing_texts(suite.data)]
+
+
+def training_pairs(suite: Suite | Run) -> list[Missing]:
+    """Return the missing training pairs, whatever their texts are read by."""
     if suite.data.embedded or suite.data.synthetic:
         return []
     if suite.data.on_features:
@@ -105,14 +115,14 @@ def noise(suite: Suite) -> list[Missing]:
 
 
 def _evaluation(suite: Suite) -> Iterator[Missing]:
-    for plan in _plans(suite):
+    for plan in plans(suite):
         for name, families in plan.wanted().items():
             with contextlib.suppress(UserError):  # what is there but broken is not missing
                 if (gone := plan.lacking(name, ", ".join(families))) is not None:
                     yield gone
 
 
-def _plans(suite: Suite) -> list[EvaluationPlan]:
+def plans(suite: Suite) -> list[EvaluationPlan]:
     """The evaluations of the suite and of its trials."""
     from bench.evaluation.tasks import EvaluationPlan
 

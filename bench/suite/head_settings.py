@@ -21,6 +21,7 @@ class HeadSettings(Model):
     @model_validator(mode="after")
     def _a_linear_head_is_one_layer(self) -> Self:
         for field in ("hidden", "layers", "dropout"):
-            if self.kind == "linear" and field in self.model_fields_set:
+            written = getattr(self, field) != type(self).model_fields[field].default  # a stored run has the defaults
+            if self.kind == "linear" and written:
                 raise fault("a linear head has no hidden layers; leave it away, or say kind: mlp", field)
         return self

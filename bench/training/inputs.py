@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +17,10 @@ from bench.data.kept import KeptPairs
 from bench.data.noise import ManifestSummary, Noise, NoiseManifest
 from bench.data.pairs import Pairs
 from bench.errors import UserError
+from bench.hashing import digest
 from bench.suite.noise_settings import NoiseSettings
 from bench.suite.run import Run
+from bench.suite.settings import DataSettings
 from bench.towers.tokenization import SmallVocabulary, Tokenizer
 from methods.protocol import Facts
 
@@ -48,18 +51,33 @@ class InputsSummary:
 class Vocabularies:
     """What text towers read the same pairs by: learned vocabularies, each learned once, or stored text features."""
 
-    def __init__(self, pairs: Pairs) -> None:
-        self._pairs = pairs
+    def __init__(self, pairs: Pairs, settings: DataSettings) -> None:
+        self._pairs, self._settings = pairs, settings
         self._learned: dict[tuple[int, int], SmallVocabulary] = {}
+        self._checked: set[Noise] = set()
 
     @cached_property
-    def _lookup(self) -> Tokenizer:
-        lookup: Tokenizer = data.stored_texts(self._pairs)
-        return lookup
+    def _lookup(self) -> Any:
+        return data.stored_texts(self._pairs, self._settings)
 
     def stored(self) -> Tokenizer:
-        """The lookup of captions and prompts in the stored text features. UserError if the pairs have none."""
-        return self._lookup
+        """The lookup of captions and prompts in the stored text features. UserError if there are none."""
+        lookup: Tokenizer = self._lookup
+        return lookup
+
+    @property
+    def beside_hash(self) -> str:
+        """Hash of the stored texts that are read beside pixels; "" if there are none."""
+        return "" if self._settings.texts is None else str(self._lookup.content_hash)
+
+    def check(self, noise: Noise | None) -> None:
+        """Raise UserError if noise gives rows new texts, and one of them is not stored."""
+        if isinstance(noise, NoiseManifest) and noise.edited is not None and noise not in self._checked:
+            try:
+                self._lookup.check_training(noise.edited.flatten().to_pylist())
+            except UserError as error:
+                raise UserError(f"noise.kind: {noise.kind}: writes new texts: {error}") from error
+            self._checked.add(noise)
 
     def __call__(self, tokens: int, context_length: int) -> SmallVocabulary:
         """The vocabulary with this number of tokens and this context length."""
@@ -89,6 +107,12 @@ class Inputs:
         return replace(self, kept=replace(self.kept, rows=rows), awaits_scores=False)
 
     @property
+    def content_hash(self) -> str:
+        """Hash of all pairs, with the stored texts that the run reads beside them."""
+        own, beside = self.pairs.content_hash, self.vocabularies.beside_hash
+        return digest({"pairs": own, "texts": beside}) if beside else own
+
+    @property
     def seen(self) -> Pairs:
         """The pairs that the run trains on."""
         return self.pairs if self.kept is None else self.kept
@@ -110,7 +134,7 @@ class Inputs:
             self.pairs.description,
             len(self.pairs),
             len(self.seen),
-            self.pairs.content_hash,
+            self.content_hash,
             self.manifest.summary if self.manifest else None,
             self.kept.keys_hash if self.kept and not self.scored else None,
         )
@@ -125,7 +149,7 @@ class InputsReader:
     def __init__(self) -> None:
         self._noise: dict[tuple[object, ...], Noise] = {}
         self._kept: dict[tuple[object, ...], KeptPairs] = {}
-        self._vocabularies: dict[Pairs, Vocabularies] = {}
+        self._vocabularies: dict[tuple[Pairs, str | None], Vocabularies] = {}
 
     def inputs(self, run: Run, kept_rows: Ints | None = None) -> Inputs:
         """All inputs of a run. Raises UserError if the data is missing, or too few rows for the run's treatment.
@@ -155,7 +179,9 @@ class InputsReader:
     def _inputs(self, run: Run, noise: Noise | None) -> Inputs:
         pairs = data.training(run.data)
         kept = self._kept_pairs(run, pairs) if run.treated else None
-        vocabularies = self._vocabularies.setdefault(pairs, Vocabularies(pairs))
+        vocabularies = self._vocabularies.setdefault((pairs, run.data.texts), Vocabularies(pairs, run.data))
+        if "text" in run.towers.stored:
+            vocabularies.check(noise)
         facts, scored = facts_of(run, len(pairs if kept is None else kept)), run.keep.entry.scored
         return Inputs(pairs, noise, kept, facts, vocabularies, scored=scored, awaits_scores=scored)
 

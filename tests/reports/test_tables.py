@@ -227,6 +227,21 @@ def test_runs_of_different_versions_of_the_runner_are_said(tmp_path: Path, store
         assert said in " ".join(table.footnotes)
 
 
+def test_data_differs_among_the_runs_of_the_same_towers_alone(three: Store) -> None:
+    """Stored texts are data of the towers that read them, and towers are not compared with each other."""
+    results = load(SUITE, three)
+    blocks = results.plan["noises"]
+    assert len(blocks) > 1
+    hashes = {block["label"]: str(number) for number, block in enumerate(blocks)}
+    runs = tuple(
+        replace(run, records={key: replace(one, data=hashes[run.noise]) for key, one in run.records.items()})
+        for run in results.runs
+    )
+    assert Results(results.plan, runs).mixed
+    apart = [{**block, "towers": block["label"]} for block in blocks]
+    assert not Results({**results.plan, "noises": apart}, runs).mixed
+
+
 def test_numbers_of_different_data_are_said_and_not_compared(three: Store) -> None:
     results = load(SUITE, three)
     column = ("emoji/iid", "linear_probe/subgroup")

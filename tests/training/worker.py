@@ -33,8 +33,11 @@ DEFAULTS = {
     "micro_batch": None,
     "precision": "fp64",
     "noise": None,
+    "texts": None,
     "rate": 0.0,
 }
+#: of captions, or of stored texts beside pixels
+TEXTS = ({"vocabulary": 300, "context": 12}, {"text": "features", "head": {"kind": "mlp", "hidden": 16}})
 
 
 def make_run(settings: dict[str, object]) -> Run:
@@ -49,13 +52,13 @@ def make_run(settings: dict[str, object]) -> Run:
         method=s["method"],
         preset=None,
         config=hyperparameters.resolve(s["method"], None, s["config"]),
-        data=DataSettings(name="emoji", size=32),
+        data=DataSettings(name="emoji", size=32, texts=s["texts"]),
         noise=s["noise"],
         rate=s["rate"],
         noise_file=None,
         seed=3,
         budget=Budget(samples=s["samples"]),
-        towers=TowerSettings(image=s["image"], dim=32, vocabulary=300, context=12),
+        towers=TowerSettings.model_validate({"image": s["image"], "dim": 32, **TEXTS[s["texts"] is not None]}),
         train=TrainSettings(
             batch=s["batch"],
             micro_batch=s["micro_batch"],

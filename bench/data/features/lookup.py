@@ -11,7 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bench.data.features.about import evaluation_folders
+from bench.arrays import Ints
+from bench.data.features.about import Encoder, evaluation_folders
 from bench.data.features.pairs import FeaturePairs
 from bench.data.features.texts import TextFeatures
 from bench.errors import UserError
@@ -24,8 +25,22 @@ class TextLookup:
         """Raises UserError if the set has no text features."""
         if pairs.texts is None:
             raise UserError(f"{pairs.folder}: has no text features; extract the set again with --texts MODEL")
-        self.folder, self.texts = pairs.folder, pairs.texts
+        self._pairs, self.folder, self.texts = pairs, pairs.folder, pairs.texts
         self.size = self.context_length = int(pairs.texts.array.shape[1])  #: Q
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the place alone: another process maps the same files."""
+        return TextLookup, (self._pairs,)
+
+    @property
+    def encoder(self) -> Encoder | None:
+        """What made the training set's own texts."""
+        return self._pairs.about.text
+
+    @property
+    def content_hash(self) -> str:
+        """`About.texts_hash` of the training set's own texts."""
+        return self._pairs.about.texts_hash
 
     def __call__(self, texts: list[str]) -> Tensor:
         """n strings -> [n, Q] of the stored type. Raises UserError with a text that no set has."""
@@ -37,15 +52,33 @@ class TextLookup:
         if (rows >= 0).all():
             return np.asarray(self.texts.array[rows])
         features = np.empty((len(texts), self.size), self.texts.array.dtype)
-        features[rows >= 0] = self.texts.array[rows[rows >= 0]]
-        left = np.flatnonzero(rows < 0)
-        for table in self._others:
-            rows = table.find([texts[place] for place in left.tolist()])
-            features[left[rows >= 0]] = table.array[rows[rows >= 0]]
-            left = left[rows < 0]
-        if len(left):
-            self.texts.rows([texts[int(left[0])]])  # raises the error that names the text
+        for table, places, own in self._found(texts):
+            features[places] = table.array[own]
         return features
+
+    def check(self, texts: list[str]) -> None:
+        """Look texts up without reading their features. Raises UserError as the call does."""
+        for _ in self._found(texts):
+            pass
+
+    def check_training(self, texts: list[str]) -> None:
+        """The same for texts that a run trains on: its id holds the set's own ones, not those of evaluation sets."""
+        self.texts.rows(texts)
+
+    def _found(self, texts: list[str]) -> Iterator[tuple[TextFeatures, Ints, Ints]]:
+        """Yield tables, the places of the texts that each has, and their rows there. UserError if one is left."""
+        left = np.arange(len(texts))
+        for table in self._tables():
+            rows = table.find([texts[place] for place in left.tolist()])
+            yield table, left[rows >= 0], rows[rows >= 0]
+            left = left[rows < 0]
+            if not len(left):
+                return
+        self.texts.rows([texts[int(left[0])]])  # raises the error that names the text
+
+    def _tables(self) -> Iterator[TextFeatures]:
+        yield self.texts
+        yield from self._others
 
     @cached_property
     def _others(self) -> tuple[TextFeatures, ...]:

@@ -30,6 +30,16 @@ class SyntheticLookup:
         """Q as well."""
         return self.size
 
+    @property
+    def content_hash(self) -> str:
+        """Q is all that they hold."""
+        return f"synthetic-{self.size}"
+
+    def check(self, _texts: list[str]) -> None:
+        """Every text has a vector."""
+
+    check_training = check
+
     def __call__(self, texts: list[str]) -> Tensor:
         """n strings -> [n, Q]."""
         return torch.from_numpy(_vectors(self.size)[[len(text) % _VECTORS for text in texts]])
@@ -64,7 +74,7 @@ def _vectors(width: int) -> npt.NDArray[Any]:
 
 def load(settings: DataSettings) -> SyntheticFeatures:
     """Make the pairs of `data.shards` = "synthetic:N". UserError if `data.widths` does not say how wide they are."""
-    if settings.widths is None:
+    if settings.widths is None or settings.widths[0] is None:
         lacking = f"{settings.name} is not there and its widths are not stated"
         raise UserError(f"data.widths: {lacking}; add data.widths: [numbers of an image, of a text]")
     plain = synthetic.load(settings.name, str(settings.shards), settings.size)

@@ -19,7 +19,7 @@ from bench.data.features.pairs import FeaturePairs
 from bench.data.features.synthetic import SyntheticFeatures, SyntheticLookup
 from bench.data_folder import Missing
 from bench.errors import UserError
-from bench.suite.settings import DataSettings
+from bench.suite.settings import SYNTHETIC, DataSettings
 
 
 @runtime_checkable
@@ -83,6 +83,57 @@ def load(settings: DataSettings) -> TrainingFeatures | SyntheticFeatures:
 @lru_cache(maxsize=4)
 def _load(folder: Path, share: float, dropout: float, _changed: int) -> TrainingFeatures:
     return TrainingFeatures(folder, share, dropout)
+
+
+def texts_beside(settings: DataSettings) -> TextLookup | SyntheticLookup:
+    """Open the stored texts that are read beside pixels, once a process.
+
+    Raises UserError if they are missing or damaged, or the settings name none.
+    """
+    if settings.texts is None:
+        raise UserError(f"data.texts: {settings.name}: towers.text reads stored texts; name the folder that has them")
+    if settings.texts.startswith(SYNTHETIC):
+        return SyntheticLookup(int(settings.texts.removeprefix(SYNTHETIC)))
+    for gone in missing_texts(settings):
+        raise UserError(f"{gone.what}: not there; looked for {', '.join(gone.looked)}. To get it: {gone.get}")
+    return TextLookup(features.load(settings.text_folder))
+
+
+def missing_texts(settings: DataSettings) -> list[Missing]:
+    """List what is missing of the stored texts beside pixels; [] if nothing is."""
+    made_up = settings.texts is None or settings.texts.startswith(SYNTHETIC)
+    if made_up or _is_there(folder := settings.text_folder):
+        return []
+    get = settings.how_to_get or f"bench features extract DATA {folder} --texts MODEL --for SUITE"
+    return [Missing(f"{settings.name}, stored texts", (str(folder / description.NAME),), get, None)]
+
+
+def evaluation_texts_hash(settings: DataSettings, name: str) -> str:
+    """Hash of the stored texts of an evaluation set that lie with `data.texts`; "" if there are none.
+
+    Raises UserError if they are damaged.
+    """
+    if settings.texts is None or settings.texts.startswith(SYNTHETIC):
+        return ""
+    folder = settings.text_folder / description.EVALUATION / name
+    return description.read(folder).texts_hash if _is_there(folder) else ""
+
+
+def with_made_up_texts(settings: DataSettings) -> DataSettings:
+    """Put made-up texts of the same width in place of the stored ones, to count and time steps.
+
+    Raises UserError if neither the folder nor `data.widths` says how wide they are.
+    """
+    if settings.texts is None or settings.texts.startswith(SYNTHETIC):
+        return settings
+    if not missing_texts(settings):
+        width = texts_beside(settings).size
+    elif settings.widths is not None:
+        width = settings.widths[1]
+    else:
+        lacking = f"the stored texts of {settings.name} are not there and their width is not stated"
+        raise UserError(f"data.widths: {lacking}; add data.widths: [null, numbers of a text]")
+    return settings.model_copy(update={"texts": f"{SYNTHETIC}{width}"})
 
 
 def missing(settings: DataSettings) -> list[Missing]:
