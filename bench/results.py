@@ -108,7 +108,7 @@ class Results:
     def status(self, suite: str | None = None) -> pd.DataFrame:
         """Return one line per run: method, noise, seed, state, step, run (the start of its id) and a note.
 
-        The note holds the error of a failed run, and the SLURM job of a run that is not done.
+        The note holds the error of a failed run, and the job of SLURM or Ray of a run that is not done.
 
         >>> results.status().query("state == 'failed'")[["method", "note"]]  # doctest: +SKIP
         """
@@ -175,7 +175,7 @@ def _table_of(results: SuiteResults, name: str) -> Table:
 
 
 def status_rows(suite: str, store: Store) -> list[tuple[str, ...]]:
-    """Return the rows of `bench status`: a heading, every run with its SLURM job, and how many runs are in each state.
+    """Return the rows of `bench status`: a heading, every run with its job, and how many runs are in each state.
 
     Only runs that are not done are looked up in SLURM's queue. Raises UserError if the suite has no plan.
     """

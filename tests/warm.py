@@ -10,7 +10,8 @@ from bench.suite.settings import DataSettings
 
 #: modules that `bench run` imports where it needs them
 LAZY = (
-    "bench.cli.runs bench.launch.local bench.launch.rank bench.launch.run_suite methods.ncu torch.utils.flop_counter "
+    "bench.cli.runs bench.launch.launchers.local bench.launch.rank bench.launch.run_suite methods.ncu "
+    "torch.utils.flop_counter "
     "PIL.WebPImagePlugin pyarrow.parquet pyarrow.pandas_compat pandas reports.build reports.csv reports.diagnostics "
     "reports.figures reports.html reports.win_map matplotlib.backends.backend_pdf fontTools.subset fontTools.varLib "
     "forked_nursery"

@@ -10,6 +10,7 @@ import typer
 
 from bench.console.text import echo
 from bench.errors import UserError
+from bench.launch.launchers import LAUNCHERS
 
 if TYPE_CHECKING:
     from bench.store import Store
@@ -61,7 +62,8 @@ Processes = Annotated[
     int | None, typer.Option("--processes", min=1, help="Processes a run, on a machine without GPUs.")
 ]
 LauncherName = Annotated[
-    str, typer.Option("--launcher", metavar="NAME", help="local: on this machine; slurm: as its jobs.")
+    str,
+    typer.Option("--launcher", metavar="NAME", help="; ".join(f"{one.name}: {one.about}" for one in LAUNCHERS) + "."),
 ]
 Track = Annotated[
     str | None, typer.Option("--track", metavar="tensorboard|wandb|mlflow", help="Stream metrics there as well.")

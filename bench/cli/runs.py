@@ -110,7 +110,7 @@ def worker(
     Exit codes: 0 all are done, whoever made them, 1 a run failed, 2 bad input or a full disk, 75 stopped on request
     (the same command goes on), 130 ended at once by Ctrl-C.
     """
-    from bench.launch.launcher import Request
+    from bench.launch.launchers import Request
     from bench.launch.worker import work_off
 
     load_plugins(plugin)
@@ -138,7 +138,7 @@ def _prepare(plugin: list[str] | None, data: Path | None) -> None:
 
 def _refuse(suite: Suite, only: list[str], seeds: list[int], launcher: str, results: Path) -> None:
     """Raise UserError for an unknown label, seed or launcher, and for results that are not a folder."""
-    from bench.launch.launcher import LAUNCHERS
+    from bench.launch.launchers import LAUNCHERS
 
     suite.select(only, seeds)  # before the machine is looked at
     if launcher not in LAUNCHERS:
@@ -159,7 +159,7 @@ def _refresh_report(name: str, results: Path, summary: Summary) -> None:
 
 
 def status(suite: SuiteName, results: Results = RESULTS) -> None:
-    """Show which runs of a suite are done, running, failed or missing, and the SLURM jobs of those not done.
+    """Show which runs of a suite are done, running, failed or missing, and the jobs of SLURM or Ray of those not done.
 
     Exit code 1 if a file of a run is damaged; the run's line names it.
     """

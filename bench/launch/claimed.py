@@ -29,6 +29,7 @@ class Options:
     #: when the runs were offered to several workers, in ns by the file system's clock: a run that another worker has
     #: completed, or that failed since, is not started
     queued: int | None = None
+    deaf: bool = False  #: whether a second SIGINT does not end the process, because Ray repeats it
 
 
 SEQUENTIAL = Options()  #: one run after the other, each in the calling process

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.console import progress
-from bench.launch.launcher import LAUNCHERS, Request
+from bench.launch.launchers import LAUNCHERS, Request
 from bench.launch.trackers import refuse_missing
 from bench.planning import plan_file, requirements, tune
 from bench.planning.outcomes import Summary
@@ -16,7 +16,7 @@ from bench.suite.suite import Suite, load_suite
 from bench.training.inputs import InputsReader
 
 if TYPE_CHECKING:
-    from bench.launch.launcher import Launch
+    from bench.launch.launchers import Launch
     from bench.planning.tune import Choice
 
 
@@ -36,8 +36,8 @@ def run_suite(
 
     suite: a loaded suite, a YAML file, or the name of a shipped suite. results: the folder of the store. only, seeds:
     the labels and seeds to run; empty means all. jobs: runs at a time, by default as many as suit this machine. gpus,
-    processes: ranks per run. launcher: "local" or "slurm". track: a tracker, such as "mlflow". Trials of the suite's
-    `tune` come first; if one of them is not finished, no other run is started.
+    processes: ranks per run. launcher: "local", "slurm" or "ray". track: a tracker, such as "mlflow". Trials of the
+    suite's `tune` come first; if one of them is not finished, no other run is started.
 
     A run that fails does not stop the others. Progress goes to stderr. Raises UserError, before anything is trained,
     for bad settings and for missing data, packages or devices.

@@ -14,8 +14,7 @@ from typing import Any
 from bench.console import progress
 from bench.console.text import echo
 from bench.errors import UserError, nearest
-from bench.launch import local
-from bench.launch.launcher import Request
+from bench.launch.launchers import Request, local
 from bench.launch.run_suite import make_runs
 from bench.launch.trackers import refuse_missing
 from bench.planning import plan_file, requirements, tune

@@ -160,6 +160,7 @@ def _histogram(value: Any) -> str:
     return "" if all(count in (0, bins) for count in counts) else ".series: should have a count for each bin"
 
 
+_PROCESS = _object({"host": _TEXT, "namespace": _TEXT, "pid": _COUNT, "started": _TEXT}, {})
 _METHOD = _object(
     {
         **dict.fromkeys(("label", "title", "summary", "paper", "fidelity", "bibtex", "note", "score"), _TEXT),
@@ -215,7 +216,7 @@ MODELS: Mapping[str, Check] = {
     "ledger": _LEDGER,
     "environment": _ENVIRONMENT,
     "diagnostics": _object({"diagnostics": _list(_histogram)}, {}),
-    "job": _object({"job": _TEXT, "log": _TEXT}, {"submitted": _NUMBER}),
+    "job": _object({"job": _TEXT, "log": _TEXT}, {"submitted": _NUMBER, "by": _PROCESS}),
     "line": _object({"step": _COUNT}, {}),
     "plan": _PLAN,
     "trials": _list(_TEXT),

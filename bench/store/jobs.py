@@ -1,17 +1,22 @@
-"""SLURM jobs of runs: each is noted in a file beside its run; one call of squeue says where all stand. No torch."""
+"""Jobs of runs, of SLURM and of Ray: each is noted in a file beside its run. No torch.
+
+Where SLURM's stand one call of squeue says. Ray's end with the process that submitted them, so that process is noted.
+"""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench.errors import UserError
+from bench.store.claim import holder
 from bench.store.files import write_json
+from bench.store.process import is_dead
 from bench.store.reading import Damaged, read_json
 from bench.store.run import RunStore
 
@@ -23,9 +28,9 @@ _FIELDS = "%i|%T|%r"  #: id, state, reason; an element of an array has a line of
 class Job:
     """The job that a run was last submitted as."""
 
-    id: str  #: "17", or "17_3" in an array
+    id: str  #: "17", or "17_3" in an array; "ray-" and a task's id
     state: str | None  #: squeue's word, such as "PENDING" or "RUNNING"; None if the job left the queue
-    reason: str  #: squeue's reason why it waits
+    reason: str  #: squeue's reason why it waits; of a task, the process that works on it or submitted it
     log: str  #: path of the file with its output
 
     @property
@@ -36,25 +41,40 @@ class Job:
         return f"job {self.id} {self.state.lower()}{f' ({self.reason})' if self.reason not in ('None', '') else ''}"
 
 
-def note(run: RunStore, job: str, log: Path) -> None:
-    """Store beside a run that it was submitted as this job. Any process may, without the run's claim."""
-    write_json(run.path(FILE), {"job": job, "log": str(log), "submitted": time.time()})
+def note(run: RunStore, job: str, log: Path, by: Mapping[str, Any] | None = None) -> None:
+    """Store beside a run that it was submitted as this job. Any process may, without the run's claim.
+
+    by: the process with whose end the job ends, as `bench.store.process.identity` describes it; None: it has none.
+    """
+    content = {"job": job, "log": str(log), "submitted": time.time()}
+    write_json(run.path(FILE), content if by is None else {**content, "by": dict(by)})
 
 
 def jobs(runs: Iterable[RunStore]) -> dict[str, Job]:
     """Return the last job of each run that was ever submitted, by the run's id.
 
-    Calls squeue once, or never if no run was submitted. On a machine without squeue every job's state is "UNKNOWN".
-    Raises UserError if SLURM does not answer.
+    Calls squeue once, or never if no run was submitted to SLURM. On a machine without squeue every such job's state is
+    "UNKNOWN". Raises UserError if SLURM does not answer.
     """
-    noted = {run.id: job for run in runs if (job := _noted(run))}
+    noted = {run: job for run in runs if (job := _noted(run))}
     here = shutil.which("squeue") is not None
-    queue, absent = _queue() if noted and here else {}, (None, "") if here else ("UNKNOWN", "no squeue here")
+    of_slurm = any("by" not in entry for entry in noted.values())
+    queue, absent = _queue() if of_slurm and here else {}, (None, "") if here else ("UNKNOWN", "no squeue here")
     by_run = {}
-    for identity, entry in noted.items():
-        state, reason = queue.get(entry["job"], absent)
-        by_run[identity] = Job(entry["job"], state, reason, entry["log"])
+    for run, entry in noted.items():
+        state, reason = _of_process(run, entry["by"]) if "by" in entry else queue.get(entry["job"], absent)
+        by_run[run.id] = Job(entry["job"], state, reason, entry["log"])
     return by_run
+
+
+def _of_process(run: RunStore, by: Mapping[str, Any]) -> tuple[str | None, str]:
+    """Return (state, reason) of a job that ends with the process that submitted it.
+
+    Whether a process of another host has ended is not known: its job then counts as pending.
+    """
+    if (worker := holder(run.folder)) is not None:
+        return "RUNNING", f"process {worker['pid']} on {worker['host']}"
+    return (None, "") if is_dead(by) else ("PENDING", f"submitted by process {by['pid']} on {by['host']}")
 
 
 def read_note(run: RunStore) -> dict[str, Any] | None:

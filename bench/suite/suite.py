@@ -19,6 +19,7 @@ from bench.settings_base import NAME_LETTERS, Model, NonEmptyList, Seed, once
 from bench.suite.keep_settings import UNTREATED, KeepSettings
 from bench.suite.noise_settings import NoiseSettings
 from bench.suite.printed_tables import PaperTables
+from bench.suite.ray_settings import RaySettings
 from bench.suite.run import Run
 from bench.suite.settings import (
     Budget,
@@ -52,6 +53,7 @@ class Suite(Model):
     evaluate: EvaluateSettings = EvaluateSettings()
     tune: TuneSettings | None = None
     slurm: SlurmSettings = SlurmSettings()
+    ray: RaySettings = RaySettings()
     tables: PaperTables | None = None
     baseline: Annotated[str, Field(min_length=1)] = "clip"  #: the row that others are compared with, or its method
     methods: Annotated[tuple[MethodEntry, ...], NonEmptyList, Field(max_length=1000)]

@@ -14,7 +14,7 @@ from bench.catalogue.families import FAMILIES
 from bench.cli import app
 from bench.console import progress
 from bench.errors import UserError
-from bench.launch.local import run_all
+from bench.launch.launchers.local import run_all
 from bench.planning import planner
 from bench.store import RunStore, Store, writing
 from bench.suite.suite import load_suite

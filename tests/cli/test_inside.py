@@ -18,7 +18,7 @@ from bench.console import progress
 from bench.data.noise import NoiseManifest
 from bench.errors import UserError
 from bench.evaluation.embedding_map import map_rows, plane
-from bench.launch.local import run_all
+from bench.launch.launchers.local import run_all
 from bench.planning import plan_file
 from bench.store import Store
 from bench.suite.suite import load_suite

@@ -43,7 +43,7 @@ import bench
 from bench.cli.guard import UNEXPECTED, explain
 from bench.console.progress import Progress
 from bench.errors import UNFINISHED, UserError
-from bench.launch.local import run_all
+from bench.launch.launchers.local import run_all
 from bench.planning import planner
 from bench.planning.planned import Planned
 from bench.store import Store

@@ -14,7 +14,7 @@ import pytest
 
 from bench.console.progress import Progress
 from bench.launch.claimed import cannot_start, fail, work
-from bench.launch.local import run_all
+from bench.launch.launchers.local import run_all
 from bench.planning import planner
 from bench.planning.outcomes import Summary, is_complete
 from bench.planning.planned import Planned

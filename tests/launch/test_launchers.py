@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import bench
 from bench.cli import app
-from bench.launch.launcher import LAUNCHERS, Launcher, Request
+from bench.launch.launchers import LAUNCHERS, Launcher, Request
 
 SUITE = """\
 name: launched
@@ -53,4 +53,4 @@ def test_one_entry_adds_a_launcher(
 
 
 def test_shipped_launchers_are_known() -> None:
-    assert LAUNCHERS.names() == ("local", "slurm")
+    assert LAUNCHERS.names() == ("local", "slurm", "ray")

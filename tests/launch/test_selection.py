@@ -11,7 +11,7 @@ import pytest
 import bench
 from bench.console.progress import Progress
 from bench.launch.claimed import Options
-from bench.launch.local import refuse_sharing, run_all
+from bench.launch.launchers.local import refuse_sharing, run_all
 from bench.launch.world_size import ranks, refuse_odd_shares
 from bench.planning import planner
 from bench.planning.flops import StepPrices

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench.launch.slurm import minutes, parcels
+from bench.launch.launchers.slurm import minutes, parcels
 from bench.store.jobs import Job
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from bench.errors import UserError
-from bench.store import Store, jobs
+from bench.store import Store, jobs, process
 
 QUEUE = """\
 #!/bin/sh
@@ -72,6 +73,25 @@ def test_a_queue_that_does_not_answer_is_no_queue_without_jobs(tmp_path: Path, q
     write(queue, 1)
     with pytest.raises(UserError, match="squeue: SLURM does not answer"):
         jobs.jobs(noted(Store(tmp_path / "out"), a="17"))
+
+
+def test_a_job_that_ends_with_its_process_is_shown_without_a_queue(tmp_path: Path, queue: Path) -> None:
+    """Of this process, of one that is dead, of another host, and one that a process works on."""
+    store, here = Store(tmp_path / "out"), process.identity()
+    with subprocess.Popen(["true"]) as over:
+        dead = {**here, "pid": over.pid}
+    for name, by in (("a", here), ("b", dead), ("c", {**here, "host": "far"}), ("d", dead)):
+        jobs.note(store.run(name), f"ray-{name}", Path("x.log"), by)
+    with store.run("d").claim():
+        found = jobs.jobs(map(store.run, "abcd"))
+    me = f"process {here['pid']} on {here['host']}"
+    assert [found[name].shown for name in "abcd"] == [
+        f"job ray-a pending (submitted by {me})",
+        "job ray-b is over, its log is x.log",
+        f"job ray-c pending (submitted by process {here['pid']} on far)",
+        f"job ray-d running ({me})",
+    ]
+    assert not (queue / "calls").exists()
 
 
 def test_elsewhere_a_jobs_state_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

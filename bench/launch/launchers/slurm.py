@@ -26,8 +26,8 @@ from bench.adapters import registry
 from bench.console.progress import Progress
 from bench.errors import UserError
 from bench.launch.claimed import Options, cannot_start
-from bench.launch.launcher import Request
-from bench.launch.local import run_all
+from bench.launch.launchers import Request
+from bench.launch.launchers.local import run_all
 from bench.launch.world_size import ranks, refuse_odd_shares
 from bench.planning.outcomes import Summary, ready
 from bench.planning.planned import Planned
@@ -44,7 +44,7 @@ PAUSE = 10.0  #: seconds between attempts to claim a run that a dead node still 
 
 
 def prepare(suite: Suite, store: Store, request: Request) -> Callable[[list[Planned], Progress], Summary]:
-    """See `bench.launch.launcher.Launcher`. `request.gpus` overrides the suite's own number."""
+    """See `bench.launch.launchers.Launcher`. `request.gpus` overrides the suite's own number."""
     slurm = suite.slurm if request.gpus is None else suite.slurm.model_copy(update={"gpus": request.gpus})
     if request.processes is not None and slurm.gpus:
         raise UserError(

@@ -1,10 +1,10 @@
-"""A launcher decides where the runs of a suite are made. A new one is one more entry of `LAUNCHERS`."""
+"""A launcher decides where the runs of a suite are made. A new one is a module here and an entry of `LAUNCHERS`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bench.registry import Registry, lazy
 
@@ -40,10 +40,15 @@ class Launcher:
     prepare: Callable[[Suite, Store, Request], Launch]
 
 
+def _of(module: str) -> Callable[..., Any]:
+    return lazy(f"{__name__}.{module}:prepare")
+
+
 LAUNCHERS: Registry[Launcher] = Registry(
     "a launcher",
     (
-        Launcher("local", "on this machine", lazy("bench.launch.local:prepare")),
-        Launcher("slurm", "one SLURM job a run, as the suite's slurm section says", lazy("bench.launch.slurm:prepare")),
+        Launcher("local", "on this machine", _of("local")),
+        Launcher("slurm", "as SLURM jobs, as the suite's slurm section says", _of("slurm")),
+        Launcher("ray", "as tasks of a Ray cluster, as the suite's ray section says", _of("ray")),
     ),
 )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from bench.console.progress import Progress
 from bench.errors import UserError
 from bench.launch.claimed import SEQUENTIAL, Options, cannot_start, work
-from bench.launch.launcher import Request
+from bench.launch.launchers import Request
 from bench.launch.occupancy import most
 from bench.launch.side_by_side import run_side_by_side
 from bench.launch.world_size import ranks, refuse_odd_shares
@@ -23,7 +23,7 @@ from bench.training.inputs import InputsReader
 
 
 def prepare(suite: Suite, store: Store, request: Request) -> Callable[[list[Planned], Progress], Summary]:
-    """See `bench.launch.launcher.Launcher`."""
+    """See `bench.launch.launchers.Launcher`."""
     jobs = request.jobs or 1
     world_size = ranks(request.gpus, request.processes, jobs)
     options = Options(jobs, world_size, request.track, auto=request.jobs is None, queued=request.queued)
@@ -59,7 +59,7 @@ def run_all(planned: list[Planned], store: Store, progress: Progress, options: O
     refuse_sharing(timed, options)
     refuse_odd_shares(waiting, options.ranks)
     options = replace(options, jobs=most(waiting, options.ranks)) if options.auto else options
-    with _stop_requests() as requested, device(alone=timed):
+    with stop_requests(options.deaf) as requested, device(alone=timed):
         if options.jobs > 1 or options.ranks > 1:
             run_side_by_side(waiting, summary, store, progress, requested, options)
         else:
@@ -85,16 +85,18 @@ def _run_in_turn(
 
 
 @contextmanager
-def _stop_requests() -> Iterator[list[int]]:
+def stop_requests(deaf: bool = False) -> Iterator[list[int]]:
     """Yield a list that SIGTERM and SIGINT append to, as a request to write a checkpoint and stop.
 
-    After the first of them SIGINT has Python's own handler again, so a second Ctrl-C ends the process at once.
+    After the first of them SIGINT has Python's own handler again, so a second Ctrl-C ends the process at once;
+    not with `deaf`.
     """
     requested: list[int] = []
 
     def note(number: int, _frame: object) -> None:
         requested.append(number)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if not deaf:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
     before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

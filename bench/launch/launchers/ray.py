@@ -1,0 +1,272 @@
+"""Make runs as tasks of a Ray cluster, whose nodes share the folder of results.
+
+A task does what the same command does on one machine: it claims its run, goes on from its checkpoint, and publishes.
+The calling process stays: it submits a run when its reference run is done, and submits it again if the task's process
+or node is lost, as by preemption. Ray ends all tasks if the calling process dies; the same command then goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from bench import data_folder
+from bench.adapters import registry
+from bench.console.progress import Progress
+from bench.console.text import echo
+from bench.errors import UserError, one_line
+from bench.launch.claimed import Options, cannot_start, fail
+from bench.launch.launchers import Request
+from bench.launch.launchers.local import run_all, stop_requests
+from bench.launch.world_size import refuse_odd_shares
+from bench.planning.outcomes import State, Summary, is_complete, ready
+from bench.planning.planned import Planned
+from bench.store import Store
+from bench.store.claim import holder
+from bench.store.jobs import note
+from bench.store.lookup import SHORT
+from bench.store.process import identity
+from bench.suite.ray_settings import RaySettings
+from bench.suite.suite import Suite
+from bench.training.checkpoint import CHECKPOINT
+
+LOSSES = 5  #: tasks of one run that are lost in a row without progress of the run; then it is failed
+PAUSE = 0.5  #: seconds between looks at stop requests and at the claims of lost tasks
+
+
+def prepare(suite: Suite, store: Store, request: Request) -> Callable[[list[Planned], Progress], Summary]:
+    """See `bench.launch.launchers.Launcher`. `request.gpus` overrides the suite's own number."""
+    settings = suite.ray if request.gpus is None else suite.ray.model_copy(update={"gpus": float(request.gpus)})
+    if suite.budget.timed:
+        raise UserError("budget.device_seconds: is calibrated on the machine that trains; use --launcher local there")
+    with _connected(settings.address):
+        if settings.gpus is None:
+            settings = settings.model_copy(update={"gpus": float(_most("GPU") > 0)})
+    gpus = settings.gpus or 0.0
+    if request.processes is not None and gpus:
+        raise UserError(f"--processes {request.processes}: is for runs without GPUs; say ray.gpus: 0 in the suite")
+    options = Options(1, request.processes or max(1, int(gpus)), request.track, deaf=True)
+
+    def launch(planned: list[Planned], progress: Progress) -> Summary:
+        with _connected(settings.address):
+            return _Queue(store, settings, options, suite.name, progress).make(planned, request.jobs)
+
+    return launch
+
+
+@contextmanager
+def _connected(address: str) -> Iterator[None]:
+    """Connect this process to a cluster, unless it is. Raises UserError without Ray, and if no cluster answers."""
+    if find_spec("ray") is None:
+        raise UserError("--launcher ray: needs Ray; pip install 'robust-cl-bench[ray]'")
+    import ray
+
+    if ray.is_initialized():  # by the program that calls `bench.run_suite`
+        yield
+        return
+    try:
+        ray.init(address=address, logging_level=logging.WARNING, log_to_driver=False)
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        fix = "`ray start --head` starts one, ray.address in the suite or $RAY_ADDRESS names one"
+        raise UserError(f"ray.address: {address}: no Ray cluster answers: {one_line(error, 200)}; {fix}") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _most(resource: str) -> float:
+    """Return how much of a resource one node of the cluster has, at most; in bytes if it is memory."""
+    import ray
+
+    return max((float(node["Resources"].get(resource, 0)) for node in ray.nodes() if node["Alive"]), default=0.0)
+
+
+@dataclass
+class _Attempt:
+    """What the calling process knows of a run that it submitted."""
+
+    one: Planned
+    losses: int = 0  #: tasks lost in a row without progress of the run
+    reached: object = None  #: how far the run was when the last of them was lost
+
+
+@dataclass
+class _Queue:
+    """The runs of one call on a cluster."""
+
+    store: Store
+    settings: RaySettings
+    options: Options
+    suite: str
+    progress: Progress
+    summary: Summary = field(default_factory=Summary)
+    _tasks: dict[Any, _Attempt] = field(default_factory=dict)  #: those that Ray has, by the reference of the outcome
+    _lost: list[_Attempt] = field(default_factory=list)  #: to be submitted again
+
+    def make(self, planned: list[Planned], jobs: int | None) -> Summary:
+        """Make every run that is not complete, at most `jobs` at a time; return when all have ended."""
+        refuse_odd_shares(planned, self.options.ranks)
+        planned, complete = ready(planned, self.store)
+        self.summary.skipped += sorted(complete)
+        waiting = [one for one in planned if one.id not in complete]
+        if waiting:
+            self._say_what_is_asked(waiting)
+        with stop_requests() as requested:
+            stopping = False
+            while True:
+                if requested and not stopping:
+                    stopping = True
+                    self._cancel()
+                    self.summary.interrupted += [one.id for one in waiting]
+                    self.summary.interrupted += [attempt.one.id for attempt in self._lost]
+                    waiting, self._lost = [], []
+                self._submit(waiting, jobs or len(planned))
+                if not (self._tasks or self._lost):
+                    return self.summary
+                self._listen(stopping)
+
+    def _say_what_is_asked(self, waiting: list[Planned]) -> None:
+        """Warn if no node has what a run asks for: Ray then waits until one does, as a cluster that grows."""
+        asked = {"CPU": max(map(self._cpus, waiting)), "GPU": self.settings.gpus, "memory": self._memory()}
+        for resource, amount in asked.items():
+            if (amount or 0) > (there := _most(resource)):
+                lacking = f"no node of the cluster has {resource} {amount:g}, at most {there:g}; runs wait for one"
+                echo(lacking, err=True)
+        self.progress.preparing("with Ray", f"{len(waiting)} runs; bench status {self.suite} shows where they stand")
+
+    def _cpus(self, one: Planned) -> int:
+        return self.settings.cpus or one.run.train.threads * self.options.ranks
+
+    def _memory(self) -> int | None:
+        return self.settings.memory_gb * 10**9 if self.settings.memory_gb else None
+
+    def _submit(self, waiting: list[Planned], most: int) -> None:
+        """Give Ray the runs that can start now, and lost ones that no process seems to hold any more."""
+        for attempt in list(self._lost):
+            if holder(self.store.run(attempt.one.id).folder) is None and len(self._tasks) < most:
+                self._lost.remove(attempt)
+                self._give(attempt)
+        ahead = {attempt.one.id for attempt in (*self._tasks.values(), *self._lost)}
+        for one in list(waiting):
+            if one.reference in ahead or len(self._tasks) >= most:
+                ahead.add(one.id)
+                continue
+            waiting.remove(one)
+            if not cannot_start(one, self.summary, self.store, self.progress):
+                ahead.add(one.id)
+                self._give(_Attempt(one))
+
+    def _give(self, attempt: _Attempt) -> None:
+        """Submit a task and note it beside its run, for `bench status`."""
+        import ray
+
+        one = attempt.one
+        log = self.store.suite(self.suite).resolve() / "ray" / f"{one.id[:SHORT]}.log"
+        root, data = self.store.root.resolve(), data_folder.root().resolve()
+        task = _Task(one, root, data, registry.plugins(), self.options, log)
+        remote = ray.remote(_make).options(
+            num_cpus=self._cpus(one),
+            num_gpus=self.settings.gpus,
+            memory=self._memory(),
+            max_retries=0,  # whether a lost task is started again is decided here
+            name=one.run.title,
+        )
+        reference = remote.remote(task)
+        self._tasks[reference] = attempt
+        note(self.store.run(one.id), f"ray-{reference.task_id().hex()[:8]}", log, identity())
+
+    def _cancel(self) -> None:
+        """Take back the tasks that wait, and have those that work stop at a checkpoint."""
+        import ray
+
+        for reference in self._tasks:
+            ray.cancel(reference)
+
+    def _listen(self, stopping: bool) -> None:
+        """Wait for the end of tasks, and note what became of their runs."""
+        import ray
+
+        if not self._tasks:  # every run that is left has lost its task
+            time.sleep(PAUSE)
+            return
+        ended, _ = ray.wait(list(self._tasks), timeout=PAUSE)
+        for reference in ended:
+            attempt = self._tasks.pop(reference)
+            outcome = self._outcome(reference, attempt, stopping)
+            if outcome is None:
+                self._lost.append(attempt)
+            else:
+                self.summary.add(outcome[0], attempt.one.id)
+                self.progress.run_finished(attempt.one.run, *outcome)
+
+    def _outcome(self, reference: Any, attempt: _Attempt, stopping: bool) -> tuple[State, str] | None:
+        """Return the final state of a task's run and a message; None if it is to be submitted again."""
+        import ray
+        from ray import exceptions
+
+        one = attempt.one
+        try:
+            state, message = ray.get(reference)
+        except exceptions.TaskCancelledError:
+            done = is_complete(one, self.store)
+            return ("done", "") if done else ("interrupted", "stopped")
+        except exceptions.RayTaskError as error:  # the run itself raises nothing: the node cannot make it
+            message = one_line(error.cause)
+            return fail(one, self.store, message, {"type": type(error.cause).__name__, "message": message})
+        except exceptions.RayError as error:
+            return self._after_loss(attempt, one_line(error, 300), stopping)
+        if state == "busy" and attempt.losses:  # the lost process still seems to hold it
+            return None
+        return state, message
+
+    def _after_loss(self, attempt: _Attempt, message: str, stopping: bool) -> tuple[State, str] | None:
+        """Decide about a run whose task was lost with its process or node: None if it is to be submitted again."""
+        if stopping:
+            return "interrupted", "stopped, and its task was lost"
+        run = self.store.run(attempt.one.id)
+        checkpoint = run.path(CHECKPOINT)
+        reached = (checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0, len(run.evaluations()))
+        attempt.losses = 1 if reached != attempt.reached else attempt.losses + 1
+        attempt.reached = reached
+        if attempt.losses < LOSSES:
+            echo(f"{attempt.one.run.title}: its Ray task was lost ({message}); it goes on in another one", err=True)
+            return None
+        message = f"{LOSSES} Ray tasks in a row were lost without progress: {message}"
+        return fail(attempt.one, self.store, message, {"type": "Process", "message": message})
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What a task is given. Ray pickles it."""
+
+    one: Planned
+    root: Path
+    data: Path
+    plugins: list[str]
+    options: Options
+    log: Path
+
+
+def _make(task: _Task) -> tuple[State, str]:
+    """Make one run in a process of Ray, in a log of its own; return its final state and a message.
+
+    Ray cancels a task by SIGINT, again and again; `run_all` takes it for a request to stop at a checkpoint.
+    """
+    data_folder.use(task.data)
+    for plugin in task.plugins:
+        registry.add_plugin(plugin)
+    task.log.parent.mkdir(parents=True, exist_ok=True)
+    store = Store(task.root)
+    with task.log.open("a", encoding="utf-8") as log:
+        summary = run_all([task.one], store, Progress(log), task.options)
+    states: tuple[State, ...] = ("failed", "busy", "interrupted")
+    state: State = next((state for state in states if getattr(summary, state)), "done")
+    error = store.run(task.one.id).status().get("error", {}) if state == "failed" else {}
+    return state, f"{error['type']}: {error['message']}" if error else ""
