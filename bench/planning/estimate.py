@@ -7,13 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from bench.catalogue.gpus import UTILISATION, Gpu, gpu_hours
 from bench.catalogue.noise_kinds import KINDS
 from bench.evaluation.workload import Workload, workload
 from bench.machine.device_lock import device
-from bench.planning.flops import count_forward_flops
+from bench.planning.flops import count_forward_flops, meta_towers
 from bench.planning.outcomes import is_complete
 from bench.planning.planned import Planned
 from bench.planning.planner import costed
@@ -23,7 +21,6 @@ from bench.suite.run import Run
 from bench.suite.settings import SNAPSHOTS, TowerSettings
 from bench.towers.build import OpenClipTowers
 from bench.training.inputs import InputsReader
-from bench.training.job import build
 
 TIMED_STEPS = 8
 
@@ -107,16 +104,14 @@ def calibrated(planned: Sequence[Planned], steps: int = CALIBRATION_STEPS) -> Tr
     return _training(planned, hours, source, measured, evaluate_hours, reading, _disk(planned, reader))
 
 
-def _meta_towers(planned: Planned, reader: InputsReader) -> OpenClipTowers:
-    """Build a run's towers on meta tensors."""
+def _towers(planned: Planned, reader: InputsReader) -> OpenClipTowers:
     run = costed(planned)
-    with torch.device("meta"):
-        return build(run, reader.for_model(run))[0]
+    return meta_towers(run, reader.for_model(run))[0]
 
 
 def _evaluation(group: Sequence[Planned], reader: InputsReader) -> Evaluation:
     """Estimate the evaluation of runs with the same towers."""
-    towers = _meta_towers(group[0], reader)
+    towers = _towers(group[0], reader)
     per_image, per_text = count_forward_flops(towers, group[0].run.data.size)
     known: dict[tuple[object, ...], Workload] = {}
     total = Workload()
@@ -215,7 +210,7 @@ def _disk(planned: Sequence[Planned], reader: InputsReader) -> int:
     """
     total = 0
     for group in _by_towers(planned):
-        towers = _meta_towers(group[0], reader)
+        towers = _towers(group[0], reader)
         weights: int = sum(x.numel() * x.element_size() for x in towers.state_dict().values())
         total += weights * (len(SNAPSHOTS) + 1 + 3) * len(group)
     return total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import traceback
 from collections.abc import Mapping
@@ -15,11 +16,11 @@ from bench.adapters import hyperparameters, registry
 from bench.adapters.source_hash import adapter_source_hash
 from bench.errors import UserError
 from bench.hashing import digest
-from bench.planning.priced_towers import Passes, PricedTowers
+from bench.planning.priced_towers import Passes, counting
 from bench.suite.run import Run
 from bench.towers.build import OpenClipTowers
 from bench.training.inputs import Inputs
-from bench.training.job import build, prepare
+from bench.training.job import begins_with_files, build, fresh_towers, prepare
 from bench.training.optimizer import set_trainable
 from methods.base import Adapter
 from methods.protocol import Batch, Clock, Method, Phase, Rows, Tensors
@@ -27,19 +28,13 @@ from methods.protocol import Batch, Clock, Method, Phase, Rows, Tensors
 TOWER_ROWS = 128  #: rows of a batch that are counted through the towers; each row costs the same
 
 
-def count_step_flops(
-    method: Method, towers: OpenClipTowers, batch: int, image_size: int, passes: Passes | None = None
-) -> dict[str, int]:
+def count_step_flops(method: Method, towers: OpenClipTowers, batch: int, image_size: int) -> dict[str, int]:
     """Count algorithmic FLOPs (matmul, convolution) of a step of each phase, forward and backward, not recomputed.
 
     Towers are counted on meta tensors with at most TOWER_ROWS rows, and scaled by B / rows. Pairwise losses are counted
     on real tensors with at most 64 rows, because they may look at values, and scaled by (B / rows)^2.
-
-    passes: those of towers with the same settings that were counted before; new ones are added.
     """
-    meta = towers.copied().to("meta")
-    known: Passes = {} if passes is None else passes
-    return {phase.name: _phase_flops(method, meta, batch, image_size, phase, known) for phase in method.phases()}
+    return _step_flops(method, towers.copied().to("meta"), batch, image_size, {})
 
 
 def count_forward_flops(towers: OpenClipTowers, image_size: int) -> tuple[int, int]:
@@ -53,10 +48,14 @@ def count_forward_flops(towers: OpenClipTowers, image_size: int) -> tuple[int, i
     return image.get_total_flops(), text.get_total_flops()
 
 
+def _step_flops(method: Method, towers: OpenClipTowers, batch: int, image_size: int, passes: Passes) -> dict[str, int]:
+    """As `count_step_flops` does, on meta towers that may be changed; passes: as `counting` takes them."""
+    return {phase.name: _phase_flops(method, towers, batch, image_size, phase, passes) for phase in method.phases()}
+
+
 def _phase_flops(
     method: Method, towers: OpenClipTowers, batch: int, image_size: int, phase: Phase, passes: Passes
 ) -> int:
-    """Count a step; `towers` are on meta."""
     rows, small = min(batch, TOWER_ROWS), min(batch, 64)
     encoding, z = tower_flops(method, towers, rows, image_size, phase, passes)
     clock = _clock(phase)
@@ -77,18 +76,17 @@ def tower_flops(
 ) -> tuple[int, Tensors]:
     """Count what encoding `rows` rows in a phase takes, forward and backward; return the embeddings too, on meta.
 
-    towers: on meta; passes: as in `count_step_flops`.
+    towers: on meta; passes: as `counting` takes them.
     """
     meta_method = copy.deepcopy(method)
     assert isinstance(meta_method, nn.Module)
     meta_method.to("meta")
     set_trainable(meta_method, towers, phase)
-    priced = PricedTowers(towers, passes)
-    with FlopCounterMode(display=False) as counter:
-        z = meta_method.encode(priced, _example_rows(meta_method, towers, rows, image_size, _clock(phase)))
+    with counting(towers, passes) as count:
+        z = meta_method.encode(towers, _example_rows(meta_method, towers, rows, image_size, _clock(phase)))
         outputs = [x for x in z.values() if x.requires_grad]
         torch.autograd.backward(outputs, [torch.empty_like(x) for x in outputs])
-    return counter.get_total_flops() + priced.flops, z
+    return count.total, z
 
 
 def _clock(phase: Phase) -> Clock:
@@ -143,7 +141,7 @@ class StepPrices:
 
 
 _steps: dict[tuple[str, str], StepPrices] = {}  #: what this process has counted, by `_key`
-_towers: dict[str, tuple[OpenClipTowers | None, Passes]] = {}  #: on meta, as a run begins with them; by `_tower_key`
+_towers: dict[str, tuple[OpenClipTowers, Passes]] = {}  #: see `meta_towers`
 _pairs: dict[tuple[str, str], int] = {}
 
 
@@ -156,8 +154,7 @@ def pair_price(run: Run, inputs: Inputs) -> int:
     """Return the FLOPs with which a run's towers encode one image and one text; a process counts them once."""
     key = _key(run, inputs)
     if key not in _pairs:
-        towers, _ = build(run, inputs)
-        _pairs[key] = sum(count_forward_flops(towers, run.data.size))
+        _pairs[key] = sum(count_forward_flops(meta_towers(run, inputs)[0], run.data.size))
     return _pairs[key]
 
 
@@ -172,31 +169,35 @@ def step_prices(run: Run, inputs: Inputs) -> StepPrices:
     return _steps[key]
 
 
-def _tower_key(run: Run, inputs: Inputs) -> str:
-    """Return equal keys for runs that begin with towers of the same shapes."""
+def meta_towers(run: Run, inputs: Inputs) -> tuple[OpenClipTowers, Passes]:
+    """Return a run's fresh towers on meta and their known passes: the same ones for all runs with towers like these.
+
+    Nobody may change the towers, but for what of them is trained.
+    """
     content = run.content()
     settings = [content["towers"], run.train.bn_group, run.train.precision, run.data.size, run.start]
-    return digest([*settings, inputs.content_hash])
+    key = digest([*settings, inputs.content_hash])
+    if key not in _towers:
+        try:
+            towers = fresh_towers(run, inputs, "meta")
+        except Exception:  # towers that need values to be built; whatever else is wrong is wrong again
+            towers = build(run, inputs)[0].to("meta")
+        _towers[key] = towers, {}
+    return _towers[key]
 
 
 def _step_prices(run: Run, inputs: Inputs) -> StepPrices:
-    """Count a run's steps. Towers are built once for all methods that neither change them nor hold others beside."""
-    key = _tower_key(run, inputs)
-    known, passes = _towers.setdefault(key, (None, {}))
-    kind = registry.find(run.method)
-    shares = kind.prepare is Adapter.prepare and kind.side == "none"
-    if known is not None and shares:
-        towers, method = known, hyperparameters.make(run.method, None, run.config, inputs.facts)
-    else:
-        towers, method = build(run, inputs)
+    """Count a run's steps on towers without values, or on real ones if files or the method's `prepare` need values."""
+    if not begins_with_files(run):
+        with contextlib.suppress(Exception):  # whatever it is, real towers decide
+            towers, passes = meta_towers(run, inputs)
+            method = hyperparameters.make(run.method, None, run.config, inputs.facts)
+            kind = registry.find(run.method)
+            changed = kind.prepare is not Adapter.prepare or kind.side != "none"
+            return _prepared_prices(method, towers.copied() if changed else towers, run, passes)
+    towers, method = build(run, inputs)
     try:
-        if towers is not known:
-            prepare(method, towers, run, torch.device("cpu"), None, starts="files")
-            towers.to("meta")
-            if shares:
-                _towers[key] = towers, passes
-        phases = tuple(Phase(phase.name, phase.share, phase.lr_scale) for phase in method.phases())
-        return StepPrices(phases, count_step_flops(method, towers, run.train.batch, run.data.size, passes))
+        return _prepared_prices(method, towers, run, {})
     except UserError:
         raise
     except Exception as error:  # whatever an adapter raises is a mistake in that adapter, found before anything starts
@@ -204,3 +205,11 @@ def _step_prices(run: Run, inputs: Inputs) -> StepPrices:
         path = str(registry.source(run.method).path)
         line = next((frame.lineno for frame in reversed(frames) if frame.filename == path), 1)
         raise UserError(f"{path}:{line}: counting a step failed: {type(error).__name__}: {error}") from error
+
+
+def _prepared_prices(method: Method, towers: OpenClipTowers, run: Run, passes: Passes) -> StepPrices:
+    """Begin as the run does, and count. Method and towers are changed."""
+    prepare(method, towers, run, None, None, starts="files")
+    towers.to("meta")
+    phases = tuple(Phase(phase.name, phase.share, phase.lr_scale) for phase in method.phases())
+    return StepPrices(phases, _step_flops(method, towers, run.train.batch, run.data.size, passes))

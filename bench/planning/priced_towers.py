@@ -1,9 +1,10 @@
-"""Towers on meta tensors whose passes are counted once: the same pass again only adds its FLOPs."""
+"""Parts of towers on meta tensors whose passes are counted once: the same pass again only adds its FLOPs."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from bench.towers.build import OpenClipTowers
 
 @dataclass(frozen=True)
 class Pass:
-    """What encoding one batch gives and costs."""
+    """What one pass through a part of a tower gives and costs."""
 
     out: Tensor  #: on meta, without gradient
     forward: int  #: FLOPs
@@ -24,78 +25,124 @@ class Pass:
     differentiable: bool
 
 
-Passes = dict[tuple[Any, ...], Pass]  #: of towers with the same settings, by what else a pass depends on
+Passes = dict[tuple[Any, ...], Pass | None]
+"""Passes of towers with the same settings, by what else a pass depends on; None if a part returns no single tensor."""
 
 
-class PricedTowers:
-    """The protocol `Towers` of a method's `encode`, on meta tensors.
+class FlopCount:
+    """FLOPs of all that runs while it counts. Passes that are known already add theirs without running again."""
 
-    A counter of FLOPs must be active around `encode` and the backward pass: it counts whatever a method does itself.
-    The passes of `encode_image` and `encode_text` are in `flops`.
+    def __init__(self, counter: FlopCounterMode, passes: Passes) -> None:
+        self._counter, self.passes = counter, passes
+        self.added = 0  #: FLOPs of passes that did not run, less those that ran to be measured
+
+    @property
+    def total(self) -> int:
+        return int(self._counter.get_total_flops()) + self.added
+
+
+@contextmanager
+def counting(towers: OpenClipTowers, passes: Passes) -> Iterator[FlopCount]:
+    """Count the FLOPs of what is done with `towers`, which are on meta, and of what else runs meanwhile.
+
+    passes: those of towers with the same settings that were counted before; new ones are added. Meanwhile the towers,
+    their children and the blocks of their transformers run only if `passes` lacks the pass. Parts that a method has
+    given a hook or another `forward` always run.
     """
+    parts = {name: part for name, part in _parts(towers) if not any("forward" in vars(one) for one in part.modules())}
+    with FlopCounterMode(display=False) as counter:
+        count = FlopCount(counter, passes)
+        try:
+            for part, name in {part: name for name, part in parts.items()}.items():
+                vars(part)["forward"] = _PricedForward(part, name.rstrip("0123456789"), count)
+            yield count
+        finally:
+            for part in parts.values():
+                vars(part).pop("forward", None)
 
-    def __init__(self, towers: OpenClipTowers, passes: Passes) -> None:
-        self._towers, self._passes = towers, passes
-        self.flops = 0
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._towers, name)
+def _parts(towers: OpenClipTowers) -> Iterator[tuple[str, nn.Module]]:
+    for side in ("visual", "text"):
+        tower: Any = getattr(towers, side)
+        yield side, tower
+        yield from ((f"{side}.{name}", child) for name, child in tower.named_children() if any(child.children()))
+        blocks = getattr(getattr(tower, "transformer", None), "resblocks", ())
+        yield from ((f"{side}.block {number}", block) for number, block in enumerate(blocks))
 
-    def __copy__(self) -> OpenClipTowers:
-        """Copy the towers themselves; the counter sees their passes."""
-        return copy.copy(self._towers)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> OpenClipTowers:
-        return copy.deepcopy(self._towers, memo)
+class _PricedForward:
+    """Stands for the `forward` of a part."""
 
-    def encode_image(self, images: Tensor) -> Tensor:
-        """As the towers' own, and counted."""
-        return self._encode(self._towers.encode_image, self._towers.visual, images)
+    def __init__(self, part: nn.Module, name: str, count: FlopCount) -> None:
+        self._part, self._name, self._count = part, name, count
 
-    def encode_text(self, tokens: Tensor) -> Tensor:
-        """As the towers' own, and counted."""
-        return self._encode(self._towers.encode_text, self._towers.text, tokens)
+    def __deepcopy__(self, memo: dict[int, Any]) -> _PricedForward:
+        return _PricedForward(copy.deepcopy(self._part, memo), self._name, self._count)
 
-    def _encode(self, encode: Callable[[Tensor], Tensor], tower: nn.Module, rows: Tensor) -> Tensor:
-        if rows.requires_grad:
-            return encode(rows)
-        key = (tower is self._towers.visual, tuple(rows.shape), rows.dtype, torch.is_grad_enabled(), *_structure(tower))
-        if key not in self._passes:
-            self._passes[key] = known = _measured(encode, tower, rows)
-            self.flops -= known.forward + known.backward  # the counter around this has seen the measurement
-        known = self._passes[key]
-        self.flops += known.forward
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        part, count = self._part, self._count
+        values = (*given, *named.values())
+        run = type(part).forward
+        if any(one._forward_hooks or one._forward_pre_hooks for one in part.modules() if one is not part):
+            return run(part, *given, **named)
+        described = [_described(value) for value in values]
+        if None in described:
+            return run(part, *given, **named)
+        key = (self._name, torch.is_grad_enabled(), len(given), *named, *described, *_structure(part))
+        if key not in count.passes:
+            count.passes[key] = self._measured(given, named)
+        known = count.passes[key]
+        if known is None:
+            return run(part, *given, **named)
+        count.added += known.forward
         if not known.differentiable:
             return torch.empty_like(known.out)
-        out: Tensor = _Counted.apply(torch.empty(0, device="meta", requires_grad=True), self, known)  # type: ignore[no-untyped-call]
-        return out
+        tensors = [value for value in values if isinstance(value, Tensor)]
+        own = torch.empty(0, device="meta", requires_grad=True)  # stands for the parameters
+        return _Counted.apply(count, known, own, *tensors)  # type: ignore[no-untyped-call]
+
+    def _measured(self, given: tuple[Any, ...], named: dict[str, Any]) -> Pass | None:
+        part, count = self._part, self._count
+        given, named = tuple(map(_leaf, given)), {name: _leaf(value) for name, value in named.items()}
+        before = count.added
+        with FlopCounterMode(display=False) as counter:
+            out = type(part).forward(part, *given, **named)
+            forward = counter.get_total_flops() + count.added - before
+            if isinstance(out, Tensor) and out.requires_grad:
+                out.backward(torch.empty_like(out))
+        total = counter.get_total_flops() + count.added - before
+        count.added = before - counter.get_total_flops()  # counters around this one have seen the measurement
+        return Pass(out.detach(), forward, total - forward, out.requires_grad) if isinstance(out, Tensor) else None
 
 
 class _Counted(torch.autograd.Function):
     """A pass that only adds its FLOPs."""
 
     @staticmethod
-    def forward(ctx: Any, _: Tensor, towers: PricedTowers, known: Pass) -> Tensor:
-        ctx.towers, ctx.known = towers, known
+    def forward(ctx: Any, count: FlopCount, known: Pass, _: Tensor, *tensors: Tensor) -> Tensor:
+        ctx.count, ctx.known = count, known
+        ctx.save_for_backward(*tensors)
         return torch.empty_like(known.out)
 
     @staticmethod
-    def backward(ctx: Any, *_: Tensor) -> tuple[None, None, None]:
-        ctx.towers.flops += ctx.known.backward
-        return None, None, None
+    def backward(ctx: Any, *_: Tensor) -> tuple[Tensor | None, ...]:
+        ctx.count.added += ctx.known.backward
+        needed = zip(ctx.needs_input_grad[3:], ctx.saved_tensors, strict=True)
+        return (None, None, None, *(torch.empty_like(one) if needs else None for needs, one in needed))
 
 
-def _structure(tower: nn.Module) -> tuple[Any, ...]:
+def _described(value: object) -> tuple[Any, ...] | None:
+    """Return what the cost of a pass depends on of a given value; None for a value that may be anything."""
+    if isinstance(value, Tensor):
+        return "tensor", tuple(value.shape), value.stride(), value.dtype, value.device.type, value.requires_grad
+    return ("value", value) if value is None or isinstance(value, bool | int | float | str) else None
+
+
+def _leaf(value: Any) -> Any:
+    return value.detach().requires_grad_(value.requires_grad) if isinstance(value, Tensor) else value
+
+
+def _structure(part: nn.Module) -> tuple[Any, ...]:
     """Return what the cost of a pass depends on beside the towers' settings: methods may change and freeze parts."""
-    parameters = tuple((name, tuple(x.shape), x.requires_grad) for name, x in tower.named_parameters())
-    return parameters, tuple((name, type(module), module.training) for name, module in tower.named_modules())
-
-
-def _measured(encode: Callable[[Tensor], Tensor], tower: nn.Module, rows: Tensor) -> Pass:
-    with FlopCounterMode(display=False) as counter:
-        out = encode(rows)
-        forward = counter.get_total_flops()
-        if out.requires_grad:
-            trained = [parameter for parameter in tower.parameters() if parameter.requires_grad]
-            torch.autograd.grad(out, trained, torch.empty_like(out), allow_unused=True)
-    return Pass(out.detach(), forward, counter.get_total_flops() - forward, out.requires_grad)
+    parameters = tuple((name, tuple(x.shape), x.requires_grad) for name, x in part.named_parameters())
+    return parameters, tuple((name, type(module), module.training) for name, module in part.named_modules())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from bench.catalogue import families
 from bench.catalogue.evaluation_sets import CLASS, parse
@@ -59,6 +60,10 @@ class SuiteTasks:
 
     def chosen(self) -> list[Task]:
         """All tasks, whether there is noise or not, in the order of the registry of families."""
+        return list(self._chosen)
+
+    @cached_property
+    def _chosen(self) -> list[Task]:
         chosen: list[Task] = []
         for family in FAMILIES:
             if family.name in self.asked.tasks:

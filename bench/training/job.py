@@ -35,27 +35,40 @@ _DTYPES = {"fp64": torch.float64}  # parameters are fp32 otherwise; bf16 is an a
 
 def build(run: Run, inputs: Inputs) -> tuple[OpenClipTowers, Method]:
     """Fresh towers and method, drawn from the run's seed alone."""
-    spec = run.towers
-    tokenizer = tokenizer_of(spec, inputs.vocabularies)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(run.seed, "initialisation").initial_seed())
-        size = data.feature_width(inputs.pairs) if "image" in spec.stored else run.data.size
-        towers = build_towers(spec, tokenizer, size, run.train.bn_group)
+        towers = fresh_towers(run, inputs)
         method = hyperparameters.make(run.method, None, run.config, inputs.facts)
     return towers, method
+
+
+def fresh_towers(run: Run, inputs: Inputs, device: str = "cpu") -> OpenClipTowers:
+    """A run's towers before it begins at weights; on "meta" they have shapes alone, without draws and memory."""
+    spec = run.towers
+    tokenizer = tokenizer_of(spec, inputs.vocabularies)
+    size = data.feature_width(inputs.pairs) if "image" in spec.stored else run.data.size
+    with torch.device(device):
+        return build_towers(spec, tokenizer, size, run.train.bn_group)
+
+
+def begins_with_files(run: Run) -> bool:
+    """Whether `prepare` with starts="files" reads weights."""
+    starts = (run.start, run.towers.image_start, run.towers.text_start)
+    return any(start is not None and Path(start).exists() for start in starts)
 
 
 def prepare(
     method: Method,
     towers: OpenClipTowers,
     run: Run,
-    device: torch.device,
+    device: torch.device | None,
     reference: RunStore | None,
     starts: Starts = "all",
 ) -> None:
     """Begin at the run's start or its reference's final weights, let the method change the towers, move to `device`.
 
-    `starts`: "files" skips weights that are not downloaded yet, as costs do not depend on them; "none" skips all.
+    `device`: None leaves both where they are. `starts`: "files" skips weights that are not downloaded yet, as costs do
+    not depend on them; "none" skips all.
     """
     assert isinstance(method, nn.Module)
     final = None if reference is None or starts == "none" else reference.path(weights_name(1.0))

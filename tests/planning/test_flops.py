@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.adapters import hyperparameters
+from bench.adapters import hyperparameters, registry
 from bench.planning import flops, priced_towers
 from bench.planning.flops import TOWER_ROWS, count_forward_flops, count_step_flops
 from bench.planning.planner import plan
@@ -23,6 +24,7 @@ from bench.towers.build import OpenClipTowers, build_towers
 from bench.towers.tokenization import SmallVocabulary
 from bench.training.optimizer import set_trainable
 from bench.training.side_towers import hold_reference
+from methods.base import Adapter
 from methods.clip import Clip
 from methods.protocol import Clock, Facts, Method, Phase, Rows, Tensors
 
@@ -47,12 +49,16 @@ class Twice(Clip):
         return {**z, "image": z["image"] + super().encode(towers, rows)["image"]}
 
 
-@pytest.fixture(scope="module")
-def towers() -> OpenClipTowers:
+def built(image: str) -> OpenClipTowers:
     vocabulary = SmallVocabulary(["a red apple"], 64, 16)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return build_towers(TowerSettings(image="tiny-resnet", dim=DIM), vocabulary, 32, 512)
+        return build_towers(TowerSettings(image=image, dim=DIM), vocabulary, 32, 512)
+
+
+@pytest.fixture(scope="module")
+def towers() -> OpenClipTowers:
+    return built("tiny-resnet")
 
 
 def step(towers: OpenClipTowers, batch: int, kind: type[Clip] = Clip) -> dict[str, int]:
@@ -132,28 +138,65 @@ def by_hand(method: Method, towers: OpenClipTowers, rows: int, phase: Phase) -> 
     return int(counter.get_total_flops())
 
 
-def test_passes_that_were_counted_before_cost_every_method_the_same(
-    towers: OpenClipTowers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The towers of all methods share one table of passes; each is compared with a count of its own."""
+def test_passes_that_were_counted_before_cost_every_method_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The towers of all methods share one table of passes; each is compared with a count of its own.
+
+    NCU, PCME++ and ProLIP run parts of the towers, and blocks of their own.
+    """
     passes: Passes = {}
-    counted = []
-    measure = priced_towers._measured
-    monkeypatch.setattr(priced_towers, "_measured", lambda *given: counted.append(given) or measure(*given))
+    whole = []
+    measure = priced_towers._PricedForward._measured
+
+    def measured(part: Any, *given: Any) -> Any:
+        whole.extend([part._name] if part._name in ("visual", "text") else [])
+        return measure(part, *given)
+
+    monkeypatch.setattr(priced_towers._PricedForward, "_measured", measured)
     facts = Facts(rows=64, batch=8, dim=DIM, seed=0)
     compared = 0
     names = ("clip", "siglip", "dcl", "cyclip", "label_permutation", "cleanclip", "drrho")
     methods = [hyperparameters.make(name, None, {}, facts) for name in names]
-    for method in (*methods, Frozen(Clip.Config(), facts), Twice(Clip.Config(), facts)):
-        own = towers.copied()
-        hold_reference(method, own, None)
-        method.prepare(own)
-        for phase in method.phases():
-            priced = flops.tower_flops(method, own.copied().to("meta"), 8, 32, phase, passes)[0]
-            assert priced == by_hand(method, own, 8, phase), (method, phase.name)
-            compared += 1
-    assert compared >= 10
-    assert len(counted) < 2 * compared, "passes of one method are those of another"
+    inside = [hyperparameters.make(name, None, {}, facts) for name in ("ncu", "pcmepp", "prolip")]
+    methods += [Frozen(Clip.Config(), facts), Twice(Clip.Config(), facts), inside[-1]]
+    for image, chosen in (("tiny-resnet", methods), ("tiny-vit", inside)):
+        passes.clear()
+        fresh = built(image)
+        for method in chosen:
+            own = fresh.copied()
+            hold_reference(method, own, None)
+            method.prepare(own)
+            for phase in method.phases():
+                priced = flops.tower_flops(method, own.copied().to("meta"), 8, 32, phase, passes)[0]
+                assert priced == by_hand(method, own, 8, phase), (image, method, phase.name)
+                compared += 1
+    assert compared >= 16
+    assert len(whole) < compared, "passes of one method are those of another"
+
+
+def test_a_part_with_a_hook_or_a_forward_of_a_methods_own_always_runs(towers: OpenClipTowers) -> None:
+    passes: Passes = {}
+    rows = towers.blank_images(2, 32, "meta")
+    meta = towers.copied().to("meta")
+
+    block: Any = meta.visual.trunk.layer2[0]  # type: ignore[union-attr, index]
+
+    def cost() -> int:
+        with priced_towers.counting(meta, passes) as count:
+            meta.encode_image(rows)
+        return count.total
+
+    def work(*_: Any) -> None:
+        torch.mm(torch.empty(3, 4), torch.empty(4, 5))
+
+    plain = cost()
+    hook = block.register_forward_pre_hook(work)
+    assert cost() == plain + 2 * 3 * 4 * 5
+    hook.remove()
+    assert cost() == plain
+    forward = block.forward
+    block.forward = lambda x: work() or forward(x)
+    assert cost() == plain + 2 * 3 * 4 * 5
+    assert "forward" not in vars(meta.visual), "as it was before"
 
 
 SUITE = """\
@@ -172,9 +215,9 @@ def test_a_process_counts_a_step_once_for_runs_that_differ_in_noise_and_seed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[Any] = []
-    count = flops.count_step_flops
+    count = flops._step_flops
     monkeypatch.setattr(flops, "_steps", {})
-    monkeypatch.setattr(flops, "count_step_flops", lambda *given: counted.append(given) or count(*given))
+    monkeypatch.setattr(flops, "_step_flops", lambda *given: counted.append(given) or count(*given))
     file = tmp_path / "priced.yaml"
     file.write_text(SUITE)
 
@@ -191,3 +234,38 @@ def test_a_process_counts_a_step_once_for_runs_that_differ_in_noise_and_seed(
     for number, change in enumerate(("train.batch=32", "towers.dim=9", "methods=[sogclr]"), start=2):
         assert price(change) != first, change
         assert len(counted) == number, change
+
+
+LOOKING = """\
+from methods.base import Adapter
+from methods.clip import Clip
+
+
+class Looking(Clip):
+    name = "looking"
+
+    def prepare(self, towers):
+        super().prepare(towers)
+        self.largest = float(next(towers.text.parameters()).detach().max())
+"""
+
+
+def test_only_a_method_that_looks_at_weights_before_it_begins_is_counted_on_real_towers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_plugins: Callable[[Path], str]
+) -> None:
+    real: list[str] = []
+    build = flops.build
+    monkeypatch.setattr(flops, "_steps", {})
+    monkeypatch.setattr(flops, "build", lambda run, inputs: real.append(run.method) or build(run, inputs))
+    file, plugin = tmp_path / "priced.yaml", tmp_path / "looking.py"
+    file.write_text(SUITE)
+    plugin.write_text(LOOKING)
+    own_plugins(plugin)
+    own = [name for name, kind in registry.all_methods().items() if kind.prepare is not Adapter.prepare]
+    changes = [f"methods=[clip, {', '.join(own)}]", "noise.rates=[0]", "seeds=[0]", "towers.context=16"]
+    planned = plan(load_suite(file, [*changes, "budget.samples=1600"]).runs(), Store(tmp_path))
+    steps = {one.run.method: one.resolved.step_flops for one in planned}
+    assert steps["looking"] == steps["clip"]
+    assert {*steps} == {"clip", *own}
+    assert {"latent", "ncu", "pcmepp", "prolip"} < {*own}
+    assert sorted(real) == ["looking", "osa"], "OSA's default shift is measured on the towers"
