@@ -29,14 +29,21 @@ class EditOptions(Options):
     """How the texts of corrupted rows are edited."""
 
     op: Literal["drop", "swap", "truncate", "boilerplate"] = "drop"
-    #: drop, truncate: share of the words that go; swap: how far a word moves, in words; boilerplate has none
-    strength: Annotated[float, Field(ge=0)] = 0.5
+    #: drop, truncate: share of the words that go; swap: how far a word moves, in words; boilerplate has none. null: 0.5
+    strength: Annotated[float, Field(ge=0)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _strength_of_half(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("op") != "boilerplate" and values.get("strength") is None:
+            return {**values, "strength": 0.5}
+        return values
 
     @model_validator(mode="after")
     def _a_strength_of_the_op(self) -> Self:
-        if self.op == "boilerplate" and "strength" in self.model_fields_set:
+        if self.op == "boilerplate" and self.strength is not None:
             raise fault("boilerplate replaces whole texts; leave the strength away", "strength")
-        if self.op in ("drop", "truncate") and self.strength > 1:
+        if self.op in ("drop", "truncate") and self.strength is not None and self.strength > 1:
             raise fault(f"{self.strength:g} should be a share of the words, at most 1", "strength")
         return self
 

@@ -335,6 +335,15 @@ def test_options_that_fit_no_kind_are_refused(kind: str, options: dict[str, Any]
         NoiseSettings(kind=kind, rates=(0.4,), options=options)
 
 
+@pytest.mark.parametrize("op", ["drop", "swap", "truncate", "boilerplate"])
+def test_options_are_read_again_as_they_were_written(op: str) -> None:
+    options = NoiseSettings(kind="edited_captions", rates=(0.4,), options={"op": op}).chosen_options()
+    content = options.content()
+    assert content == {"op": op, "strength": None if op == "boilerplate" else 0.5}
+    again = NoiseSettings(kind="edited_captions", rates=(0.4,), options=content)  # as a stored run's settings are read
+    assert again.chosen_options() == options
+
+
 def test_every_kind_makes_its_noise_from_settings() -> None:
     pairs = captioned()
     for kind, options in (

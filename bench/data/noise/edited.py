@@ -27,12 +27,13 @@ def boilerplate() -> tuple[str, ...]:
     return tuple(json.loads((files("bench.data.noise") / "boilerplate.json").read_text("utf-8")))
 
 
-def edited_captions(pairs: Pairs, rate: float, seed: int, op: str, strength: float) -> NoiseManifest:
+def edited_captions(pairs: Pairs, rate: float, seed: int, op: str, strength: float | None) -> NoiseManifest:
     """Edit every text of the rows that `shuffled_captions` corrupts at the same rate and seed.
 
-    op: one of `EDITS`; strength: share of the words that go ("drop", "truncate") or words that one moves by ("swap").
-    The words of a text that stay at a higher strength stay at a lower one, but with "swap". Rows whose texts an edit
-    does not change, such as single words, are not counted as corrupted. Raises UserError if the rate is not in [0, 1].
+    op: one of `EDITS`; strength: share of the words that go ("drop", "truncate"), or words that one moves by ("swap"),
+    or None ("boilerplate"). The words of a text that stay at a higher strength stay at a lower one, but with "swap".
+    Rows whose texts an edit does not change, such as single words, are not counted as corrupted. Raises UserError if
+    the rate is not in [0, 1].
     """
     import pyarrow as pa
 
@@ -41,7 +42,7 @@ def edited_captions(pairs: Pairs, rate: float, seed: int, op: str, strength: flo
     edited, lost = [], 0
     for row in rows.tolist():
         key, own = pairs.keys[row], pairs.captions(row)
-        texts = [_edited(edit, draw, strength, key, number, text) for number, text in enumerate(own)]
+        texts = [_edited(edit, draw, strength or 0.0, key, number, text) for number, text in enumerate(own)]
         edited.append(texts if tuple(texts) != own else [])
         lost += set(own).isdisjoint(texts)
     notes: dict[str, Any] = {"op": op} if op == "boilerplate" else {"op": op, "strength": strength}
