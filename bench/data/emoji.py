@@ -10,7 +10,7 @@ import gzip
 import hashlib
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -167,8 +167,9 @@ def half(pairs: MemoryPairs, name: str) -> MemoryPairs:
     )
 
 
-def synonyms() -> dict[str, tuple[str, ...]]:
-    """Map every name of a training concept to the concept's other names."""
+@cache
+def synonyms() -> Mapping[str, tuple[str, ...]]:
+    """Map every name of a training concept to the concept's other names. All runs of a process share the mapping."""
     return {
         name: tuple(other for other in names if other != name)
         for names in _names(novel=False).values()
