@@ -206,6 +206,9 @@ said.title = document.querySelector("dialog h3").textContent;
 said.lines = [...document.querySelectorAll("dialog tr")].map(row => [...row.cells].map(cell => cell.textContent));
 const named = link => document.querySelector(link.hash).cells[0].textContent;
 said.rows = [...document.querySelectorAll("dialog a")].map(named);
+document.querySelector("dialog").close();
+document.querySelector("#wins td[data-v][data-also] a").click();
+said.counts = document.querySelector("dialog h3").textContent;
 said.requests = performance.getEntriesByType("resource").map(one => one.name);
 """
 
@@ -226,6 +229,9 @@ def test_a_click_on_a_number_shows_its_runs(text: str, troubled: Store, browsed:
         assert line[:3] == [str(part.seed), f"{100 * part.value:.1f}", part.run[:16]]
         assert line[3:] == ["" if part.low is None else f"{100 * part.low:.1f} to {100 * part.high:.1f}", str(part.n)]
     assert said["rows"] == [row.label] * len(lines)
+    wins = next(table for table in tables(results) if table.name == "wins")
+    also = next(cell.also for row in wins.rows for cell in row.cells if cell.value is not None and cell.also)
+    assert said["counts"].endswith(" · " + ", ".join(f"{name} {count:g}" for name, count in also.items()))
     assert said["requests"] == []
 
 

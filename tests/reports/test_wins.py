@@ -131,7 +131,9 @@ def test_the_map_shows_the_table(three: Store, one: Store) -> None:
     assert numbers[column, row - 0.22] == "100"
     assert len(numbers) == np.isfinite(won).sum(), "no number in the diagonal"
     text = page(results, [table], [])
-    assert "ties 0, of 15, by more than chance" in text, "what opens on a click says the counts"
+    counts = cell_of(table, "sogclr", "clip", NOISY).also
+    assert f'data-also="{"|".join(counts)}"' in text, "what opens on a click says the counts"
+    assert f'data-also="{"|".join(f"{count:g}" for count in counts.values())}"' in text
     alone = wins_picture(load(SUITE, one), wins_table(load(SUITE, one)))
     assert alone is not None
     assert "more than chance" not in alone.caption
