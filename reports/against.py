@@ -149,6 +149,8 @@ def _gap(contrast: Contrast) -> Cell:
 
 
 def _recovered(results: Results, contrast: Contrast, label: str) -> Cell:
+    if results.inapplicable(label, contrast.noise):
+        return Cell("not applicable")
     first = _lead(results, contrast, label)
     if first.state != "value":
         return first

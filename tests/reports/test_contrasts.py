@@ -168,6 +168,17 @@ def test_a_gap_within_noise_recovers_nothing(results: Results) -> None:
     assert "practically" not in cells(made["differences"], "near", NOISY)[0].small
 
 
+def test_a_method_that_the_towers_do_not_suit_recovers_nothing_and_is_not_missing(results: Results) -> None:
+    methods = [
+        {**one, "inapplicable": {"": "needs pixels"}} if one["label"] == "near" else one
+        for one in results.plan["methods"]
+    ]
+    without = Results({**results.plan, "methods": methods}, tuple(run for run in results.runs if run.method != "near"))
+    (table,) = [table for table in tables(without) if table.name == "recovered"]
+    assert {cell.state for cell in cells(table, "near")} == {"not applicable"}
+    assert {cell.state for cell in cells(table, "sogclr")} == {"value"}
+
+
 def test_tables_say_what_the_seeds_can_show(results: Results, headline: Contrast) -> None:
     made = {table.name: table for table in tables(results)}
     one, ratio = headline.detectable, headline.resolution
