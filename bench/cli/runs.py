@@ -81,18 +81,15 @@ def run(
         _refuse(loaded, labels, numbers, launcher, results)
         if plan_only:
             others = dry_run or track or jobs or gpus or processes or launcher != "local"
-            _queue(loaded, results, labels, numbers, others)
-        elif dry_run:
+            return _queue(loaded, results, labels, numbers, others)
+        if dry_run:
             estimate = partial(bench.dry_run, gpu=gpu, utilisation=utilisation, calibrate=calibrate)
             echo(*estimate(loaded, results, only=labels, seeds=numbers))
-        elif gpu or utilisation or calibrate:
-            raise UserError("--gpu, --utilisation and --calibrate estimate hours; they go with --dry-run")
-        if plan_only or dry_run:
             return 0
+        if gpu or utilisation or calibrate:
+            raise UserError("--gpu, --utilisation and --calibrate estimate hours; they go with --dry-run")
         start = partial(bench.run_suite, jobs=jobs, gpus=gpus, processes=processes, launcher=launcher, track=track)
-        summary = start(loaded, results, only=labels, seeds=numbers)
-        _refresh_report(loaded.name, results, summary)
-        return _conclude(summary)
+        return _reported(loaded.name, results, start(loaded, results, only=labels, seeds=numbers))
 
     raise typer.Exit(_on_all_ranks(plugin, data, results, lead))
 
@@ -126,14 +123,18 @@ def worker(
     raise typer.Exit(_on_all_ranks(plugin, data, results, lead))
 
 
-def _queue(suite: Suite, results: Path, only: list[str], seeds: list[int], others: object) -> None:
-    """Queue a suite for workers and print the command that starts one. Raises UserError if `others` are given."""
+def _queue(suite: Suite, results: Path, only: list[str], seeds: list[int], others: object) -> int:
+    """Queue a suite for workers, print the command that starts one, and return the exit code 0.
+
+    Raises UserError if `others` are given.
+    """
     if others:
         raise UserError("--plan-only: goes with --only, --seeds and --set; tell `bench worker` how to make runs")
     from bench.launch.worker import queue
 
     runs = queue(suite, results, only, seeds)
     echo(f"queued: {runs} runs of {suite.name}; make them with: {shlex.join(['bench', 'worker', str(results)])}")
+    return 0
 
 
 def _on_all_ranks(plugin: list[str] | None, data: Path | None, results: Path, lead: Callable[[], int]) -> int:
@@ -165,8 +166,11 @@ def _refuse(suite: Suite, only: list[str], seeds: list[int], launcher: str, resu
     store_at(results)
 
 
-def _refresh_report(name: str, results: Path, summary: Summary) -> None:
-    """Write the report of a suite unless it is up to date, or runs are still to come; print where it is."""
+def _reported(name: str, results: Path, summary: Summary) -> int:
+    """Write the report of a suite unless it is up to date, or runs are still to come; print where it is.
+
+    Returns the exit code of `_conclude`.
+    """
     from reports.build import is_fresh
 
     store = store_at(results)
@@ -174,6 +178,7 @@ def _refresh_report(name: str, results: Path, summary: Summary) -> None:
         if not is_fresh(name, store):
             write_report(name, store)
         echo(f"report: {store.suite(name) / 'report.html'}")
+    return _conclude(summary)
 
 
 def status(suite: SuiteName, results: Results = RESULTS) -> None:

@@ -23,7 +23,7 @@ budget: {samples: %d}
 seeds: [0]
 noise: {rates: [0.4]}
 towers: {dim: 8, vocabulary: 300, context: 12}
-train: {batch: 64, bn_group: 32, threads: 1, checkpoint_seconds: 0.1, precision: fp64, eps: 1000.0, lr: 10.0}
+train: {batch: 16, bn_group: 8, threads: 1, checkpoint_seconds: 0.1, precision: fp64, eps: 1000.0, lr: 10.0}
 evaluate: {tasks: [zero_shot]}
 methods: [%s]
 """
@@ -45,7 +45,7 @@ class Odd(Clip):
 '''
 AGENT = "from torch.distributed.run import main\nmain()\n"
 SLOW = Path(__file__).with_name("slow.py")
-STEPS = 24  #: of a slow CLIP
+STEPS = 8  #: of a slow CLIP
 
 
 def free_port() -> str:
@@ -119,21 +119,22 @@ def test_two_nodes_give_the_losses_of_two_processes_and_of_one(
     tmp_path: Path,
     unreported: Callable[[Path, str], Path],
 ) -> None:
-    suite = written(tmp_path, 320, "clip, ncu")
+    suite = written(tmp_path, 80, "clip")
     results = {name: unreported(tmp_path / name, "nodes") for name in ("nodes", "two", "one")}
-    first, second = start_nodes("run", suite, "--results", results["nodes"])
+    seeds = ("--set", "seeds=[0, 1]")
+    first, second = start_nodes("run", suite, "--results", results["nodes"], *seeds)
     assert first.finish()[0] == 0, first.output
     assert second.finish()[0] == 0, second.output
-    assert "runs: 3 done" in first.output
+    assert "runs: 2 done" in first.output
     assert second.output == "", "only the first rank prints"
     for name, more in (("two", ["--processes", "2"]), ("one", [])):
-        code, output = start_bench("run", suite, "--results", results[name], *more).finish()
+        code, output = start_bench("run", suite, "--results", results[name], *seeds, *more).finish()
         assert code == 0, output
     found = {name: {run.id: run for run in Store(folder).runs()} for name, folder in results.items()}
     assert found["nodes"].keys() == found["two"].keys() == found["one"].keys()
     for identity, single in found["one"].items():
         alone = [line["loss"] for line in single.metrics()]
-        assert len(alone) >= 1
+        assert len(set(alone)) == 2, "the weights did not move"
         for name in ("nodes", "two"):
             run = found[name][identity]
             assert run.environment()["ranks"]["world"] == 2
@@ -149,7 +150,7 @@ def test_a_killed_node_loses_nothing(
     whole: bool,
 ) -> None:
     """Its rank dies as well, or notices that nobody would end it any more and asks all to stop at a checkpoint."""
-    suite, fast = written(tmp_path, 64 * STEPS, "slow"), tmp_path / "fast"
+    suite, fast = written(tmp_path, 16 * STEPS, "slow"), tmp_path / "fast"
     results = unreported(tmp_path / "out", "nodes")
     command = ("run", suite, "--plugin", SLOW, "--results")
     first, second = start_nodes(*command, results, env={"SLOW_UNTIL": str(fast)})
@@ -176,9 +177,7 @@ def test_a_rank_that_raises_fails_its_run_alone(
 ) -> None:
     (tmp_path / "odd.py").write_text(ODD)
     results = unreported(tmp_path / "out", "nodes")
-    first, second = start_ranks(
-        written(tmp_path, 256, "odd, clip"), [results, results], "--plugin", tmp_path / "odd.py"
-    )
+    first, second = start_ranks(written(tmp_path, 64, "odd, clip"), [results, results], "--plugin", tmp_path / "odd.py")
     code, output = first.finish()
     assert code == 1, output
     assert "failed: rank 1: ValueError: the second rank has had enough" in output
@@ -193,7 +192,7 @@ def test_a_rank_that_raises_fails_its_run_alone(
 def test_a_stop_request_to_one_rank_stops_all_and_they_go_on_from_one_folder(
     start_ranks: Callable[..., list[Any]], tmp_path: Path, unreported: Callable[[Path, str], Path]
 ) -> None:
-    suite, fast = written(tmp_path, 64 * STEPS, "slow"), tmp_path / "fast"
+    suite, fast = written(tmp_path, 16 * STEPS, "slow"), tmp_path / "fast"
     results = unreported(tmp_path / "out", "nodes")
     more: dict[str, Any] = {"env": {"SLOW_UNTIL": str(fast)}}
     both = start_ranks(suite, [results, results], "--plugin", SLOW, **more)
@@ -211,7 +210,7 @@ def test_a_stop_request_to_one_rank_stops_all_and_they_go_on_from_one_folder(
 
 
 def test_what_rank_0_refuses_ends_all(start_ranks: Callable[..., list[Any]], tmp_path: Path) -> None:
-    both = start_ranks(written(tmp_path, 256, "clip"), [tmp_path / "out"] * 2, "--processes", "2")
+    both = start_ranks(written(tmp_path, 64, "clip"), [tmp_path / "out"] * 2, "--processes", "2")
     assert [one.finish()[0] for one in both] == [2, 2]
     assert "torchrun says how many ranks make a run" in both[0].output
     assert both[1].output == ""
