@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -66,30 +68,30 @@ def run(
 ) -> None:
     """Train and evaluate what is missing of a suite, then write its report.
 
-    Runs already stored are not run again; an interrupted run goes on where it stopped.
+    Runs already stored are not run again; an interrupted run goes on where it stopped. Under torchrun, also over
+    several machines, all ranks make each run together: torchrun --nnodes 2 ... --nproc-per-node 8 -m bench run SUITE.
     Exit codes: 0 all done or handed to SLURM, 1 a run failed, 2 bad input or a full disk, 75 interrupted or busy
     elsewhere (the same command resumes), 130 ended at once by Ctrl-C, before the runs or by the second one.
     """
-    import bench
 
-    _prepare(plugin, data)
-    loaded, only, numbers = bench.load_suite(suite, overrides or ()), only or [], _numbers(seeds)
-    _refuse(loaded, only, numbers, launcher, results)
-    if plan_only:
-        _queue(loaded, results, only, numbers, dry_run or track or jobs or gpus or processes or launcher != "local")
-    elif dry_run:
-        lines = bench.dry_run(
-            loaded, results, only=only, seeds=numbers, gpu=gpu, utilisation=utilisation, calibrate=calibrate
-        )
-        echo(*lines)
-    elif gpu or utilisation or calibrate:
-        raise UserError("--gpu, --utilisation and --calibrate estimate hours; they go with --dry-run")
-    if plan_only or dry_run:
-        return
-    start = partial(bench.run_suite, jobs=jobs, gpus=gpus, processes=processes, launcher=launcher, track=track)
-    summary = start(loaded, results, only=only, seeds=numbers)
-    _refresh_report(loaded.name, results, summary)
-    raise typer.Exit(_conclude(summary))
+    def lead() -> int:
+        import bench
+
+        loaded, labels, numbers = bench.load_suite(suite, overrides or ()), only or [], _numbers(seeds)
+        _refuse(loaded, labels, numbers, launcher, results)
+        if plan_only:
+            others = dry_run or track or jobs or gpus or processes or launcher != "local"
+            return _queue(loaded, results, labels, numbers, others)
+        if dry_run:
+            estimate = partial(bench.dry_run, gpu=gpu, utilisation=utilisation, calibrate=calibrate)
+            echo(*estimate(loaded, results, only=labels, seeds=numbers))
+            return 0
+        if gpu or utilisation or calibrate:
+            raise UserError("--gpu, --utilisation and --calibrate estimate hours; they go with --dry-run")
+        start = partial(bench.run_suite, jobs=jobs, gpus=gpus, processes=processes, launcher=launcher, track=track)
+        return _reported(loaded.name, results, start(loaded, results, only=labels, seeds=numbers))
+
+    raise typer.Exit(_on_all_ranks(plugin, data, results, lead))
 
 
 def worker(
@@ -110,30 +112,47 @@ def worker(
     Exit codes: 0 all are done, whoever made them, 1 a run failed, 2 bad input or a full disk, 75 stopped on request
     (the same command goes on), 130 ended at once by Ctrl-C.
     """
-    from bench.launch.launchers import Request
-    from bench.launch.worker import work_off
 
-    load_plugins(plugin)
-    use_data(data)
-    store_at(results)
-    raise typer.Exit(_conclude(work_off(results, suite or (), Request(jobs, gpus, processes, track))))
+    def lead() -> int:
+        from bench.launch.launchers import Request
+        from bench.launch.worker import work_off
+
+        store_at(results)
+        return _conclude(work_off(results, suite or (), Request(jobs, gpus, processes, track)))
+
+    raise typer.Exit(_on_all_ranks(plugin, data, results, lead))
 
 
-def _queue(suite: Suite, results: Path, only: list[str], seeds: list[int], others: object) -> None:
-    """Queue a suite for workers and print the command that starts one. Raises UserError if `others` are given."""
+def _queue(suite: Suite, results: Path, only: list[str], seeds: list[int], others: object) -> int:
+    """Queue a suite for workers, print the command that starts one, and return the exit code 0.
+
+    Raises UserError if `others` are given.
+    """
     if others:
         raise UserError("--plan-only: goes with --only, --seeds and --set; tell `bench worker` how to make runs")
     from bench.launch.worker import queue
 
     runs = queue(suite, results, only, seeds)
     echo(f"queued: {runs} runs of {suite.name}; make them with: {shlex.join(['bench', 'worker', str(results)])}")
+    return 0
 
 
-def _prepare(plugin: list[str] | None, data: Path | None) -> None:
+def _on_all_ranks(plugin: list[str] | None, data: Path | None, results: Path, lead: Callable[[], int]) -> int:
+    """Register plug-ins and data; call `lead`, in rank 0 if a launcher started several, and return its exit code."""
+    from bench.launch.nodes.place import place
+
+    here = place()
+    if here:
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch prints stacks of a rank that ended; we say which
     if sys.stderr.isatty():
         echo("loading torch", err=True)  # which takes seconds; what comes after shows its own progress
     load_plugins(plugin)
     use_data(data)
+    if here is None:
+        return lead()
+    from bench.launch.nodes.command import on_all_ranks
+
+    return on_all_ranks(here, results, lead)
 
 
 def _refuse(suite: Suite, only: list[str], seeds: list[int], launcher: str, results: Path) -> None:
@@ -147,8 +166,11 @@ def _refuse(suite: Suite, only: list[str], seeds: list[int], launcher: str, resu
     store_at(results)
 
 
-def _refresh_report(name: str, results: Path, summary: Summary) -> None:
-    """Write the report of a suite unless it is up to date, or runs are still to come; print where it is."""
+def _reported(name: str, results: Path, summary: Summary) -> int:
+    """Write the report of a suite unless it is up to date, or runs are still to come; print where it is.
+
+    Returns the exit code of `_conclude`.
+    """
     from reports.build import is_fresh
 
     store = store_at(results)
@@ -156,6 +178,7 @@ def _refresh_report(name: str, results: Path, summary: Summary) -> None:
         if not is_fresh(name, store):
             write_report(name, store)
         echo(f"report: {store.suite(name) / 'report.html'}")
+    return _conclude(summary)
 
 
 def status(suite: SuiteName, results: Results = RESULTS) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,13 +42,13 @@ def work(
     progress: Progress,
     should_stop: Callable[[], bool],
     track: str | None = None,
-    summon: Callable[[], None] | None = None,
+    together: Callable[[], AbstractContextManager[None]] = nullcontext,
     reader: InputsReader | None = None,
 ) -> tuple[State, str]:
     """Claim a run and execute it; return its final state and a message. What is damaged in it is moved aside first.
 
-    The status is written while the claim is held. If there is something to train, `summon` is called once; it makes
-    the other ranks call `assist`.
+    The status is written while the claim is held. If there is something to train, that happens in the context of
+    `together`, which makes the other ranks call `assist`.
     """
     out = store.run(one.id)
     mended: list[str] = []
@@ -57,7 +58,7 @@ def work(
 
             def action() -> None:
                 mended.extend(repair(claim))
-                execute(one, store, RunWriter(claim), progress, should_stop, track, summon, reader)
+                execute(one, store, RunWriter(claim), progress, should_stop, track, together, reader)
 
             state, message = _guarded(one, claim, action)
             return state, "; ".join(filter(None, (message, *mended)))
@@ -106,19 +107,34 @@ def assist(
     """
     try:
         train_along(one, store, should_stop, reader)
-    except Interrupted as stop:
-        return "interrupted", str(stop), None
     except Exception as error:  # the first rank waits for this one, so the starter must hear of it
-        return "failed", _message(error), _described(error)
+        return outcome(error)
     return "done", "", None
 
 
+class RankFailed(Exception):
+    """Another rank failed first; `described` is its error as a status holds it."""
+
+    def __init__(self, rank: int, message: str, described: dict[str, Any]) -> None:
+        super().__init__(f"rank {rank}: {message}")
+        self.described = described
+
+
+def outcome(error: Exception) -> tuple[State, str, dict[str, Any] | None]:
+    """Return the state, message and described error of a rank's part that an error ended."""
+    if isinstance(error, Interrupted):
+        return "interrupted", str(error), None
+    return "failed", _message(error), _described(error)
+
+
 def _message(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, RankFailed) else f"{type(error).__name__}: {error}"
 
 
 def _described(error: Exception) -> dict[str, Any]:
     """Return an error as status.json holds it; a loss that became NaN or infinite adds its step and term."""
+    if isinstance(error, RankFailed):
+        return error.described
     described: dict[str, Any] = {
         "type": type(error).__name__,
         "message": str(error),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
@@ -37,15 +38,15 @@ def execute(
     progress: Progress,
     should_stop: Callable[[], bool],
     track: str | None = None,
-    summon: Callable[[], None] | None = None,
+    together: Callable[[], AbstractContextManager[None]] = nullcontext,
     reader: InputsReader | None = None,
 ) -> None:
     """Train and evaluate one run as far as it is not done yet, and close its ledger.
 
     A finished run does not change: evaluations that it lacks are added, on weights that are trained once more in a
-    folder of their own if `bench gc` removed them. `writer` writes the run under its claim. `summon` calls the other
-    ranks to `train_along`; `track` names a tracker; `reader` makes the inputs, and a process that executes several runs
-    passes the same one. Raises Interrupted after a requested stop, ClaimLost if the claim is
+    folder of their own if `bench gc` removed them. `writer` writes the run under its claim. In the context of
+    `together` the other ranks `train_along`; `track` names a tracker; `reader` makes the inputs, and a process that
+    executes several runs passes the same one. Raises Interrupted after a requested stop, ClaimLost if the claim is
     lost, and any error of a broken run; the caller then sets the status.
     """
     inputs = _read_inputs(planned, reader)
@@ -57,13 +58,15 @@ def execute(
             to_train = bool(lacking) or not (out.finished or out.ledger())
             if to_train:
                 inputs = scored.chosen(planned, inputs, store, out)
-            job = _job(planned, inputs, store, out.again() if out.finished and lacking else out)
-            job.should_stop, job.on_step = should_stop, progress.step
+            trained = out.again() if out.finished and lacking else out
             if to_train:
+                _leave_checkpoint(trained, planned.resolved.steps, lacking)  # before another rank reads it
                 progress.stage("train")
-                if summon is not None:
-                    summon()
-                _train(planned, inputs, store, out, job, lacking)
+            with together() if to_train else nullcontext():
+                job = _job(planned, inputs, store, trained)
+                job.should_stop, job.on_step = should_stop, progress.step
+                if to_train:
+                    _train(planned, inputs, store, out, job, lacking)
             _evaluate(planned, inputs, out, job, progress)
         write_hashes(out, removed)
         if not out.finished:
@@ -82,8 +85,6 @@ def _lacking(planned: Planned, out: RunStore, points: list[float]) -> list[float
 
 def _train(planned: Planned, inputs: Inputs, store: Store, out: RunWriter, job: Job, lacking: list[float]) -> None:
     """Train the run and write its ledger; in a finished run, make the weights that it is `lacking` again."""
-    assert isinstance(job.out, RunWriter)
-    _leave_checkpoint(job.out, planned.resolved.steps, lacking)
     if out.finished:
         train(job)
         out.restore(map(weights_name, lacking))

@@ -6,11 +6,15 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
+from torch.distributed import FileStore  # type: ignore[attr-defined]
 
 from bench import data
 from bench.adapters import registry
@@ -76,6 +80,13 @@ class Remote(Progress):
 _reader = InputsReader()
 
 
+@contextmanager
+def _summoned(remote: Remote) -> Iterator[None]:
+    """Have the further ranks train the run of this one."""
+    remote.send("summon")
+    yield
+
+
 def read_data(runs: list[Run]) -> None:
     """Read the embedded data that runs train and are measured on, for the processes that are forked from this one.
 
@@ -116,7 +127,7 @@ def serve(connection: Connection, info: RankInfo, root: Path, plugins: list[str]
     if torch.cuda.is_available():
         torch.cuda.set_device(info.device % torch.cuda.device_count())
     if info.world > 1:
-        join(info.rank, info.world, info.meeting)
+        join(info.rank, info.world, FileStore(str(info.meeting), info.world), near=True)
     for plugin in plugins:
         registry.add_plugin(plugin)
     store, remote = Store(root), Remote(connection)
@@ -130,6 +141,6 @@ def serve(connection: Connection, info: RankInfo, root: Path, plugins: list[str]
             remote.send("end", *assist(one, store, stop.is_set, _reader))
         else:
             should_stop = lambda: remote.orphaned or stop.is_set()  # noqa: E731
-            summon = (lambda: remote.send("summon")) if info.world > 1 else None
-            state, message = work(one, store, remote, should_stop, options.track, summon, _reader)
+            together = partial(_summoned, remote) if info.world > 1 else nullcontext
+            state, message = work(one, store, remote, should_stop, options.track, together, _reader)
             remote.send("end", state, message, None)

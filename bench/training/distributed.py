@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import Store
 
 from bench.towers.batchnorm import GroupedBatchNorm2d
 
@@ -84,17 +84,15 @@ class Group:
             norm.seen.clear()
 
 
-def join(rank: int, world: int, meeting: Path) -> None:
-    """Make this process one of `world` on this machine, which meet at the file `meeting`; `current()` then says so.
+def join(rank: int, world: int, meeting: Store, near: bool) -> None:
+    """Make this process one of `world`, which find each other through `meeting`; `current()` then says so.
 
-    Tensors on GPUs travel by NCCL, the others by gloo.
+    near: all are on this machine. Tensors on GPUs travel by NCCL, the others by gloo.
     """
-    if sys.platform == "linux":
+    if near and sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # a host's own name may lead nowhere
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(
-        backend, init_method=f"file://{meeting.resolve()}", rank=rank, world_size=world, timeout=PATIENCE
-    )
+    dist.init_process_group(backend, store=meeting, rank=rank, world_size=world, timeout=PATIENCE)
 
 
 def leave() -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from bench.errors import UserError
 from bench.machine.environment import peak_memory
 from bench.store import RunStore, RunWriter
 from bench.store.histograms import store_diagnostics
@@ -98,6 +99,11 @@ def _train(job: Job) -> Ledger:
         towers.load_state_dict(saved["towers"])
         method.load_state_dict(saved["method"])
         side_towers.restore(method, towers, saved)
+    seen = [int(step) for (step,) in group.rows(first)]
+    if len({*seen}) > 1:
+        raise UserError(
+            f"ranks read checkpoints of the steps {seen}: --results must be one folder that all ranks share"
+        )
     # After a kill the store's seconds exceed the checkpoint's by those of the steps that are now repeated.
     ledger.repeated_seconds = max(ledger.repeated_seconds, job.out.train_seconds() - ledger.train_seconds)
     if writer is not None:

@@ -76,7 +76,7 @@ def test_a_group_of_one_rank_sums_and_gathers_by_its_backend(tmp_path: Path, dev
     """NCCL for a GPU's tensors, gloo for the others: what one process does as a group is what it does alone."""
     training = Training("clip", steps=2, precision="fp64")
     alone = trained(training, tmp_path / "alone", device)
-    join(0, 1, tmp_path / "meeting")
+    join(0, 1, torch.distributed.FileStore(str(tmp_path / "meeting"), 1), near=True)
     try:
         group = current()
         x = torch.arange(6.0, device=device)

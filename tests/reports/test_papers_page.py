@@ -124,6 +124,7 @@ def test_names_of_many_axes_do_not_cover_each_other() -> None:
     sets = [f"set number {place}" for place in range(NAMED + 1)]
     entry = {"label": "clip", "score": "cosine", "fidelity": "derived", "method": "clip"}
     plan = {
+        "noises": [],
         "datasets": {name: {} for name in sets},
         "methods": [entry],
         "noises": [{"label": "clean", "kind": None, "rate": 0.0}],

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 from torch import nn
+from torch.distributed import FileStore
 
 from bench.towers.batchnorm import GroupedBatchNorm2d
 from bench.training.distributed import Group, current, join, leave
@@ -59,7 +60,7 @@ def main() -> None:
     rank, world, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     torch.set_num_threads(1)
     if world > 1:
-        join(rank, world, folder / "meeting")
+        join(rank, world, FileStore(str(folder / "meeting"), world), near=True)
     torch.save(results(current()), folder / f"rank{rank}.pt")
     leave()
     assert current() == Group(), "after it left, a process is a group of one"

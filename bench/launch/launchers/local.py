@@ -1,16 +1,22 @@
-"""Make runs on this machine, in turn in this process or side by side. A run that fails stops no other."""
+"""Make runs on this machine, in turn in this process, side by side, or with the ranks of torchrun.
+
+A run that fails stops no other.
+"""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 
 from bench.console.progress import Progress
 from bench.errors import UserError
 from bench.launch.claimed import SEQUENTIAL, Options, cannot_start, work
 from bench.launch.launchers import Request
+from bench.launch.nodes.command import leader
+from bench.launch.nodes.place import place
 from bench.launch.occupancy import most
 from bench.launch.side_by_side import run_side_by_side
 from bench.launch.world_size import ranks, refuse_odd_shares
@@ -25,10 +31,26 @@ from bench.training.inputs import InputsReader
 def prepare(suite: Suite, store: Store, request: Request) -> Callable[[list[Planned], Progress], Summary]:
     """See `bench.launch.launchers.Launcher`."""
     jobs = request.jobs or 1
-    world_size = ranks(request.gpus, request.processes, jobs)
-    options = Options(jobs, world_size, request.track, auto=request.jobs is None, queued=request.queued)
+    world_size = _all_ranks(request) or ranks(request.gpus, request.processes, jobs)
+    auto = request.jobs is None and leader() is None
+    options = Options(jobs, world_size, request.track, auto, request.queued)
     refuse_sharing(suite.budget.timed, options)
     return lambda planned, progress: run_all(planned, store, progress, options)
+
+
+def _all_ranks(request: Request) -> int | None:
+    """Return the number of ranks that a launcher such as torchrun started for this call; None if there is no launcher.
+
+    Raises UserError for options that such a launcher decides, and outside of `bench run` and `bench worker`.
+    """
+    led, here = leader(), place()
+    if led is None and here is not None:
+        raise UserError(f"WORLD_SIZE: {here.world}: only `bench run` and `bench worker` run on several ranks; unset it")
+    if led is None:
+        return None
+    if request.gpus or request.processes or (request.jobs or 1) > 1:
+        raise UserError("--gpus, --processes, --jobs: torchrun says how many ranks make a run, one run at a time")
+    return led.meeting.place.world
 
 
 def refuse_sharing(timed: bool, options: Options) -> None:
@@ -60,7 +82,7 @@ def run_all(planned: list[Planned], store: Store, progress: Progress, options: O
     refuse_odd_shares(waiting, options.ranks)
     options = replace(options, jobs=most(waiting, options.ranks)) if options.auto else options
     with stop_requests(options.deaf) as requested, device(alone=timed):
-        if options.jobs > 1 or options.ranks > 1:
+        if leader() is None and (options.jobs > 1 or options.ranks > 1):
             run_side_by_side(waiting, summary, store, progress, requested, options)
         else:
             _run_in_turn(waiting, summary, store, progress, requested, options)
@@ -71,15 +93,20 @@ def _run_in_turn(
     waiting: list[Planned], summary: Summary, store: Store, progress: Progress, requested: list[int], options: Options
 ) -> None:
     before, total = len(summary.skipped), len(summary.skipped) + len(waiting)
-    reader = InputsReader()
+    reader, led = InputsReader(), leader()
+
+    def should_stop() -> bool:
+        return bool(requested or (led and led.meeting.orphaned))
+
     for number, one in enumerate(waiting):
         if cannot_start(one, summary, store, progress, options.queued):
             continue
         progress.run_started(one.run, before + number, total)
-        state, message = work(one, store, progress, lambda: bool(requested), options.track, reader=reader)
+        together = partial(led.together, one, store) if led else nullcontext
+        state, message = work(one, store, progress, should_stop, options.track, together, reader)
         summary.add(state, one.id)
         progress.run_finished(one.run, state, message)
-        if requested:
+        if should_stop() or (led and led.lost):
             summary.interrupted += [later.id for later in waiting[number + 1 :]]
             break
 
