@@ -105,7 +105,7 @@ def test_a_radar_has_the_axes_of_the_papers_figure_where_a_suite_has_those_data_
         "svhn": {"chance": probes},
         "flickr30k": {"chance": {"retrieval/mean_recall": 0.01}},
     }
-    plan = {"datasets": datasets, "tables": {"paper": "bayes_weighted_cl"}}
+    plan = {"datasets": datasets, "noises": [], "tables": {"paper": "bayes_weighted_cl"}}
     names = [name.replace("\n", " ") for name, _ in _axes(Results(plan, ()))]
     assert names == [
         "imagenet1k class top-1",
@@ -124,7 +124,6 @@ def test_names_of_many_axes_do_not_cover_each_other() -> None:
     sets = [f"set number {place}" for place in range(NAMED + 1)]
     entry = {"label": "clip", "score": "cosine", "fidelity": "derived", "method": "clip"}
     plan = {
-        "noises": [],
         "datasets": {name: {} for name in sets},
         "methods": [entry],
         "noises": [{"label": "clean", "kind": None, "rate": 0.0}],
