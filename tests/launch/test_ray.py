@@ -60,6 +60,8 @@ def cluster() -> Iterator[str]:
     """The address of a cluster."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as folder:  # sockets: short
+        environment["RAY_TMPDIR"] = folder  # Ray notes the cluster's address in its folder ray, which it does not make
+        (Path(folder) / "ray").mkdir()
         command = [sys.executable, str(Path(__file__).with_name("ray_cluster.py")), folder]
         with (
             (Path(folder) / "errors").open("w+") as errors,
