@@ -93,7 +93,9 @@ def run(
 
 
 def worker(
-    results: Annotated[Path, typer.Argument(metavar="RESULTS", help="The folder where suites are queued.")],
+    results: Annotated[
+        str, typer.Argument(metavar="RESULTS", help="The folder where suites are queued, or the URL, such as s3://...")
+    ],
     suite: QueuedSuites = None,
     plugin: Plugins = None,
     data: DataFolder = None,
@@ -115,8 +117,23 @@ def worker(
 
     load_plugins(plugin)
     use_data(data)
-    store_at(results)
+    if "://" not in results:
+        store_at(Path(results))
     raise typer.Exit(_conclude(work_off(results, suite or (), Request(jobs, gpus, processes, track))))
+
+
+def push(
+    results: Annotated[Path, typer.Argument(metavar="RESULTS", help="A folder where suites are queued.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="Storage that workers share: s3://bucket/path.")],
+) -> None:
+    """Queue suites in object storage, for `bench worker URL`, that `bench run SUITE --plan-only` queued in a folder.
+
+    Runs that failed there are tried again. `bench import URL` takes what the workers made.
+    """
+    from bench.launch.remote import push as pushed
+
+    names = pushed(store_at(results).root, url)
+    echo(f"queued: {', '.join(names)}; make the runs with: {shlex.join(['bench', 'worker', url])}")
 
 
 def _queue(suite: Suite, results: Path, only: list[str], seeds: list[int], others: object) -> None:
