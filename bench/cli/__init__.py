@@ -35,6 +35,7 @@ app = typer.Typer(
 for verb in (
     runs.run,
     runs.worker,
+    runs.push,
     reporting.report,
     runs.status,
     runs.show,

@@ -24,7 +24,7 @@ from bench.store.run import RunStore, weights_name
 from bench.store.writer import AGAIN, FEATURES
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  #: of a suite and of a calibration
-_ID = re.compile(r"[0-9a-f]{64}")
+ID = re.compile(r"[0-9a-f]{64}")  #: of a run
 _EVALUATED = re.compile(r"[0-9a-f]{16}-[0-9a-f]{8}")
 _OWN = "claim-"  #: prefix of files about processes of the other machine; they are not copied
 _RESERVED = ("runs", "calibrations")
@@ -180,7 +180,7 @@ def plan_of(root: Path, suite: str) -> dict[str, Any] | None:
         trials = (trial for choice in chosen for trial in choice["trials"])
         for cell in (*plan["cells"], *trials):
             for field in ("run", "reference_run"):
-                if (cell.get(field) is not None or field == "run") and not _ID.fullmatch(cell[field]):
+                if (cell.get(field) is not None or field == "run") and not ID.fullmatch(cell[field]):
                     raise Damaged(path, f"{field}: {cell[field][:80]!r} should be 64 hex digits, as ids are")
     return plan
 
@@ -202,7 +202,7 @@ def copy(source: Path, target: Path) -> None:
     behind. No link is followed, and nothing but files is opened. Raises Untrusted if they do not fit on the disk.
     """
     target.mkdir(parents=True)
-    paths = [path for path in sorted(source.rglob("*")) if _carried(path.relative_to(source).parts)]
+    paths = [path for path in sorted(source.rglob("*")) if carried(path.relative_to(source).parts)]
     needed, free = sum(path.lstat().st_size for path in paths if path.is_file()), shutil.disk_usage(target).free
     if needed > free:
         raise Untrusted(f"has {needed:,} bytes, and {free:,} are free")
@@ -216,7 +216,8 @@ def copy(source: Path, target: Path) -> None:
         files.sync(place)
 
 
-def _carried(parts: tuple[str, ...]) -> bool:
+def carried(parts: tuple[str, ...]) -> bool:
+    """Return whether a file goes along when a run is copied, by the parts of its name in the run's folder."""
     own = any(part.startswith((files.TEMPORARY, _OWN)) or ASIDE.search(part) for part in parts)
     return not own and parts[0] not in (FEATURES, AGAIN)
 

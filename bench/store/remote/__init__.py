@@ -1,0 +1,1 @@
+"""Runs in object storage: whose they are, how far they are, and what they gave."""
