@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from bench.errors import UserError
 from bench.store import Busy, Store
@@ -20,10 +22,28 @@ ID = "ab" * 32
 THREADS = 8
 
 
-@pytest.fixture(params=["memory", "file"])
-def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Objects]:
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """The URL of a local server that speaks S3's protocol, where s3fs and moto are installed."""
+    pytest.importorskip("s3fs", reason="s3fs is not installed")
+    moto = pytest.importorskip("moto.server", reason="moto is not installed")
+    running = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    running.start()
+    host, port = running.get_host_and_port()
+    yield f"http://{host}:{port}"
+    running.stop()
+
+
+@pytest.fixture(params=["memory", "file", "s3"])
+def objects(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Objects]:
     """Empty storage. `memory` is shared by the process, so it gets a name of its own there and is emptied."""
-    there = Objects(f"memory://{uuid.uuid4().hex}" if request.param == "memory" else f"file://{tmp_path}/objects")
+    name = f"t{uuid.uuid4().hex}"
+    if request.param == "s3":
+        monkeypatch.setenv("AWS_ENDPOINT_URL", request.getfixturevalue("server"))
+        for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(key, "test")
+        Objects(f"s3://{name}")._fs.mkdir(name)
+    there = Objects(f"file://{tmp_path}/objects" if request.param == "file" else f"{request.param}://{name}")
     yield there
     if request.param == "memory" and there._fs.exists(there._root):
         there._fs.rm(there._root, recursive=True)
@@ -53,6 +73,37 @@ def made(folder: Path, text: str) -> Path:
     return run
 
 
+@pytest.fixture
+def restless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In memory, other threads have their turn after one looked whether a name is free."""
+    look = MemoryFileSystem.exists
+
+    def exists(store: MemoryFileSystem, path: str, **options: object) -> bool:
+        found = bool(look(store, path, **options))
+        time.sleep(0)
+        return found
+
+    monkeypatch.setattr(MemoryFileSystem, "exists", exists)
+
+
+@pytest.mark.usefixtures("restless")
+def test_of_many_that_create_an_object_at_once_one_does(objects: Objects) -> None:
+    names = [f"names/{number}" for number in range(20)]
+    barrier, made_by = threading.Barrier(THREADS), list[str]()
+
+    def create() -> None:
+        barrier.wait()
+        made_by.extend([name for name in names if objects.create(name, b"1")])
+
+    threads = [threading.Thread(target=create) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(made_by) == sorted(names)
+
+
+@pytest.mark.usefixtures("restless")
 def test_of_many_that_claim_at_once_one_owns_the_run(objects: Objects) -> None:
     """Twelve races, each after the end of the one before, so that a higher number is raced for as well."""
     for _ in range(12):
