@@ -100,7 +100,7 @@ def _row(row: BoardRow, up: str = "") -> Html:
         _number(row.gain, row.gain_text),
         _number(row.recovered, row.recovered_text),
         _number(row.resolution, row.resolution_text),
-        html('<td data-v="{}">{}</td>', row.score.n, _seeds(row, up)),
+        html('<td class=seeds data-v="{}">{}</td>', row.score.n, _seeds(row, up)),
         html('<td data-v="{}">{}</td>', int(row.rerun), "yes" if row.rerun else "no"),
         together(html('<td class="text">{}</td>', one) for one in (row.fidelity, row.budget, row.hardware)),
     ]
