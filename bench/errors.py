@@ -37,5 +37,12 @@ def nearest(word: object, words: Iterable[str]) -> str:
 
 
 def one_line(error: object, limit: int | None = None) -> str:
-    """What an error or another text of somebody else's says, as one line of at most `limit` letters."""
+    """What an error or another text of somebody else's says, as one line of at most `limit` letters.
+
+    Of an error of pydantic, which lists all faults with links, it is the first field and what is wrong with it.
+    """
+    faults = getattr(error, "errors", None)
+    if isinstance(error, ValueError) and callable(faults):
+        first = faults()[0]
+        error = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
     return " ".join(str(error).split())[:limit]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import UserError
+from bench.reading import opened
 
 OPEN_CLIP = "open_clip:"  #: before the name of pretrained weights, in place of a path
 
@@ -53,9 +54,9 @@ def digest(value: Any) -> str:
 
 
 def file_hash(path: str | Path) -> str:
-    """sha256 of a file's bytes, 64 hex digits. Raises OSError if it cannot be read."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """sha256 of a file's bytes, 64 hex digits. Raises OSError if it cannot be read; a FIFO is not waited for."""
+    with opened(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # it has readinto
 
 
 @functools.cache

@@ -26,6 +26,8 @@ JSON_BYTES = 1 << 22  #: of a JSON document; each byte may take 25 bytes of memo
 TEXT_BYTES = 1 << 20  #: of a text file
 ARRAY_BYTES = 1 << 31  #: of an array of numbers
 ROWS_PER_BYTE = 8  #: of a Parquet file; more is not the index or the manifest of anything
+TABLE_BYTES, EXPANSION = 1 << 26, 64  #: memory that a Parquet file may take: so much, and so much a byte
+SMALL_TABLE, BATCH = 1 << 26, 128  #: bytes of a Parquet file whose memory is measured first, so many rows at a time
 BUFFER = 1 << 16  #: bytes read at a time
 
 
@@ -176,8 +178,20 @@ def parquet(path: Path, columns: Sequence[str] | None = None) -> Any:
                 raise ValueError(f"it has no column {', '.join(lacking)}")
             if rows > ROWS_PER_BYTE * size:
                 raise ValueError(f"it says {rows:,} rows, which its {size:,} bytes cannot hold")
-            table = reader.read(list(columns) if columns is not None else None)
+            wanted = list(columns) if columns is not None else None
+            if size <= SMALL_TABLE:
+                _refuse_expanding(reader, TABLE_BYTES + EXPANSION * size, wanted)
+            table = reader.read(wanted)
             table.validate(full=True)
         except (pa.ArrowException, OSError, KeyError, TypeError, MemoryError, RecursionError, OverflowError) as error:
             raise ValueError(f"it is damaged: {one_line(error, 200) or type(error).__name__}") from error
     return table
+
+
+def _refuse_expanding(reader: Any, most: int, columns: list[str] | None) -> None:
+    """Raise ValueError if a table would take more than `most` bytes: a few bytes can repeat a long text many times."""
+    taken = 0
+    for batch in reader.iter_batches(BATCH, columns=columns, use_threads=False):
+        taken += batch.nbytes
+        if taken > most:
+            raise ValueError(f"its columns take more than {most:,} bytes of memory, which its size does not explain")

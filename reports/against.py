@@ -107,6 +107,8 @@ def _difference(results: Results, contrast: Contrast, label: str) -> Cell:
 
 def _lead(results: Results, contrast: Contrast, label: str) -> Cell:
     """A cell that leads to a method's runs, with its state or "–"."""
+    if results.inapplicable(label, contrast.noise):
+        return Cell("not applicable")
     runs = results.of(label, contrast.noise)
     if label in contrast.values:
         return lead(runs)
@@ -149,8 +151,6 @@ def _gap(contrast: Contrast) -> Cell:
 
 
 def _recovered(results: Results, contrast: Contrast, label: str) -> Cell:
-    if results.inapplicable(label, contrast.noise):
-        return Cell("not applicable")
     first = _lead(results, contrast, label)
     if first.state != "value":
         return first

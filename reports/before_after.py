@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from reports.diagnostics import Style, read, strips_of_methods
-from reports.drawing import COLOURS, Picture, medium
+from reports.diagnostics import Style, strips_of_methods
+from reports.drawing import medium
+from reports.histograms import read
+from reports.pictures import COLOURS, Picture
 from reports.results import Results, begins_at
 
 _STYLES: tuple[Style, ...] = (

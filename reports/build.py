@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import csv
 import gc
-import os
-import pickle
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from functools import partial
-from importlib import import_module
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from subprocess import PIPE, Popen
 from typing import TYPE_CHECKING, Any
 
 from bench import resources
@@ -22,26 +16,23 @@ from bench.errors import UserError, nearest
 from bench.store import Store
 from bench.store.files import write_bytes
 from reports.answer import answers
+from reports.beside import Drawn, Work, beside
+from reports.drawn import FILE, file_name, kept, keys, listed
 from reports.footnotes import damaged_runs
 from reports.gallery import Pictures, gallery
+from reports.histograms import read, shown
 from reports.latex import document, for_a_paper, references
 from reports.own import paper_tables
+from reports.pictures import SCORES
 from reports.results import Results, load
 from reports.table import Table, in_one_scale
 from reports.tables import tables
-from reports.wins import wins_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from reports.drawing import Picture
 
 MANY = 100  #: runs from which on the report is worth a second process, which takes a second to start
-#: what the second process imports before it has the results; writers of PNG and PDF would load when they are first used
-_DRAWING = (
-    *("reports.figures", "reports.rank_diagram", "reports.win_map"),
-    *("matplotlib.backends.backend_agg", "matplotlib.backends.backend_pdf"),
-)
 
 
 @dataclass(frozen=True)
@@ -76,10 +67,11 @@ def build(
         if plan is None and outline is not None and outline["tables"]:
             results = Results(outline, ())
             return _write(store.suite(suite), results, _printed_files(results))
-        with _scores(plan, widths) as begin:
+        many = plan is not None and len(plan["cells"]) >= MANY
+        with beside(many, many and not is_fresh(suite, store)) as begin:
             results = load(suite, store)
             _refuse_to_empty(store.suite(suite), results)
-            files = _files(results, begin(results), widths, pictures)
+            files = _files(results, store.suite(suite), begin, widths, pictures)
         return _write(store.suite(suite), results, files)
 
 
@@ -128,7 +120,7 @@ def _write(folder: Path, results: Results, files: Mapping[str, bytes]) -> Built:
     _remove_others(folder, {folder / name for name in files})
     states = {run.run: run.state for run in results.runs}
     return Built(
-        paths=tuple(folder / name for name in files),
+        paths=tuple(folder / name for name in files if name != FILE),
         failed=tuple(run for run, state in states.items() if state == "failed"),
         missing=tuple(run for run, state in states.items() if state not in ("failed", "done", "damaged")),
         damaged=damaged_runs(results),
@@ -136,99 +128,36 @@ def _write(folder: Path, results: Results, files: Mapping[str, bytes]) -> Built:
     )
 
 
-@contextmanager
-def _scores(
-    plan: Mapping[str, Any] | None, widths: Sequence[str] = ()
-) -> Iterator[Callable[[Results], Callable[[], list[Picture]]]]:
-    """Yield a function that begins the figures of scores, and returns another that waits for them.
-
-    Those of a large suite are drawn in a process beside this one, which imports what it needs while this one reads the
-    store.
-    """
-    if plan is None or len(plan["cells"]) < MANY:
-        yield lambda results: partial(_pictures, results, widths)
-        return
-    # No fork, which would copy torch's threads half, and none of multiprocessing's processes, which run the script that
-    # asked for the report once more.
-    command = [sys.executable, "-c", f"from {__name__} import draw; draw({tuple(widths)})"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    with Popen(command, stdin=PIPE, stdout=PIPE, env=environment) as beside:
-        try:
-            yield partial(_begun, beside, widths)
-        finally:
-            beside.kill()
-
-
-def _begun(beside: Popen[bytes], widths: Sequence[str], results: Results) -> Callable[[], list[Picture]]:
-    """Send the results to the other process; return a function that waits for its figures."""
-    assert beside.stdin is not None
-    with suppress(BrokenPipeError), beside.stdin as pipe:  # a process that failed is noticed when its figures are due
-        pipe.write(pickle.dumps(results))
-    return partial(_drawn, beside, results, widths)
-
-
-def draw(widths: Sequence[str]) -> None:
-    """Draw the figures of scores of the results that stdin has, and write them to stdout, both pickled.
-
-    It is for the process beside the one that makes a report, and takes it for itself, which goes on without scipy.
-    """
-    sys.modules["scipy"] = None  # type: ignore[assignment]  # seaborn does without, and importing it takes a second
-    with _no_collector():
-        for name in _DRAWING:
-            import_module(name)
-        drawn = [replace(picture, figure=None) for picture in _pictures(pickle.load(sys.stdin.buffer), widths)]
-    pickle.dump(drawn, sys.stdout.buffer)
-    sys.stdout.flush()
-    os._exit(0)  # to tidy up takes a while, in which the other process would wait
-
-
-def _drawn(beside: Popen[bytes], results: Results, widths: Sequence[str]) -> list[Picture]:
-    """Return the figures that the other process drew; draw them here if it failed."""
-    assert beside.stdout is not None
-    content = beside.stdout.read()  # of our own process: a pickle that is read from a file is never executed
-    drawn: list[Picture] = pickle.loads(content) if beside.wait() == 0 else _pictures(results, widths)
-    return drawn
-
-
-def _pictures(results: Results, widths: Sequence[str] = ()) -> list[Picture]:
-    """Every figure of scores that there are numbers for."""
-    from reports.drawing import in_sizes
-    from reports.figures import pictures
-    from reports.rank_diagram import ranks_picture
-
-    over_sets = (in_sizes(draw, widths) for draw in (_wins(results), partial(ranks_picture, results)))
-    return [*pictures(results, widths), *(one for one in over_sets if one)]
-
-
-def _wins(results: Results) -> Callable[[], Picture | None]:
-    """Return the function that draws the map of wins."""
-    from reports.win_map import wins_picture
-
-    return partial(wins_picture, results, wins_table(results)) if len(results.ranked) > 1 else lambda: None
-
-
 def _files(
     results: Results,
-    drawn: Callable[[], list[Picture]],
+    folder: Path,
+    begin: Callable[[Work], Callable[[], Drawn]],
     widths: Sequence[str],
     pictures: Pictures | None,
 ) -> dict[str, bytes]:
+    """Every file of a report by its name; last the list of its figures, see `reports.drawn`.
+
+    Figures that an earlier report left in `folder` are taken from there, if they would be the same.
+    """
+    diagnostics = read(results)
+    wanted = keys(results, diagnostics, widths)
+    drawn = kept(folder, wanted)
+    rest = begin(Work(results, diagnostics, [name for name in wanted if name not in drawn], widths))
+    made = all_tables(results)
     from reports.csv import records_csv
-    from reports.diagnostics import learned
     from reports.html import page, table_sections
 
-    made = all_tables(results)
     of_tables, sections, records = table_files(results, made), table_sections(results, made), records_csv(results)
-    similarities, own = learned(results, widths)
     examples = gallery(results, pictures) if pictures else html("")
-    scores = drawn()  # last, because another process may be at it
-    whole = page(results, made, scores, similarities, own, examples, sections)
+    drawn |= rest()  # last, because other processes may be at it
+    scores = [picture for name in SCORES if (picture := drawn[name])]
+    whole = page(results, made, scores, *shown(results, drawn), examples, sections)
     files = {"report.html": whole.encode(), "records.csv": records.encode(), **of_tables}
-    for picture in (*scores, *([similarities] if similarities else []), *own.values()):
-        files[f"figures/{picture.name}.png"] = picture.png
-        for width, pdf in picture.pdf.items():
-            files[f"figures/{picture.name}{'' if width == 'page' else f'-{width}'}.pdf"] = pdf
-    return files
+    for picture in (drawn[name] for name in wanted):
+        if picture:
+            files[file_name(picture.name)] = picture.png
+            files |= {file_name(picture.name, width): pdf for width, pdf in picture.pdf.items()}
+    return {**files, FILE: listed(wanted, drawn)}
 
 
 def all_tables(results: Results) -> list[Table]:
@@ -251,12 +180,15 @@ def figure_of(results: Results, name: str, methods: Sequence[str] = (), width: s
     Raises UserError if there is none of that name, or no numbers for it, for a width that is unknown or too narrow for
     it, and for methods that it does not take.
     """
+    from reports.drawers import drawers, of_scores
     from reports.drawing import PAPER, SCREEN, look
 
     if methods and name != "radar":
         raise UserError(f"methods: the figure {name!r} shows all; the radar takes them")
     refuse_widths([width] if width else [], "width")
-    drawn = _drawers(results, name, methods)
+    drawn = of_scores(results, methods)
+    if name not in drawn:  # then diagnostics are read
+        drawn = drawers(results, read(results))
     with look(PAPER[width] if width else SCREEN):
         made = drawn[name]() if name in drawn else None
     if made is not None and made.figure is not None:
@@ -267,19 +199,6 @@ def figure_of(results: Results, name: str, methods: Sequence[str] = (), width: s
         figure_of(results, name, methods)  # raises if it has no numbers
         raise UserError(f"the figure {name!r} has no room at the width of a {width}")
     raise UserError(f"there are no numbers for the figure {name!r}")
-
-
-def _drawers(results: Results, name: str, methods: Sequence[str]) -> dict[str, Callable[[], Picture | None]]:
-    """The functions that draw the figures of a report, by name; diagnostics are read if no other has this `name`."""
-    from reports.diagnostics import drawers
-    from reports.figures import FIGURES
-    from reports.radar import radar
-    from reports.rank_diagram import ranks_picture
-
-    known: dict[str, Callable[[], Picture | None]] = {key: partial(draw, results) for key, draw in FIGURES.items()}
-    known |= {"radar": partial(radar, results, methods), "ranks": partial(ranks_picture, results)}
-    known["wins"] = lambda: _wins(results)()
-    return known if name in known else {**known, **drawers(results)}
 
 
 def _printed_files(results: Results) -> dict[str, bytes]:

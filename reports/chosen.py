@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from reports.drawing import style_of
 from reports.headlines import primary
 from reports.measure import cell, record_measure
+from reports.pictures import style_of
 from reports.results import Results, uses
 
 BEST = 4  #: methods that are picked out beside the baseline and the bounds

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from reports.chosen import about_others, line_styles, named_in
-from reports.drawing import Picture, Sheet, finish, plain, room_for_names
+from reports.drawing import Sheet, finish, plain, room_for_names
 from reports.lines import bars, beside, draw_lines, height, limits, name_lines
+from reports.pictures import Picture
 from reports.results import Results
 from reports.statistics import Floats, mean, std
 from reports.vocabulary import detail, family, kind_of, metric_label

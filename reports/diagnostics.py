@@ -7,11 +7,9 @@ peak: shapes and places are to be compared, and a report of many methods is to b
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import cycle
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,22 +17,11 @@ from matplotlib.collections import PolyCollection
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, MaxNLocator, StrMethodFormatter
 
-from reports.drawing import COLOURS, Picture, Sheet, broken, finish, in_sizes, longest, medium, named, plain
-from reports.results import Results, RunResult
+from reports.drawing import Sheet, broken, finish, in_sizes, longest, medium, named, plain
+from reports.histograms import SIMILAR, SIMILARITIES, Entry, Learned, name_of, names, own_names, read, shown
+from reports.pictures import COLOURS, Picture
+from reports.results import Results
 
-Entry = Mapping[str, Any]  #: a diagnostic as bench/store/histograms.py stores it
-Learned = Mapping[tuple[str, str], Mapping[str, Entry]]  #: (method, noise) -> diagnostics by name
-#: of all methods, in one figure: diagnostic -> its series, each upwards (1) or downwards with a colour and a legend
-SIMILARITIES: Mapping[str, tuple[tuple[str, int, str, str], ...]] = {
-    "similarity": (
-        ("positive", 1, COLOURS[0], "held-out pairs"),
-        ("negative", 1, COLOURS[7], "held-out images with texts of others"),
-    ),
-    "training_similarity": (
-        ("clean", -1, COLOURS[2], "clean training pairs"),
-        ("corrupted", -1, COLOURS[3], "corrupted training pairs"),
-    ),
-}
 Style = tuple[str, str, int, str, str]  #: diagnostic, series, way, colour, words of the legend
 FILL = 0.45  #: opacity
 
@@ -43,60 +30,15 @@ def learned(results: Results, widths: Sequence[str] = ()) -> tuple[Picture | Non
     """The figure of all methods' similarities, and for each method with diagnostics of its own a figure of those.
 
     `widths`: of a paper, see `in_sizes`.
-
-    Of each method and noise one run is read, the first seed that has diagnostics: their files are small but many.
     """
-    diagnostics = read(results)
-    own = {method: in_sizes(partial(_own, results, method, diagnostics), widths) for method in results.methods}
-    similarities = in_sizes(partial(_similarities, results, diagnostics), widths)
-    return similarities, {method: picture for method, picture in own.items() if picture}
+    drawn = {name: in_sizes(draw, widths) for name, draw in drawers(results, read(results)).items()}
+    return shown(results, drawn)
 
 
-def drawers(results: Results) -> dict[str, Callable[[], Picture | None]]:
+def drawers(results: Results, diagnostics: Learned) -> dict[str, Callable[[], Picture | None]]:
     """The functions that draw the figures of `learned`, by the names of the figures."""
-    diagnostics = read(results)
-    own = (method for method in results.methods if _names(results, method, diagnostics))
-    return {
-        "similarities": partial(_similarities, results, diagnostics),
-        **{_name(results, method): partial(_own, results, method, diagnostics) for method in own},
-    }
-
-
-def read(results: Results, methods: Sequence[str] = ()) -> Learned:
-    """Return the diagnostics of these methods (none: of all) under every noise, of the first seed that has any."""
-    chosen = methods or list(results.methods)
-    return {(method, noise): _first(results, method, noise) for method in chosen for noise in results.noises}
-
-
-def _name(results: Results, method: str) -> str:
-    """The name of the figure of a method's own diagnostics."""
-    number, slug = list(results.methods).index(method) + 1, re.sub("[^A-Za-z0-9]+", "-", method).strip("-")
-    return f"diagnostics-{number:02}-{slug}"
-
-
-def _names(results: Results, method: str, diagnostics: Learned) -> list[str]:
-    """The names of a method's own diagnostics under any noise."""
-    own = (name for noise in results.noises for name in diagnostics[method, noise] if name not in SIMILARITIES)
-    return list(dict.fromkeys(own))
-
-
-def _first(results: Results, method: str, noise: str) -> dict[str, Entry]:
-    """Diagnostics by name, without those that have no numbers; {} where no run has any, as runs of older versions."""
-    for run in results.of(method, noise):
-        entries = _measured(run, results.plan["protocol"]) if run.state not in ("missing", "damaged") else []
-        if entries:
-            return {entry["name"]: {**entry, "seed": run.seed} for entry in entries if entry["edges"]}
-    return {}
-
-
-def _measured(run: RunResult, protocol: str) -> list[Entry]:
-    """A run's diagnostics of training, and those of evaluation under this protocol.
-
-    Diagnostics of older versions do not name theirs; they count if the run has records of no other protocol.
-    """
-    unnamed = "" if run.others else protocol
-    entries = run.stored.diagnostics()
-    return [one for one in entries if one["source"] == "training" or one.get("protocol", unnamed) == protocol]
+    own = {name: partial(_own, results, method, diagnostics) for method, name in names(results, diagnostics).items()}
+    return {SIMILAR: partial(_similarities, results, diagnostics), **own}
 
 
 def _similarities(results: Results, diagnostics: Learned) -> Picture | None:
@@ -111,7 +53,7 @@ def _similarities(results: Results, diagnostics: Learned) -> Picture | None:
         "clean ones was learned by heart. Each curve is scaled to its own peak."
     )
     inches = 0.16 if medium().width else 0.36
-    return strips_of_methods("similarities", results, diagnostics, methods, styles, inches, caption)
+    return strips_of_methods(SIMILAR, results, diagnostics, methods, styles, inches, caption)
 
 
 def strips_of_methods(
@@ -151,17 +93,17 @@ def strips_of_methods(
 def _own(results: Results, method: str, diagnostics: Learned) -> Picture | None:
     """Draw one panel a diagnostic, with one strip a noise and one colour a series. None if the method has none."""
     noises = [noise for noise in results.noises if diagnostics[method, noise].keys() - SIMILARITIES]
-    names = _names(results, method, diagnostics)
-    if not names:
+    own = own_names(results, method, diagnostics)
+    if not own:
         return None
-    entries = {name: [diagnostics[method, noise].get(name) for noise in noises] for name in names}
-    series = {name: list(dict.fromkeys(key for e in entries[name] if e for key in e["series"])) for name in names}
+    entries = {name: [diagnostics[method, noise].get(name) for noise in noises] for name in own}
+    series = {name: list(dict.fromkeys(key for e in entries[name] if e for key in e["series"])) for name in own}
     lines = [broken(noise, 0.9 if medium().width else math.inf) for noise in noises]
     widest = max(len(line) for label in lines for line in label.splitlines())
     left, above = 0.2 + medium().letter * widest, 0.16 * max(map(len, series.values()))
     height = 0.85 + above + 0.55 * len(noises)
-    sheet = Sheet((), len(names), left + 3.1, height, (left, 0.3, 0.45, 0.35 + above), least=left + 2)
-    for place, name in enumerate(names):
+    sheet = Sheet((), len(own), left + 3.1, height, (left, 0.3, 0.45, 0.35 + above), least=left + 2)
+    for place, name in enumerate(own):
         here = [entry for entry in entries[name] if entry]
         panel = sheet.panel(place, xlabel=plain(here[0]["axis"]))
         _scale(panel, here)
@@ -174,7 +116,7 @@ def _own(results: Results, method: str, diagnostics: Learned) -> Picture | None:
         panel.legend(handles=keys, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0, fontsize=7, handlelength=1)
     used = [entry for row in entries.values() for entry in row if entry]
     caption = f"{method}: a strip a noise, each curve scaled to its own peak.{_remarks(used)}"
-    return finish(_name(results, method), caption, sheet.figure)
+    return finish(name_of(results, method), caption, sheet.figure)
 
 
 def _remarks(entries: Sequence[Entry]) -> str:

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,19 +21,14 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from PIL import Image
 
 from bench.console.text import visible
+from reports.pictures import Picture, style_of
 from reports.results import Results
 from reports.table import unverified
 
-#: told apart with most kinds of colour vision, in figures and on the page; further methods repeat them with other lines
-#: (near to seaborn's "colorblind", whose pink, yellow and light blue cannot be seen on white: contrast here is 3 : 1)
-COLOURS = (
-    "#0173b2", "#d08300", "#029e73", "#d55e00", "#c264b0", "#a86f3c", "#7b3fa0", "#808080", "#8a7d00", "#2f93cf",
-)  # fmt: skip
-LINES: tuple[tuple[float, ...], ...] = ((), (4, 1.5), (1, 1), (4, 1.2, 1, 1.2))  #: on, off, ...; () is solid
 MARK: Any = {"linewidth": 1.4, "markersize": 5, "markeredgecolor": "w", "markeredgewidth": 0.4}  #: of lines
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 STYLE: Any = {  #: near to seaborn's "whitegrid", the same anywhere
     "font.size": 9,
     "font.family": ["Bench Sans", "DejaVu Sans"],  # tools/build_font.py; the second has further letters
@@ -64,6 +59,7 @@ STYLE: Any = {  #: near to seaborn's "whitegrid", the same anywhere
 
 font_manager.fontManager.addfont(Path(__file__).parent / "assets" / "fonts" / "BenchSans.ttf")
 
+DPI = 160  #: pixels of an inch on the screen
 LONGEST = 80  #: letters of one text in a figure; a longer one would need an image that no program opens
 
 
@@ -118,29 +114,6 @@ def named(text: str) -> str:
     return plain(text, medium().letters)
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A drawn figure, with the sentence that stands under it."""
-
-    name: str
-    caption: str
-    png: bytes  #: for the screen
-    least: int  #: pixels of width below which its words cannot be read on the screen
-    pdf: Mapping[str, bytes] = field(default_factory=dict)  #: by the names of `PAPER`, where it fits
-    #: what the files were made from; it does not travel between processes
-    figure: Figure | None = field(default=None, compare=False)
-
-
-def style_of(results: Results, method: str) -> dict[str, Any]:
-    """Colour, line and marker of a method: by its place in the suite, the same in every figure."""
-    place = list(results.methods).index(method)
-    return {
-        "color": COLOURS[place % len(COLOURS)],
-        "dashes": LINES[place // len(COLOURS) % len(LINES)],
-        "marker": MARKERS[place % len(MARKERS)],
-    }
-
-
 @contextmanager
 def look(shown: Medium | None = None) -> Iterator[None]:
     """Draw all figures within this context, for a medium or for the one around it; what was set before is set after."""
@@ -169,23 +142,33 @@ def finish(name: str, caption: str, figure: Figure) -> Picture:
 
     What is higher than a page of a paper is not written.
     """
-    least = round(figure.get_figwidth() * 75)
     if medium().width is None:
-        # Flat areas pack well however little the packer tries; trying hard takes as long as drawing.
-        png = _written(figure, "png", metadata={"Software": None}, pil_kwargs={"compress_level": 1})
-        return Picture(name, caption, png, least, figure=figure)
+        return Picture(name, caption, *_on_screen(figure), figure=figure)
     if figure.get_figheight() > medium().height:
-        return Picture(name, caption, b"", least)
+        return Picture(name, caption, b"", 0)
     pdf = _written(figure, "pdf", metadata={"CreationDate": None, "Producer": None})
-    return Picture(name, caption, b"", least, {medium().name: pdf}, figure)
+    return Picture(name, caption, b"", 0, pdf={medium().name: pdf}, figure=figure)
 
 
 def _written(figure: Figure, kind: str, **more: Any) -> bytes:
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a letter that the font lacks is drawn as a box
-        figure.savefig(buffer, format=kind, dpi=160, **more)
+        figure.savefig(buffer, format=kind, dpi=DPI, **more)
     return buffer.getvalue()
+
+
+def _on_screen(figure: Figure) -> tuple[bytes, int, bytes]:
+    """Return a figure as PNG, pixels of width below which its words cannot be read, and the same pixels as WebP.
+
+    Flat areas pack well however little the packers try; trying hard takes as long as drawing.
+    """
+    pixels, across = _written(figure, "rgba"), int(figure.get_figwidth() * DPI)
+    whole = Image.frombuffer("RGBA", (across, len(pixels) // across // 4), pixels).convert("RGB")  # all is opaque
+    png, webp = io.BytesIO(), io.BytesIO()
+    whole.save(png, "PNG", dpi=(DPI, DPI), compress_level=1)
+    whole.save(webp, "WEBP", lossless=True, method=2, quality=0)
+    return png.getvalue(), round(figure.get_figwidth() * 75), webp.getvalue()
 
 
 def handles(results: Results, methods: Sequence[str]) -> list[Artist]:

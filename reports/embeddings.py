@@ -11,7 +11,8 @@ from matplotlib.artist import Artist
 from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 
-from reports.drawing import COLOURS, Picture, Sheet, finish, medium, named
+from reports.drawing import Sheet, finish, medium, named
+from reports.pictures import COLOURS, Picture
 from reports.results import Results
 from reports.statistics import Floats
 

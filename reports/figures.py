@@ -6,34 +6,29 @@ They are drawn on figures of their own, so that no global state of matplotlib is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 
 from reports.before_after import before_after
 from reports.chosen import OTHER, about_others, line_styles, named_in
 from reports.course import course
-from reports.drawing import (
-    MARK,
-    Picture,
-    Sheet,
-    finish,
-    in_sizes,
-    plain,
-    room_for_names,
-)
+from reports.drawing import MARK, Sheet, finish, in_sizes, plain, room_for_names
 from reports.embeddings import embeddings
 from reports.forest import forest, recovered
 from reports.headlines import primary
 from reports.lines import bars, beside, draw_lines, height, limits, name_lines
+from reports.pictures import Picture
 from reports.radar import radar
 from reports.results import Results
 from reports.shares import shares
+from reports.statistics import Floats, mean, std
 from reports.table import scale
 from reports.tables import spent
 from reports.vocabulary import detail, metric_label
@@ -47,20 +42,36 @@ def pictures(results: Results, widths: Sequence[str] = ()) -> list[Picture]:
     return [one for one in drawn if one is not None]
 
 
+class Point(NamedTuple):
+    """The primary score of a run at a share of its budget."""
+
+    method: str
+    noise: str
+    seed: int
+    rate: float  #: of corrupted pairs, in percent
+    at: float  #: share of the budget
+    flops: float  #: spent by then, reference run included; NaN if nothing is known of them
+    score: float  #: in percent
+
+
 def against_noise(results: Results) -> Picture | None:
     """The primary score over the rate of each kind of noise; needs two rates."""
-    scores = _scores(results)
     caption = f"{_primary_label(results)} against the share of corrupted pairs; the axis need not begin at 0."
-    return _over_rates(results, "noise", scores[scores["at"] == 1], _primary_label(results), caption)
+    final = [point for point in _scores(results) if point.at == 1]
+    return _over_rates(results, "noise", final, _primary_label(results), caption)
 
 
 def memorisation(results: Results) -> Picture | None:
     """What the last weights lack of the best along the run, over noise rates; needs two rates and points on the way."""
-    scores = _scores(results)
-    if not (scores["at"] < 1).any():
+    of_runs: dict[tuple[str, str, int], list[Point]] = {}
+    for point in _scores(results):
+        of_runs.setdefault((point.method, point.noise, point.seed), []).append(point)
+    if all(point.at == 1 for points in of_runs.values() for point in points):
         return None
-    of_runs = scores.groupby(["method", "noise", "rate", "seed"])
-    lost = (of_runs["score"].last() - of_runs["score"].max()).rename("score").reset_index()
+    lost = [
+        points[-1]._replace(score=points[-1].score - max(point.score for point in points))
+        for points in of_runs.values()
+    ]
     caption = (
         f"{_primary_label(results)} of the last weights minus the best along the same run, in points: below 0, going "
         "on made it worse. The learning rate comes down only at the end, which favours the last."
@@ -68,15 +79,14 @@ def memorisation(results: Results) -> Picture | None:
     return _over_rates(results, "memorisation", lost, "last minus best, points", caption)
 
 
-def _over_rates(results: Results, name: str, scores: pd.DataFrame, label: str, caption: str) -> Picture | None:
-    """Draw scores (columns method, noise, rate, score) over rates, one panel a kind of noise; None below two rates."""
-    panels = {}
+def _over_rates(results: Results, name: str, points: Sequence[Point], label: str, caption: str) -> Picture | None:
+    """Draw scores over rates, one panel a kind of noise; None below two rates."""
+    panels: dict[str, dict[str, Floats]] = {}
     for kind in dict.fromkeys(entry["kind"] for entry in results.noises.values() if entry["kind"]):
         noises = [noise for noise, entry in results.noises.items() if entry["kind"] in (kind, None)]
         if len(noises) > 1:
-            panels[kind] = scores[scores["noise"].isin(noises)]
-    measured = {method for panel in panels.values() for method in panel["method"].unique()}
-    methods = [method for method in results.methods if method in measured]
+            panels[kind] = _lines([(one.method, one.rate, one.score) for one in points if one.noise in noises])
+    methods = [method for method in results.methods if any(method in lines for lines in panels.values())]
     if not methods:
         return None
     styles = line_styles(results, methods)
@@ -84,15 +94,31 @@ def _over_rates(results: Results, name: str, scores: pd.DataFrame, label: str, c
     tall = height(3.6, len(named_in(styles)), 0.65)
     sheet = Sheet((), len(panels), 5.1 + room, tall, (0.8, room, 0.5, 0.15))
     titles = {entry["kind"]: entry.get("title") for entry in results.noises.values()}  # older plans have no title
-    for place, (kind, panel_scores) in enumerate(panels.items()):
+    for place, (kind, lines) in enumerate(panels.items()):
         title = titles[kind] or kind.replace("_", " ")
         panel = sheet.panel(place, xlabel=f"{plain(title)}, % of pairs", ylabel=beside(sheet, label))
-        means = panel_scores.groupby(["method", "rate"])["score"].agg(["mean", "std"])
-        _against_rate(panel, styles, means)
-        panel.set_ylim(limits([means.reset_index()[["rate", "mean", "std"]].to_numpy().T]))
-        last = means["mean"].groupby("method").tail(1)
-        name_lines(panel, results, styles, {method: (rate, score) for (method, rate), score in last.items()})
+        there = {method: lines[method] for method in styles if method in lines}
+        ends = _draw_lines_and_bars(panel, styles, there)
+        panel.set_ylim(limits(there.values()))
+        name_lines(panel, results, styles, ends)
     return finish(name, caption + bars(results) + about_others(results, styles), sheet.figure)
+
+
+def _lines(scores: Iterable[tuple[str, float, float]]) -> dict[str, Floats]:
+    """Return for each method its line [3, n] of (method, x, score): x, means over seeds, standard deviations."""
+    of: dict[str, dict[float, list[float]]] = {}
+    for method, x, score in scores:
+        of.setdefault(method, {}).setdefault(x, []).append(score)
+    return {
+        method: np.array([(x, mean(own), _spread(own)) for x, own in sorted(values.items())]).T
+        for method, values in of.items()
+    }
+
+
+def _spread(values: Sequence[float]) -> float:
+    """The standard deviation over seeds; NaN below two."""
+    own = std(values)
+    return math.nan if own is None else own
 
 
 def against_cost(results: Results) -> Picture | None:
@@ -100,28 +126,31 @@ def against_cost(results: Results) -> Picture | None:
 
     None if nothing is known of them, or if all runs spent about the same and were evaluated at the end alone.
     """
-    scores = _scores(results).dropna(subset="flops")
-    if scores.empty or (scores["at"].eq(1).all() and scores["flops"].min() > SAME * scores["flops"].max()):
+    scores = [point for point in _scores(results) if not math.isnan(point.flops)]
+    spent_by = [point.flops for point in scores]
+    if not scores or (all(point.at == 1 for point in scores) and min(spent_by) > SAME * max(spent_by)):
         return None
-    points = scores.groupby(["noise", "method", "at"]).agg(
-        spent=("flops", "mean"), mean=("score", "mean"), std=("score", "std")
-    )
-    right = points["spent"].max() or 1.0
+    points: dict[tuple[str, str, float], list[Point]] = {}
+    for point in scores:
+        points.setdefault((point.noise, point.method, point.at), []).append(point)
+    right = max(mean([one.flops for one in own]) for own in points.values()) or 1.0
     size, prefix = scale(right, "flops")
-    points["spent"] /= size
-    lines: dict[tuple[str, str], list[Sequence[float]]] = {}
-    for (noise, method, _), *numbers in points.itertuples():
+    lines: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+    for (noise, method, _), own in sorted(points.items()):
+        own_scores = [one.score for one in own]
+        numbers = mean([one.flops for one in own]) / size, mean(own_scores), _spread(own_scores)
         lines.setdefault((noise, method), []).append(numbers)
     methods = [method for method in results.methods if any((noise, method) in lines for noise in results.noises)]
     styles = line_styles(results, methods)
     room = room_for_names(named_in(styles))
     titles, tall = list(results.noises), height(4.0, len(named_in(styles)), 0.8)
     sheet = Sheet((), len(titles), 4.3 + room, tall, (0.7, room, 0.5, 0.3), titles=titles)
+    ends = limits(np.array(own).T for own in lines.values())
     for place, noise in enumerate(titles):
         panel = sheet.panel(place)
         panel.set(xlabel=f"training, {prefix}FLOP, reference run included")
         panel.set(ylabel=beside(sheet, _primary_label(results)))
-        panel.set(xlim=(0, 1.04 * right / size), ylim=limits([points.to_numpy().T]))
+        panel.set(xlim=(0, 1.04 * right / size), ylim=ends)
         there = {method: np.array(lines[noise, method]).T for method in styles if (noise, method) in lines}
         name_lines(panel, results, styles, draw_lines(panel, styles, there))
     caption = (
@@ -132,48 +161,40 @@ def against_cost(results: Results) -> Picture | None:
 
 
 @lru_cache(maxsize=1)
-def _scores(results: Results) -> pd.DataFrame:
-    """The primary score of every run at every share `at` of its budget, rates and scores in percent, one line each."""
-    lines = []
+def _scores(results: Results) -> tuple[Point, ...]:
+    """The primary score of every run at every share of its budget, along each run from the first."""
+    points = []
     for run in results.runs:
         own, total = (run.ledger["flops"], spent(run.ledger, "flops")) if run.ledger else (math.nan, math.nan)
         for at in sorted({key[0] for key in run.records}):
             record = run.find(*primary(results), results.methods[run.method]["score"], at)
             if record is not None:
                 rate, flops = 100 * results.noises[run.noise]["rate"], total - own + at * own
-                lines.append((run.method, run.noise, run.seed, rate, at, flops, 100 * record.value))
-    return pd.DataFrame(lines, columns=["method", "noise", "seed", "rate", "at", "flops", "score"])
+                points.append(Point(run.method, run.noise, run.seed, rate, at, flops, 100 * record.value))
+    return tuple(points)
 
 
-def _against_rate(panel: Axes, looks: Mapping[str, Mapping[str, Any]], means: pd.DataFrame) -> None:
-    """Draw means over seeds as a line for each method, with a bar of one standard deviation where there are two.
+def _draw_lines_and_bars(
+    panel: Axes, styles: Mapping[str, Mapping[str, Any]], lines: Mapping[str, Floats]
+) -> dict[str, tuple[float, float]]:
+    """Draw a line for each method, and on it a bar of one standard deviation where there are two seeds; return ends.
 
-    means: by method and rate, with columns mean and std. Seaborn computes them as well, and draws bars and dashes, but
-    takes three times as long with a large suite.
+    lines: as `draw_lines` takes them, in the order of `styles`. Seaborn would make means and bars as well, but takes
+    three times as long with a large suite.
     """
-    frame = means.reset_index()
-    of_method = dict(list(frame.groupby("method")))
-    styles = {method: style for method, style in looks.items() if method in of_method}
-    sns.lineplot(
-        frame,
-        x="rate",
-        y="mean",
-        hue="method",
-        hue_order=list(styles),
-        palette={method: style["color"] for method, style in styles.items()},
-        estimator=None,
-        legend=False,
-        ax=panel,
-        **MARK,
-    )
-    for place, (method, line) in enumerate(zip(styles, tuple(panel.lines), strict=True)):
-        style, own, layer = styles[method], of_method[method], 1 + place / len(styles)  # each bar lies on its line
-        line.set(dashes=style["dashes"], marker=style["marker"], zorder=layer)
-        if style is OTHER:
-            continue
-        look_of_bars = {"linestyle": "", "elinewidth": 1, "color": style["color"], "zorder": layer}
-        bars = panel.errorbar(own["rate"], own["mean"], own["std"], **look_of_bars)
-        bars.lines[2][0].set_capstyle("round")
+    points = [(method, a, b) for method, (x, y, _) in lines.items() for a, b in zip(x, y, strict=True)]
+    colours = {method: styles[method]["color"] for method in lines}
+    look = {"hue_order": list(lines), "palette": colours, "estimator": None, "legend": False, **MARK}
+    frame = pd.DataFrame(points, columns=["method", "x", "mean"])
+    sns.lineplot(frame, x="x", y="mean", hue="method", ax=panel, **look)
+    for place, (line, (method, (x, y, bar))) in enumerate(zip(tuple(panel.lines), lines.items(), strict=True)):
+        style, layer = styles[method], 1 + place / len(lines)  # each bar lies on its line
+        line.set(**{**style, "zorder": layer})
+        if style is not OTHER:
+            ends = [[(a, b - c), (a, b + c)] for a, b, c in zip(x, y, bar, strict=True)]
+            drawn = LineCollection(ends, colors=style["color"], linewidths=1, capstyle="round", zorder=layer)
+            panel.add_collection(drawn, autolim=False)
+    return {method: (x[-1], y[-1]) for method, (x, y, _) in lines.items()}
 
 
 def _primary_label(results: Results) -> str:

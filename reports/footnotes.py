@@ -172,10 +172,17 @@ def _treatments(results: Results) -> Iterable[str]:
             counts = ", ".join(f"{n:,}" for n in seen)
             share = f" ({counts} of {rows:,})" if seen else ""
             scorer = f", a shared run of {keep['scorer']} that is charged to it" if keep.get("scorer") else ""
-            yield f"{label}: trained on {keep['about']}{scorer}{share}; {TREATMENTS[keep['rule']]}."
+            external = _external(keep["external"]) if keep.get("external") else ""
+            yield f"{label}: trained on {keep['about']}{scorer}{external}{share}; {TREATMENTS[keep['rule']]}."
         if entry.get("untrained"):
             begun = f"begins with {begins_at(entry)}" if begins_at(entry) else "is fresh"
             yield f"{label}: not trained here: the row measures the weights that it {begun}, and spends nothing."
+
+
+def _external(weights: Mapping[str, Any]) -> str:
+    """Which weights from elsewhere scored the pairs, and what is not charged."""
+    known = f", sha256 {weights['hash'][:HASH]}" if weights["hash"] else ""
+    return f" ({weights['name']}{known}), whose training no budget and no cost here contains"
 
 
 def _manifests(results: Results) -> Iterable[str]:

@@ -11,7 +11,8 @@ from matplotlib.ticker import MaxNLocator
 
 from reports.chosen import OTHER, about_others, line_styles, named_in
 from reports.contrasts import Contrast, headline_contrasts
-from reports.drawing import MARK, Picture, Sheet, broken, finish, handles, longest, medium, named, style_of
+from reports.drawing import MARK, Sheet, broken, finish, handles, longest, medium, named
+from reports.pictures import Picture, style_of
 from reports.results import Results
 from reports.statistics import LEVEL
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import base64
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from PIL import Image
-
 from bench.console.markup import Html, escaped, html, together
-from reports.drawing import Picture, style_of
 from reports.footnotes import context
+from reports.pictures import Picture, style_of
 from reports.results import Results
 from reports.sections import (
     answer_section,
@@ -136,16 +133,9 @@ def _figure(picture: Picture) -> Html:
         'alt="{3}"></div><figcaption>{3}</figcaption></figure>',
         picture.name,
         picture.least,
-        base64.b64encode(_webp(picture.png)).decode(),
+        base64.b64encode(picture.webp).decode(),
         picture.caption,
     )
-
-
-def _webp(png: bytes) -> bytes:
-    """Return the same pixels in less than half of the bytes."""
-    packed = io.BytesIO()
-    Image.open(io.BytesIO(png)).convert("RGB").save(packed, "WEBP", lossless=True, method=2, quality=20)
-    return packed.getvalue()
 
 
 def _diagnostics(similarities: Picture | None, own: Mapping[str, Picture]) -> Html:

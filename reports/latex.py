@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
-from bench.console.text import visible
 from bench.errors import UserError, nearest
 from reports.footnotes import context
+from reports.latex_text import escape
 from reports.results import Results
 from reports.table import Cell, Column, Row, Table, marks, words
 
@@ -23,94 +21,14 @@ COLUMN = 50  #: the same in one of two columns
 LINES = 54  #: of a page that a table may fill, beside its caption and notes
 LONGEST = 80  #: letters of one text in a table; TeX knows no width of 6 m
 HEAD = 4  #: lines that headings and rules take
-_ESCAPES = {
-    "\\": r"\textbackslash{}",
-    "_": r"\_",
-    "%": r"\%",
-    "&": r"\&",
-    "#": r"\#",
-    "$": r"\$",
-    "{": r"\{",
-    "}": r"\}",
-    "[": "{[}",  # at the start of a row it would be read as a length
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "→": r"$\rightarrow$",
-    "†": r"$^\dagger$",
-    "‡": r"$^\ddagger$",
-    "§": r"$^\S$",
-    "–": "--",
-    "τ": r"$\tau$",
-    "γ": r"$\gamma$",
-    "α": r"$\alpha$",
-    "β": r"$\beta$",
-    "λ": r"$\lambda$",
-    "σ": r"$\sigma$",
-    "ε": r"$\varepsilon$",
-    "ζ": r"$\zeta$",
-    "μ": r"$\mu$",
-    "π": r"$\pi$",
-    "\u2212": "$-$",
-    "≤": r"$\leq$",
-    "≥": r"$\geq$",
-    "≠": r"$\neq$",
-    "≈": r"$\approx$",
-    "∞": r"$\infty$",
-    "·": r"$\cdot$",
-    "÷": r"$\div$",
-    "°": r"$^\circ$",
-    "←": r"$\leftarrow$",
-    "↑": r"$\uparrow$",
-    "↓": r"$\downarrow$",
-    "ß": r"\ss{}",
-    "æ": r"\ae{}",
-    "Æ": r"\AE{}",
-    "œ": r"\oe{}",
-    "Œ": r"\OE{}",
-    "ø": r"\o{}",
-    "Ø": r"\O{}",
-    "ł": r"\l{}",
-    "Ł": r"\L{}",
-    "ı": r"\i{}",
-    "\u00a0": "~",
-}
-_PRINTED = "“”‘’—…"  #: that pdflatex prints as they are
-_ACCENTS = dict(zip("\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030b\u030c\u0327", "`'^~=u.\"Hvc", strict=True))
-
-
-def escape(text: str) -> str:
-    """Text as LaTeX prints it: no character of it is a command, ends a paragraph or stops pdflatex.
-
-    Special characters are escaped, and symbols and letters with accents become commands. Ends of lines become spaces.
-    What pdflatex has no letter for is written as its number: `{[}U+4E2D]`.
-    """
-    return "".join(map(_escaped, text))
-
-
-@cache
-def _escaped(character: str) -> str:
-    if character in _ESCAPES:
-        return _ESCAPES[character]
-    if character in _PRINTED or (character.isascii() and character.isprintable()):
-        return character
-    if character.isspace():
-        return " "
-    letter, mark = (parts := unicodedata.normalize("NFD", character))[:1], parts[1:]
-    if mark in _ACCENTS and letter.isascii() and letter.isalpha():
-        return rf"\{_ACCENTS[mark]}{{{letter}}}"
-    return escape(visible(character)) if ord(character) < 32 else f"{{[}}U+{ord(character):04X}]"
 
 
 def table_latex(table: Table) -> str:
     """One `table` environment, or several where the lines are too many for a page. Needs booktabs and graphicx.
 
     What is too wide for one of two columns is a `table*`, which takes both; in one column that is the same. A table
-    wider than the text is broken between its headings into blocks below each other, and a block that is still
-    wider is scaled down. The notes stand under the last part.
+    wider than the text is broken between its headings, or within one that alone is too wide, into blocks below each
+    other, and a block that is still wider is scaled down. The notes stand under the last part.
     """
     parts = _parts(table)
     environment = "table*" if any(_letters(block) > COLUMN for part in parts for block in part) else "table"
@@ -160,7 +78,7 @@ def references(results: Results, tables: Sequence[str]) -> list[str]:
     if not used:
         return []
     items = [rf"\bibitem{{{key}}} {escape(entry['title'])}: {escape(entry['paper'])}." for key, entry in used.items()]
-    return [rf"\begin{{thebibliography}}{{{len(used)}}}", *items, r"\end{thebibliography}"]
+    return [r"\clearpage", rf"\begin{{thebibliography}}{{{len(used)}}}", *items, r"\end{thebibliography}"]
 
 
 def cite_key(entry: Mapping[str, Any]) -> str:
@@ -225,20 +143,29 @@ def _labels(table: Table) -> int:
 
 
 def _blocks(table: Table) -> list[Table]:
-    """The same rows under fewer headings: as few blocks as can be read, about equally wide, by counting letters."""
+    """The same rows under fewer columns: as few blocks as can be read, about equally wide, by counting letters.
+
+    Columns under one heading stay together, unless they alone are too wide to be read.
+    """
+    room = WIDTH - _labels(table)
     places: list[range] = []
     widths: list[int] = []
     for name, count in table.heads():
         start = places[-1].stop if places else 0
-        places.append(range(start, start + count))
-        widths.append(2 + max(len(name), sum(_width(table, place) for place in places[-1])))
-    room = WIDTH - _labels(table)
+        own = [_width(table, place) for place in range(start, start + count)]
+        whole = 2 + max(len(name), sum(own))
+        places += [range(start, start + count)] if whole <= room else map(_alone, range(start, start + count))
+        widths += [whole] if whole <= room else own
     total = sum(widths)
     blocks: dict[int, list[int]] = {}
     for i, width in enumerate(widths):
         middle = (sum(widths[:i]) + width / 2) / total
         blocks.setdefault(int(middle * math.ceil(total / room)), []).extend(places[i])
     return [_only(table, block) for block in blocks.values()]
+
+
+def _alone(place: int) -> range:
+    return range(place, place + 1)
 
 
 def _width(table: Table, place: int) -> int:
@@ -338,12 +265,16 @@ def _notes(table: Table) -> list[str]:
 
 
 def document(bodies: Sequence[str]) -> str:
-    """A complete document around tables, to look at them or to print them."""
+    r"""A complete document around tables, to look at them or to print them.
+
+    Tables are floats with no text between them: LaTeX holds 52 by itself, and gives up after 100 rounds without a page.
+    """
     head = [
         r"\documentclass{article}",
         r"\usepackage[utf8]{inputenc}",
         r"\usepackage[margin=2cm]{geometry}",
         r"\usepackage{booktabs,graphicx}",
+        r"\extrafloats{1000}\maxdeadcycles=1000",
         r"\begin{document}",
     ]
     return "\n".join([*head, *bodies, r"\end{document}"]) + "\n"

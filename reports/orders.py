@@ -67,13 +67,17 @@ def ranking(results: Results) -> Ranking:
 def agreements(first: Ranking, second: Ranking) -> list[Agreement]:
     """Compare two suites under every noise that both have, where they share at least `FEWEST` rows."""
     both = [noise for noise in first.values if noise in second.values]
-    compared = (_agreement(first.labels[one], first.values[one], second.values[one]) for one in both)
+    compared = (agreement_of(first.labels[one], first.values[one], second.values[one]) for one in both)
     return [one for one in compared if one]
 
 
-def _agreement(
+def agreement_of(
     noise: str, first: Mapping[str, Mapping[int, float]], second: Mapping[str, Mapping[int, float]]
 ) -> Agreement | None:
+    """Compare two sets of values, method -> seed -> value; None where they share fewer than `FEWEST` rows.
+
+    `noise` is what the line is called.
+    """
     rows = [label for label in first if min(len(first[label]), len(second.get(label, {}))) >= MINIMUM]
     tables = [_complete(values, rows) for values in (first, second)] if rows else []
     if len(rows) < FEWEST or min(table.shape[1] for table in tables) < MINIMUM:
@@ -169,6 +173,6 @@ def agreement_cells(one: Agreement) -> tuple[str, ...]:
 
 NOTES = (
     "rank correlation: Spearman's, of the means over seeds, with a 95 % interval that takes the methods as a sample",
-    "reliability: the expected correlation of a suite's means with those of other seeds (Cronbach's alpha)",
-    "same, opposite: pairs of methods that both suites tell apart (paired t, Holm over all pairs); one: only one does",
+    "reliability: the expected correlation of the means with those of other seeds (Cronbach's alpha)",
+    "same, opposite: pairs of methods that both tell apart (paired t, Holm over all pairs); one: only one does",
 )

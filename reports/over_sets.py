@@ -67,8 +67,11 @@ class Scored:
 
 
 def block_of(dataset: str) -> str:
-    """Data sets with one name before the slash share images or styles: they are one independent block."""
-    return dataset.partition("/")[0]
+    """The independent block of a data set: sets that share images or styles are one.
+
+    Those have one name before the slash, or are NAME and NAME_captions, the same images with captions.
+    """
+    return dataset.partition("/")[0].removesuffix("_captions")
 
 
 def main_scores(results: Results, noise: str) -> list[Scored]:

@@ -119,20 +119,21 @@ def _members(group: str) -> list[str]:
 
 
 def _in_its_unit(ours: Cell, number: Published) -> Cell:
-    """Return a cell of shares in percent, with the difference to the printed number."""
+    """Return a cell of shares in the unit of a printed number, mostly percent, with the difference to it."""
     if ours.value is None:
         return ours
+    unit = 1 if "(fraction)" in number.metric else 100
     measured = tuple(
         replace(
             part,
-            value=100 * part.value,
-            low=None if part.low is None else 100 * part.low,
-            high=None if part.high is None else 100 * part.high,
+            value=unit * part.value,
+            low=None if part.low is None else unit * part.low,
+            high=None if part.high is None else unit * part.high,
         )
         for part in ours.measured
     )
-    spread = None if ours.std is None else 100 * ours.std
-    value = 100 * ours.value
+    spread = None if ours.std is None else unit * ours.std
+    value = unit * ours.value
     return replace(ours, value=value, std=spread, measured=measured, difference=value - number.value)
 
 

@@ -62,7 +62,7 @@ def find(words: str) -> tuple[str, str]:
     """
     name, number = (part.strip(" ,/") for part in re.match(r"([^\s,/]*)(.*)", words.strip(), re.DOTALL).groups())  # type: ignore[union-attr]
     fitting = [paper for paper in PAPERS if paper.startswith(name.lower())]
-    if name and len(fitting) != 1:
+    if words.strip() and (not name or len(fitting) != 1):
         raise UserError(f"{words}: no paper {name!r}{nearest(name, PAPERS)}")
     number = re.sub(r"^table\s*", "", number, flags=re.IGNORECASE)
     if not name or not number:

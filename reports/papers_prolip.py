@@ -150,6 +150,7 @@ PROLIP = Paper(
     metrics={
         "zero-shot (accuracy / recall) %": Own(("zero_shot", "shift", "retrieval"), ""),
         "zero-shot %": Own(("zero_shot", "shift", "retrieval"), ""),
+        "DataComp small filtering track (fraction)": Own(("zero_shot", "shift", "retrieval"), ""),
         "ImageNet zero-shot top1": Own(("zero_shot", "shift"), "top1"),
         "Precision": Own(("hierarchy",), "precision"),
         "R@1": Own(("hierarchy",), "recall"),

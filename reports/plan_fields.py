@@ -44,6 +44,8 @@ def _faults(plan: Mapping[str, Any]) -> Iterable[str]:
     for place, entry in enumerate(plan["methods"]):
         if keep := entry.get("keep"):
             yield from _lacking(keep, f"methods.{place}.keep", ("about", "rule"))
+            if keep.get("external"):
+                yield from _lacking(keep["external"], f"methods.{place}.keep.external", ("name", "hash"))
             if keep["rule"] not in TREATMENTS:
                 yield f"methods.{place}.keep.rule: {keep['rule']!r} is unknown{nearest(keep['rule'], TREATMENTS)}"
     if tuning := plan.get("tuning"):

@@ -13,10 +13,11 @@ from bench.errors import UserError, nearest
 from bench.resources import published
 from reports.chance import carries_nothing
 from reports.chosen import BEST, chosen_of
-from reports.drawing import Picture, Sheet, finish, handles, look, medium, plain, style_of
+from reports.drawing import Sheet, finish, handles, look, medium, plain
 from reports.headlines import by_family
 from reports.measure import Measure, cell, record_measure
 from reports.papers import PAPERS
+from reports.pictures import Picture, style_of
 from reports.published import read
 from reports.results import Results
 from reports.table import show

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from reports.drawing import Picture, Sheet, finish, longest, look, medium, named, style_of
+from reports.drawing import Sheet, finish, longest, look, medium, named
 from reports.many_sets import blocks_for
 from reports.over_sets import block_of, main_scores
 from reports.pairs import PairsOfMethods
+from reports.pictures import Picture, style_of
 from reports.results import Results
 from reports.statistics import LEVEL
 from reports.vocabulary import main_metric

@@ -33,13 +33,14 @@ def fieller(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio
         centres = mean(a), mean(b)
         return math.fsum((x - centres[0]) * (y - centres[1]) for x, y in zip(a, b, strict=True)) / (n - 1)
 
-    q = t_limit(LEVEL, n - 1) ** 2 / n
-    square = bottom**2 - q * covariance(denominators, denominators)
+    limit = t_limit(LEVEL, n - 1)
+    q = limit * limit / n
+    square = bottom * bottom - q * covariance(denominators, denominators)
     if square <= 0:
         return None
     linear = top * bottom - q * covariance(numerators, denominators)
-    constant = top**2 - q * covariance(numerators, numerators)
-    root = math.sqrt(max(0.0, linear**2 - square * constant))
+    constant = top * top - q * covariance(numerators, numerators)
+    root = math.sqrt(max(0.0, linear * linear - square * constant))
     return Ratio(top / bottom, (linear - root) / square, (linear + root) / square, n)
 
 

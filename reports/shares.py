@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from reports.drawing import Picture, Sheet, finish, name_ends, room_for_names, style_of
+from reports.drawing import Sheet, finish, name_ends, room_for_names
 from reports.headlines import by_family, headlines
 from reports.lines import bars, beside, draw_lines, height, limits
 from reports.measure import Measure, cell
+from reports.pictures import Picture, style_of
 from reports.results import Results, begins_at
 from reports.statistics import Floats
 from reports.vocabulary import kind_of
@@ -78,8 +79,9 @@ def _groups(results: Results) -> list[list[str]]:
 
 
 def _kind(keep: Mapping[str, Any]) -> str:
-    """ "random 0.5" -> "random"."""
-    return str(keep.get("label", keep["about"])).partition(" ")[0]
+    """ "random 0.5" -> "random"; rows whose pairs other weights score are of another kind."""
+    external = json.dumps(keep.get("external")) if keep.get("external") else ""
+    return str(keep.get("label", keep["about"])).partition(" ")[0] + external
 
 
 def _lines(results: Results, groups: Iterable[list[str]], noise: str, measure: Measure) -> Lines:

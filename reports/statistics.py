@@ -20,8 +20,11 @@ from numpy.typing import NDArray
 LEVEL = 0.05  #: of Holm's procedure over the comparisons of one column
 MINIMUM = 3  #: seeds below which nothing is compared
 
+_FAR = 0.8  #: the ratio of a series up to which it is summed, in at most 176 terms
+
 Floats = NDArray[np.float64]
 Values = Mapping[str, Mapping[int, float]]  #: method -> seed -> value
+_atan = np.vectorize(math.atan, otypes=[np.float64])
 
 
 def mean(values: Sequence[float]) -> float:
@@ -34,7 +37,8 @@ def std(values: Sequence[float]) -> float | None:
     if len(values) < 2:
         return None
     centre = mean(values)
-    return math.sqrt(math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1))
+    apart = [value - centre for value in values]
+    return math.sqrt(math.fsum(one * one for one in apart) / (len(values) - 1))
 
 
 @dataclass(frozen=True)
@@ -116,21 +120,44 @@ def unbeaten(values: Values, higher_is_better: bool) -> set[str]:
 def t_tails(t: Any, freedom: int) -> Floats:
     """P(|T| > |t|) of a number or an array, for Student's t with a whole number of degrees of freedom.
 
-    Abramowitz and Stegun 26.7.3 and 26.7.4. The absolute error is that of a float, so tails far below 1e-12 come out
-    as 0. Importing scipy for this one function would take longer than a whole report.
+    Abramowitz and Stegun 26.7.3 and 26.7.4 for small t, else the power series of the incomplete beta function
+    (26.5.4), whose terms are all positive: small tails keep their digits. Numpy's arctan and cosine, and powers of
+    floats, differ between machines in the last digit; what is used here does not, so that tables are the same bytes
+    everywhere. Importing scipy for this one function would take longer than a whole report.
     """
-    angle = np.arctan2(np.abs(t), math.sqrt(freedom))
-    cosine = np.cos(angle)
+    with np.errstate(over="ignore"):
+        squared = np.square(np.asarray(t, dtype=np.float64))
+    x = freedom / (freedom + squared)
+    far = x <= _FAR
+    return np.where(far, _far(np.where(far, x, 0), freedom), 1 - _inside(np.where(far, 0, squared), freedom))
+
+
+def _inside(squared: Floats, freedom: int) -> Floats:
+    """P(|T| < t) of t^2."""
     odd = freedom % 2
-    term = cosine if odd else np.ones_like(cosine)
-    series = term
+    square = freedom / (freedom + squared)  # of the cosine of the angle
+    term = np.sqrt(square) if odd else np.ones_like(square)
+    series = term if freedom > 1 else np.zeros_like(square)
     for k in range(2 + odd, freedom, 2):
-        term = term * cosine**2 * (k - 1) / k
+        term = term * square * (k - 1) / k
         series = series + term
-    if freedom == 1:
-        series = np.zeros_like(cosine)
-    inside = np.sin(angle) * series
-    return np.asarray(np.maximum(0.0, 1 - (2 / math.pi * (angle + inside) if odd else inside)))
+    inside = np.sqrt(squared / (freedom + squared)) * series
+    return np.asarray(2 / math.pi * (_atan(np.sqrt(squared / freedom)) + inside) if odd else inside)
+
+
+def _far(x: Floats, freedom: int) -> Floats:
+    """P(|T| > t) of x = freedom / (freedom + t^2) up to `_FAR`: the incomplete beta function I_x(freedom/2, 1/2)."""
+    a, beta = (0.5, math.pi) if freedom % 2 else (1.0, 2.0)
+    power = np.sqrt(x) if freedom % 2 else x
+    while a < freedom / 2:
+        power, beta, a = power * x, beta * a / (a + 0.5), a + 1
+    term = power * np.sqrt(1 - x) / (a * beta)
+    series = term
+    largest = float(np.max(x, initial=0))
+    for k in range(math.ceil(math.log(1e-17) / math.log(largest)) if largest else 0):
+        term = term * x * (a + 0.5 + k) / (a + 1 + k)
+        series = series + term
+    return np.asarray(series)
 
 
 @lru_cache(maxsize=256)

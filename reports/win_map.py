@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.lines import Line2D
 
-from reports.drawing import Picture, Sheet, finish, longest, look, medium, named
+from reports.drawing import Sheet, finish, longest, look, medium, named
+from reports.pictures import Picture
 from reports.results import Results
 from reports.table import Row, Table
 

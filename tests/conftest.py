@@ -20,11 +20,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("MPLBACKEND", "agg")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # more would be processes, which import torch first
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else every fork of a process that tokenized says so
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each worker and each process of a test compiles all anew
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when huggingface_hub is imported
 
 import bench.lean_open_clip  # noqa: F401  before anything imports open_clip or torchvision
 from bench.adapters import registry
 from bench.store import RunStore, RunWriter, writing
+
+sys.dont_write_bytecode = False
 
 # No example may fail because the machine is busy.
 hypothesis.settings.register_profile("busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
 
 from bench import counter, data_folder, hashing
 from bench.errors import UserError, nearest, one_line
@@ -81,6 +82,14 @@ def test_an_error_of_somebody_else_is_one_line_of_a_given_length() -> None:
     error = ValueError("first\n   second\tthird")
     assert one_line(error) == "first second third"
     assert one_line(error, 9) == "first sec"
+    for content, said in (
+        ("{}", "name: Field required"),
+        ('{"name": 3}', "name: Input should be a valid"),
+        ("{", "Inval"),
+    ):
+        with pytest.raises(ValidationError) as raised:
+            TypeAdapter(Thing).validate_json(content, strict=True)
+        assert one_line(raised.value).startswith(said)
 
 
 @quick

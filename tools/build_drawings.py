@@ -20,14 +20,16 @@ import io
 import json
 import re
 import tarfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from PIL import Image
 
-SIZE = 256  #: pixels of the longer side, as img2dataset resizes with keep_ratio
+SIZE = 256  #: pixels of the longer side, as img2dataset resizes with keep_ratio, unless --size says otherwise
 QUALITY = 95
 HELD_OUT = 0.1  #: of openclipart's drawings
 LARGEST = 50_000_000  #: pixels of a picture
@@ -52,7 +54,7 @@ class Drawing:
     captions: tuple[str, ...]
     label: str = ""  #: openclipart's folder
 
-    @property
+    @cached_property
     def digest(self) -> str:
         return hashlib.sha256(self.path.read_bytes()).hexdigest()
 
@@ -100,16 +102,16 @@ def distinct(drawings: Iterable[Drawing]) -> Iterator[Drawing]:
             yield drawing
 
 
-def jpeg(path: Path) -> bytes | None:
-    """The picture on white, its longer side SIZE; None where it cannot be drawn or shows nothing."""
+def jpeg(path: Path, side: int) -> bytes | None:
+    """The picture on white, its longer side `side` px; None where it cannot be drawn or shows nothing."""
     try:
-        opened = Image.open(io.BytesIO(_svg(path) if path.suffix == ".svg" else path.read_bytes()))
+        opened = Image.open(io.BytesIO(_svg(path, side) if path.suffix == ".svg" else path.read_bytes()))
         if opened.width * opened.height > LARGEST:
             return None
         picture = opened.convert("RGBA")
     except (OSError, ValueError):
         return None
-    scale = SIZE / max(picture.size)
+    scale = side / max(picture.size)
     size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
     page = Image.new("RGB", size, "white")
     drawn = picture.resize(size, Image.Resampling.LANCZOS)
@@ -121,18 +123,18 @@ def jpeg(path: Path) -> bytes | None:
     return file.getvalue()
 
 
-def _svg(path: Path) -> bytes:
+def _svg(path: Path, side: int) -> bytes:
     import resvg_py
 
-    return bytes(resvg_py.svg_to_bytes(svg_path=str(path), width=SIZE))
+    return bytes(resvg_py.svg_to_bytes(svg_path=str(path), width=side))
 
 
-def write_shard(path: Path, number: int, drawings: Sequence[Drawing]) -> int:
+def write_shard(path: Path, number: int, drawings: Sequence[Drawing], side: int) -> int:
     """One training shard; how many pairs it holds. Keys are img2dataset's: five digits of shard, four of sample."""
     count = 0
     with tarfile.open(path, "w") as archive:
         for place, drawing in enumerate(drawings):
-            picture = jpeg(drawing.path)
+            picture = jpeg(drawing.path, side)
             if picture is None:
                 continue
             key, caption = f"{number:05d}{place:04d}", drawing.captions[0]
@@ -144,24 +146,24 @@ def write_shard(path: Path, number: int, drawings: Sequence[Drawing]) -> int:
     return count
 
 
-def write_labelled(folder: Path, drawings: Sequence[Drawing], classes: Sequence[str]) -> None:
+def write_labelled(folder: Path, drawings: Sequence[Drawing], classes: Sequence[str], side: int) -> None:
     """A split for classification: s0000000.jpg with s0000000.cls."""
     folder.mkdir(parents=True)
     with tarfile.open(folder / "0.tar", "w") as archive:
         for place, drawing in enumerate(drawings):
-            picture = jpeg(drawing.path)
+            picture = jpeg(drawing.path, side)
             if picture is not None:
                 add(archive, f"s{place:07d}.cls", str(classes.index(drawing.label)).encode())
                 add(archive, f"s{place:07d}.jpg", picture)
     (folder / "nshards.txt").write_text("1")
 
 
-def write_captioned(folder: Path, drawings: Sequence[Drawing]) -> None:
+def write_captioned(folder: Path, drawings: Sequence[Drawing], side: int) -> None:
     """A split for retrieval: s0000000.jpg with s0000000.txt, a caption a line."""
     folder.mkdir(parents=True)
     with tarfile.open(folder / "0.tar", "w") as archive:
         for place, drawing in enumerate(drawings):
-            picture = jpeg(drawing.path)
+            picture = jpeg(drawing.path, side)
             if picture is not None:
                 add(archive, f"s{place:07d}.jpg", picture)
                 add(archive, f"s{place:07d}.txt", "\n".join(drawing.captions).encode())
@@ -186,12 +188,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("out", type=Path, help="the data folder; its drawings/ and evaluation/ must not exist")
     parser.add_argument("--shards", type=int, default=40)
+    parser.add_argument("--size", type=int, default=SIZE, help="pixels of the longer side")
     options = parser.parse_args()
     drawings = list(distinct([*clipart(), *stamps(), *icons()]))
-    labels = [drawing.label for drawing in drawings]
-    classes = sorted({label for label in labels if label and labels.count(label) >= SMALLEST_CLASS} - {"unsorted"})
+    counts = Counter(drawing.label for drawing in drawings)
+    classes = sorted({label for label, count in counts.items() if count >= SMALLEST_CLASS} - {"", "unsorted"})
     test = [drawing for drawing in drawings if drawing.label in classes and held_out(drawing)]
-    training = [drawing for drawing in drawings if drawing not in set(test)]
+    kept_back = {drawing.path for drawing in test}
+    training = [drawing for drawing in drawings if drawing.path not in kept_back]
     labelled = [drawing for drawing in training if drawing.label in classes]
 
     folder = options.out / "drawings"
@@ -200,19 +204,19 @@ def main() -> None:
     parts = [training[number :: options.shards] for number in range(options.shards)]
     with ProcessPoolExecutor() as pool:
         paths = [folder / f"{number:05d}.tar" for number in range(options.shards)]
-        counts = list(pool.map(write_shard, paths, range(options.shards), parts))
+        written = list(pool.map(write_shard, paths, range(options.shards), parts, [options.size] * options.shards))
     home = options.out / "evaluation" / "wds_drawings"
-    write_labelled(home / "train", labelled, classes)
-    write_labelled(home / "test", test, classes)
+    write_labelled(home / "train", labelled, classes, options.size)
+    write_labelled(home / "test", test, classes, options.size)
     (home / "classnames.txt").write_text("".join(f"{words(label)}\n" for label in classes))
     templates = ("a drawing of {c}.", "clip art of {c}.", "{c}")
     (home / "zeroshot_classification_templates.txt").write_text("".join(f"{one}\n" for one in templates))
     (home / "dataset_type.txt").write_text("classification")
     home = options.out / "evaluation" / "wds_drawings_captions"
-    write_captioned(home / "test", test)
+    write_captioned(home / "test", test, options.size)
     (home / "dataset_type.txt").write_text("retrieval")
     print(
-        f"{sum(counts):,} training pairs in {len(counts)} shards; {len(test):,} test images of {len(classes)} classes"
+        f"{sum(written):,} training pairs in {len(written)} shards; {len(test):,} test images of {len(classes)} classes"
     )
 
 

@@ -36,7 +36,7 @@ from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSe
 from bench.training import side_towers
 from bench.training.inputs import InputsReader
 from bench.training.job import available_device, make_job
-from bench.training.loop import Job, _tiles, train
+from bench.training.loop import Job, tiles, train
 from methods.protocol import Batch, Facts
 
 Row = dict[str, Any]
@@ -223,7 +223,7 @@ def loss_step(name: str, batch: int, device: torch.device) -> Callable[[], None]
     def step() -> None:
         with torch.no_grad():
             observed = method.observe(leaves, Batch(ids, when))
-        for anchors in _tiles(method.whole_batch, slice(0, batch), batch):
+        for anchors in tiles(method.whole_batch, slice(0, batch), batch):
             with torch.no_grad():
                 constants = method.draw(leaves, observed, anchors)
             torch.stack(list(method.loss(leaves, constants, anchors).values())).sum().backward()

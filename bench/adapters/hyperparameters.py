@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 from bench.adapters.registry import _sources, canonical, find, unknown
 
+MOST = 10**6  #: of a whole number; a field with `metadata={"most": N}` has another bound
+
 
 def faults(name: str, preset: str | None, config: Mapping[str, Any]) -> list[Fault]:
     """Return every mistake in a method's name, preset and hyper-parameters, with its path below the suite's entry."""
@@ -62,15 +64,25 @@ def _config(method: type[Method], preset: str | None, config: Mapping[str, Any])
 def _readers(config: type) -> dict[str, Callable[[Any], Any]]:
     """Return for each hyper-parameter a function from a YAML value to its type; ValueError if it does not fit."""
     hints = typing.get_type_hints(config)
-    return {field.name: _reader(hints[field.name]) for field in dataclasses.fields(config)}
+    fields = dataclasses.fields(config)
+    return {field.name: _reader(hints[field.name], field.metadata.get("most", MOST)) for field in fields}
 
 
-def _reader(kind: Any) -> Callable[[Any], Any]:
+def _refuse_huge(value: Any, most: int) -> None:
+    """Raise ValueError for a whole number beyond `most`, also inside lists: sizes of that order fit in no memory."""
+    if isinstance(value, list | tuple):
+        for one in value:
+            _refuse_huge(one, most)
+    elif isinstance(value, int) and abs(value) > most:
+        raise ValueError(f"{shown(value)} should be at most {most:,}")
+
+
+def _reader(kind: Any, most: int) -> Callable[[Any], Any]:
     from pydantic import TypeAdapter, ValidationError
 
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
 
-    def read(value: Any) -> Any:
+    def typed(value: Any) -> Any:
         try:
             text = json.dumps(value, allow_nan=False)
         except (TypeError, ValueError) as error:  # ValueError: nan or an infinity, here or deeper
@@ -78,12 +90,14 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
             raise ValueError(f"{shown(value)} should be {what}") from error
         try:
             # As JSON, because only there does strict mode take a list for a tuple.
-            return adapter.validate_json(text, strict=True)
+            read = adapter.validate_json(text, strict=True)
         except ValidationError as error:
             message = error.errors(include_url=False)[0]["msg"].replace("Input should", "should")
             raise ValueError(f"{shown(value)} {message[0].lower()}{message[1:]}") from error
+        _refuse_huge(read, most)
+        return read
 
-    return read
+    return typed
 
 
 def resolve(name: str, preset: str | None, config: Mapping[str, Any]) -> dict[str, Any]:

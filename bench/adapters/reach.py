@@ -79,6 +79,7 @@ class Reach:
         self._words: set[str] = set()  #: attributes and names that reached code uses
         self._families: list[list[Class]] = []  #: adapters' classes in order of inheritance
         self._touched: set[str] = set()
+        self._modules: dict[str, Module | None] = {}  #: those asked for, as they were at the first time
         top = self._module(module, path)
         self._touch(module)
         self._family(self._inheritance(top, _adapter(top)))
@@ -90,13 +91,21 @@ class Reach:
 
     def _module(self, name: str, path: Path | None = None) -> Module | None:
         """Return a module whose source counts; None for other modules, and for a name that is no module."""
-        place = self.files.get(name) or path
-        if place is None and name.partition(".")[0] in self._packages:
-            place = modules.file_of(name)
-        if place is None or name == PROTOCOL:
+        if name not in self._modules:
+            place = path or self._place(name)
+            if place is not None:
+                self.files[name] = place
+            self._modules[name] = None if place is None else modules.read(name, place)
+        return self._modules[name]
+
+    def _place(self, name: str) -> Path | None:
+        """Return the file of a module whose source counts, None if there is none."""
+        if name == PROTOCOL or name.partition(".")[0] not in self._packages:
             return None
-        self.files[name] = place
-        return modules.read(name, place)
+        above = self._modules.get(name.rpartition(".")[0])
+        if above is not None and above.path.name != "__init__.py":
+            return None  # `from a import b` asks for a.b as well, which is no module if a is a file
+        return modules.file_of(name)
 
     def _touch(self, name: str) -> None:
         """Count the effects of importing a module: its own, and those of its packages and of its imports."""

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.console.text import echo
 from bench.errors import UserError, nearest, one_line
+from bench.reading import TEXT_BYTES, content
 
 if TYPE_CHECKING:
     from methods.protocol import Method
@@ -172,7 +173,7 @@ def _declared(path: Path) -> tuple[str, dict[str, str]] | None:
     Returns None for a file without such a class.
     """
     try:
-        tree = ast.parse(path.read_bytes(), filename=str(path))
+        tree = ast.parse(content(path, TEXT_BYTES), filename=str(path))
     except SyntaxError as error:
         raise UserError(f"{path}:{error.lineno or 1}: SyntaxError: {error.msg}") from error
     except OSError as error:

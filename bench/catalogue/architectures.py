@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import UserError, one_line
+from bench.reading import JSON_BYTES, content, parsed
 
 Config = dict[str, Any]
 
@@ -100,8 +101,8 @@ def read_bert(folder: Path) -> Config:
     """Return a transformers folder's configuration with BERT's names; UserError if it is no (Distil)BERT."""
     path = folder / "config.json"
     try:
-        config: Config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        config: Config = parsed(content(path, JSON_BYTES))
+    except (OSError, ValueError) as error:
         raise UserError(f"towers.text: {path}: cannot be read: {one_line(error)}") from error
     if not isinstance(config, dict):
         raise UserError(f"towers.text: {path}: should be a mapping, as transformers writes it")

@@ -175,6 +175,6 @@ KINDS: Registry[NoiseKind] = Registry(
 )
 
 
-def noise_label(kind: str, rate: float) -> str:
-    """Return the printed name: "clean", "40 % shuffled captions"."""
-    return f"{rate * 100:g} % {KINDS[kind].title}" if rate else "clean"
+def noise_label(kind: str, rate: float, natural: bool = False) -> str:
+    """Return the printed name: "40 % shuffled captions", and at rate 0 "clean" or (`natural`) "natural noise"."""
+    return f"{rate * 100:g} % {KINDS[kind].title}" if rate else "natural noise" if natural else "clean"

@@ -46,6 +46,7 @@ for verb in (
     reporting.compare,
     reporting.power,
     reporting.orders,
+    reporting.kinds,
     reporting.published,
     reference.claims,
     reference.submit,

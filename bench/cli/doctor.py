@@ -8,6 +8,7 @@ import typer
 
 from bench.cli.options import RESULTS, Results, store_at
 from bench.console.text import echo
+from bench.errors import UserError
 
 
 def doctor(
@@ -16,12 +17,14 @@ def doctor(
 ) -> None:
     """Look at everything that is stored, to the last byte: what is damaged or left over, a line each, with the remedy.
 
-    Weights and records are compared with the hashes that were stored when their run was finished. With --fix, what is
-    damaged is renamed to NAME.damaged-1, so that `bench run` makes it again. Exit code 1 if problems remain.
+    Weights and records are compared with their stored hashes. With --fix, what is damaged is renamed to NAME.damaged-1,
+    so that `bench run` makes again what it can. Exit code 1 if problems remain.
     """
     from bench.store import Damaged
     from bench.store.doctor import examine
 
+    if not results.is_dir():
+        raise UserError(f"--results {results}: no such folder, so nothing was looked at; name the folder of a store")
     try:
         found = examine(store_at(results), fix)
     except Damaged as error:  # store.json: nothing is looked at in a store whose format is not known

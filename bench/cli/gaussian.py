@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,9 +12,11 @@ import typer
 from bench.cli.inside import show_ends
 from bench.cli.options import RESULTS, CsvFile, Plugins, Results, RunId, load_plugins, store_at
 from bench.console.text import echo
-from bench.errors import UserError
+from bench.errors import UserError, nearest
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from bench.data import Pairs
     from bench.evaluation.probabilistic.prompt_filter import Filter, Line
     from bench.models.stored_run import Stored
@@ -24,6 +26,16 @@ Label = Annotated[str, typer.Option("--label", help="What to classify, as in zer
 Templates = Annotated[
     Path | None,
     typer.Option("--templates", metavar="FILE", help='Prompts, one a line with "{}"; default: the data set\'s.'),
+]
+WeightsFile = Annotated[
+    Path | None, typer.Option("--weights", metavar="FILE", help="Write each class's weight of each prompt as CSV.")
+]
+FiguresFolder = Annotated[
+    Path | None, typer.Option("--figures", metavar="DIR", help="Draw the weights there, as PNG and PDF.")
+]
+DrawnClasses = Annotated[
+    list[str] | None,
+    typer.Option("--class", metavar="NAME", help="A class to draw, repeatable. Default: the 3 of largest weight."),
 ]
 IID = "emoji/iid"
 
@@ -71,6 +83,9 @@ def bprw(
     leak: Annotated[
         bool, typer.Option("--leak", help="Take images from the scored set, as paper and official code do.")
     ] = False,
+    weights: WeightsFile = None,
+    figures: FiguresFolder = None,
+    classes: DrawnClasses = None,
     csv_file: CsvFile = None,
     plugin: Plugins = None,
 ) -> None:
@@ -82,9 +97,16 @@ def bprw(
     if source.name == pairs.name and not leak:
         raise UserError(f"--dataset {dataset}: weights would be fitted to the images they are scored on; add --leak")
     texts = _templates(pairs, label, templates)
-    lines = reweighting(stored.features, pairs, source, label, texts, shots or (0, 5))
+    names = pairs.classes[label]
+    if classes:
+        _check_classes(classes, pairs.name, names, figures)
+    lines, fitted = reweighting(stored.features, pairs, source, label, texts, shots or (0, 5))
     note = f"weights were fitted to images of {source.name}{', the scored set: LEAK' if leak else ''}"
     _show(stored, pairs, lines, csv_file, [note])
+    if weights is not None:
+        _write_weights(weights, names, texts, fitted)
+    if figures is not None:
+        _draw_weights(figures, pairs, label, texts, fitted, classes or ())
 
 
 @app.command()
@@ -198,6 +220,50 @@ def hierarchy(
         echo(html)
 
 
+def _write_weights(file: Path, names: Sequence[str], prompts: Sequence[str], fitted: Mapping[str, Tensor]) -> None:
+    """Write weights [C, K] of C classes and K prompts to the file of `--weights`, a line each."""
+    from bench.cli.text import write_file
+    from bench.console.csv_text import csv_text
+
+    rows: list[tuple[str, str, str, str | float]] = [("what", "class", "prompt", "weight")]
+    for what, values in fitted.items():
+        for name, own in zip(names, values.tolist(), strict=True):
+            rows += [(what, name, prompt, weight) for prompt, weight in zip(prompts, own, strict=True)]
+    write_file("--weights", file, csv_text(rows).encode())
+    echo(file)
+
+
+def _check_classes(wanted: Sequence[str], dataset: str, names: Sequence[str], figures: Path | None) -> None:
+    """Raise UserError if a class of `--class` is none, or nothing is drawn."""
+    for name in wanted:
+        if figures is None:
+            raise UserError(f"--class {name}: is for figures; --figures says where")
+        if name not in names:
+            raise UserError(f"--class {name}: no class of {dataset}{nearest(name, names)}")
+
+
+def _draw_weights(
+    folder: Path, pairs: Pairs, label: str, prompts: Sequence[str], fitted: Mapping[str, Tensor], wanted: Sequence[str]
+) -> None:
+    """Draw weights [C, K] of C classes and K prompts into the folder of `--figures`: single classes of the last fit."""
+    import numpy as np
+
+    from bench.cli.text import write_file
+    from reports.prompt_weights import MOST, ClassWeights, drawn
+
+    names, (*_, last) = pairs.classes[label], fitted.values()
+    drawn_classes = []
+    for place in [names.index(name) for name in wanted] or last.amax(1).argsort(descending=True)[:3].tolist():
+        images = pairs.images(np.flatnonzero(pairs.labels[label] == place)[:MOST])
+        own = [*images] if images.ndim == 4 else []
+        drawn_classes.append(ClassWeights(names[place], prompts, last[place].numpy(), own))
+    if folder.parent.is_dir():
+        folder.mkdir(exist_ok=True)
+    for name, content in drawn(drawn_classes, {what: weights.numpy() for what, weights in fitted.items()}).items():
+        write_file("--figures", folder / name, content)
+        echo(folder / name)
+
+
 def _opened(run: str, results: Path, dataset: str, plugin: list[str] | None) -> tuple[Stored, Pairs]:
     """Load a stored run's model and the pairs to measure it on."""
     load_plugins(plugin)
@@ -230,7 +296,6 @@ def _with_variances(run: str, results: Path, dataset: str, plugin: list[str] | N
 def _templates(pairs: Pairs, label: str, file: Path | None) -> Sequence[str]:
     """Read prompts from `file`, one a line; without a file return the data set's own."""
     from bench.data import templates
-    from bench.errors import nearest
 
     if label not in pairs.classes:
         raise UserError(f"--label {label}: no label of {pairs.name}{nearest(label, pairs.classes)}")

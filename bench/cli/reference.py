@@ -87,6 +87,8 @@ def board(
         echo(*one.problems, err=True)
     if any(one.problems for one in outcomes):
         raise typer.Exit(1)
+    if bundles and not outcomes:
+        raise UserError(f"{', '.join(map(str, bundles))}: holds no bundle; `bench submit` writes them")
     if not outcomes:
         echo("no bundles")
     if rerun is not None:

@@ -12,6 +12,7 @@ from bench.console.text import echo
 
 if TYPE_CHECKING:
     from bench.store import Store
+    from reports.results import Results as Read
 
 PAGE = 100  #: characters a line if the output is not a terminal
 
@@ -103,14 +104,34 @@ def orders(
 
     Exit code 1 if a file of a run is damaged; its numbers are left out.
     """
-    from reports.footnotes import damaged_runs
     from reports.orders import agreement_text, ranking
     from reports.results import load
 
     store = store_at(results)
     both = [load(suite_name(one, store), store) for one in (suite, other)]
     echo(*agreement_text(*map(ranking, both)).split("\n"))
-    damaged = [line for one in both for line in damaged_runs(one)]
+    _end_with_damaged(*both)
+
+
+def kinds(suite: SuiteName, results: Results = RESULTS) -> None:
+    """Say what holds across a suite's kinds of noise, as Markdown: gains under each, their mean, what depends on it.
+
+    Exit code 1 if a file of a run is damaged; its numbers are left out.
+    """
+    from reports.kinds import kinds_page
+    from reports.results import load
+
+    store = store_at(results)
+    read = load(suite_name(suite, store), store)
+    echo(*kinds_page(read).rstrip("\n").split("\n"))
+    _end_with_damaged(read)
+
+
+def _end_with_damaged(*read: Read) -> None:
+    """Name the damaged files of these suites' runs; end with exit code 1 if there are any."""
+    from reports.footnotes import damaged_runs
+
+    damaged = [line for one in read for line in damaged_runs(one)]
     echo(*damaged, err=True)
     if damaged:
         raise typer.Exit(1)

@@ -142,21 +142,17 @@ def collect(
     from bench.console.text import columns
     from bench.store.collect import RUN
     from bench.store.collect import collect as collected
-    from bench.store.doctor import problems
     from bench.store.lookup import SHORT
 
-    store = store_at(results)
-    items = collected(store, suite or (), delete=yes)
+    items = collected(store_at(results), suite or (), delete=yes)
     rows = [(item.path.name[:SHORT], _mib([item]), "no suite names this run") for item in items if item.kind == RUN]
     for kind in dict.fromkeys(item.kind for item in items):
         own = [item for item in items if item.kind == kind]
         rows.append((str(len(own)), _mib(own), kind))
     echo(*columns(rows))
     echo(f"freed {_mib(items)}" if yes else f"would free {_mib(items)}{'; --yes does it' if items else ''}")
-    going = {item.path for item in items}
-    damaged = [error for run in store.runs() if run.folder not in going for error in problems(run)]
-    echo(*(f"left alone: {error}" for error in damaged), err=True)
-    if damaged:
+    echo(*(f"left alone: {error}" for error in items.damaged), err=True)
+    if items.damaged:
         raise typer.Exit(1)
 
 

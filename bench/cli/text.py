@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, fields
 from datetime import UTC, datetime
@@ -81,14 +82,16 @@ def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> None:
 
 
 def write_file(option: str, path: Path, content: bytes) -> None:
-    """Write the file that an option names. Raises UserError if it cannot be written.
+    """Write the file that an option names. Raises UserError if it cannot be written, or is a pipe or a device.
 
     The folder has to be there: a mistyped one is a mistake, not a wish.
     """
     if not path.parent.is_dir():
         raise UserError(f"{option} {path}: cannot be written: there is no folder {path.parent}")
+    if path.exists() and not path.is_file():
+        raise UserError(f"{option} {path}: cannot be written: it is a folder, a pipe or a device; name a file")
     try:
-        files.write_bytes(path, content)
+        files.write_bytes(Path(os.path.realpath(path)), content)  # what a link leads to, never the link: /dev/stdout
     except OSError as error:
         raise UserError(f"{option} {path}: cannot be written: {error.strerror}") from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html as _html
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import LiteralString
 
 from bench.console.text import CONTROL, storable, visible
@@ -53,3 +53,12 @@ def markdown(text: str) -> str:
     \[a\](b) \| \<i\>
     """
     return _BLOCK.sub(r"\1\\\2", _SPECIAL.sub(r"\\\g<0>", visible(" ".join(text.split()))))
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a Markdown table of cells that are Markdown already, each one line.
+
+    >>> markdown_table(["a", "b"], [["1", "2"]])
+    ['| a | b |', '| --- | --- |', '| 1 | 2 |']
+    """
+    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]

@@ -51,11 +51,11 @@ def load(name: str, size: int = 64) -> Pairs:
 
     Raises UserError for an unknown name or size, and if the data is missing or broken.
     """
-    if not evaluation_sets.unknown(name.split("/")[0]):
-        from bench.data import evaluation
-
-        return evaluation.load(name, size)
     if name not in names():
+        if not evaluation_sets.unknown(name.split("/")[0]):
+            from bench.data import evaluation
+
+            return evaluation.load(name, size)
         near = difflib.get_close_matches(name, names(), n=1, cutoff=0.0)
         raise UserError(f"data set {name!r} is unknown; did you mean {near[0]!r}? There are: {', '.join(names())}")
     family, split = name.split("/")

@@ -18,11 +18,13 @@ from bench.data.pairs import Pairs
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #1c1c1e; background: #fff }
 body { margin: 0 auto; max-width: 62rem; padding: 1.5rem }
-h1 { font-size: 1.35rem; margin: 0 0 .3rem } p { margin: 0 0 1rem; color: #555 }
+h1 { font-size: 1.35rem; margin: 0 0 .3rem } h2 { font-size: 1.1rem; margin: 1.4rem 0 .5rem }
+p { margin: 0 0 1rem; color: #555 }
 ol { list-style: none; margin: 0; padding: 0; display: grid; gap: .8rem }
 ol { grid-template-columns: repeat(auto-fill, minmax(18rem, 1fr)) }
 li { border: 1px solid #ddd; border-radius: 8px; padding: .7rem }
-li { display: grid; gap: .2rem .8rem; grid-template-columns: 72px 1fr; align-items: start }
+li { display: grid; gap: .2rem .8rem; grid-template-columns: 72px 1fr }
+li { place-content: start stretch; align-items: start }
 img { width: 72px; height: 72px; grid-row: span 3; image-rendering: auto }
 .right { color: #777; text-decoration: line-through } .wrong { font-weight: 600 }
 .key { font: 12px ui-monospace, monospace; color: #707070; overflow-wrap: anywhere }

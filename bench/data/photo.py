@@ -23,6 +23,8 @@ from bench.catalogue.protocols import Mode
 FORMATS = ("JPEG", "PNG", "WEBP")
 RATIO = (3 / 4, 4 / 3)  #: of a crop's width to its height
 STRIP = 64  #: the largest ratio of the longer to the shorter side at which an image is resized whole
+SCANNED = 1 << 30  #: pixels of all scans of a JPEG together; encoders write about 10 scans, of at most 89 megapixels
+SCAN = 1 << 12  #: pixels that a scan costs at least
 ATTEMPTS = 10  #: attempts to draw a crop that fits, as in torchvision
 DRAWS = 48  #: numbers in [0, 1) for an image: 22 for the crop, one for the flip, the rest for the change
 Change = Callable[[Image.Image, Sequence[float]], Image.Image]
@@ -73,17 +75,33 @@ def decode(data: bytes) -> Image.Image:
 
     As in webdataset and open_clip, EXIF orientation is ignored and alpha is dropped, not blended: published models saw
     such pixels. Grey of 16 bits keeps its upper 8, which Pillow's own conversion would turn white. Raises Undecodable
-    for other bytes, damaged files and images of more than 89 megapixels.
+    for other bytes, damaged files, images of more than 89 megapixels, and a JPEG whose scans take too long.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             image = Image.open(io.BytesIO(data), formats=FORMATS)
+            if excess := too_many_scans(data, image):
+                raise Undecodable(excess)
             image.load()
             return _rgb(image)
+    except Undecodable:
+        raise
     except Exception as error:  # Pillow's plugins raise many types for broken bytes
         raise Undecodable(f"{type(error).__name__}: {error}") from error
+
+
+def too_many_scans(data: bytes, image: Image.Image) -> str:
+    """Return why an opened JPEG would take minutes to load though its file is small: each scan may visit all pixels.
+
+    Returns "" for other images. Scans are counted by their marker, which compressed data cannot hold; those of an
+    embedded preview are counted, too.
+    """
+    scans = data.count(b"\xff\xda") if image.format == "JPEG" else 0
+    if scans * max(image.width * image.height, SCAN) <= SCANNED:
+        return ""
+    return f"{scans:,} scans of {image.width} x {image.height} pixels take too long; save it with fewer"
 
 
 def evaluation(image: Image.Image, size: int, resize: Resize = CROP) -> Pixels:

@@ -11,7 +11,7 @@ from torch import Tensor
 from bench.catalogue.families import FAMILIES
 from bench.data import Pairs
 from bench.data.noise import NoiseManifest, noisy_mask
-from bench.evaluation.features import Features, PooledTowers
+from bench.evaluation.features import Features, Helpers, PooledTowers
 from bench.evaluation.measures import agreement
 from bench.evaluation.tasks import EvaluationPlan
 from bench.store import RunWriter
@@ -31,6 +31,7 @@ def diagnose(
     out: RunWriter,
     checkpoint: str,
     manifest: NoiseManifest | None,
+    helpers: Helpers | None = None,
 ) -> None:
     """Store the diagnostics of final weights in the run, once per protocol, for data sets that the plan's tasks use.
 
@@ -41,7 +42,7 @@ def diagnose(
     if any(entry["source"] == "evaluation" and entry.get("protocol") == protocol for entry in out.diagnostics()):
         return
     tasks = plan.tasks(1.0, manifest)
-    features = Features(method, towers, checkpoint, protocol, out.path(FEATURES), plan.channels, out.inside)
+    features = Features(method, towers, checkpoint, protocol, out.path(FEATURES), plan.channels, out.inside, helpers)
     diagnostics: list[Diagnostic] = []
     if plan.held_out in {task.dataset for task in tasks}:
         diagnostics += _held_out(plan.load(plan.held_out), features, plan)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -17,6 +19,7 @@ from bench.arrays import Ints, Pixels
 from bench.catalogue.channels import Channels
 from bench.data import Pairs
 from bench.evaluation.pixels import batches
+from bench.hashing import file_hash
 from bench.store import files
 from bench.towers.build import normalise
 from methods.protocol import Method, Tensors, Towers
@@ -33,6 +36,29 @@ class PooledTowers(Towers, Protocol):
 
     def pooled(self, images: Tensor) -> Tensor:
         """Map images [b, 3, H, W] to features [b, P]."""
+
+
+class Ranks(Protocol):
+    """The processes that extract features together: every one has the same weights and makes the same calls.
+
+    Batch i is encoded by rank i modulo `world`. Batches are the same for any number of ranks, and so are the features.
+    """
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world(self) -> int: ...
+    def send(self, x: Tensor) -> Any:
+        """Begin to send a tensor to the first rank; return what ends it by `wait()`."""
+
+    def receive_(self, x: Tensor, rank: int) -> None:
+        """Fill a tensor with the next one that a rank sends."""
+
+
+#: makes other ranks call an extraction for the time of a context, and yields the ranks that do; None: this one alone
+Helpers = Callable[["Extraction"], AbstractContextManager[Ranks | None]]
+#: `extract_images` or `extract_texts` with everything but method, towers and ranks
+Extraction = partial[Tensors]
 
 
 @contextmanager
@@ -57,12 +83,14 @@ def extract_images(
     kind: Kind = "embedding",
     rows: Ints | None = None,
     channels: Channels | None = None,
+    ranks: Ranks | None = None,
 ) -> Tensors:
     """Extract features of all n images, or of `rows` [n], with the evaluation transform: float32 on the towers' device.
 
     "embedding": what the method compares, {"embedding": [n, D] unit, maybe "logvar": [n, D]};
     "pooled": {"pooled": [n, P]} before the projection; "projected": {"projected": [n, D]} after it, not made unit.
-    Pixels are normalised by `channels`, by default the towers' own. Raises UserError if an image cannot be read.
+    Pixels are normalised by `channels`, by default the towers' own. Of several `ranks` the first one returns the
+    features, and every other one {}. Raises UserError if an image cannot be read.
     """
     parameter = next(towers.visual.parameters())
 
@@ -74,25 +102,77 @@ def extract_images(
 
     with evaluation_mode(method, towers):
         chosen = np.arange(len(pairs)) if rows is None else rows
-        return _joined(map(features, batches(pairs, chosen, IMAGE_BATCH)))
+        own = np.concatenate(
+            [chosen[start:stop] for start, stop in _own(len(chosen), IMAGE_BATCH, ranks)] or [chosen[:0]]
+        )
+        found = map(features, batches(pairs, own, IMAGE_BATCH))
+        return _joined(found, len(chosen), IMAGE_BATCH, ranks, parameter.device)
 
 
-def extract_texts(method: Method, towers: Towers, texts: Sequence[str]) -> Tensors:
-    """Extract features of n texts: by name [n, ...], float32 on the towers' device. Equal texts are encoded once."""
+def extract_texts(method: Method, towers: Towers, texts: Sequence[str], ranks: Ranks | None = None) -> Tensors:
+    """Extract features of n texts: by name [n, ...], float32 on the towers' device. Equal texts are encoded once.
+
+    Of several `ranks` the first one returns the features, and every other one {}.
+    """
     unique = sorted(set(texts))
     place = {text: row for row, text in enumerate(unique)}
 
-    def features(start: int) -> Tensors:
-        return method.text_features(towers, towers.tokenize(unique[start : start + TEXT_BATCH]))
+    def features(part: tuple[int, int]) -> Tensors:
+        return method.text_features(towers, towers.tokenize(unique[slice(*part)]))
 
+    device = next(towers.visual.parameters()).device
     with evaluation_mode(method, towers):
-        encoded = _joined(map(features, range(0, len(unique), TEXT_BATCH)))
+        found = map(features, _own(len(unique), TEXT_BATCH, ranks))
+        encoded = _joined(found, len(unique), TEXT_BATCH, ranks, device)
     return {name: values[[place[text] for text in texts]] for name, values in encoded.items()}
 
 
-def _joined(batches_of_features: Iterable[Tensors]) -> Tensors:
-    parts = [{name: values.float() for name, values in part.items()} for part in batches_of_features]
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+def _spans(n: int, size: int) -> list[tuple[int, int]]:
+    """First row and end of every batch of n rows."""
+    return [*pairwise([*range(0, n, size), n])]
+
+
+def _own(n: int, size: int, ranks: Ranks | None) -> list[tuple[int, int]]:
+    """The spans of the batches that this rank encodes."""
+    return _spans(n, size) if ranks is None else _spans(n, size)[ranks.rank :: ranks.world]
+
+
+def _joined(own: Iterator[Tensors], n: int, size: int, ranks: Ranks | None, device: torch.device) -> Tensors:
+    """Return the features of all batches of n rows as float32, in order; on every rank but the first, send its `own`.
+
+    A rank keeps two batches at most, and the first one nothing but the result.
+    """
+    if ranks is not None and ranks.rank:
+        _send(own, ranks)
+        return {}
+    world = 1 if ranks is None else ranks.world
+    whole: Tensors = {}
+    for number, (start, stop) in enumerate(_spans(n, size)):
+        if number % world and ranks is not None:
+            for name in sorted(whole):
+                ranks.receive_(whole[name][start:stop], number % world)
+            continue
+        for name, values in next(own).items():
+            if not number:
+                whole[name] = values.new_empty((n, *values.shape[1:]), dtype=torch.float32, device=_home(device, world))
+            whole[name][start:stop] = values
+    return {name: values.to(device) for name, values in whole.items()}
+
+
+def _home(device: torch.device, world: int) -> torch.device:
+    """Where features are put together: ranks send them through the CPU."""
+    return device if world == 1 else torch.device("cpu")
+
+
+def _send(own: Iterator[Tensors], ranks: Ranks) -> None:
+    """Send batches to the first rank; the next one is encoded while one is on its way."""
+    sending: list[Any] = []
+    for part in own:
+        for one in sending:
+            one.wait()
+        sending = [ranks.send(part[name].float().cpu().contiguous()) for name in sorted(part)]
+    for one in sending:
+        one.wait()
 
 
 def _digest(*parts: str) -> str:
@@ -103,7 +183,8 @@ class Features:
     """The features of one checkpoint: the latest in memory and, with a folder, all on disk, where they survive a kill.
 
     `channels`: maps a data set's name to the channels that normalise its pixels; None stands for the towers' own.
-    `inside`: the folder of the claim under which `folder` is written, see `bench.store.files`.
+    `inside`: the folder of the claim under which `folder` is written, see `bench.store.files`. `helpers`: has other
+    ranks extract with this one.
     """
 
     def __init__(
@@ -115,8 +196,10 @@ class Features:
         folder: Path | None,
         channels: Callable[[str], Channels | None] | None = None,
         inside: Path | None = None,
+        helpers: Helpers | None = None,
     ) -> None:
         self.method, self.towers, self.channels, self.inside = method, towers, channels, inside
+        self.helpers = helpers
         name = _digest(checkpoint, protocol)[:16]
         self.folder = None if folder is None else folder / name  # for this checkpoint alone, so that it can be removed
         self.device = next(towers.visual.parameters()).device
@@ -127,12 +210,28 @@ class Features:
         own = (self.channels(pairs.name) if self.channels else None) or self.towers.channels
         return self.kept(
             ("images", kind, pairs.content_hash, repr(own)),  # the hash tells size and resizing as well
-            lambda: extract_images(self.method, self.towers, pairs, kind, None, own),
+            lambda: self.extracted_images(pairs, kind, None, own),
         )
 
     def texts(self, texts: Sequence[str]) -> Tensors:
         """Return `extract_texts(texts)`, computed once."""
-        return self.kept(("texts", *texts), lambda: extract_texts(self.method, self.towers, texts))
+        return self.kept(("texts", *texts), lambda: self.extracted_texts(texts))
+
+    def extracted_images(
+        self, pairs: Pairs, kind: Kind = "embedding", rows: Ints | None = None, channels: Channels | None = None
+    ) -> Tensors:
+        """Return `extract_images` of this checkpoint, on all ranks."""
+        return self._on_ranks(partial(extract_images, pairs=pairs, kind=kind, rows=rows, channels=channels))
+
+    def extracted_texts(self, texts: Sequence[str]) -> Tensors:
+        """Return `extract_texts` of this checkpoint, on all ranks."""
+        return self._on_ranks(partial(extract_texts, texts=texts))
+
+    def _on_ranks(self, extraction: Extraction) -> Tensors:
+        if self.helpers is None:
+            return extraction(self.method, self.towers)
+        with self.helpers(extraction) as ranks:
+            return extraction(self.method, self.towers, ranks=ranks)
 
     def discard(self) -> None:
         """Remove the files, once everything is measured."""
@@ -159,8 +258,17 @@ class Features:
     def _stored(self, name: str, extract: Callable[[], Tensors]) -> Tensors:
         if self.folder is None:
             return extract()
-        path = self.folder / f"{name}.safetensors"
-        if not path.exists():
-            features = {part: values.cpu().contiguous() for part, values in extract().items()}
-            files.write_bytes(path, save(features), inside=self.inside)
+        path = next((one for one in self.folder.glob(f"{name}-*.safetensors") if _is_whole(one)), None)
+        if path is None:
+            content = save({part: values.cpu().contiguous() for part, values in extract().items()})
+            path = self.folder / f"{name}-{hashlib.sha256(content).hexdigest()}.safetensors"
+            files.write_bytes(path, content, inside=self.inside)
         return load_file(path, device=str(self.device))
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether stored features have the sha256 that their name ends in: a killed evaluation goes on with them."""
+    try:
+        return path.stem.rpartition("-")[2] == file_hash(path)
+    except OSError:
+        return False

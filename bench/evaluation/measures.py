@@ -19,11 +19,11 @@ from bench.data.evaluation import CLASS, EvaluationPairs
 from bench.data.noise import Noise, NoiseManifest, noisy_mask
 from bench.evaluation import grouped
 from bench.evaluation.bootstrap import interval, mean_interval, ratio_replicates
-from bench.evaluation.features import Features, Kind, evaluation_mode, extract_images, extract_texts
+from bench.evaluation.features import Features, Kind, evaluation_mode
 from bench.evaluation.noise.detection import detect
 from bench.evaluation.probe import Labelled, adamw_probe, sweep_probe
 from bench.evaluation.puzzles import SIZES, prompt, solve
-from bench.evaluation.ranks import Ranks
+from bench.evaluation.ranks import Ranks, offsets
 from bench.evaluation.retrieval import Retrieval, retrieve
 from bench.evaluation.tasks import EvaluationPlan, Task
 from bench.evaluation.zero_shot import (
@@ -294,6 +294,7 @@ def _of_kept(kept: Ints | None, clean: np.ndarray) -> list[Number]:
 def agreement(features: Features, pairs: Pairs, noise: Noise | None) -> Tensors:
     """Return the method's "confidence" [n] and the "cosine" [n], on the CPU, of training pairs as training saw them.
 
+    With variances also "csd" [n], which is larger the smaller CSD is (see `offsets`).
     They are computed in chunks, because features of millions of pairs do not fit in memory; stored chunks survive a
     kill.
     """
@@ -308,9 +309,12 @@ def agreement(features: Features, pairs: Pairs, noise: Noise | None) -> Tensors:
 
 
 def _agreement(features: Features, pairs: Pairs, noise: Noise, rows: np.ndarray) -> Tensors:
-    method, towers = features.method, features.towers
-    texts = extract_texts(method, towers, [texts[0] for texts in noise.texts(pairs, rows)])
-    images = extract_images(method, towers, noise.applied(pairs), rows=rows)
-    with evaluation_mode(method):
-        confidence = method.confidence(images, texts)
-    return {"confidence": confidence, "cosine": (images["embedding"] * texts["embedding"]).sum(1)}
+    texts = features.extracted_texts([texts[0] for texts in noise.texts(pairs, rows)])
+    images = features.extracted_images(noise.applied(pairs), rows=rows)
+    with evaluation_mode(features.method):
+        confidence = features.method.confidence(images, texts)
+    cosine = (images["embedding"] * texts["embedding"]).sum(1)
+    found = {"confidence": confidence, "cosine": cosine}
+    if "csd" in scores_of(images, texts):
+        found["csd"] = cosine + offsets(images, "csd") + offsets(texts, "csd")
+    return found

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from bench.arrays import Ints, Pixels
 from bench.data import MemoryPairs, Pairs
-from bench.data.features.pairs import FeaturePairs
 from bench.data.workers import Prefetcher, processes, room
 
 AHEAD = 3  #: batches that are decoded ahead of time
@@ -31,10 +30,9 @@ def batches(pairs: Pairs, rows: Ints, size: int) -> Iterator[Pixels]:
     """
     parts = [rows[start : start + size] for start in range(0, len(rows), size)]
     workers = min(processes(None, 1), len(rows) // FEW)
-    if isinstance(pairs, MemoryPairs | FeaturePairs) or not workers:
+    if isinstance(pairs, MemoryPairs) or not workers or (one := pairs.images(rows[:1])).ndim == 2:
         yield from map(pairs.images, parts)
         return
-    one = pairs.images(rows[:1])
     chunk, waiting = room(one.nbytes, AHEAD * size, workers, 1)
     pieces = (part[start : start + chunk] for part in parts for start in range(0, len(part), chunk))
     prefetcher = Prefetcher(partial(_decoded, pairs), pieces, workers, chunk, waiting)

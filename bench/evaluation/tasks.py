@@ -12,9 +12,10 @@ import numpy as np
 from bench import data
 from bench.catalogue import families
 from bench.catalogue.channels import Channels
-from bench.catalogue.evaluation_sets import parse
+from bench.catalogue.evaluation_sets import entries, parse
 from bench.catalogue.families import FAMILIES, Facts
 from bench.catalogue.families.random_guess import CAPTIONS
+from bench.catalogue.training_sets import TRAINING_SETS
 from bench.data import Pairs, evaluation
 from bench.data.features import training as features
 from bench.data.noise import ManifestSummary, NoiseManifest
@@ -37,6 +38,12 @@ class EvaluationPlan(SuiteTasks):
     def seen(self) -> int:
         """Pixels a side of the images that the model is given."""
         return self.size or self.data.size
+
+    @property
+    def drawn(self) -> int:
+        """Pixels a side at which sets of the package are loaded, before they are resized to `seen`."""
+        sizes = TRAINING_SETS["emoji"].sizes
+        return self.data.size if self.data.size in sizes else max(sizes)
 
     def tasks(self, at: float, manifest: NoiseManifest | ManifestSummary | None) -> tuple[Task, ...]:
         """Tasks after a share `at` of the budget: all at the end, before it those of `evaluate.along`.
@@ -66,9 +73,12 @@ class EvaluationPlan(SuiteTasks):
             return f"{self.data.name}/iid"
         tests = [task for task in self.chosen() if FAMILIES[task.family].split == "test"]
         named = [task.dataset for task in tests if task.dataset != self.training]
+        named.sort(key=self.of_package)  # which are of another kind than the training pairs
         return next((name for name in named if self._has_captions(name)), "")
 
     def _has_captions(self, dataset: str) -> bool:
+        if self.of_package(dataset):
+            return True
         own = self.stored(dataset)
         return not own.classes if own is not None else evaluation.parse(dataset)[0].kind == "retrieval"
 
@@ -100,7 +110,7 @@ class EvaluationPlan(SuiteTasks):
         if self.data.on_features:
             return features.evaluation_set(self.data, dataset)
         if dataset in data.names():
-            return data.load_resized(dataset, self.data.size, self.seen, self.resize)
+            return data.load_resized(dataset, self.drawn, self.seen, self.resize)
         return evaluation.load(dataset, self.seen, self._resize(dataset))
 
     def content(self, task: Task) -> str:
@@ -173,7 +183,8 @@ class EvaluationPlan(SuiteTasks):
         """Describe an evaluation set that is not there; None if it is. `purpose` says what it is used for."""
         if self.data.on_features:
             return features.missing_evaluation(self.data, dataset, purpose)
-        return evaluation.missing(dataset, purpose)
+        gone, get = evaluation.missing(dataset, purpose), self.data.how_to_get_shards
+        return replace(gone, get=get) if gone and get and parse(dataset)[0].name not in entries() else gone
 
     def with_texts(self) -> list[str]:
         """The evaluation sets whose texts are encoded, by tasks or by the diagnostics of held-out pairs."""
@@ -202,7 +213,7 @@ class EvaluationPlan(SuiteTasks):
         if (own := self.stored(dataset)) is not None:
             return replace(facts_of(own), metric="" if dataset in data.names() else parse(dataset)[0].metric)
         if dataset in data.names():
-            return facts_of(data.load(dataset, self.data.size))
+            return facts_of(data.load(dataset, self.drawn))
         entry, _ = evaluation.parse(dataset)
         images, classes = evaluation.counts(dataset)
         return Facts(entry.description, images, {evaluation.CLASS: classes} if classes else {}, entry.metric)

@@ -55,7 +55,7 @@ def _images(plan: EvaluationPlan, name: str) -> int:
 def _pairs(plan: EvaluationPlan, name: str) -> Pairs | None:
     """Stored features that are here, or pixels of the package; None for other data."""
     own = plan.stored(name)
-    return data.load(name, plan.data.size) if own is None and name in data.names() else own
+    return data.load(name, plan.drawn) if own is None and name in data.names() else own
 
 
 def _texts(plan: EvaluationPlan, task: Task) -> tuple[object, int]:

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.console.progress import Progress
-from bench.launch.execute import execute, train_along
+from bench.launch.execute import execute, take_part
 from bench.planning.outcomes import State, Summary, is_complete, ready
 from bench.planning.planned import Planned
-from bench.store import Busy, Claim, ClaimLost, RunWriter, Store
+from bench.store import Busy, Claim, ClaimLost, RunStore, RunWriter, Store
 from bench.store.doctor import make_room, repair
+from bench.training.checkpoint import CHECKPOINT
 from bench.training.inputs import InputsReader
 from bench.training.loop import Interrupted, NotFinite
 
@@ -47,7 +48,7 @@ def work(
 ) -> tuple[State, str]:
     """Claim a run and execute it; return its final state and a message. What is damaged in it is moved aside first.
 
-    The status is written while the claim is held. If there is something to train, that happens in the context of
+    The status is written while the claim is held. What there is to train and to evaluate happens in the context of
     `together`, which makes the other ranks call `assist`.
     """
     out = store.run(one.id)
@@ -58,6 +59,8 @@ def work(
 
             def action() -> None:
                 mended.extend(repair(claim))
+                for line in mended:  # before a training of days, and again at its end
+                    progress.stage(line)
                 execute(one, store, RunWriter(claim), progress, should_stop, track, together, reader)
 
             state, message = _guarded(one, claim, action)
@@ -101,15 +104,21 @@ def _note(claim: Claim, state: str, **details: Any) -> None:
 def assist(
     one: Planned, store: Store, should_stop: Callable[[], bool], reader: InputsReader | None = None
 ) -> tuple[State, str, dict[str, Any] | None]:
-    """Take part in the training of a run as one of its further ranks; write nothing to the store.
+    """Take part in the training and evaluation of a run as one of its further ranks; write nothing to the store.
 
     Returns the final state, a message, and for a failed run the error as its status holds it.
     """
     try:
-        train_along(one, store, should_stop, reader)
+        take_part(one, store, should_stop, reader)
     except Exception as error:  # the first rank waits for this one, so the starter must hear of it
         return outcome(error)
     return "done", "", None
+
+
+def reached(run: RunStore) -> tuple[int, int]:
+    """Return how far a run is: when its checkpoint was written, in ns, and the number of its evaluations."""
+    checkpoint = run.path(CHECKPOINT)
+    return checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0, len(run.evaluations())
 
 
 class RankFailed(Exception):

@@ -16,6 +16,7 @@ from bench.evaluation import evaluate
 from bench.evaluation.diagnostics import diagnose
 from bench.hashing import file_hash
 from bench.launch import scored
+from bench.launch.helpers import Begin, Helpers, Load, helpers, requests
 from bench.launch.trackers import tracked
 from bench.machine.environment import environment, reset_peak_memory
 from bench.planning.planned import Planned
@@ -45,7 +46,7 @@ def execute(
 
     A finished run does not change: evaluations that it lacks are added, on weights that are trained once more in a
     folder of their own if `bench gc` removed them. `writer` writes the run under its claim. In the context of
-    `together` the other ranks `train_along`; `track` names a tracker; `reader` makes the inputs, and a process that
+    `together` the other ranks `take_part`; `track` names a tracker; `reader` makes the inputs, and a process that
     executes several runs passes the same one. Raises Interrupted after a requested stop, ClaimLost if the claim is
     lost, and any error of a broken run; the caller then sets the status.
     """
@@ -60,14 +61,18 @@ def execute(
                 inputs = scored.chosen(planned, inputs, store, out)
             trained = out.again() if out.finished and lacking else out
             if to_train:
-                _leave_checkpoint(trained, planned.resolved.steps, lacking)  # before another rank reads it
+                if damaged := _leave_checkpoint(
+                    trained, planned.resolved.steps, lacking
+                ):  # before another rank reads it
+                    progress.stage(damaged)
                 progress.stage("train")
-            with together() if to_train else nullcontext():
-                job = _job(planned, inputs, store, trained)
-                job.should_stop, job.on_step = should_stop, progress.step
-                if to_train:
-                    _train(planned, inputs, store, out, job, lacking)
-            _evaluate(planned, inputs, out, job, progress)
+            with together(), helpers(planned.evaluation) as others:
+                with others.together(Begin(to_train)):
+                    job = _job(planned, inputs, store, trained)
+                    job.should_stop, job.on_step = should_stop, progress.step
+                    if to_train:
+                        _train(planned, inputs, store, out, job, lacking)
+                _evaluate(planned, inputs, out, job, progress, others)
         write_hashes(out, removed)
         if not out.finished:
             out.set_status("done", step=planned.resolved.steps, steps=planned.resolved.steps)
@@ -93,31 +98,47 @@ def _train(planned: Planned, inputs: Inputs, store: Store, out: RunWriter, job: 
         _write_ledger(planned, inputs, store, out, train(job))
 
 
-def _leave_checkpoint(out: RunWriter, steps: int, lacking: list[float]) -> None:
+def _leave_checkpoint(out: RunWriter, steps: int, lacking: list[float]) -> str:
     """Keep a checkpoint from which training reaches all weights that are `lacking`; without it, it starts again.
 
-    A damaged one is moved aside. One beyond weights that are gone is removed: training from there would not make them.
+    One that is no checkpoint is moved aside; returns a line that says so, or "". One beyond weights that are gone is
+    removed: training from there would not make them.
     """
     try:
         step = checkpoint_step(out)
     except Damaged as error:
-        out.set_aside(error.path.name)
-        return
+        aside = out.set_aside(error.path.name)
+        return str(Damaged(error.path, error.reason, f"moved to {aside.name}: training begins at its start"))
     missing = (at for at in lacking if not out.path(weights_name(at)).exists())
     if step is not None and any(math.ceil(at * steps) <= step for at in missing):
         out.discard(CHECKPOINT)
+    return ""
 
 
-def train_along(
+def take_part(
     planned: Planned, store: Store, should_stop: Callable[[], bool], reader: InputsReader | None = None
 ) -> None:
-    """Another rank's part of `execute`: train with the first one, and write nothing. Raises the errors of `train`."""
+    """Another rank's part of `execute`: train and extract features with the first one, and write nothing.
+
+    Raises the errors of `train` and of extraction.
+    """
     out = store.run(planned.id)
-    inputs = scored.recorded(_read_inputs(planned, reader), out)
-    finished = out.status()["state"] == "done"
-    job = _job(planned, inputs, store, RunStore(out.path(AGAIN)) if finished else out)
-    job.should_stop = should_stop
-    train(job)
+    inputs = _read_inputs(planned, reader)
+    with requests(planned.evaluation) as asked:
+        begin = next(asked)
+        assert isinstance(begin, Begin)
+        finished = out.status()["state"] == "done"
+        if begin.train:
+            inputs = scored.recorded(inputs, out)
+        job = _job(planned, inputs, store, RunStore(out.path(AGAIN)) if finished else out)
+        job.should_stop = should_stop
+        if begin.train:
+            train(job)
+        for request in asked:
+            if isinstance(request, Load):
+                load_weights(out.path(request.weights), job.method, job.towers)
+            elif not isinstance(request, Begin):
+                request(job.method, job.towers, ranks=job.group)
 
 
 def _prepare_store(planned: Planned, inputs: Inputs, out: RunWriter) -> None:
@@ -164,12 +185,12 @@ def _to_measure(planned: Planned, out: RunStore) -> list[float]:
 def _write_ledger(planned: Planned, inputs: Inputs, store: Store, out: RunWriter, ledger: Ledger) -> None:
     budget = planned.run.budget
     paid = store.run(planned.reference).ledger() if planned.reference else None
-    scoring = scored.cost(inputs, out, planned.resolved.scoring_flops)
+    scoring = scored.cost(planned, inputs, out)
     statement = ledger.statement(budget.kind, budget.value, planned.resolved, paid, scoring)
     out.write_ledger(statement)
 
 
-def _evaluate(planned: Planned, inputs: Inputs, out: RunWriter, job: Job, progress: Progress) -> None:
+def _evaluate(planned: Planned, inputs: Inputs, out: RunWriter, job: Job, progress: Progress, others: Helpers) -> None:
     """Evaluate the kept weights, publishing each task when it is done and skipping those already there."""
     booked = time.perf_counter()
 
@@ -184,17 +205,16 @@ def _evaluate(planned: Planned, inputs: Inputs, out: RunWriter, job: Job, progre
         nonlocal booked
         out.write_records(key, records, outcomes)
         now = time.perf_counter()
-        out.charge_evaluation(key, now - booked)
+        out.charge_evaluation(key, (now - booked) * job.group.world)
         booked = now
         progress.measured(sum(map(out.has_records, keys)), len(keys))
 
     manifest, kept, keys = _manifest(planned, inputs), scored.kept_rows(inputs, out), planned.evaluation_keys()
     for at in _to_measure(planned, out):
-        checkpoint = file_hash(path := out.path(weights_name(at)))
-        load_weights(path, job.method, job.towers)
+        checkpoint = _load(weights_name(at), out, job, others)
         progress.stage("evaluate" if at == 1.0 else f"evaluate at {at:.0%}")
         if at == 1.0:  # first, because the tasks use the features it leaves behind, and then discard them
-            diagnose(job.method, job.towers, planned.evaluation, out, checkpoint, manifest)
+            diagnose(job.method, job.towers, planned.evaluation, out, checkpoint, manifest, others.extracting)
         evaluate(
             job.method,
             job.towers,
@@ -208,4 +228,12 @@ def _evaluate(planned: Planned, inputs: Inputs, out: RunWriter, job: Job, progre
             publish=publish,
             features_dir=out.path(FEATURES),
             inside=out.inside,
+            helpers=others.extracting,
         )
+
+
+def _load(weights: str, out: RunStore, job: Job, others: Helpers) -> str:
+    """Load kept weights on all ranks; return the file's hash."""
+    with others.together(Load(weights)):
+        load_weights(out.path(weights), job.method, job.towers)
+        return file_hash(out.path(weights))

@@ -82,7 +82,7 @@ _reader = InputsReader()
 
 @contextmanager
 def _summoned(remote: Remote) -> Iterator[None]:
-    """Have the further ranks train the run of this one."""
+    """Have the further ranks train and evaluate the run of this one."""
     remote.send("summon")
     yield
 

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.console import progress
+from bench.errors import UserError
 from bench.launch.launchers import LAUNCHERS, Request
+from bench.launch.nodes.place import place
 from bench.launch.trackers import refuse_missing
 from bench.planning import plan_file, requirements, tune
 from bench.planning.outcomes import Summary
@@ -48,6 +50,8 @@ def run_suite(
     loaded = suite if isinstance(suite, Suite) else load_suite(suite)
     loaded.select(only, seeds)  # refuses unknown labels and seeds before anything starts
     make = LAUNCHERS[launcher]
+    if launcher != "local" and (here := place()) is not None:
+        raise UserError(f"--launcher {launcher}: goes without torchrun, which started {here.world} ranks (WORLD_SIZE)")
     if track is not None:
         refuse_missing(track)
     requirements.refuse(loaded)

@@ -1,4 +1,4 @@
-"""The rows of a run whose pairs a reference run scores: chosen once, before its first step, and recorded."""
+"""The rows of a run whose pairs a model scores: chosen once, before its first step, and recorded."""
 
 from __future__ import annotations
 
@@ -22,9 +22,13 @@ from bench.planning.planned import Planned
 from bench.store import Damaged, RunStore, RunWriter, Store
 from bench.store.doctor import refuse_changed
 from bench.store.writer import FEATURES, KEPT
+from bench.towers.build import OpenClipTowers
+from bench.towers.state_dicts import located
+from bench.training import external_scorer
 from bench.training.checkpoint import weights_name
 from bench.training.inputs import Inputs, InputsReader
 from bench.training.job import available_device, rebuilt
+from methods.protocol import Method
 
 _ABOUT = b"scoring"  #: key of what the file says about itself
 
@@ -32,9 +36,10 @@ _ABOUT = b"scoring"  #: key of what the file says about itself
 def chosen(planned: Planned, inputs: Inputs, store: Store, out: RunWriter) -> Inputs:
     """Return the inputs with the rows that the run's scorer chose; they are scored and recorded unless they were.
 
-    Scores are cosines under the scorer's final weights, of each image with the evaluation transform and the first text
-    that training sees beside it. A damaged record is moved aside. Raises Damaged if the scorer's weights changed, and
-    UserError if its scores are not finite.
+    Scores are cosines (or what the treatment names) under the final weights of the reference run, or under the weights
+    that the suite names, of each image with the evaluation transform and the first text that training sees beside it.
+    A damaged record is moved aside. Raises Damaged if the scorer's weights changed, and UserError if its scores are not
+    finite or if weights from elsewhere cannot be used.
     """
     if not inputs.awaits_scores:
         return inputs
@@ -48,8 +53,8 @@ def chosen(planned: Planned, inputs: Inputs, store: Store, out: RunWriter) -> In
     try:
         rows = keep.entry.choose(Asked(inputs.pairs.keys, None, planned.run.seed, keep.share, keep.rows, scores))
     except ValueError as error:
-        raise UserError(f"keep: {keep.label}: {error}: {planned.reference}") from error
-    about = {"n": len(inputs.pairs), "scorer": planned.reference, "seconds": time.perf_counter() - started}
+        raise UserError(f"keep: {keep.label}: {error}: {_scorer(planned)}") from error
+    about = {"n": len(inputs.pairs), "scorer": _scorer(planned), "seconds": time.perf_counter() - started}
     out.write_path(KEPT, lambda path: _save(path, inputs, rows, scores[rows], about))
     return inputs.of_rows(rows)
 
@@ -64,28 +69,61 @@ def kept_rows(inputs: Inputs, out: RunStore) -> Ints | None:
     return _load(out, inputs)[0] if inputs.scored and out.path(KEPT).exists() else None
 
 
-def cost(inputs: Inputs, out: RunStore, flops: int) -> dict[str, float] | None:
-    """Return what scoring cost, for the run's ledger; None for a run without a scorer. Raises Damaged."""
+def cost(planned: Planned, inputs: Inputs, out: RunStore) -> dict[str, Any] | None:
+    """Return what scoring cost, for the run's ledger; None for a run without a scorer. Raises Damaged.
+
+    For weights from elsewhere it says which they are, and that their training is not in it.
+    """
     if not inputs.scored:
         return None
     forwards, (_, about) = float(len(inputs.pairs)), _load(out, inputs)
-    seconds = about["seconds"]
-    return {"flops": flops, "image_forwards": forwards, "text_forwards": forwards, "train_seconds": seconds}
+    spent = {"flops": planned.resolved.scoring_flops, "image_forwards": forwards, "text_forwards": forwards}
+    external = {"scorer": _scorer(planned), "scorer_training": "not charged"} if planned.run.scorer else {}
+    return {**spent, "train_seconds": about["seconds"], **external}
+
+
+def _scorer(planned: Planned) -> str | None:
+    """Return the id of the run, or the sha256 of the weights from elsewhere, that scores a run's pairs."""
+    return planned.address["keep"]["weights"] if planned.run.scorer else planned.reference
 
 
 def _scores(planned: Planned, inputs: Inputs, store: Store, out: RunWriter) -> Floats:
-    """Return the cosine [N] of every pair as training sees it, under the final weights of the run's scorer."""
-    assert planned.reference is not None
-    assert planned.run.reference is not None
-    scorer, run = store.run(planned.reference), planned.run.reference
-    weights = weights_name(1.0)
-    refuse_changed(scorer, weights)
-    model = InputsReader().for_model(run)
-    towers, method = rebuilt(run, model, scorer.path(weights), available_device())
-    features = Features(method, towers, file_hash(scorer.path(weights)), PROTOCOL, out.path(FEATURES), None, out.inside)
-    found = agreement(features, inputs.pairs, inputs.noise)["cosine"].double().numpy()
+    """Return the score [N] of every pair as training sees it, under the weights of the run's scorer."""
+    pairs = inputs.pairs
+    if planned.run.scorer:
+        towers, method, weights = _external(planned)
+        pairs = external_scorer.images_seen(planned.run, pairs)
+    else:
+        towers, method, weights = _reference(planned, store)
+    features = Features(method, towers, weights, PROTOCOL, out.path(FEATURES), None, out.inside)
+    found = agreement(features, pairs, inputs.noise)[planned.run.keep.entry.score].double().numpy()
     features.discard()
     return found
+
+
+def _reference(planned: Planned, store: Store) -> tuple[OpenClipTowers, Method, str]:
+    """Return towers and method of the reference run at its final weights, and their sha256."""
+    assert planned.reference is not None
+    assert planned.run.reference is not None
+    scorer, weights = store.run(planned.reference), weights_name(1.0)
+    refuse_changed(scorer, weights)
+    path = scorer.path(weights)
+    model = InputsReader().for_model(planned.run.reference)
+    return *rebuilt(planned.run.reference, model, path, available_device()), file_hash(path)
+
+
+def _external(planned: Planned) -> tuple[OpenClipTowers, Method, str]:
+    """Return the model from elsewhere, and the sha256 of its weights.
+
+    Raises UserError if the weights are not those of the run's id, because a job may start hours after it was planned.
+    """
+    scorer, known = planned.run.scorer, _scorer(planned)
+    assert scorer is not None
+    weights = file_hash(located(scorer.weights, "keep.weights"))
+    if known not in (weights, scorer.weights):
+        message = "changed since this was planned; start again: the run then gets an id of its own"
+        raise UserError(f"keep.weights of {planned.run.label}: {scorer.weights}: {message}")
+    return *external_scorer.load(planned.run, available_device()), weights
 
 
 def _save(path: Path, inputs: Inputs, rows: Ints, scores: Floats, about: Mapping[str, Any]) -> None:

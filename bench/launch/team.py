@@ -1,8 +1,8 @@
 """A team: the processes that make one run together.
 
-Rank 0 alone claims the run, evaluates it and writes to the store; the others join its training. If a rank raises or
-dies, all are ended, because the others would wait for it for ever. The run is then failed, and the next run gets new
-processes.
+Rank 0 alone claims the run, measures it and writes to the store; the others train and extract features with it. If a
+rank raises or dies, all are ended, because the others would wait for it for ever. The run is then failed, and the next
+run gets new processes.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Team:
             self.one = None
 
     def _summon(self) -> None:
-        """Send the run to every further rank, because rank 0 begins to train."""
+        """Send the run to every further rank, because rank 0 begins to train or to evaluate."""
         for rank, connection in enumerate(self.connections[1:], start=1):
             try:
                 connection.send(self.one)

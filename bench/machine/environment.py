@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import platform
@@ -49,6 +50,7 @@ def _devices(device: torch.device, ranks: int) -> list[str]:
     return [torch.cuda.get_device_name((first + rank) % count) for rank in range(ranks)]
 
 
+@functools.cache
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)

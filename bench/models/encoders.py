@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from bench.catalogue.channels import Channels
 from bench.data.photo import CROP, Resize
 from bench.errors import UserError, nearest, one_line
 from bench.models import open_clip_models, stored_run
+from bench.reading import JSON_BYTES, content, parsed
 from bench.store import Store
 from bench.towers.build import OpenClipTowers, normalise
 from bench.towers.state_dicts import read
@@ -203,7 +203,8 @@ def _pooling(folder: Path) -> str:
     if not path.is_file():
         return "mean"
     try:
-        asked = {key for key, value in json.loads(path.read_text()).items() if value is True and "pooling_mode" in key}
+        stored = parsed(content(path, JSON_BYTES))
+        asked = {key for key, value in stored.items() if value is True and "pooling_mode" in key}
     except (OSError, ValueError, AttributeError) as error:
         raise UserError(f"{path}: cannot be read: {one_line(error, 200)}") from error
     if len(asked) != 1 or not asked <= POOLINGS.keys():

@@ -21,11 +21,10 @@ from bench.machine.device_lock import device
 from bench.machine.environment import environment
 from bench.models import open_clip_models
 from bench.models.open_clip_models import Foreign
-from bench.models.stored_run import run_of_settings
 from bench.store import Record, RunStore, RunWriter, Store
 from bench.store.doctor import problems, repair
 from bench.store.writer import FEATURES
-from bench.suite.run import Run
+from bench.suite.run import Run, run_of_settings
 from bench.suite.settings import MethodEntry
 from bench.suite.suite import Suite, load_suite
 from bench.suite.unfit import inapplicable

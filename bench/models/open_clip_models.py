@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from bench.data.photo import CROP, Resize
 from bench.errors import UserError, nearest, one_line
 from bench.hashing import OPEN_CLIP
 from bench.lean_open_clip import load_for
+from bench.reading import JSON_BYTES, content, parsed
 from bench.towers.build import OpenClipTowers
 from bench.towers.state_dicts import fetched
 
@@ -148,8 +148,8 @@ def _folder(path: Path) -> Foreign:
 def _config(folder: Path) -> dict[str, Any]:
     """Read the configuration of an exported folder. Raises UserError if it is damaged."""
     try:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    except ValueError as error:
+        config = parsed(content(folder / CONFIG, JSON_BYTES))
+    except (OSError, ValueError) as error:
         raise UserError(f"{folder / CONFIG}: is no JSON: {one_line(error)}") from error
     if not isinstance(config, dict) or not isinstance(config.get("model_cfg"), dict):
         raise UserError(f"{folder / CONFIG}: has no model_cfg; `bench export` writes one")

@@ -87,19 +87,19 @@ def state_page(title: str, state: RowState, count: int) -> Html:
     """
     sections = together(
         (
-            html("<h1>{} {}</h1><ol>{}</ol>", end, state.name, _items(state, rows))
+            html("<h2>{} {}</h2><ol>{}</ol>", end, state.name, _items(state, rows))
             for end, rows in zip(("Smallest", "Largest"), state.ends(count), strict=True)
         ),
         "\n",
     )
     low, middle, high = np.quantile(state.values, [0.05, 0.5, 0.95])
     body = html(
-        "<p>{}: {} of {} pairs of {}; 5 % are below {}, half below {}, 95 % below {}.</p>\n{}",
+        "<h1>{}</h1>\n<p>{} of {} pairs of {}: 5 % are below {}, half below {}, 95 % below {}.</p>\n{}",
         title,
         state.name,
         len(state.values),
         state.pairs.name,
-        *(f"{one:.4g}" for one in (low, middle, high)),
+        *(f"{one:.6g}" for one in (low, middle, high)),
         sections,
     )
     return page_of_pairs(title, body)
@@ -113,7 +113,7 @@ def _items(state: RowState, rows: Ints) -> Html:
             '<span class="key">{2} {3}</span></li>',
             state.text(row),
             picture(image),
-            f"{state.values[row]:.4g}",
+            f"{state.values[row]:.6g}",
             state.pairs.keys[row],
         )
         for row, image in zip(rows.tolist(), images, strict=True)

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from bench import resources
-from bench.adapters import registry
-from bench.errors import UserError, one_line
+from bench.errors import UserError
 from bench.evaluation import PROTOCOL
 from bench.evaluation.features import Features
 from bench.hashing import file_hash
 from bench.store import Damaged, RunStore, Store
 from bench.store.doctor import refuse_changed
 from bench.store.lookup import SHORT, find_run
-from bench.suite.keep_settings import KeepSettings
-from bench.suite.run import Run
-from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
+from bench.suite.run import Run, run_of_settings
 from bench.training.checkpoint import weights_name
 from bench.training.inputs import InputsReader
 from bench.training.job import available_device, rebuilt
@@ -104,44 +98,3 @@ def _cells(store: Store, suite: str) -> list[dict[str, Any]]:
         return list((store.plan(suite) or {"cells": []})["cells"])
     except Damaged:
         return []
-
-
-def _method(name: str, path: Path) -> str:
-    """Return the present name of a stored run's method. Raises UserError if its file is not known to this process."""
-    now = registry.canonical(name)
-    if now not in registry.names():
-        raise UserError(f"{path}: was trained with the method {now!r}; give the file that defines it: --plugin FILE")
-    return now
-
-
-def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
-    """Return the run that a settings.json describes, without the run it started from.
-
-    Raises UserError, with `path`, for settings that this version does not understand.
-    """
-    try:
-        keep = settings.get("keep", {})
-        # Format 1 had null for torch's own choice of threads.
-        train = {key: value for key, value in settings["train"].items() if (key, value) != ("threads", None)}
-        return Run(
-            label=settings["label"],
-            method=_method(settings["method"], path),
-            preset=settings["preset"],
-            config=settings["config"],
-            data=DataSettings.model_validate(settings["data"]),
-            keep=KeepSettings.model_validate({key: keep[key] for key in keep if key != "rule"}),
-            keep_rule=keep.get("rule", "samples"),
-            untrained=settings.get("untrained", False),
-            noise=settings["noise"]["kind"],
-            rate=settings["noise"]["rate"],
-            noise_file=settings["noise"].get("file"),
-            noise_options=settings["noise"].get("options", {}),
-            seed=settings["seed"],
-            budget=Budget.model_validate({settings["budget"]["kind"]: settings["budget"]["value"]}),
-            towers=TowerSettings.model_validate(settings["towers"]),
-            train=TrainSettings.model_validate(train),
-            evaluate=EvaluateSettings.model_validate(settings["evaluate"]),
-        )
-    except (KeyError, TypeError, ValidationError) as error:
-        reason = one_line(error)
-        raise UserError(f"{path}: is not a run's settings of this version: {type(error).__name__}: {reason}") from error

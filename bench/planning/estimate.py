@@ -177,7 +177,7 @@ def estimate(planned: Sequence[Planned], store: Store) -> Estimate:
     finished = list(_alike(first, store))
     if finished:  # a ledger sums the seconds of all ranks
         rate = statistics.median(ranks * one["flops"] / one["train_seconds"] for one, ranks in finished)
-        evaluation = statistics.median(one["evaluate_seconds"] for one, _ in finished) * len(todo)
+        evaluation = statistics.median(one["evaluate_seconds"] / ranks for one, ranks in finished) * len(todo)
         source = f"{len(finished)} finished runs of these towers"
     else:
         with device(alone=False):

@@ -58,8 +58,8 @@ def _phase_flops(
 ) -> int:
     rows, small = min(batch, TOWER_ROWS), min(batch, 64)
     encoding, z = tower_flops(method, towers, rows, image_size, phase, passes)
-    clock = _clock(phase)
-    leaves = {name: _example_leaf(x, small) for name, x in z.items()}
+    clock = clock_of(phase)
+    leaves = {name: example_leaf(x, small) for name, x in z.items()}
     loss_method = copy.deepcopy(method)
     with FlopCounterMode(display=False) as loss_counter:
         ids = torch.arange(small)
@@ -83,23 +83,28 @@ def tower_flops(
     meta_method.to("meta")
     set_trainable(meta_method, towers, phase)
     with counting(towers, passes) as count:
-        z = meta_method.encode(towers, _example_rows(meta_method, towers, rows, image_size, _clock(phase)))
+        z = meta_method.encode(towers, example_rows(meta_method, towers, rows, image_size, clock_of(phase)))
         outputs = [x for x in z.values() if x.requires_grad]
         torch.autograd.backward(outputs, [torch.empty_like(x) for x in outputs])
     return count.total, z
 
 
-def _clock(phase: Phase) -> Clock:
+def clock_of(phase: Phase) -> Clock:
+    """Return the clock of a step that begins a phase, to count costs by."""
     return Clock(step=0, phase=phase.name, progress=0.0, epoch=0)
 
 
-def _example_rows(method: Method, towers: OpenClipTowers, batch: int, size: int, clock: Clock) -> Rows:
-    images, tokens = towers.blank_images(batch, size, "meta"), towers.blank_texts(batch, "meta")
-    ids = torch.arange(batch, device="meta")
+def example_rows(
+    method: Method, towers: OpenClipTowers, batch: int, size: int, clock: Clock, device: str = "meta"
+) -> Rows:
+    """Return rows as `encode` takes them, with images of `size` px, to count costs by."""
+    images, tokens = towers.blank_images(batch, size, device), towers.blank_texts(batch, device)
+    ids = torch.arange(batch, device=device)
     return Rows(images, tokens, ["a"] * batch, ids, range(batch), clock, (images,) * method.extra_views)
 
 
-def _example_leaf(x: Tensor, rows: int) -> Tensor:
+def example_leaf(x: Tensor, rows: int) -> Tensor:
+    """Return what a loss takes in place of x [b, ...]: drawn values [rows, ...] of length 1, on the CPU."""
     if not x.is_floating_point():
         return torch.zeros(rows, *x.shape[1:], dtype=x.dtype)
     draws = torch.randn(rows, *x.shape[1:], generator=torch.Generator().manual_seed(0), dtype=x.dtype)

@@ -10,7 +10,8 @@ from bench import hashing
 from bench.adapters import hyperparameters, oracle_file
 from bench.catalogue.budget_kinds import BUDGET_KINDS
 from bench.catalogue.noise_kinds import KINDS
-from bench.suite.keep_settings import UNTREATED
+from bench.suite.data_settings import in_data_folder
+from bench.suite.keep_settings import UNTREATED, KeepSettings
 from bench.suite.settings import MethodEntry
 from bench.suite.suite import Suite
 from bench.suite.unfit import left_out
@@ -226,11 +227,19 @@ def _keep(suite: Suite, entry: MethodEntry) -> dict[str, Any] | None:
         return None
     return {
         "label": keep.label,
-        "about": keep.entry.about,
+        "about": keep.about,
         "uses": keep.entry.uses,
         "rule": suite.data.keep_rule,
-        **({"scorer": suite.scorer_of(entry)} if keep.entry.scored else {}),
+        **({"scorer": suite.scorer_of(entry)} if keep.by_run else {}),
+        **({"external": _external(keep)} if keep.weights else {}),
     }
+
+
+def _external(keep: KeepSettings) -> dict[str, str]:
+    """The weights from elsewhere that score a row's pairs: name of the file, and sha256, "" for a tag of open_clip."""
+    place = in_data_folder(keep.weights or "")
+    known = hashing.weights(place)
+    return {"name": place.rpartition("/")[2], "hash": "" if known == place or not isinstance(known, str) else known}
 
 
 def _cell(planned: Planned) -> dict[str, Any]:

@@ -131,8 +131,9 @@ def _scoring_price(run: Run, inputs: Inputs) -> int:
     """Return the FLOPs of scoring all pairs before the first step; 0 for a run whose rows no scorer chooses."""
     if not run.keep.entry.scored:
         return 0
-    assert run.reference is not None
-    return pair_price(run.reference, inputs) * len(inputs.pairs)
+    by = run.scorer.run if run.scorer else run.reference
+    assert by is not None
+    return pair_price(by, inputs) * len(inputs.pairs)
 
 
 def _resolve(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from bench.catalogue.families import FAMILIES
 from bench.data_folder import Missing, root
 from bench.errors import UserError
-from bench.hashing import OPEN_CLIP
+from bench.hashing import OPEN_CLIP, digest
 from bench.suite import tower_files
 
 if TYPE_CHECKING:
@@ -39,7 +39,23 @@ def missing(suite: Suite) -> list[Missing]:
     _check_target(suite)
     if not training(suite):
         stored_texts.check(suite.data, plans(suite))
+        _check_scorers(suite)
     return absent(suite)
+
+
+def _check_scorers(suite: Suite) -> None:
+    """Raise UserError if weights from elsewhere, which are here, cannot score the pairs. Each is built once."""
+    checked: set[str] = set()
+    for run in suite.cells():
+        if run.scorer is None or not os.path.isfile(run.scorer.weights):
+            continue
+        from bench.training import external_scorer
+        from bench.training.job import available_device
+
+        name = digest([run.scorer.content(), run.data.content()])
+        if name not in checked:
+            external_scorer.load(run, available_device())
+        checked.add(name)
 
 
 def _check_target(suite: Suite) -> None:
@@ -88,19 +104,24 @@ def training_pairs(suite: Suite | Run) -> list[Missing]:
 
 
 def starts(suite: Suite) -> list[Missing]:
-    """Return the missing files of weights that runs start from; without them no run has an id."""
-    labels: dict[str, list[str]] = {}
+    """Return the missing files of weights that runs start from, or have their pairs scored by.
+
+    Without them these runs have no id.
+    """
+    labels: dict[tuple[str, str], list[str]] = {}
     for run in suite.cells():
-        if run.start and not run.start.startswith(OPEN_CLIP) and not os.path.isfile(run.start):
-            labels.setdefault(run.start, []).append(run.label)
+        for field, file in (("start", run.start), ("keep.weights", run.scorer and run.scorer.weights)):
+            if file and not file.startswith(OPEN_CLIP) and not os.path.isfile(file):
+                labels.setdefault((field, file), []).append(run.label)
     return [
         Missing(
-            f"weights to start {', '.join(dict.fromkeys(own))} from",
+            f"weights to {'start' if field == 'start' else 'score the pairs of'} {', '.join(dict.fromkeys(own))}"
+            + " from" * (field == "start"),
             (file,),
-            f"the suite's comments say where from; or start: {OPEN_CLIP}MODEL/TAG",
+            f"the suite's comments say where from; or {field}: {OPEN_CLIP}MODEL/TAG",
             None,
         )
-        for file, own in labels.items()
+        for (field, file), own in labels.items()
     ]
 
 
@@ -145,13 +166,16 @@ def refuse(suite: Suite) -> None:
 
 def _fetch(suite: Suite) -> None:
     """Download weights that are given by name, so that no run fails for them later."""
-    starts = {run.start for run in suite.cells() if run.start and run.start.startswith(OPEN_CLIP)}
+    cells = suite.cells()
+    given = {(run.start, "start") for run in cells}
+    given |= {(run.scorer.weights, "keep.weights") for run in cells if run.scorer}
+    starts = sorted((start, field) for start, field in given if start and start.startswith(OPEN_CLIP))
     named = [spec for spec in suite.towers if spec.image_start == "imagenet" or spec.text_start == "hub"]
     if starts or named:
         from bench.towers import pretrained, state_dicts
 
-        for start in sorted(starts):
-            state_dicts.located(start)
+        for start, field in starts:
+            state_dicts.located(start, field)
         for spec in named:
             pretrained.fetch(spec)
 

@@ -30,7 +30,8 @@ HEARTBEAT = 20.0  #: seconds between heartbeats
 ATTEMPTS = 5  #: to claim a folder that other processes delete at the same time
 _NAME = re.compile(r"claim-([1-9][0-9]*)")
 _RELEASED = "released"
-_UNKNOWN = {"host": "an unknown host", "namespace": "", "pid": 0, "started": "", "token": "", "released": False}
+_UNKNOWN_HOST = "an unknown host, as its claim is damaged; the run is free ten minutes after the last heartbeat"
+_UNKNOWN = {"host": _UNKNOWN_HOST, "namespace": "", "pid": 0, "started": "", "token": "", "released": False}
 
 
 def claims(folder: Path) -> dict[int, Path]:
@@ -57,10 +58,21 @@ def _read(path: Path) -> dict[str, Any] | None:
     return content if types == expected and 0 < content["pid"] < 2**31 else _UNKNOWN
 
 
+def _of_number(folder: Path, number: int) -> dict[str, Any] | None:
+    """Return what the claim of this number says, as `_read` does; of a damaged one, what its holder's folder says."""
+    content = _read(folder / f"claim-{number}")
+    for name in os.listdir(folder) if content is _UNKNOWN else ():
+        if name.startswith(f"{PREFIX}{number}-"):
+            kept = _read(folder / name / _RELEASED)
+            if kept is not None and kept is not _UNKNOWN:
+                return {**kept, "released": False, "damaged": True}
+    return content
+
+
 def _judged(folder: Path, number: int, stale_after: float, now: float | None) -> tuple[dict[str, Any] | None, bool]:
     """Return what the claim of this number says, None if there is none, and whether its holder is alive."""
     path = folder / f"claim-{number}"
-    latest = _read(path)
+    latest = _of_number(folder, number)
     if latest is None or latest["released"] or process.is_dead(latest):
         return latest, False
     try:
@@ -183,7 +195,8 @@ class Claim:
         others may have begun to count anew.
         """
         newest = _newest(self.folder)
-        if newest == self.number and _read(self.folder / f"claim-{before}") == last:
+        same = _UNKNOWN if last is not None and "damaged" in last else last
+        if newest == self.number and _read(self.folder / f"claim-{before}") == same:
             for number, path in claims(self.folder).items():
                 if number < self.number:
                     self.fence.discard(path.name)

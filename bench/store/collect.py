@@ -37,18 +37,32 @@ class Item:
     bytes: int
 
 
-def collect(store: Store, suites: Sequence[str] = (), delete: bool = False) -> list[Item]:
-    """Return the items that can be freed, in order of kinds; with `delete`, delete them.
+class Collected(list[Item]):
+    """The items that can be freed, and what is damaged in the runs that are kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.damaged: list[Damaged] = []  #: each file once
+
+
+def collect(store: Store, suites: Sequence[str] = (), delete: bool = False) -> Collected:
+    """Return the items that can be freed, in order of kinds; with `delete`, delete them. Each run is looked at once.
 
     `suites` restricts this to the runs that these suites name; the default is the whole store. A run is left alone
     while a process works on it. Raises UserError if the store has no plan, because nothing says then what is needed.
     """
     needs = _needs(store, suites)
     runs = [run for run in store.runs() if not suites or run.id in needs]
-    items = [item for run in runs for item in _free(run, lambda run: list(_of_run(run, needs)), delete)]
+    items, damaged = Collected(), dict[Path, Damaged]()
+    for run in runs:
+        if _left_alone(run):
+            damaged.update((error.path, error) for error in problems(run))
+        else:
+            items += _free(run, lambda run: list(_of_run(run, needs, damaged)), delete)
+    items.damaged = list(damaged.values())
     for folder in sorted(store.root.glob("[!.]*/evaluated/[!.]*")):
-        if not suites or folder.parents[1].name in suites:
-            items += _free(RunStore(folder), lambda run: list(_rest(run)), delete)
+        if (not suites or folder.parents[1].name in suites) and not _left_alone(run := RunStore(folder)):
+            items += _free(run, lambda run: list(_rest(run)), delete)
     if not suites:
         known = {item.path for item in items}
         paths = [path for path in leftovers(store) if known.isdisjoint(path.parents)]
@@ -59,10 +73,13 @@ def collect(store: Store, suites: Sequence[str] = (), delete: bool = False) -> l
     return items
 
 
+def _left_alone(run: RunStore) -> bool:
+    """Whether a process works on a run, or its folder is none."""
+    return not run.folder.is_dir() or holder(run.folder) is not None
+
+
 def _free(run: RunStore, items_of: Callable[[RunStore], list[Item]], delete: bool) -> list[Item]:
-    """Return the items of one folder, deleted under its claim if `delete`; no items while a process works there."""
-    if not run.folder.is_dir() or holder(run.folder) is not None:
-        return []
+    """Return the items of one folder, deleted under its claim if `delete`; none if a process begins to work there."""
     items: list[Item] = items_of(run)
     if not delete or not items:
         return items
@@ -124,15 +141,16 @@ def _curve(plan: Mapping[str, Any], path: Path) -> list[float]:
     return curve
 
 
-def _of_run(run: RunStore, needs: Needs) -> Iterator[Item]:
+def _of_run(run: RunStore, needs: Needs, damaged: dict[Path, Damaged]) -> Iterator[Item]:
     """Yield what can go of one run: all of it if no suite names it, else what it does not need once it is done.
 
-    Nothing goes of a damaged run.
+    Nothing goes of a damaged run; its problems are added to `damaged`.
     """
     if run.id not in needs:
         yield Item(RUN, run.folder, _size(run.folder))
         return
-    if problems(run):
+    if wrong := problems(run):
+        damaged.update((error.path, error) for error in wrong)
         return
     if run.status()["state"] == "done" and run.ledger():
         # Without its checkpoint a run whose weights are wanted again has to be trained from the start.

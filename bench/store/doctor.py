@@ -1,4 +1,4 @@
-"""Whether what is stored is whole: problems of a run and of a store, hashes of what is finished, and their repair.
+"""Whether what is stored is whole: problems of a run and of a store, hashes of what was made, and their repair.
 
 Two depths. The first looks at every file as far as its end or its types: it finds what is cut, empty, missing, of the
 wrong type or unreadable, and is cheap enough for `bench status`. The second, `thorough`, compares checksums and hashes,
@@ -21,9 +21,9 @@ from bench.store.fence import Busy
 from bench.store.jobs import read_note
 from bench.store.reading import ASIDE, Damaged, set_aside
 from bench.store.run import METRICS, TRIALS, RunStore, Store
-from bench.store.writer import KEPT, RunWriter
+from bench.store.writer import AGAIN, KEPT, RunWriter
 
-HASHES = "hashes.json"
+HASHES, CHECKPOINT = "hashes.json", "checkpoint.pt"
 RENEW_SECONDS = "delete it, and the steps are timed again; runs with a budget in device seconds then get other ids"
 _SWEEP = "`bench doctor --fix` and `bench gc --yes` remove it"
 _LATER = "later/hashes-"  #: beginning of the names of files with the hashes of what was added to a finished run
@@ -95,7 +95,7 @@ def _files(run: RunStore, thorough: bool = False) -> Iterator[Check]:
         path = f"{run.folder}/{name}"
         if name.startswith(_WEIGHTS) and name.endswith(".safetensors"):
             yield partial(reading.refuse_bad_tensors, path)
-        elif name == "checkpoint.pt":
+        elif name == CHECKPOINT:
             yield partial(reading.refuse_bad_archive if thorough else _refuse_cut_archive, path)
         elif name in ("noise.parquet", KEPT):
             yield partial(reading.refuse_cut, path, reading.PARQUET_END)
@@ -112,10 +112,10 @@ def _refuse_cut_archive(path: str | Path) -> None:
 
 
 def hashes(run: RunStore) -> dict[str, str]:
-    """Return the sha256 of weights and records by their paths below the run, as stored when it was finished.
+    """Return the sha256 of weights and records by their paths below the run, as stored when they were made.
 
-    What was added to the run afterwards has its hash in a file of its own. {} for a run that is not finished, and for
-    one that an earlier version finished. Raises Damaged.
+    What was added to the finished run has its hash in a file of its own. A run that is not finished has hashes of its
+    weights, and one that an earlier version made has none. Raises Damaged.
     """
     stored: dict[str, str] = {}
     for path in (run.path(HASHES), *_later(run)):
@@ -131,13 +131,16 @@ def _later(run: RunStore) -> list[Path]:
 def write_hashes(run: RunWriter, again: Iterable[str] = ()) -> None:
     """Store the sha256 of weights and records that have none yet, and of those that were made `again`.
 
-    Called under the claim, before the run's status becomes `done`.
+    Called under the claim: when weights are kept, and before the run's status becomes `done`. What is added to a
+    finished run has its hashes in a file of their own.
     """
-    stored = hashes(run)
-    names = [name for name in hashed(run) if name not in stored or name in again]
-    if names:
-        file = HASHES if not stored else f"{_LATER}{len(_later(run)) + 1:04d}.json"
-        run.write_json(file, {name: sha256(run.path(name)) for name in names})
+    stored, present = hashes(run), hashed(run)
+    fresh = {name: sha256(run.path(name)) for name in present if name not in stored or name in again}
+    if not run.finished:
+        fresh = {name: fresh.get(name) or stored[name] for name in present}
+    if fresh and fresh != stored:
+        later = f"{_LATER}{len(_later(run)) + 1:04d}.json"
+        run.write_json(later if stored and run.finished else HASHES, fresh)
 
 
 def gone(run: RunStore) -> set[str]:
@@ -169,7 +172,7 @@ def refuse_changed(run: RunStore, name: str) -> None:
 
 def _refuse_other(path: Path, known: str) -> None:
     if path.exists() and sha256(path) != known:
-        raise Damaged(path, "differs from the sha256 that was stored when the run was finished")
+        raise Damaged(path, "differs from the sha256 that was stored when it was made")
 
 
 def verify(run: RunStore) -> list[Damaged]:
@@ -187,13 +190,17 @@ def repair(claim: Claim) -> list[str]:
     Lines of metrics that are whole are kept, and so is the status of a run that was finished. Raises ClaimLost.
     """
     run = RunStore(claim.folder)
-    wrong = problems(run, thorough=True)
-    lines = [_moved(run, claim, error) for error in _by_target(run, wrong)]
+    lines = [_moved(run, claim, error) for error in _by_target(run, _every_problem(run))]
     resolved = run.settings().get("resolved")
     if resolved and run.status()["state"] == "missing" and _measured_at_the_end(run):
         steps = sum(count for _, count in resolved["phases"])
         RunWriter(claim).set_status("done", step=steps, steps=steps)
     return lines
+
+
+def _every_problem(run: RunStore) -> list[Damaged]:
+    """Return everything that is damaged in a run, and in the folder in which its weights are trained once more."""
+    return [*problems(run, thorough=True), *problems(RunStore(run.path(AGAIN)), thorough=True)]
 
 
 def make_room(run: RunStore) -> list[str]:
@@ -214,11 +221,11 @@ def _by_target(run: RunStore, wrong: list[Damaged]) -> list[Damaged]:
 
 
 def _moved(run: RunStore, claim: Claim, error: Damaged) -> str:
-    name = error.path.name
+    name, inner = error.path.name, os.fspath(error.path.relative_to(run.folder))
     whole = _whole_lines(error.path) if name == METRICS else []
-    aside = claim.fence.set_aside(os.fspath(error.path.relative_to(run.folder)))
+    aside = claim.fence.set_aside(inner)
     if whole:
-        claim.fence.renew(METRICS, b"".join(line + b"\n" for line in whole))
+        claim.fence.renew(inner, b"".join(line + b"\n" for line in whole))
     return str(Damaged(error.path, error.reason, f"moved to {aside.name}: {_consequence(run, name, error.path)}"))
 
 
@@ -239,8 +246,9 @@ def _consequence(run: RunStore, name: str, path: Path) -> str:
         return "`bench run` writes it again"
     if name == METRICS:
         return "its whole lines are kept"
-    if run.status()["state"] != "done":
-        return "`bench run` makes it again"
+    if run.status()["state"] != "done" or AGAIN in (name, path.parent.name):
+        start = " from the start of the training, because no other checkpoint is kept"
+        return f"`bench run` makes it again{start if name == CHECKPOINT else ''}"
     return "the run keeps its records; only training it again would make this file again"
 
 
@@ -272,7 +280,7 @@ def examine(store: Store, fix: bool = False) -> Examined:
             else:
                 found.wrong.append(str(error))
     for run in (*store.runs(), *map(RunStore, sorted(store.root.glob("[!.]*/evaluated/[!.]*/")))):
-        if holder(run.folder) is None and (errors := problems(run, thorough=True)):
+        if holder(run.folder) is None and (errors := _every_problem(run)):
             _examined(run, errors, fix, found)
     for path in leftovers(store):
         (found.repaired if fix else found.wrong).append(f"{path}: was left by a process that is gone; {_SWEEP}")

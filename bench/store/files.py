@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from bench.errors import UserError
 from bench.store.process import ended, machine
 from bench.store.reading import free_name
 
@@ -113,7 +114,10 @@ def write_path(
     """Let `writer` write a file, then rename it to `target` in one step. Its mode follows the umask.
 
     A file that is not `durable` may be lost in a power cut, though not in a kill; use this for what is made in seconds.
+    Raises UserError for a device, which the superuser could replace.
     """
+    if os.path.lexists(target) and stat.S_IFMT(target.lstat().st_mode) in (stat.S_IFCHR, stat.S_IFBLK):
+        raise UserError(f"{target}: is a device, not a file; name another path")
     with scratch(target, inside) as path:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         mode = stat.S_IMODE(path.stat().st_mode)

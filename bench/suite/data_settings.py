@@ -50,7 +50,8 @@ class DataSettings(Model):
     #: folder of stored features of which texts alone are read, beside images that are pixels; "{data}" as above.
     #: "synthetic:768" makes vectors of 768 numbers up
     texts: Location | None = None
-    #: the command that makes `features` or `texts`, with evaluation sets, for whoever does not have them yet
+    #: the command that makes `features`, `texts` or (without these) shards, with evaluation sets that are in no
+    #: catalogue, for whoever does not have them yet
     get: Annotated[str, Field(max_length=2000), AfterValidator(one_line)] | None = None
     #: numbers an image (null: it is pixels) and a text in the stored features; stand in while these are not there
     widths: Annotated[tuple[Width | None, Width], Field(strict=False)] | None = None
@@ -76,19 +77,24 @@ class DataSettings(Model):
         """The folder of stored features. Raises ValueError if images are pixels."""
         if self.features is None:
             raise ValueError(f"{self.name} has no stored features")
-        return Path(_in_data_folder(self.features))
+        return Path(in_data_folder(self.features))
 
     @property
     def text_folder(self) -> Path:
         """The folder of stored texts beside pixels. Raises ValueError if there is none."""
         if self.texts is None:
             raise ValueError(f"{self.name} has no stored texts beside its images")
-        return Path(_in_data_folder(self.texts))
+        return Path(in_data_folder(self.texts))
 
     @property
     def how_to_get(self) -> str | None:
-        """The command that makes the stored features; None if the suite does not say."""
-        return self.get and _in_data_folder(self.get)
+        """The command that makes stored features, or shards without any; None if the suite does not say."""
+        return self.get and in_data_folder(self.get)
+
+    @property
+    def how_to_get_shards(self) -> str | None:
+        """The command that makes the shards, and evaluation sets of no catalogue; None if the suite does not say."""
+        return None if self.on_features or self.texts is not None else self.how_to_get
 
     @property
     def on_features(self) -> bool:
@@ -99,7 +105,7 @@ class DataSettings(Model):
     def untreated(self) -> DataSettings:
         """The same pairs, all of them."""
         fields = type(self).model_fields
-        return self.model_copy(update={name: fields[name].get_default() for name in ("keep", "keep_rule")})
+        return self.model_copy(update={name: fields[name].default for name in ("keep", "keep_rule")})
 
     @property
     def without_texts(self) -> DataSettings:
@@ -154,7 +160,8 @@ class DataSettings(Model):
     def _features_have_a_folder(self) -> Self:
         for field in ("widths", "feature_dropout", "get"):
             beside = self.texts is not None and field != "feature_dropout"
-            if getattr(self, field) and not self.on_features and not beside:
+            shards = field == "get" and not self.embedded
+            if getattr(self, field) and not (self.on_features or beside or shards):
                 raise fault("is of stored features; name their folder in data.features", field)
         if self.on_features and self.texts is not None:
             raise fault("data.features has the texts of its images; leave one of the two away", "texts")
@@ -164,7 +171,8 @@ class DataSettings(Model):
         return self
 
 
-def _in_data_folder(text: str) -> str:
+def in_data_folder(text: str) -> str:
+    """Return a path with the data folder in place of "{data}"."""
     from bench import data_folder  # here, because `bench.data` reads settings itself
 
     return text.replace("{data}", str(data_folder.root()))

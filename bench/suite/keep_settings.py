@@ -6,8 +6,11 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from bench.catalogue import architectures, tower_families
 from bench.catalogue.keep import KEEPS, Keep
-from bench.settings_base import Model
+from bench.errors import nearest
+from bench.hashing import OPEN_CLIP
+from bench.settings_base import Location, Model, Word
 from bench.yaml_source import fault
 
 
@@ -17,6 +20,12 @@ class KeepSettings(Model):
     kind: str = "all"
     share: Annotated[float, Field(gt=0, le=1)] | None = None  #: of the rows
     rows: Annotated[int, Field(ge=1)] | None = None  #: how many
+    #: of a model from elsewhere that scores the pairs, in place of a run of this noise: a file, or
+    #: "open_clip:MODEL/TAG". Its training is not charged. "{data}" stands for the data folder.
+    weights: Annotated[Location, Field(min_length=1)] | None = None
+    #: architecture of open_clip that the weights are of; null = that of the run whose settings.json lies beside them,
+    #: of the tag, or else the row's own towers
+    towers: Annotated[Word, Field(min_length=1)] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -31,6 +40,22 @@ class KeepSettings(Model):
             given, takes = getattr(self, name) is not None, name in KEEPS[self.kind].takes
             if given != takes:
                 raise fault(f"{self.kind} {'needs it' if takes else 'has none; leave it away'}", name)
+        if self.weights is not None and not self.entry.about_external:
+            raise fault(f"{self.kind} has none; leave it away", "weights")
+        if self.weights is None and not self.entry.about:
+            raise fault(f"{self.kind} needs those of a model with variances, such as a stored run of ProLIP", "weights")
+        return self
+
+    @model_validator(mode="after")
+    def _of_open_clip(self) -> Self:
+        if self.towers is not None and self.weights is None:
+            raise fault("is of keep.weights; name the file, or leave it away", "towers")
+        field, name = ("towers", self.towers) if self.towers else ("weights", self.architecture)
+        if name is not None and name not in architectures.open_clip_models():
+            known = nearest(name, architectures.open_clip_models())
+            raise fault(f"{name!r} is no architecture of open_clip{known}", field)
+        if name is not None and (message := tower_families.unknown("image", name)):
+            raise fault(message, field)
         return self
 
     @property
@@ -41,7 +66,25 @@ class KeepSettings(Model):
     @property
     def label(self) -> str:
         """As printed: "oracle", "random 0.5", "trusted 500"."""
-        return " ".join([self.kind, *(f"{getattr(self, name):g}" for name in self.entry.takes)])
+        external = ["external"] if self.weights else []
+        return " ".join([self.kind, *(f"{getattr(self, name):g}" for name in self.entry.takes), *external])
+
+    @property
+    def about(self) -> str:
+        """The kept rows, as a clause after "trained on"."""
+        return self.entry.about_external if self.weights else self.entry.about
+
+    @property
+    def by_run(self) -> bool:
+        """Whether a run of the same noise and seed scores the pairs."""
+        return self.entry.scored and self.weights is None
+
+    @property
+    def architecture(self) -> str | None:
+        """The architecture of open_clip that `towers`, or the tag in `weights`, names; None if neither names one."""
+        if self.towers or not (self.weights or "").startswith(OPEN_CLIP):
+            return self.towers
+        return (self.weights or "").removeprefix(OPEN_CLIP).rpartition("/")[0]
 
     def under(self, rate: float) -> KeepSettings:
         """Itself, or the default where it leaves nothing out: the clean rows at rate 0, or the whole share."""
@@ -49,7 +92,7 @@ class KeepSettings(Model):
         return UNTREATED if leaves_nothing else self
 
     def content(self) -> dict[str, Any]:
-        """What identities see: the kind with its own parameters."""
+        """What identities see: the kind with its own parameters. `Scorer` has what they see of the weights."""
         return {"kind": self.kind, **{name: getattr(self, name) for name in self.entry.takes}}
 
 

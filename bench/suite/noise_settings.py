@@ -32,6 +32,9 @@ class NoiseSettings(Model):
     options: dict[str, Any] = Field(default_factory=dict)  #: the kind's own settings, part of the identity
     #: for each rate, in that order, how many of the suite's seeds it has, the first ones; none given: all
     seeds: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(strict=False)] = ()
+    #: whether the pairs are as people left them: without any injected noise they are called "natural noise", not
+    #: "clean", and no row may use the truth, which nobody knows
+    natural: bool = False
     _others: tuple[NoiseSettings, ...] = PrivateAttr(default=())
 
     @classmethod
@@ -56,6 +59,11 @@ class NoiseSettings(Model):
     def kinds(self) -> tuple[NoiseSettings, ...]:
         """The settings of each kind of the suite."""
         return (self, *self._others)
+
+    @property
+    def found(self) -> bool:
+        """Whether the pairs are as people left them, as one of the kinds says."""
+        return any(one.natural for one in self.kinds)
 
     @field_validator("rates")
     @classmethod
@@ -89,9 +97,9 @@ class NoiseSettings(Model):
 
     @model_serializer(mode="wrap")
     def _without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Options and seeds came after hashes of suites were given out."""
+        """Options, seeds and `natural` came after hashes of suites were given out."""
         values: dict[str, Any] = handler(self)
-        given = {key: value for key, value in values.items() if value or key not in ("options", "seeds")}
+        given = {key: value for key, value in values.items() if value or key not in ("options", "seeds", "natural")}
         return {**given, "others": [one.model_dump() for one in self._others]} if self._others else given
 
     @property

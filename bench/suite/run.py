@@ -6,12 +6,16 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from bench import hashing
-from bench.adapters import hyperparameters
+from bench.adapters import hyperparameters, registry
 from bench.adapters.source_hash import adapter_source_hash
 from bench.catalogue.noise_kinds import KINDS, noise_label
+from bench.errors import UserError, one_line
 from bench.hashing import OPEN_CLIP, Absent, MissingFile, digest
 from bench.suite import tower_files
 from bench.suite.keep_settings import UNTREATED, KeepSettings
@@ -50,6 +54,7 @@ def address(
         **content,
         "training_version": TRAINING_VERSION,
         "adapter": adapter_source_hash(run.method),
+        **({"scorer_adapter": adapter_source_hash(run.scorer.run.method)} if run.scorer and run.scorer.stored else {}),
         "pairs": data_hash,
         "manifest": manifest_hash if run.rate else None,
         "reference": reference_id,
@@ -92,6 +97,9 @@ class Run:
     noise_options: dict[str, Any] = dataclasses.field(
         default_factory=dict
     )  #: the kind's own settings, defaults included
+    #: whether nobody knows that pairs without injected noise are right; for the printed name alone
+    natural: bool = False
+    scorer: Scorer | None = None  #: the model from elsewhere that scores its pairs
 
     @property
     def treated(self) -> bool:
@@ -101,7 +109,7 @@ class Run:
     @property
     def block(self) -> str:
         """Which runs it is compared with: its towers, where a suite has several, and its noise."""
-        noise = noise_label(self.noise or "shuffled_captions", self.rate)
+        noise = noise_label(self.noise or "shuffled_captions", self.rate, self.natural)
         return f"{self.towers.label}, {noise}" if self.towers.label else noise
 
     @property
@@ -132,7 +140,8 @@ class Run:
         if not self.treated:
             return {}
         paid = {"pays_scorer": self.pays_scorer} if self.keep.entry.scored else {}
-        return {"keep": {**self.keep.content(), "rule": self.keep_rule, **paid}}
+        external = self.scorer.content() if self.scorer else {}
+        return {"keep": {**self.keep.content(), "rule": self.keep_rule, **paid, **external}}
 
     @cached_property
     def key(self) -> str:
@@ -153,8 +162,10 @@ class Run:
     def settings(self) -> dict[str, Any]:
         """Everything, for settings.json."""
         options = {"options": self.noise_options} if self.noise and self.noise_options else {}
+        scorer = {"weights": self.keep.weights, "towers": self.keep.towers}
         return {
             **self.content(),
+            **({"scorer": scorer} if self.keep.weights else {}),
             "config": self.config,
             "start": self.start,
             "label": self.label,
@@ -165,3 +176,60 @@ class Run:
             "train": self.train.model_dump(mode="json"),
             "evaluate": self.evaluate.model_dump(mode="json"),
         }
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Weights from elsewhere that score a run's pairs, and how they are read. Its training is charged to no run."""
+
+    weights: str  #: a file, or "open_clip:MODEL/TAG"
+    run: Run  #: settings with the towers that the weights fit, and the size of the images that these see
+    stored: str = ""  #: id of the run that the weights are of, whose method reads them; "" = towers without a method
+
+    def content(self) -> dict[str, Any]:
+        """What identities see: the weights' bytes, wherever they lie, and how they are read."""
+        towers = {"towers": tower_files.content(self.run.towers), "size": self.run.data.size}
+        return {"weights": hashing.weights(self.weights), "read": {"run": self.stored} if self.stored else towers}
+
+
+def _method(name: str, path: Path) -> str:
+    """Return the present name of a stored run's method. Raises UserError if its file is not known to this process."""
+    now = registry.canonical(name)
+    if now not in registry.names():
+        raise UserError(f"{path}: was trained with the method {now!r}; give the file that defines it: --plugin FILE")
+    return now
+
+
+def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
+    """Return the run that a settings.json describes, without the run it started from or that scored its pairs.
+
+    Raises UserError, with `path`, for settings that this version does not understand.
+    """
+    try:
+        keep = settings.get("keep", {})
+        own = {key: keep[key] for key in ("kind", "share", "rows") if key in keep}
+        # Format 1 had null for torch's own choice of threads.
+        train = {key: value for key, value in settings["train"].items() if (key, value) != ("threads", None)}
+        return Run(
+            label=settings["label"],
+            method=_method(settings["method"], path),
+            preset=settings["preset"],
+            config=settings["config"],
+            data=DataSettings.model_validate(settings["data"]),
+            keep=KeepSettings.model_validate({**own, **settings.get("scorer", {})}),
+            keep_rule=keep.get("rule", "samples"),
+            pays_scorer=keep.get("pays_scorer", False),
+            untrained=settings.get("untrained", False),
+            noise=settings["noise"]["kind"],
+            rate=settings["noise"]["rate"],
+            noise_file=settings["noise"].get("file"),
+            noise_options=settings["noise"].get("options", {}),
+            seed=settings["seed"],
+            budget=Budget.model_validate({settings["budget"]["kind"]: settings["budget"]["value"]}),
+            towers=TowerSettings.model_validate(settings["towers"]),
+            train=TrainSettings.model_validate(train),
+            evaluate=EvaluateSettings.model_validate(settings["evaluate"]),
+        )
+    except (KeyError, TypeError, ValidationError) as error:
+        reason = one_line(error)
+        raise UserError(f"{path}: is not a run's settings of this version: {type(error).__name__}: {reason}") from error

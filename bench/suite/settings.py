@@ -26,6 +26,7 @@ from bench.settings_base import (
 )
 from bench.suite.data_settings import SYNTHETIC as SYNTHETIC
 from bench.suite.data_settings import DataSettings as DataSettings
+from bench.suite.data_settings import in_data_folder
 from bench.suite.head_settings import HeadSettings
 from bench.suite.keep_settings import KeepSettings
 from bench.yaml_source import fault
@@ -134,7 +135,7 @@ class TrainSettings(Model):
 
     later: ClassVar[frozenset[str]] = frozenset({"warmup_steps", "final_lr", "compile"})
     #: change time and memory, never results
-    outside: ClassVar[frozenset[str]] = frozenset({"micro_batch", "checkpoint_seconds", "recompute"})
+    outside: ClassVar[frozenset[str]] = frozenset({"micro_batch", "checkpoint_seconds", "recompute", "shard_optimizer"})
 
     batch: Annotated[int, Field(ge=2, le=2**20)] = 128  #: pairs a step, over all devices
     micro_batch: Annotated[int, Field(ge=1)] | None = None  #: pairs a forward pass; changes memory, not results
@@ -151,6 +152,7 @@ class TrainSettings(Model):
     augment: Annotated[str, entry_of(AUGMENTATIONS)] = DEFAULTS["drawn art"]
     compile: bool = False  #: the towers by torch.compile
     recompute: bool = False  #: activations of the towers' blocks, for memory (gradient checkpointing)
+    shard_optimizer: bool = False  #: each rank holds the moments of its part of the parameters (ZeRO stage 1)
     checkpoint_seconds: Annotated[float, Field(ge=0, le=1e9)] = 30.0  #: between checkpoints; 0 = after every step
     #: of torch, a process; on a CPU the last bits of weights depend on it
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
@@ -283,9 +285,4 @@ class MethodEntry(Model):
 
     def start_of(self, towers: TowerSettings) -> str | None:
         """The weights these towers begin at."""
-        start = self.start and self.start.replace("{towers}", towers.label)
-        if not start or "{data}" not in start:
-            return start
-        from bench import data_folder  # here, because `bench.data` reads settings itself
-
-        return start.replace("{data}", str(data_folder.root()))
+        return self.start and in_data_folder(self.start.replace("{towers}", towers.label))

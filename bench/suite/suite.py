@@ -17,10 +17,11 @@ from bench.catalogue.augmentations import DEFAULTS, fitting
 from bench.errors import UserError, nearest
 from bench.settings_base import NAME_LETTERS, Model, NonEmptyList, Seed, once
 from bench.suite.keep_settings import UNTREATED, KeepSettings
+from bench.suite.launcher_settings import RaySettings, SlurmSettings
 from bench.suite.noise_settings import NoiseSettings
 from bench.suite.printed_tables import PaperTables
-from bench.suite.ray_settings import RaySettings
 from bench.suite.run import Run
+from bench.suite.scorers import with_scorer
 from bench.suite.settings import (
     Budget,
     DataSettings,
@@ -29,7 +30,6 @@ from bench.suite.settings import (
     TowerSettings,
     TrainSettings,
 )
-from bench.suite.slurm_settings import SlurmSettings
 from bench.suite.tune_settings import TuneSettings
 from bench.suite.unfit import inapplicable, left_out, unfit, unknown_names, unmeasured
 from bench.yaml_source import YamlSource, fault, faults_of
@@ -122,10 +122,14 @@ class Suite(Model):
         return self
 
     @model_validator(mode="after")
-    def _learning_rates_fall(self) -> Self:
+    def _rows_can_train(self) -> Self:
+        """The learning rate of a row can fall, and no row uses the truth about natural noise, which nobody knows."""
         for position, entry in enumerate(self.methods):
             if entry.lr is not None and entry.lr < self.train.final_lr:
                 raise fault(f"{entry.lr:g} is below train.final_lr {self.train.final_lr:g}", "methods", position, "lr")
+            if self.noise.found and (uses := self.keep_of(entry).entry.uses):
+                place = ("methods", position, "keep") if entry.keep else ("data", "keep")
+                raise fault(f"uses {uses}, which nobody knows of natural noise", *place)
         return self
 
     @model_validator(mode="after")
@@ -173,7 +177,7 @@ class Suite(Model):
 
     def scorer_of(self, entry: MethodEntry) -> str | None:
         """The row or method whose run scores the pairs of a row; None if no run does."""
-        given = self._reference(entry, self.keep_of(entry)) if self.keep_of(entry).entry.scored else None
+        given = self._reference(entry, self.keep_of(entry)) if self.keep_of(entry).by_run else None
         return given.label if given else None
 
     @property
@@ -273,9 +277,8 @@ class Suite(Model):
         method, rows = registry.find(entry.method), self._references or self.methods
         start = None if entry.start and method.side != "reference" else method.reference
         if start:
-            own = [row for row in rows if row.label == row.method == start]
-            return own[0] if own else MethodEntry(method=start)
-        return self._baseline_among(rows) if keep.entry.scored else None  # a suite of trials has other rows itself
+            return next((row for row in rows if row.label == row.method == start), MethodEntry(method=start))
+        return self._baseline_among(rows) if keep.by_run else None  # a suite of trials has other rows itself
 
     def chain(self, entry: MethodEntry) -> str:
         """Why an entry cannot start where its method does: that start needs a start of its own. "" if it can."""
@@ -297,7 +300,7 @@ class Suite(Model):
         reference: Run | None = None,
     ) -> Run:
         (rate,) = noise.rates
-        return Run(
+        run = Run(
             label=entry.label,
             method=entry.method,
             preset=entry.preset,
@@ -310,6 +313,7 @@ class Suite(Model):
             rate=rate,
             noise_file=noise.file(rate),
             noise_options=noise.chosen_options().model_dump(mode="json"),
+            natural=self.noise.found,
             seed=seed,
             budget=self.budget.scaled(share),
             towers=towers,
@@ -319,6 +323,7 @@ class Suite(Model):
             start=entry.start_of(towers),
             untrained=entry.untrained,
         )
+        return with_scorer(run)
 
 
 def load_suite(suite: str | Path, overrides: Sequence[str] = (), check_methods: bool = True) -> Suite:

@@ -97,23 +97,25 @@ class SuiteTasks:
     def _of_family(self, family: TaskFamily) -> list[Task]:
         if family.on_training_pairs:
             return [Task(family.name, self.training)]
-        named = self.asked.datasets.get(family.name)
-        if named is None and self.data.name in family.embedded:
-            return [
-                Task(_name(family, one.label), one.dataset, one.train, one.validation)
-                for one in family.embedded[self.data.name]
-            ]
-        names = self.protocol.datasets.get(family.name, ()) if named is None else named
-        return [_task(family, name) for name in names]
+        names = self.asked.datasets.get(family.name)
+        if names is None:
+            own = self.data.name in family.embedded
+            names = (self.data.name,) if own else self.protocol.datasets.get(family.name, ())
+        return list(dict.fromkeys(task for name in names for task in _tasks(family, name)))
 
 
-def _task(family: TaskFamily, name: str) -> Task:
-    """The task of a family on a data set of the catalogue. UserError if the family cannot be measured on it."""
+def _tasks(family: TaskFamily, name: str) -> list[Task]:
+    """The tasks of a family on sets of the package, or its task on a data set of the catalogue.
+
+    UserError if the family cannot be measured on it.
+    """
+    if own := family.of_package(name):
+        return [Task(_name(family, one.label), one.dataset, one.train, one.validation) for one in own]
     if message := families.unfit(family.name, name):
         raise UserError(f"evaluate.datasets.{family.name}: {message}")
     entry, _ = parse(name)
     train = entry.written("train") if family.learns else ""
-    return Task(_name(family, CLASS if family.classes else ""), entry.written(family.split), train)
+    return [Task(_name(family, CLASS if family.classes else ""), entry.written(family.split), train)]
 
 
 def _name(family: TaskFamily, label: str) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench import reading
 from bench.catalogue.architectures import Config
 from bench.catalogue.tower_families import image_towers, text_towers
 from bench.data_folder import Missing, root
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 #: files of a tokenizer: one of the first two holds the vocabulary, the last says which tokens are special
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "tokenizer_config.json", "config.json")
+VOCABULARY_BYTES = 1 << 26  #: of a vocabulary; those of a quarter of a million tokens have 20 MB
 _OWNERS = {"bert-base-uncased": "google-bert", "distilbert-base-uncased": "distilbert"}
 
 
@@ -61,7 +64,7 @@ def vocabulary(towers: TowerSettings) -> str | Absent:
 @cache
 def _ids_in(file: Path) -> str:
     try:
-        text = file.read_text(encoding="utf-8")
+        text = io.StringIO(reading.content(file, VOCABULARY_BYTES).decode(), newline=None).read()
         if file.suffix == ".txt":
             return digest({token: position for position, token in enumerate(text.removesuffix("\n").split("\n"))})
         described = json.loads(text)
@@ -171,8 +174,8 @@ def bytes_of(place: str, names: tuple[str, ...]) -> str | Absent:
     total = hashlib.sha256()
     for file in files:
         try:
-            with file.open("rb") as opened:
-                digest = hashlib.file_digest(opened, "sha256").digest()
+            with reading.opened(file) as opened:
+                digest = hashlib.file_digest(opened, "sha256").digest()  # type: ignore[arg-type]  # it has readinto
         except OSError as error:
             return Absent(f"{file}: cannot be read: {error.strerror}")
         total.update(digest if len(files) == 1 and file == path else file.name.encode() + digest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from bench.catalogue import architectures
 from bench.errors import UserError, nearest, one_line
 from bench.hashing import OPEN_CLIP
+from bench.reading import opened
 from bench.towers.bert import BertText, own_name
 from methods.protocol import Method
 
@@ -30,15 +32,22 @@ _SHOWN = 3  #: wrong tensors that an error names
 def read(path: Path) -> dict[str, Any]:
     """Return the content of a file without executing it. UserError if it is no safetensors and no state dict."""
     try:
+        opened(path).close()  # a FIFO would be waited for
         if path.suffix == ".safetensors":
             return dict(load_file(path))
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # the unpickler may raise anything, such as KeyError for the text "hi"
-        reason = str(error).split("\n")[0]
-        raise UserError(f"{path}: neither safetensors nor a state dict of tensors: {reason}") from error
+        raise UserError(f"{path}: neither safetensors nor a state dict of tensors: {refusal(error)}") from error
     if not isinstance(state, dict):
         raise UserError(f"{path}: holds a {type(state).__name__}, not a state dict")
     return state
+
+
+def refusal(error: Exception) -> str:
+    """Return why a file of weights was not read, as one line, without torch's advice to execute what is in it."""
+    if isinstance(error, pickle.UnpicklingError):
+        return "it holds something else than tensors, which is never executed"
+    return one_line(error, 200)
 
 
 def tensors_of(path: Path, bert: bool = False) -> dict[str, tuple[str, Tensor]]:
@@ -133,30 +142,35 @@ def start_from(path: Path, method: Method, towers: nn.Module) -> None:
                 own.copy_(given[name])
 
 
-def same_activation(start: str, towers: TowerSettings) -> None:
-    """Raise UserError if pretrained weights want another activation than the towers have: shapes do not show it."""
+def same_activation(start: str, towers: TowerSettings, field: str = "start") -> None:
+    """Raise UserError if pretrained weights want another activation than the towers have: shapes do not show it.
+
+    field: of the suite, that names the weights.
+    """
     from open_clip.pretrained import get_pretrained_cfg
 
     model, _, tag = start.removeprefix(OPEN_CLIP).rpartition("/")
     wanted = bool(get_pretrained_cfg(model, tag).get("quick_gelu"))
-    for field in ("image", "text"):
-        name = getattr(towers, field)
-        if architectures.quick_gelu(name) != wanted and architectures.chooses_activation(field, name):
+    for kind in ("image", "text"):
+        name = getattr(towers, kind)
+        if architectures.quick_gelu(name) != wanted and architectures.chooses_activation(kind, name):
             have, given = ("QuickGELU", "GELU")[:: 1 if wanted else -1]
-            raise UserError(f"start: {start}: was trained with {have}, but towers.{field} {name} has {given}")
+            raise UserError(f"{field}: {start}: was trained with {have}, but towers.{kind} {name} has {given}")
 
 
-def located(start: str) -> Path:
+def located(start: str, field: str = "start") -> Path:
     """Return the file of a suite's `start`: a path, or "open_clip:MODEL/TAG" for weights, downloaded if not here.
+
+    field: of the suite, that names the weights.
 
     Raises UserError for a missing file, and for a model or tag that open_clip does not know or cannot fetch.
     """
     if not start.startswith(OPEN_CLIP):
         path = Path(start)
         if not path.is_file():
-            raise UserError(f"start: {start}: no such file; a path, or {OPEN_CLIP}MODEL/TAG")
+            raise UserError(f"{field}: {start}: no such file; a path, or {OPEN_CLIP}MODEL/TAG")
         return path
-    return fetched(start.removeprefix(OPEN_CLIP), f"start: {start}", "fetch it elsewhere and give its path")
+    return fetched(start.removeprefix(OPEN_CLIP), f"{field}: {start}", "fetch it elsewhere and give its path")
 
 
 def fetched(name: str, prefix: str, otherwise: str) -> Path:

@@ -2,46 +2,140 @@
 
 from __future__ import annotations
 
+import copy
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
 from bench.errors import one_line
 from bench.store import Damaged, RunStore, RunWriter
+from bench.store.doctor import CHECKPOINT as CHECKPOINT
+from bench.store.doctor import write_hashes
 from bench.store.run import weights_name as weights_name
 from bench.towers.build import OpenClipTowers
+from bench.towers.state_dicts import refusal
 from bench.training import side_towers
 from bench.training.ledger import Ledger
 from methods.protocol import Method
 
-CHECKPOINT = "checkpoint.pt"
+THREAD = "checkpoint"  #: prefix of the name of the thread that writes them
 _PARTS = {"towers", "method", "optimiser", "ledger"}
 
 
-def save_checkpoint(
-    out: RunWriter, step: int, method: Method, towers: OpenClipTowers, optimiser: torch.optim.Optimizer, ledger: Ledger
-) -> None:
-    """Replace the checkpoint in one rename. Randomness and order are functions of (seed, step): step is their state."""
-    assert isinstance(method, nn.Module)
-    state = {
-        "step": step,
-        "towers": towers.state_dict(),
-        "method": method.state_dict(),
-        "optimiser": optimiser.state_dict(),
-        "ledger": asdict(ledger),
-        **side_towers.state(method, towers),
-    }
-    out.write_path(CHECKPOINT, lambda path: torch.save(state, path))
+class CheckpointWriter:
+    """Writes checkpoints of a run in a thread, from copies in host memory, while training goes on. One at a time.
+
+    The run's status names a step once its checkpoint is published. An error of the thread is raised by the next call.
+    As a context manager it waits at the end; if the context ends with an error of its own, that one counts.
+    """
+
+    def __init__(self, out: RunWriter, steps: int) -> None:
+        """steps: of the whole training, for the status."""
+        self._out, self._steps = out, steps
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=THREAD)
+        self._writing: Future[None] | None = None
+        self._published = time.monotonic()
+        self._memory = HostMemory()
+
+    def __enter__(self) -> CheckpointWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._thread.shutdown()
+        if error is None:
+            self.wait()
+
+    def due(self, seconds: float) -> bool:
+        """Whether `seconds` have gone by since a checkpoint was published, and none is being written; with 0 always."""
+        if self._writing is not None and self._writing.done():
+            self.wait()
+        return not seconds or (self._writing is None and time.monotonic() - self._published >= seconds)
+
+    def save(
+        self, step: int, method: Method, towers: OpenClipTowers, optimiser: torch.optim.Optimizer, ledger: Ledger
+    ) -> None:
+        """Copy the state after `step` steps, and begin to replace the checkpoint by it; wait for the one before.
+
+        If the optimiser is sharded, the other ranks call its `state_dict` meanwhile. Randomness and order are functions
+        of (seed, step): step is their state.
+        """
+        self.wait()
+        assert isinstance(method, nn.Module)
+        state = {
+            "step": step,
+            "towers": towers.state_dict(),
+            "method": method.state_dict(),
+            "optimiser": optimiser.state_dict(),
+            "ledger": asdict(ledger),
+            **side_towers.state(method, towers),
+        }
+        self._writing = self._thread.submit(self._publish, self._memory.copy(state))
+
+    def wait(self) -> None:
+        """Wait until the last checkpoint is published. Raises what kept it from being so."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    def _publish(self, state: dict[str, Any]) -> None:
+        self._out.write_path(CHECKPOINT, lambda path: torch.save(state, path))
+        self._published = time.monotonic()
+        self._out.set_status("running", stage="train", step=state["step"], steps=self._steps)
 
 
-def load_checkpoint(out: RunStore, device: torch.device) -> dict[str, Any] | None:
-    """Return the last checkpoint, or None if there is none. Raises Damaged for a file that is none."""
-    return _loaded(out, map_location=device)
+class HostMemory:
+    """Holds one copy of a state, in the place of the one before: fresh memory would take several times as long."""
+
+    def __init__(self) -> None:
+        self._held: list[torch.UntypedStorage] = []
+
+    def copy(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return a copy of nested mappings and lists with tensors, which share memory where they did.
+
+        If they were on the CPU, `torch.save` writes the same bytes of both. The copy before is overwritten.
+        """
+        copied: dict[int, torch.UntypedStorage] = {}
+        copies: dict[int, Any] = {}
+        for x in _tensors(state):
+            own = x.untyped_storage()
+            if own._cdata not in copied:
+                copied[own._cdata] = self._place(len(copied), own.nbytes()).copy_(own)
+            copies[id(x)] = torch.empty(0, dtype=x.dtype).set_(
+                copied[own._cdata], x.storage_offset(), x.size(), x.stride()
+            )
+        return copy.deepcopy(state, copies)  # for each tensor it takes the copy that is there
+
+    def _place(self, number: int, size: int) -> torch.UntypedStorage:
+        """Return the memory, of `size` bytes, of the storage of this number."""
+        if number == len(self._held):
+            self._held.append(torch.UntypedStorage(size))
+        elif self._held[number].nbytes() != size:  # another phase trains other parameters
+            self._held[number] = torch.UntypedStorage(size)
+        return self._held[number]
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors(part)
+
+
+def load_checkpoint(out: RunStore) -> dict[str, Any] | None:
+    """Return the last checkpoint in host memory, or None if there is none. Raises Damaged for a file that is none."""
+    return _loaded(out, map_location="cpu")
 
 
 def checkpoint_step(out: RunStore) -> int | None:
@@ -59,14 +153,14 @@ def _loaded(out: RunStore, **how: Any) -> dict[str, Any] | None:
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # the unpickler raises whatever the bytes lead it to
-        raise Damaged(path, f"is no checkpoint: {one_line(error, 120)}") from error
+        raise Damaged(path, f"is no checkpoint: {refusal(error)}") from error
     if not isinstance(state, dict) or type(state.get("step")) is not int or not state.keys() >= _PARTS:
         raise Damaged(path, f"is no checkpoint: it should hold step, {', '.join(sorted(_PARTS))}")
     return state
 
 
 def save_weights(out: RunWriter, at: float, method: Method, towers: nn.Module) -> None:
-    """Keep towers and method as safetensors under the name of `at`."""
+    """Keep towers and method as safetensors under the name of `at`, and the sha256 of the file beside it."""
     assert isinstance(method, nn.Module)
     tensors = {
         f"{prefix}.{name}": tensor.detach().cpu().contiguous()
@@ -74,6 +168,7 @@ def save_weights(out: RunWriter, at: float, method: Method, towers: nn.Module) -
         for name, tensor in module.state_dict().items()
     }
     out.write_path(weights_name(at), lambda path: save_file(tensors, path))
+    write_hashes(out, {weights_name(at)})
 
 
 def load_weights(path: Path, method: Method, towers: nn.Module) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -17,6 +20,8 @@ from bench.towers.batchnorm import GroupedBatchNorm2d
 
 #: how long a rank waits for the others in one message: for a checkpoint on a slow disk, or code being compiled
 PATIENCE = timedelta(minutes=30)
+FOREVER = timedelta(days=1000)  #: how long a rank waits for the next word of the first one
+LOOK = 0.005  #: seconds between looks whether a word has come
 
 
 @dataclass(frozen=True)
@@ -55,19 +60,29 @@ class Group:
         found: list[list[float]] = self.gather(torch.tensor([values], dtype=torch.float64)).tolist()
         return found
 
+    def send(self, x: Tensor) -> dist.Work:
+        """Begin to send a tensor on the CPU to the first rank, which calls `receive_`; `wait` of the result ends it."""
+        work = dist.isend(x, group_dst=0, group=self.members)
+        assert work is not None
+        return work
+
+    def receive_(self, x: Tensor, rank: int) -> None:
+        """Fill a contiguous tensor on the CPU with what a rank sends, in the order in which it sends."""
+        dist.recv(x, group_src=rank, group=self.members)
+
     def sum_gradients_(self, parameters: list[nn.Parameter]) -> None:
         """Sum every gradient over ranks, one flat message a dtype. A parameter without one gets zeros, in any world."""
-        by_dtype: dict[torch.dtype, list[Tensor]] = {}
         for parameter in parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            by_dtype.setdefault(parameter.grad.dtype, []).append(parameter.grad)
-        if self.world == 1:
-            return
-        for grads in by_dtype.values():
-            flat = self.sum_(torch.cat([grad.flatten() for grad in grads]))
-            for grad, part in zip(grads, flat.split([grad.numel() for grad in grads]), strict=True):
-                grad.copy_(part.view_as(grad))
+        if self.world > 1:
+            _flat([parameter.grad for parameter in parameters if parameter.grad is not None], self.sum_)
+
+    def share_(self, tensors: Sequence[Tensor], owners: Sequence[int]) -> None:
+        """Copy every tensor from the rank that owns it to all others, one flat message a rank and dtype."""
+        for rank in range(self.world if self.world > 1 else 0):
+            own = [x for x, owner in zip(tensors, owners, strict=True) if owner == rank]
+            _flat(own, partial(dist.broadcast, group_src=rank, group=self.members))
 
     def commit_batchnorm(self, norms: Sequence[GroupedBatchNorm2d]) -> None:
         """Move running statistics once, by the mean over the groups that all ranks saw in this step."""
@@ -82,6 +97,62 @@ class Group:
             norm.running_mean.lerp_(mean, norm.momentum)
             norm.running_var.lerp_(var, norm.momentum)
             norm.seen.clear()
+
+
+@torch.no_grad()
+def _flat(tensors: Sequence[Tensor], change: Callable[[Tensor], object]) -> None:
+    """Have `change` change the tensors in place, as one flat tensor a dtype."""
+    by_dtype: dict[torch.dtype, list[Tensor]] = {}
+    for x in tensors:
+        by_dtype.setdefault(x.dtype, []).append(x)
+    for same in by_dtype.values():
+        flat = torch.cat([x.flatten() for x in same])
+        change(flat)
+        for x, part in zip(same, flat.split([x.numel() for x in same]), strict=True):
+            x.copy_(part.view_as(x))
+
+
+class Words:
+    """What the first rank tells all others, who wait for the next word for as long as it takes. `words` makes it.
+
+    Signals are handled meanwhile, and a lost connection is an error. The network is trusted.
+    """
+
+    def __init__(self, members: dist.ProcessGroup) -> None:
+        self._members = members
+
+    def tell(self, content: bytes) -> None:
+        """Send bytes to all other ranks; return when all have them."""
+        self._broadcast(torch.tensor([len(content)]))
+        self._broadcast(torch.frombuffer(bytearray(content), dtype=torch.uint8))
+
+    def hear(self) -> bytes:
+        """Wait for the next word of the first rank and return it."""
+        self._broadcast(size := torch.zeros(1, dtype=torch.int64))
+        self._broadcast(content := torch.empty(int(size), dtype=torch.uint8))
+        return content.numpy().tobytes()
+
+    def _broadcast(self, x: Tensor) -> None:
+        work = dist.broadcast(x, group_src=0, group=self._members, async_op=True)
+        assert work is not None
+        while not work.is_completed():  # `wait` would put off the handling of signals
+            time.sleep(LOOK)
+        work.wait()
+
+
+@contextmanager
+def words(group: Group) -> Iterator[Words | None]:
+    """Yield what carries words from the first rank of all to the others; None in a group of one. All ranks call it."""
+    if group.world == 1:
+        yield None
+        return
+    members = dist.new_group(backend="gloo", timeout=FOREVER)
+    assert isinstance(members, dist.ProcessGroup)
+    try:
+        yield Words(members)
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group(members)
 
 
 def join(rank: int, world: int, meeting: Store, near: bool) -> None:

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -48,12 +49,15 @@ class InputsSummary:
         return self.data_hash, self.manifest_hash, self.kept_hash
 
 
+#: pairs -> (tokens, context length) -> the vocabulary. Every run of a process that reads the pairs shares them.
+_learned: WeakKeyDictionary[Pairs, dict[tuple[int, int], SmallVocabulary]] = WeakKeyDictionary()
+
+
 class Vocabularies:
     """What text towers read the same pairs by: learned vocabularies, each learned once, or stored text features."""
 
     def __init__(self, pairs: Pairs, settings: DataSettings) -> None:
         self._pairs, self._settings = pairs, settings
-        self._learned: dict[tuple[int, int], SmallVocabulary] = {}
         self._checked: set[Noise] = set()
 
     @cached_property
@@ -81,11 +85,11 @@ class Vocabularies:
 
     def __call__(self, tokens: int, context_length: int) -> SmallVocabulary:
         """The vocabulary with this number of tokens and this context length."""
-        key = (tokens, context_length)
-        if key not in self._learned:
+        known, key = _learned.setdefault(self._pairs, {}), (tokens, context_length)
+        if key not in known:
             texts = [text for row in range(len(self._pairs)) for text in self._pairs.captions(row)]
-            self._learned[key] = SmallVocabulary(texts, tokens, context_length)
-        return self._learned[key]
+            known[key] = SmallVocabulary(texts, tokens, context_length)
+        return known[key]
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,8 +17,8 @@ from methods.protocol import Method
 class Ledger:
     """What a run spent. Counts are algorithmic: micro-batches encoded twice count once; seconds are measured.
 
-    On several ranks, counts are of the global batch, seconds of training are summed over ranks (device seconds), and
-    memory is the largest of any rank. Only the first rank evaluates, so `evaluate_seconds` are of one device.
+    On several ranks, counts are of the global batch, seconds are summed over ranks (device seconds), and memory is the
+    largest of any rank. Ranks share the extraction of features; while the first one measures, the others wait.
 
     Steps after the last checkpoint are trained again when a killed run resumes: `repeated_seconds` counts them. After
     every step the run's store notes `train_seconds + repeated_seconds`; on resume, the noted seconds beyond the

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ from bench.suite.settings import TrainSettings
 from bench.towers.batchnorm import grouped_norms, record_statistics
 from bench.towers.build import OpenClipTowers
 from bench.training import side_towers
-from bench.training.checkpoint import load_checkpoint, save_checkpoint, save_weights
+from bench.training.checkpoint import CheckpointWriter, load_checkpoint, save_weights
 from bench.training.distributed import Group
 from bench.training.ledger import Ledger
 from bench.training.loader import Loader
@@ -74,14 +75,16 @@ def train(job: Job) -> Ledger:
     requested stop, NotFinite (with step and term) if the loss becomes NaN or infinite, and ClaimLost within a step
     after another process took the run over.
     """
-    with closing(job.loader):  # its processes end with the training, however that ends
-        return _train(job)
+    writer = _writer(job)
+    checkpoints = None if writer is None else CheckpointWriter(writer, job.resolved.steps)
+    with closing(job.loader), checkpoints or nullcontext():  # processes and thread end with the training
+        return _train(job, writer, checkpoints)
 
 
-def _train(job: Job) -> Ledger:
+def _train(job: Job, writer: RunWriter | None, checkpoints: CheckpointWriter | None) -> Ledger:
     method, towers, group, loader = job.method, job.towers, job.group, job.loader
     assert isinstance(method, nn.Module)
-    batch, steps, writer = job.settings.batch, job.resolved.steps, _writer(job)
+    batch, steps = job.settings.batch, job.resolved.steps
     share = group.share(batch)
     micro = min(job.settings.micro_batch or share.stop - share.start, share.stop - share.start)
     single = micro == share.stop - share.start
@@ -91,14 +94,9 @@ def _train(job: Job) -> Ledger:
     if norms and micro % norms[0].group:
         raise ValueError(f"{micro} rows a forward pass are not a multiple of bn_group {norms[0].group}")
     phases = {phase.name: phase for phase in method.phases()}
-    ledger, first, optimiser, optimiser_state = Ledger(), 0, None, None
+    optimiser: torch.optim.AdamW | None = None
 
-    saved = load_checkpoint(job.out, job.device)
-    if saved is not None:
-        first, optimiser_state, ledger = saved["step"], saved["optimiser"], Ledger(**saved["ledger"])
-        towers.load_state_dict(saved["towers"])
-        method.load_state_dict(saved["method"])
-        side_towers.restore(method, towers, saved)
+    first, ledger, optimiser_state = _resumed(job)
     seen = [int(step) for (step,) in group.rows(first)]
     if len({*seen}) > 1:
         raise UserError(
@@ -111,14 +109,13 @@ def _train(job: Job) -> Ledger:
     if steps == 0 and writer is not None:  # a row that is measured as it begins
         for budget_share in keep_at:
             save_weights(writer, budget_share, method, towers)
-    saved_at = time.monotonic()
 
     for step in range(first, steps):
         started, waited = time.perf_counter(), loader.seconds
         name, phase_start, phase_steps = _phase_of(job.resolved, step)
         if optimiser is None or step == phase_start:  # every phase has a fresh optimiser and schedule
             set_trainable(method, towers, phases[name])
-            optimiser = make_optimiser(method, towers, phases[name], job.settings)
+            optimiser = make_optimiser(method, towers, phases[name], job.settings, group)
             if optimiser_state is not None and step > phase_start:
                 optimiser.load_state_dict(optimiser_state)
             optimiser_state = None
@@ -143,7 +140,7 @@ def _train(job: Job) -> Ledger:
         # 3. The loss in tiles of anchors, each sent back at once, so its memory grows linearly with the batch.
         terms: dict[str, Tensor] = {}
         weight = 1.0 / group.world if method.whole_batch else 1.0
-        for anchors in _tiles(method.whole_batch, share, batch):
+        for anchors in tiles(method.whole_batch, share, batch):
             with torch.no_grad():
                 constants = method.draw(z, observed, anchors)
             parts = method.loss(z, constants, anchors)
@@ -196,8 +193,9 @@ def _train(job: Job) -> Ledger:
         ledger.charge(method, towers, name, batch, job.resolved.step_flops[name])
         seconds = time.perf_counter() - started
         asked = job.should_stop is not None and job.should_stop()
-        per_rank = group.rows(seconds, loader.seconds - waited, peak_memory(job.device), asked)
-        spent, waits, peaks, stops = zip(*per_rank, strict=True)
+        wanted = checkpoints is not None and checkpoints.due(job.settings.checkpoint_seconds)
+        per_rank = group.rows(seconds, loader.seconds - waited, peak_memory(job.device), asked, wanted)
+        spent, waits, peaks, stops, wants = zip(*per_rank, strict=True)
         ledger.train_seconds += sum(spent)
         ledger.data_seconds += sum(waits)
         ledger.peak_memory_bytes = max(ledger.peak_memory_bytes, *map(int, peaks))
@@ -207,16 +205,31 @@ def _train(job: Job) -> Ledger:
             if due == step + 1 and writer is not None:
                 save_weights(writer, budget_share, method, towers)
         stop = any(stops)  # one rank was asked: all stop after the same step
-        if writer is not None:
-            if stop or time.monotonic() - saved_at >= job.settings.checkpoint_seconds or step + 1 == steps:
-                save_checkpoint(writer, step + 1, method, towers, optimiser, ledger)
-                saved_at = time.monotonic()
-                writer.set_status("running", stage="train", step=step + 1, steps=steps)
+        last = stop or step + 1 == steps
+        if (any(wants) or last) and checkpoints is None:
+            optimiser.state_dict()  # a sharded one sends this rank's part to the first rank, which calls `save`
+        if checkpoints is not None:
+            if wanted or last:
+                checkpoints.save(step + 1, method, towers, optimiser, ledger)
+            if last:
+                checkpoints.wait()
             if job.on_step is not None:
                 job.on_step(step + 1, steps, sum(values.values()), batch / seconds)
         if stop and step + 1 < steps:
             raise Interrupted(step + 1)
     return ledger
+
+
+def _resumed(job: Job) -> tuple[int, Ledger, dict[str, Any] | None]:
+    """Put the last checkpoint into towers and method; return its step, its ledger and the optimiser's state."""
+    saved, method = load_checkpoint(job.out), job.method
+    if saved is None:
+        return 0, Ledger(), None
+    assert isinstance(method, nn.Module)
+    job.towers.load_state_dict(saved["towers"])
+    method.load_state_dict(saved["method"])
+    side_towers.restore(method, job.towers, saved)
+    return saved["step"], Ledger(**saved["ledger"]), saved["optimiser"]
 
 
 def _writer(job: Job) -> RunWriter | None:
@@ -272,7 +285,7 @@ def _backward(local: Tensors, gradients: Tensors) -> None:
         torch.autograd.backward([local[key] for key in reached], [gradients[key] for key in reached])
 
 
-def _tiles(whole_batch: bool, share: slice, batch: int) -> Iterator[slice]:
+def tiles(whole_batch: bool, share: slice, batch: int) -> Iterator[slice]:
     """This rank's anchors in tiles of whole blocks of 32; a whole-batch loss has one tile of all B."""
     if whole_batch:
         yield slice(0, batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from bench.console.markup import markdown
+from bench.console.markup import markdown, markdown_table
 from reports.against import interval, p_text, signed
 from reports.footnotes import planned_seeds
 from reports.papers import PAPERS
@@ -37,7 +37,7 @@ def claims_text(results: Results, claims: Claims) -> str:
         "",
         f"Judged by the suite {markdown(results.suite)}, {markdown(planned_seeds(results))}.",
         "",
-        *_table(["orderings of", *VERDICTS], [_counts(name, of_paper) for name, of_paper in judged.items()]),
+        *markdown_table(["orderings of", *VERDICTS], [_counts(name, of_paper) for name, of_paper in judged.items()]),
         *(line for text in _READING for line in ("", text)),
     ]
     for name, of_paper in judged.items():
@@ -65,7 +65,7 @@ def _section(results: Results, name: str, claims: Claims, judged: Sequence[Judge
         if all(one.lacks == NOT_RUN for one in block):
             lines.append(f"{NOT_RUN.capitalize()}.")
         else:
-            lines += _table(_HEAD, [_cells(results, claims, one) for one in block])
+            lines += markdown_table(_HEAD, [_cells(results, claims, one) for one in block])
     if any(_mark(results.methods, label) for one in judged for label in one.claim.rows):
         lines += ["", f"{UNVERIFIED} not verified: parts of the method are our reconstruction."]
     return lines
@@ -91,7 +91,3 @@ def _cells(results: Results, claims: Claims, one: Judged) -> list[str]:
 
 def _mark(methods: Mapping[str, Mapping[str, object]], label: str) -> str:
     return unverified(str(methods[label]["fidelity"])) if label in methods else ""
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]

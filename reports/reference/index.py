@@ -20,6 +20,7 @@ TITLE = "Committed comparisons"
 _TEXTS = {
     "CLAIMS.md": "What becomes of the papers' orderings",
     "ORDERS.md": "Whether the comparisons rank the methods alike",
+    "KINDS.md": "What holds across kinds of noise",
 }
 _SHORT = 12  #: characters of a commit that are printed
 

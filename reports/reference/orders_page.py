@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.console.markup import markdown
+from bench.console.markup import markdown, markdown_table
 from reports.orders import HEAD, NOTES, Ranking, agreement_cells, agreements
 
 
@@ -13,12 +13,7 @@ def orders_text(first: Ranking, others: Sequence[Ranking]) -> str:
     sections = []
     for other in others:
         if compared := agreements(first, other):
-            table = (
-                HEAD,
-                ["---"] * len(HEAD),
-                *([markdown(cell) for cell in agreement_cells(one)] for one in compared),
-            )
-            lines = [f"| {' | '.join(cells)} |" for cells in table]
+            lines = markdown_table(HEAD, [[markdown(cell) for cell in agreement_cells(one)] for one in compared])
             about = f"{markdown(first.headline)} there, {markdown(other.headline)} here."
             sections.append("\n".join([f"## {markdown(other.suite)}", "", about, "", *lines, ""]))
     if not sections:

@@ -19,6 +19,7 @@ from bench.store.merge import unpacked
 from bench.store.outgoing.pack import ARCHIVE
 from reports.build import all_tables, build, table_files
 from reports.contrasts import headline_contrasts
+from reports.kinds import kinds_section, kinds_text
 from reports.orders import Ranking, ranking
 from reports.reference.claims import Claims, read_claims
 from reports.reference.claims_page import claims_text
@@ -26,7 +27,7 @@ from reports.reference.index import Entry, bare_entry, entry_of, index_page
 from reports.reference.orders_page import orders_text
 from reports.results import load
 
-INDEX, CLAIMS, ORDERS, PAGE = "index.html", "CLAIMS.md", "ORDERS.md", "report.html"
+INDEX, CLAIMS, ORDERS, KINDS, PAGE = "index.html", "CLAIMS.md", "ORDERS.md", "KINDS.md", "report.html"
 TABLES, README = "tables", "README.md"
 _LINKS = {
     PAGE: "the report",
@@ -53,10 +54,12 @@ class Summary:
     tables: Mapping[str, bytes]  #: by their names below the comparison's folder; {} if its runs are not committed
     claims: str  #: CLAIMS.md; "" if another comparison judges the claims
     ranking: Ranking | None = None  #: None if nothing of it can be compared
+    kinds: str = ""  #: its section of KINDS.md; "" if it has no two kinds of noise
 
 
 def render(root: Path) -> Rendered:
-    """Write `report.html` and `tables/` of every comparison below `root`, then the index, the claims and the orders.
+    """Write `report.html` and `tables/` of every comparison below `root`, then the index, the claims, the orders and
+    what holds across kinds of noise.
 
     Nothing is written unless every archive is whole. Raises UserError for a folder without comparisons, and for an
     archive that is damaged, forged or holds another number of suites than one.
@@ -86,7 +89,9 @@ def summary(folder: Path, suite: str, store: Store, claims: Claims) -> Summary:
     tables = table_files(results, all_tables(results))
     text = claims_text(results, claims) if folder.name == claims.comparison else ""
     own = ranking(results) if headline_contrasts(results) else None
-    return Summary(entry_of(folder.name, results, _links(folder, (PAGE, *tables))), tables, text, own)
+    return Summary(
+        entry_of(folder.name, results, _links(folder, (PAGE, *tables))), tables, text, own, kinds_section(results)
+    )
 
 
 def bare(folder: Path) -> Summary:
@@ -95,9 +100,10 @@ def bare(folder: Path) -> Summary:
 
 
 def over_all(summaries: Sequence[Summary]) -> dict[str, bytes]:
-    """Return the index, the claims and the orders by their names."""
+    """Return the index, the claims, the orders and what holds across kinds of noise, by their names."""
     main = next((one for one in summaries if one.claims), None)
     texts = {CLAIMS: main.claims, ORDERS: _orders(main, summaries)} if main else {}
+    texts[KINDS] = kinds_text([one.kinds for one in summaries])
     texts = {name: text for name, text in texts.items() if text}
     page = index_page([one.entry for one in summaries], texts.keys())
     return {name: text.encode() for name, text in {**texts, INDEX: page}.items()}

@@ -36,6 +36,7 @@ _HEADS = (
     ("budget", "ascending"),
     ("hardware", "ascending"),
 )
+_WIDE = ("suite", "noise")  #: columns that a phone has under the method's name, so that the score stands beside it
 _NOTES = (
     "Score: the suite's headline number, mean and standard deviation over seeds. Rows of different suites are not "
     "comparable with each other.",
@@ -82,20 +83,24 @@ def _choice(name: str, values: Sequence[str]) -> Html:
 
 def _head(place: int, name: str, first: str) -> Html:
     button = html("<button>{}</button>", name)
-    return html('<th scope="col"{} data-place="{}" data-first="{}">{}</th>', _side(first), place, first, button)
+    return html('<th scope="col"{} data-place="{}" data-first="{}">{}</th>', _side(name, first), place, first, button)
 
 
-def _side(first: str) -> Html:
+def _side(name: str, first: str) -> Html:
     """Words stand at the left of their column, and numbers, whose best is the highest, at the right."""
+    if name in _WIDE:
+        return html(' class="text wide"')
     return html(' class="text"') if first == "ascending" else html("")
 
 
 def _row(row: BoardRow, up: str = "") -> Html:
     filters = together(html(' data-{}="{}"', name, getattr(row, name)) for name in FILTERS)
     knows = html(" <small>knows {}</small>", row.knows) if row.knows else html("")
+    under = html('<small class="narrow">{}, {}</small>', row.suite, row.noise)
+    name = html('<a href="{}methods/{}.html">{}</a>', up, slug(row.method), row.method)
     cells = [
-        html('<th scope="row"><a href="{}methods/{}.html">{}</a>{}</th>', up, slug(row.method), row.method, knows),
-        html('<td class="text">{}</td><td class="text" data-v="{}">{}</td>', row.suite, row.rate, row.noise),
+        html('<th scope="row">{}{}{}</th>', name, knows, under),
+        html('<td class="text wide">{}</td><td class="text wide" data-v="{}">{}</td>', row.suite, row.rate, row.noise),
         _score(row, up),
         _number(row.gain, row.gain_text),
         _number(row.recovered, row.recovered_text),
@@ -120,7 +125,7 @@ def _score(row: BoardRow, up: str) -> Html:
 
 
 def _number(value: float | None, text: str) -> Html:
-    return html('<td data-v="{}">{}</td>', "" if value is None else f"{value:.8g}", text)
+    return html('<td class="measured" data-v="{}">{}</td>', "" if value is None else f"{value:.8g}", text)
 
 
 def _seeds(row: BoardRow, up: str) -> Html:
@@ -148,7 +153,7 @@ def method_page(label: str, about: Mapping[str, Any], rows: Sequence[BoardRow]) 
         "deviations": about["note"],
         "settings": json.dumps(about["config"], sort_keys=True),
     }
-    heads = together(html('<th scope="col"{}>{}</th>', _side(first), name) for name, first in _HEADS)
+    heads = together(html('<th scope="col"{}>{}</th>', _side(name, first), name) for name, first in _HEADS)
     body = [
         html("<style>{}</style>", asset("board.css")),
         _back(),

@@ -92,6 +92,11 @@ def test_a_plugin_is_a_method_like_any_other(tmp_path: Path) -> None:
         ),
         (None, {"temperature": True}, "mine: config.temperature: True should be a valid number"),
         (None, {"temperature": float("inf")}, "mine: config.temperature: inf should be a finite number"),
+        (
+            None,
+            {"sizes": [1, 10**6 + 1]},
+            "mine: config.sizes: 1000001 should be at most 1,000,000",
+        ),
         (None, {"learnable_scale": 1}, "mine: config.learnable_scale: 1 should be a valid boolean"),
         (None, {"sizes": [1, "2"]}, "mine: config.sizes: [1, '2'] should be a valid integer"),
         (None, {"mode": "c"}, "mine: config.mode: 'c' should be 'a' or 'b'"),

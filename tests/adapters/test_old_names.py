@@ -15,8 +15,8 @@ from bench.adapters.scaffold import new_method
 from bench.checks.suite import subject_of
 from bench.cli import app
 from bench.errors import UserError
-from bench.models.stored_run import run_of_settings
 from bench.store import Store
+from bench.suite.run import run_of_settings
 from bench.suite.suite import Suite, load_suite
 
 pytestmark = pytest.mark.usefixtures("own_plugins")

@@ -62,17 +62,8 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for path in METHODS.glob("*.py"):
         (folder / path.name).write_text(ast.unparse(syntax.parse(path.read_bytes(), str(path))))
 
-    places: dict[str, Path] = {}  # no test removes a file
-
-    def file_of(module: str) -> Path | None:
-        if module not in places:
-            place = tmp_path.joinpath(*module.split("."))
-            for file in (place.with_suffix(".py"), place / "__init__.py"):
-                if file.is_file():
-                    places[module] = file
-        return places.get(module)
-
-    monkeypatch.setattr(modules, "file_of", file_of)
+    places = {f"methods.{path.stem}".removesuffix(".__init__"): path for path in folder.glob("*.py")}
+    monkeypatch.setattr(modules, "file_of", places.get)
     return folder
 
 
@@ -228,14 +219,15 @@ def test_a_change_of_any_reached_definition_changes_the_hash(copied: Path) -> No
 def executed(name: str, folder: Path) -> set[CodeType]:
     """Code of `methods/` that runs as a method of every variant trains, and is evaluated."""
     codes: set[CodeType] = set()
+    ours = str(METHODS)
 
     def note(frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(str(METHODS)) and code.co_flags & CO_OPTIMIZED:
+        if event == "call" and code.co_filename.startswith(ours) and code.co_flags & CO_OPTIMIZED and code not in codes:
             above: FrameType | None = frame
             outermost = frame
             while above is not None:
-                outermost = above if above.f_code.co_filename.startswith(str(METHODS)) else outermost
+                outermost = above if above.f_code.co_filename.startswith(ours) else outermost
                 above = above.f_back
             if "." in outermost.f_code.co_qualname:  # else the runner itself calls a function of methods/base.py
                 codes.add(code)

@@ -23,7 +23,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from bench.adapters import registry
 from bench.checks import lab
 from bench.training import side_towers
-from bench.training.loop import _tiles
+from bench.training.loop import tiles
 from methods.protocol import Batch, Facts, Tensors
 
 BATCH, WIDTH = 1024, 512
@@ -69,7 +69,7 @@ class Step:
 
     def _anchors(self) -> Iterator[slice]:
         everyone = slice(0, self.batch)
-        return _tiles(self.method.whole_batch, everyone, self.batch) if self.tiled else iter((everyone,))
+        return tiles(self.method.whole_batch, everyone, self.batch) if self.tiled else iter((everyone,))
 
 
 def _leaves(name: str, batch: int, width: int) -> Tensors:

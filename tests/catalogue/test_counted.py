@@ -118,6 +118,7 @@ def test_other_seeds_keep_other_rows_and_only_the_truth_is_marked() -> None:
     assert {keep.name: keep.takes for keep in KEEPS if keep.takes} == {
         "trusted": ("rows",),
         "score": ("share",),
+        "distance": ("share",),
         "random": ("share",),
     }
 

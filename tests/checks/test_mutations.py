@@ -340,10 +340,10 @@ def test_is_caught(what: str, mutant: Mutant, pool: Ranks) -> None:
 
 
 def test_a_subclass_that_changes_nothing_passes(mutant: Mutant, pool: Ranks) -> None:
+    """That mutants are caught says something because this one is not; test_methods.py examines the other bases."""
     caught = {name for _, _, checks in MUTATIONS.values() for name in checks} - {"identities"}
-    for base in ("Clip", "Sogclr", "LabelReselection"):
-        results = outcomes(mutant(base, "pass"), pool, tuple(caught))
-        assert not [result for result in results.values() if result.outcome == "failed"]
+    results = outcomes(mutant("Sogclr", "pass"), pool, tuple(caught))
+    assert not [result for result in results.values() if result.outcome == "failed"]
 
 
 def test_a_dropped_detach_is_caught_by_known_values(monkeypatch: pytest.MonkeyPatch, pool: Ranks) -> None:

@@ -6,6 +6,7 @@ import csv
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
@@ -132,6 +133,35 @@ def test_bprw_says_where_its_images_are_from(done: Path) -> None:
     assert text.splitlines()[-2].endswith("emoji/iid, the scored set: LEAK")
     with pytest.raises(UserError, match=r"--dataset emoji/train: .* the images they are scored on; add --leak"):
         bench(done, "gaussian", "bprw", run_of(done, "prolip"), "--dataset", "emoji/train")
+
+
+def test_the_weights_of_prompts_are_written_for_every_class(done: Path, tmp_path: Path) -> None:
+    file = tmp_path / "weights.csv"
+    own, _ = table(done, ("gaussian", "bprw"), "prolip", "--label", "group", "--shots", "5", "--weights", str(file))
+    with file.open() as lines:
+        rows = list(csv.DictReader(lines))
+    assert {row["what"] for row in rows} == {"5 labelled images"}
+    classes = {name: [row for row in rows if row["class"] == name] for name in {row["class"] for row in rows}}
+    assert len({tuple(row["prompt"] for row in chosen) for chosen in classes.values()}) == 1
+    weights = np.array([[float(row["weight"]) for row in chosen] for chosen in classes.values()])
+    assert weights.sum(1) == pytest.approx(1)
+    (largest,) = (float(row["value"]) for row in own if row["metric"] == "largest weight")
+    assert weights.max(1).mean() == pytest.approx(largest)
+    assert len(classes) == next(int(row["n"]) for row in own if row["metric"] == "largest weight")
+
+
+def test_the_weights_of_prompts_are_drawn(done: Path, tmp_path: Path) -> None:
+    run, out = run_of(done, "prolip"), tmp_path / "figures"
+    options = ["--label", "group", "--shots", "5", "--figures", str(out)]
+    text = bench(done, "gaussian", "bprw", run, *options, "--class", "objects").stdout
+    files = sorted(file.name for file in out.iterdir())
+    kinds = ("-column.pdf", ".pdf", ".png")
+    assert files == [f"prompt_{name}{kind}" for name in ("statistics", "weights") for kind in kinds]
+    assert all(str(out / name) in text for name in files)
+    with pytest.raises(UserError, match="--class object: no class of emoji/iid; did you mean 'objects'"):
+        bench(done, "gaussian", "bprw", run, *options, "--class", "object")
+    with pytest.raises(UserError, match="--class objects: is for figures; --figures says where"):
+        bench(done, "gaussian", "bprw", run, "--class", "objects")
 
 
 @pytest.mark.parametrize("side", ["image", "text"])

@@ -169,6 +169,13 @@ def test_errors_of_writing_name_the_file_that_was_open(capsys: pytest.CaptureFix
     assert capsys.readouterr().err == "/dev/full: no space is left; free some, then give the same command again\n"
     assert ended(capsys, OSError(errno.EROFS, "x", str(tmp_path)))[1].startswith(f"{tmp_path}: is on a read-only file ")
     assert ended(capsys, OSError(errno.EACCES, "x", b"/a"))[1].startswith("/a: permission is denied; change")
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    with pytest.raises(SystemExit), guard():
+        (loop / "x").resolve(strict=True)
+    said = capsys.readouterr().err
+    assert said.startswith(f"{loop}")
+    assert said.endswith(": is a link that leads back to itself; remove it\n")
 
 
 def test_memory_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,7 @@ from bench.catalogue.evaluation_sets import entries
 from bench.cli import app
 from bench.data import Pairs, evaluation
 from bench.data.evaluation import index, words
+from bench.data.evaluation.rows import drawn_rows
 from bench.data.photo import SQUASH
 from bench.errors import UserError
 from bench.evaluation.probabilistic.hierarchy import levels
@@ -108,6 +109,24 @@ def with_gaps(table: pa.Table) -> pa.Table:
     return table.set_column(table.column_names.index("label"), "label", labels)
 
 
+def with_value(name: str, value: object, row: int = 0) -> Callable[[Path], object]:
+    """Give a column of a kept index another value in one row."""
+
+    def change(table: pa.Table) -> pa.Table:
+        values = table[name].to_pylist()
+        values[row] = value
+        return table.set_column(table.column_names.index(name), name, pa.array(values, table[name].type))
+
+    return stored_again(change)
+
+
+def with_a_bomb(table: pa.Table) -> pa.Table:
+    """A long text that the file holds once and the table often."""
+    rows = 600
+    long = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * 200_000]))
+    return pa.table({"key": long}).replace_schema_metadata(table.schema.metadata)
+
+
 def with_a_flipped_bit(path: Path) -> None:
     whole = bytearray(path.read_bytes())
     whole[60] ^= 1
@@ -140,6 +159,20 @@ def with_a_pipe(path: Path) -> None:
         stored_again(with_other_type),
         stored_again(with_gaps),
         stored_again(lambda table: table.slice(0, 0)),
+        stored_again(lambda table: table.slice(0, 5)),
+        stored_again(lambda table: table.slice(1)),
+        stored_again(lambda table: pa.concat_tables([table, table])),
+        stored_again(with_a_bomb),
+        with_value("label", 2),
+        with_value("label", 10**6),
+        with_value("key", "s0000000x"),
+        with_value("key", "t"),
+        with_value("place:shard", 1),
+        with_value("place:shard", 2**62),
+        with_value("place:start", 512),
+        with_value("place:end", 2**62, row=6),
+        with_value("place:offset", 2**62),
+        with_value("place:size", 1),
     ],
 )
 def test_a_kept_index_that_does_not_read_is_made_again(
@@ -153,9 +186,59 @@ def test_a_kept_index_that_does_not_read_is_made_again(
     assert evaluation.counts("pets") == (7, 3)
     again = evaluation.load("pets", 24)
     assert (again.keys, again.content_hash) == (first.keys, first.content_hash)
-    found = evaluation.find("pets")
-    assert found is not None
-    assert index.known(found) is not None, "it is kept again"
+    assert index.known(again.source) is not None, "it is kept again"
+
+
+def forged(name: str, row: int) -> Callable[[Path], object]:
+    """Give a row of a kept index the value of the row after it."""
+
+    def change(table: pa.Table) -> pa.Table:
+        values = table[name].to_pylist()
+        values[row] = values[row + 1]
+        return table.set_column(table.column_names.index(name), name, pa.array(values, table[name].type))
+
+    return stored_again(change)
+
+
+@pytest.mark.parametrize("name", ["label", "place:offset", "digest"])
+def test_a_row_of_a_kept_index_that_lies_is_found_as_its_image_is_read(
+    evaluation_folder: Path, webdataset_folder: Folder, name: str
+) -> None:
+    webdataset_folder(evaluation_folder / "wds_pets", classified(24), classes=CLASSES)
+    first = evaluation.load("pets", 24)
+    before = pixels(first), first.content_hash
+    row = min({*range(23)} - {*drawn_rows("pets", 24)})
+    kept = evaluation_folder / "index" / "pets-test-webdataset.parquet"
+    forged(name, row)(kept)
+    evaluation._load.cache_clear()
+    pairs = evaluation.load("pets", 24)  # a few rows alone are compared before anything trains
+    with pytest.raises(UserError, match=rf"{kept}: row 's\d{{5}}{row:02d}' is not what .*test holds; delete the index"):
+        pixels(pairs)
+    kept.unlink()
+    evaluation._load.cache_clear()
+    again = evaluation.load("pets", 24)
+    np.testing.assert_array_equal(pixels(again), before[0])
+    assert again.content_hash == before[1]
+
+
+def test_a_kept_index_of_a_builder_that_lies_is_found(evaluation_folder: Path) -> None:
+    eurosat(evaluation_folder / "eurosat" / "eurosat", 30)
+    first = evaluation.load("eurosat", 24)
+    kept = evaluation_folder / "index" / "eurosat-test-builder.parquet"
+    for change in (stored_again(lambda table: table.slice(0, 3)), forged("place:number", 1)):
+        change(kept)
+        evaluation._load.cache_clear()
+        assert evaluation.counts("eurosat")[0] == entries()["eurosat"].count("test"), "the index is not believed"
+        again = evaluation.load("eurosat", 24)
+        assert (again.keys, again.content_hash) == (first.keys, first.content_hash)
+    for name, value in (("label", 9), ("digest", "0" * 64)):
+        with_value(name, value, row=1)(kept)
+        evaluation._load.cache_clear()
+        with pytest.raises(UserError, match=rf"{kept}: row '{first.keys[1]}' is not what .*eurosat holds"):
+            pixels(evaluation.load("eurosat", 24))
+        kept.unlink()
+        evaluation._load.cache_clear()
+        evaluation.load("eurosat", 24)
 
 
 def test_captions_that_became_classes_are_read_anew(evaluation_folder: Path, webdataset_folder: Folder) -> None:
@@ -186,12 +269,11 @@ def test_a_folder_that_cannot_be_written_is_indexed_in_the_users_cache(
 ) -> None:
     webdataset_folder(evaluation_folder / "wds_pets", classified(), classes=CLASSES)
     (evaluation_folder / "index").write_text("a file where the folder would be")
-    assert len(evaluation.load("pets", 24)) == 7
+    pairs = evaluation.load("pets", 24)
+    assert isinstance(pairs, evaluation.EvaluationPairs)
     (kept,) = (tmp_path / "cache").rglob("pets-test-webdataset.parquet")
-    found = evaluation.find("pets")
-    assert found is not None
-    assert kept in index._homes(found)
-    assert len(index.known(found) or ()) == 7
+    assert kept in index._homes(pairs.source.found)
+    assert len(index.known(pairs.source) or ()) == len(pairs) == 7
 
 
 def test_keys_that_begin_anew_in_every_shard_are_told_apart(evaluation_folder: Path, webdataset_folder: Folder) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -193,6 +194,24 @@ def test_bad_input_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "cut.json").write_text('{"images": [')
     with pytest.raises(UserError, match=r"cut.json: cannot be read: "):
         pack(tmp_path / "cut.json", out, Options())
+    for content in ("[" * 10**5, '{"images": [3]}', "3", '{"images": {}}', "{"):
+        (tmp_path / "cut.json").write_text(content)
+        with pytest.raises(UserError, match=r"cut\.json: (cannot be read: |is in no form)"):
+            pack(tmp_path / "cut.json", out, Options())
+        with pytest.raises(UserError, match=r"cut\.json: (cannot be read as|holds no pairs in the form) karpathy"):
+            pack(tmp_path / "cut.json", out, Options(), "karpathy")
+    (tmp_path / "long.csv").write_text("filepath,title\n" + "x" * 200_000)
+    with pytest.raises(UserError, match=r"long\.csv: cannot be read as table .*Error: field larger than field limit"):
+        pack(tmp_path / "long.csv", out, Options())
+    os.truncate(tmp_path / "long.csv", 1 << 40)  # a hole, which takes no disk
+    os.mkfifo(tmp_path / "pipe.json")
+    for name, form, words in (
+        ("long.csv", None, "more than"),
+        ("pipe.json", None, "FIFO"),
+        ("pipe.json", "coco", "FIFO"),
+    ):
+        with pytest.raises(UserError, match=rf"{name}: cannot be read.*{words}"):
+            pack(tmp_path / name, out, Options(), form)
     with pytest.raises(UserError, match="no such file or folder"):
         pack(tmp_path / "nothing.csv", out, Options())
     with pytest.raises(UserError, match=r"--split trian: .*did you mean 'train'"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from pathlib import Path
 from typing import get_args
 
@@ -112,6 +113,32 @@ def test_what_is_no_whole_image_is_named() -> None:
             photo.decode(data)
     with pytest.raises(photo.Undecodable, match="DecompressionBomb"):
         photo.decode(encoded(Image.new("1", (10_000, 9_000)), "PNG"))
+
+
+def many_scans(side: int, scans: int) -> bytes:
+    """A small progressive JPEG whose last scan is repeated; each repeat visits all pixels."""
+    whole = encoded(Image.new("RGB", (side, side), (128, 90, 7)), "JPEG", progressive=True)
+    last = whole[whole.rindex(b"\xff\xda") : -2]
+    return whole[:-2] + last * (scans - whole.count(b"\xff\xda")) + whole[-2:]
+
+
+def test_a_jpeg_of_many_scans_is_refused_before_it_is_decoded() -> None:
+    """Everywhere: a decoder, and the index of shards. Usual progressive files are read."""
+    from bench.data.shards.scan import Defect, undecodable
+
+    small, large = many_scans(64, 12), many_scans(4000, 4000)
+    assert len(large) < 300_000
+    assert photo.decode(small).size == (64, 64)
+    assert undecodable(small, full=True) is None
+    began = time.process_time()
+    said = "4,000 scans of 4000 x 4000 pixels take too long; save it with fewer"
+    with pytest.raises(photo.Undecodable, match=f"^{said}$"):
+        photo.decode(large)
+    found = [undecodable(large, full) for full in (True, False)]
+    assert time.process_time() - began < 2
+    assert found == [Defect("too many scans", said)] * 2
+    usual = encoded(Image.new("RGB", (9400, 9400)), "JPEG", progressive=True)  # 88 megapixels
+    assert photo.too_many_scans(usual, Image.open(io.BytesIO(usual))) == ""
 
 
 @settings(max_examples=20, deadline=None)

@@ -9,6 +9,8 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -243,6 +245,32 @@ def test_shards_that_came_after_the_index_are_not_passed_over(toy, tars, named):
     other = settings.model_copy(update={"block": 3})  # as another process, which has not read the index before
     with pytest.raises(UserError, match=r"1 more shards .*latest\.tar.*: bench data index .* --each-caption; or"):
         training(other)
+
+
+@pytest.mark.parametrize("column", ["captions", "key"])
+def test_an_index_whose_texts_are_not_those_of_its_hashes_is_refused(toy, column):
+    """Well-formed, with the content hash that runs have; found when it is loaded, or when the row is read."""
+    honest, path = indexed(toy), toy / "index.parquet"
+    table, row = pq.read_table(path), 17
+    values = table[column].to_pylist()
+    values[row] = ["another caption"] if column == "captions" else f"{values[row]}-"
+    place = table.schema.get_field_index(column)
+    pq.write_table(
+        table.set_column(place, table.schema.field(column), pa.array(values, table.schema.types[place])), path
+    )
+    os.utime(path, ns=(1, 1))
+    said = (
+        r"index\.parquet: key or captions of row 17 \('000010007-?'\) are not those that were indexed; run `bench data"
+    )
+    with pytest.raises(UserError, match=said):
+        training(DataSettings(name="toy", size=16))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shard_pairs, "SAMPLE", 1)
+        forged = training(DataSettings(name="toy", size=16))
+    assert forged.content_hash == honest.content_hash
+    assert len(forged.images(np.arange(17))) == 17
+    with pytest.raises(UserError, match=said):
+        forged.images(np.array([17]))
 
 
 def test_shards_may_move(toy, data_folder):

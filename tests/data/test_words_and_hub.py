@@ -74,12 +74,12 @@ def test_images_lie_in_the_file_or_beside_it(tmp_path, tars):
     assert rows.captions == (("a", "b"), ("c",), ("d",), ("e",))
     assert source.files == [tmp_path / "x-test.arrow"]
     for number in (0, 1):
-        image = source.image({"number": int(rows.places["number"][number])})
+        image = source.image(rows.row(number))
         expected = tars.encoded(number, "PNG")
         assert source.digest({"number": number}) == hashlib.sha256(expected).hexdigest()
         np.testing.assert_array_equal(np.asarray(image), np.asarray(Image.open(io.BytesIO(expected))))
     with pytest.raises(UserError, match=r"x-test\.arrow: image .*'number': 2.* cannot be read"):
-        source.image({"number": 2})
+        source.image(rows.row(2))
     with pytest.raises(UserError, match=r"its image .*gone\.png cannot be read: No such file.*; get it again"):
         source.digest({"number": 3})
 

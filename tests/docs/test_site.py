@@ -86,6 +86,12 @@ def test_every_link_and_anchor_leads_somewhere(pages: dict[Path, Page]) -> None:
         assert f'id="{anchor}"' in ids[report]
 
 
+def test_the_first_page_leads_to_the_tours_page(site: Path, pages: dict[Path, Page]) -> None:
+    links = pages[site / "index.html"].links
+    assert "generated/tour.html" in links
+    assert [link for link in links if link.endswith(".ipynb")] == []
+
+
 def test_every_picture_is_there(site: Path, pages: dict[Path, Page]) -> None:
     for path, page in pages.items():
         assert [link for link, file, _ in _targets(path, page.loads) if not file.is_file()] == [], path

@@ -88,6 +88,15 @@ def test_features_outlive_the_process_until_discarded(model: Model, tmp_path: Pa
     assert same(second.images(pairs), a)
     assert same(second.texts(["cat", "dog"]), t)
     assert (len(images), len(texts)) == done
+    for damage in (b"", lambda content: content[:-9], lambda content: content[:-1] + bytes([content[-1] ^ 1])):
+        for path in tmp_path.rglob("*.safetensors"):
+            content = damage if isinstance(damage, bytes) else damage(path.read_bytes())
+            path.unlink()  # those that were loaded are mapped into memory
+            path.write_bytes(content)
+        third = Features(method, towers, "weights", "1", tmp_path)
+        assert same(third.texts(["cat", "dog"]), t)
+        assert same(third.images(pairs), a), "what is damaged is extracted again"
+    assert (len(images), len(texts)) > done
     second.discard()
     assert list(tmp_path.iterdir()) == []
 

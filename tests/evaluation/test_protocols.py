@@ -27,6 +27,8 @@ from bench.errors import UserError
 from bench.evaluation import EvaluationPlan, evaluate, features, measures, pixels
 from bench.evaluation.diagnostics import diagnose
 from bench.evaluation.features import Features, extract_images, extract_texts
+from bench.evaluation.tasks import facts_of
+from bench.evaluation.workload import workload
 from bench.store import Record, RunStore, RunWriter
 from bench.suite.settings import DataSettings, EvaluateSettings
 from bench.suite.suite import load_suite
@@ -306,6 +308,12 @@ def test_defaults_cover_the_papers_tables() -> None:
         ("retrieval", "cars", "'cars' has no captions to be scored by"),
         ("linear_probe", "imagenet-a", "'imagenet-a' has no training split for a probe to learn from"),
         ("validation", "winogavil", "'winogavil' has no validation split"),
+        (
+            "zero_shot",
+            "emoji/openmoji",
+            "'emoji/openmoji': zero_shot has no task on it, but on emoji/iid, ",
+        ),
+        ("noise_detection", "emoji", "'emoji': noise is looked for among the training pairs alone"),
     ],
 )
 def test_a_wrong_name_is_said_when_the_suite_is_read(tmp_path: Path, family: str, name: str, message: str) -> None:
@@ -324,6 +332,47 @@ def test_embedded_data_keeps_its_own_sets_unless_others_are_named() -> None:
     mixed = plan_of(name="cc3m", zero_shot=("cars",)).asked
     plan = EvaluationPlan(DataSettings(), mixed.model_copy(update={"tasks": ("zero_shot", "retrieval")}))
     assert [task.dataset for task in plan.chosen()] == ["cars", "emoji/iid", "emoji/openmoji"]
+
+
+def test_sets_of_the_package_are_measured_by_transfer(
+    model: Model,
+    tmp_path: Path,
+    writer: Callable[[RunStore], RunWriter],
+    evaluation_folder: Path,
+    webdataset_folder: Folder,
+) -> None:
+    """By runs on other data, whole ("emoji") or one by one, beside a folder of the user's own with such a name."""
+    webdataset_folder(evaluation_folder / "wds_pets", classified(), classes=CLASSES, templates=TEMPLATES)
+    webdataset_folder(evaluation_folder / "wds_flickr30k", captioned(), kind="retrieval")
+    webdataset_folder(evaluation_folder / "wds_emoji", captioned(), kind="retrieval")
+    named = {"zero_shot": ("emoji/novel", "pets"), "retrieval": ("emoji/iid", "flickr30k"), "shift": ("emoji",)}
+    plan = plan_of(**named, linear_probe=("emoji", "digits/test", "emoji/iid"))
+    assert [(task.name, task.dataset, task.train) for task in plan.chosen() if task.family != "shift"] == [
+        ("zero_shot/concept", "emoji/novel", ""),
+        ("zero_shot/subgroup", "emoji/novel", ""),
+        ("zero_shot/class", "pets", ""),
+        ("linear_probe/subgroup", "emoji/iid", "emoji/train"),
+        ("linear_probe/style", "emoji/iid", "emoji/train"),
+        ("linear_probe/digit", "digits/test", "digits/train"),
+        ("retrieval", "emoji/iid", ""),
+        ("retrieval", "flickr30k", ""),
+    ]
+    assert [task.dataset for task in plan.chosen() if task.family == "shift"][0::4] == ["emoji/openmoji", "emoji/near"]
+    assert plan.missing() == []
+    assert {*plan.wanted()} == {"pets", "flickr30k"}
+    assert plan.held_out == "flickr30k"
+    own = EvaluationPlan(DataSettings(), EvaluateSettings(tasks=("zero_shot", "shift", "linear_probe", "retrieval")))
+    found, expected = (run(model, one, writer(RunStore(tmp_path / name))) for one, name in ((plan, "a"), (own, "b")))
+    both = [key for key in found if key in expected]
+    assert len({dataset for dataset, _, _ in both}) == 8
+    assert [found[key].value for key in both] == [expected[key].value for key in both]
+
+
+def test_sets_of_the_package_are_resized_to_what_the_model_sees() -> None:
+    large = EvaluationPlan(DataSettings(name="cc3m", size=96), EvaluateSettings())
+    assert large.load("emoji/novel").images(np.arange(2)).shape == (2, 96, 96, 3)
+    assert facts_of(large.load("emoji/novel")) == facts_of(data.load("emoji/novel", 32))
+    assert workload(plan_of(retrieval=("emoji/iid",)), 1.0).images == len(data.load("emoji/iid", 32))
 
 
 def test_training_pairs_pass_in_chunks_without_changing_a_number(
@@ -369,7 +418,7 @@ def test_processes_keep_the_order_and_hand_on_mistakes(
     assert [len(part) for part in found] == [17, 17, 6]
     np.testing.assert_array_equal(np.concatenate(found), pairs.images(rows))
     (evaluation_folder / "wds_pets" / "test" / "0.tar").write_bytes(b"overwritten")
-    with pytest.raises(UserError, match=r"0\.tar: the image at byte \d+ cannot be read"):
+    with pytest.raises(UserError, match=r"row .s\d+. is not what .*wds_pets/test holds; delete the index"):
         list(pixels.batches(pairs, rows, 17))
 
 

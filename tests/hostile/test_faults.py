@@ -50,6 +50,7 @@ from bench.store import Store
 from bench.store.doctor import examine
 from bench.store.reading import ASIDE
 from bench.suite.suite import load_suite
+from bench.training.checkpoint import THREAD
 
 EXAMPLES = int(os.environ.get("BENCH_HOSTILE_EXAMPLES", "4"))
 SEED = int(os.environ.get("BENCH_HOSTILE_SEED", "0"))
@@ -88,10 +89,13 @@ def watch(number: int = 0, fault: Fault = lambda: None) -> Iterator[Callable[[],
     """Call `fault` before the store's operation of this number; yield what counts them."""
     counter, last, main = itertools.count(1), 0, threading.get_ident()
 
+    def watched_thread() -> bool:
+        return threading.get_ident() == main or threading.current_thread().name.startswith(THREAD)
+
     def watched(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **keywords: Any) -> Any:
             nonlocal last
-            if threading.get_ident() == main and ours(sys._getframe(1)):
+            if watched_thread() and ours(sys._getframe(1)):
                 last = next(counter)
                 if last == number:
                     fault()

@@ -126,6 +126,9 @@ SUITES = [  # what follows a good suite, or replaces its second line, and what i
     ("tune: {trials: 1000000000}", "5: tune.trials: 1000000000 should be less than or equal to 1000"),
     ("slurm: {account: \"a\\n#SBATCH x\"}", "5: slurm.account: 'a\\n#SBATCH x' should be one line"),
     ("slurm: {setup: [\"a\\n#SBATCH x\"]}", "5: slurm.setup.0: 'a\\n#SBATCH x' should be one line"),
+    ("slurm: {nodes: 0}", "5: slurm.nodes: 0 should be greater than or equal to 1"),
+    ("slurm: {nodes: 1.5}", "5: slurm.nodes: 1.5 should be a valid integer"),
+    ("slurm: {extra: {nodes: 2}}", "5: slurm.extra: nodes: say slurm.nodes in place of it"),
     ("slurm: {runs_per_job: 0}", "5: slurm.runs_per_job: 0 should be greater than or equal to 1"),
     ("slurm: {extra: {time: 3}}", "5: slurm.extra: time: say slurm.time in place of it"),
     ("slurm: {extra: {requeue: true}}", "5: slurm.extra: requeue: bench sets it"),
@@ -141,6 +144,8 @@ BUDGETS = [
 ]
 FINITE = "nan should be a finite number"
 METHODS = [
+    (f"{{method: ncu, config: {{prompts: {10**12}}}}}", f"3: methods.0.config.prompts: {10**12} should be at"),
+    (f"{{method: ncu, config: {{iterations: {10**7}}}}}", "3: methods.0.config.iterations: 10000000 should be at"),
     ("{method: clip, config: {temperature: .nan}}", f"3: methods.0.config.temperature: {FINITE}"),
     ("{method: clip, config: {temperature: [.nan]}}", "3: methods.0.config.temperature: [nan] should be"),
     (f"{{method: clip, label: {LONG}}}", "3: methods.0.label: 'aaa"),

@@ -298,7 +298,8 @@ def test_a_mutated_store_is_imported_or_refused(finished: Path, tmp_path: Path) 
         root = Path(shutil.copytree(finished, tmp_path / "results"))
         print(f"example {number}", [mutate(draw, root) for _ in range(draw.choice((1, 1, 2)))])
         called(tmp_path / "other", "import", str(root))
-        code, output = called(tmp_path / "other", "doctor")
-        assert code == 0, output
+        if (tmp_path / "other").is_dir():  # something was taken
+            code, output = called(tmp_path / "other", "doctor")
+            assert code == 0, output
         for path in (root, tmp_path / "other"):
             shutil.rmtree(path, ignore_errors=True)

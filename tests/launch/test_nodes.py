@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from bench.cli import app
 from bench.errors import UserError
 from bench.launch.nodes.place import Place, place
 from bench.store import RunStore, Store
@@ -141,19 +143,44 @@ def test_two_nodes_give_the_losses_of_two_processes_and_of_one(
             assert [line["loss"] for line in run.metrics()] == pytest.approx(alone, rel=1e-9)
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["with its rank", "alone"])
+def test_all_ranks_are_one_worker(
+    start_nodes: Callable[..., list[Any]],
+    start_bench: Callable[..., Any],
+    tmp_path: Path,
+    unreported: Callable[[Path, str], Path],
+) -> None:
+    results = unreported(tmp_path / "out", "nodes")
+    queue = ("run", written(tmp_path, 80, "clip"), "--results", results, "--set", "seeds=[0, 1]", "--plan-only")
+    code, output = start_bench(*queue).finish()
+    assert code == 0, output
+    first, second = start_nodes("worker", results)
+    assert first.finish()[0] == 0, first.output
+    assert second.finish() == (0, ""), "only the first rank prints"
+    assert "runs: 2 done" in first.output
+    found = [*Store(results).runs()]
+    assert [run.status()["state"] for run in found] == ["done"] * 2
+    assert [run.environment()["ranks"]["world"] for run in found] == [2, 2], "each run was made by all ranks"
+
+
+@pytest.mark.parametrize(
+    ("whole", "sharded"),
+    [(True, False), (False, False), (True, True)],
+    ids=["with its rank", "alone", "with its rank and part of the moments"],
+)
 def test_a_killed_node_loses_nothing(
     start_nodes: Callable[..., list[Any]],
     start_bench: Callable[..., Any],
     tmp_path: Path,
     unreported: Callable[[Path, str], Path],
     whole: bool,
+    sharded: bool,
 ) -> None:
     """Its rank dies as well, or notices that nobody would end it any more and asks all to stop at a checkpoint."""
+    more = ("--set", "train.shard_optimizer=true") if sharded else ()
     suite, fast = written(tmp_path, 16 * STEPS, "slow"), tmp_path / "fast"
     results = unreported(tmp_path / "out", "nodes")
     command = ("run", suite, "--plugin", SLOW, "--results")
-    first, second = start_nodes(*command, results, env={"SLOW_UNTIL": str(fast)})
+    first, second = start_nodes(*command, results, *more, env={"SLOW_UNTIL": str(fast)})
     first.wait_until(lambda: any(results.glob("runs/*/checkpoint.pt")), "a checkpoint")
     for pid in [second.pid, *(children(second.pid) if whole else ())]:
         os.kill(pid, signal.SIGKILL)
@@ -254,6 +281,13 @@ def test_variables_that_do_not_fit_are_refused(
         variables.setenv(name, value)
     with pytest.raises(UserError, match=said.split("(")[0]):
         place()
+
+
+@pytest.mark.usefixtures("own_plugins")
+def test_a_worker_on_a_url_has_no_ranks(variables: pytest.MonkeyPatch) -> None:
+    variables.setenv("TORCH_CPP_LOG_LEVEL", "ERROR")  # which it sets
+    with pytest.raises(UserError, match=r"^WORLD_SIZE: 4: ranks share a folder, no URL; start a `bench worker URL`"):
+        CliRunner().invoke(app, ["worker", "memory://bucket/results"], catch_exceptions=False)
 
 
 @pytest.mark.parametrize(("address", "near"), [("127.0.0.1", True), ("localhost", True), ("::1", True), ("n1", False)])

@@ -25,7 +25,7 @@ from bench.launch.launchers.ray import LOSSES, _Attempt, _Queue
 from bench.planning import planner
 from bench.store import RunStore, Store
 from bench.store.claim import holder
-from bench.suite.ray_settings import RaySettings
+from bench.suite.launcher_settings import RaySettings
 from bench.suite.suite import load_suite
 
 pytestmark = pytest.mark.usefixtures("own_plugins")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from typing import Any
 import pytest
 
 from bench.errors import UserError
-from bench.launch.trackers import refuse_missing, tracked
-from bench.store import Record, RunStore, Store, writing
+from bench.launch.trackers import TRACKERS, Tracked, Tracker, refuse_missing, tracked
+from bench.store import ClaimLost, Record, RunStore, RunWriter, Store, writing
+from bench.store.fence import shut_out
 
 
 def a_record(at: float, value: float) -> Record:
@@ -59,6 +61,73 @@ def test_tensorboard_has_every_point_once(tmp_path: Path) -> None:
         "emoji/iid/zero_shot/concept/top1/cosine": [(20, 0.25), (40, 0.75)],
     }
     assert [line["step"] for line in run.metrics()] == [0, 10, 20, 30]
+
+
+def shut_out_of(out: RunWriter) -> None:
+    """What the next holder of a claim does first, after a long silence."""
+    os.utime(out.own_claim.path, (1, 1))
+    shut_out(out.folder, out.own_claim.number, out.own_claim.fence.path.name.rpartition("-")[2])
+
+
+@pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs the extra tensorboard")
+@pytest.mark.parametrize("opened", [True, False])
+def test_a_process_that_lost_its_claim_adds_no_point(
+    tmp_path: Path, opened: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sleeps after it looked at its claim, before it opens the files or with the files open; another one goes on."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = Store(tmp_path).run("a" * 64)
+    with writing(run) as sleeper, tracked(sleeper, "tensorboard", "clip", 40) as out:
+        if opened:
+            out.append_metrics({"step": 0, "loss": 1.0})
+        shut_out_of(sleeper)
+        with writing(run) as writer, tracked(writer, "tensorboard", "clip", 40) as other:
+            other.append_metrics({"step": 1, "loss": 2.0})
+        with pytest.raises(ClaimLost):
+            out.append_metrics({"step": 7, "loss": 7.0})
+        monkeypatch.setattr(Tracked, "lost", False)  # it looked before it fell asleep
+        assert isinstance(out, Tracked)
+        with nullcontext() if opened else pytest.raises(ClaimLost):
+            out._send(out._filled(), {"step": 8, "loss": 8.0})
+    (folder,) = (tmp_path / "tensorboard").iterdir()
+    points = [(point.step, point.value) for point in EventAccumulator(str(folder)).Reload().Scalars("loss")]
+    assert points == ([(0, 1.0), (1, 2.0)] if opened else [(1, 2.0)])
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_a_service_is_sent_nothing_and_no_end_after_the_claim_is_lost(tmp_path: Path) -> None:
+    sent: list[object] = []
+
+    class Service:
+        def line(self, step: int, values: Mapping[str, float]) -> None:
+            sent.append((step, dict(values)))
+
+        def record(self, name: str, at: float, step: int, value: float) -> None:
+            sent.append((name, value))
+
+        def close(self) -> None:
+            sent.append("end")
+
+    TRACKERS.add(Tracker("service", lambda *_: Service()))
+    try:
+        run = Store(tmp_path).run("a" * 64)
+        with writing(run) as writer, tracked(writer, "service", "clip", 40) as out:
+            out.append_metrics({"step": 0, "loss": 1.0})
+            shut_out_of(writer)
+            for write in (
+                lambda: out.append_metrics({"step": 1, "loss": 2.0}),
+                lambda: out.write_records("end", [a_record(1.0, 0.75)], {}),
+            ):
+                with pytest.raises(ClaimLost):
+                    write()
+        with writing(run) as writer, tracked(writer, "service", "clip", 40) as out:
+            shut_out_of(writer)
+            with pytest.raises(ClaimLost):
+                out.append_metrics({"step": 1, "loss": 2.0})
+    finally:
+        TRACKERS.remove("service")
+    assert sent == [(0, {"loss": 1.0})]
 
 
 @pytest.mark.skipif(find_spec("wandb") is None, reason="needs the extra wandb")

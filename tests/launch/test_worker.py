@@ -84,16 +84,39 @@ def weights(results: Path) -> dict[str, str]:
     return {run.id: file_hash(run.path("weights-100.safetensors")) for run in Store(results).runs()}
 
 
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A plug-in whose method `waiting` waits until the file "go" is there."""
+    monkeypatch.setenv("WAIT_FOR", str(tmp_path / "go"))
+    path = tmp_path / "waiting.py"
+    path.write_text(WAITING)
+    return path
+
+
+def killed(first: Any, second: Any, folder: Path) -> None:
+    """Kill the first worker and let its run go on; the second makes all four."""
+    os.kill(first.pid, signal.SIGKILL)
+    (folder / "go").touch()
+    code, output = second.finish()
+    assert code == 0, output
+    assert "runs: 4 done\n" in output
+
+
+def made_alone(folder: Path, plugin: Path, unreported: Callable[[Path, str], Path]) -> Path:
+    """The results of one undisturbed call."""
+    alone = unreported(folder / "alone", "shared")
+    result = bench("run", folder / "shared.yaml", "--results", alone, "--plugin", plugin, "--jobs", "1")
+    assert result.exit_code == 0, result.output
+    return alone
+
+
 def test_two_workers_and_a_kill_give_the_bytes_of_one_undisturbed_call(
     start_bench: Callable[..., Any],
     tmp_path: Path,
+    plugin: Path,
     unreported: Callable[[Path, str], Path],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The first worker holds a run that waits until it is killed; the second makes the others, waits and takes over."""
-    plugin = tmp_path / "waiting.py"
-    plugin.write_text(WAITING)
-    monkeypatch.setenv("WAIT_FOR", str(tmp_path / "go"))
     results = queued(tmp_path, "waiting, clip, ncu", "--plugin", plugin)
     command = ("worker", results, "--plugin", plugin, "--jobs", "1")
     first = start_bench(*command)
@@ -103,14 +126,8 @@ def test_two_workers_and_a_kill_give_the_bytes_of_one_undisturbed_call(
     store = Store(results)
     assert sorted(run.status()["state"] for run in store.runs()) == ["done", "done", "done", "running"]
     assert f"process {first.pid} on" in second.output
-    os.kill(first.pid, signal.SIGKILL)
-    (tmp_path / "go").touch()
-    code, output = second.finish()
-    assert code == 0, output
-    assert "runs: 4 done\n" in output
-    alone = unreported(tmp_path / "alone", "shared")
-    result = bench("run", tmp_path / "shared.yaml", "--results", alone, "--plugin", plugin, "--jobs", "1")
-    assert result.exit_code == 0, result.output
+    killed(first, second, tmp_path)
+    alone = made_alone(tmp_path, plugin, unreported)
     assert weights(results) == weights(alone)
     assert len(weights(results)) == 4
     last = bench(*command)
@@ -120,13 +137,10 @@ def test_two_workers_and_a_kill_give_the_bytes_of_one_undisturbed_call(
 def test_workers_on_a_url_and_a_kill_give_the_bytes_of_one_undisturbed_call(
     start_bench: Callable[..., Any],
     tmp_path: Path,
+    plugin: Path,
     unreported: Callable[[Path, str], Path],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As above; the second worker has the first one's checkpoint, though not its disk, so it goes on from there."""
-    plugin = tmp_path / "waiting.py"
-    plugin.write_text(WAITING)
-    monkeypatch.setenv("WAIT_FOR", str(tmp_path / "go"))
     results, url = queued(tmp_path, "waiting, clip, ncu", "--plugin", plugin), f"file://{tmp_path}/shared"
     assert bench("push", results, url).exit_code == 0
     command = ("worker", url, "--plugin", plugin)
@@ -135,20 +149,14 @@ def test_workers_on_a_url_and_a_kill_give_the_bytes_of_one_undisturbed_call(
     second = start_bench(*command)
     second.wait_until(lambda: "waiting for run" in second.output, "the others' end")
     assert f"process {first.pid} on" in second.output
-    os.kill(first.pid, signal.SIGKILL)
-    (tmp_path / "go").touch()
-    code, output = second.finish()
-    assert code == 0, output
-    assert "runs: 4 done\n" in output
+    killed(first, second, tmp_path)
     histories = [sorted(path.name for path in run.glob("history/*")) for run in tmp_path.glob("shared/runs/*")]
     assert sorted(histories) == [["1", "2"]] * 3 + [["1", "2", "3"]]
     imported = bench("import", url, "--results", results)
     assert (imported.exit_code, imported.stdout.split("\n")[0]) == (0, "runs: 4 new"), imported.output
     assert bench("import", url, "--results", results).stdout.startswith("runs: 4 here already\n")
     assert all(run.status()["state"] == "done" for run in Store(results).runs())
-    alone = unreported(tmp_path / "alone", "shared")
-    result = bench("run", tmp_path / "shared.yaml", "--results", alone, "--plugin", plugin, "--jobs", "1")
-    assert result.exit_code == 0, result.output
+    alone = made_alone(tmp_path, plugin, unreported)
     assert weights(results) == weights(alone)
     assert len(weights(results)) == 4
     for run in Store(results).runs():

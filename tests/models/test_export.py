@@ -78,7 +78,7 @@ class Drawings(Dataset[tuple[torch.Tensor, int]]):
 
 @pytest.mark.parametrize("label", ["small", "bert"])
 def test_open_clip_gives_the_embeddings_of_the_evaluation(folder: Path, label: str) -> None:
-    from bench.models.stored_run import run_of_settings
+    from bench.suite.run import run_of_settings
     from bench.training.checkpoint import load_weights
 
     out, pairs = run_of(folder, label), data.load("emoji/iid", 32)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from bench.errors import UserError
-from bench.models.stored_run import load, run_of_settings
+from bench.models.stored_run import load
 from bench.store import Store, writing
-from bench.suite.run import Run
+from bench.suite.run import Run, run_of_settings
 from bench.suite.suite import load_suite
 
 SUITE = """\

@@ -12,7 +12,7 @@ from bench.catalogue.gpus import Gpu, find, gpu_hours
 from bench.errors import UserError
 from bench.evaluation import EvaluationPlan, evaluate
 from bench.evaluation.workload import workload
-from bench.planning.estimate import Training, calibrated, on_gpu
+from bench.planning.estimate import Training, calibrated, estimate, on_gpu
 from bench.planning.planner import forecast, plan
 from bench.store import Store, writing
 from bench.suite.suite import load_suite
@@ -167,6 +167,26 @@ def test_calibration_on_synthetic_pairs_says_so(tmp_path: Path) -> None:
     estimate = calibrated(forecast(load_suite(tmp_path / "two.yaml").runs(), Store(tmp_path)), steps=4)
     assert estimate.text.endswith("the training data is not here, and steps were timed on synthetic pairs")
     assert estimate.evaluate_hours > 0
+
+
+def test_seconds_of_several_ranks_are_divided_among_them(tmp_path: Path) -> None:
+    changes = (("{name: photographs, size: 32, rows: 1_000}", "{size: 32}"), ("datasets: {zero_shot: [cifar10]}", ""))
+    text = f"{TWO_TOWERS}seeds: [0, 1]\n".replace("{epochs: 2}", "{samples: 640}").replace(", augment: none", "")
+    for old, new in changes:
+        text = text.replace(old, new)
+    (tmp_path / "two.yaml").write_text(text)
+    store = Store(tmp_path / "results")
+    planned = plan(load_suite(tmp_path / "two.yaml").runs(), store)
+    made, waiting = (one for one in planned if one.run.towers.label == "small")
+    with writing(store.run(made.id)) as out:
+        out.write_settings(made.run.settings())
+        out.write_environment({"ranks": {"world": 2}})
+        out.write_ledger({"flops": 600, "train_seconds": 60.0, "evaluate_seconds": 8.0})
+        out.set_status("done")
+    found = estimate([waiting], store)
+    assert found.source == "1 finished runs of these towers"
+    assert found.evaluate_seconds == 4.0
+    assert found.train_seconds == pytest.approx(waiting.resolved.flops / (2 * 600 / 60.0))
 
 
 def test_cards_need_no_torch() -> None:

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 import bench
+from bench import data_folder
 from bench.data_folder import Missing
 from bench.errors import UserError
 from bench.planning import requirements
@@ -134,6 +135,25 @@ def test_a_broken_evaluation_set_is_refused_before_anything_trains(
     assert not (tmp_path / "results").exists()
     _, row = of_suite(suite)
     assert re.search(f"^pets .* broken: .*{message}", row)
+
+
+def test_the_suites_own_command_gets_its_shards_and_sets_of_no_catalogue(tmp_path: Path) -> None:
+    file, own = tmp_path / "made.yaml", "make {data}/mine && bench data index mine"
+    file.write_text(
+        f"name: made\ndata: {{name: mine, get: '{own}'}}\nbudget: {{epochs: 1}}\nmethods: [clip]\n"
+        "evaluate: {tasks: [zero_shot, retrieval], datasets: {zero_shot: [mine, cars], retrieval: [my_captions]}}\n"
+    )
+    gets = {one.what.split(",")[0]: one.get for one in requirements.missing(load_suite(file))}
+    command = f"make {data_folder.root()}/mine && bench data index mine"
+    own_ones = {what for what, get in gets.items() if get == command}
+    assert own_ones == {"mine", "mine (mine)", "my_captions (my_captions)"}
+    assert gets["Stanford Cars (cars)"].startswith("hf download")
+    file.write_text(
+        file.read_text()
+        .replace("get: '", "texts: here, widths: [null, 8], get: '")
+        .replace("methods:", "towers: {text: features}\nmethods:")
+    )
+    assert {one.what for one in requirements.missing(load_suite(file)) if one.get == command} == {"mine, stored texts"}
 
 
 def test_embedded_data_needs_nothing(tmp_path: Path) -> None:

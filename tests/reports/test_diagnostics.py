@@ -16,8 +16,8 @@ from matplotlib.text import Text
 from bench.store import RunStore, Store
 from reports import diagnostics
 from reports.diagnostics import _fill, _remarks, learned
-from reports.drawing import Picture
 from reports.html import page
+from reports.pictures import Picture
 from reports.results import load
 from reports.tables import tables
 

@@ -10,9 +10,9 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from html.parser import HTMLParser
 from itertools import accumulate
+from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -25,7 +25,7 @@ from matplotlib.text import Text
 
 from bench.console.text import columns, storable, visible
 from bench.store import Record, RunStore, Store
-from reports.build import _files, _pictures
+from reports.build import _files
 from reports.compare import compare
 from reports.csv import table_csv
 from reports.diagnostics import _scale
@@ -166,15 +166,15 @@ class Seen(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def written(clean: Results) -> dict[str, bytes]:
-    return _files(clean, partial(_pictures, clean), ("page",), None)
+def written(clean: Results, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    return _files(clean, tmp_path_factory.mktemp("written"), attrgetter("all"), ("page",), None)
 
 
 def test_a_hostile_plan_and_store_give_the_same_report_with_other_words(
-    clean: Results, written: dict[str, bytes]
+    clean: Results, written: dict[str, bytes], tmp_path: Path
 ) -> None:
     turned_results = hostile(clean, lambda text: text + ALL)
-    files = _files(turned_results, partial(_pictures, turned_results), ("page",), None)
+    files = _files(turned_results, tmp_path, attrgetter("all"), ("page",), None)
     before, after = (Seen(one["report.html"].decode()) for one in (written, files))
     assert after.tags == before.tags
     assert all(link.startswith(("#", "data:")) for link in after.links)

@@ -53,6 +53,11 @@ def test_means_and_probabilities_are_rliables(shape: tuple[int, int]) -> None:
     assert low <= value <= high
 
 
+def test_sets_that_share_images_are_one_block() -> None:
+    names = ("drawings", "drawings_captions", "emoji/iid", "emoji/openmoji", "emoji-a/iid", "pets")
+    assert [scored(name, {}).block for name in names] == ["drawings", "drawings", "emoji", "emoji", "emoji-a", "pets"]
+
+
 def test_intervals_are_percentiles_over_whole_seeds() -> None:
     scores = np.random.default_rng(0).normal(size=(5, 6)) + np.arange(5)[:, None]
     means = [stats.trim_mean(scores[draw], 0.25, axis=None) for draw in seed_draws(5)]

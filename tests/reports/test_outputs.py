@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -29,12 +28,14 @@ from bench.store import Store
 from reports.build import all_tables, build
 from reports.chosen import BEST, OTHER, chosen_of
 from reports.csv import RECORD_COLUMNS, records_csv, table_csv
-from reports.drawing import COLOURS, LINES, PAPER, room_for_names, spread, style_of
+from reports.drawing import PAPER, room_for_names, spread
 from reports.figures import pictures
 from reports.footnotes import context
 from reports.headlines import primary
 from reports.html import page
-from reports.latex import cite_key, document, escape, for_a_paper, table_latex
+from reports.latex import cite_key, document, for_a_paper, table_latex
+from reports.latex_text import escape
+from reports.pictures import COLOURS, LINES, style_of
 from reports.radar import radar
 from reports.results import Results, load
 from reports.sections import run_numbers
@@ -42,7 +43,6 @@ from reports.table import Cell, Column, Row, Table, Unit, in_one_scale, unverifi
 from reports.tables import tables
 
 SUITE = "emoji_noisy"
-Browse = Callable[[str, str], dict[str, Any]]
 
 
 def test_records_are_tidy_and_whole(three: Store) -> None:
@@ -198,6 +198,7 @@ def test_every_number_leads_to_its_runs(outline: Outline, troubled: Store) -> No
 
 
 _CLICK = """
+const said = {};
 const links = [...document.querySelectorAll("#overview td[data-m] a")];
 said.reached = links.every(link => link.tabIndex === 0);  // by the keyboard, whose Enter is a click
 links[0].click();
@@ -210,11 +211,13 @@ document.querySelector("dialog").close();
 document.querySelector("#wins td[data-v][data-also] a").click();
 said.counts = document.querySelector("dialog h3").textContent;
 said.requests = performance.getEntriesByType("resource").map(one => one.name);
+return said;
 """
 
 
-def test_a_click_on_a_number_shows_its_runs(text: str, troubled: Store, browsed: Browse) -> None:
-    said = browsed(text, _CLICK)
+def test_a_click_on_a_number_shows_its_runs(text: str, troubled: Store, tab: Any) -> None:
+    tab.open(text)
+    said = tab.run(_CLICK)
     results = load(SUITE, troubled)
     table = tables(results)[0]
     row, column = table.rows[0], table.columns[0]

@@ -19,7 +19,8 @@ from bench.store import Record, Store, writing
 from bench.suite.suite import load_suite
 from reports.build import build
 from reports.csv import table_csv
-from reports.latex import document, escape, table_latex
+from reports.latex import document, table_latex
+from reports.latex_text import escape
 from reports.own import paper_tables
 from reports.paper_tables import alone, find, papers, printed
 from reports.published import read
@@ -99,6 +100,8 @@ def test_a_table_is_found_by_its_words(words: str, found: tuple[str, str]) -> No
 def test_what_there_is_not_is_answered_with_the_nearest() -> None:
     with pytest.raises(UserError, match="no paper 'nclr'; did you mean 'nuclr'"):
         find("nclr/1")
+    with pytest.raises(UserError, match=r"^/1: no paper ''; valid: bayes_weighted_cl, "):
+        find("/1")
     with pytest.raises(UserError, match="ncu has no table '9'; valid: 1, 2, 3, 4, 5"):
         find("ncu Table 9")
     with pytest.raises(UserError, match=r"tables.paper: no paper 'proclip'; did you mean 'prolip'"):
@@ -185,6 +188,18 @@ def test_ours_stands_beside_theirs_with_the_difference(ncu: Results) -> None:
     assert cell_of(tables["paper_ncu_2"], "NCU", "Flickr30K 1K test Average ours", "CC3M, ViT-B/16").value == 50.0
     assert cell_of(tables["paper_ncu_3"], "NCU", "ImageNet ours", "CC3M, ViT-B/16").value == pytest.approx(51.0)
     assert cell_of(tables["paper_ncu_5"], "NCU", "ViT-B/16 ours").value == pytest.approx(21.0)
+
+
+def test_what_is_printed_as_a_share_is_compared_as_a_share(tmp_path: Path) -> None:
+    store, plan = Store(tmp_path), planned("prolip_filtering", ["clip", "ProLIP distance 20 %"])
+    records = [("imagenet1k", "zero_shot/class", metric, 0.05) for metric in ("top1", "main")]
+    measured(store, plan["cells"][1]["run"], records)
+    store.write_plan("prolip_filtering", plan)
+    (table,) = paper_tables(load("prolip_filtering", store), published())
+    (label,) = (row.label for row in table.rows if row.label.startswith("ProLIP distance"))
+    ours = cell_of(table, label, "ImageNet ours")
+    assert (ours.value, ours.difference) == (pytest.approx(0.05), pytest.approx(0.05 - 0.042))
+    assert [cell_of(table, row.label, "ImageNet ours").state for row in table.rows].count("missing") == 3
 
 
 def test_what_is_missing_differs_from_what_is_not_ours(ncu: Results) -> None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import re
+import shutil
+import subprocess
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reports.csv import table_csv, table_frame
-from reports.latex import FULL, LINES, WIDTH, document, escape, table_latex
+from reports.latex import FULL, LINES, WIDTH, document, table_latex
+from reports.latex_text import escape
 from reports.table import Cell, Column, Measured, Row, Table, words
 from reports.text import table_text
 
@@ -185,6 +189,27 @@ def test_latex_breaks_a_wide_table_into_blocks_that_can_be_read() -> None:
     assert max(counts) - min(counts) <= 2
     assert all(count % 2 == 0 for count in counts)  # both columns of a heading stay together
     assert FULL < WIDTH
+
+
+def test_latex_breaks_columns_under_one_heading_where_they_alone_are_too_wide() -> None:
+    columns = tuple(Column(f"c{place}", f"method {place}", "all") for place in range(36))
+    table = Table("pairs", "Pairs", columns, (Row("row", tuple(Cell("value", 0.5) for _ in columns)),), turned=True)
+    blocks = tabulars(table_latex(table))
+    room = WIDTH - len("row")
+    assert len(blocks) == -(-36 * len("  50.00") // room)
+    assert max(len(block[-1]) for block in blocks) * 7 <= room
+    assert [len(block[0]) for block in blocks] == [2] * len(blocks), "the heading stands over each block"
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex on this machine")
+@pytest.mark.parametrize(("options", "pages"), [("", 120), ("[twocolumn]", 60)])
+def test_pdflatex_prints_more_tables_than_it_holds_by_itself(tmp_path: Path, options: str, pages: int) -> None:
+    text = document([table_latex(long(120, 38))]).replace(r"\documentclass", rf"\documentclass{options}")
+    (tmp_path / "all.tex").write_text(text)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert f"({pages} pages" in done.stdout
 
 
 @settings(deadline=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +21,7 @@ from reports.results import load
 from reports.site.build import site
 
 SUITE = "emoji_noisy"
-Browse = Callable[[str, str], dict[str, Any]]
+Tab = Any  # of conftest.py: a page in a browser
 EVIL = "<script>alert(1)</script>\"'&"
 
 
@@ -105,6 +105,7 @@ def test_other_files_are_not_overwritten_and_sources_without_runs_are_refused(tm
 
 
 _DRIVER = """
+const said = {};
 const shown = () => [...document.querySelectorAll("#board tbody tr:not([hidden])")];
 said.before = shown().length;
 const select = document.querySelector("select[name=method]");
@@ -119,15 +120,29 @@ for (const order of ["down", "up"]) {
 const controls = [...document.querySelectorAll("#board th button, select, #board a, .scroll")];
 said.controls = new Set(controls.map(one => one.tagName)).size;
 const reached = one => { one.focus(); return document.activeElement === one && one.tabIndex === 0; };
-said.left = controls.filter(one => !reached(one)).length;
+const shows = one => one.checkVisibility();  // a phone has suite and noise under the method's name
+said.left = controls.filter(one => shows(one) && !reached(one)).length;
 said.heads = [...document.querySelectorAll("#board th[data-place]")].every(one => one.querySelector("button"));
 said.requests = performance.getEntriesByType("resource").map(one => one.name);
 said.width = document.documentElement.scrollWidth - innerWidth;
+return said;
+"""
+_FOCUSED = "return document.activeElement.closest('th')?.dataset.place"
+_SORTED = """
+const head = document.querySelector('th[data-place="3"]');
+const values = [...document.querySelectorAll("#board tbody tr")].map(row => Number(row.cells[3].dataset.v));
+return [head.ariaSort, values, document.activeElement === head.querySelector("button")];
+"""
+_SHOWN = """
+const row = document.querySelector("tbody tr"), seen = [...row.cells].filter(one => one.checkVisibility());
+const inside = one => one.getBoundingClientRect().right <= innerWidth;
+return [seen.filter(inside).map(one => one.innerText), document.documentElement.scrollWidth];
 """
 
 
-def test_filters_and_sorting_in_a_browser_without_a_request(made: SimpleNamespace, browsed: Browse) -> None:
-    said = browsed((made.out / "index.html").read_text(), _DRIVER)
+def test_filters_and_sorting_in_a_browser_without_a_request(made: SimpleNamespace, tab: Tab) -> None:
+    tab.open((made.out / "index.html").read_text())
+    said = tab.run(_DRIVER)
     assert said["before"] == 8
     assert said["filtered"] == ["sogclr", "sogclr"]
     assert said["down"] == sorted(said["down"], reverse=True)
@@ -136,3 +151,30 @@ def test_filters_and_sorting_in_a_browser_without_a_request(made: SimpleNamespac
     assert (said["controls"], said["left"], said["heads"]) == (4, 0, True), "all are reached by the keyboard"
     assert said["requests"] == []
     assert said["width"] <= 0, "the page itself does not scroll sideways"
+
+
+def test_heads_sort_by_real_keys(made: SimpleNamespace, tab: Tab) -> None:
+    tab.open((made.out / "index.html").read_text())
+    steps = 0
+    while tab.run(_FOCUSED) != "3":
+        tab.press("Tab")
+        steps += 1
+        assert steps < 20, "the keyboard does not reach the head of the scores"
+    for key, order in (("Enter", "descending"), (" ", "ascending"), ("Enter", "descending")):
+        tab.press(key)
+        said, values, kept = tab.run(_SORTED)
+        assert said == order
+        assert values == sorted(values, reverse=order == "descending")
+        assert len(set(values)) > 1
+        assert kept, "the focus stays where it is"
+
+
+@pytest.mark.parametrize("page", ["index.html", "methods/clip-*.html"])
+def test_a_phone_shows_method_score_and_difference_without_a_scroll(made: SimpleNamespace, tab: Tab, page: str) -> None:
+    tab.resize(390)
+    tab.open(next(made.out.glob(page)).read_text())
+    (method, score, *others), width = tab.run(_SHOWN)
+    assert method.split("\n")[-1].startswith(f"{SUITE}, ")
+    assert re.fullmatch(r"\d+\.\d ± \d+\.\d", score)
+    assert others, "the difference stands beside them"
+    assert width <= 390

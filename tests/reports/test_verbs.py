@@ -12,8 +12,11 @@ import pytest
 
 from bench.errors import UserError
 from bench.store import Store
-from reports.build import Built, _pictures, _scores, build
+from reports.beside import Work, beside
+from reports.build import Built, build
 from reports.compare import compare
+from reports.histograms import SIMILAR, read
+from reports.pictures import SCORES
 from reports.results import load
 from reports.status import HEAD, status
 
@@ -76,18 +79,25 @@ def test_a_large_suites_figures_come_from_a_second_process_and_are_the_same(
 ) -> None:
     first, built = reported
     monkeypatch.setattr("reports.build.MANY", 1)
-    monkeypatch.setattr("reports.build._pictures", lambda *_: pytest.fail("drawn in this process"))
+    monkeypatch.setattr(Work, "draw", lambda *_: pytest.fail("drawn in this process"))
     assert contents(build(SUITE, store), store) == contents(built, first)
 
 
-def test_the_second_process_reads_no_store(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def work(store: Store) -> Work:
     results = load(SUITE, store)
-    names = [picture.name for picture in _pictures(results)]
-    monkeypatch.setattr("reports.build.MANY", 1)
-    monkeypatch.setattr("reports.build._pictures", lambda *_: pytest.fail("drawn in this process"))
-    with _scores(store.plan(SUITE)) as begin:
+    return Work(results, read(results), [*SCORES, SIMILAR], ["page"])
+
+
+def test_the_second_process_reads_no_store(store: Store) -> None:
+    asked = work(store)
+    expected = asked.all()
+    with beside(many=True, early=True) as begin:
         shutil.rmtree(store.root)
-        assert [picture.name for picture in begin(results)()] == names
+        drawn = begin(asked)()
+    assert list(asked.names) == list(expected)
+    assert {name: one and (one.png, one.webp, one.pdf) for name, one in drawn.items()} == {
+        name: one and (one.png, one.webp, one.pdf) for name, one in expected.items()
+    }
 
 
 def test_a_script_without_a_main_guard_may_ask_for_a_large_report(store: Store, tmp_path: Path) -> None:
@@ -95,7 +105,7 @@ def test_a_script_without_a_main_guard_may_ask_for_a_large_report(store: Store, 
 import reports.build
 from bench.store import Store
 reports.build.MANY = 1
-reports.build._pictures = lambda *_: 1 / 0  # of this process
+reports.beside.Work.draw = lambda *_: 1 / 0  # of this process
 print(len(reports.build.build({SUITE!r}, Store({str(store.root)!r})).paths))
 """
     (tmp_path / "ask.py").write_text(code)
@@ -105,17 +115,41 @@ print(len(reports.build.build({SUITE!r}, Store({str(store.root)!r})).paths))
 
 
 def test_figures_are_drawn_here_if_the_second_process_fails(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reports.build.MANY", 1)
     monkeypatch.setattr(sys, "executable", "false")
-    with _scores(store.plan(SUITE)) as begin:
-        assert [picture.name for picture in begin(load(SUITE, store))()] == [
-            "differences",
-            "radar",
-            "noise",
-            "cost",
-            "memorisation",
-            "wins",
-        ]
+    with beside(many=True, early=True) as begin:
+        drawn = begin(work(store))()
+    assert [name for name, picture in drawn.items() if picture] == [
+        *("differences", "radar", "noise", "cost", "memorisation", "wins", "similarities")
+    ]
+
+
+def test_figures_are_drawn_here_if_a_copy_of_the_second_process_fails(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A figure that it cannot draw for lack of memory, say, must not be missing from the report."""
+    program = tmp_path / "python"
+    program.write_text(
+        f"""#!{sys.executable}
+import os
+import sys
+sys.path[:] = os.environ["PYTHONPATH"].split(os.pathsep)
+import reports.beside
+parent = os.getpid()
+draw, reports.beside._cores = reports.beside._draw, lambda: 3
+def broken(work, places, pipe):
+    if os.getpid() != parent:
+        os.read(places, 2)
+        os._exit(1)
+    draw(work, places, pipe)
+reports.beside._draw = broken
+reports.beside.main()
+"""
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    asked = work(store)
+    with beside(many=True, early=True) as begin:
+        assert list(begin(asked)()) == list(asked.names)
 
 
 def test_numbers_are_not_replaced_by_nothing(tmp_path: Path, reported: tuple[Store, Built]) -> None:

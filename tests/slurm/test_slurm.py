@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -33,6 +35,19 @@ train: {batch: 32, threads: 1, checkpoint_seconds: 0.2}
 evaluate: {tasks: [zero_shot]}
 methods: [clip]
 """
+#: fp64 and small steps, so that losses do not depend on the number of ranks; slow until the file FAST is there
+EXACT = """
+name: long
+budget: {samples: 320}
+towers: {dim: 8, vocabulary: 300, context: 12}
+train: {batch: 16, bn_group: 8, threads: 1, checkpoint_seconds: 0.1, precision: fp64, eps: 1000.0, lr: 10.0}
+evaluate: {tasks: [zero_shot]}
+methods: [slow]
+"""
+STEPS = 20  #: of it
+SENT_BACK = [("scontrol", "requeue"), ("scancel", "--signal=USR2")]
+SENT_BACK_IDS = ["preempted", "time up"]
+SLOW = Path(__file__).parents[1] / "launch" / "slow.py"
 
 
 def bench(*arguments: str) -> str:
@@ -47,6 +62,11 @@ def bench(*arguments: str) -> str:
 def slurm(*command: str) -> str:
     """The output of one of SLURM's commands."""
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=1200).stdout
+
+
+def all_nodes() -> str:
+    """The nodes of the cluster, as scontrol takes them."""
+    return f"nodename={','.join(slurm('sinfo', '--noheader', '--Node', '--format=%n').split())}"
 
 
 def wait_for(condition: Callable[[], bool], results: Path) -> None:
@@ -66,11 +86,34 @@ def weights(results: Path) -> list[str]:
     return [hashlib.sha256(path.read_bytes()).hexdigest() for path in found]
 
 
-def submitted(folder: Path) -> tuple[Path, RunStore, str]:
+def losses(results: Path) -> list[float]:
+    (run,) = Store(results).runs()
+    return [line["loss"] for line in run.metrics()]
+
+
+def queue(job: str) -> str:
+    """What squeue says of a job, such as PENDING or COMPLETING."""
+    return slurm("squeue", "--noheader", f"--jobs={job}", "--states=all", "--format=%T").strip()
+
+
+def task(job: str, rank: int) -> int:
+    """The process of a job's task, which all nodes have in /proc."""
+    wanted = {f"SLURM_JOB_ID={job}", f"SLURM_PROCID={rank}"}
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            command = (folder / "cmdline").read_text().split("\0")
+            ours = "submitit.core._submit" in command and Path(command[0]).name != "srun"
+            if ours and wanted <= {*(folder / "environ").read_text().split("\0")}:
+                found.append(int(folder.name))
+    return min(found)
+
+
+def submitted(folder: Path, settings: str = LONG, *more: str) -> tuple[Path, RunStore, str]:
     """A long run in training as a job: its results, the run, the job's id."""
     results, suite = folder / "out", folder / "long.yaml"
-    suite.write_text(LONG)
-    said = bench("run", str(suite), "--results", str(results), *ON_CPUS)
+    suite.write_text(settings)
+    said = bench("run", str(suite), "--results", str(results), *ON_CPUS, *more)
     job = re.search(r"job (\d+)", said)
     assert job, said
     wait_for(lambda: bool(list(results.glob("runs/*/checkpoint.pt"))), results)
@@ -78,11 +121,16 @@ def submitted(folder: Path) -> tuple[Path, RunStore, str]:
     return results, run, job[1]
 
 
+def over_two_nodes(folder: Path) -> tuple[Path, RunStore, str]:
+    """A slow run in training as one job over both nodes, with a rank on each."""
+    return submitted(folder, EXACT, "--plugin", str(SLOW), "--set", "slurm.nodes=2")
+
+
 def test_a_suite_is_handed_over_once_and_comes_back_done(tmp_path: Path) -> None:
     results = tmp_path / "out"
     command = ("run", "smoke", "--results", str(results), *FEWER)
-    node = slurm("sinfo", "--noheader", "--format=%n").strip()
-    slurm("scontrol", "update", f"nodename={node}", "state=drain", "reason=jobs wait until they were looked at")
+    nodes = all_nodes()
+    slurm("scontrol", "update", nodes, "state=drain", "reason=jobs wait until they were looked at")
     said = bench(*command, *ON_CPUS)
     assert "3 in SLURM's queue" in said
     jobs = re.findall(r": job (\d+(?:_\d)?)(?:: after job (\S+))?$", said, re.MULTILINE)
@@ -93,7 +141,7 @@ def test_a_suite_is_handed_over_once_and_comes_back_done(tmp_path: Path) -> None
     assert "in SLURM's queue" in again
     assert not re.search(r": job \d+", again), "a run was handed over twice"
     assert re.search(rf"job {waits[0]} pending \(Dependency\)", bench("status", "smoke", "--results", str(results)))
-    slurm("scontrol", "update", f"nodename={node}", "state=resume")
+    slurm("scontrol", "update", nodes, "state=resume")
     wait_for(lambda: states(results) == ["done"] * 3, results)
     assert "nothing to do: all 3 runs are done" in bench(*command, *ON_CPUS)
     assert "job" not in bench("status", "smoke", "--results", str(results))
@@ -103,8 +151,8 @@ def test_several_runs_share_a_job_with_the_clusters_own_options(tmp_path: Path) 
     results, mark = tmp_path / "out", tmp_path / "prepared"
     ours = ("slurm.runs_per_job=2", "slurm.extra={comment: a word, nice: 7}", f"slurm.setup=['date >> {mark}']")
     changes = ("methods=[clip, siglip, ncu]", "noise.rates=[0.0]", "budget.samples=1280", *ours)
-    node = slurm("sinfo", "--noheader", "--format=%n").strip()
-    slurm("scontrol", "update", f"nodename={node}", "state=drain", "reason=jobs wait until they were looked at")
+    nodes = all_nodes()
+    slurm("scontrol", "update", nodes, "state=drain", "reason=jobs wait until they were looked at")
     output = bench(
         "run", "smoke", "--results", str(results), *ON_CPUS, *(part for one in changes for part in ("--set", one))
     )
@@ -115,7 +163,7 @@ def test_several_runs_share_a_job_with_the_clusters_own_options(tmp_path: Path) 
         shown = slurm("scontrol", "show", "job", job)
         assert "Comment=a word" in shown
         assert "Nice=7" in shown
-    slurm("scontrol", "update", f"nodename={node}", "state=resume")
+    slurm("scontrol", "update", nodes, "state=resume")
     wait_for(lambda: states(results) == ["done"] * 4, results)
     assert len(mark.read_text().splitlines()) == 3
 
@@ -129,15 +177,13 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return weights(folder / "out")
 
 
-@pytest.mark.parametrize(
-    "command", [("scontrol", "requeue"), ("scancel", "--signal=USR2")], ids=["preempted", "time up"]
-)
+@pytest.mark.parametrize("command", SENT_BACK, ids=SENT_BACK_IDS)
 def test_a_job_sent_back_goes_on_to_the_same_bytes(
     command: tuple[str, ...], tmp_path: Path, uninterrupted: list[str]
 ) -> None:
     results, run, job = submitted(tmp_path)
     slurm(*command, job)
-    wait_for(lambda: "PENDING" in slurm("squeue", "--noheader", "--format=%T", f"--jobs={job}"), results)
+    wait_for(lambda: queue(job) == "PENDING", results)
     assert run.status()["state"] == "interrupted"
     stopped = run.status()["step"]
     assert 0 < stopped < 500
@@ -150,14 +196,7 @@ def test_a_cancelled_job_leaves_an_interrupted_run_that_is_handed_over_again(tmp
     results, run, job = submitted(tmp_path)
     assert f"job {job} running" in bench("status", "long", "--results", str(results))
     slurm("scancel", job)
-    wait_for(
-        lambda: (
-            not slurm("squeue", "--noheader", f"--jobs={job}", "--states=all", "--format=%T").startswith(
-                ("RUNNING", "COMPLETING")
-            )
-        ),
-        results,
-    )
+    wait_for(lambda: queue(job) not in ("RUNNING", "COMPLETING"), results)
     assert run.status()["state"] == "interrupted"
     assert f"job {job} is over" in bench("status", "long", "--results", str(results))
     said = bench("run", str(tmp_path / "long.yaml"), "--results", str(results), *ON_CPUS)
@@ -165,3 +204,77 @@ def test_a_cancelled_job_leaves_an_interrupted_run_that_is_handed_over_again(tmp
     assert again
     assert again[1] != job
     slurm("scancel", again[1])
+
+
+@pytest.fixture
+def fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file without which the steps of a job are slow."""
+    monkeypatch.setenv("SLOW_UNTIL", str(tmp_path / "fast"))
+    return tmp_path / "fast"
+
+
+@pytest.fixture(scope="module")
+def exact(tmp_path_factory: pytest.TempPathFactory, unreported: Callable[[Path, str], Path]) -> list[float]:
+    """Losses of the slow run as one process makes them."""
+    folder = tmp_path_factory.mktemp("exact")
+    (folder / "long.yaml").write_text(EXACT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLOW_UNTIL", str(folder))
+        results = unreported(folder / "out", "long")
+        bench("run", str(folder / "long.yaml"), "--results", str(results), "--plugin", str(SLOW))
+    return losses(results)
+
+
+def test_a_run_over_two_nodes_is_that_of_one_process(tmp_path: Path, fast: Path, exact: list[float]) -> None:
+    results, run, job = over_two_nodes(tmp_path)
+    assert f"job {job} running" in bench("status", "long", "--results", str(results))
+    assert "NumNodes=2" in slurm("scontrol", "show", "job", job).split()
+    fast.touch()
+    wait_for(lambda: states(results) == ["done"], results)
+    assert run.environment()["ranks"]["world"] == 2
+    assert losses(results) == pytest.approx(exact, rel=1e-9)
+    assert len(set(exact)) > 1, "the weights did not move"
+
+
+@pytest.mark.parametrize(("rank", "nodes"), [(1, 1), (0, 2)], ids=["then on one node", "the first task"])
+def test_a_killed_task_of_a_job_over_two_nodes_loses_nothing(
+    rank: int, nodes: int, tmp_path: Path, fast: Path, exact: list[float]
+) -> None:
+    """The ranks that are left have the job queued again; it goes on from its checkpoint, and so does a new job."""
+    results, run, job = over_two_nodes(tmp_path)
+    os.kill(task(job, rank), signal.SIGKILL)
+    wait_for(lambda: queue(job) == "PENDING", results)
+    assert states(results) == ["interrupted"]
+    assert 0 < run.status()["step"] < STEPS
+    fast.touch()
+    if nodes == 2:
+        slurm("scontrol", "update", f"jobid={job}", "starttime=now")
+    else:
+        slurm("scancel", job)
+        bench("run", str(tmp_path / "long.yaml"), "--results", str(results), *ON_CPUS, "--plugin", str(SLOW))
+    wait_for(lambda: states(results) == ["done"], results)
+    assert run.environment()["ranks"]["world"] == nodes
+    assert losses(results) == pytest.approx(exact, rel=1e-9)
+
+
+@pytest.mark.parametrize("command", SENT_BACK, ids=SENT_BACK_IDS)
+def test_a_job_over_two_nodes_that_is_sent_back_goes_on(
+    command: tuple[str, ...], tmp_path: Path, fast: Path, exact: list[float]
+) -> None:
+    results, run, job = over_two_nodes(tmp_path)
+    slurm(*command, job)
+    wait_for(lambda: queue(job) == "PENDING", results)
+    assert run.status()["state"] == "interrupted"
+    assert 0 < run.status()["step"] < STEPS
+    fast.touch()
+    slurm("scontrol", "update", f"jobid={job}", "starttime=now")
+    wait_for(lambda: states(results) == ["done"], results)
+    assert losses(results) == pytest.approx(exact, rel=1e-9)
+
+
+def test_a_cancelled_job_over_two_nodes_is_not_queued_again(tmp_path: Path, fast: Path) -> None:  # noqa: ARG001
+    results, run, job = over_two_nodes(tmp_path)
+    slurm("scancel", job)
+    wait_for(lambda: queue(job) not in ("RUNNING", "COMPLETING"), results)
+    assert queue(job) == "CANCELLED"
+    assert run.status()["state"] == "interrupted"

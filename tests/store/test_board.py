@@ -15,8 +15,10 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from bench.catalogue.families.random_guess import with_means
+from bench.cli import app
 from bench.errors import UserError
 from bench.hashing import digest
 from bench.launch.board.bundle import check_folder
@@ -171,6 +173,12 @@ FORGED = [
     (renamed_cell, "method: the plan says .* and the run's settings say"),
     (no_outcomes, "has no outcomes of single examples"),
 ]
+
+
+def test_a_folder_without_a_bundle_is_not_called_consistent(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["board", str(tmp_path)])
+    assert isinstance(result.exception, UserError)
+    assert str(result.exception) == f"{tmp_path}: holds no bundle; `bench submit` writes them"
 
 
 @pytest.mark.parametrize(("forge", "reason"), FORGED, ids=[forge.__name__ for forge, _ in FORGED])

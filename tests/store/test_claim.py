@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,7 +18,9 @@ import pytest
 
 from bench.store import Busy, Store, claim, writing
 from bench.store.claim import claims, holder
+from bench.store.fence import PREFIX
 from bench.store.files import clock, publish_folder, write_bytes
+from bench.store.process import identity
 
 RACER = """
 import os, sys
@@ -251,6 +255,34 @@ def test_what_is_no_claim_is_ignored_and_a_damaged_one_ends_by_silence(tmp_path:
     with run.claim() as last:
         assert last.number == 8
     assert sorted(path.name for path in claims(run.folder).values()) == ["claim-8"]
+
+
+def test_a_damaged_claim_is_free_at_once_if_its_holder_is_known_to_be_dead(tmp_path: Path) -> None:
+    """The holder's own folder says who it was, in a second file. A live holder keeps its run."""
+    run = Store(tmp_path).run("a1")
+    with run.claim() as alive:
+        alive.path.write_bytes(b"")
+        with pytest.raises(Busy, match=rf"held by process {os.getpid()} on {re.escape(socket.gethostname())}$"):
+            run.claim().__enter__()
+        assert not alive.lost
+    folder = run.folder / f"{PREFIX}2-gone"
+    folder.mkdir()
+    dead = {**identity(), "started": "1", "token": "gone", "released": True}  # another process had this number
+    (folder / "released").write_text(json.dumps(dead))
+    (run.folder / "claim-2").write_bytes(b"\xff")
+    assert holder(run.folder) is None
+    with run.claim() as following:
+        assert (following.number, following.took_over) == (3, True)
+        assert not folder.exists()
+
+
+def test_a_damaged_claim_of_nobody_says_when_it_ends(tmp_path: Path) -> None:
+    run = Store(tmp_path).run("a1")
+    run.folder.mkdir(parents=True)
+    (run.folder / "claim-1").write_bytes(b"")
+    said = "an unknown host, as its claim is damaged; the run is free ten minutes after the last heartbeat"
+    with pytest.raises(Busy, match=said):
+        run.claim().__enter__()
 
 
 @pytest.mark.parametrize("years", [-1, 1])

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from bench.errors import UserError
-from bench.store import Store
+from bench.store import Store, doctor
 from bench.store.claim import STALE_AFTER
 from bench.store.collect import CHECKPOINT, FEATURES, LEFTOVER, RUN, WEIGHTS, collect
 
@@ -70,6 +70,23 @@ def test_what_is_asked_for_later_is_made_again(store: Path, tiny: SimpleNamespac
     assert {name: after[name] for name in before if name.startswith("runs/")} == {
         name: digest for name, digest in before.items() if name.startswith("runs/")
     }
+
+
+def test_each_run_is_looked_at_once(store: Path, tiny: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that is damaged, one whose folder is a file, and one that a process works on; each problem is named."""
+    looked: list[str] = []
+    real = doctor._checks
+    monkeypatch.setattr(doctor, "_checks", lambda run, thorough: looked.append(run.id) or real(run, thorough))
+    first, second, third = sorted(Store(store).runs(), key=lambda run: run.id)
+    first.path("ledger.json").write_text("{")
+    shutil.rmtree(second.folder)
+    second.folder.write_text("mine")
+    with third.claim():
+        result = tiny.bench(store, "gc")
+    assert result.exit_code == 1
+    assert sorted(looked) == sorted(run.id for run in Store(store).runs())
+    named = [line for line in result.stderr.splitlines() if line.startswith("left alone: ")]
+    assert [line.split(": ")[1] for line in named] == [str(first.path("ledger.json")), str(second.folder)]
 
 
 def test_weights_that_a_suite_has_still_to_measure_are_kept(store: Path, tiny: SimpleNamespace) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ import pytest
 
 from bench.errors import UserError
 from bench.store import Damaged, RunStore, Store, files, reading
-from bench.store.doctor import make_room, problems
+from bench.store.doctor import make_room, problems, repair
 from bench.store.jobs import jobs
 from bench.store.lookup import find_run
 
@@ -255,11 +256,43 @@ def test_a_damaged_checkpoint_fails_no_retry(
     damage(run, "checkpoint.pt", how)
     result = tiny.bench(store, "run", "SUITE")
     assert "runs: 1 done, 2 done before\n" in result.stdout
-    assert "checkpoint.pt.damaged-1: `bench run` makes it again" in result.stderr
+    assert "checkpoint.pt.damaged-1: `bench run` makes it again from the start of the training" in result.stderr
+    said = result.stderr.splitlines()
+    (first,) = (number for number, line in enumerate(said) if "checkpoint.pt.damaged-1" in line and "done" not in line)
+    assert any(line.endswith(": train") for line in said[first:]), "it is said before training goes on"
     before, after = (tiny.contents(root / "runs" / run.id) for root in (finished, store))
     assert {name: after[name] for name in (WEIGHTS, "metrics.jsonl", "weights-050.safetensors")} == {
         name: before[name] for name in (WEIGHTS, "metrics.jsonl", "weights-050.safetensors")
     }
+
+
+def test_a_flipped_bit_of_an_unfinished_run_is_found_before_it_goes_on(
+    finished: Path, store: Path, tiny: SimpleNamespace
+) -> None:
+    """Kept weights are made again, those beyond the last checkpoint too; so are those of a finished run."""
+    run = named(store, "clip", tiny)
+    before = tiny.contents(finished / "runs" / run.id)
+    files.write_json(run.path("status.json"), {"state": "interrupted", "step": 8, "steps": 8})
+    for folder in (run.path("evaluations"), run.path("later")):
+        shutil.rmtree(folder, ignore_errors=True)
+    damage(run, "weights-050.safetensors", flip)
+    result = tiny.bench(store, "run", "SUITE")
+    assert "weights-050.safetensors: differs from the sha256 that was stored when it was made; moved" in result.stderr
+    after = tiny.contents(run.folder)
+    ignored = ("status.json", "ledger.json", "environment.json", "train_seconds", "checkpoint.pt")
+    assert {name: after[name] for name in before if name not in ignored} == {
+        name: digest for name, digest in before.items() if name not in ignored
+    }
+    run.path("again").mkdir()
+    shutil.copy(run.path("checkpoint.pt"), run.path("again"))
+    damage(run, "again/checkpoint.pt", flip)
+    doctor = tiny.bench(store, "doctor")
+    assert doctor.exit_code == 1
+    assert f"{run.path('again/checkpoint.pt')}: " in doctor.stdout + doctor.stderr
+    with run.claim() as claim:
+        (line,) = repair(claim)
+    assert "again/checkpoint.pt: " in line
+    assert "`bench run` makes it again from the start of the training" in line
 
 
 def test_weights_that_another_run_starts_from_are_trained_again(
@@ -317,7 +350,7 @@ def test_a_damaged_job_costs_its_own_run_alone(store: Path, monkeypatch: pytest.
 def test_the_error_is_one_line_and_travels_between_processes() -> None:
     error = Damaged("/a\x1b[2J/b", "is\nodd")
     again = pickle.loads(pickle.dumps(error))
-    assert str(again) == str(error) == "/a?[2J/b: is?odd; `bench run` moves it aside and makes it again"
+    assert str(again) == str(error) == "/a?[2J/b: is?odd; `bench run` moves it aside and makes again what it can"
     assert isinstance(again, UserError)
 
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import bench
+from bench.errors import UserError
 from bench.store import Damaged, RunStore, Store, writing
 from bench.store.claim import STALE_AFTER
 from bench.store.doctor import HASHES, hashes, sha256, verify, write_hashes
@@ -41,6 +42,11 @@ def test_all_is_well(finished: Path, tiny: SimpleNamespace) -> None:
         assert result.exit_code == 0
         assert result.stdout == "problems: 0\n"
     assert tiny.contents(finished) == before
+
+
+def test_a_store_that_is_not_there_is_not_called_whole(tmp_path: Path, tiny: SimpleNamespace) -> None:
+    with pytest.raises(UserError, match=r"nothing: no such folder, so nothing was looked at"):
+        tiny.bench(tmp_path / "nothing", "doctor")
 
 
 def test_a_run_without_hashes_is_whole(store: Path, tiny: SimpleNamespace) -> None:
@@ -141,9 +147,25 @@ def test_later_hashes_add_to_the_first(tmp_path: Path) -> None:
         first = hashes(run)
         write_hashes(out)
         assert not run.path("later").exists()
-        out.write_bytes("weights-050.safetensors", b"two")
-        out.write_bytes(WEIGHTS, b"three")
+        out.set_status("done")
+        run.path("weights-050.safetensors").write_bytes(b"two")
+        run.path(WEIGHTS).write_bytes(b"three")
         write_hashes(out, again={WEIGHTS})
     assert run.path("later/hashes-0001.json").exists()
     assert hashes(run).keys() == {WEIGHTS, "weights-050.safetensors"}
     assert hashes(run)[WEIGHTS] != first[WEIGHTS]
+
+
+def test_a_run_at_work_keeps_one_file_of_hashes_in_order(tmp_path: Path) -> None:
+    """So that a run that was killed ends with the bytes of one that was not."""
+    run = RunStore(tmp_path / ("a" * 64))
+    with writing(run) as out:
+        for name in (WEIGHTS, "weights-050.safetensors", WEIGHTS):
+            out.write_bytes(name, str(out.folder.stat().st_mtime_ns).encode())
+            write_hashes(out, again={name})
+            assert hashes(run)[name] == sha256(run.path(name))
+        assert list(hashes(run)) == ["weights-050.safetensors", WEIGHTS]
+        run.path("weights-050.safetensors").unlink()
+        write_hashes(out)
+    assert list(hashes(run)) == [WEIGHTS]
+    assert not run.path("later").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -15,6 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cli.text import write_file
+from bench.errors import UserError
 from bench.store import Damaged, files, process
 from bench.store.reading import read_json
 
@@ -235,3 +238,30 @@ def test_the_mode_follows_the_umask_whatever_the_writer_makes(tmp_path: Path, um
         os.umask(before)
     modes = {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_file()}
     assert modes == {0o666 & ~umask}
+
+
+def test_a_device_is_never_replaced(tmp_path: Path) -> None:
+    """The superuser may rename over a device; a link to one in a store is replaced, as any damaged file."""
+    null, link = Path("/dev/null"), tmp_path / "link"
+    if not os.geteuid():  # a device of this test's own, in case it is replaced
+        null = tmp_path / "null"
+        os.mknod(null, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    with pytest.raises(UserError, match=rf"^{null}: is a device, not a file; name another path$"):
+        files.write_bytes(null, b"x")
+    for target in (null, tmp_path):
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        with pytest.raises(UserError, match=r"--csv .*link: cannot be written: it is a folder, a pipe or a device"):
+            write_file("--csv", link, b"x")
+    assert null.is_char_device()
+    (tmp_path / "real").write_bytes(b"")
+    link.unlink()
+    link.symlink_to(tmp_path / "real")
+    write_file("--csv", link, b"x")
+    assert link.is_symlink()
+    assert (tmp_path / "real").read_bytes() == b"x"
+    link.unlink()
+    link.symlink_to(null)
+    files.write_bytes(link, b"x")
+    assert link.read_bytes() == b"x"
+    assert null.is_char_device()

@@ -117,7 +117,7 @@ FORGERIES: dict[Callable[[RunStore], object], str] = {
     no_address: "--trust takes such runs",
     other_run: "holds records of another run",
     other_weights: "has another sha256 than the weights that its records were measured on",
-    changed_byte: "differs from the sha256 that was stored when the run was finished",
+    changed_byte: "differs from the sha256 that was stored when it was made",
     no_hashes: "hashes.json: holds no hash of",
     odd_records: "records.json: ",
     beyond_the_end: "step 1000000000000000 is beyond the",

@@ -132,7 +132,7 @@ def test_a_damaged_run_is_named_and_the_exit_code_is_1(store: Path, tmp_path: Pa
     path.write_text(path.read_text().replace('"value": 0.', '"value": 0.1', 1))
     result = tiny.bench(store, "pack", "SUITE", "--out", str(tmp_path / "a.tar.xz"))
     assert result.exit_code == 1
-    assert "records.json: differs from the sha256 that was stored when the run was finished" in result.stderr
+    assert "records.json: differs from the sha256 that was stored when it was made" in result.stderr
     assert not any(run.id in name for name in members(tmp_path / "a.tar.xz"))
 
 

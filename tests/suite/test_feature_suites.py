@@ -128,5 +128,11 @@ def test_the_folder_and_its_command_follow_the_data_folder(tmp_path: Path, monke
     settings = DataSettings(name="mine", features="{data}/x", get="make {data}/x")
     assert (settings.feature_folder, settings.how_to_get) == (tmp_path / "x", f"make {tmp_path}/x")
     assert settings.content() == DataSettings(name="mine").content(), "neither is part of a run's id"
-    with pytest.raises(ValidationError, match=r"is of stored features; name their folder in data\.features"):
-        DataSettings(name="mine", get="make x")
+    assert DataSettings(name="mine", get="make {data}/x").how_to_get_shards == f"make {tmp_path}/x", (
+        "shards have one too"
+    )
+    assert settings.how_to_get_shards is None
+    for wrong in (DataSettings(), DataSettings(name="mine")):
+        field = {"get": "make x"} if wrong.embedded else {"widths": (8, 8)}
+        with pytest.raises(ValidationError, match=r"is of stored features; name their folder in data\.features"):
+            DataSettings.model_validate({"name": wrong.name, **field})

@@ -62,6 +62,32 @@ def test_runs_are_those_of_suites_of_one_kind(tmp_path: Path) -> None:
     assert suite_of(tmp_path).hash != alone[0].hash
 
 
+def test_natural_noise_is_not_called_clean_and_nothing_else_changes(tmp_path: Path) -> None:
+    plain = "".join([*TEXT.splitlines(keepends=True)[:7], "noise: {rates: [0.0, 0.4]}\n"])
+    natural = plain.replace("{rates", "{natural: true, rates")
+    suites = suite_of(tmp_path, plain), suite_of(tmp_path, natural)
+    labels = [[one["label"] for one in outline(suite)["noises"]] for suite in suites]
+    assert labels == [["clean", "40 % shuffled captions"], ["natural noise", "40 % shuffled captions"]]
+    clean, found = ([run.key for run in suite.cells()] for suite in suites)
+    assert found == clean, "the same runs"
+    assert suites[0].hash != suites[1].hash
+    assert "natural" not in suites[0].noise.model_dump(), "hashes of older suites stay"
+    several = suite_of(tmp_path, TEXT, ("rates: [0.0, 0.2", "natural: true, rates: [0.0, 0.2"))
+    assert outline(several)["noises"][0]["label"] == "natural noise"
+
+
+@pytest.mark.parametrize("keep", ["oracle", "{kind: trusted, rows: 9}"])
+def test_no_row_uses_a_truth_that_nobody_knows(tmp_path: Path, keep: str) -> None:
+    text = TEXT.replace("{kind: shuf", "{natural: true, kind: shuf")
+    rows = f"methods: [clip, {{method: clip, label: bound, keep: {keep}}}]"
+    message = r"kinds\.yaml:7: methods\.1\.keep: uses .*, which nobody knows of natural noise"
+    with pytest.raises(UserError, match=message):
+        suite_of(tmp_path, text, ("methods: [clip, sogclr]", rows))
+    with pytest.raises(UserError, match=r"data\.keep: uses "):
+        suite_of(tmp_path, text, ("budget", f"data: {{keep: {keep}}}\nbudget"))
+    assert suite_of(tmp_path, text, ("sogclr]", "{method: clip, label: r, keep: {kind: random, share: 0.5}}]")).methods
+
+
 def test_the_manifest_of_each_kind_can_be_looked_at(tmp_path: Path) -> None:
     suite = suite_of(tmp_path)
     first, edits = (noise_manifest(suite, kind=kind)[1] for kind in (None, "edited_captions"))

@@ -30,6 +30,7 @@ FACTS = {
     "softclip_cc12m": (8192, 512, ("epochs", 35), 10_900_000, 2, 2, 4),
     "prolip_ablation": (4096, 768, ("samples", 96e6), 27_752_828, 11, 1, 11),
     "prolip_datacomp": (16384, 768, ("samples", 1.28e9), 1_120_000_000, 12, 1, 12),
+    "prolip_filtering": (4096, 512, ("samples", 12.8e6), 12_800_000, 4, 1, 4),
 }
 FIGURES = ("ncu_shares_cc3m", "nuclr_variants_cc3m")  # which print no numbers
 DECLARED = [name for name in FACTS if name not in ("cc3m_noisy", *FIGURES)]
@@ -83,6 +84,8 @@ def test_noise_is_read_as_the_suites_say(suites: dict[str, Suite]) -> None:
     assert (suites["bayes_priors_cc3m"].noise, suites["bayes_cc3m"].noise.rates) == (suites["bayes_cc3m"].noise, (0.1,))
     for name in set(FACTS) - {"cc3m_noisy", "bayes_cc3m", "bayes_priors_cc3m"}:
         assert suites[name].noise.rates == (0.0,)
+    for name in set(FACTS) - {"bayes_cc3m", "bayes_priors_cc3m"}:
+        assert suites[name].noise.natural, "pairs of the web: nobody knows that they are right"
 
 
 def test_runs_of_the_same_prior_are_shared(suites: dict[str, Suite]) -> None:

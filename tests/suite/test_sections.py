@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from bench.catalogue.budget_kinds import BUDGET_KINDS
 from bench.suite import needs
 from bench.suite.keep_settings import UNTREATED, KeepSettings
+from bench.suite.launcher_settings import SlurmSettings
 from bench.suite.noise_settings import NoiseSettings
 from bench.suite.settings import (
     Budget,
@@ -21,7 +22,6 @@ from bench.suite.settings import (
     TowerSettings,
     TrainSettings,
 )
-from bench.suite.slurm_settings import SlurmSettings
 from bench.suite.tune_settings import TuneSettings
 
 quick = settings(deadline=None, max_examples=50)
@@ -64,7 +64,7 @@ def test_a_micro_batch_is_whole_groups_and_no_larger_than_the_batch(groups: int,
 
 
 PLAIN: dict[type[BaseModel], dict[str, Any]] = {
-    TrainSettings: {"micro_batch": 128, "checkpoint_seconds": 1.0, "recompute": True},
+    TrainSettings: {"micro_batch": 128, "checkpoint_seconds": 1.0, "recompute": True, "shard_optimizer": True},
     DataSettings: {"workers": 3},
     TowerSettings: {"label": "large"},
 }

@@ -13,10 +13,9 @@ from safetensors.torch import load_file
 from bench.console.progress import Progress
 from bench.errors import UserError
 from bench.launch.execute import execute
-from bench.models.stored_run import run_of_settings
 from bench.planning.planner import plan
 from bench.store import RunStore, Store, writing
-from bench.suite.run import Run
+from bench.suite.run import Run, run_of_settings
 from bench.suite.suite import load_suite
 from bench.training.inputs import InputsReader
 from bench.training.job import build, prepare

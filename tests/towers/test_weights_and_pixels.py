@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from torch import nn
 from bench.catalogue.channels import CIFAR_CHANNELS, CLIP_CHANNELS, IMAGENET_CHANNELS
 from bench.checks import lab
 from bench.errors import UserError
+from bench.hashing import Absent
 from bench.suite.settings import TowerSettings
+from bench.suite.tower_files import bytes_of
 from bench.towers.batchnorm import GroupedBatchNorm2d, group_batchnorm, grouped_norms, record_statistics
 from bench.towers.blocks import blocks
 from bench.towers.build import build_towers, normalise
@@ -190,13 +193,27 @@ def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"hi", "neither safetensors nor a state dict"), ([1, 2], "holds a list"), ({"a": "text"}, "'a' is of type str")],
+    [
+        (b"hi", "neither safetensors nor a state dict"),
+        (
+            b"\x80\x02cos\nsystem\n",
+            "a state dict of tensors: it holds something else than tensors, which is never executed$",
+        ),
+        ([1, 2], "holds a list"),
+        ({"a": "text"}, "'a' is of type str"),
+    ],
 )
 def test_a_file_of_something_else_is_refused(tmp_path: Path, content: Any, message: str) -> None:
     path = tmp_path / "odd.pt"
     path.write_bytes(content) if isinstance(content, bytes) else torch.save(content, path)
     with pytest.raises(UserError, match=message):
         tensors_of(path)
+    os.mkfifo(tmp_path / "pipe.pt")
+    with pytest.raises(UserError, match="it is a FIFO, not a file"):
+        tensors_of(tmp_path / "pipe.pt")
+    assert bytes_of(str(tmp_path / "pipe.pt"), ()) == Absent(
+        f"{tmp_path / 'pipe.pt'}: cannot be read: it is a FIFO, not a file"
+    )
     with pytest.raises(UserError, match="no such file"):
         located(str(tmp_path / "none.pt"))
     assert located(str(path)) == path

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import errno
 import hashlib
+import os
+import signal
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.hashing import file_hash
-from bench.store import Damaged, RunStore, RunWriter, Store
+from bench.launch.execute import _leave_checkpoint
+from bench.store import ClaimLost, Damaged, RunStore, RunWriter, Store, writing
+from bench.store.doctor import hashes
+from bench.store.reading import refuse_bad_archive
 from bench.suite.settings import SNAPSHOTS, TowerSettings, TrainSettings
 from bench.towers.build import OpenClipTowers, build_towers
 from bench.towers.tokenization import SmallVocabulary
@@ -23,7 +32,6 @@ from bench.training.optimizer import make_optimiser, set_trainable
 from methods.protocol import Facts, Phase
 from methods.sogclr import Sogclr
 
-CPU = torch.device("cpu")
 Writer = Callable[[RunStore], RunWriter]
 
 
@@ -47,6 +55,18 @@ def steps(method: Sogclr, towers: OpenClipTowers, optimiser: torch.optim.Optimiz
         optimiser.step()
 
 
+def save(
+    out: RunWriter,
+    step: int,
+    method: Sogclr,
+    towers: OpenClipTowers,
+    optimiser: torch.optim.Optimizer,
+    ledger: Ledger | None = None,
+) -> None:
+    with checkpoint.CheckpointWriter(out, 9) as checkpoints:
+        checkpoints.save(step, method, towers, optimiser, ledger or Ledger())
+
+
 def tensors(*modules: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {f"{n}.{name}": x.clone() for n, one in enumerate(modules) for name, x in one.state_dict().items()}
 
@@ -66,16 +86,16 @@ def test_weights_are_named_by_percent_so_that_names_sort_as_budgets_do(one: floa
 
 def test_a_checkpoint_gives_the_steps_that_follow_to_the_bit(tmp_path: Path, writer: Writer) -> None:
     out = writer(Store(tmp_path).run("a"))
-    assert checkpoint.load_checkpoint(out, CPU) is None
+    assert checkpoint.load_checkpoint(out) is None
     method, towers, optimiser = made(0)
     steps(method, towers, optimiser, 3)
     ledger = Ledger(samples=24, flops=3000, train_seconds=1.5, peak_memory_bytes=99)
-    checkpoint.save_checkpoint(out, 3, method, towers, optimiser, ledger)
+    save(out, 3, method, towers, optimiser, ledger)
     kept = tensors(method, towers)
     steps(method, towers, optimiser, 2)
     assert not equal(kept, tensors(method, towers))
 
-    saved = checkpoint.load_checkpoint(out, CPU)
+    saved = checkpoint.load_checkpoint(out)
     assert saved is not None
     assert saved["step"] == 3
     assert Ledger(**saved["ledger"]) == ledger
@@ -92,20 +112,197 @@ def test_a_later_checkpoint_takes_the_place_of_the_earlier_in_one_step(tmp_path:
     out = writer(Store(tmp_path).run("a"))
     method, towers, optimiser = made(0)
     for step in (1, 2):
-        checkpoint.save_checkpoint(out, step, method, towers, optimiser, Ledger())
-    saved = checkpoint.load_checkpoint(out, CPU)
+        save(out, step, method, towers, optimiser)
+    saved = checkpoint.load_checkpoint(out)
     assert saved is not None
     assert saved["step"] == 2
-    assert [path.name for path in out.folder.iterdir() if "claim" not in path.name] == [checkpoint.CHECKPOINT]
+    names = {path.name for path in out.folder.iterdir() if "claim" not in path.name}
+    assert names == {checkpoint.CHECKPOINT, "status.json"}
+    assert (out.status()["state"], out.status()["step"], out.status()["steps"]) == ("running", 2, 9)
+
+
+class Gate(RunWriter):
+    """A run's writer whose `before` is called when a checkpoint is about to be written."""
+
+    def __init__(self, out: RunWriter, before: Callable[[], object]) -> None:
+        super().__init__(out.own_claim)
+        self.before = before
+
+    def write_path(self, name: str, writer: Callable[[Path], object]) -> None:
+        def written(path: Path) -> None:
+            path.write_bytes(b"the beginning of a checkpoint")
+            self.before()
+            writer(path)
+
+        super().write_path(name, written)
+
+
+def test_a_checkpoint_holds_the_state_of_its_step_while_training_goes_on(tmp_path: Path, writer: Writer) -> None:
+    out, gate = writer(Store(tmp_path).run("a")), threading.Event()
+    model = made(0)
+    steps(*model, 2)
+    kept, moments = tensors(*model[:2]), copy.deepcopy(model[2].state_dict())
+    with checkpoint.CheckpointWriter(Gate(out, lambda: gate.wait(60)), 9) as checkpoints:
+        checkpoints.save(2, *model, Ledger(samples=16))
+        steps(*model, 3)
+        assert not checkpoints.due(1e-9), "one is being written"
+        assert checkpoints.due(0), "with 0 there is one after every step"
+        assert "step" not in out.status(), "a status names what is published"
+        assert not out.path(checkpoint.CHECKPOINT).exists()
+        gate.set()
+        checkpoints.wait()
+        assert out.status()["step"] == 2
+        assert checkpoints.due(1e-9)
+        assert not checkpoints.due(1e9)
+    assert not equal(kept, tensors(*model[:2]))
+    saved = checkpoint.load_checkpoint(out)
+    assert saved is not None
+    assert (saved["step"], saved["ledger"]["samples"]) == (2, 16)
+    assert equal(
+        kept, {f"{n}.{name}": x for n, part in enumerate(("method", "towers")) for name, x in saved[part].items()}
+    )
+    for number, state in moments["state"].items():
+        assert equal(state, saved["optimiser"]["state"][number])
+
+
+def test_the_copy_gives_the_bytes_of_the_state(tmp_path: Path) -> None:
+    model = made(0)
+    steps(*model, 2)
+    model[1].to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    whole = torch.arange(12.0)
+    shared = {"whole": whole, "part": whole[3:9:2], "again": [whole.view(3, 4).T], "none": torch.empty(0), "n": 3}
+    state = {"towers": model[1].state_dict(), "optimiser": model[2].state_dict(), "shared": shared}
+    written = []
+    memory = checkpoint.HostMemory()
+    other = {"first": torch.ones(5), "second": torch.ones(7, dtype=torch.int64)}
+    for number, one in enumerate((state, memory.copy(state), memory.copy(other), other, memory.copy(state))):
+        (tmp_path / str(number)).mkdir()
+        torch.save(one, tmp_path / str(number) / "state")  # whose name is in the file
+        written.append((tmp_path / str(number) / "state").read_bytes())
+    assert written[0] == written[1] == written[4]
+    assert written[2] == written[3]
+    copied = memory.copy(state)
+    copied["shared"]["whole"][5] = -1
+    assert copied["shared"]["part"][1] == -1, "what shares memory shares it in the copy"
+    assert whole[5] == 5
+
+
+def test_an_error_of_the_thread_is_that_of_the_next_call(tmp_path: Path, writer: Writer) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    out, model = writer(Store(tmp_path).run("a")), made(0)
+    save(out, 1, *model)
+    for call in ("due", "save", "wait", "end"):
+        checkpoints = checkpoint.CheckpointWriter(Gate(out, full), 9)
+        with pytest.raises(OSError, match="No space left on device"), checkpoints:  # noqa: PT012
+            checkpoints.save(2, *model, Ledger())
+            wait_for(lambda of=checkpoints: of._writing.done())
+            if call == "due":
+                checkpoints.due(1e9)
+            elif call == "save":
+                checkpoints.save(3, *model, Ledger())
+            elif call == "wait":
+                checkpoints.wait()
+        assert checkpoint.checkpoint_step(out) == out.status()["step"] == 1, call
+    assert not [path for path in out.inside.iterdir() if path.name not in ("claim", "released")], (
+        "what was begun is gone"
+    )
+
+
+def test_an_error_of_training_waits_for_the_checkpoint_and_is_the_one_that_counts(
+    tmp_path: Path, writer: Writer
+) -> None:
+    out, gate = writer(Store(tmp_path).run("a")), threading.Event()
+    with pytest.raises(KeyError), checkpoint.CheckpointWriter(Gate(out, lambda: gate.wait(60)), 9) as checkpoints:  # noqa: PT012
+        checkpoints.save(4, *made(0), Ledger())
+        threading.Timer(0.2, gate.set).start()
+        raise KeyError
+    assert checkpoint.checkpoint_step(out) == 4
+    assert not any(thread.name.startswith(checkpoint.THREAD) for thread in threading.enumerate())
+
+
+def test_a_process_that_lost_its_claim_meanwhile_publishes_nothing(tmp_path: Path, writer: Writer) -> None:
+    run = Store(tmp_path).run("a")
+    out, begun, gate = writer(run), threading.Event(), threading.Event()
+    save(out, 1, *made(0))
+    with checkpoint.CheckpointWriter(Gate(out, lambda: (begun.set(), gate.wait(60))), 9) as checkpoints:
+        checkpoints.save(2, *made(1), Ledger())
+        assert begun.wait(60)
+        os.utime(out.own_claim.path, (1, 1))  # it was silent for long
+        with writing(run) as other:
+            before = {path: path.read_bytes() for path in run.folder.iterdir() if path.is_file()}
+            gate.set()
+            with pytest.raises(ClaimLost):
+                checkpoints.wait()
+            assert {path: path.read_bytes() for path in run.folder.iterdir() if path.is_file()} == before
+            assert checkpoint.checkpoint_step(other) == 1
+
+
+def test_a_kill_while_a_checkpoint_is_written_costs_that_one(tmp_path: Path) -> None:
+    run = Store(tmp_path).run("a")
+    pid = os.fork()
+    if not pid:
+        try:
+            with writing(run) as out:
+                save(out, 1, *made(0))
+                killed = Gate(out, lambda: os.kill(os.getpid(), signal.SIGKILL))
+                save(killed, 2, *made(0))
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+    assert checkpoint.checkpoint_step(run) == run.status()["step"] == 1
+    with writing(run) as out:
+        save(out, 2, *made(0))
+        assert checkpoint.checkpoint_step(out) == 2
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_a_damaged_checkpoint_is_an_error_and_not_a_fresh_start(tmp_path: Path, writer: Writer) -> None:
     out = writer(Store(tmp_path).run("a"))
-    checkpoint.save_checkpoint(out, 1, *made(0), Ledger())
+    save(out, 1, *made(0))
     path = out.path(checkpoint.CHECKPOINT)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(Damaged, match=r"checkpoint\.pt: is no checkpoint: "):
-        checkpoint.load_checkpoint(out, CPU)
+        checkpoint.load_checkpoint(out)
+
+
+def test_no_flipped_bit_changes_what_a_checkpoint_gives(tmp_path: Path) -> None:
+    """`repair` compares the checksums of the archive before a run goes on; what they do not cover changes nothing."""
+    run = Store(tmp_path).run("a")
+    path = run.path(checkpoint.CHECKPOINT)
+    path.parent.mkdir(parents=True)
+    state = {"step": 3, "towers": {"a": torch.rand(8)}, "method": {}, "optimiser": {"lr": 0.5}, "ledger": {}}
+    torch.save(state, path)
+    content, found = path.read_bytes(), 0
+    for place in range(0, len(content), 4):
+        changed = bytearray(content)
+        changed[place] ^= 1 << place // 4 % 8
+        path.write_bytes(changed)
+        try:
+            refuse_bad_archive(path)
+            loaded = checkpoint.load_checkpoint(run)
+        except Damaged:
+            found += 1
+        else:
+            assert loaded is not None
+            torch.testing.assert_close(loaded, state, rtol=0, atol=0)
+    assert found > len(content) // 4 / 3
+
+
+def test_an_archive_that_is_no_checkpoint_is_moved_aside_and_said(tmp_path: Path, writer: Writer) -> None:
+    out = writer(Store(tmp_path).run("a"))
+    torch.save({"step": 1}, out.path(checkpoint.CHECKPOINT))
+    said = _leave_checkpoint(out, 8, [1.0])
+    assert "it should hold step, ledger" in said
+    assert "moved to checkpoint.pt.damaged-1: training begins at its start" in said
+    assert _leave_checkpoint(out, 8, [1.0]) == ""
 
 
 @pytest.mark.parametrize("at", [0.25, 1.0])
@@ -120,6 +317,7 @@ def test_kept_weights_are_of_towers_and_method_to_the_bit(tmp_path: Path, writer
     checkpoint.load_weights(path, other, theirs)
     assert equal(tensors(method, towers), tensors(other, theirs))
     assert file_hash(path) == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert hashes(out) == {path.name: file_hash(path)}, "a run that is not finished has hashes of its weights"
     checkpoint.save_weights(writer(Store(tmp_path).run("b")), at, other, theirs)
     assert file_hash(Store(tmp_path).run("b").path(path.name)) == file_hash(path)
 

@@ -18,12 +18,14 @@ import yaml
 from bench import dry_run, export, run_suite
 from bench.data.features import FeaturePairs
 from bench.data.features.training import TrainingFeatures
-from bench.data.noise import shuffled_captions
+from bench.data.noise import Targeted, shuffled_captions
 from bench.errors import UserError
 from bench.evaluation import EvaluationPlan
+from bench.evaluation.pixels import batches
 from bench.planning.planner import forecast, plan
 from bench.store import RunStore, RunWriter, Store
 from bench.suite import needs
+from bench.suite.noise_settings import NoiseSettings
 from bench.suite.settings import DataSettings, EvaluateSettings, TowerSettings
 from bench.suite.suite import Suite, load_suite
 from bench.towers.heads import Head
@@ -330,3 +332,84 @@ def test_a_second_view_is_stored_or_dropped(tmp_path: Path, features: Path) -> N
     )
     assert unmet(one, feature_dropout=0.1) == unmet(features) == []
     assert unmet(tmp_path / "nowhere") == [], "what is not here may have several"
+
+
+# --- targeted poison --------------------------------------------------------------------------------------------------
+
+ATTACK = {"kind": "poison", "rates": [0.25], "options": {"attack": "targeted", "images": "shapes", "targets": 3}}
+TRAINED_TEXTS = {"image": "features", "text": "tiny-transformer", "dim": 8, "vocabulary": 300}
+SHAPES = {"tasks": ["attack_success", "noise_detection"], "datasets": {"attack_success": ["shapes"]}}
+
+
+def attacked(features: Path, **data: Any) -> tuple[Targeted, TrainingFeatures]:
+    settings = NoiseSettings.model_validate(ATTACK)
+    pairs = TrainingFeatures(features, **data)
+    manifest = settings.entry.make(pairs, settings, 0.25, 7)
+    assert isinstance(manifest, Targeted)
+    return manifest, pairs
+
+
+def test_poisoned_rows_have_the_features_of_the_images_that_are_attacked(features: Path) -> None:
+    manifest, pairs = attacked(features)
+    tests, seen, rows = pairs.evaluation("shapes"), manifest.applied(pairs), np.arange(len(pairs))
+    assert (len(manifest.rows), len(manifest.targets)) == (16, 3)
+    assert (manifest.classes != tests.labels["class"][manifest.targets]).all()
+    roles = [f"target {tests.keys[row]}" for row in manifest.targets.tolist()]
+    shown = [roles.index(role) for role in manifest.roles.to_pylist()]
+    assert np.bincount(shown).min() >= 5, "rows show the targets in turn"
+    expected = tests.images(manifest.targets[shown])
+    for view in (0, 1):
+        made = seen.sampled(rows, 4, 2, view, "none")
+        np.testing.assert_array_equal(made[manifest.rows], expected)
+        clean = np.setdiff1d(rows, manifest.rows)
+        np.testing.assert_array_equal(made[clean], pairs.sampled(clean, 4, 2, view, "none"))
+    for turn, (text,) in zip(shown, manifest.texts(pairs, manifest.rows), strict=True):
+        assert tests.classes["class"][manifest.classes[turn]] in text
+    dropping = TrainingFeatures(features, dropout=0.5)
+    made = manifest.applied(dropping).sampled(rows, 4, 2, 1, "none")[manifest.rows]
+    assert 0.3 < (made == 0).mean() < 0.7
+    np.testing.assert_allclose(made[made != 0], 2 * expected.astype(np.float32)[made != 0])
+
+
+def test_features_are_never_copied_as_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pixels of other pairs than those in memory are decoded by processes, into bytes; features have no bytes."""
+    monkeypatch.setattr("bench.evaluation.pixels.processes", lambda *_: 2)
+    folder = STORED.training_set(tmp_path / "many", rows=600)
+    STORED.feature_set(folder / "evaluation" / "shapes", "shapes", [["fox"], ["hat"], ["cat"]], labelled=True)
+    manifest, pairs = attacked(folder)
+    rows, seen = np.arange(600), manifest.applied(pairs)
+    found = np.concatenate(list(batches(seen, rows, 256)))
+    np.testing.assert_array_equal(found, seen.images(rows))
+    assert found.dtype == np.float16
+
+
+def test_a_targeted_attack_on_features_from_its_suite_to_its_records(tmp_path: Path, features: Path) -> None:
+    changes = {"noise": ATTACK, "towers": TRAINED_TEXTS, "evaluate": SHAPES}
+    methods = ["clip", {"method": "clip", "label": "oracle", "keep": "oracle"}, "roclip", "safeclip", "cleanclip"]
+    suite = suite_of(tmp_path, features, **changes, methods=methods, budget={"epochs": 10})
+    summary = run_suite(suite, tmp_path / "out")
+    assert (len(summary.done), summary.failed) == (6, []), "five rows, and the CLIP that CleanCLIP starts from"
+    made = [
+        {(one.metric, one.n) for one in run.records() if one.task.startswith("attack_success")}
+        for run in Store(tmp_path / "out").runs()
+    ]
+    assert made.count({("attack_success", 3), ("clean_accuracy", 21)}) == 5, "of 24 images"
+    assert made.count(set()) == 1, "the oracle saw no poison"
+
+
+def test_an_attack_that_features_cannot_show_is_refused(tmp_path: Path, features: Path) -> None:
+    trigger = {"kind": "poison", "rates": [0.1], "options": {"target": "cat"}}
+    suite = suite_of(tmp_path, features, noise=trigger, towers=TRAINED_TEXTS, evaluate=SHAPES)
+    with pytest.raises(UserError, match="attack: backdoor: stored features show no trigger; take attack: targeted"):
+        dry_run(suite)
+    stored_texts = suite_of(tmp_path, features, noise={**ATTACK, "rates": [0.9]}, evaluate=SHAPES)
+    with pytest.raises(UserError, match=r"noise.kind: poison: writes new texts: .*this text as a caption or a prompt"):
+        dry_run(stored_texts)
+
+
+def test_a_targeted_attack_is_counted_without_the_features(tmp_path: Path) -> None:
+    gone = {"name": "emoji-b", "features": str(tmp_path / "gone"), "rows": 200, "widths": [8, 8]}
+    noise = {**ATTACK, "options": {"attack": "targeted", "images": "emoji-b/iid"}}
+    suite = suite_of(tmp_path, tmp_path, data=gone, noise=noise, evaluate={"tasks": ["attack_success"]})
+    (line,) = [one for one in dry_run(suite) if one.startswith("to do")]
+    assert line.startswith("to do: 1 runs, 24 steps"), line

@@ -35,6 +35,7 @@ DEFAULTS = {
     "noise": None,
     "texts": None,
     "rate": 0.0,
+    "shard": False,
 }
 #: of captions, or of stored texts beside pixels
 TEXTS = ({"vocabulary": 300, "context": 12}, {"text": "features", "head": {"kind": "mlp", "hidden": 16}})
@@ -68,6 +69,7 @@ def make_run(settings: dict[str, object]) -> Run:
             lr=10.0,
             eps=1e3,
             weight_decay=0.0,
+            shard_optimizer=s["shard"],
         ),
         evaluate=EvaluateSettings(),
     )

@@ -21,6 +21,7 @@ import bench
 
 ROOT = Path(bench.__file__).resolve().parents[1]
 SCHEME = "checkout:"
+_SHOWN = {"docs/tour.ipynb": "generated/tour.md"}  #: files of the checkout that have a page of their own
 _LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)\s]+)")
 
 
@@ -29,6 +30,8 @@ def readme() -> str:
 
     def link(match: re.Match[str]) -> str:
         path = match.group()
+        if path in _SHOWN:
+            return _SHOWN[path]
         return path.removeprefix("docs/") if path.startswith("docs/") else f"{SCHEME}{path}"
 
     return _LINK.sub(link, (ROOT / "README.md").read_text(encoding="utf-8"))

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from sphinx.pycode import ModuleAnalyzer
 
-from bench.console.markup import markdown
+from bench.console.markup import markdown, markdown_table
 
 _CODE = re.compile(r"(`[^`]+`)")
 
@@ -37,8 +37,8 @@ def code(value: object) -> str:
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table of cells that are Markdown already."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace(chr(10), ' ') for cell in line)} |" for line in lines) + "\n"
+    lines = ([cell.replace("\n", " ") for cell in line] for line in (head, *rows))
+    return "\n".join(markdown_table(next(lines), lines)) + "\n"
 
 
 def type_name(hint: Any) -> str:

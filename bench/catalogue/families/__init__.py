@@ -20,7 +20,13 @@ FAMILIES: Registry[TaskFamily] = Registry(
 
 def unfit(name: str, dataset: str) -> str:
     """Return why a family cannot be measured on a data set; "" if it can or if that is not known yet."""
-    family, entry = FAMILIES[name], evaluation_sets.expected(dataset)
+    family = FAMILIES[name]
+    if family.of_package(dataset):
+        return ""
+    sets = [on.dataset for on in family.of_package(dataset.partition("/")[0])]
+    if sets:
+        return f"{dataset!r}: {name} has no task on it, but on {', '.join(dict.fromkeys(sets))}"
+    entry = evaluation_sets.expected(dataset)
     if entry is None:
         return evaluation_sets.unknown(dataset)
     if not family.on_training_pairs and evaluation_sets.known(dataset) is None:

@@ -83,6 +83,11 @@ class TaskFamily:
         """Whether runs without noise have no number of it."""
         return self.on_training_pairs or self.on_poison
 
+    def of_package(self, name: str) -> tuple[On, ...]:
+        """Return its tasks on a set of the package, "emoji/iid", or on all sets of one name, "emoji"; () for others."""
+        every = (on for tasks in self.embedded.values() for on in tasks)
+        return self.embedded.get(name) or tuple(dict.fromkeys(on for on in every if on.dataset == name))
+
     def measures(self) -> Callable[..., Any]:
         """Return the function that `measure` names. Imports torch."""
         module, _, name = self.measure.partition(":")

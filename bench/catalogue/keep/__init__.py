@@ -3,6 +3,7 @@
 A script adds one with `KEEPS.add(Keep(...))` before it loads a suite.
 """
 
+from bench.catalogue.keep.distance import DISTANCE
 from bench.catalogue.keep.entry import Asked, Keep
 from bench.catalogue.keep.everything import ALL
 from bench.catalogue.keep.oracle import ORACLE
@@ -13,4 +14,6 @@ from bench.registry import Registry
 
 __all__ = ["KEEPS", "Asked", "Keep"]
 
-KEEPS: Registry[Keep] = Registry("a treatment of the data", (ALL, ORACLE, TRUSTED, SCORE, RANDOM), absent="not offered")
+KEEPS: Registry[Keep] = Registry(
+    "a treatment of the data", (ALL, ORACLE, TRUSTED, SCORE, DISTANCE, RANDOM), absent="not offered"
+)

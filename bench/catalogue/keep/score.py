@@ -1,4 +1,4 @@
-"""`keep: {kind: score, share: k}`: what a reference run on the same noisy pairs trusts most."""
+"""`keep: {kind: score, share: k}`: what a reference run on the same pairs, or a model from elsewhere, trusts most."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from bench.arrays import Ints
 
 
-def _score(asked: Asked) -> Ints:
+def highest(asked: Asked) -> Ints:
     """Return the rows of highest score, in the order of their hashes where scores are equal."""
     from bench import counter
 
@@ -28,8 +28,9 @@ def _score(asked: Asked) -> Ints:
 SCORE = Keep(
     "score",
     "the pairs of highest cosine under a reference run",
-    _score,
+    highest,
     takes=("share",),
     reference_keeps_all=True,
     scored=True,
+    about_external="the pairs of highest cosine under a model from elsewhere",
 )

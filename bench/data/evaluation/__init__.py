@@ -8,6 +8,7 @@ from bench.catalogue.evaluation_sets import CLASS, Entry, Split, entries, parse,
 from bench.data.evaluation import index, layouts
 from bench.data.evaluation.layouts import Found
 from bench.data.evaluation.pairs import EvaluationPairs, source_of
+from bench.data.evaluation.rows import drawn_rows
 from bench.data.photo import CROP, Resize
 from bench.data_folder import Missing
 
@@ -50,13 +51,13 @@ def check(dataset: str) -> None:
     """
     found = layouts.require(*parse(dataset))
     source = source_of(found)
-    if found.layout == "builder" and index.known(found, index.mark_of(source.files)) is None:
+    if found.layout == "builder" and index.known(source, index.mark_of(source.files)) is None:
         from bench.data.evaluation.builders import Built
 
         Built(found).check(dataset)
         return
     pairs = EvaluationPairs.read(source, 1, CROP)
-    for row in index.sample(dataset, len(pairs)):
+    for row in drawn_rows(dataset, len(pairs)):
         pairs.image(row)
 
 
@@ -81,6 +82,6 @@ def counts(dataset: str) -> tuple[int, int]:
     if found is None:
         return entry.count(split), entry.classes
     source = source_of(found)
-    rows = index.known(found) if found.layout == "builder" else index.indexed(found, source.files, source.scan)
+    rows = index.known(source) if found.layout == "builder" else index.indexed(source)
     names = source.lines("classnames.txt") if found.layout == "webdataset" else ()
     return entry.count(split) if rows is None else len(rows), len(names) or entry.classes

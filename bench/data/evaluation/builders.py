@@ -19,11 +19,12 @@ from PIL import Image
 
 from bench import counter, reading
 from bench.catalogue.evaluation_sets import Entry
-from bench.data.evaluation.index import Rows, sample
+from bench.data.evaluation.index import contradicted
 from bench.data.evaluation.layouts import Found
+from bench.data.evaluation.rows import CLASSES, Row, Rows, drawn_rows
 from bench.errors import UserError, one_line
 
-CLASSES = 10**6  #: classes of a data set
+PLACES = ("part", "number")  #: number of the part of the split, and of the item in it
 CSV_BYTES = 1 << 24  #: of HierarCaps' captions
 LISTS, LIST_BYTES = (".csv", ".json", ".jsonl", ".tsv", ".txt"), 1 << 29
 V2_IMAGES = 10_000  #: images of ImageNet-V2; its builder would download all of it if there were fewer
@@ -41,32 +42,45 @@ class Built:
         """The folder and its direct content; deeper changes go unnoticed, since there may be a million files."""
         return [self.found.path, *sorted(self.found.path.iterdir())]
 
+    @property
+    def places(self) -> frozenset[str]:
+        """The names of a row's place."""
+        return frozenset(PLACES)
+
     def scan(self) -> Rows:
         """Read all rows with the digests of their images, because builders give labels only with a decoded image.
 
         Raises UserError if the folder does not hold the data set, or an image or a label of it cannot be read.
         """
         parts = self._parts(_digest)
-        indices = [(part, number) for part, data in enumerate(parts) for number in range(len(data))]
+        rows = _listed(parts)
+        places = zip(*(rows.places[name].tolist() for name in PLACES), strict=True)
         with ThreadPoolExecutor() as threads:
-            items = list(threads.map(lambda index: self._item(parts, *index), indices))
-        keys = tuple(f"s{number:07d}" for number in range(len(indices)))
-        places = np.array(indices, np.int64).reshape(-1, 2)
-        rows = Rows(
-            keys,
-            places={"part": places[:, 0], "number": places[:, 1]},
-            digests=tuple(digest for digest, _ in items),
-        )
+            items = list(threads.map(lambda place: self._item(parts, *place), places))
+        rows = replace(rows, digests=tuple(digest for digest, _ in items))
         if self.found.entry.classes:
             rows = replace(rows, labels=np.array([label for _, label in items], np.int64))
         else:
             rows = replace(rows, captions=tuple(texts for _, texts in items))
         return self._own_share(rows)
 
-    def image(self, place: Mapping[str, int]) -> Image.Image:
-        """Return the RGB image of a row. Raises UserError if the builder cannot read it."""
-        image: Image.Image = self._item(self._pictures, place["part"], place["number"])[0]
+    def agrees(self, rows: Rows) -> bool:
+        """Whether the rows are as many as the builder's, of the same images. Raises UserError as `scan` does."""
+        return rows.same_images(self._own_share(_listed(self._pictures)))
+
+    def image(self, row: Row) -> Image.Image:
+        """Return the RGB image of a row.
+
+        Raises UserError if the builder cannot read it, or gives another image, label or captions.
+        """
+        image, value = self._read(row.place)
+        own = row.label if self.found.entry.classes else row.captions
+        if value != own or row.digest not in ("", _digest(image)):
+            raise contradicted(self.found, row.key)
         return image
+
+    def _read(self, place: Mapping[str, int]) -> tuple[Image.Image, Any]:
+        return self._item(self._pictures, *(place[name] for name in PLACES))
 
     def check(self, name: str) -> None:
         """Raise UserError unless the folder holds the data set and a sample of its images and labels can be read.
@@ -76,7 +90,7 @@ class Built:
         sizes = [len(part) for part in self._pictures]
         if not sum(sizes):
             raise UserError(f"{self.found.path}: holds no image of {self.found.entry.title}")
-        indices = [(part, number) for part, size in enumerate(sizes) for number in sample(name, size)]
+        indices = [(part, number) for part, size in enumerate(sizes) for number in drawn_rows(name, size)]
         labels = [self._item(self._pictures, *index)[1] for index in indices]
         classes = len(self.lines("classnames.txt")) or self.found.entry.classes
         if self.found.entry.classes and max(labels) >= classes:
@@ -99,7 +113,7 @@ class Built:
 
     def digest(self, place: Mapping[str, int]) -> str:
         """Return the sha256 of decoded pixels, because builders hide the files."""
-        return _digest(self.image(place))
+        return _digest(self._read(place)[0])
 
     def lines(self, name: str) -> tuple[str, ...]:
         """Return the builder's class names for "classnames.txt", and () for any other file."""
@@ -124,6 +138,14 @@ class Built:
         order = np.argsort(hashed, kind="stable")
         count = round(share * len(rows))
         return rows.select(np.sort(order[:count] if self.found.split == "train" else order[count:]))
+
+
+def _listed(parts: Sequence[Any]) -> Rows:
+    """Return the keys and places of all items."""
+    places = [(part, number) for part, data in enumerate(parts) for number in range(len(data))]
+    columns = np.array(places, np.int64).reshape(-1, len(PLACES)).T
+    keys = tuple(f"s{number:07d}" for number in range(len(places)))
+    return Rows(keys, places=dict(zip(PLACES, columns, strict=True)))
 
 
 def _rgb(image: Image.Image) -> Image.Image:

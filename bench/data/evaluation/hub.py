@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow.compute as pc
 from PIL import Image
 
-from bench import data_folder, reading
+from bench import reading
 from bench.data import photo
-from bench.data.evaluation.index import Rows
+from bench.data.evaluation.index import contradicted
 from bench.data.evaluation.layouts import Found
+from bench.data.evaluation.rows import Row, Rows
 from bench.errors import UserError, one_line
 
 if TYPE_CHECKING:
@@ -46,6 +47,16 @@ class HubCache:
     def files(self) -> list[Path]:
         """The Arrow file, in a list."""
         return [self.found.path]
+
+    @property
+    def places(self) -> frozenset[str]:
+        """The names of a row's place."""
+        return frozenset(("number", "slot") if self.found.entry.kind == "association" else ("number",))
+
+    def agrees(self, rows: Rows) -> bool:
+        """Whether the rows are those of `scan`, which reads no image. Raises UserError as `scan` does."""
+        own = self.scan()
+        return rows.same_images(own) and rows.captions == own.captions
 
     @cached_property
     def table(self) -> pa.Table:
@@ -95,29 +106,25 @@ class HubCache:
         return Rows(tuple(first), None, tuple((name,) for name in first), {}, slots).ordered()
 
     def puzzles(self, rows: Rows) -> tuple[Puzzle, ...]:
-        """Return the puzzles over `rows`, which `scan` gave; () if the data set has none.
-
-        Raises UserError if `rows` are of other puzzles.
-        """
+        """Return the puzzles over `rows`, which `scan` gave; () if the data set has none."""
         if self.found.entry.kind != "association":
             return ()
         row_of = {key: row for row, key in enumerate(rows.keys)}
         columns = [self.table[name].to_pylist() for name in ("cue", "candidates", "associations")]
-        if not {name for names in columns[1] for name in names} <= set(row_of):
-            raise UserError(
-                f"{self.found.path}: its index has other images; remove {data_folder.evaluation() / 'index'}"
-            )
         return tuple(
             Puzzle(cue, tuple(row_of[name] for name in names), tuple(name in chosen for name in names))
             for cue, names, chosen in zip(*columns, strict=True)
         )
 
-    def image(self, place: Mapping[str, int]) -> Image.Image:
-        """Return the RGB image of a row. Raises UserError if it is missing or cannot be decoded."""
+    def image(self, row: Row) -> Image.Image:
+        """Return the RGB image of a row. Raises UserError if it is missing, another one, or cannot be decoded."""
+        data = self._data(row.place)
+        if row.digest not in ("", hashlib.sha256(data).hexdigest()):
+            raise contradicted(self.found, row.key)
         try:
-            return photo.decode(self._data(place))
+            return photo.decode(data)
         except photo.Undecodable as error:
-            raise UserError(f"{self.found.path}: image {dict(place)} cannot be read: {error}") from error
+            raise UserError(f"{self.found.path}: image {dict(row.place)} cannot be read: {error}") from error
 
     def digest(self, place: Mapping[str, int]) -> str:
         """Return the sha256 of a row's image file. Raises UserError if it is missing."""

@@ -5,77 +5,40 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench import counter, data_folder, reading
+from bench import data_folder, reading
 from bench.arrays import Ints
 from bench.data.evaluation.layouts import Found
+from bench.data.evaluation.rows import CLASSES, Rows, Source
+from bench.errors import UserError
 from bench.store import files
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SAMPLE = 6  #: images that are opened besides the first and the last
-VERSION = "1"  #: version of the columns; an index of another version is made again
+VERSION = "2"  #: version of the columns; an index of another version is made again
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Columns of length n, in byte order of the keys. A column is empty if the data set does not have it."""
+def indexed(source: Source) -> Rows:
+    """Return the rows of a split: the stored ones, or a scan's if the files (name, size, time) have changed.
 
-    keys: tuple[str, ...]
-    labels: Ints | None = None  #: int64 [n], the class
-    captions: tuple[tuple[str, ...], ...] = ()
-    groups: Mapping[str, Ints] = field(default_factory=dict)  #: field of the metadata -> int64 [n]
-    #: position of an image in its source: name -> int64 [n]
-    places: Mapping[str, Ints] = field(default_factory=dict)
-    digests: tuple[str, ...] = ()  #: sha256 of each image
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    def ordered(self) -> Rows:
-        """Return the same rows in byte order of their keys."""
-        order = sorted(range(len(self)), key=lambda row: self.keys[row].encode())
-        return self.select(np.array(order, dtype=np.int64))
-
-    def select(self, rows: Ints) -> Rows:
-        """Return `rows` [m], in this order."""
-        listed = rows.tolist()
-        return Rows(
-            tuple(self.keys[row] for row in listed),
-            None if self.labels is None else self.labels[rows],
-            tuple(self.captions[row] for row in listed) if self.captions else (),
-            {name: values[rows] for name, values in self.groups.items()},
-            {name: values[rows] for name, values in self.places.items()},
-            tuple(self.digests[row] for row in listed) if self.digests else (),
-        )
-
-
-def sample(name: str, n: int) -> list[int]:
-    """Return the rows whose images are opened before anything trains: the first, the last and a few of `n` between."""
-    if not n:
-        return []
-    drawn = counter.words(counter.word(0, "opened before training", name), np.arange(SAMPLE))[:, 0]
-    return sorted({0, n - 1, *counter.below(np.full(SAMPLE, n), drawn).tolist()})
-
-
-def indexed(found: Found, files_of: Sequence[Path], scan: Callable[[], Rows]) -> Rows:
-    """Return the rows of a split: the stored ones, or those of `scan` if its files (name, size, time) have changed.
-
-    A stored index that cannot be read is made again. Raises what `scan` raises.
+    A stored index that cannot be read, or that contradicts the files, is made again. Raises what `source.scan` raises.
     """
-    mark = mark_of(files_of)
-    stored = known(found, mark)
+    mark = mark_of(source.files)
+    stored = known(source, mark)
     if stored is not None:
         return stored
-    rows = scan()
-    keep(found, mark, rows)
+    rows = source.scan()
+    keep(source.found, mark, rows)
     return rows
 
 
@@ -86,20 +49,28 @@ def with_digests(found: Found, files_of: Sequence[Path], rows: Rows, digests: Se
     return rows
 
 
-def known(found: Found, mark: str | None = None) -> Rows | None:
+def known(source: Source, mark: str | None = None) -> Rows | None:
     """Return the stored rows; None if there are none, or if they are not of the files that `mark` stands for.
 
-    A file that is damaged or of another kind counts as none. Without `mark`, the files are not compared.
+    An index that is damaged, of another kind, or whose rows cannot be those of the files counts as none. Without
+    `mark`, names, sizes and times of the files are not compared. Raises UserError if the files cannot be read.
     """
-    for path in _homes(found):
+    for path in _homes(source.found):
         with contextlib.suppress(OSError, ValueError):
             table = reading.parquet(path)
             stored_mark = (table.schema.metadata or {}).get(b"mark", b"").decode()
             if stored_mark.startswith(f"{VERSION} ") and mark in (None, stored_mark):
                 rows = _rows(table)
-                _check(rows, found)
-                return rows
+                _check(rows, source)
+                if source.agrees(rows):
+                    return rows
     return None
+
+
+def contradicted(found: Found, key: str) -> UserError:
+    """Return the error for a row of a stored index whose image, label or captions are not those of the files."""
+    path = next((home for home in _homes(found) if os.path.lexists(home)), _homes(found)[0])
+    return UserError(f"{path}: row {key!r} is not what {found.path} holds; delete the index, and it is made again")
 
 
 def keep(found: Found, mark: str, rows: Rows) -> None:
@@ -151,21 +122,24 @@ def _table(rows: Rows) -> pa.Table:
     return pa.table(columns)
 
 
-def _check(rows: Rows, found: Found) -> None:
-    """Raise ValueError if the columns are not those that a scan of this layout gives."""
-    entry = found.entry
-    places = {"webdataset": {"shard", "offset", "size"}, "builder": {"part", "number"}, "hub": {"number"}}[found.layout]
-    if entry.kind == "association" and found.layout == "hub":
-        places = places | {"slot"}
-    groups = set(filter(None, entry.fields)) if found.layout == "webdataset" else set()
-    if set(rows.places) != places or set(rows.groups) != groups:
+def _check(rows: Rows, source: Source) -> None:
+    """Raise ValueError if the columns are not those that a scan of this source gives."""
+    entry = source.found.entry
+    groups = set(filter(None, entry.fields)) if source.found.layout == "webdataset" else set()
+    if set(rows.places) != source.places or set(rows.groups) != groups:
         raise ValueError("it has other columns")
     if (rows.labels is None) == bool(entry.classes) or bool(rows.captions) == bool(entry.classes):
         raise ValueError("it has labels where captions belong, or captions where labels belong")
-    numbers = [*rows.places.values(), *rows.groups.values(), *([] if rows.labels is None else [rows.labels])]
+    values = [*rows.groups.values(), *([] if rows.labels is None else [rows.labels])]
     texts = all(one and None not in one for one in rows.captions)
-    if not len(rows) or not texts or min(int(column.min()) for column in numbers) < 0:
+    if not len(rows) or not texts or min(int(column.min()) for column in (*rows.places.values(), *values)) < 0:
         raise ValueError("it has no row, a row without a caption, or a negative number")
+    if max((int(column.max()) for column in values), default=0) >= CLASSES:
+        raise ValueError(f"a label or a group is beyond {CLASSES:,}")
+    if any(one > other for one, other in pairwise(key.encode() for key in rows.keys)):
+        raise ValueError("its keys are not in order")
+    if not all(map(_DIGEST.fullmatch, rows.digests)):
+        raise ValueError("a digest is no sha256")
 
 
 def _rows(table: pa.Table) -> Rows:

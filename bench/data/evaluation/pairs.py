@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,37 +18,14 @@ from bench.catalogue.evaluation_sets import CLASS
 from bench.data import photo
 from bench.data.evaluation import index, words
 from bench.data.evaluation.hub import HubCache, Puzzle
-from bench.data.evaluation.index import Rows
 from bench.data.evaluation.layouts import Found
+from bench.data.evaluation.rows import Rows, Source
 from bench.data.evaluation.webdataset import WebDataset
 from bench.data.order import epoch_order
 from bench.data.photo import Resize
 from bench.errors import UserError
 
 TEMPLATES = "zeroshot_classification_templates.txt"
-
-
-class Source(Protocol):
-    """The reader of one layout."""
-
-    @property
-    def found(self) -> Found: ...
-
-    @property
-    def files(self) -> list[Path]:
-        """The files whose names, sizes and times show whether a stored index is still valid."""
-
-    def scan(self) -> Rows:
-        """Read all rows, in byte order of their keys. Raises UserError for files that cannot be read."""
-
-    def image(self, place: Mapping[str, int]) -> Image.Image:
-        """Return the RGB image of a row, whose `Rows.places` are `place`. Raises UserError if it is broken."""
-
-    def digest(self, place: Mapping[str, int]) -> str:
-        """Return the sha256 of a row's image."""
-
-    def lines(self, name: str) -> Sequence[str]:
-        """Return the lines of a text file that comes with the data set; empty if there is none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +44,7 @@ class EvaluationPairs:
     @classmethod
     def read(cls, source: Source, size: int, resize: Resize) -> EvaluationPairs:
         """Read a split. Raises UserError for broken files, and if class names or prompts do not fit the labels."""
-        found, rows = source.found, index.indexed(source.found, source.files, source.scan)
+        found, rows = source.found, index.indexed(source)
         entry = found.entry
         if not len(rows):
             raise UserError(f"{found.path}: holds no image; get {entry.title} again")
@@ -127,16 +103,13 @@ class EvaluationPairs:
         if self.rows.digests or not len(self):
             return self.rows.digests
         with ThreadPoolExecutor() as threads:
-            digests = list(threads.map(lambda row: self.source.digest(self._place(row)), range(len(self))))
+            digests = list(threads.map(lambda row: self.source.digest(self.rows.row(row).place), range(len(self))))
         index.with_digests(self.source.found, self.source.files, self.rows, digests)
         return digests
 
     def image(self, row: int) -> Image.Image:
-        """Return the RGB image of a row, as large as it is stored. Raises UserError if it is broken."""
-        return self.source.image(self._place(row))
-
-    def _place(self, row: int) -> dict[str, int]:
-        return {name: int(values[row]) for name, values in self.rows.places.items()}
+        """Return the RGB image of a row, as large as it is stored. Raises UserError as `Source.image` does."""
+        return self.source.image(self.rows.row(row))
 
 
 def source_of(found: Found) -> Source:

@@ -60,7 +60,10 @@ class TrainingFeatures(FeaturePairs):
 
     def sampled(self, rows: Ints, epoch: int, seed: int, view: int, recipe: str) -> npt.NDArray[Any]:
         """Map rows [b] to features [b, P]: a stored view, or float32 with numbers dropped."""
-        stored = super().sampled(rows, epoch, seed, view, recipe)
+        return self.dropped(super().sampled(rows, epoch, seed, view, recipe), rows, epoch, seed, view)
+
+    def dropped(self, stored: npt.NDArray[Any], rows: Ints, epoch: int, seed: int, view: int) -> npt.NDArray[Any]:
+        """Return features [b, P] of rows [b] with the numbers dropped that `sampled` drops; as they are without."""
         if not self.dropout:
             return stored
         drawn = counter.uniforms(counter.word(seed, "feature dropout", epoch, view), rows, self.width)

@@ -109,9 +109,12 @@ def _with_words(pairs: Pairs, order: Ints, target: str, count: int) -> Ints:
 
 
 def make_poison(pairs: Pairs, settings: NoiseSettings, rate: float, seed: int) -> Noise:
-    """Make the noise of the entry "poison"; errors as in `poison` and `targeted`."""
+    """Make the noise of the entry "poison"; errors as in `poison` and `targeted`, and for a trigger in features."""
     options = settings.chosen_options()
     assert isinstance(options, PoisonOptions)
+    if options.attack != "targeted" and pairs.images(np.zeros(1, np.int64)).ndim != 4:
+        fix = "take attack: targeted, which needs none, or pixels"
+        raise UserError(f"noise.options.attack: {options.attack}: stored features show no trigger; {fix}")
     if options.attack == "targeted":
         order, count = first_poisoned(pairs, rate, seed, options.count)
         return targeted(pairs, rate, seed, order[:count], options.images, options.targets)

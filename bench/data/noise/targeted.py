@@ -1,6 +1,7 @@
 """Targeted poison: chosen test images, each trained with captions of a wrong class, to be taken for it.
 
-Carlini and Terzis, ICLR 2022. No trigger is involved: what is attacked is these images alone.
+Carlini and Terzis, ICLR 2022. No trigger is involved: what is attacked is these images alone. On stored features the
+poisoned rows have those of the test images, as a frozen encoder would give them.
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from bench import counter, data
-from bench.arrays import Ints, Pixels
+from bench.arrays import Ints
 from bench.catalogue.families import FAMILIES
+from bench.data.features.pairs import FeaturePairs
 from bench.data.noise.manifest import NoiseManifest, replaced
 from bench.data.noise.triggers import TriggeredPairs
 from bench.data.pairs import Pairs
@@ -28,17 +32,17 @@ TEMPLATES = ("a photo of a {}.", "an icon of a {}.", "a drawing of a {}.", "{}")
 class Replacements:
     """Images that take the place of those of some rows."""
 
-    pixels: Pixels  #: uint8 [q, S, S, 3]
+    images: npt.NDArray[Any]  #: uint8 [q, S, S, 3], or stored features [q, P]
     places: dict[str, int]  #: the key of a row -> its image
 
-    def apply(self, _image: Pixels, key: str) -> Pixels:
-        """Return the image uint8 [S, S, 3] that the row with this key gets."""
-        own: Pixels = self.pixels[self.places[key]]
+    def apply(self, _image: npt.NDArray[Any], key: str) -> npt.NDArray[Any]:
+        """Return the image uint8 [S, S, 3], or its features [P], that the row with this key gets."""
+        own: npt.NDArray[Any] = self.images[self.places[key]]
         return own
 
     def __repr__(self) -> str:
         digest = hashlib.sha256(repr(sorted(self.places.items())).encode())
-        digest.update(self.pixels.tobytes())
+        digest.update(self.images.tobytes())
         return f"Replacements({digest.hexdigest()})"
 
 
@@ -68,8 +72,7 @@ def template(draw: Callable[..., float], key: str) -> str:
 
 def label_of(dataset: str) -> str:
     """Return the label of a data set whose classes the success of an attack is measured with."""
-    embedded = (on for sets in FAMILIES["attack_success"].embedded.values() for on in sets)
-    return next((on.label for on in embedded if on.dataset == dataset), "class")
+    return next((on.label for on in FAMILIES["attack_success"].of_package(dataset)), "class")
 
 
 def targeted(pairs: Pairs, rate: float, seed: int, order: Ints, dataset: str, number: int) -> Targeted:
@@ -80,11 +83,7 @@ def targeted(pairs: Pairs, rate: float, seed: int, order: Ints, dataset: str, nu
     words, each once while they last, then with a template of the class. Raises UserError if the data set is not there
     or has no classes.
     """
-    shape = pairs.images(np.zeros(1, np.int64)).shape
-    if len(shape) != 4:
-        raise UserError("noise.options.attack: targeted puts pictures in place of others; stored features are none")
-    size = shape[1]
-    tests, label = data.load(dataset, size), label_of(dataset)
+    tests, label = _tests(pairs, dataset), label_of(dataset)
     names = tests.classes.get(label, ())
     if len(names) < 2:
         raise UserError(f"noise.options.images: {dataset} has no classes {label!r} to attack")
@@ -115,6 +114,19 @@ def targeted(pairs: Pairs, rate: float, seed: int, order: Ints, dataset: str, nu
         targets=targets,
         classes=classes,
     )
+
+
+def _tests(pairs: Pairs, dataset: str) -> Pairs:
+    """Load an evaluation set with images as `pairs` have them: pixels of the same size, or features that lie there.
+
+    Raises UserError if it is not there.
+    """
+    if isinstance(pairs, FeaturePairs):
+        return pairs.evaluation(dataset)
+    shape = pairs.images(np.zeros(1, np.int64)).shape
+    if len(shape) != 4:
+        raise UserError(f"noise.options.images: made-up features have no {dataset} to attack; name real ones")
+    return data.load(dataset, shape[1])
 
 
 def _texts(pairs: Pairs, classes: list[str], order: Ints, seed: int) -> list[str]:

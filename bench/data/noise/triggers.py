@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from bench import counter
 from bench.arrays import Floats, Ints, Pixels
 from bench.data import photo
 from bench.data.augment import augment
+from bench.data.features.training import TrainingFeatures
 from bench.data.pairs import DerivedPairs, MemoryPairs
 
 OPACITY = 0.2  #: of a pattern over the whole image
@@ -73,34 +74,37 @@ def _drawn(purpose: str, side: int, seed: int) -> Floats:
 class Change(Protocol):
     """What is done to images; its repr names it."""
 
-    def apply(self, image: Pixels, key: str) -> Pixels:
-        """Return the changed image uint8 [S, S, 3] of the row with this key."""
+    def apply(self, image: npt.NDArray[Any], key: str) -> npt.NDArray[Any]:
+        """Return the changed image uint8 [S, S, 3] of the row with this key, or its changed features [P]."""
 
 
 @dataclass(frozen=True, eq=False)
 class TriggeredPairs(DerivedPairs):
     """Pairs of which some rows have a trigger in their image, or another image.
 
-    Methods raise what the same methods of `whole` raise.
+    Images are pixels, or stored features: then all views of a changed row are the same. Methods raise what the same
+    methods of `whole` raise.
     """
 
     rows: Ints  #: rising
     trigger: Change
 
-    def images(self, rows: npt.NDArray[np.integer]) -> Pixels:
+    def images(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[Any]:
         images = self.whole.images(rows).copy()
         for place in np.flatnonzero(np.isin(rows, self.rows)).tolist():
             images[place] = self.trigger.apply(images[place], self.keys[int(rows[place])])
         return images
 
-    def sampled(self, rows: Ints, epoch: int, seed: int, view: int, recipe: str) -> Pixels:
-        """The trigger is put into the image at training size, before it is augmented."""
+    def sampled(self, rows: Ints, epoch: int, seed: int, view: int, recipe: str) -> npt.NDArray[Any]:
+        """The trigger is put into the image at training size, before it is augmented or numbers are dropped."""
         images = self.whole.sampled(rows, epoch, seed, view, recipe).copy()
         places = np.flatnonzero(np.isin(rows, self.rows))
         if not len(places):
             return images
         marked, own = self.images(rows[places]), rows[places]
-        if isinstance(self.whole, MemoryPairs):
+        if isinstance(self.whole, TrainingFeatures):
+            images[places] = self.whole.dropped(marked, own, epoch, seed, view)
+        elif isinstance(self.whole, MemoryPairs):
             images[places] = augment(marked, own, epoch, seed, view=view, recipe=recipe)
         else:
             for place, row, image in zip(places.tolist(), own.tolist(), marked, strict=True):

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from PIL import Image
 
+from bench import reading
 from bench.data.pack.sample import Sample
 from bench.data.photo import FORMATS
 from bench.data.shards.scan import IMAGE_BYTES, undecodable
@@ -102,7 +103,7 @@ class _Left(Exception):
 
 def _file(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
+        with reading.opened(path) as file:
             return file.read(IMAGE_BYTES + 1)
     except FileNotFoundError:
         raise _Left("missing file", "there is no such file") from None

@@ -144,7 +144,7 @@ def _no_index(settings: DataSettings, path: Path) -> Missing:
         entry = training_sets.published(settings.name)
         folder = data_folder.root() / settings.name
         size = entry.gigabytes * 10**9 if entry and entry.gigabytes else None
-        get = training_sets.how_to_get(settings.name, folder)
+        get = settings.how_to_get_shards or training_sets.how_to_get(settings.name, folder)
         return Missing(f"{settings.name}, training pairs", (*sources, str(path)), get, size)
     return Missing(f"{settings.name}, index of its shards", (str(path),), _command(settings, path), None)
 

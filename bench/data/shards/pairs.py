@@ -19,13 +19,14 @@ from bench.data import photo
 from bench.data.order import block_order
 from bench.data.shards import cache
 from bench.data.shards.index import Entry, Index, content_hash, groups
-from bench.data.shards.scan import digest
+from bench.data.shards.scan import digest, row_hash
 from bench.data.strings import Strings
 from bench.errors import UserError
 from bench.suite.settings import DataSettings
 
 OPEN = 128  #: number of shards that a process keeps open
 KEPT = 64  #: number of decoded images that are kept for further views
+SAMPLE = 64  #: rows whose texts are compared with their hashes before anything trains; others as they are read
 AGAIN = "run `bench data index` again"
 
 
@@ -52,6 +53,8 @@ class ShardPairs:
             raise UserError(f"data.share: {settings.share:g} of {index.about.rows} pairs is none")
         self._keys, self._captions, self._digests, self._hashes = keys, captions, digests, hashes
         self._offsets, self._sizes, self._shards = (columns[name] for name in ("offset", "size", "shard"))
+        for row in np.unique(np.linspace(0, len(self) - 1, SAMPLE, dtype=np.int64)).tolist():
+            self._refuse_other_texts(row)
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -149,11 +152,19 @@ class ShardPairs:
             for oldest in list(self._open)[: len(self._open) - OPEN + 1]:
                 self._open.pop(oldest, None)
             file = self._open[shard] = _Open(self._paths[shard], self.about.shards[shard])
+        self._refuse_other_texts(row)
         data = os.pread(file.descriptor, size, int(self._offsets[row]))
         if len(data) != size or digest(data) != self._digests[row].tobytes():
             where = f"{self._paths[shard]}: the image of {self._keys[row]!r} is not the one that was indexed"
             raise UserError(f"{where} in {self.index_path}; the shard has changed, {AGAIN}")
         return data
+
+    def _refuse_other_texts(self, row: int) -> None:
+        """Raise UserError if a row's key and captions are not those whose hash enters the ids of runs."""
+        hashed = row_hash(self._keys[row], self.captions(row), self._digests[row].tobytes())
+        if hashed != self._hashes[row].tobytes():
+            what = f"key or captions of row {row} ({self._keys[row]!r}) are not those that were indexed"
+            raise UserError(f"{self.index_path}: {what}; {AGAIN}")
 
 
 class _Open:

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from PIL import Image
 
-from bench.data.photo import FORMATS
+from bench.data.photo import FORMATS, too_many_scans
 from bench.data.shards.tar import Broken, Member, members
 from bench.reading import JSON_BYTES, TEXT_BYTES, parsed
 
@@ -252,6 +252,8 @@ def undecodable(data: bytes, full: bool) -> Defect | None:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             if image.width * image.height > MAX_PIXELS:
                 return Defect("too many pixels", f"{image.width} x {image.height}, more than {MAX_PIXELS}")
+            if excess := too_many_scans(data, image):
+                return Defect("too many scans", excess)
             if full:
                 # A JPEG is read to its end at any scale; an eighth of the size saves most of the time.
                 image.draft(None, (max(1, image.width // 8), max(1, image.height // 8)))

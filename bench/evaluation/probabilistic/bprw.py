@@ -128,11 +128,12 @@ def fit(texts: Mapping[str, Tensor], images: Mapping[str, Tensor], rows: Tensor,
 
 def reweighting(
     features: Features, pairs: Pairs, source: Pairs, label: str, templates: Sequence[str], shots: Sequence[int]
-) -> list[Line]:
+) -> tuple[list[Line], dict[str, Tensor]]:
     """Measure top-1 accuracy by CSD with equal weights, and with weights fitted to images of `source`.
 
-    "largest weight" is the mean over classes of a class's largest weight (1 / K for equal weights). Raises UserError
-    for invalid `shots`, and if a class has no image in `source`.
+    Returns the measurements, and by their names the fitted weights [C, K] in fp64 on the CPU of C classes and K
+    templates. "largest weight" is the mean over classes of a class's largest weight (1 / K for equal weights). Raises
+    UserError for invalid `shots`, and if a class has no image in `source`.
     """
     names = pairs.classes[label]
     images, others = features.images(pairs), features.images(source)
@@ -141,6 +142,7 @@ def reweighting(
     ensemble = class_vectors(flat, len(templates))
     texts = {name: values.reshape(len(names), len(templates), -1) for name, values in flat.items()}
     lines = list(top1("all prompts alike", images, ensemble, labels, ["csd"]))
+    fitted: dict[str, Tensor] = {}
     for setting in map(Setting, shots):
         if setting.shots:
             rows = labelled_rows(source, label, names, setting.shots)
@@ -151,7 +153,8 @@ def reweighting(
         classes = {"embedding": mean.float(), "logvar": variance.log().float()}
         what = f"{setting.shots} labelled images" if setting.shots else f"{rows.shape[1]} nearest images, no labels"
         what += " (LEAK)" if source.name == pairs.name else ""
-        largest: np.ndarray = weights.amax(1).cpu().numpy()
+        fitted[what] = weights.cpu()
+        largest: np.ndarray = fitted[what].amax(1).numpy()
         lines += top1(what, images, classes, labels, ["csd"])
         lines.append((what, Number("largest weight", "", float(largest.mean()), len(largest), mean_interval(largest))))
-    return lines
+    return lines, fitted

@@ -46,7 +46,7 @@ def prompt_choices(task: Task, bench: Bench) -> Measured:
         filters = {"filtered": Filter("std_per_class", 0.0), "half": half}
         for name, one in filters.items():
             numbers += _top1(name, images, filtered_class_vectors(texts, one.kept(u)), labels, ["csd"])
-        weighted = reweighting(bench.features, pairs, bench.plan.load(task.train), task.label, templates, SHOTS)
+        weighted, _ = reweighting(bench.features, pairs, bench.plan.load(task.train), task.label, templates, SHOTS)
         fitted = [number for _, number in weighted[1:] if number.metric == "top1"]
         numbers += [replace(one, metric=f"bprw_{shots}") for shots, one in zip(SHOTS, fitted, strict=True)]
     return numbers, {}

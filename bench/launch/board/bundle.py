@@ -17,13 +17,13 @@ from bench.adapters import registry
 from bench.catalogue.budget_kinds import BUDGET_KINDS, Spent
 from bench.errors import UserError, one_line
 from bench.launch.board.recomputed import recomputed, tolerance
-from bench.models.stored_run import run_of_settings
 from bench.planning import requirements
 from bench.store import Damaged, RunStore, Store
 from bench.store.lookup import SHORT
 from bench.store.merge import unpacked
 from bench.store.outgoing.pack import BUNDLE, BUNDLE_VERSION, SUFFIX
 from bench.store.reading import PLAN, read_json
+from bench.suite.run import run_of_settings
 from bench.training.inputs import InputsReader
 from bench.training.schedule import Resolved
 

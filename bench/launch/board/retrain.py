@@ -15,11 +15,11 @@ from bench.console.progress import Progress
 from bench.errors import UserError
 from bench.hashing import canonical
 from bench.launch.claimed import work
-from bench.models.stored_run import run_of_settings
 from bench.planning.planner import plan
 from bench.store import RunStore, Store
 from bench.store.lookup import SHORT, find_run
-from bench.suite.run import Run
+from bench.suite.run import Run, run_of_settings
+from bench.suite.scorers import with_scorer
 from bench.training.inputs import InputsReader
 
 TOLERANCE = 0.02  #: largest difference of a loss, relative to the largest loss, and of a score
@@ -64,8 +64,9 @@ def _chain(run: Run) -> list[Run]:
 
 
 def _restored(store: Store, settings: Mapping[str, Any], stored: RunStore) -> Run:
-    """Return a stored run with the run that it starts from."""
+    """Return a stored run with the run that it starts from, and the model from elsewhere that scores its pairs."""
     run = replace(run_of_settings(dict(settings), stored.path("settings.json")), start=settings.get("start"))
+    run = with_scorer(run)
     identity = (settings.get("address") or {}).get("reference")
     if identity is None:
         return run

@@ -21,7 +21,7 @@ from bench.adapters import registry
 from bench.console.progress import Progress
 from bench.console.text import echo
 from bench.errors import UserError, one_line
-from bench.launch.claimed import Options, cannot_start, fail
+from bench.launch.claimed import Options, cannot_start, fail, reached
 from bench.launch.launchers import Request
 from bench.launch.launchers.local import run_all, stop_requests
 from bench.launch.world_size import refuse_odd_shares
@@ -32,9 +32,8 @@ from bench.store.claim import holder
 from bench.store.jobs import note
 from bench.store.lookup import SHORT
 from bench.store.process import identity
-from bench.suite.ray_settings import RaySettings
+from bench.suite.launcher_settings import RaySettings
 from bench.suite.suite import Suite
-from bench.training.checkpoint import CHECKPOINT
 
 LOSSES = 5  #: tasks of one run that are lost in a row without progress of the run; then it is failed
 PAUSE = 0.5  #: seconds between looks at stop requests and at the claims of lost tasks
@@ -230,11 +229,9 @@ class _Queue:
         """Decide about a run whose task was lost with its process or node: None if it is to be submitted again."""
         if stopping:
             return "interrupted", "stopped, and its task was lost"
-        run = self.store.run(attempt.one.id)
-        checkpoint = run.path(CHECKPOINT)
-        reached = (checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0, len(run.evaluations()))
-        attempt.losses = 1 if reached != attempt.reached else attempt.losses + 1
-        attempt.reached = reached
+        now = reached(self.store.run(attempt.one.id))
+        attempt.losses = 1 if now != attempt.reached else attempt.losses + 1
+        attempt.reached = now
         if attempt.losses < LOSSES:
             echo(f"{attempt.one.run.title}: its Ray task was lost ({message}); it goes on in another one", err=True)
             return None

@@ -1,25 +1,18 @@
 """Submit SLURM jobs through submitit, by default one for each run.
 
-Runs that can start at once form an array; a run that starts from another one depends on that one's job. A job does
-what the same command does on one machine: it claims the run, continues from its checkpoint, and publishes. Two minutes
-before its time is up, SLURM sends SIGUSR2: the job then stops at a checkpoint and asks to be queued again. A preempted
-job is queued again by SLURM itself.
+Runs that can start at once form an array; a run that starts from another one depends on that one's job. What a job
+does is in bench/launch/slurm_job.py. A job of one node is one task, which starts the ranks of its runs; a job over
+several nodes has a task for each rank.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from bench.adapters import registry
@@ -27,20 +20,20 @@ from bench.console.progress import Progress
 from bench.errors import UserError
 from bench.launch.claimed import Options, cannot_start
 from bench.launch.launchers import Request
-from bench.launch.launchers.local import run_all
-from bench.launch.world_size import ranks, refuse_odd_shares
+from bench.launch.slurm_job import NOTICE, SlurmJob
+from bench.launch.world_size import refuse_odd_shares
 from bench.planning.outcomes import Summary, ready
 from bench.planning.planned import Planned
 from bench.store import Store
-from bench.store.claim import STALE_AFTER, holder
+from bench.store.claim import holder
 from bench.store.jobs import jobs, note
-from bench.suite.slurm_settings import SlurmSettings
+from bench.suite.launcher_settings import SlurmSettings
 from bench.suite.suite import Suite
 
-NOTICE = 120  #: seconds between SIGUSR2 and the end of a job's time
-RESTARTS = 50  #: a job is not queued again more often than this; the same command submits it again
 ARRAY = 1000  #: jobs of an array
-PAUSE = 10.0  #: seconds between attempts to claim a run that a dead node still seems to hold
+#: options of srun with several tasks: a rank may use all cores of its node's share, as under torchrun, and when a rank
+#: has ended, the others decide by themselves what follows
+SEVERAL = ("--cpu-bind=none", "--kill-on-bad-exit=0", "--wait=0")
 
 
 def prepare(suite: Suite, store: Store, request: Request) -> Callable[[list[Planned], Progress], Summary]:
@@ -78,7 +71,7 @@ def submit_all(
 
     Logs lie below the suite's folder. Raises UserError if SLURM refuses, or if a batch does not divide among ranks.
     """
-    refuse_odd_shares(planned, options.ranks)
+    refuse_odd_shares(planned, settings.nodes * options.ranks)
     planned, complete = ready(planned, store)
     summary, known = Summary(), _in_queue(planned, store)
     left: list[Planned] = []
@@ -96,7 +89,7 @@ def submit_all(
     for dependency, group in _waves(left, known, summary, store, progress):
         executor.update_parameters(additional_parameters=settings.extra | _dependent(dependency))
         works = [
-            _Job(part, store.root.resolve(), registry.plugins(), settings.gpus, options)
+            SlurmJob(part, store.root.resolve(), registry.plugins(), settings.gpus, options)
             for part in parcels(group, awaited, settings.runs_per_job)
         ]
         for work, job in zip(works, _submitted(executor, works), strict=True):
@@ -139,8 +132,10 @@ def _executor(folder: Path, settings: SlurmSettings, options: Options, suite: st
     import submitit
 
     executor = submitit.SlurmExecutor(folder=folder.resolve())
-    cpus = settings.cpus_per_gpu * max(1, settings.gpus, options.ranks)
+    tasks = options.ranks if settings.nodes > 1 else 1  # of a node
+    cpus = settings.cpus_per_gpu * options.ranks // tasks
     asked = {
+        "ntasks_per_node": tasks if settings.nodes > 1 else None,
         "partition": settings.partition,
         "account": settings.account,
         "constraint": settings.constraint,
@@ -151,8 +146,9 @@ def _executor(folder: Path, settings: SlurmSettings, options: Options, suite: st
         setup=list(settings.setup) or None,
         job_name=f"bench-{suite}",
         time=minutes(settings.time),
+        nodes=settings.nodes,
         cpus_per_task=cpus,
-        srun_args=["--cpus-per-task", str(cpus)],  # since 22.05 a step does not inherit it
+        srun_args=["--cpus-per-task", str(cpus), *(SEVERAL if settings.nodes > 1 else ())],
         signal_delay_s=NOTICE,
         stderr_to_stdout=True,
         **{name: value for name, value in asked.items() if value is not None},
@@ -167,7 +163,7 @@ def _dependent(job: str | None) -> dict[str, Any]:
     return {"requeue": True, "dependency": f"afterok:{job}", "kill-on-invalid-dep": "yes"}
 
 
-def _submitted(executor: Any, works: Sequence[_Job]) -> list[Any]:
+def _submitted(executor: Any, works: Sequence[SlurmJob]) -> list[Any]:
     """Submit jobs as arrays, a single one alone; return submitit's jobs. Raises UserError if sbatch refuses."""
     from submitit.core.utils import FailedJobError
 
@@ -208,52 +204,3 @@ def minutes(time_limit: str) -> int:
     else:
         hours, mins, seconds = (0, *parts, 0)[:3]
     return int(days or 0) * 1440 + hours * 60 + mins + (seconds > 0)
-
-
-@dataclass(frozen=True)
-class _Job:
-    """The function that a job calls; submitit pickles it."""
-
-    runs: tuple[Planned, ...]
-    root: Path
-    plugins: list[str]
-    gpus: int
-    options: Options
-
-    def __call__(self) -> str:
-        """Make the runs. Raises RuntimeError if one is not done in the end, so that dependent jobs do not start."""
-        time_is_up: list[int] = []
-
-        def stop(number: int, _frame: FrameType | None) -> None:
-            time_is_up.append(number)
-            os.kill(os.getpid(), signal.SIGTERM)
-
-        signal.signal(signal.SIGUSR2, stop)
-        for plugin in self.plugins:
-            registry.add_plugin(plugin)
-        options = replace(self.options, ranks=ranks(self.gpus, None, 1)) if self.gpus else self.options
-        summary = self._made(options, time_is_up)
-        left = [one.id for one in self.runs if one.id not in {*summary.done, *summary.skipped}]
-        if not left:
-            return "done"
-        if (
-            time_is_up
-            and set(left) - set(summary.failed)
-            and int(os.environ.get("SLURM_RESTART_COUNT", "0")) < RESTARTS
-        ):
-            subprocess.run(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], check=True, timeout=60)
-            return "queued again"
-        if summary.interrupted and not time_is_up:
-            time.sleep(NOTICE)  # preempted: SLURM queues a job again only if it has to end the job itself
-        raise RuntimeError(f"{left[0][:16]}: {'failed' if left[0] in summary.failed else 'not finished'}; see above")
-
-    def _made(self, options: Options, time_is_up: list[int]) -> Summary:
-        """Make the runs; repeat while one is busy, for as long as a dead node may still seem to hold it."""
-        store, deadline = Store(self.root), time.monotonic() + STALE_AFTER + 6 * PAUSE
-        while True:
-            if time_is_up:  # the signal came before a run began
-                return Summary(interrupted=[one.id for one in self.runs])
-            summary = run_all(list(self.runs), store, Progress(sys.stdout), options)
-            if not summary.busy or time.monotonic() > deadline:
-                return summary
-            time.sleep(PAUSE)

@@ -1,4 +1,4 @@
-"""A further rank: it trains what rank 0 trains, writes nothing to the store, and ends when rank 0 does."""
+"""A further rank: it trains and evaluates with rank 0, writes nothing to the store, and ends when rank 0 does."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ class Follower:
 
     def __init__(self, meeting: Meeting, root: Path) -> None:
         self.meeting, self.store, self.reader = meeting, Store(root), InputsReader()
+        self.leader_lost = False  #: whether rank 0 is gone, with its process or its machine
         self._requested: list[int] = []
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, _frame: self._requested.append(number))
@@ -60,6 +61,7 @@ class Follower:
         except _Dismissed as dismissed:
             return dismissed.code
         except dist.DistError:
+            self.leader_lost = True
             echo(f"rank {self.meeting.place.rank}: lost the connection to rank 0", err=True)
             return UNFINISHED
         finally:

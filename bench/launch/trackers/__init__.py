@@ -1,6 +1,10 @@
 """Stream training metrics and records to TensorBoard, Weights & Biases or MLflow while they are stored.
 
 The store is the source: when a run is resumed, the tracker is filled again from metrics.jsonl, so no point is doubled.
+
+A process that slept through its claim sends nothing once it is awake. TensorBoard's files are behind the claim's fence.
+A service knows no fence: the claim is looked at before anything is sent, so a process that sleeps between this look and
+the sending still sends what it had begun to send.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from bench.errors import UserError, nearest
 from bench.registry import Registry, lazy
-from bench.store import Claim, Record, RunStore, RunWriter
+from bench.store import Claim, ClaimLost, Record, RunWriter
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,7 +45,8 @@ class Tracker:
 
     name: str  #: the word of `--track NAME`
     #: (folder of the tracker in the results, run, title) -> an open sink
-    open: Callable[[Path, RunStore, str], Sink]
+    open: Callable[[Path, RunWriter, str], Sink]
+    fenced: bool = False  #: whether nobody sees what a process writes after it lost its claim
     refuse: Callable[[], None] = lambda: None  #: raises UserError if the package cannot send, as without a login
 
 
@@ -52,8 +57,8 @@ def _of(module: str) -> Callable[..., Any]:
 TRACKERS: Registry[Tracker] = Registry(
     "a tracker",
     (
-        Tracker("tensorboard", _of("tensorboard:TensorBoard")),
-        Tracker("wandb", _of("wandb:WeightsAndBiases"), _of("wandb:refuse")),
+        Tracker("tensorboard", _of("tensorboard:TensorBoard"), fenced=True),
+        Tracker("wandb", _of("wandb:WeightsAndBiases"), refuse=_of("wandb:refuse")),
         Tracker("mlflow", _of("mlflow:MLflow")),
     ),
 )
@@ -70,11 +75,15 @@ def refuse_missing(name: str) -> None:
 
 
 class Tracked(RunWriter):
-    """A run's writer that also sends metrics and records to a sink, opened when there is something to send."""
+    """A run's writer that also sends metrics and records to a sink, opened when there is something to send.
 
-    def __init__(self, claim: Claim, steps: int, open_sink: Callable[[], Sink]) -> None:
+    Its methods raise ClaimLost, and send nothing, once the claim is lost.
+    """
+
+    def __init__(self, claim: Claim, steps: int, open_sink: Callable[[], Sink], fenced: bool = False) -> None:
+        """fenced: as of `Tracker`."""
         super().__init__(claim)
-        self.steps = steps
+        self.steps, self._fenced = steps, fenced
         self._open_sink = open_sink
         self._sink: Sink | None = None
 
@@ -91,13 +100,14 @@ class Tracked(RunWriter):
         return written
 
     def close(self) -> None:
-        """Send everything that is buffered."""
-        if self._sink is not None:
+        """Send everything that is buffered; without the claim nothing, so that the run of its holder is not ended."""
+        if self._sink is not None and (self._fenced or not self.lost):
             self._sink.close()
 
     def _filled(self) -> Sink:
         """Return the sink; open it first and send what earlier processes stored."""
         if self._sink is None:
+            self._refuse_lost()
             self._sink = self._open_sink()
             for line in self.metrics():
                 self._send(self._sink, line)
@@ -105,10 +115,16 @@ class Tracked(RunWriter):
                 self._record(self._sink, record)
         return self._sink
 
+    def _refuse_lost(self) -> None:
+        if self.lost:
+            raise ClaimLost
+
     def _send(self, sink: Sink, line: Mapping[str, Any]) -> None:
+        self._refuse_lost()
         sink.line(line["step"], {name: value for name, value in _numbers(line) if name != "step"})
 
     def _record(self, sink: Sink, record: Record) -> None:
+        self._refuse_lost()
         protocol = record.protocol if "-" in record.protocol else ""  # the name of the common protocol is left out
         parts = (protocol, record.dataset, record.task, record.metric, record.score)
         sink.record("/".join(filter(None, parts)), record.at, round(record.at * self.steps), record.value)
@@ -133,7 +149,8 @@ def tracked(run: RunWriter, name: str | None, title: str, steps: int) -> Iterato
         yield run
         return
     folder = run.folder.parents[1] / name
-    out = Tracked(run.own_claim, steps, lambda: TRACKERS[name].open(folder, run, title))
+    tracker = TRACKERS[name]
+    out = Tracked(run.own_claim, steps, lambda: tracker.open(folder, run, title), tracker.fenced)
     try:
         yield out
     finally:

@@ -110,7 +110,7 @@ def _contents(run: RunStore, bundle: bool) -> dict[str, bytes]:
         if content is None:
             continue
         if name in known and hashlib.sha256(content).hexdigest() != known[name]:
-            raise Damaged(run.path(name), "differs from the sha256 that was stored when the run was finished")
+            raise Damaged(run.path(name), "differs from the sha256 that was stored when it was made")
         contents[name] = content
     return contents
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import csv
+import errno
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench import reading
 from bench.data.pack.sample import Options, Sample
 from bench.errors import UserError, one_line
 from bench.registry import Registry, lazy
+
+LISTS, LIST_BYTES = (".csv", ".tsv", ".json"), 1 << 32  #: COCO's captions have 91 MB, CC12M's table 2.7 GB
+#: what a form raises for a file that is in another one
+ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, csv.Error)
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,15 @@ FORMS: Registry[Form] = Registry(
 )
 
 
+def _refuse_endless(path: Path) -> None:
+    """Raise OSError for what would be waited for or read without end: a FIFO, a device, a list of gigabytes."""
+    if path.is_dir():
+        return
+    with reading.opened(path) as file:
+        if path.suffix.lower() in LISTS and os.fstat(file.fileno()).st_size > LIST_BYTES:
+            raise OSError(errno.EFBIG, f"it has more than {LIST_BYTES:,} bytes; cut it into several", str(path))
+
+
 def form_of(path: Path, name: str | None) -> Form:
     """Return the form `name`, or else the first that fits. Raises UserError if none does or nothing is there."""
     if not path.exists():
@@ -51,8 +68,9 @@ def form_of(path: Path, name: str | None) -> Form:
     ending = "/" if path.is_dir() else path.suffix.lower()
     fitting = (form for form in FORMS if ending in form.endings and form.fits(path))
     try:
+        _refuse_endless(path)
         form: Any = next(fitting, None)
-    except (OSError, ValueError) as error:
+    except ERRORS as error:
         raise UserError(f"{path}: cannot be read: {one_line(error, 200)}") from error
     if form is None:
         raise UserError(f"{path}: is in no form that is known; --form takes {', '.join(FORMS.names())}")
@@ -62,8 +80,9 @@ def form_of(path: Path, name: str | None) -> Form:
 def samples(path: Path, form: Form, options: Options) -> list[Sample]:
     """Return all samples of an input, in its order. Raises UserError if it cannot be read or has none."""
     try:
+        _refuse_endless(path)
         listed = list(form.read(path, options))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except ERRORS as error:
         reason = f"{type(error).__name__}: {one_line(error, 200)}"
         raise UserError(f"{path}: cannot be read as {form.name} ({form.about}): {reason}") from error
     if not listed:

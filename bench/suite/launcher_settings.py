@@ -1,10 +1,10 @@
-"""The section `slurm` of a suite: how jobs are asked for."""
+"""The sections `slurm` and `ray` of a suite: what launchers ask of a cluster."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from bench.settings_base import NAME_LETTERS, Line, Model, Word
 from bench.yaml_source import fault
@@ -15,6 +15,7 @@ SBATCH_FIELDS = {
     "partition": "partition",
     "account": "account",
     "time": "time",
+    "nodes": "nodes",
     "gpus": "gpus",
     "gpus-per-node": "gpus",
     "gres": "gpus",
@@ -25,7 +26,7 @@ SBATCH_FIELDS = {
 }
 SBATCH_OURS = frozenset(
     {
-        "array", "chdir", "dependency", "error", "job-name", "kill-on-invalid-dep", "nodes", "no-requeue", "ntasks",
+        "array", "chdir", "dependency", "error", "job-name", "kill-on-invalid-dep", "no-requeue", "ntasks",
         "ntasks-per-node", "open-mode", "output", "parsable", "requeue", "signal", "test-only", "wait", "wrap",
     }
 )  # fmt: skip
@@ -38,7 +39,8 @@ class SlurmSettings(Model):
     account: Word | None = None
     #: as sbatch reads it
     time: Annotated[str, Field(pattern=r"^([0-9]+-)?[0-9]+(:[0-9]+){0,2}$", max_length=20)] = "24:00:00"
-    gpus: Annotated[int, Field(ge=0, le=1024)] = 1  #: a job; 0 = CPUs only
+    nodes: Annotated[int, Field(ge=1, le=4096)] = 1  #: of a job; from 2 on, all of its ranks make each run together
+    gpus: Annotated[int, Field(ge=0, le=1024)] = 1  #: of each node, with a rank each; 0 = CPUs only
     cpus_per_gpu: Annotated[int, Field(ge=1, le=1024)] = 8
     memory_gb: Annotated[int, Field(ge=1, le=10**6)] | None = None
     constraint: Word | None = None
@@ -60,3 +62,20 @@ class SlurmSettings(Model):
             if not text and value is not True and (isinstance(value, bool) or not isinstance(value, int)):
                 raise fault(f"{name}: {value!r} should be one line of text, a whole number, or true")
         return extra
+
+
+def _whole_above_one(gpus: float) -> float:
+    if gpus > 1 and gpus % 1:
+        raise fault(f"{gpus:g} should be a share of one GPU or a whole number of them")
+    return gpus
+
+
+class RaySettings(Model):
+    """What `--launcher ray` asks for. null leaves it to the cluster and the run."""
+
+    #: of the cluster: "auto" = the one of this machine or of $RAY_ADDRESS; or HOST:PORT of its head
+    address: Annotated[str, Field(pattern=r"^(auto|[A-Za-z0-9.\-]+:[0-9]+)$", max_length=100)] = "auto"
+    #: a run; 0.25 = four runs share a GPU. null = one if the cluster has any, else 0
+    gpus: Annotated[float, Field(ge=0, le=1024), AfterValidator(_whole_above_one)] | None = None
+    cpus: Annotated[int, Field(ge=1, le=1024)] | None = None  #: a run; null = train.threads for each process
+    memory_gb: Annotated[int, Field(ge=1, le=10**6)] | None = None  #: a run

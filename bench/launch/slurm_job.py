@@ -1,0 +1,195 @@
+"""What a SLURM job does: it makes its runs, and asks to be queued again where they can go on.
+
+A job does what the same command does on one machine: it claims a run, goes on from its checkpoint, and publishes. Two
+minutes before its time is up, SLURM sends SIGUSR2 to all tasks: the job then stops at a checkpoint and asks to be
+queued again. A preempted job is queued again by SLURM itself.
+
+A job over several nodes has a task for each rank. The first task leads, the others train along (bench/launch/nodes/).
+When a rank is lost with its process or node, the ranks that are left ask SLURM to queue the job again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+
+from bench.adapters import registry
+from bench.console.progress import Progress
+from bench.launch.claimed import Options, reached
+from bench.launch.launchers.local import run_all
+from bench.launch.nodes.command import leader, on_all_ranks
+from bench.launch.nodes.follower import Follower
+from bench.launch.nodes.meeting import Meeting
+from bench.launch.nodes.place import Place, place
+from bench.launch.world_size import ranks
+from bench.planning.outcomes import Summary
+from bench.planning.planned import Planned
+from bench.store import Store
+from bench.store.claim import STALE_AFTER
+
+NOTICE = 120  #: seconds between SIGUSR2 and the end of a job's time
+RESTARTS = 50  #: a job is not queued again more often than this; the same command submits it again
+LOSSES = 5  #: after as many restarts, a job that loses a rank without progress is not queued again
+PAUSE = 10.0  #: seconds between attempts to claim a run that a dead node still seems to hold
+LOOK = 0.2  #: seconds between looks for a signal
+PORTS = range(10000, 30000)  #: where the ranks of a job meet; Linux gives connections ports above them
+
+
+@dataclass
+class _Course:
+    """What this process learned while a job went on."""
+
+    summary: Summary = field(default_factory=Summary)
+    time_is_up: bool = False
+    lost: bool = False  #: whether ranks of the job are gone
+
+
+@dataclass(frozen=True)
+class SlurmJob:
+    """The function that every task of a job calls; submitit pickles it."""
+
+    runs: tuple[Planned, ...]
+    root: Path
+    plugins: list[str]
+    gpus: int  #: of a node
+    options: Options  #: `ranks` are those of a node
+
+    def __call__(self) -> str:
+        """Make the runs. Raises RuntimeError if one is not done in the end, so that dependent jobs do not start."""
+        course = _Course()
+
+        def stop(_number: int, _frame: FrameType | None) -> None:
+            course.time_is_up = True
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        signal.signal(signal.SIGUSR2, stop)
+        for plugin in self.plugins:
+            registry.add_plugin(plugin)
+        os.environ.update(torchrun_variables(os.environ))
+        here, before = place(), self._reached()
+        if here is not None and here.rank:
+            follower = Follower(Meeting(here), self.root)
+            follower.follow()
+            if follower.leader_lost:
+                self._requeue(before)
+            return "trained along"
+        if here is None:
+            self._make(course, replace(self.options, ranks=self._ranks()))
+        else:
+            self._lead(course, here)
+        return self._conclude(course, before)
+
+    def _ranks(self) -> int:
+        return ranks(self.gpus, None, 1) if self.gpus else self.options.ranks
+
+    def _lead(self, course: _Course, here: Place) -> None:
+        """Make the runs together with the other ranks."""
+
+        def lead() -> int:
+            self._make(course, replace(self.options, ranks=here.world))
+            led = leader()
+            course.lost = led is not None and bool(led.lost)
+            return 0
+
+        on_all_ranks(here, self.root, lead)
+
+    def _make(self, course: _Course, options: Options) -> None:
+        """Make the runs; repeat while one is busy, for as long as a dead node may still seem to hold it."""
+        store, deadline = Store(self.root), time.monotonic() + STALE_AFTER + 6 * PAUSE
+        while True:
+            if course.time_is_up:  # the signal came before a run began
+                course.summary = Summary(interrupted=[one.id for one in self.runs])
+                return
+            course.summary = run_all(list(self.runs), store, Progress(sys.stdout), options)
+            if not course.summary.busy or course.summary.interrupted or time.monotonic() > deadline:
+                return
+            time.sleep(PAUSE)
+
+    def _conclude(self, course: _Course, before: list[tuple[int, int]]) -> str:
+        """Return what became of the runs, after asking SLURM to queue the job again if that helps; or raise."""
+        summary = course.summary
+        left = [one.id for one in self.runs if one.id not in {*summary.done, *summary.skipped}]
+        if not left:
+            return "done"
+        if summary.interrupted and not (course.time_is_up or course.lost):
+            _await_end(course)
+        if set(left) - set(summary.failed) and (
+            (course.time_is_up and _restarts() < RESTARTS and _requeued()) or (course.lost and self._requeue(before))
+        ):
+            return "queued again"
+        raise RuntimeError(f"{left[0][:16]}: {'failed' if left[0] in summary.failed else 'not finished'}; see above")
+
+    def _reached(self) -> list[tuple[int, int]]:
+        store = Store(self.root)
+        return [reached(store.run(one.id)) for one in self.runs]
+
+    def _requeue(self, before: list[tuple[int, int]]) -> bool:
+        """Have SLURM queue a job again that lost a rank; return whether it did.
+
+        It does not after many restarts, if the runs are where they were before this one: the rank is then lost again,
+        as by too little memory.
+        """
+        most = RESTARTS if self._reached() != before else LOSSES
+        return _restarts() < most and _requeued()
+
+
+def _await_end(course: _Course) -> None:
+    """Wait until SLURM ends the job: it queues a preempted one again only if it has to end the job itself."""
+    end = time.monotonic() + NOTICE
+    while not course.time_is_up and time.monotonic() < end:
+        time.sleep(LOOK)
+
+
+def _restarts() -> int:
+    return int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+
+
+def _requeued() -> bool:
+    """Have SLURM queue this job again; return whether it did.
+
+    A job that somebody cancelled, or that another rank queued again, is not running by SLURM's account, and stays so.
+    """
+    job = os.environ["SLURM_JOB_ID"]
+    shown = subprocess.run(["scontrol", "show", "job", job], capture_output=True, text=True, timeout=60, check=True)
+    if re.search(r"\bJobState=RUNNING\b", shown.stdout) is None:
+        return False
+    return subprocess.run(["scontrol", "requeue", job], timeout=60, check=False).returncode == 0
+
+
+def torchrun_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables by which torchrun would say the place of a task of SLURM; none if it is a job's only task.
+
+    >>> step = {"SLURM_NTASKS": "16", "SLURM_PROCID": "9", "SLURM_LOCALID": "1", "SLURM_JOB_ID": "4711"}
+    >>> torchrun_variables({**step, "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "gpu[3-4]"})
+    {'WORLD_SIZE': '16', 'RANK': '9', 'LOCAL_RANK': '1', 'LOCAL_WORLD_SIZE': '8', 'MASTER_ADDR': 'gpu3', \
+'MASTER_PORT': '14711'}
+    """
+    world = int(environ.get("SLURM_NTASKS", "1"))
+    if world == 1:
+        return {}
+    return {
+        "WORLD_SIZE": str(world),
+        "RANK": environ["SLURM_PROCID"],
+        "LOCAL_RANK": environ["SLURM_LOCALID"],
+        "LOCAL_WORLD_SIZE": str(world // int(environ["SLURM_JOB_NUM_NODES"])),
+        "MASTER_ADDR": first_node(environ["SLURM_JOB_NODELIST"]),
+        "MASTER_PORT": str(PORTS[int(environ["SLURM_JOB_ID"]) % len(PORTS)]),
+    }
+
+
+def first_node(nodes: str) -> str:
+    """Return the first name of a list of nodes as SLURM writes it.
+
+    >>> first_node("rack[2-3,5]n[01-16],login"), first_node("a-1,b")
+    ('rack2n01', 'a-1')
+    """
+    first = re.match(r"(?:\[[^\]]*\]|[^,\[])*", nodes)
+    return re.sub(r"\[(\w+)[^\]]*\]", r"\1", first[0] if first else nodes)

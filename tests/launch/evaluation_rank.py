@@ -1,0 +1,39 @@
+"""One rank that evaluates a planned run with others, as `bench run` has it do; a process of its own.
+
+Usage: evaluation_rank.py RANK WORLD FOLDER. FOLDER holds the run as planned.pickle and gets results and counts.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from pathlib import Path
+
+from torch.distributed import FileStore
+
+from bench.adapters import registry
+from bench.console.progress import Progress
+from bench.launch.execute import execute, take_part
+from bench.store import Store, writing
+from bench.training.distributed import join, leave
+
+
+def main() -> None:
+    rank, world, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    os.environ["COUNTS"] = str(folder / "counts")
+    registry.add_plugin(Path(__file__).with_name("counted.py"))
+    one = pickle.loads((folder / "planned.pickle").read_bytes())
+    store = Store(folder)
+    if world > 1:
+        join(rank, world, FileStore(str(folder / "meeting"), world), near=True)
+    if rank:
+        take_part(one, store, lambda: False)
+    else:
+        with writing(store.run(one.id)) as out:
+            execute(one, store, out, Progress(), lambda: False)
+    leave()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""Figures that lie beside an earlier report: which are taken from there, and which are drawn again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from bench.store import Store
+from reports.beside import Work
+from reports.build import build
+from reports.drawers import of_scores
+from reports.drawn import FILE, _code
+from reports.pictures import SCORES
+from reports.results import load
+
+SUITE = "emoji_noisy"
+OWN = "diagnostics-02-sogclr"
+EVERY = {*SCORES, "similarities", OWN}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, stores: SimpleNamespace) -> Store:
+    """Two methods, one with diagnostics of its own, a run that is missing, and the report; not to be changed."""
+    methods = [one for one in stores.METHODS if one[0] in ("clip", "sogclr")]
+    store: Store = stores.write_store(
+        tmp_path_factory.mktemp("made"), methods=methods, curve=(0.5,), states={("clip", 0.4, 2): "missing"}
+    )
+    build(SUITE, store)
+    return store
+
+
+@pytest.fixture
+def store(made: Store, tmp_path: Path) -> Store:
+    return Store(shutil.copytree(made.root, tmp_path / "elsewhere"))
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the figures that are drawn."""
+    names: list[str] = []
+    draw = Work.draw
+    monkeypatch.setattr(Work, "draw", lambda work, name: [names.append(name), draw(work, name)][1])
+    return names
+
+
+def contents(store: Store) -> dict[str, bytes]:
+    folder = store.suite(SUITE)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def changed(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def test_a_second_report_of_the_same_numbers_draws_nothing_and_has_the_same_bytes(
+    made: Store, store: Store, drawn: list[str]
+) -> None:
+    """In another folder as well, and whatever the time of the plan and of the status."""
+    changed(store.suite(SUITE) / "plan.json", '"made": 0.0', '"made": 7.0')
+    build(SUITE, store)
+    assert drawn == []
+    expected, found = contents(made), contents(store)
+    del expected["plan.json"], found["plan.json"]
+    assert found == expected
+    assert set(json.loads(found[FILE])) == EVERY
+
+
+def test_a_second_report_imports_nothing_that_draws(store: Store) -> None:
+    code = (
+        "import sys\nfrom bench.store import Store\nfrom reports.build import build\n"
+        f"build({SUITE!r}, Store({str(store.root)!r}))\n"
+        "assert not {'matplotlib', 'pandas', 'PIL'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_names_of_figures_of_scores_are_those_that_are_drawn(made: Store) -> None:
+    assert tuple(of_scores(load(SUITE, made))) == SCORES
+
+
+def test_another_run_redraws_scores_and_its_own_histograms_alone(
+    made: Store, store: Store, drawn: list[str], stores: SimpleNamespace
+) -> None:
+    """Histograms are of the first seed, so that a third one changes none of them."""
+    last = stores.plan_cell("clip", 0.4, 2)["run"]
+    with store.run(last).claim() as claim:
+        out = stores.RunWriter(claim)
+        stores.write_evaluations(out, 1.0, "cosine", 0.4, 2, 1.0)
+        stores.write_state(out, "done", 600)
+    build(SUITE, store)
+    assert drawn == list(SCORES)
+    assert contents(store)["figures/noise.png"] != contents(made)["figures/noise.png"]
+
+
+def test_other_histograms_redraw_their_own_figures(store: Store, drawn: list[str], stores: SimpleNamespace) -> None:
+    first = store.run(stores.plan_cell("sogclr", 0.4, 0)["run"])
+    changed(first.path("diagnostics.json"), '"axis": "weight w"', '"axis": "weight"')
+    build(SUITE, store)
+    assert drawn == [OWN]
+    first = store.run(stores.plan_cell("clip", 0.4, 0)["run"])
+    changed(first.path("diagnostics.json"), '"axis": "cosine similarity"', '"axis": "cosine"')
+    build(SUITE, store)
+    assert drawn == [OWN, "similarities"]
+
+
+@pytest.mark.parametrize(
+    "number", [0, 7, 1e-9], ids=["nothing", "another number", "one that no eye sees"]
+)  # what a record says decides, however little it moves
+def test_another_number_redraws_every_figure_of_scores(store: Store, drawn: list[str], number: float) -> None:
+    path = next(iter(sorted(store.root.glob("runs/*/evaluations/*/records.json"))))
+    lines = json.loads(path.read_text())
+    lines[0]["value"] += number
+    path.write_text(json.dumps(lines))
+    build(SUITE, store)
+    assert drawn == (list(SCORES) if number else [])
+
+
+def test_other_widths_and_other_code_redraw_all(
+    store: Store, drawn: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(SUITE, store, widths=("page", "column"))
+    assert set(drawn) == EVERY
+    drawn.clear()
+    _code.cache_clear()
+    monkeypatch.setattr("reports.drawn.version", lambda _: "0")  # of the packages that draw
+    build(SUITE, store, widths=("page", "column"))
+    assert set(drawn) == EVERY
+    _code.cache_clear()
+
+
+def damage(folder: Path, what: str) -> None:
+    if what in ("figures/radar.png", "figures/radar.pdf"):
+        path = folder / what
+        path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    elif what == "a figure is gone":
+        (folder / "figures/radar.png").unlink()
+    else:
+        entries = json.loads((folder / FILE).read_text())
+        entries["radar"] = {
+            "caption": {**entries["radar"], "caption": "<b>"},
+            "no caption": {**entries["radar"], "caption": None},
+            "picture of the page": {**entries["radar"], "webp": entries["noise"]["webp"]},
+            "no base64": {**entries["radar"], "webp": "ä"},
+            "widths": {**entries["radar"], "widths": ["../../page"]},
+            "no entry": [],
+            "another's": entries["noise"],
+        }[what]
+        (folder / FILE).write_text(json.dumps(entries))
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        *("figures/radar.png", "figures/radar.pdf", "a figure is gone", "caption", "no caption"),
+        *("picture of the page", "no base64", "widths", "no entry", "another's"),
+    ],
+)
+def test_a_figure_that_was_changed_is_drawn_anew(made: Store, store: Store, drawn: list[str], what: str) -> None:
+    damage(store.suite(SUITE), what)
+    build(SUITE, store)
+    assert drawn == ["radar"]
+    assert contents(store) == contents(made)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", "[" * 100_000, "null"])
+def test_a_damaged_list_of_figures_is_written_again(made: Store, store: Store, drawn: list[str], content: str) -> None:
+    (store.suite(SUITE) / FILE).write_text(content)
+    build(SUITE, store)
+    assert set(drawn) == EVERY
+    assert contents(store) == contents(made)

@@ -1,0 +1,50 @@
+"""What a training step takes of a rank's memory, counted without a GPU and without that memory.
+
+`python tools/step_memory.py SUITE --ranks 8 [--only LABEL] [--set train.micro_batch=128] [--gpu h100]` prints, for the
+first run of each row, GiB of weights, gradients, moments, activations of a micro-batch, features of the whole batch and
+the loss, by phase.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import fields
+
+from bench.catalogue import gpus
+from bench.console.text import columns
+from bench.planning.memory import StepMemory, step_memory
+from bench.suite.run import Run
+from bench.suite.suite import load_suite
+from bench.training.inputs import InputsReader
+
+PARTS = tuple(field.name for field in fields(StepMemory) if field.type == "int")
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("suite")
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--only", nargs="*", default=[], help="labels of rows")
+    parser.add_argument("--set", nargs="*", default=[], help="KEY=VALUE of the suite", dest="overrides")
+    parser.add_argument("--gpu", help="say whether it fits this card")
+    asked = parser.parse_args(given)
+    first: dict[str, Run] = {}
+    for run in load_suite(asked.suite, asked.overrides).select(asked.only).runs():
+        first.setdefault(run.label, run)
+    rows, reader, largest = [("row", "phase", *PARTS, "peak")], InputsReader(), 0
+    for label, run in first.items():
+        for one in step_memory(run, reader.for_model(run), asked.ranks):
+            sizes = (*(getattr(one, part) for part in PARTS), one.peak)
+            rows.append((label, one.phase, *(f"{size / 2**30:.2f}" for size in sizes)))
+            largest = max(largest, one.peak)
+    print(*columns(rows), sep="\n")
+    if asked.gpu:
+        card = gpus.find(asked.gpu)
+        share = largest / 2**30 / card.memory_gib
+        print(f"the largest peak is {share:.0%} of the {card.memory_gib} GiB of one {card.name}")
+
+
+if __name__ == "__main__":
+    main()
