@@ -108,7 +108,8 @@ def test_a_rank_that_raises_fails_its_run_alone_and_seconds_are_of_all_ranks(
 ) -> None:
     (tmp_path / "odd.py").write_text(ODD)
     suite = written(tmp_path, 256, "odd, clip")
-    more = ("--processes", "2", "--plugin", str(tmp_path / "odd.py"))
+    every_step = ("--set", "train.checkpoint_seconds=0")
+    more = ("--processes", "2", "--plugin", str(tmp_path / "odd.py"), *every_step)
     code, output = start(suite, unreported(tmp_path / "out", "several"), *more).finish()
     assert code == 1, output
     assert "rank 1: ValueError: the second rank has had enough" in output

@@ -204,7 +204,8 @@ def test_a_rank_that_raises_fails_its_run_alone(
 ) -> None:
     (tmp_path / "odd.py").write_text(ODD)
     results = unreported(tmp_path / "out", "nodes")
-    first, second = start_ranks(written(tmp_path, 64, "odd, clip"), [results, results], "--plugin", tmp_path / "odd.py")
+    more = ("--plugin", tmp_path / "odd.py", "--set", "train.checkpoint_seconds=0")  # 0: one after every step
+    first, second = start_ranks(written(tmp_path, 64, "odd, clip"), [results, results], *more)
     code, output = first.finish()
     assert code == 1, output
     assert "failed: rank 1: ValueError: the second rank has had enough" in output
