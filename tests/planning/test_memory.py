@@ -68,7 +68,10 @@ AGAIN, LOWER, DOUBLE = "train.recompute=true", "train.precision=bf16", "train.pr
 
 
 @pytest.mark.parametrize("more", [(), (AGAIN,), (LOWER,), (DOUBLE,), (AGAIN, LOWER)])
-def test_activations_are_what_a_real_pass_allocates(run_of: Callable[..., Run], more: tuple[str, ...]) -> None:
+def test_activations_are_what_a_real_pass_allocates(
+    run_of: Callable[..., Run], more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)  # what oneDNN takes for itself depends on the CPU
     run = run_of(*more)
     inputs = InputsReader().for_model(run)
     job = make_job(run, inputs, None, None, None, CPU)  # type: ignore[arg-type]
@@ -85,7 +88,8 @@ def test_activations_are_what_a_real_pass_allocates(run_of: Callable[..., Run], 
         torch.autograd.backward([*z.values()], [torch.zeros_like(x) for x in z.values()])
 
     encode()  # what is made once, such as tables of the kernels, is no activation
-    assert counted(run).activations == pytest.approx(allocated(encode), rel=0.1)
+    near = 0.1 if more == (AGAIN, LOWER) else 0.03  # bf16 made again is counted 9 % short on an AMD EPYC
+    assert counted(run).activations == pytest.approx(allocated(encode), rel=near)
 
 
 def test_a_step_needs_what_a_real_training_allocates(run_of: Callable[..., Run], tmp_path: Path) -> None:
