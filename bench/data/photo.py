@@ -22,6 +22,7 @@ from bench.catalogue.protocols import Mode
 
 FORMATS = ("JPEG", "PNG", "WEBP")
 RATIO = (3 / 4, 4 / 3)  #: of a crop's width to its height
+_JPEG = ("JPEG", "MPO")  #: as Pillow names a JPEG, and one that says that further images follow
 STRIP = 64  #: the largest ratio of the longer to the shorter side at which an image is resized whole
 SCANNED = 1 << 30  #: pixels of all scans of a JPEG together; encoders write about 10 scans, of at most 89 megapixels
 SCAN = 1 << 12  #: pixels that a scan costs at least
@@ -98,7 +99,7 @@ def too_many_scans(data: bytes, image: Image.Image) -> str:
     Returns "" for other images. Scans are counted by their marker, which compressed data cannot hold; those of an
     embedded preview are counted, too.
     """
-    scans = data.count(b"\xff\xda") if image.format == "JPEG" else 0
+    scans = data.count(b"\xff\xda") if image.format in _JPEG else 0
     if scans * max(image.width * image.height, SCAN) <= SCANNED:
         return ""
     return f"{scans:,} scans of {image.width} x {image.height} pixels take too long; save it with fewer"

@@ -157,11 +157,22 @@ def _requeued() -> bool:
 
     A job that somebody cancelled, or that another rank queued again, is not running by SLURM's account, and stays so.
     """
-    job = os.environ["SLURM_JOB_ID"]
+    job = own_job(os.environ)
     shown = subprocess.run(["scontrol", "show", "job", job], capture_output=True, text=True, timeout=60, check=True)
     if re.search(r"\bJobState=RUNNING\b", shown.stdout) is None:
         return False
     return subprocess.run(["scontrol", "requeue", job], timeout=60, check=False).returncode == 0
+
+
+def own_job(environ: Mapping[str, str]) -> str:
+    """Return what SLURM's commands call a job. One job of an array has the array's number, which means all of them.
+
+    >>> own_job({"SLURM_JOB_ID": "4711"}), own_job({"SLURM_JOB_ID": "36", "SLURM_ARRAY_JOB_ID": "36", \
+"SLURM_ARRAY_TASK_ID": "2"})
+    ('4711', '36_2')
+    """
+    array = environ.get("SLURM_ARRAY_JOB_ID")
+    return f"{array}_{environ['SLURM_ARRAY_TASK_ID']}" if array else environ["SLURM_JOB_ID"]
 
 
 def torchrun_variables(environ: Mapping[str, str]) -> dict[str, str]:

@@ -117,7 +117,11 @@ def test_what_is_no_whole_image_is_named() -> None:
 
 def many_scans(side: int, scans: int) -> bytes:
     """A small progressive JPEG whose last scan is repeated; each repeat visits all pixels."""
-    whole = encoded(Image.new("RGB", (side, side), (128, 90, 7)), "JPEG", progressive=True)
+    return scanned(encoded(Image.new("RGB", (side, side), (128, 90, 7)), "JPEG", progressive=True), scans)
+
+
+def scanned(whole: bytes, scans: int) -> bytes:
+    """A JPEG with its last scan repeated."""
     last = whole[whole.rindex(b"\xff\xda") : -2]
     return whole[:-2] + last * (scans - whole.count(b"\xff\xda")) + whole[-2:]
 
@@ -139,6 +143,16 @@ def test_a_jpeg_of_many_scans_is_refused_before_it_is_decoded() -> None:
     assert found == [Defect("too many scans", said)] * 2
     usual = encoded(Image.new("RGB", (9400, 9400)), "JPEG", progressive=True)  # 88 megapixels
     assert photo.too_many_scans(usual, Image.open(io.BytesIO(usual))) == ""
+
+
+def test_a_jpeg_that_says_that_images_follow_is_refused_alike() -> None:
+    """Pillow calls it MPO: two photographs of one moment, as some cameras write them."""
+    one = Image.new("RGB", (2000, 2000), (128, 90, 7))
+    both = encoded(one, "MPO", save_all=True, append_images=[one.resize((8, 8))], progressive=True)
+    assert photo.decode(both).size == one.size
+    second = both.rindex(b"\xff\xd8\xff")
+    with pytest.raises(photo.Undecodable, match=r"^\d+ scans of 2000 x 2000 pixels take too long"):
+        photo.decode(scanned(both[:second], 300) + both[second:])
 
 
 @settings(max_examples=20, deadline=None)

@@ -171,6 +171,21 @@ def test_shortly_before_its_time_is_up_the_job_stops_at_a_checkpoint_and_is_queu
     assert 0 < the_run(tmp_path / "out").status()["step"] < STEPS
 
 
+def test_a_job_of_an_array_is_queued_again_alone(
+    start_tasks: Callable[..., list[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SLURM gives the last job of an array the array's own number, by which its commands mean all of them."""
+    array = os.environ["SLURM_JOB_ID"]
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", array)
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "2")
+    (alone,) = start_tasks(tmp_path / "out", 1)
+    alone.wait_until(lambda: any(tmp_path.glob("out/runs/*/checkpoint.pt")), "a checkpoint")
+    alone.send_signal(signal.SIGUSR2)
+    code, output = alone.finish()
+    assert code == 0, output
+    assert (tmp_path / "requeued").read_text() == f"{array}_2\n"
+
+
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_cancelled_job_stays_so(start_tasks: Callable[..., list[Any]], tmp_path: Path, lost: int) -> None:
     """Its processes end one after another, so that a rank may see the end of another one as a loss."""
