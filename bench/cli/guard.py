@@ -90,8 +90,9 @@ def explain(error: BaseException) -> tuple[int, str]:
         return INTERRUPTED, "interrupted; the same command goes on or begins again"
     if _is_out_of_memory(error):
         return BAD_INPUT, f"no memory is left ({_named(error)}); use a smaller batch, fewer --jobs, or another machine"
-    if isinstance(error, RuntimeError) and isinstance(error.__context__, OSError):  # `Path.resolve` on a looping link
-        return explain(error.__context__)
+    cause = error.__context__
+    if isinstance(error, RuntimeError) and isinstance(cause, OSError) and cause.errno == errno.ELOOP:  # `Path.resolve`
+        return explain(cause)
     if isinstance(error, RecursionError):
         return BAD_INPUT, f"an input is nested too deeply ({_named(error)}); make it flatter. {_saved(error)}"
     if isinstance(error, OSError) and error.errno in REMEDIES:

@@ -216,6 +216,17 @@ def test_the_traceback_of_the_unexpected_is_written_to_a_private_file(
     assert (code, said) == (2, f"ConnectionError: no route. The traceback is in {file}\n")
 
 
+def test_a_bug_beside_a_missing_file_is_no_bad_input(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    bug = RuntimeError("a bug")
+    bug.__context__ = FileNotFoundError(errno.ENOENT, "x", "gone")
+    code, said = ended(capsys, bug)
+    assert code == 1
+    assert said.startswith("unexpected RuntimeError: a bug. The traceback is in ")
+
+
 def test_a_traceback_that_cannot_be_written_is_printed(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
