@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 from importlib import import_module
 
 from bench import data
 from bench.data import emoji
 from bench.suite.settings import DataSettings
 from bench.training.inputs import Vocabularies
+
+gc.disable()  # until all is imported, as in conftest.py
 
 #: modules that `bench run` imports where it needs them
 LAZY = (
@@ -26,3 +29,5 @@ pairs.content_hash  # noqa: B018  decoded and hashed once for all
 Vocabularies(pairs, DataSettings(name="emoji", size=32))(300, 12)  # the vocabulary of most suites of tests
 for split in ("iid", "novel"):
     data.load(f"emoji/{split}", 32)
+gc.freeze()  # no process that is forked from here looks for garbage in what is shared, and copies it by that
+gc.enable()

@@ -7,6 +7,7 @@ Importing torch and open_clip takes seconds, and as long again for every further
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import pickle
@@ -157,6 +158,7 @@ def _serve(descriptor: int) -> object:
 
     In a forked process, return its exit code.
     """
+    gc.disable()  # modules stay: looking for garbage among them takes a quarter of the time of their import
     for name in MODULES:
         import_module(name)
     channel = socket.socket(fileno=descriptor)
@@ -180,10 +182,12 @@ def _serve(descriptor: int) -> object:
             if request is None:
                 return 0
             content, descriptors = request
+            gc.freeze()  # else a process looks for garbage in what it shares with this one, and copies it by that
             pid = 0 if not descriptors else os.fork()
             if not descriptors:
                 _call(content)
             elif not pid:
+                gc.enable()
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 channel.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -57,7 +58,8 @@ def acting(descriptor: int, *rest: object) -> object:
     *flag, action = rest
     assert len(os.listdir("/proc/self/task")) == 1, "the process that it was forked from has threads"
     connection = Connection(descriptor)
-    connection.send((os.getpid(), os.getppid(), "torch" in sys.modules))
+    collecting = gc.isenabled() and gc.get_freeze_count() > 0  # garbage of its own, not what it shares
+    connection.send((os.getpid(), os.getppid(), "torch" in sys.modules, collecting))
     if action == "raise":
         raise RuntimeError("on purpose")
     if action == "wait":
@@ -72,10 +74,10 @@ def test_each_ends_with_its_own_code(nursery: Nursery, connection: tuple[Connect
     parents = set()
     for action, code in (("nothing", 0), ("seven", 7), ("raise", 1)):
         child = started(nursery, action, theirs)
-        pid, parent, warm = ours.recv()
+        pid, parent, warm, collecting = ours.recv()
         parents.add(parent)
         child.join(WAIT)
-        assert (pid, child.exitcode, child.is_alive(), warm) == (child.pid, code, False, True)
+        assert (pid, child.exitcode, child.is_alive(), warm, collecting) == (child.pid, code, False, True, True)
         child.close()
     assert len(parents) == 1, "one process started all"
     assert os.getpid() not in parents
