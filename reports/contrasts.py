@@ -125,10 +125,13 @@ class Contrast:
 
     def _is_near_chance(self, label: str) -> bool:
         """Whether a method is so near chance that its small spread says nothing of the others."""
-        if self.measure.column.chance is None:
+        column = self.measure.column
+        if column.chance is None:
             return False
-        chance = self.measure.column.chance * (1 if self.measure.column.higher_is_better else -1)
-        own, base = (mean(list(self.values[one].values())) - chance for one in (label, self.baseline))
+        sign = (
+            1 if column.higher_is_better else -1
+        )  # an attack that succeeds by chance alone is one of a collapsed method
+        own, base = (sign * mean(list(self.values[one].values())) - column.chance for one in (label, self.baseline))
         return own <= NEAR_CHANCE * base
 
 
