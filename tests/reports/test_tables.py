@@ -22,6 +22,7 @@ from bench.store import Store, writing
 from bench.store.files import write_json
 from bench.suite.suite import load_suite
 from reports import footnotes
+from reports.contrasts import headline_contrasts
 from reports.csv import records_csv, records_frame, table_csv, table_frame
 from reports.html import page
 from reports.latex import table_latex
@@ -76,6 +77,10 @@ def test_a_number_that_a_measured_task_does_not_have_is_not_applicable(
     assert cell_of(table, "clip", NOISY, place["attack"]).value is not None
     assert cell_of(table, "clip", NOISY, place["no trigger"]).state == "not applicable"
     assert cell_of(table, "siglip", NOISY, place["no trigger"]).state == "missing"
+    plan["primary"] = {"dataset": "emoji/iid", "task": "attack_success/concept", "metric": "attack_success"}
+    store.write_plan(SUITE, plan)
+    noises = [one.noise for one in headline_contrasts(load(SUITE, store))]
+    assert noises == [NOISY], "without poison there is no such number, and the report says nothing of it"
 
 
 def test_every_family_has_its_table_and_every_column_its_own_name(three: Store) -> None:
