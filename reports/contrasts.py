@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from statistics import median
 
 from reports.headlines import headlines, primary
-from reports.measure import Measure, column_name, values_by_seed
+from reports.measure import Measure, cell, column_name, values_by_seed
 from reports.power import detectable
 from reports.ratio import Ratio, fieller, over_spread
 from reports.results import Results
@@ -125,10 +125,13 @@ class Contrast:
 
     def _is_near_chance(self, label: str) -> bool:
         """Whether a method is so near chance that its small spread says nothing of the others."""
-        if self.measure.column.chance is None:
+        column = self.measure.column
+        if column.chance is None:
             return False
-        chance = self.measure.column.chance * (1 if self.measure.column.higher_is_better else -1)
-        own, base = (mean(list(self.values[one].values())) - chance for one in (label, self.baseline))
+        sign = (
+            1 if column.higher_is_better else -1
+        )  # an attack that succeeds by chance alone is one of a collapsed method
+        own, base = (sign * mean(list(self.values[one].values())) - column.chance for one in (label, self.baseline))
         return own <= NEAR_CHANCE * base
 
 
@@ -149,9 +152,19 @@ def contrasts(results: Results) -> tuple[Contrast, ...]:
 
 
 def headline_contrasts(results: Results) -> list[Contrast]:
-    """The methods against the baseline on the headline number, one a noise; [] if nothing of it can be compared."""
+    """The methods against the baseline on the headline number, one a noise; [] if nothing of it can be compared.
+
+    A noise under which no row has such a number is left out, as no attack succeeds without poison.
+    """
     name = column_name(*primary(results))
-    return [one for one in contrasts(results) if one.measure.column.name == name]
+    asked = [one for one in contrasts(results) if one.measure.column.name == name]
+    return [one for one in asked if any(one.values.values()) or not _applies_to_none(results, one)]
+
+
+def _applies_to_none(results: Results, one: Contrast) -> bool:
+    rows = results.methods.items()
+    cells = (cell(results.of(label, one.noise), one.measure, entry["score"]) for label, entry in rows)
+    return all(made.state == "not applicable" for made in cells)
 
 
 def _contrasts(results: Results) -> Iterator[Contrast]:

@@ -48,6 +48,7 @@ def record_measure(
     kind = kind_of(family(task))
     needs_noise = kind is not None and kind.needs_noise
     of_variances = kind is not None and metric in kind.of_variances
+    main = kind.main if kind is not None else metric
 
     def ask(run: RunResult, score: str) -> Found:
         if needs_noise and not (run.manifest and run.manifest["rows"]):
@@ -55,8 +56,8 @@ def record_measure(
         if of_variances and results.methods[run.method]["score"] != "csd":
             return "not applicable"
         record = run.find(dataset, task, metric, score)
-        if record is None:
-            return None
+        if record is None:  # a task is measured whole: what its other numbers lack is not asked of this run
+            return "not applicable" if run.find(dataset, task, main, score) else None
         return Measured(run.run, run.seed, record.value, record.n, record.low, record.high)
 
     column = Column(

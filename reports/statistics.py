@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 LEVEL = 0.05  #: of Holm's procedure over the comparisons of one column
 MINIMUM = 3  #: seeds below which nothing is compared
 
+_SAME = 1e-9  #: a spread of at most this share of the mean is rounding
 _FAR = 0.8  #: the ratio of a series up to which it is summed, in at most 176 terms
 
 Floats = NDArray[np.float64]
@@ -60,12 +61,16 @@ def difference(a: Mapping[int, float], b: Mapping[int, float]) -> Difference | N
 
 
 def t_test(values: Sequence[float]) -> Difference:
-    """Test whether the mean of at least two values is zero."""
+    """Test whether the mean of at least two values is zero.
+
+    Values that are all the same have no spread that says what chance does, as shares of few examples may. Their p is
+    the exact sign test's, 2^(1 - n); it is 1 if they are zero.
+    """
     n, value, spread = len(values), mean(values), std(values)
     assert spread is not None
     error = spread / math.sqrt(n)
     half = t_limit(LEVEL, n - 1) * error
-    p = float(t_tails(value / error, n - 1)) if error else float(value == 0)
+    p = float(t_tails(value / error, n - 1)) if spread > _SAME * abs(value) else 2.0 ** (1 - n) if value else 1.0
     return Difference(value, value - half, value + half, p, n, spread)
 
 
@@ -88,7 +93,7 @@ class Pairwise:
 
 
 def pairwise(values: Values) -> Pairwise:
-    """Test all pairs of the methods of a column."""
+    """Test all pairs of the methods of a column, each as `t_test` does."""
     labels = tuple(values)
     seeds = sorted({seed for own in values.values() for seed in own})
     table = np.array([[values[label].get(seed, math.nan) for seed in seeds] for label in labels])
@@ -98,10 +103,12 @@ def pairwise(values: Values) -> Pairwise:
     with np.errstate(invalid="ignore", divide="ignore"):
         gap = np.where(known, apart, 0).sum(-1) / n
         squares = (np.where(known, apart - gap[..., None], 0) ** 2).sum(-1)
-        t = np.where(gap == 0, 0, gap / np.sqrt(squares / (n - 1) / n))
+        spread = np.sqrt(squares / (n - 1))
+        t = np.where(gap == 0, 0, gap / (spread / np.sqrt(n)))
+    same = (spread <= _SAME * np.abs(gap)) & (gap != 0)
     p = np.full(gap.shape, math.nan)
     for count in np.unique(n[n >= MINIMUM]):
-        p[n == count] = t_tails(t[n == count], int(count) - 1)
+        p[n == count] = np.where(same[n == count], 2.0 ** (1.0 - count), t_tails(t[n == count], int(count) - 1))
     np.fill_diagonal(p, math.nan)
     shown = np.zeros(gap.shape, bool)
     above = np.triu(np.isfinite(p))

@@ -256,3 +256,16 @@ def test_power_refuses_what_it_cannot_answer(one: Store, tmp_path: Path) -> None
             seed_needs(SUITE, one, points)
     with pytest.raises(UserError, match="no plan"):
         seed_needs(SUITE, Store(tmp_path))
+
+
+def test_where_less_is_better_a_method_that_hardly_learns_is_left_out_and_a_better_one_is_not(
+    headline: Contrast,
+) -> None:
+    """A collapsed method is safe from an attack by chance; a method that halves its success is not near chance."""
+    column = replace(headline.measure.column, higher_is_better=False, chance=0.002)
+    success = {"clip": (0.5, 0.56, 0.44), "half": (0.25, 0.2, 0.3), "collapsed": (0.0, 0.02, 0.0)}
+    signed = {label: {seed: -one for seed, one in enumerate(own)} for label, own in success.items()}
+    made = replace(headline, measure=replace(headline.measure, column=column), ranked=tuple(signed), values=signed)
+    assert made.detectable is not None
+    assert made.detectable.std == pytest.approx(np.std(np.subtract(success["clip"], success["half"]), ddof=1))
+    assert made.gains["half"].value == pytest.approx(0.25)

@@ -116,6 +116,25 @@ def test_equal_methods_with_unequal_spreads_are_told_apart_in_at_most_six_percen
     assert 0.01 < wrong_against_baseline / tables <= 0.06
 
 
+def test_a_difference_without_spread_has_the_p_of_the_sign_test() -> None:
+    """Shares of a few examples may differ by as much in every seed; rounding does not count as their spread."""
+    base = {seed: value / 16 for seed, value in enumerate((3, 5, 2, 7))}
+    same = {seed: value + 0.1 for seed, value in base.items()}
+    assert len({same[seed] - base[seed] for seed in base}) > 1, "no rounding"
+    equal, test = difference(base, base), difference(same, base)
+    assert test is not None
+    assert equal is not None
+    sign = stats.binomtest(0, 4).pvalue
+    assert (equal.p, test.p) == (1, pytest.approx(sign))
+    assert pairwise({"base": base, "same": same, "twin": base}).p[1] == pytest.approx([sign, np.nan, sign], nan_ok=True)
+
+
+def test_methods_of_equal_success_on_sixteen_images_are_told_apart_in_at_most_six_percent_of_tables() -> None:
+    rng, tables = np.random.default_rng(16), 1000
+    wrong = [pairwise(column(rng.binomial(16, 0.5, size=(13, 3)) / 16)).shown.any() for _ in range(tables)]
+    assert sum(wrong) / tables <= 0.06
+
+
 def test_holm_steps_down_and_stops() -> None:
     assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == {"a"}  # 0.01 <= 0.05/3, but 0.03 > 0.05/2
     assert holm({"a": 0.01, "b": 0.024, "c": 0.05}) == {"a", "b", "c"}
@@ -143,7 +162,7 @@ def test_nothing_is_bold_below_three_seeds_or_alone() -> None:
 
 
 def test_a_method_with_fewer_seeds_neither_wins_nor_spoils() -> None:
-    values = column(np.array([[0.30, 0.31, 0.30], [0.10, 0.11, 0.10]]))
+    values = column(np.array([[0.30, 0.31, 0.30], [0.10, 0.12, 0.10]]))
     values["new"] = {0: 0.9, 1: 0.9}
     assert unbeaten(values, True) == {"m0"}
     apart = {"a": {0: 0.1, 1: 0.1, 2: 0.1}, "b": {1: 0.2, 2: 0.2, 3: 0.2}}
@@ -151,11 +170,12 @@ def test_a_method_with_fewer_seeds_neither_wins_nor_spoils() -> None:
     assert unbeaten(apart, True) == set()
 
 
-def test_identical_values_tie_and_exact_differences_do_not() -> None:
-    same = np.full((3, 3), 0.5)
+@pytest.mark.parametrize(("seeds", "best"), [(3, {"m0", "m1", "m2"}), (10, {"m0"})])
+def test_identical_values_tie_and_exact_differences_take_seeds(seeds: int, best: set[str]) -> None:
+    same = np.full((3, seeds), 0.5)
     assert unbeaten(column(same), True) == {"m0", "m1", "m2"}
     same[0] += 0.25
-    assert unbeaten(column(same), True) == {"m0"}
+    assert unbeaten(column(same), True) == best
 
 
 @given(st.lists(st.lists(st.integers(0, 1000), min_size=3, max_size=3), min_size=2, max_size=6))

@@ -22,6 +22,7 @@ from bench.store import Store, writing
 from bench.store.files import write_json
 from bench.suite.suite import load_suite
 from reports import footnotes
+from reports.contrasts import headline_contrasts
 from reports.csv import records_csv, records_frame, table_csv, table_frame
 from reports.html import page
 from reports.latex import table_latex
@@ -58,6 +59,28 @@ def test_a_cell_is_the_mean_of_its_runs_records(three: Store) -> None:
     assert cell.n == 3
     assert cell.runs == tuple(run.run for run in results.of("clip", NOISY))
     assert cell.measured[0].low == pytest.approx(values[0] - 0.03)
+
+
+def test_a_number_that_a_measured_task_does_not_have_is_not_applicable(
+    stores: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A targeted attack has no trigger; a run that was not measured lacks all numbers of the task."""
+    measures = (("emoji/iid", "attack_success/concept", ("attack_success", "clean_accuracy"), 0.3),)
+    monkeypatch.setitem(stores.write_store.__globals__, "MEASURES", measures)
+    states = {("siglip", 0.4, 0): "missing"}
+    store = stores.write_store(tmp_path, methods=stores.METHODS[:2], curve=(), states=states, seeds=(0,))
+    plan = store.plan(SUITE)
+    plan["datasets"]["emoji/iid"]["chance"]["attack_success/concept/without_trigger"] = 0.01
+    store.write_plan(SUITE, plan)
+    table = by_name(store)["attack_success"]
+    place = {column.label: number for number, column in enumerate(table.columns)}
+    assert cell_of(table, "clip", NOISY, place["attack"]).value is not None
+    assert cell_of(table, "clip", NOISY, place["no trigger"]).state == "not applicable"
+    assert cell_of(table, "siglip", NOISY, place["no trigger"]).state == "missing"
+    plan["primary"] = {"dataset": "emoji/iid", "task": "attack_success/concept", "metric": "attack_success"}
+    store.write_plan(SUITE, plan)
+    noises = [one.noise for one in headline_contrasts(load(SUITE, store))]
+    assert noises == [NOISY], "without poison there is no such number, and the report says nothing of it"
 
 
 def test_every_family_has_its_table_and_every_column_its_own_name(three: Store) -> None:
