@@ -324,6 +324,10 @@ def test_pages_show_edited_texts_and_how_near_neighbours_are() -> None:
     assert "op drop, strength 0.3" in noise_text(pairs, edits, 1).splitlines()[0]
     assert noise_text(pairs, edits, 1).splitlines()[1].endswith("'horse running a tall'")
     assert "&larr;" not in noise_page(pairs, edits, 3)
+    two = pairs_of([["panda", f"a panda of kind {i} asleep"] for i in range(4)])
+    dropped = edited_captions(two, 1.0, 0, "truncate", 0.5)
+    assert "'a panda of kind 0 asleep' -> 'a panda of'" in noise_text(two, dropped, 1), "its first text is one word"
+    assert '<span class="wrong" title="panda | a panda of">a panda of</span>' in noise_page(two, dropped, 1)
     near = semantic_swap(pairs, 0.25, SEED, 2, "word")
     assert "leaf 2, vectors word, mean cosine 0.416, mean cosine of shuffled captions 0.291" in noise_text(
         pairs, near, 1
