@@ -36,7 +36,7 @@ SIZE, EACH = 32, 6  #: pixels a side, images of a class of an evaluation set
 TOWERS = {"image": "tiny-resnet", "text": "tiny-transformer", "dim": 32, "vocabulary": 512}
 TRAIN = {"batch": 64, "lr": 1.0e-3, "threads": 1}
 BUDGET = {"samples": 1024}
-PASS = {"epochs": 1}  #: where shares of the pairs set the number of steps
+PASS = {"epochs": 1}  #: where pairs are chosen: scoring them is paid for, and shares set the number of steps
 SEEDS = 2  #: at most
 START = "weights-100.safetensors"
 #: a run's model: weights, and what says how they are read
@@ -88,13 +88,14 @@ def lines() -> Iterator[Line]:
 def small(raw: dict[str, Any]) -> dict[str, Any]:
     """Return a paper's suite with small towers, the emoji, and a short training."""
     rule = {key: value for key, value in raw["data"].items() if key == "keep_rule"}
+    kept_rows = any(isinstance(row, dict) and "keep" in row for row in raw["methods"])
     towers = raw["towers"] if isinstance(raw["towers"], list) else [raw["towers"]]
     kept = [{key: one[key] for key in ("label", "channels") if key in one} for one in towers]
     own = {key: value for key, value in raw.items() if key != "slurm"}
     return own | {
         "data": {"name": "emoji", "size": SIZE} | rule,
         "seeds": raw["seeds"][:SEEDS],
-        "budget": PASS if rule else BUDGET,
+        "budget": PASS if kept_rows else BUDGET,
         "towers": [TOWERS | one for one in kept] if isinstance(raw["towers"], list) else TOWERS | kept[0],
         "train": TRAIN,
         "methods": [_small_row(row) for row in raw["methods"]],
