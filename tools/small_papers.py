@@ -51,12 +51,12 @@ VERBS = (
         for words in (
             "hierarchy {run} --csv {out}/hierarchy.csv --html {out}/traversals.html",
             "gaussian prompts {run} --csv {out}/prompts.csv",
-            "gaussian bprw {run} --csv {out}/bprw.csv --figures {out}",
+            "gaussian bprw {run} --csv {out}/bprw.csv --figures {out}/weights",
             "gaussian cost {run} --csv {out}/cost.csv",
             "gaussian manipulated {run} --pgd 1 --pgd 5 --csv {out}/manipulated.csv",
             "gaussian samples {run} --html {out}/images.html",
             "gaussian samples {run} --side text --html {out}/texts.html",
-            "gaussian uncertainty {run} --csv {out}/levels.csv",
+            "gaussian uncertainty {run} --dataset hierarcaps --csv {out}/levels.csv --figures {out}/levels",
             "gaussian inclusion {run} --csv {out}/inclusion.csv",
         )
     ),
@@ -69,6 +69,7 @@ class Line:
 
     printed: str  #: "ncu, Table 1"
     suites: tuple[str, ...]
+    verbs: tuple[str, ...]  #: "gaussian samples", without options
     file: str  #: "tables/paper_ncu_1", below the report; "" if a verb alone fills it
     state: str  #: "there", "in part", "not there"
 
@@ -82,7 +83,8 @@ def lines() -> Iterator[Line]:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if paper and line.startswith("|") and cells[0] not in ("printed", "---"):
             suites = tuple(re.findall(r"`suites/(\w+)\.yaml`", cells[2]))
-            yield Line(f"{paper}, {cells[0]}", suites, cells[3].strip("`"), cells[4].partition(":")[0])
+            verbs = tuple(re.findall(r"`bench ([a-z ]+[a-z])[ `]", cells[2]))
+            yield Line(f"{paper}, {cells[0]}", suites, verbs, cells[3].strip("`"), cells[4].partition(":")[0])
 
 
 def small(raw: dict[str, Any]) -> dict[str, Any]:
@@ -216,6 +218,15 @@ def found(place: Place, line: Line, suite: str) -> tuple[bool, str]:
     return bool(figures), ", ".join(figures) or "no figure"
 
 
+def written(place: Place, line: Line) -> tuple[bool, str]:
+    """Return whether the verbs of a line have written files, and their names."""
+    used = [words for _, _, words in VERBS if words.startswith(line.verbs)]
+    paths = [place.out / "verbs" / name for words in used for name in re.findall(r"\{out\}/(\S+)", words)]
+    files = {path: sorted(path.glob("*.png")) if path.suffix == "" else [path] for path in paths}
+    whole = bool(files) and all(of and all(file.is_file() for file in of) for of in files.values())
+    return whole, ", ".join(file.name for of in files.values() for file in of) or "no file"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, look, print; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -236,11 +247,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     verbs(place, suites)
     whole = True
     for line in page:
-        for suite in line.suites:
-            if line.file and suite in suites:
-                there, what = found(place, line, suite)
-                whole &= there
-                print(f"{line.printed:36} {suite:24} {line.state:8} {what}")
+        told = [(suite, *found(place, line, suite)) for suite in line.suites if line.file and suite in suites]
+        if not line.file and not options.suites:
+            told = [("verbs", *written(place, line))]
+        for where, there, what in told:
+            whole &= there
+            print(f"{line.printed:36} {where:24} {line.state:8} {what}")
     return 0 if whole else 1
 
 
