@@ -43,7 +43,7 @@ START = "weights-100.safetensors"
 MODEL = (START, "settings.json", "hashes.json")
 #: suite, row, and the verb with its options; "{run}" is the row's run, "{out}" where files go
 VERBS = (
-    ("bayes_cc3m", "", "noise show {suite} --html {out}/noise.html"),
+    ("bayes_cc3m", "", "noise show smoke --html {out}/noise.html"),
     ("bayes_cc3m", "", "embeddings {suite} --count 60 --results {results}"),
     ("nuclr_cc3m", "nuclr", "state {run} zeta_image --html {out}/popularity.html --results {results}"),
     *(

@@ -36,6 +36,7 @@ class Emoji:
 
     size: int  #: pixels a side
     each: int  #: of a class
+    turn: int  #: another one takes other emoji while they last
 
     @cached_property
     def pairs(self) -> MemoryPairs:
@@ -44,7 +45,8 @@ class Emoji:
     @cached_property
     def rows(self) -> list[int]:
         labels = self.pairs.labels[LABEL]
-        return [row for label in np.unique(labels) for row in np.flatnonzero(labels == label)[: self.each].tolist()]
+        of_class = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+        return [row for rows in of_class for row in np.roll(rows, -self.turn * self.each)[: self.each].tolist()]
 
     @property
     def classes(self) -> Sequence[str]:
@@ -64,10 +66,9 @@ def write(home: Path, size: int, each: int, names: Iterable[str] = ()) -> None:
 
     size: pixels a side; each: images of a class, at least two. All splits of a set are the same images.
     """
-    emoji = Emoji(size, each)
-    for name in names or entries():
+    for turn, name in enumerate(names or entries()):
         entry = entries()[name]
-        _WRITERS[entry.kind](home, entry, emoji)
+        _WRITERS[entry.kind](home, entry, Emoji(size, each, turn))
 
 
 def _classes(home: Path, entry: Entry, emoji: Emoji) -> None:
