@@ -38,12 +38,15 @@ TRAIN = {"batch": 64, "lr": 1.0e-3, "threads": 1}
 BUDGET = {"samples": 1024}
 PASS = {"epochs": 1}  #: where pairs are chosen: scoring them is paid for, and shares set the number of steps
 SEEDS = 2  #: at most
+LONG = {"epochs": 8}  #: where a run has to tell wrong pairs from right ones
+NOISY = {"noise": {"kind": "shuffled_captions", "rates": [0.2]}, "budget": LONG}
 START = "weights-100.safetensors"
 #: a run's model: weights, and what says how they are read
 MODEL = (START, "settings.json", "hashes.json")
 #: suite, row, and the verb with its options; "{run}" is the row's run, "{out}" where files go
 VERBS = (
-    ("bayes_cc3m", "", "noise show smoke --html {out}/noise.html"),
+    ("noisy", "", "noise show {suite} --html {out}/noise.html"),
+    ("noisy", "clip", "noise audit {run} --csv {out}/audit.csv --html {out}/audit.html --results {results}"),
     ("bayes_cc3m", "", "embeddings {suite} --count 60 --results {results}"),
     ("nuclr_cc3m", "nuclr", "state {run} zeta_image --html {out}/popularity.html --results {results}"),
     *(
@@ -98,7 +101,7 @@ def small(raw: dict[str, Any]) -> dict[str, Any]:
         "data": {"name": "emoji", "size": SIZE} | rule,
         "seeds": raw["seeds"][:SEEDS],
         "budget": PASS if kept_rows else BUDGET,
-        "towers": [TOWERS | one for one in kept] if isinstance(raw["towers"], list) else TOWERS | kept[0],
+        "towers": [TOWERS | one for one in kept],
         "train": TRAIN,
         "methods": [_small_row(row) for row in raw["methods"]],
     }
@@ -166,27 +169,29 @@ class Place:
             shutil.copy(own / file, folder)
 
 
-def starts(place: Place, suites: dict[str, dict[str, Any]]) -> None:
-    """Train a CLIP for each pair of towers, and a ProLIP, and put them where published weights are looked for."""
-    given = {
-        one["label"]: one
-        for suite in suites.values()
-        for one in (suite["towers"] if isinstance(suite["towers"], list) else [])
-        if "checkpoints" in str(suite["methods"])
-    }
+def starts(place: Place, suites: dict[str, dict[str, Any]]) -> set[str]:
+    """Train what the suites start from and put it where published weights are looked for; return further suites.
+
+    These are a CLIP for each pair of towers, a CLIP and a ProLIP that filter pairs, and a CLIP on noisy pairs.
+    """
+    towers = [one for suite in suites.values() for one in suite["towers"] if "checkpoints" in str(suite["methods"])]
     plain = {"data": {"name": "emoji", "size": SIZE}, "seeds": [90], "budget": BUDGET, "train": TRAIN}
     plain |= {"noise": {"natural": True, "rates": [0.0]}, "evaluate": {"tasks": ["zero_shot"]}}
-    for label, towers in given.items():
-        name = f"start_{label}"
-        place.run(name, {"name": name, **plain, "towers": [towers], "methods": ["clip"]})
-        place.model(place.runs(name)["clip"], f"checkpoints/{label}")
+    plain |= {"towers": TOWERS, "methods": ["clip"]}
+    made: dict[str, dict[str, Any]] = {f"start_{one['label']}": plain | {"towers": [one]} for one in towers}
     if "prolip_filtering" in suites:
-        place.run("start", {"name": "start", **plain, "towers": TOWERS, "methods": ["clip", "prolip"]})
-        for method, run in place.runs("start").items():
-            place.model(run, method)
+        made["start"] = plain | {"methods": ["clip", "prolip"]}
+    if "bayes_cc3m" in suites:
+        made["noisy"] = plain | NOISY | {"evaluate": {"tasks": ["zero_shot", "noise_detection"]}}
+    for name, suite in made.items():
+        place.run(name, {"name": name, **suite})
+        label = name.removeprefix("start").removeprefix("_")
+        for method, run in place.runs(name).items() if name != "noisy" else ():
+            place.model(run, f"checkpoints/{label}" if label else method)
+    return {*made}
 
 
-def verbs(place: Place, suites: dict[str, dict[str, Any]]) -> None:
+def verbs(place: Place, suites: set[str]) -> None:
     """Run the verbs of the page on the suites that were run, and write their reports again."""
     out = place.out / "verbs"
     out.mkdir(exist_ok=True)
@@ -240,11 +245,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     place = Place(options.out.resolve(), options.jobs)
     if not place.data.is_dir():
         stand_ins.write(place.data / "evaluation", SIZE, EACH)
-    starts(place, suites)
+    further = starts(place, suites)
     for name, suite in suites.items():
         place.run(name, suite)
         print(f"{name}: {len(place.runs(name))} rows", flush=True)
-    verbs(place, suites)
+    verbs(place, {*suites, *further})
     whole = True
     for line in page:
         told = [(suite, *found(place, line, suite)) for suite in line.suites if line.file and suite in suites]
