@@ -38,15 +38,24 @@ def level_variances(levels: Mapping[str, Floats], differences: Mapping[str, Floa
     lines = [Line2D([], [], color=colour, label=named(name)) for name, colour in zip(levels, COLOURS, strict=False)]
     shares = [f"{name}: {(values > 0).mean():.3f}" for name, values in differences.items()]
     titles = ["all levels", *shares]
-    sheet = Sheet(lines, len(titles), 2.6, 2.3, (0.6, 0.15, 0.5, 0.35), titles=titles)
-    panel = sheet.panel(0, xlabel="sum of variances", ylabel="captions")
+    sheet = Sheet(lines, len(titles), 3.4, 2.4, (0.6, 0.15, 0.5, 0.35), titles=titles)
+    panels = [
+        sheet.panel(0, xlabel="sum of variances", ylabel="captions"),
+        *(
+            sheet.panel(place, xlabel="difference of variances", ylabel="" if place > 1 else "images")
+            for place in range(1, len(titles))
+        ),
+    ]
     limits = min(values.min() for values in levels.values()), max(values.max() for values in levels.values())
     for values, colour in zip(levels.values(), COLOURS, strict=False):
-        _histogram(panel, values, limits, colour)
-    for place, values in enumerate(differences.values(), start=1):
-        panel = sheet.panel(place, xlabel="difference of variances", ylabel="images" if sheet.begins_row(place) else "")
+        _histogram(panels[0], values, limits, colour)
+    for panel, values in zip(panels[1:], differences.values(), strict=True):
         _histogram(panel, values, (values.min(), values.max()), COLOURS[0])
         panel.axvline(0, **_EQUAL)
+    for panel in panels:
+        panel.set_ylim(bottom=0)
+        panel.xaxis.set_major_locator(MaxNLocator(3))
+        panel.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     caption = (
         "Sums of variances of distinct captions by level, and by how much the more general of an image's two captions "
         "has more; the number is the share of images where it has more, of those whose captions differ."
@@ -57,5 +66,3 @@ def level_variances(levels: Mapping[str, Floats], differences: Mapping[str, Floa
 def _histogram(panel: Axes, values: Floats, limits: tuple[float, float], colour: str) -> None:
     panel.hist(values, BINS, range=limits, histtype="stepfilled", color=colour, alpha=0.25)
     panel.hist(values, BINS, range=limits, histtype="step", color=colour, linewidth=1.4)
-    panel.set_ylim(bottom=0)
-    panel.yaxis.set_major_locator(MaxNLocator(4, integer=True))

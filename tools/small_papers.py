@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import os
 import re
 import shutil
@@ -43,6 +44,13 @@ NOISY = {"noise": {"kind": "shuffled_captions", "rates": [0.2]}, "budget": LONG}
 START = "weights-100.safetensors"
 #: a run's model: weights, and what says how they are read
 MODEL = (START, "settings.json", "hashes.json")
+#: the diagnostics that stand for a figure, among others of a row
+DIAGNOSTICS = {
+    "bayes_weighted_cl, Figure 3": "weights",
+    "nuclr, Figure 7": "popularity",
+    "prolip, Figure 5": "uncertainty",
+    "prolip, Figure 6": "uncertainty_by_length",
+}
 #: suite, row, and the verb with its options; "{run}" is the row's run, "{out}" where files go
 VERBS = (
     ("noisy", "", "noise show {suite} --html {out}/noise.html"),
@@ -160,13 +168,24 @@ class Place:
         status = bench.Results(self.results, name).status()
         return dict(reversed(list(zip(status["method"], status["run"], strict=True))))
 
+    def folder(self, run: str) -> Path:
+        """The folder of a run; run: the beginning of its id."""
+        (own,) = (self.results / "runs").glob(f"{run}*")
+        return own
+
     def model(self, run: str, name: str) -> None:
-        """Put a run's model below the data folder; run: the beginning of its id."""
+        """Put a run's model below the data folder."""
         folder = self.data / name
         folder.mkdir(parents=True, exist_ok=True)
-        (own,) = (self.results / "runs").glob(f"{run}*")
         for file in MODEL:
-            shutil.copy(own / file, folder)
+            shutil.copy(self.folder(run) / file, folder)
+
+    def diagnostics(self, suite: str) -> set[str]:
+        """Names of the diagnostics that runs of a suite have."""
+        files = [self.folder(run) / "diagnostics.json" for run in self.runs(suite).values()]
+        return {
+            entry["name"] for file in files if file.is_file() for entry in json.loads(file.read_text())["diagnostics"]
+        }
 
 
 def starts(place: Place, suites: dict[str, dict[str, Any]]) -> set[str]:
@@ -220,6 +239,9 @@ def found(place: Place, line: Line, suite: str) -> tuple[bool, str]:
         beside, filled = own_places(table) if table.is_file() else (0, 0)
         return 0 < beside == filled, f"{filled} of {beside} places filled"
     figures = sorted(path.name for path in file.parent.rglob(f"{file.name}*.png"))
+    wanted = DIAGNOSTICS.get(line.printed)
+    if wanted and wanted not in place.diagnostics(suite):
+        return False, f"no {wanted}"
     return bool(figures), ", ".join(figures) or "no figure"
 
 

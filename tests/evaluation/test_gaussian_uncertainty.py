@@ -109,6 +109,8 @@ def test_levels_are_drawn_as_they_are() -> None:
     assert figure is not None
     first, *others = [panel for panel in figure.axes if panel.get_title()]
     assert len(first.patches) == 2 * len(own)
+    tallest = max(patch.get_path().vertices[:, 1].max() for patch in first.patches)
+    assert first.get_ylim()[1] > tallest > 1, "no bar is cut off"
     assert [panel.get_title() for panel in others] == [
         f"{name}: {(values > 0).mean():.3f}" for name, values in differences.items()
     ]
