@@ -34,8 +34,9 @@ def course(results: Results) -> Picture | None:
     whole, unit = _end(results)
     for place, ((_, dataset, task), lines) in enumerate(curves.items()):
         panel = sheet.panel(place, xlabel=unit)
-        name = plain(f"{dataset} {detail(task) or family(task)} {metric_label(_metric(task))}")
-        panel.set_ylabel(beside(sheet, f"{name}, %"))
+        what = detail(task) or family(task)
+        of = dataset.removesuffix(f"/{what}")  # "flickr30k/validation", of the task "validation"
+        panel.set_ylabel(beside(sheet, plain(f"{of} {what} {metric_label(_metric(task))}, %")))
         panel.set(xlim=(0, 1.04 * whole), ylim=limits(lines.values()))
         ends = draw_lines(panel, styles, {label: lines[label] for label in styles if label in lines})
         name_lines(panel, results, styles, ends)

@@ -52,8 +52,8 @@ def height(screen: float, methods: int, around: float) -> float:
 
 
 def beside(sheet: Sheet, label: str) -> str:
-    """The label of an upright axis; in a paper it is broken into lines that are not longer than the axis."""
-    return broken(label, sheet.height - 0.6 if medium().width else math.inf)
+    """The label of an upright axis, broken into lines that are not longer than the axis, or on a screen the panel."""
+    return broken(label, sheet.height - (0.6 if medium().width else 0.3))
 
 
 def limits(lines: Iterable[Floats], others: Iterable[float] = ()) -> tuple[float, float]:

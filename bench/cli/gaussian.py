@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench.cli.inside import show_ends
+from bench.cli.inside import draw_levels, draw_weights, show_ends
 from bench.cli.options import RESULTS, CsvFile, Plugins, Results, RunId, load_plugins, store_at
 from bench.console.text import echo
 from bench.errors import UserError, nearest
@@ -106,18 +106,28 @@ def bprw(
     if weights is not None:
         _write_weights(weights, names, texts, fitted)
     if figures is not None:
-        _draw_weights(figures, pairs, label, texts, fitted, classes or ())
+        draw_weights(figures, pairs, label, texts, fitted, classes or ())
 
 
 @app.command()
 def uncertainty(
-    run: RunId, results: Results = RESULTS, dataset: Dataset = IID, csv_file: CsvFile = None, plugin: Plugins = None
+    run: RunId,
+    results: Results = RESULTS,
+    dataset: Dataset = IID,
+    figures: Annotated[Path | None, typer.Option("--figures", metavar="DIR", help="Draw the levels there.")] = None,
+    csv_file: CsvFile = None,
+    plugin: Plugins = None,
 ) -> None:
-    """Mean sum of variances of captions by length and level, and of images by style."""
+    """Mean sum of variances of captions by length and level, and of images by style.
+
+    Of levels also how often a more special caption is surer.
+    """
     stored, pairs = _with_variances(run, results, dataset, plugin)
     from bench.evaluation.probabilistic.uncertainty import uncertainties
 
     _show(stored, pairs, uncertainties(stored.features, pairs), csv_file)
+    if figures is not None:
+        draw_levels(figures, stored, pairs)
 
 
 @app.command()
@@ -131,18 +141,20 @@ def samples(
     csv_file: CsvFile = None,
     plugin: Plugins = None,
 ) -> None:
-    """Show the most certain and the most uncertain pairs, by the sum of variances of the image or of its first text."""
+    """Show the most certain and the most uncertain pairs, by the sum of variances of the image or of its first text.
+
+    Beside it stand the sum of the other's variances and the distance of the two (CSD).
+    """
     if side not in ("image", "text"):
         raise UserError(f"--side {side}: should be image or text")
     stored, pairs = _with_variances(run, results, dataset, plugin)
     from bench.data.noise import Noise
-    from bench.evaluation.probabilistic.prompt_filter import total_variance
+    from bench.evaluation.probabilistic.uncertainty import of_pairs
     from bench.models.row_state import RowState
 
-    first = [pairs.captions(row)[0] for row in range(len(pairs))]
-    features = stored.features.images(pairs) if side == "image" else stored.features.texts(first)
-    values = total_variance(features).double().cpu().numpy()
-    show_ends(stored.title, RowState(f"variance of the {side}", values, pairs, Noise()), count, html, csv_file)
+    known = of_pairs(stored.features, pairs)
+    values = known.pop(name := f"variance of the {side}")
+    show_ends(stored.title, RowState(name, values, pairs, Noise(), known), count, html, csv_file)
 
 
 @app.command()
@@ -240,28 +252,6 @@ def _check_classes(wanted: Sequence[str], dataset: str, names: Sequence[str], fi
             raise UserError(f"--class {name}: is for figures; --figures says where")
         if name not in names:
             raise UserError(f"--class {name}: no class of {dataset}{nearest(name, names)}")
-
-
-def _draw_weights(
-    folder: Path, pairs: Pairs, label: str, prompts: Sequence[str], fitted: Mapping[str, Tensor], wanted: Sequence[str]
-) -> None:
-    """Draw weights [C, K] of C classes and K prompts into the folder of `--figures`: single classes of the last fit."""
-    import numpy as np
-
-    from bench.cli.text import write_file
-    from reports.prompt_weights import MOST, ClassWeights, drawn
-
-    names, (*_, last) = pairs.classes[label], fitted.values()
-    drawn_classes = []
-    for place in [names.index(name) for name in wanted] or last.amax(1).argsort(descending=True)[:3].tolist():
-        images = pairs.images(np.flatnonzero(pairs.labels[label] == place)[:MOST])
-        own = [*images] if images.ndim == 4 else []
-        drawn_classes.append(ClassWeights(names[place], prompts, last[place].numpy(), own))
-    if folder.parent.is_dir():
-        folder.mkdir(exist_ok=True)
-    for name, content in drawn(drawn_classes, {what: weights.numpy() for what, weights in fitted.items()}).items():
-        write_file("--figures", folder / name, content)
-        echo(folder / name)
 
 
 def _opened(run: str, results: Path, dataset: str, plugin: list[str] | None) -> tuple[Stored, Pairs]:

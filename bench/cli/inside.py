@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,8 +27,12 @@ from bench.console.text import echo
 from bench.errors import UserError, nearest
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bench.data import Pairs
     from bench.evaluation.embedding_map import EmbeddingMap
     from bench.models.row_state import RowState
+    from bench.models.stored_run import Stored
     from reports.results import Results as SuiteResults
 
 
@@ -105,8 +111,50 @@ def show_ends(title: str, shown: RowState, count: int, html: Path | None, csv_fi
         write_file("--html", html, state_page(title, shown, count).encode())
         echo(html)
     if csv_file is not None:
-        write_csv(csv_file, [("key", shown.name), *zip(shown.pairs.keys, shown.values.tolist(), strict=True)])
+        values = [of.tolist() for of in (shown.values, *shown.also.values())]
+        write_csv(csv_file, [("key", shown.name, *shown.also), *zip(shown.pairs.keys, *values, strict=True)])
         echo(csv_file)
+
+
+def draw_weights(
+    folder: Path, pairs: Pairs, label: str, prompts: Sequence[str], fitted: Mapping[str, Tensor], wanted: Sequence[str]
+) -> None:
+    """Draw weights [C, K] of C classes and K prompts into the folder of `--figures`: single classes of the last fit."""
+    import numpy as np
+
+    from reports.prompt_weights import MOST, ClassWeights, drawn
+
+    names, (*_, last) = pairs.classes[label], fitted.values()
+    drawn_classes = []
+    for place in [names.index(name) for name in wanted] or last.amax(1).argsort(descending=True)[:3].tolist():
+        images = pairs.images(np.flatnonzero(pairs.labels[label] == place)[:MOST])
+        own = [*images] if images.ndim == 4 else []
+        drawn_classes.append(ClassWeights(names[place], prompts, last[place].numpy(), own))
+    _write_figures(folder, drawn(drawn_classes, {what: weights.numpy() for what, weights in fitted.items()}))
+
+
+def draw_levels(folder: Path, stored: Stored, pairs: Pairs) -> None:
+    """Draw variances of captions by level into the folder of `--figures`. Raises UserError if there are no levels."""
+    from bench.evaluation.probabilistic.uncertainty import differences, of_levels
+    from reports.level_variances import drawn
+
+    known = of_levels(stored.features, pairs)
+    if not known:
+        raise UserError(f"--figures: {pairs.name} has no levels of captions; the emoji sets and hierarcaps have them")
+    of_two = {f"{b} against {a}": differences(known[a], known[b]) for a, b in combinations(known, 2)}
+    distinct = {name: one.distinct for name, one in known.items()}
+    _write_figures(folder, drawn(distinct, {name: values for name, values in of_two.items() if len(values)}))
+
+
+def _write_figures(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write the files of `--figures`; the folder is made, the one above it is not."""
+    from bench.cli.text import write_file
+
+    if folder.parent.is_dir():
+        folder.mkdir(exist_ok=True)
+    for name, content in files.items():
+        write_file("--figures", folder / name, content)
+        echo(folder / name)
 
 
 def _runs(results: SuiteResults, labels: list[str] | None, noise: str | None) -> list[str]:

@@ -64,10 +64,10 @@ def _source(manifest: NoiseManifest, i: int) -> str:
 
 
 def noise_text(pairs: Pairs, manifest: NoiseManifest, limit: int) -> str:
-    """Return the summary, then for at most `limit` pairs a line: key, own and given first caption, donor's key."""
+    """Return the summary, then for at most `limit` pairs a line: key, own and given caption, donor's key."""
     lines = [summary(pairs, manifest)]
     for i in shown(manifest, limit):
-        own, given = (texts[0] for texts in _own_and_given(pairs, manifest, i))
+        own, given = _shown_texts(manifest, i, *_own_and_given(pairs, manifest, i))
         source = _source(manifest, i)
         lines.append(f"{manifest.keys[i]}  {own!r} -> {given!r}{f'  from {source}' if source else ''}")
     return joined(lines) + "\n"
@@ -107,6 +107,12 @@ def _own_and_given(pairs: Pairs, manifest: NoiseManifest, i: int) -> tuple[tuple
     return pairs.captions(int(row[0])), manifest.texts(pairs, row)[0]
 
 
+def _shown_texts(manifest: NoiseManifest, i: int, own: tuple[str, ...], given: tuple[str, ...]) -> tuple[str, str]:
+    """Return the first captions; without a donor the first two at one place that differ: an edit may leave some."""
+    changed = zip(own, given, strict=False) if not _source(manifest, i) else ()
+    return next(((one, other) for one, other in changed if one != other), (own[0], given[0]))
+
+
 def picture(image: Pixels) -> str:
     """Return an image as base64 of a PNG."""
     buffer = io.BytesIO()
@@ -116,13 +122,14 @@ def picture(image: Pixels) -> str:
 
 def _item(pairs: Pairs, manifest: NoiseManifest, i: int, image: Pixels) -> Html:
     own, given = _own_and_given(pairs, manifest, i)
+    right, wrong = _shown_texts(manifest, i, own, given)
     return html(
         '<li><img alt="{0}" src="data:image/png;base64,{1}"><span class="right">{0}</span>'
         '<span class="wrong" title="{2}">{3}</span><span class="key">{4}{5}</span></li>',
-        own[0],
+        right,
         picture(image),
         " | ".join(given),
-        given[0],
+        wrong,
         manifest.keys[i],
         html(" &larr; {}", source) if (source := _source(manifest, i)) else html(""),
     )

@@ -69,8 +69,9 @@ class EvaluationPlan(SuiteTasks):
     @property
     def held_out(self) -> str:
         """The pairs of images and captions that diagnostics look at; "" if no task scores any."""
-        if any(self.data.name in family.embedded for family in FAMILIES):
-            return f"{self.data.name}/iid"
+        own = f"{self.data.name}/iid"
+        if own in {task.dataset for task in self.chosen()} and any(self.data.name in one.embedded for one in FAMILIES):
+            return own
         tests = [task for task in self.chosen() if FAMILIES[task.family].split == "test"]
         named = [task.dataset for task in tests if task.dataset != self.training]
         named.sort(key=self.of_package)  # which are of another kind than the training pairs

@@ -170,7 +170,11 @@ def test_samples_are_the_ends_of_the_variances(done: Path, tmp_path: Path, side:
     options = ["--side", side, "--count", "2", "--html", str(page), "--csv", str(file)]
     text = bench(done, "gaussian", "samples", run_of(done, "prolip"), *options).stdout
     with file.open(newline="") as lines:
-        values = {row["key"]: float(row[f"variance of the {side}"]) for row in csv.DictReader(lines)}
+        rows = [*csv.DictReader(lines)]
+    values = {row["key"]: float(row[f"variance of the {side}"]) for row in rows}
+    other = "text" if side == "image" else "image"
+    assert [*rows[0]] == ["key", f"variance of the {side}", f"variance of the {other}", "distance"]
+    assert text.count(", distance ") == page.read_text().count(", distance ") == 4
     smallest, largest = text.split("largest")
     assert min(values, key=values.__getitem__) in smallest
     assert max(values.values()) == pytest.approx(float(largest.splitlines()[1].split()[0]), rel=1e-5)
@@ -182,7 +186,12 @@ def test_samples_are_the_ends_of_the_variances(done: Path, tmp_path: Path, side:
 def test_uncertainty_and_inclusion(done: Path) -> None:
     rows, _ = table(done, ("gaussian", "uncertainty"), "prolip")
     assert {"level name and tags", "images of noto", "captions of 1 word"} <= {row["what"] for row in rows}
-    assert all(float(row["value"]) > 0 for row in rows)
+    assert all(float(row["value"]) > 0 for row in rows if row["metric"] == "variance")
+    assert next(row["metric"] for row in rows if row["what"] == "adjacent levels") == "share surer"
+    out = done / "levels"
+    drawn = bench(done, "gaussian", "uncertainty", run_of(done, "prolip"), "--figures", str(out)).stdout
+    assert str(out / "level_variances.png") in drawn
+    assert (out / "level_variances.pdf").read_bytes()[:4] == b"%PDF"
     rows, _ = table(done, ("gaussian", "inclusion"), "prolip")
     assert [row["n"] for row in rows if "training" in row["what"]] == ["466", "466"]
 

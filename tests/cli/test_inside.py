@@ -23,6 +23,8 @@ from bench.planning import plan_file
 from bench.store import Store
 from bench.suite.suite import load_suite
 from reports.build import figure_of
+from reports.drawing import Sheet
+from reports.lines import beside
 from reports.results import load
 
 SUITE = """\
@@ -145,7 +147,13 @@ def test_what_is_asked_for_along_the_run_is_measured_and_drawn(done: Path) -> No
     figure = figure_of(results, "course")
     panel = figure.axes[0]
     assert panel.get_xlabel() == "% of the budget"
-    assert "mean R@1" in panel.get_ylabel()
+    assert panel.get_ylabel() == "emoji validation mean R@1, %"
+    panel.set_ylabel(
+        beside(Sheet((), 1, 3.8, 3.4, (0.75, 1.5, 0.5, 0.3)), "mscoco_captions/validation of a long name mean R@1, %")
+    )
+    FigureCanvasAgg(figure).draw()
+    box = panel.yaxis.label.get_window_extent()
+    assert 0 <= box.y0 < box.y1 <= figure.bbox.y1, "a long name is broken, not cut off"
     for line, label in zip(panel.lines, ("clip", "nuclr"), strict=True):
         (run,) = results.of(label, next(iter(results.noises)))
         scores = [run.find("emoji/validation", "validation", "mean_r1", "cosine", at).value for at in (0.5, 1.0)]

@@ -141,6 +141,14 @@ def test_manifests_of_runs_are_compared(tmp_path: Path) -> None:
     few, many, edits, other = (tmp_path / f"{name}.parquet" for name in made)
     assert called("compare", few, many)[-1] == f"Every wrong entry of {few} is wrong in {many}."
     assert called("compare", many, edits)[-3].startswith("  Jaccard index 1.0000")
+    donors = np.arange(300)
+    donors[made["few"].donors] = made["few"].rows  # entry k of an index file: the image that has captions k
+    same = saved(tmp_path / "few.npy", donors).path
+    assert called("compare", few, same)[-2:] == called("compare", same, few)[-2:]
+    assert called("compare", few, same)[-1] == "They are the same noise."
+    by_caption = saved(tmp_path / "captions.npy", np.roll(np.arange(300) // 5, 5)).path
+    lines = called("compare", few, by_caption)
+    assert not any("same way" in line for line in lines), "rows are no numbers of images"
     assert called("compare", many, other)[-1] == "They overlap as files that know nothing of each other do."
 
 

@@ -35,7 +35,9 @@ from bench.data.noise import (
     shuffled_captions,
     shuffled_images,
 )
+from bench.data.noise.edited import boilerplate
 from bench.data.noise.images import Images
+from bench.data.noise.targeted import TEMPLATES
 from bench.data.noise.triggers import Trigger
 from bench.data.noise_page import noise_page, noise_text
 from bench.data.shards.indexing import build
@@ -98,6 +100,14 @@ def test_the_rule_for_the_order_of_rows_is_that_of_an_independent_implementation
     known = ORACLES["hash_order"]
     assert counter.hash_order(ORACLES["keys"], str(known["seed"]).encode()).tolist() == known["order"]
     assert counter.hash_order(ORACLES["keys"], f"{known['seed']}/poison".encode()).tolist() == known["poison_order"]
+    draw = counter.uniform(SEED, "drop")
+    drawn = [draw(ORACLES["keys"][0], 0, word) for word in range(len(known["u_example"]))]
+    assert drawn == pytest.approx(known["u_example"], abs=1e-15)
+
+
+def test_the_phrases_that_replace_captions_are_those_of_the_oracles() -> None:
+    assert list(boilerplate()) == ORACLES["boilerplate"]
+    assert list(TEMPLATES) == ORACLES["templates"]
 
 
 @pytest.mark.parametrize("case", ORACLES["shuffled_groups"], ids=lambda case: str(case["rate"]))
@@ -314,6 +324,10 @@ def test_pages_show_edited_texts_and_how_near_neighbours_are() -> None:
     assert "op drop, strength 0.3" in noise_text(pairs, edits, 1).splitlines()[0]
     assert noise_text(pairs, edits, 1).splitlines()[1].endswith("'horse running a tall'")
     assert "&larr;" not in noise_page(pairs, edits, 3)
+    two = pairs_of([["panda", f"a panda of kind {i} asleep"] for i in range(4)])
+    dropped = edited_captions(two, 1.0, 0, "truncate", 0.5)
+    assert "'a panda of kind 0 asleep' -> 'a panda of'" in noise_text(two, dropped, 1), "its first text is one word"
+    assert '<span class="wrong" title="panda | a panda of">a panda of</span>' in noise_page(two, dropped, 1)
     near = semantic_swap(pairs, 0.25, SEED, 2, "word")
     assert "leaf 2, vectors word, mean cosine 0.416, mean cosine of shuffled captions 0.291" in noise_text(
         pairs, near, 1
@@ -369,6 +383,29 @@ def test_triggers_are_those_of_an_independent_implementation(case: dict[str, Any
     got = Trigger(case["kind"], case["place"], case["seed"]).apply(image, case["key"])
     np.testing.assert_array_equal(got, case["image"])
     assert (got != image).any()
+
+
+#: Why official triggers, executed as `official_triggers` says, are not those of `poison`.
+OTHER_TRIGGERS = {
+    "yellow": "yellow squares in the corners; the square here is a checker or fixed noise",
+    "random": "drawn anew at every call, so it is no pattern",
+    "blended": "drawn anew at every call, so it is no pattern",
+}
+
+
+@pytest.mark.parametrize("case", ORACLES["official_triggers"]["cases"], ids=lambda case: str(case["kind"]))
+def test_official_triggers_are_ours_up_to_rounding_or_are_named(case: dict[str, Any]) -> None:
+    """CleanCLIP's sinusoid has the same formula and cuts off where ours rounds."""
+    if case["kind"] in OTHER_TRIGGERS:
+        assert case["deterministic"] == (case["changed_share_between_two_calls"] == 0) == (case["kind"] == "yellow")
+        return
+    rows, columns = np.indices((224, 224))
+    image = np.stack([columns, rows, np.full_like(rows, 100)], axis=2).astype(np.uint8)
+    got = Trigger("sinusoid", "all", 0).apply(image, "key")
+    for place, official in case["pixels"].items():
+        row, column = map(int, place.split(","))
+        difference = got[row, column].astype(int) - official
+        assert ((difference >= 0) & (difference <= 1)).all(), place
 
 
 def test_a_checker_is_a_fourteenth_of_the_side() -> None:
@@ -444,6 +481,10 @@ def test_the_success_of_an_attack_leaves_out_the_target_class() -> None:
         assert made[metric].value == pytest.approx(known[name], abs=1e-12)
     assert [one.higher_is_better for one in made.values()] == [False, False, True]
     assert made["attack_success"].n == sum(label != known["target"] for label in known["labels"])
+    of_all = (
+        of["predicted_triggered"] == known["target"]
+    ).mean()  # as CleanCLIP's probe: the target's own images count
+    assert of_all == pytest.approx(known["official_all_images"]) != made["attack_success"].value
     with pytest.raises(UserError, match=r"target: 'dgo' is no class of toy; did you mean 'dog'\?"):
         class_number("dgo", ("cat", "dog"), "toy")
 

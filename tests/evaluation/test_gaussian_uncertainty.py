@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -12,20 +13,26 @@ import torch
 from bench import data
 from bench.data import MemoryPairs
 from bench.evaluation.features import Features
+from bench.evaluation.probabilistic.hierarchy import LEVELS, levels
 from bench.evaluation.probabilistic.uncertainty import (
     MEAN_COLOUR,
+    Level,
     fewer_words,
     inclusion,
     inclusions,
     longest_captions,
     masked,
     masked_in_training,
+    of_pairs,
+    surer,
     uncertainties,
     within,
     words,
 )
+from bench.evaluation.ranks import offsets
 from bench.towers.build import normalise
 from methods import prolip
+from reports.level_variances import level_variances
 
 from .conftest import build
 
@@ -61,6 +68,52 @@ def test_each_mean_is_over_the_distinct_captions_of_its_length_level_or_style(fe
     variances = features.images(some)["logvar"].double().exp().sum(1)
     assert lines["images of noto"].value == pytest.approx(float(variances[torch.from_numpy(style)].mean()))
     assert sum(one.n for name, one in lines.items() if name.startswith("images of")) == lines["images"].n == 300
+
+
+def test_a_special_caption_is_surer_where_its_variance_is_smaller(features: Features) -> None:
+    known = {
+        "0": Level(("a", "a", "b", "c"), np.array([4.0, 4.0, 3.0, 1.0])),
+        "1": Level(("d", "e", "b", "f"), np.array([3.0, 5.0, 3.0, 0.5])),
+        "2": Level(("g", "h", "i", "j"), np.array([1.0, 1.0, 1.0, 1.0])),
+    }
+    assert known["0"].distinct.tolist() == [4.0, 3.0, 1.0]
+    shares = surer(known)
+    assert shares["level 1 against 0"].tolist() == [1, 0, 1], "the row with one caption at both is left out"
+    assert shares["adjacent levels"].tolist() == [1, 0, 1, 1, 1, 1, 0]
+    lines = dict(uncertainties(features, pairs(60)))
+    assert {name for name in lines if "against" in name or "adjacent" in name} == {
+        *(f"level {b} against {a}" for a, b in combinations(LEVELS, 2)),
+        "adjacent levels",
+    }
+    some = pairs(60)
+    own = np.array([features.texts(list(texts))["logvar"].double().exp().sum(1).tolist() for texts in levels(some)])
+    differ = [texts[0] != texts[2] for texts in levels(some)]
+    assert lines["level name against group"].value == pytest.approx((own[:, 0] > own[:, 2])[differ].mean())
+
+
+def test_the_distance_of_a_pair_is_that_of_its_gaussians(features: Features) -> None:
+    some = pairs(8)
+    known = of_pairs(features, some)
+    image, text = features.images(some), features.texts([some.captions(row)[0] for row in range(8)])
+    cosine = (image["embedding"] * text["embedding"]).sum(1)
+    csd = cosine + offsets(image, "csd") + offsets(text, "csd")  # as pairs are ranked
+    np.testing.assert_allclose(known["distance"], 2 - 2 * csd.numpy(), rtol=1e-5)
+    np.testing.assert_allclose(known["variance of the image"], image["logvar"].double().exp().sum(1).numpy())
+
+
+def test_levels_are_drawn_as_they_are() -> None:
+    draw = np.random.default_rng(0)
+    own = {name: draw.normal(3 - place, 0.5, 20) for place, name in enumerate("abc")}
+    differences = {f"{b} against {a}": own[a] - own[b] for a, b in combinations(own, 2)}
+    figure = level_variances(own, differences).figure
+    assert figure is not None
+    first, *others = [panel for panel in figure.axes if panel.get_title()]
+    assert len(first.patches) == 2 * len(own)
+    tallest = max(patch.get_path().vertices[:, 1].max() for patch in first.patches)
+    assert first.get_ylim()[1] > tallest > 1, "no bar is cut off"
+    assert [panel.get_title() for panel in others] == [
+        f"{name}: {(values > 0).mean():.3f}" for name, values in differences.items()
+    ]
 
 
 def test_a_wider_gaussian_around_the_same_mean_includes() -> None:

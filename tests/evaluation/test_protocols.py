@@ -240,6 +240,17 @@ def test_a_point_of_the_curve_is_the_first_data_sets_zero_shot(evaluation_folder
     assert not evaluation_folder.exists()
 
 
+@pytest.mark.parametrize(("dataset", "held_out"), [("flickr30k", "flickr30k"), ("emoji/iid", "emoji/iid"), ("", "")])
+def test_diagnostics_look_at_pairs_that_a_task_scores(dataset: str, held_out: str) -> None:
+    """Runs on the embedded pairs that are measured on other sets only have their similarities, too."""
+    wanted = EvaluateSettings(
+        tasks=("zero_shot", "retrieval") if dataset else ("zero_shot",),
+        datasets={"zero_shot": ("pets",), **({"retrieval": (dataset,)} if dataset else {})},
+    )
+    plan = EvaluationPlan(DataSettings(), wanted)
+    assert plan.held_out == held_out
+
+
 def test_a_plan_without_data_describes_what_is_published(evaluation_folder: Path, webdataset_folder: Folder) -> None:
     plan = plan_of("prolip", zero_shot=("pets",), linear_probe=("dtd",), retrieval=("mscoco_captions",))
     facts = plan.datasets()

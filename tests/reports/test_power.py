@@ -46,22 +46,30 @@ def test_spreads_have_chi_square_limits(freedom: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "baseline", "oracle", "ends"),
+    ("method", "baseline", "oracle", "gap", "level", "ends"),
     [
-        ([31.2, 30.8, 31.9], [28.0, 28.4, 27.9], [34.1, 33.6, 34.4], (0.2800438056287, 0.6918335251307)),
-        ([40.1, 40.9, 40.2], [40.0, 40.6, 40.3], [40.2, 40.5, 40.6], None),  # D = 0.13: the outside of two roots
-        ([20.0, 21.0, 25.0, 22.0], [19.0, 18.0, 20.5, 19.5], [21.0, 20.5, 19.9, 22.5], None),  # D = 1.7: the same
-        ([33.0, 32.5, 34.2], [33.4, 33.0, 34.1], [33.5, 33.2, 34.0], None),  # D = 0.07: everything
+        ([31.2, 30.8, 31.9], [28.0, 28.4, 27.9], [34.1, 33.6, 34.4], 5.933333333333, 0.5393258426966,
+         (0.2800438056287, 0.6918335251307)),
+        ([40.1, 40.9, 40.2], [40.0, 40.6, 40.3], [40.2, 40.5, 40.6], 0.1333333333333, 0.75, None),
+        ([20.0, 21.0, 25.0, 22.0], [19.0, 18.0, 20.5, 19.5], [21.0, 20.5, 19.9, 22.5], 1.725, 1.594202898551, None),
+        ([33.0, 32.5, 34.2], [33.4, 33.0, 34.1], [33.5, 33.2, 34.0], 0.06666666666667, -4.0, None),
     ],
-)
+)  # fmt: skip
 def test_a_recovered_gap_has_fiellers_interval_or_none(
-    method: list[float], baseline: list[float], oracle: list[float], ends: tuple[float, float] | None
+    method: list[float],
+    baseline: list[float],
+    oracle: list[float],
+    gap: float,
+    level: float,
+    ends: tuple[float, float] | None,
 ) -> None:
+    """Where the set is unbounded (the outside of two roots, twice, and everything) no ratio and no end is given."""
     tops, bottoms = np.subtract(method, baseline).tolist(), np.subtract(oracle, baseline).tolist()
+    assert (np.mean(bottoms), np.mean(tops) / np.mean(bottoms)) == pytest.approx((gap, level))
     ratio = fieller(tops, bottoms)
     assert (ratio is None) == (ends is None) == (stats.ttest_1samp(bottoms, 0).pvalue > LEVEL)
     if ratio is not None:
-        assert (ratio.value, ratio.n) == (pytest.approx(np.mean(tops) / np.mean(bottoms)), len(tops))
+        assert (ratio.value, ratio.n) == (pytest.approx(level), len(tops))
         assert (ratio.low, ratio.high) == pytest.approx(ends)
 
 

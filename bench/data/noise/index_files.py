@@ -44,7 +44,7 @@ class NoiseFile:
     """An index file or a noise manifest: which image each of n captions or rows is trained with."""
 
     path: Path
-    given: Ints  #: [n] image of each entry
+    given: Ints  #: [n] image of each entry; of a row in a manifest, the row whose captions it has
     own: Ints  #: [n] image that each entry belongs to
     unit: str  #: "image", "caption" or "row" (of a manifest): what has an entry
     published: IndexFile | None
@@ -77,6 +77,12 @@ class NoiseFile:
         given, own = np.repeat(self.given, captions), np.repeat(self.own, captions)
         return NoiseFile(self.path, given, own, "caption", self.published)
 
+    def by_image(self) -> NoiseFile:
+        """Return a manifest as an index file has it, entry k for the captions of row k, if it moves captions alone."""
+        back = np.argsort(self.given, kind="stable")
+        moved = np.array_equal(self.given[back], self.own)
+        return NoiseFile(self.path, back, self.own, "image", None) if moved else self
+
     def text(self) -> Iterator[str]:
         """Yield lines: entries, share of wrong ones, what they do to images, and the published file that it is."""
         count, share = len(self.given), self.wrong.mean()
@@ -90,7 +96,12 @@ class NoiseFile:
 
 
 def _alike(a: NoiseFile, b: NoiseFile) -> tuple[NoiseFile, NoiseFile]:
-    """Return both with as many entries: a file by image is expanded to captions. Raises UserError for other data."""
+    """Return both with as many entries: a file by image is expanded to captions, a manifest beside it is by image.
+
+    Raises UserError for other data.
+    """
+    if {a.unit, b.unit} == {"image", "row"}:
+        a, b = (one.by_image() if one.unit == "row" else one for one in (a, b))
     few, many = sorted((a, b), key=lambda one: len(one.given))
     captions, rest = divmod(len(many.given), len(few.given))
     by_caption = few.unit == "image" and many.unit == "caption" and not rest
@@ -116,9 +127,11 @@ def compared(a: NoiseFile, b: NoiseFile) -> Iterator[str]:
     jaccard = both / max(1, either)
     yield f"wrong in both: {both:,} of {p:,} and {q:,}; chance {expected:,.0f} ± {spread:,.0f}"
     yield f"  Jaccard index {jaccard:.4f}; chance {expected / max(1, p + q - expected):.4f}"
-    same = int((a.wrong & b.wrong & (a.given == b.given)).sum())
-    yield f"  wrong in the same way in both: {same:,}; equal entries: {(a.given == b.given).mean():.2%}"
-    if np.array_equal(a.given, b.given):
+    known = a.unit == b.unit or "row" not in (a.unit, b.unit)  # whether entries are numbers of the same things
+    if known:
+        same = int((a.wrong & b.wrong & (a.given == b.given)).sum())
+        yield f"  wrong in the same way in both: {same:,}; equal entries: {(a.given == b.given).mean():.2%}"
+    if known and np.array_equal(a.given, b.given):
         yield "They are the same noise."
     elif both == min(p, q) and both:
         inner, outer = (a, b) if p <= q else (b, a)

@@ -27,9 +27,17 @@ from bench.evaluation.probabilistic.prompt_filter import Line
 from bench.evaluation.tasks import Task
 from methods.base import spans
 
-LEVELS = ("group", "subgroup", "name", "name and tags")
+LEVELS = ("group", "subgroup", "name", "name and tags")  #: of emoji
+NUMBERED = ("0", "1", "2", "3")  #: of HierarCaps
 STEPS = 50
 _ROWS = 16  #: images that are traversed at a time
+
+
+def level_names(pairs: Pairs) -> tuple[str, ...]:
+    """Return what the captions of `levels` are called, from general to special; () if there are none."""
+    if isinstance(pairs, EvaluationPairs):
+        return NUMBERED if pairs.source.found.entry.kind == "hierarchy" else ()
+    return LEVELS if {"group", "subgroup", "concept"} <= pairs.labels.keys() else ()
 
 
 def levels(pairs: Pairs) -> list[tuple[str, ...]]:
@@ -38,9 +46,9 @@ def levels(pairs: Pairs) -> list[tuple[str, ...]]:
     A name can equal its heading ("sleepy face"). The last level is the longest caption that begins with the name.
     Raises UserError for other data sets.
     """
-    if isinstance(pairs, EvaluationPairs) and pairs.source.found.entry.kind == "hierarchy":
+    if isinstance(pairs, EvaluationPairs) and level_names(pairs):
         return [pairs.captions(row) for row in range(len(pairs))]
-    if not {"group", "subgroup", "concept"} <= pairs.labels.keys():
+    if not level_names(pairs):
         raise UserError(
             f"data set {pairs.name}: no hierarchy of captions is known; the emoji sets and hierarcaps have one"
         )

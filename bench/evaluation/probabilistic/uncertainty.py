@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
 
 import numpy as np
 import torch
@@ -18,7 +20,7 @@ from bench.data import MemoryPairs, Pairs
 from bench.evaluation.bootstrap import mean_interval
 from bench.evaluation.features import Features, PooledTowers, evaluation_mode
 from bench.evaluation.measures import Number
-from bench.evaluation.probabilistic.hierarchy import LEVELS, levels
+from bench.evaluation.probabilistic.hierarchy import level_names, levels
 from bench.evaluation.probabilistic.prompt_filter import Line, total_variance
 from bench.towers.build import normalise
 from methods.base import stream
@@ -31,9 +33,10 @@ MEAN_COLOUR = np.array([123, 117, 104], np.uint8)  #: CLIP's channel means, the 
 
 
 def uncertainties(features: Features, pairs: Pairs) -> list[Line]:
-    """Measure the mean sum of variances of distinct captions by length, of captions by level, of images by style.
+    """Measure mean sums of variances: of distinct captions by length, of captions by level, of images by style.
 
-    Levels and styles are left out if the data set does not have them.
+    Levels and styles are left out if the data set does not have them. With levels it also measures in which share of
+    the rows a more special caption is surer, by `surer`.
     """
     captions = sorted({text for row in range(len(pairs)) for text in pairs.captions(row)})
     lengths = np.array([min(words(text), LONGEST) for text in captions])
@@ -42,14 +45,66 @@ def uncertainties(features: Features, pairs: Pairs) -> list[Line]:
     for length in np.unique(lengths).tolist():
         name = f"captions of {length}{' or more' if length == LONGEST else ''} word{'s' if length > 1 else ''}"
         lines.append(mean_line(name, of_caption[lengths == length]))
-    if "concept" in pairs.labels:
-        for level, texts in zip(LEVELS, zip(*levels(pairs), strict=True), strict=True):
-            lines.append(mean_line(f"level {level}", _variances(features.texts(sorted(set(texts))))))
+    known = of_levels(features, pairs)
+    lines += [mean_line(f"level {name}", one.distinct) for name, one in known.items()]
+    lines += [mean_line(name, values, "share surer") for name, values in surer(known).items()]
     of_image = _variances(features.images(pairs))
     lines.append(mean_line("images", of_image))
     for style in np.unique(pairs.labels["style"]).tolist() if "style" in pairs.labels else ():
         lines.append(mean_line(f"images of {pairs.classes['style'][style]}", of_image[pairs.labels["style"] == style]))
     return lines
+
+
+@dataclass(frozen=True)
+class Level:
+    """The captions of one level of a hierarchy, with their sums of variances."""
+
+    texts: tuple[str, ...]  #: [n], of each row
+    variances: np.ndarray  #: [n]
+
+    @property
+    def distinct(self) -> np.ndarray:
+        """The variances of each text once, by the text."""
+        return self.variances[np.unique(self.texts, return_index=True)[1]]
+
+
+def of_levels(features: Features, pairs: Pairs) -> dict[str, Level]:
+    """Return the captions of each level by its name, from general to special; {} for data without levels."""
+    names = level_names(pairs)
+    texts = zip(*levels(pairs), strict=True) if names else ()
+    return {
+        name: Level(of_rows, _variances(features.texts(of_rows))) for name, of_rows in zip(names, texts, strict=True)
+    }
+
+
+def differences(general: Level, special: Level) -> np.ndarray:
+    """Return by how much the variance of the general caption is larger, for rows whose two captions differ."""
+    differ = np.array([one != other for one, other in zip(general.texts, special.texts, strict=True)], bool)
+    values: np.ndarray = (general.variances - special.variances)[differ]
+    return values
+
+
+def surer(known: Mapping[str, Level]) -> dict[str, np.ndarray]:
+    """Return for each two levels, and for all that are adjacent, whether the special caption has less variance.
+
+    Chun et al., ProLIP, Section C.6: the share of ones over adjacent levels is Equation C.1.
+    """
+    of_pair = {
+        (general, special): (differences(known[general], known[special]) > 0).astype(np.float64)
+        for general, special in combinations(known, 2)
+    }
+    shares = {f"level {special} against {general}": values for (general, special), values in of_pair.items()}
+    adjacent = [of_pair[one] for one in pairwise(known)]
+    return shares | ({"adjacent levels": np.concatenate(adjacent)} if adjacent else {})
+
+
+def of_pairs(features: Features, pairs: Pairs) -> dict[str, np.ndarray]:
+    """Return by name, [n] each: variances of images and of their first texts, and the distance of the two (CSD)."""
+    sides = features.images(pairs), features.texts([pairs.captions(row)[0] for row in range(len(pairs))])
+    image, text = map(_variances, sides)
+    means = (F.normalize(side["embedding"].double(), dim=-1).cpu().numpy() for side in sides)
+    distance = np.square(np.subtract(*means)).sum(1) + image + text
+    return {"variance of the image": image, "variance of the text": text, "distance": distance}
 
 
 def words(text: str) -> int:

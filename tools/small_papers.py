@@ -1,0 +1,287 @@
+"""Runs the suites of the five papers with small towers on the embedded emoji, and looks for what docs/papers.md lists.
+
+    python tools/small_papers.py OUT [SUITE ...] [--jobs N]
+
+Each suite of suites/ that docs/papers.md names keeps its methods, noise, protocol, tasks, data sets and tables. Its
+towers, recipe, budget and training pairs are replaced by small ones, published checkpoints by a short training of CLIP,
+and the evaluation sets by emoji under their names (tools/stand_ins.py). So shapes are those of the papers, and numbers
+mean nothing. OUT gets the data, the suites, the store with its reports, and what the verbs write (OUT/verbs).
+
+A line for each table and figure of the page: how many places of ours a table has and how many of them are filled.
+Exits with 1 if something that is "there", or "in part", is not, or if a place that a row stands beside is empty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import stand_ins
+import yaml
+
+import bench
+from bench import data_folder
+
+ROOT = Path(__file__).parents[1]
+SIZE, EACH = 32, 6  #: pixels a side, images of a class of an evaluation set
+TOWERS = {"image": "tiny-resnet", "text": "tiny-transformer", "dim": 32, "vocabulary": 512}
+TRAIN = {"batch": 64, "lr": 1.0e-3, "threads": 1}
+BUDGET = {"samples": 1024}
+PASS = {"epochs": 1}  #: where pairs are chosen: scoring them is paid for, and shares set the number of steps
+SEEDS = 2  #: at most
+LONG = {"epochs": 8}  #: where a run has to tell wrong pairs from right ones
+NOISY = {"noise": {"kind": "shuffled_captions", "rates": [0.2]}, "budget": LONG}
+START = "weights-100.safetensors"
+#: a run's model: weights, and what says how they are read
+MODEL = (START, "settings.json", "hashes.json")
+#: the diagnostics that stand for a figure, among others of a row
+DIAGNOSTICS = {
+    "bayes_weighted_cl, Figure 3": "weights",
+    "nuclr, Figure 7": "popularity",
+    "prolip, Figure 5": "uncertainty",
+    "prolip, Figure 6": "uncertainty_by_length",
+}
+#: suite, row, and the verb with its options; "{run}" is the row's run, "{out}" where files go
+VERBS = (
+    ("noisy", "", "noise show {suite} --html {out}/noise.html"),
+    ("noisy", "clip", "noise audit {run} --csv {out}/audit.csv --html {out}/audit.html --results {results}"),
+    ("bayes_cc3m", "", "embeddings {suite} --count 60 --results {results}"),
+    ("nuclr_cc3m", "nuclr", "state {run} zeta_image --html {out}/popularity.html --results {results}"),
+    *(
+        ("prolip_datacomp", "prolip (-10, 10)", f"{words} --results {{results}}")
+        for words in (
+            "hierarchy {run} --csv {out}/hierarchy.csv --html {out}/traversals.html",
+            "gaussian prompts {run} --csv {out}/prompts.csv",
+            "gaussian bprw {run} --csv {out}/bprw.csv --figures {out}/weights",
+            "gaussian cost {run} --csv {out}/cost.csv",
+            "gaussian manipulated {run} --pgd 1 --pgd 5 --csv {out}/manipulated.csv",
+            "gaussian samples {run} --html {out}/images.html",
+            "gaussian samples {run} --side text --html {out}/texts.html",
+            "gaussian uncertainty {run} --dataset hierarcaps --csv {out}/levels.csv --figures {out}/levels",
+            "gaussian inclusion {run} --csv {out}/inclusion.csv",
+        )
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A printed table or figure of docs/papers.md."""
+
+    printed: str  #: "ncu, Table 1"
+    suites: tuple[str, ...]
+    verbs: tuple[str, ...]  #: "gaussian samples", without options
+    file: str  #: "tables/paper_ncu_1", below the report; "" if a verb alone fills it
+    state: str  #: "there", "in part", "not there"
+
+
+def lines() -> Iterator[Line]:
+    """Yield the lines of docs/papers.md."""
+    paper = ""
+    for line in (ROOT / "docs" / "papers.md").read_text("utf-8").splitlines():
+        if line.startswith("## "):
+            paper = line.removeprefix("## ")
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if paper and line.startswith("|") and cells[0] not in ("printed", "---"):
+            suites = tuple(re.findall(r"`suites/(\w+)\.yaml`", cells[2]))
+            verbs = tuple(re.findall(r"`bench ([a-z ]+[a-z])[ `]", cells[2]))
+            yield Line(f"{paper}, {cells[0]}", suites, verbs, cells[3].strip("`"), cells[4].partition(":")[0])
+
+
+def small(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return a paper's suite with small towers, the emoji, and a short training."""
+    rule = {key: value for key, value in raw["data"].items() if key == "keep_rule"}
+    kept_rows = any(isinstance(row, dict) and "keep" in row for row in raw["methods"])
+    towers = raw["towers"] if isinstance(raw["towers"], list) else [raw["towers"]]
+    kept = [{key: one[key] for key in ("label", "channels") if key in one} for one in towers]
+    own = {key: value for key, value in raw.items() if key != "slurm"}
+    return own | {
+        "data": {"name": "emoji", "size": SIZE} | rule,
+        "seeds": raw["seeds"][:SEEDS],
+        "budget": PASS if kept_rows else BUDGET,
+        "towers": [TOWERS | one for one in kept],
+        "train": TRAIN,
+        "methods": [_small_row(row) for row in raw["methods"]],
+    }
+
+
+def _small_row(row: Any) -> Any:
+    if isinstance(row, str):
+        return row
+    made = dict(row)
+    if "start" in row:
+        made["start"] = f"{{data}}/checkpoints/{{towers}}/{START}"
+    if "weights" in row.get("keep", {}):
+        name = "prolip" if row["keep"]["kind"] == "distance" else "clip"
+        made["keep"] = row["keep"] | {"weights": f"{{data}}/{name}/{START}"}
+    return made
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where everything goes."""
+
+    out: Path
+    jobs: str
+
+    @property
+    def data(self) -> Path:
+        return self.out / "data"
+
+    @property
+    def results(self) -> Path:
+        return self.out / "results"
+
+    def suite(self, name: str) -> Path:
+        return self.out / "suites" / f"{name}.yaml"
+
+    def report(self, name: str) -> Path:
+        return self.results / name
+
+    def bench(self, *words: object) -> str:
+        """Run the command line and return what it prints. Raises SystemExit with its output if it fails."""
+        command = [sys.executable, "-m", "bench", *map(str, words)]
+        environment = {**os.environ, data_folder.VARIABLE: str(self.data)}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        if done.returncode:
+            raise SystemExit(f"bench {' '.join(map(str, words))}: exit code {done.returncode}\n{done.stderr}")
+        return done.stdout
+
+    def run(self, name: str, suite: dict[str, Any]) -> None:
+        """Write a suite, make its runs and its report."""
+        self.suite(name).parent.mkdir(parents=True, exist_ok=True)
+        self.suite(name).write_text(yaml.safe_dump(suite, sort_keys=False))
+        self.bench("run", self.suite(name), "--results", self.results, "--jobs", self.jobs)
+
+    def runs(self, name: str) -> dict[str, str]:
+        """Row of a suite, with several towers "row, towers" -> its first run."""
+        status = bench.Results(self.results, name).status()
+        return dict(reversed(list(zip(status["method"], status["run"], strict=True))))
+
+    def folder(self, run: str) -> Path:
+        """The folder of a run; run: the beginning of its id."""
+        (own,) = (self.results / "runs").glob(f"{run}*")
+        return own
+
+    def model(self, run: str, name: str) -> None:
+        """Put a run's model below the data folder."""
+        folder = self.data / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in MODEL:
+            shutil.copy(self.folder(run) / file, folder)
+
+    def diagnostics(self, suite: str) -> set[str]:
+        """Names of the diagnostics that runs of a suite have."""
+        files = [self.folder(run) / "diagnostics.json" for run in self.runs(suite).values()]
+        return {
+            entry["name"] for file in files if file.is_file() for entry in json.loads(file.read_text())["diagnostics"]
+        }
+
+
+def starts(place: Place, suites: dict[str, dict[str, Any]]) -> set[str]:
+    """Train what the suites start from and put it where published weights are looked for; return further suites.
+
+    These are a CLIP for each pair of towers, a CLIP and a ProLIP that filter pairs, and a CLIP on noisy pairs.
+    """
+    towers = [one for suite in suites.values() for one in suite["towers"] if "checkpoints" in str(suite["methods"])]
+    plain = {"data": {"name": "emoji", "size": SIZE}, "seeds": [90], "budget": BUDGET, "train": TRAIN}
+    plain |= {"noise": {"natural": True, "rates": [0.0]}, "evaluate": {"tasks": ["zero_shot"]}}
+    plain |= {"towers": TOWERS, "methods": ["clip"]}
+    made: dict[str, dict[str, Any]] = {f"start_{one['label']}": plain | {"towers": [one]} for one in towers}
+    if "prolip_filtering" in suites:
+        made["start"] = plain | {"methods": ["clip", "prolip"]}
+    if "bayes_cc3m" in suites:
+        made["noisy"] = plain | NOISY | {"evaluate": {"tasks": ["zero_shot", "noise_detection"]}}
+    for name, suite in made.items():
+        place.run(name, {"name": name, **suite})
+        label = name.removeprefix("start").removeprefix("_")
+        for method, run in place.runs(name).items() if name != "noisy" else ():
+            place.model(run, f"checkpoints/{label}" if label else method)
+    return {*made}
+
+
+def verbs(place: Place, suites: set[str]) -> None:
+    """Run the verbs of the page on the suites that were run, and write their reports again."""
+    out = place.out / "verbs"
+    out.mkdir(exist_ok=True)
+    used = [(suite, row, words) for suite, row, words in VERBS if suite in suites]
+    for suite, row, words in used:
+        own = {"suite": place.suite(suite), "out": out, "results": place.results}
+        run = place.runs(suite)[row] if row else ""
+        place.bench(*(word.format(run=run, **own) for word in words.split()))
+    for suite in {suite for suite, _, _ in used}:
+        place.bench("report", place.suite(suite), "--results", place.results)
+
+
+def own_places(table: Path) -> tuple[int, int]:
+    """Return the places of ours in a printed table that a row of the suite stands beside, and those with a number."""
+    with table.open(newline="") as file:
+        cells = [cell for row in csv.DictReader(file) for name, cell in row.items() if name.endswith(" ours")]
+    beside = [cell for cell in cells if cell not in ("–", "")]
+    return len(beside), sum(1 for cell in beside if re.fullmatch(r"-?[\d.]+(e-?\d+)?", cell))
+
+
+def found(place: Place, line: Line, suite: str) -> tuple[bool, str]:
+    """Return whether a suite's report has a line's table or figure, and what it has."""
+    file = place.report(suite) / line.file
+    if line.file.startswith("tables/"):
+        table = file.with_suffix(".csv")
+        beside, filled = own_places(table) if table.is_file() else (0, 0)
+        return 0 < beside == filled, f"{filled} of {beside} places filled"
+    figures = sorted(path.name for path in file.parent.rglob(f"{file.name}*.png"))
+    wanted = DIAGNOSTICS.get(line.printed)
+    if wanted and wanted not in place.diagnostics(suite):
+        return False, f"no {wanted}"
+    return bool(figures), ", ".join(figures) or "no figure"
+
+
+def written(place: Place, line: Line) -> tuple[bool, str]:
+    """Return whether the verbs of a line have written files, and their names."""
+    used = [words for _, _, words in VERBS if words.startswith(line.verbs)]
+    paths = [place.out / "verbs" / name for words in used for name in re.findall(r"\{out\}/(\S+)", words)]
+    files = {path: sorted(path.glob("*.png")) if path.suffix == "" else [path] for path in paths}
+    whole = bool(files) and all(of and all(file.is_file() for file in of) for of in files.values())
+    return whole, ", ".join(file.name for of in files.values() for file in of) or "no file"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, look, print; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, help="a new folder, or that of an earlier call, which goes on")
+    parser.add_argument("suites", nargs="*", help="names of the page's suites; all unless said")
+    parser.add_argument("--jobs", default="auto", help="runs at a time")
+    options = parser.parse_args(arguments)
+    page = [line for line in lines() if line.state != "not there"]
+    names = options.suites or dict.fromkeys(name for line in page for name in line.suites)
+    suites = {name: small(yaml.safe_load((ROOT / "suites" / f"{name}.yaml").read_text("utf-8"))) for name in names}
+    place = Place(options.out.resolve(), options.jobs)
+    if not place.data.is_dir():
+        stand_ins.write(place.data / "evaluation", SIZE, EACH)
+    further = starts(place, suites)
+    for name, suite in suites.items():
+        place.run(name, suite)
+        print(f"{name}: {len(place.runs(name))} rows", flush=True)
+    verbs(place, {*suites, *further})
+    whole = True
+    for line in page:
+        told = [(suite, *found(place, line, suite)) for suite in line.suites if line.file and suite in suites]
+        if not line.file and not options.suites:
+            told = [("verbs", *written(place, line))]
+        for where, there, what in told:
+            whole &= there
+            print(f"{line.printed:36} {where:24} {line.state:8} {what}")
+    return 0 if whole else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
