@@ -16,7 +16,7 @@ from bench.evaluation import evaluate
 from bench.evaluation.diagnostics import diagnose
 from bench.hashing import file_hash
 from bench.launch import scored
-from bench.launch.helpers import Begin, Helpers, Load, helpers, requests
+from bench.launch.helpers import Begin, Helpers, Load, Score, helpers, requests
 from bench.launch.trackers import tracked
 from bench.machine.environment import environment, reset_peak_memory
 from bench.planning.planned import Planned
@@ -26,6 +26,7 @@ from bench.store.format import FORMAT
 from bench.store.writer import AGAIN, FEATURES
 from bench.suite.run import TRAINING_VERSION
 from bench.training.checkpoint import CHECKPOINT, checkpoint_step, load_weights, weights_name
+from bench.training.distributed import current
 from bench.training.inputs import Inputs, InputsReader
 from bench.training.job import available_device, make_job
 from bench.training.ledger import Ledger
@@ -57,16 +58,15 @@ def execute(
         if points or planned.lent or not out.finished:  # else only a small file was damaged
             lacking = _lacking(planned, out, points)
             to_train = bool(lacking) or not (out.finished or out.ledger())
-            if to_train:
-                inputs = scored.chosen(planned, inputs, store, out)
             trained = out.again() if out.finished and lacking else out
-            if to_train:
-                if damaged := _leave_checkpoint(
-                    trained, planned.resolved.steps, lacking
-                ):  # before another rank reads it
-                    progress.stage(damaged)
-                progress.stage("train")
+            steps = planned.resolved.steps
+            damaged = _leave_checkpoint(trained, steps, lacking) if to_train else ""  # before another rank reads it
+            if damaged:
+                progress.stage(damaged)
             with together(), helpers(planned.evaluation) as others:
+                if to_train:
+                    inputs = scored.chosen(planned, inputs, store, out, others)
+                    progress.stage("train")
                 with others.together(Begin(to_train)):
                     job = _job(planned, inputs, store, trained)
                     job.should_stop, job.on_step = should_stop, progress.step
@@ -120,25 +120,40 @@ def take_part(
 ) -> None:
     """Another rank's part of `execute`: train and extract features with the first one, and write nothing.
 
-    Raises the errors of `train` and of extraction.
+    Raises the errors of `train`, of `scored.scoring_model` and of extraction.
     """
     out = store.run(planned.id)
     inputs = _read_inputs(planned, reader)
+    model: scored.ScoringModel | Job | None = None
     with requests(planned.evaluation) as asked:
-        begin = next(asked)
-        assert isinstance(begin, Begin)
-        finished = out.status()["state"] == "done"
-        if begin.train:
-            inputs = scored.recorded(inputs, out)
-        job = _job(planned, inputs, store, RunStore(out.path(AGAIN)) if finished else out)
-        job.should_stop = should_stop
-        if begin.train:
-            train(job)
         for request in asked:
-            if isinstance(request, Load):
-                load_weights(out.path(request.weights), job.method, job.towers)
-            elif not isinstance(request, Begin):
-                request(job.method, job.towers, ranks=job.group)
+            if isinstance(request, Score):
+                model = scored.scoring_model(planned, inputs, store)
+                asked.share(model.pairs)
+            elif isinstance(request, Begin):
+                model = None  # so that its memory is free for the next one
+                model = _join_training(planned, inputs, store, should_stop, request)
+            elif isinstance(request, Load):
+                assert model is not None
+                load_weights(out.path(request.weights), model.method, model.towers)
+            else:
+                assert model is not None
+                request(model.method, model.towers, ranks=current())
+
+
+def _join_training(
+    planned: Planned, inputs: Inputs, store: Store, should_stop: Callable[[], bool], begin: Begin
+) -> Job:
+    """Build the run's towers and method on another rank, and train them with the first one if it asks for that."""
+    out = store.run(planned.id)
+    finished = out.status()["state"] == "done"
+    if begin.train:
+        inputs = scored.recorded(inputs, out)
+    job = _job(planned, inputs, store, RunStore(out.path(AGAIN)) if finished else out)
+    job.should_stop = should_stop
+    if begin.train:
+        train(job)
+    return job
 
 
 def _prepare_store(planned: Planned, inputs: Inputs, out: RunWriter) -> None:

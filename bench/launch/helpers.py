@@ -1,7 +1,7 @@
-"""Evaluation on several ranks: the first one measures, the others encode their share of all images and texts.
+"""Scoring and evaluation on several ranks: the first one measures, the others encode their share of images and texts.
 
 The others cannot know which features a measure needs, or which are stored already. So the first rank tells them each
-thing to do, and they do it beside it: begin, train, load weights, extract features.
+thing to do, and they do it beside it: load the run's scorer, begin, train, load weights, extract features.
 """
 
 from __future__ import annotations
@@ -21,6 +21,11 @@ from bench.training.distributed import Group, Words, current, words
 
 
 @dataclass(frozen=True)
+class Score:
+    """Load the model that scores the run's pairs, and share the pairs that it sees."""
+
+
+@dataclass(frozen=True)
 class Begin:
     """Build the run's towers and method, and train them if asked to."""
 
@@ -35,25 +40,58 @@ class Load:
 
 
 _END = b"end"
-Request = Begin | Load | Extraction
+_SCORED = ""  #: travels for the pairs that a scorer sees; no data set has this name
+Request = Score | Begin | Load | Extraction
 
 
 class _Private(Exception):
     """Pairs that only this process has."""
 
 
+class _Shared:
+    """Pairs that every rank has: those of evaluation, and those that a scorer sees. They travel by name."""
+
+    def __init__(self, plan: EvaluationPlan) -> None:
+        self._plan = plan
+        self._names = {name for task in plan.chosen() for name in (task.dataset, task.train, task.validation) if name}
+        self.scored: Pairs | None = None  #: what `share` was given
+
+    def name(self, pairs: Pairs) -> str:
+        """Return the name under which `load` gives the same pairs on any rank. Raises _Private if there is none."""
+        if pairs is self.scored:
+            return _SCORED
+        if pairs.name in self._names and self._plan.load(pairs.name) is pairs:
+            return pairs.name
+        raise _Private
+
+    def load(self, name: str) -> Pairs:
+        if name != _SCORED:
+            return self._plan.load(name)
+        assert self.scored is not None
+        return self.scored
+
+
 class Helpers:
     """The other ranks as the first one sees them. In a group of one there are none, and every context is empty."""
 
     def __init__(self, heard: Words | None, plan: EvaluationPlan, group: Group) -> None:
-        self._words, self._plan, self._group = heard, plan, group
+        self._words, self._group, self._shared = heard, group, _Shared(plan)
         self._listening = True  #: whether the others wait for a word
+
+    @property
+    def world(self) -> int:
+        """Number of ranks, this one included."""
+        return self._group.world
+
+    def share(self, pairs: Pairs) -> None:
+        """Take pairs as those that the scorer sees, which the others share as well once they heard `Score`."""
+        self._shared.scored = pairs
 
     @contextmanager
     def together(self, request: Request) -> Iterator[None]:
         """Have the others do what is requested, for the time of the context."""
         if self._words is not None:
-            self._tell(self._words, _packed(request, self._plan))
+            self._tell(self._words, _packed(request, self._shared))
         yield
         self._listening = True
 
@@ -66,7 +104,7 @@ class Helpers:
         """
         packed = b""
         with contextlib.suppress(_Private):
-            packed = _packed(extraction, self._plan) if self._words else b""
+            packed = _packed(extraction, self._shared) if self._words else b""
         if self._words and packed:
             self._tell(self._words, packed)
             yield self._group
@@ -96,42 +134,53 @@ def helpers(plan: EvaluationPlan) -> Iterator[Helpers]:
             found.dismiss()
 
 
+class Requests:
+    """What the first rank asks of this one, in turn, until it lets it go."""
+
+    def __init__(self, first: Words, plan: EvaluationPlan) -> None:
+        self._first, self._shared = first, _Shared(plan)
+
+    def __iter__(self) -> Iterator[Request]:
+        for packed in iter(self._first.hear, _END):
+            yield _Unpickler(io.BytesIO(packed), self._shared).load()
+
+    def share(self, pairs: Pairs) -> None:
+        """Take pairs as those that the scorer sees, as the first rank does."""
+        self._shared.scored = pairs
+
+
 @contextmanager
-def requests(plan: EvaluationPlan) -> Iterator[Iterator[Request]]:
+def requests(plan: EvaluationPlan) -> Iterator[Requests]:
     """Yield what the first rank asks of this one, until it lets it go."""
     with words(current()) as first:
         assert first is not None
-        yield (_Unpickler(io.BytesIO(packed), plan).load() for packed in iter(first.hear, _END))
+        yield Requests(first, plan)
 
 
-def _packed(request: Request, plan: EvaluationPlan) -> bytes:
+def _packed(request: Request, shared: _Shared) -> bytes:
     """Return a request as bytes. Raises _Private if it is about pairs that another rank cannot load."""
     buffer = io.BytesIO()
-    _Pickler(buffer, plan).dump(request)
+    _Pickler(buffer, shared).dump(request)
     return buffer.getvalue()
 
 
 class _Pickler(pickle.Pickler):
-    """Writes pairs of evaluation by their name, because every rank has them."""
+    """Writes pairs that every rank has by their name."""
 
-    def __init__(self, file: io.BytesIO, plan: EvaluationPlan) -> None:
+    def __init__(self, file: io.BytesIO, shared: _Shared) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
-        self._plan = plan
-        tasks = plan.chosen()
-        self._names = {name for task in tasks for name in (task.dataset, task.train, task.validation) if name}
+        self._shared = shared
 
     def persistent_id(self, value: Any) -> str | None:
         if isinstance(value, str | type | DerivedPairs) or not isinstance(value, Pairs):
             return None
-        if value.name in self._names and self._plan.load(value.name) is value:
-            return value.name
-        raise _Private
+        return self._shared.name(value)
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, plan: EvaluationPlan) -> None:
+    def __init__(self, file: io.BytesIO, shared: _Shared) -> None:
         super().__init__(file)
-        self._plan = plan
+        self._shared = shared
 
     def persistent_load(self, name: str) -> Pairs:
-        return self._plan.load(name)
+        return self._shared.load(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ import numpy as np
 from bench import reading
 from bench.arrays import Floats, Ints
 from bench.catalogue.keep import Asked
+from bench.data import Pairs
 from bench.errors import UserError, one_line
 from bench.evaluation.features import Features
 from bench.evaluation.measures import agreement
 from bench.evaluation.tasks import PROTOCOL
 from bench.hashing import file_hash
+from bench.launch.helpers import Helpers, Score
 from bench.planning.planned import Planned
 from bench.store import Damaged, RunStore, RunWriter, Store
 from bench.store.doctor import refuse_changed
@@ -33,8 +36,10 @@ from methods.protocol import Method
 _ABOUT = b"scoring"  #: key of what the file says about itself
 
 
-def chosen(planned: Planned, inputs: Inputs, store: Store, out: RunWriter) -> Inputs:
+def chosen(planned: Planned, inputs: Inputs, store: Store, out: RunWriter, others: Helpers) -> Inputs:
     """Return the inputs with the rows that the run's scorer chose; they are scored and recorded unless they were.
+
+    The ranks share the encoding. This one alone chooses, so that the rows are those of one rank.
 
     Scores are cosines (or what the treatment names) under the final weights of the reference run, or under the weights
     that the suite names, of each image with the evaluation transform and the first text that training sees beside it.
@@ -49,12 +54,13 @@ def chosen(planned: Planned, inputs: Inputs, store: Store, out: RunWriter) -> In
     except Damaged as error:
         out.set_aside(error.path.name)
     started = time.perf_counter()
-    scores, keep = _scores(planned, inputs, store, out), planned.run.keep
+    scores, keep = _scores(planned, inputs, store, out, others), planned.run.keep
     try:
         rows = keep.entry.choose(Asked(inputs.pairs.keys, None, planned.run.seed, keep.share, keep.rows, scores))
     except ValueError as error:
         raise UserError(f"keep: {keep.label}: {error}: {_scorer(planned)}") from error
-    about = {"n": len(inputs.pairs), "scorer": _scorer(planned), "seconds": time.perf_counter() - started}
+    seconds = (time.perf_counter() - started) * others.world  # of all ranks
+    about = {"n": len(inputs.pairs), "scorer": _scorer(planned), "seconds": seconds}
     out.write_path(KEPT, lambda path: _save(path, inputs, rows, scores[rows], about))
     return inputs.of_rows(rows)
 
@@ -87,16 +93,32 @@ def _scorer(planned: Planned) -> str | None:
     return planned.address["keep"]["weights"] if planned.run.scorer else planned.reference
 
 
-def _scores(planned: Planned, inputs: Inputs, store: Store, out: RunWriter) -> Floats:
-    """Return the score [N] of every pair as training sees it, under the weights of the run's scorer."""
-    pairs = inputs.pairs
+@dataclass(frozen=True)
+class ScoringModel:
+    """The model that scores a run's pairs, and the pairs with images as it sees them."""
+
+    towers: OpenClipTowers
+    method: Method
+    weights: str  #: sha256
+    pairs: Pairs
+
+
+def scoring_model(planned: Planned, inputs: Inputs, store: Store) -> ScoringModel:
+    """Load what scores the pairs of a run; every rank does. Raises Damaged and UserError as `chosen` does."""
     if planned.run.scorer:
-        towers, method, weights = _external(planned)
-        pairs = external_scorer.images_seen(planned.run, pairs)
-    else:
-        towers, method, weights = _reference(planned, store)
-    features = Features(method, towers, weights, PROTOCOL, out.path(FEATURES), None, out.inside)
-    found = agreement(features, pairs, inputs.noise)[planned.run.keep.entry.score].double().numpy()
+        return ScoringModel(*_external(planned), external_scorer.images_seen(planned.run, inputs.pairs))
+    return ScoringModel(*_reference(planned, store), inputs.pairs)
+
+
+def _scores(planned: Planned, inputs: Inputs, store: Store, out: RunWriter, others: Helpers) -> Floats:
+    """Return the score [N] of every pair as training sees it, under the weights of the run's scorer."""
+    with others.together(Score()):
+        model = scoring_model(planned, inputs, store)
+        others.share(model.pairs)
+    features = Features(
+        model.method, model.towers, model.weights, PROTOCOL, out.path(FEATURES), None, out.inside, others.extracting
+    )
+    found = agreement(features, model.pairs, inputs.noise)[planned.run.keep.entry.score].double().numpy()
     features.discard()
     return found
 

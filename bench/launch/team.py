@@ -1,8 +1,8 @@
 """A team: the processes that make one run together.
 
-Rank 0 alone claims the run, measures it and writes to the store; the others train and extract features with it. If a
-rank raises or dies, all are ended, because the others would wait for it for ever. The run is then failed, and the next
-run gets new processes.
+Rank 0 alone claims the run, measures it and writes to the store; the others score pairs, train and extract features
+with it. If a rank raises or dies, all are ended, because the others would wait for it for ever. The run is then failed,
+and the next run gets new processes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""One rank that evaluates a planned run with others, as `bench run` has it do; a process of its own.
+"""One rank that makes planned runs with others, as `bench run` has it do; a process of its own.
 
-Usage: evaluation_rank.py RANK WORLD FOLDER. FOLDER holds the run as planned.pickle and gets results and counts.
+Usage: evaluation_rank.py RANK WORLD FOLDER. FOLDER holds a list of runs, planned.pickle, and gets results and counts.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ def main() -> None:
     rank, world, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     os.environ["COUNTS"] = str(folder / "counts")
     registry.add_plugin(Path(__file__).with_name("counted.py"))
-    one = pickle.loads((folder / "planned.pickle").read_bytes())
     store = Store(folder)
     if world > 1:
         join(rank, world, FileStore(str(folder / "meeting"), world), near=True)
-    if rank:
-        take_part(one, store, lambda: False)
-    else:
-        with writing(store.run(one.id)) as out:
-            execute(one, store, out, Progress(), lambda: False)
+    for one in pickle.loads((folder / "planned.pickle").read_bytes()):
+        if rank:
+            take_part(one, store, lambda: False)
+        else:
+            with writing(store.run(one.id)) as out:
+                execute(one, store, out, Progress(), lambda: False)
     leave()
 
 

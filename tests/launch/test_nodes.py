@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -18,6 +19,7 @@ from bench.cli import app
 from bench.errors import UserError
 from bench.launch.nodes.place import Place, place
 from bench.store import RunStore, Store
+from bench.store.writer import KEPT
 
 SUITE = """
 name: nodes
@@ -115,22 +117,23 @@ def start_ranks(start_bench: Callable[..., Any]) -> Callable[..., list[Any]]:
     return start
 
 
-def test_two_nodes_give_the_losses_of_two_processes_and_of_one(
+def test_two_nodes_give_the_losses_and_kept_pairs_of_two_processes_and_of_one(
     start_nodes: Callable[..., list[Any]],
     start_bench: Callable[..., Any],
     tmp_path: Path,
     unreported: Callable[[Path, str], Path],
 ) -> None:
-    suite = written(tmp_path, 80, "clip")
+    """Also of a row whose pairs all ranks score."""
+    suite = written(tmp_path, 80, "clip, {method: clip, label: filtered, keep: {kind: score, share: 0.5}}")
     results = {name: unreported(tmp_path / name, "nodes") for name in ("nodes", "two", "one")}
-    seeds = ("--set", "seeds=[0, 1]")
-    first, second = start_nodes("run", suite, "--results", results["nodes"], *seeds)
+    rule = ("--set", "budget_rule=additional")  # the baseline's run is the scorer
+    first, second = start_nodes("run", suite, "--results", results["nodes"], *rule)
     assert first.finish()[0] == 0, first.output
     assert second.finish()[0] == 0, second.output
     assert "runs: 2 done" in first.output
     assert second.output == "", "only the first rank prints"
     for name, more in (("two", ["--processes", "2"]), ("one", [])):
-        code, output = start_bench("run", suite, "--results", results[name], *seeds, *more).finish()
+        code, output = start_bench("run", suite, "--results", results[name], *rule, *more).finish()
         assert code == 0, output
     found = {name: {run.id: run for run in Store(folder).runs()} for name, folder in results.items()}
     assert found["nodes"].keys() == found["two"].keys() == found["one"].keys()
@@ -141,6 +144,9 @@ def test_two_nodes_give_the_losses_of_two_processes_and_of_one(
             run = found[name][identity]
             assert run.environment()["ranks"]["world"] == 2
             assert [line["loss"] for line in run.metrics()] == pytest.approx(alone, rel=1e-9)
+            if single.path(KEPT).exists():
+                assert pq.read_table(run.path(KEPT))["key"] == pq.read_table(single.path(KEPT))["key"]
+    assert sum(run.path(KEPT).exists() for run in found["nodes"].values()) == 1
 
 
 def test_all_ranks_are_one_worker(

@@ -11,6 +11,7 @@ import contextlib
 import os
 import shutil
 import threading
+import time
 import uuid
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from bench.errors import UserError, one_line
 from bench.store import files
 
 KINDS = ("file", "memory", "s3")  #: where creation is exclusive
+#: seconds before each further try to create an object on whose name others work; S3 says then that one has to try again
+_WAITS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 _IN_MEMORY = threading.Lock()  #: fsspec's memory looks whether a name is free before it takes it
 
 
@@ -60,10 +63,28 @@ class Objects:
                     os.link(path, target)
                 return True
             with _IN_MEMORY if self._in_memory else contextlib.nullcontext():
-                self._fs.pipe_file(self._path(name), content, mode="create")
+                self._create(self._path(name), content)
         except FileExistsError:
             return False
         return True
+
+    def _create(self, path: str, content: bytes) -> None:
+        """Make an object, later if another request works on its name just now. Raises FileExistsError if it is there.
+
+        S3 answers such a request with 409 (ConditionalRequestConflict) and has written nothing. Without s3fs's own
+        words for it, its 412 stands for an object that is there.
+        """
+        for wait in (*_WAITS, None):
+            try:
+                self._fs.pipe_file(path, content, mode="create")
+                return
+            except OSError as error:
+                status = _status(error)
+                if status == 412:
+                    raise FileExistsError(path) from error
+                if status != 409 or wait is None:
+                    raise
+            time.sleep(wait)
 
     def write(self, name: str, content: bytes) -> None:
         """Make or replace an object in one step."""
@@ -106,3 +127,10 @@ class Objects:
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
+
+
+def _status(error: OSError) -> int | None:
+    """Return the HTTP status of the answer that s3fs made an error of; botocore's error, its cause, holds it."""
+    response = getattr(error.__cause__, "response", None) or {}
+    found: int | None = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return found
