@@ -31,12 +31,19 @@ SMALL_TABLE, BATCH = 1 << 26, 128  #: bytes of a Parquet file whose memory is me
 BUFFER = 1 << 16  #: bytes read at a time
 
 
+class Unfit(OSError):
+    """What is at a path cannot be read as a file, or is too long. Its text is the reason, in words of this package."""
+
+    def __str__(self) -> str:
+        return self.strerror
+
+
 def open_without_waiting(path: Path | str) -> tuple[int, os.stat_result]:
     """Open whatever is at a path to read its bytes; return its descriptor and its properties. Raises OSError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO would wait for its writer
     except ValueError as error:
-        raise OSError(errno.EINVAL, "its name has a NUL character", ascii(str(path))) from error
+        raise Unfit(errno.EINVAL, "its name has a NUL character", ascii(str(path))) from error
     return descriptor, os.fstat(descriptor)
 
 
@@ -48,15 +55,16 @@ def opened(path: Path | str, buffering: int = BUFFER) -> BinaryIO:
         return open(descriptor, "rb", buffering=buffering)
     os.close(descriptor)
     kind = "a folder" if stat.S_ISDIR(mode) else "a FIFO" if stat.S_ISFIFO(mode) else "a device"
-    raise OSError(errno.EINVAL, f"it is {kind}, not a file", str(path))
+    raise Unfit(errno.EINVAL, f"it is {kind}, not a file", str(path))
 
 
 def content(path: Path, most: int) -> bytes:
     """Return the bytes of a file. Raises OSError if it is no regular file or has more than `most` bytes."""
     with opened(path) as file:
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
+        size = os.fstat(file.fileno()).st_size
+        data = file.read(most + 1) if size <= most else b""  # what is too long takes no memory
+    if max(size, len(data)) > most:
+        raise Unfit(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
     return data
 
 

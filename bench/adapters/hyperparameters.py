@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import UserError, nearest, one_line
+from bench.hashing import file_hash
 from bench.yaml_source import Fault, shown
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def _bytes_at(path: Path) -> str:
     total = hashlib.sha256()
     for file in files:
         try:
-            total.update(repr(file.relative_to(path).as_posix()).encode() + hashlib.sha256(file.read_bytes()).digest())
+            total.update(repr(file.relative_to(path).as_posix()).encode() + bytes.fromhex(file_hash(file)))
         except OSError as error:
             raise UserError(f"{file}: cannot be read: {error.strerror}") from error
     return total.hexdigest()

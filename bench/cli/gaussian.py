@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bench import reading
 from bench.cli.inside import draw_levels, draw_weights, show_ends
 from bench.cli.options import RESULTS, CsvFile, Plugins, Results, RunId, load_plugins, store_at
 from bench.console.text import echo
@@ -292,9 +293,9 @@ def _templates(pairs: Pairs, label: str, file: Path | None) -> Sequence[str]:
     if file is None:
         return templates(pairs)
     try:
-        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+        lines = [line.strip() for line in reading.content(file, reading.TEXT_BYTES).decode("utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--templates {file}: cannot be read: {error}") from error
+        raise UserError(f"--templates {file}: cannot be read: {getattr(error, 'strerror', error)}") from error
     prompts = list(dict.fromkeys(filter(None, lines)))
     wrong = [line for line in prompts if "{}" not in line]
     if wrong or len(prompts) < 2:

@@ -21,6 +21,7 @@ from typing import NoReturn
 from bench.console.text import echo
 from bench.errors import UNFINISHED, UserError, one_line
 from bench.machine.device_lock import InUse
+from bench.reading import Unfit
 
 UNEXPECTED, BAD_INPUT = 1, 2  #: exit codes
 INTERRUPTED, BROKEN_PIPE = 130, 141  #: the shell's convention: 128 + SIGINT, 128 + SIGPIPE
@@ -95,6 +96,8 @@ def explain(error: BaseException) -> tuple[int, str]:
         return explain(cause)
     if isinstance(error, RecursionError):
         return BAD_INPUT, f"an input is nested too deeply ({_named(error)}); make it flatter. {_saved(error)}"
+    if isinstance(error, Unfit):
+        return BAD_INPUT, f"{error.filename}: {error.strerror}; name another file"
     if isinstance(error, OSError) and error.errno in REMEDIES:
         path = _path_of(error)
         return BAD_INPUT, f"{path}: {REMEDIES[error.errno]}" if path else REMEDIES[error.errno]

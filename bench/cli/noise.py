@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -73,6 +74,7 @@ def import_file(
 ) -> None:
     """Read an index file for a suite's training pairs: who published it, and which pairs it corrupts."""
     use_data(data)
+    from bench.cli.text import write_file
     from bench.data import training
     from bench.data.noise import import_ncr
     from bench.data.noise.index_files import NoiseFile
@@ -83,10 +85,8 @@ def import_file(
     echo(*NoiseFile.read(file).text())
     _show(pairs, manifest, count, html)
     if out is not None:
-        try:
-            manifest.save(out)
-        except OSError as error:
-            raise UserError(f"--out {out}: cannot be written: {error.strerror}") from error
+        manifest.save(content := io.BytesIO())
+        write_file("--out", out, content.getvalue())
         echo(out)
 
 

@@ -46,9 +46,16 @@ def queue(suite: Suite, results: Path, only: Sequence[str] = (), seeds: Sequence
     with progress.on() as shown:
         choices = tune.known(suite, store, reader, shown) if suite.tune else {}
         planned = plan_file.write(tune.tuned(suite, choices).select(only, seeds), choices, store, True, reader, shown)
-    settings = suite.model_dump(mode="json", exclude_unset=True)
-    store.queue(suite.name, {"suite": settings, "only": list(only), "seeds": list(seeds)})
+    store.queue(suite.name, {"suite": as_written(suite), "only": list(only), "seeds": list(seeds)})
     return len(planned)
+
+
+def as_written(suite: Suite) -> dict[str, Any]:
+    """Return settings that `parse_suite` reads as this suite; several kinds of noise are a list, as in a file."""
+    settings = suite.model_dump(mode="json", exclude_unset=True)
+    if others := settings.get("noise", {}).pop("others", None):
+        settings["noise"] = [settings["noise"], *others]
+    return settings
 
 
 def work_off(results: Path | str, names: Sequence[str], request: Request) -> Summary:

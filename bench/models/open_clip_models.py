@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bench.catalogue import architectures, tower_families
 from bench.catalogue.channels import CLIP_CHANNELS, Channels
 from bench.data.photo import CROP, Resize
@@ -193,5 +195,20 @@ def load(model: Foreign, size: int) -> OpenClipTowers:
     native = native if isinstance(native, int) else native[0]
     if native != size:
         raise UserError(f"{model.name}: sees images of {native} px, not the {size} px of its configuration")
+    _refuse_other_tokenizer(model, made.text, tokenizer)
     dim = open_clip.get_model_config(model.name)["embed_dim"]
     return OpenClipTowers(made.visual, made.text, tokenizer, dim, model.preprocess.channels)
+
+
+def _refuse_other_tokenizer(model: Foreign, tower: Any, tokenizer: Any) -> None:
+    """Encode a text. Raises UserError if the tokenizer cannot, or has ids that the text tower lacks."""
+    try:
+        known = getattr(getattr(tokenizer, "tokenizer", None), "get_vocab", dict)()
+        largest, size = max(known.values(), default=0), getattr(tower, "vocab_size", None)
+        if size is not None and largest >= size:
+            raise ValueError(f"it has the id {largest}, and the tower {size} ids from 0 on")
+        with torch.no_grad():
+            tower(tokenizer(["a text"]))
+    except Exception as error:  # whatever it meets in files that others wrote
+        fault = f"its tokenizer does not fit its text tower: {one_line(error, 300)}"
+        raise UserError(f"{model.name}: {fault}; export it, or get it again") from error

@@ -20,13 +20,12 @@ from bench.store.claim import STALE_AFTER, Claim, claims, holder
 from bench.store.fence import Busy
 from bench.store.jobs import read_note
 from bench.store.reading import ASIDE, Damaged, set_aside
-from bench.store.run import METRICS, TRIALS, RunStore, Store
+from bench.store.run import HASHES, METRICS, TRIALS, RunStore, Store
 from bench.store.writer import AGAIN, KEPT, RunWriter
 
-HASHES, CHECKPOINT = "hashes.json", "checkpoint.pt"
+CHECKPOINT = "checkpoint.pt"
 RENEW_SECONDS = "delete it, and the steps are timed again; runs with a budget in device seconds then get other ids"
 _SWEEP = "`bench doctor --fix` and `bench gc --yes` remove it"
-_LATER = "later/hashes-"  #: beginning of the names of files with the hashes of what was added to a finished run
 _WEIGHTS, _EVALUATIONS = "weights-", "evaluations"
 _WRITTEN_AGAIN = ("settings.json", "status.json", "noise.parquet", HASHES)
 Check = Callable[[], object]  #: raises Damaged
@@ -62,7 +61,7 @@ def _checks(run: RunStore, thorough: bool) -> Iterator[Check]:
         yield from _files(run, thorough)
         for key in run.evaluations():
             yield partial(run.records_of, key)
-        stored = hashes(run) if thorough else {}
+        stored = run.hashes() if thorough else {}
     except Damaged as error:  # a folder that cannot be listed; damaged hashes are among the parts
         yield partial(_refuse, error.path, error.reason)
         return
@@ -82,7 +81,7 @@ def _parts(run: RunStore) -> Iterator[Check]:
 
 def _unshown(run: RunStore) -> Iterator[Check]:
     """Yield the checks of the small files that a report does not read of every run."""
-    yield from (run.diagnostics, partial(read_note, run), run.train_seconds, partial(hashes, run))
+    yield from (run.diagnostics, partial(read_note, run), run.train_seconds, run.hashes)
 
 
 def _files(run: RunStore, thorough: bool = False) -> Iterator[Check]:
@@ -111,41 +110,23 @@ def _refuse_cut_archive(path: str | Path) -> None:
     reading.refuse_cut(path, reading.ZIP_END)
 
 
-def hashes(run: RunStore) -> dict[str, str]:
-    """Return the sha256 of weights and records by their paths below the run, as stored when they were made.
-
-    What was added to the finished run has its hash in a file of its own. A run that is not finished has hashes of its
-    weights, and one that an earlier version made has none. Raises Damaged.
-    """
-    stored: dict[str, str] = {}
-    for path in (run.path(HASHES), *_later(run)):
-        stored |= reading.read_json(path, "hashes") or {}
-    return stored
-
-
-def _later(run: RunStore) -> list[Path]:
-    there = os.path.isdir(f"{run.folder}/later")  # a pattern takes longer, and few runs have any
-    return sorted(run.folder.glob(f"{_LATER}*.json")) if there else []
-
-
 def write_hashes(run: RunWriter, again: Iterable[str] = ()) -> None:
-    """Store the sha256 of weights and records that have none yet, and of those that were made `again`.
+    """Store the sha256 of weights and records that have none yet, and of those that were made `again`, in their order.
 
-    Called under the claim: when weights are kept, and before the run's status becomes `done`. What is added to a
-    finished run has its hashes in a file of their own.
+    Called under the claim, before the run's status becomes `done`. Weights and records have theirs already, since they
+    were made; see `RunWriter.note_hashes`.
     """
-    stored, present = hashes(run), hashed(run)
+    stored, present = run.hashes(), hashed(run)
     fresh = {name: sha256(run.path(name)) for name in present if name not in stored or name in again}
     if not run.finished:
         fresh = {name: fresh.get(name) or stored[name] for name in present}
-    if fresh and fresh != stored:
-        later = f"{_LATER}{len(_later(run)) + 1:04d}.json"
-        run.write_json(later if stored and run.finished else HASHES, fresh)
+    if fresh and list(fresh.items()) != list(stored.items()):
+        run.write_hashes(fresh)
 
 
 def gone(run: RunStore) -> set[str]:
-    """Return the paths of which a hash is stored, but no file: `bench gc` or a person removed it."""
-    return {name for name in hashes(run) if not run.path(name).exists()}
+    """Return the paths of which a hash is stored, but no file: `bench gc`, a person or a kill removed it."""
+    return {name for name in run.hashes() if not run.path(name).exists()}
 
 
 def hashed(run: RunStore) -> list[str]:
@@ -165,7 +146,7 @@ def sha256(path: Path) -> str:
 
 def refuse_changed(run: RunStore, name: str) -> None:
     """Raise Damaged if a file of a run has another sha256 than the stored one. A file that is gone is no problem."""
-    known = hashes(run).get(name)
+    known = run.hashes().get(name)
     if known is not None:
         _refuse_other(run.path(name), known)
 

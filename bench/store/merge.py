@@ -18,7 +18,7 @@ from pathlib import Path
 from bench.errors import UserError
 from bench.store import files
 from bench.store.claim import Claim, holder
-from bench.store.doctor import hashes, sha256, write_hashes
+from bench.store.doctor import sha256, write_hashes
 from bench.store.fence import PREFIX, Busy
 from bench.store.format import NAME, mark
 from bench.store.incoming import trust
@@ -127,14 +127,15 @@ class _Import:
         if not ours.folder.exists() and files.publish(copy.folder, ours.folder):
             return _Change(True, True, [], [])
         with ours.claim() as claim, claim.fence.guarded():
-            change = _compare(copy, ours)
+            change, own = _compare(copy, ours), ours.hashes()
             fresh = claim.fence.new()
             copy.folder.rename(fresh)
             if change.further:
                 _replace(fresh, claim)
+                stay = {name: known for name, known in own.items() if name.startswith("evaluations/")}
+                RunWriter(claim).note_hashes(stay)
             again = [] if change.further else _add(fresh, change.added, claim)
-            if ours.read_status()["state"] == "done":
-                write_hashes(RunWriter(claim), again)
+            write_hashes(RunWriter(claim), again)
         return change
 
     def calibration(self, path: Path) -> None:
@@ -207,7 +208,7 @@ def _compare(theirs: RunStore, ours: RunStore) -> _Change:
     """Return what ours lacks. A finished run lacks nothing but evaluations of the same weights."""
     if not ours.folder.exists():
         return _Change(True, True, [], [])
-    own, stored = {one.at: one.checkpoint for one in ours.records()}, hashes(ours)
+    own, stored = {one.at: one.checkpoint for one in ours.records()}, ours.hashes()
     added: list[str] = []
     conflicts: list[str] = []
     unknown: list[str] = []
@@ -239,7 +240,7 @@ def _weights_hash(run: RunStore, own: dict[float, str], at: float) -> str | None
 
 def _add(fresh: Path, added: list[str], claim: Claim) -> list[str]:
     """Add evaluations to a claimed run; return the files of them that have another hash than is stored here."""
-    stored = hashes(RunStore(claim.folder))
+    stored = RunStore(claim.folder).hashes()
     for key in added:
         claim.fence.publish(fresh / key, key)
     names = [f"{key}/{name}" for key in added for name in ("records.json", "outcomes.npz")]

@@ -24,6 +24,7 @@ QUEUE = "queue.json"  #: file beside a suite's plan with the suite, for workers 
 METRICS = "metrics.jsonl"
 TRAIN_SECONDS = "train_seconds"
 LATER = "later"  #: folder of a finished run with notes on evaluations that later suites added
+HASHES = "hashes.json"
 RENEW_PLAN = "delete it, and `bench run {} --dry-run` writes it again"  #: remedy, with the suite
 _RENEW_TRIALS = "delete it, and `bench run` writes it again"
 _RENEW_QUEUE = "delete it, and `bench run SUITE --plan-only` writes it again"
@@ -128,7 +129,18 @@ class RunStore:
             entries = [*entries, *note["diagnostics"]]
         return entries
 
-    def _later(self, kind: Literal["seconds", "diagnostics"]) -> list[dict[str, Any]]:
+    def hashes(self) -> dict[str, str]:
+        """Return the sha256 of weights and records by their paths below the run, as stored when they were made.
+
+        What was added to the finished run has its hash in a file of its own. A run that an earlier version made may
+        have none.
+        """
+        stored = cast("dict[str, str]", self._read(HASHES, "hashes"))
+        for note in self._later("hashes"):
+            stored |= note
+        return stored
+
+    def _later(self, kind: Literal["seconds", "diagnostics", "hashes"]) -> list[dict[str, Any]]:
         """Return the notes of one kind that later suites added to the finished run."""
         folder = f"{self.folder}/{LATER}"
         names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []

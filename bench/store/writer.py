@@ -7,19 +7,20 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.store import files, reading
 from bench.store.claim import Claim
-from bench.store.run import LATER, METRICS, STATES, TRAIN_SECONDS, Record, RunStore, record_line
+from bench.store.run import HASHES, LATER, METRICS, STATES, TRAIN_SECONDS, Record, RunStore, record_line
 
 if TYPE_CHECKING:
     import numpy as np
 
 KEPT = "kept.parquet"  #: file of a run whose pairs a reference run scores: those that it trains on
 #: files of a run that follow from its plan, its scorer and its files
-RENEWED = ("settings.json", "noise.parquet", KEPT, "hashes.json")
+RENEWED = ("settings.json", "noise.parquet", KEPT, HASHES)
 FEATURES = "features"  #: folder of a run with features that evaluation can extract again
 AGAIN = "again"  #: folder of a finished run in which weights that `bench gc` removed are trained once more
 
@@ -139,6 +140,18 @@ class RunWriter(RunStore):
         elif not self.finished:
             self.write_json("diagnostics.json", {"diagnostics": [*staying, *entries]})
 
+    def write_hashes(self, known: Mapping[str, str]) -> None:
+        """Replace the stored sha256 of all files; for a finished run, add these, in a file of their own."""
+        notes = len(list(self.folder.glob(f"{LATER}/hashes-*")))  # with those that were moved aside
+        later = f"{LATER}/hashes-{notes + 1:04d}.json"
+        self.write_json(later if self.finished and self.path(HASHES).exists() else HASHES, known)
+
+    def note_hashes(self, fresh: Mapping[str, str]) -> None:
+        """Store the sha256 of files that are about to appear, so that none is there without, whenever a kill comes."""
+        stored = self.hashes()
+        if any(stored.get(name) != digest for name, digest in fresh.items()):
+            self.write_hashes(fresh if self.finished else {**stored, **fresh})
+
     def write_records(self, key: str, records: list[Record], outcomes: Mapping[str, np.ndarray]) -> bool:
         """Publish an evaluation: its records and per-example outcomes appear together, as one folder.
 
@@ -154,6 +167,9 @@ class RunWriter(RunStore):
             "outcomes.npz": buffer.getvalue(),
         }
         name = self._evaluation(key).relative_to(self.folder)
+        if self.path(str(name)).is_dir():
+            return False
+        self.note_hashes({f"{name}/{file}": sha256(part).hexdigest() for file, part in content.items()})
         return self.own_claim.fence.publish_folder(f"{self._below}{name}", content)
 
     def set_aside(self, name: str) -> Path:

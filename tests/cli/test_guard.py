@@ -19,6 +19,7 @@ import pytest
 import torch
 
 import bench
+from bench import reading
 from bench.cli.guard import guard
 from bench.errors import UNFINISHED, UserError
 from bench.machine.device_lock import InUse
@@ -169,6 +170,9 @@ def test_errors_of_writing_name_the_file_that_was_open(capsys: pytest.CaptureFix
     assert capsys.readouterr().err == "/dev/full: no space is left; free some, then give the same command again\n"
     assert ended(capsys, OSError(errno.EROFS, "x", str(tmp_path)))[1].startswith(f"{tmp_path}: is on a read-only file ")
     assert ended(capsys, OSError(errno.EACCES, "x", b"/a"))[1].startswith("/a: permission is denied; change")
+    with pytest.raises(SystemExit), guard():
+        reading.content(Path("/dev/null"), 9)
+    assert capsys.readouterr().err == "/dev/null: it is a device, not a file; name another file\n"
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     with pytest.raises(SystemExit), guard():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -262,6 +263,10 @@ def test_a_suite_s_noise_goes_out_and_comes_back(tmp_path: Path) -> None:
     assert NoiseManifest.load(parquet).notes["unit"] == "image"
     with pytest.raises(UserError, match=r"FILE /nowhere/a\.npy: cannot be written: there is no folder /nowhere"):
         called("export", suite, "/nowhere/a.npy")
+    os.mkfifo(pipe := tmp_path / "pipe")
+    for out, said in ((tmp_path / "no" / "a", "there is no folder"), (pipe, "a pipe or a device")):
+        with pytest.raises(UserError, match=rf"--out {out}: cannot be written: .*{said}"):
+            called("import", npy, suite, "--out", out)
 
 
 def test_a_published_file_is_named_in_output_manifest_and_refusal(folder: Path) -> None:

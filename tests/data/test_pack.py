@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -182,6 +183,15 @@ def test_faults_are_listed_and_counted_and_stop_nothing(tmp_path: Path) -> None:
     assert captions == {"a": ("good",), "x_y": ("more", "again")}
 
 
+def test_a_text_that_is_endless_or_a_pipe_costs_its_own_pair(tmp_path: Path) -> None:
+    source = a_folder(tmp_path / "input")
+    os.truncate(source / "one.txt", 1 << 40)
+    (source / "two.v2.txt").unlink()
+    os.mkfifo(source / "two.v2.txt")
+    (line,) = pack(source, tmp_path / "out", Options(), workers=1)
+    assert line.startswith(f"{tmp_path / 'out'}: 1 pairs in 1 shards; left out 2 (2 no caption)")
+
+
 def test_bad_input_is_refused_by_name(tmp_path: Path) -> None:
     source, out = a_table(tmp_path / "input"), tmp_path / "out"
     for options, form, words in (
@@ -203,7 +213,12 @@ def test_bad_input_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "long.csv").write_text("filepath,title\n" + "x" * 200_000)
     with pytest.raises(UserError, match=r"long\.csv: cannot be read as table .*Error: field larger than field limit"):
         pack(tmp_path / "long.csv", out, Options())
-    os.truncate(tmp_path / "long.csv", 1 << 40)  # a hole, which takes no disk
+    os.truncate(tmp_path / "long.csv", 1 << 31)  # a hole, which takes no disk
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(UserError, match=r"long\.csv: cannot be read as table .*Error: field larger than field limit"):
+        pack(tmp_path / "long.csv", out, Options())
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024  # in KiB
+    os.truncate(tmp_path / "long.csv", 1 << 40)
     os.mkfifo(tmp_path / "pipe.json")
     for name, form, words in (
         ("long.csv", None, "more than"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -198,3 +199,28 @@ def test_names_and_folders_that_are_none_are_said(folder: Path, tmp_path: Path) 
     for given, said in cases:
         with pytest.raises(UserError, match=said):
             bench("eval", *given, *common)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda folder: (folder / "tokenizer_config.json").unlink(), "does not have a padding token"),
+        (lambda folder: change_id(folder / "tokenizer.json"), "it has the id 99999, and the tower"),
+    ],
+)
+def test_a_tokenizer_that_does_not_fit_the_tower_is_said_at_once(
+    folder: Path, tmp_path: Path, damage: Callable[[Path], object], said: str
+) -> None:
+    model = Path(shutil.copytree(folder / "small", tmp_path / "model"))
+    damage(model)
+    with pytest.raises(UserError, match=rf"local-dir:{model}: its tokenizer does not fit its text tower: .*{said}"):
+        bench("eval", str(model), "--suite", str(folder / "suite.yaml"), "--results", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def change_id(path: Path) -> None:
+    """Give one word an id that the tower does not have."""
+    content = json.loads(path.read_text())
+    words = content["model"]["vocab"]
+    words[max(words, key=words.get)] = 99_999
+    path.write_text(json.dumps(content))

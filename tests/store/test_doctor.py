@@ -8,13 +8,17 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import bench
+from bench.console.progress import Progress
 from bench.errors import UserError
-from bench.store import Damaged, RunStore, Store, writing
+from bench.launch.claimed import work
+from bench.store import Damaged, RunStore, Store, files, writing
 from bench.store.claim import STALE_AFTER
-from bench.store.doctor import HASHES, hashes, sha256, verify, write_hashes
+from bench.store.doctor import problems, sha256, verify, write_hashes
+from bench.store.run import HASHES
 
 WEIGHTS = "weights-100.safetensors"
 
@@ -27,7 +31,7 @@ def flip(path: Path) -> None:
 
 def test_a_finished_run_has_the_hashes_of_its_weights_and_records(finished: Path) -> None:
     for run in Store(finished).runs():
-        stored = hashes(run)
+        stored = run.hashes()
         names = {name for name in stored if name.startswith("weights-")}
         assert names == {path.name for path in run.folder.glob("weights-*")}
         assert {name.split("/")[1] for name in stored.keys() - names - {"noise.parquet"}} == set(run.evaluations())
@@ -86,8 +90,45 @@ def test_changed_bytes_are_listed_moved_aside_and_measured_again(store: Path, ti
     assert not records.exists()
     assert "nothing to do" not in tiny.bench(store, "run", "SUITE").stdout
     assert records.read_text() == before
-    assert sha256(records) == hashes(run)[str(records.relative_to(run.folder))]
+    assert sha256(records) == run.hashes()[str(records.relative_to(run.folder))]
     assert tiny.bench(store, "doctor").exit_code == 0
+
+
+def test_records_of_a_run_that_was_stopped_while_it_was_measured_are_not_believed_if_they_changed(
+    finished: Path, tmp_path: Path, tiny: SimpleNamespace
+) -> None:
+    (one, *_), store = tiny.planned(tmp_path / "results"), tmp_path / "results"
+    asked = iter(range(10**6))
+    state, _ = work(one, Store(store), Progress(), lambda: next(asked) >= one.resolved.steps + 2)
+    run = Store(store).run(one.id)
+    assert state == "interrupted"
+    key, *_ = run.evaluations()
+    names = [f"evaluations/{key}/{name}" for name in ("records.json", "outcomes.npz")]
+    assert {name: sha256(run.path(name)) for name in names}.items() <= run.hashes().items()
+    records = run.path(names[0])
+    records.write_text(records.read_text().replace('"value": 0.', '"value": 0.1'))
+    assert "records.json: differs from the sha256" in tiny.bench(store, "doctor").stdout
+    state, message = work(one, Store(store), Progress(), lambda: False)
+    assert state == "done"
+    assert f"evaluations/{key}: differs from the sha256" in message
+    before = tiny.contents(finished / "runs" / one.id)
+    for name in (*names, HASHES):
+        assert sha256(run.path(name)) == before[name]
+
+
+def test_a_kill_between_the_hash_of_an_evaluation_and_its_folder_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunStore(tmp_path / ("a" * 64))
+    with writing(run) as out:
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "publish_folder", lambda *_, **__: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                out.write_records("k", [], {})
+        assert run.hashes().keys() == {"evaluations/k/records.json", "evaluations/k/outcomes.npz"}
+        assert problems(run, thorough=True) == []
+        assert out.write_records("k", [], {"top1": np.ones(2)})
+    assert problems(run, thorough=True) == []
 
 
 def test_leftovers_are_listed_and_removed(store: Path, tiny: SimpleNamespace) -> None:
@@ -144,7 +185,7 @@ def test_later_hashes_add_to_the_first(tmp_path: Path) -> None:
     with writing(run) as out:
         out.write_bytes(WEIGHTS, b"one")
         write_hashes(out)
-        first = hashes(run)
+        first = run.hashes()
         write_hashes(out)
         assert not run.path("later").exists()
         out.set_status("done")
@@ -152,8 +193,8 @@ def test_later_hashes_add_to_the_first(tmp_path: Path) -> None:
         run.path(WEIGHTS).write_bytes(b"three")
         write_hashes(out, again={WEIGHTS})
     assert run.path("later/hashes-0001.json").exists()
-    assert hashes(run).keys() == {WEIGHTS, "weights-050.safetensors"}
-    assert hashes(run)[WEIGHTS] != first[WEIGHTS]
+    assert run.hashes().keys() == {WEIGHTS, "weights-050.safetensors"}
+    assert run.hashes()[WEIGHTS] != first[WEIGHTS]
 
 
 def test_a_run_at_work_keeps_one_file_of_hashes_in_order(tmp_path: Path) -> None:
@@ -163,9 +204,9 @@ def test_a_run_at_work_keeps_one_file_of_hashes_in_order(tmp_path: Path) -> None
         for name in (WEIGHTS, "weights-050.safetensors", WEIGHTS):
             out.write_bytes(name, str(out.folder.stat().st_mtime_ns).encode())
             write_hashes(out, again={name})
-            assert hashes(run)[name] == sha256(run.path(name))
-        assert list(hashes(run)) == ["weights-050.safetensors", WEIGHTS]
+            assert run.hashes()[name] == sha256(run.path(name))
+        assert list(run.hashes()) == ["weights-050.safetensors", WEIGHTS]
         run.path("weights-050.safetensors").unlink()
         write_hashes(out)
-    assert list(hashes(run)) == [WEIGHTS]
+    assert list(run.hashes()) == [WEIGHTS]
     assert not run.path("later").exists()

@@ -10,10 +10,12 @@ import tarfile
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from bench.errors import UserError
 from bench.store import RunStore, Store
+from bench.store.doctor import problems, sha256
 from bench.store.files import write_json
 from bench.store.merge import merge
 
@@ -151,6 +153,18 @@ def test_an_unfinished_run_keeps_the_evaluations_that_only_it_has(
     assert merge(there, Store(store)).advanced == [run]
     expected = tiny.contents(finished / "runs" / run)
     assert tiny.contents(store / "runs" / run) == expected
+
+
+def test_outcomes_with_other_bytes_there_stay_and_keep_their_hash(finished: Path, store: Path) -> None:
+    """Those of another type of machine."""
+    path = min(store.glob("runs/*/evaluations/*/outcomes.npz"))
+    run = Store(store).run(path.parents[2].name)
+    with np.load(path) as stored:
+        np.savez(path, **stored)
+    write_json(run.path("hashes.json"), {**run.hashes(), str(path.relative_to(run.folder)): sha256(path)})
+    interrupt(run)
+    assert merge(finished, Store(store)).advanced == [run.id]
+    assert problems(run, thorough=True) == []
 
 
 def test_what_somebody_works_on_is_left_out(finished: Path, store: Path, here: Path) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from bench import hashing
 from bench.adapters import registry
+from bench.errors import UserError
 from bench.suite import run as suite_run
 from bench.suite.run import Run
 from bench.suite.suite import load_suite
@@ -237,3 +238,6 @@ def test_a_path_among_hyper_parameters_stands_for_its_bytes(tmp_path: Path) -> N
 
     assert with_words("here", "cat") == with_words("there", "cat")
     assert with_words("here", "cat") != with_words("here", "dog")
+    endless = changed("methods.0", {"method": "ncu", "config": {"wordnet": "/dev/zero"}})
+    with pytest.raises(UserError, match="/dev/zero: cannot be read: it is a device, not a file"):
+        runs_of(tmp_path, endless)[-1].id("d", "m", "r")

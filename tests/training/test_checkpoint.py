@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from bench.hashing import file_hash
 from bench.launch.execute import _leave_checkpoint
 from bench.store import ClaimLost, Damaged, RunStore, RunWriter, Store, writing
-from bench.store.doctor import hashes
 from bench.store.reading import refuse_bad_archive
 from bench.suite.settings import SNAPSHOTS, TowerSettings, TrainSettings
 from bench.towers.build import OpenClipTowers, build_towers
@@ -317,7 +316,7 @@ def test_kept_weights_are_of_towers_and_method_to_the_bit(tmp_path: Path, writer
     checkpoint.load_weights(path, other, theirs)
     assert equal(tensors(method, towers), tensors(other, theirs))
     assert file_hash(path) == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert hashes(out) == {path.name: file_hash(path)}, "a run that is not finished has hashes of its weights"
+    assert out.hashes() == {path.name: file_hash(path)}, "a run that is not finished has hashes of its weights"
     checkpoint.save_weights(writer(Store(tmp_path).run("b")), at, other, theirs)
     assert file_hash(Store(tmp_path).run("b").path(path.name)) == file_hash(path)
 

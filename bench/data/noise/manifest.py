@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -160,7 +160,7 @@ class NoiseManifest(Noise):
         if not fits:
             raise UserError(f"noise manifest ({self.n} rows) was not made for {pairs.name} ({len(pairs)} rows)")
 
-    def save(self, path: Path) -> None:
+    def save(self, target: Path | BinaryIO) -> None:
         """Write Parquet: columns key, donor_key, row, donor_row; "edited" with lists of texts, "poison" with roles.
 
         The other fields are JSON in the schema's metadata.
@@ -177,7 +177,7 @@ class NoiseManifest(Noise):
         others = {"edited": self.edited, "poison": self.roles}
         others = {name: values for name, values in others.items() if values is not None}
         table = pa.table({**arrays, "row": self.rows, "donor_row": self.donors, **others})
-        pq.write_table(table.replace_schema_metadata({"noise": json.dumps(about)}), path)
+        pq.write_table(table.replace_schema_metadata({"noise": json.dumps(about)}), target)
 
     @classmethod
     def load(cls, path: Path) -> NoiseManifest:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from bench import hashing
+from bench import hashing, reading
 from bench.console.csv_text import csv_text
 from bench.console.text import echo
 from bench.data.pack.forms import form_of, samples
@@ -82,7 +81,7 @@ def _jobs(listed: Sequence[Sample], out: Path, per_shard: int) -> list[Job]:
     stamp = {"samples": hashing.digest([list(astuple(sample)) for sample in listed]), "per_shard": per_shard}
     mark = out / NOTES / "input.json"
     try:
-        known = json.loads(mark.read_bytes()) if mark.is_file() else None
+        known = reading.parsed(reading.content(mark, reading.JSON_BYTES)) if mark.is_file() else None
     except ValueError:  # cut by a full disk
         known = {}
     if known != stamp and (known is not None or any(out.glob("*.tar"))):

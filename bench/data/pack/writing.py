@@ -69,7 +69,7 @@ def make_shard(job: Job) -> int:
 def read_note(job: Job) -> tuple[int, list[Fault]] | None:
     """Return the number of samples and the faults of a shard; None if it is not whole."""
     try:
-        note = json.loads(job.note.read_bytes())
+        note = reading.parsed(reading.content(job.note, reading.JSON_BYTES))
         whole = job.tar.stat().st_size == note["bytes"]
         return (note["samples"], [Fault(**one) for one in note["faults"]]) if whole else None
     except (OSError, ValueError, KeyError, TypeError):

@@ -18,9 +18,9 @@ from typing import Any
 
 from bench.hashing import canonical, digest
 from bench.store import files, reading
-from bench.store.doctor import HASHES, hashed, hashes, problems, sha256, verify
+from bench.store.doctor import hashed, problems, sha256, verify
 from bench.store.reading import ASIDE, Damaged
-from bench.store.run import RunStore, weights_name
+from bench.store.run import HASHES, RunStore, weights_name
 from bench.store.writer import AGAIN, FEATURES
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  #: of a suite and of a calibration
@@ -85,7 +85,7 @@ def refuse_run(run: RunStore, trust: bool) -> None:
         if status["state"] == "done":
             if 1.0 not in weights and not run.path(weights_name(1.0)).exists():
                 raise Damaged(run.path("status.json"), "says done, but there are neither final weights nor records")
-            lacking = sorted({*hashed(run)} - {*hashes(run)}) if "address" in settings else []
+            lacking = sorted({*hashed(run)} - {*run.hashes()}) if "address" in settings else []
             if lacking:
                 raise Damaged(run.path(HASHES), f"holds no hash of {lacking[0]}; `bench run` adds it there")
 

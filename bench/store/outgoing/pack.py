@@ -20,10 +20,10 @@ from typing import Any
 
 from bench.errors import UserError
 from bench.store import files
-from bench.store.doctor import HASHES, hashes, problems
+from bench.store.doctor import problems
 from bench.store.format import FORMAT, NAME
 from bench.store.reading import ARRAYS, LINES, Damaged, read_bytes
-from bench.store.run import LATER, METRICS, RENEW_PLAN, RunStore, Store
+from bench.store.run import HASHES, LATER, METRICS, RENEW_PLAN, RunStore, Store
 
 SUFFIX = ".tar.xz"
 ARCHIVE = f"runs{SUFFIX}"  #: of a committed comparison, in its folder
@@ -103,7 +103,7 @@ def _contents(run: RunStore, bundle: bool) -> dict[str, bytes]:
     """Return the packed files of a run by their names. Raises Damaged for the first file that is not whole."""
     for error in problems(run):
         raise error
-    known = hashes(run)
+    known = run.hashes()
     contents = {}
     for name in _names(run, bundle):
         content = read_bytes(run.path(name), ARRAYS if name.endswith(".npz") else LINES)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench import reading
 from bench.data.pack.sample import Options, Sample, key_of
 from bench.data.shards.scan import IMAGES
 
@@ -16,11 +17,17 @@ def fits(path: Path) -> bool:
 
 
 def read(path: Path, _: Options) -> Iterator[Sample]:
-    """See `bench.data.pack.forms.Form`. An image without a .txt has no captions."""
+    """See `bench.data.pack.forms.Form`. An image has no captions without a .txt, or with a pipe or megabytes there."""
     for image in _images(path):
-        text = image.with_suffix(".txt")
-        lines = text.read_text(encoding="utf-8-sig", errors="replace").splitlines() if text.is_file() else []
+        lines = _lines(image.with_suffix(".txt"))
         yield Sample(key_of(str(image.relative_to(path))), tuple(filter(str.strip, lines)), str(image))
+
+
+def _lines(text: Path) -> list[str]:
+    try:
+        return reading.content(text, reading.TEXT_BYTES).decode("utf-8-sig", "replace").splitlines()
+    except (FileNotFoundError, reading.Unfit):
+        return []
 
 
 def _images(path: Path) -> Iterator[Path]:

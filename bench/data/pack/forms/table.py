@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+from bench import reading
 from bench.data.pack.sample import Options, Sample
 from bench.errors import UserError, nearest
 
@@ -20,9 +22,10 @@ def read(path: Path, options: Options) -> Iterator[Sample]:
     image, caption = options.image_column or "filepath", options.caption_column or "title"
     base = Path(options.images or path.parent)
     with path.open(encoding="utf-8-sig", newline="") as file:
-        first = file.readline()
+        first = file.readline(reading.TEXT_BYTES)
         file.seek(0)
-        rows = csv.DictReader(file, delimiter=options.separator or ("\t" if "\t" in first else ","))
+        lines = iter(partial(file.readline, reading.TEXT_BYTES), "")  # csv refuses a piece of a longer one
+        rows = csv.DictReader(lines, delimiter=options.separator or ("\t" if "\t" in first else ","))
         for column in filter(None, (image, caption, options.key_column)):
             if column not in (rows.fieldnames or ()):
                 raise UserError(f"{path}:1: has no column {column!r}{nearest(column, rows.fieldnames or ())}")

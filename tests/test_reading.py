@@ -1,0 +1,29 @@
+"""Files of others are opened without waiting, and what is too long is refused before any of it is read."""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from bench import reading
+
+
+def test_what_is_too_long_takes_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "long"
+    path.write_bytes(b"x" * 10)
+    assert reading.content(path, 10) == b"x" * 10
+    os.truncate(path, 1 << 40)  # a hole, which takes no disk
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(reading.Unfit, match=r"^it has more than 1,073,741,824 bytes$"):
+        reading.content(path, 1 << 30)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024  # in KiB
+
+
+def test_what_is_no_file_is_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path, kind in ((tmp_path / "pipe", "a FIFO"), (tmp_path, "a folder"), (Path("/dev/zero"), "a device")):
+        with pytest.raises(reading.Unfit, match=f"^it is {kind}, not a file$"):
+            reading.content(path, 10)
