@@ -14,6 +14,7 @@ from reports.results import Results
 from reports.sections import (
     answer_section,
     data_section,
+    folded,
     how_to_read,
     methods_section,
     run_numbers,
@@ -23,6 +24,8 @@ from reports.sections import (
 from reports.table import Cell, Column, Measured, Row, Table, Unit, marks, show, words
 
 _ANSWERING = ("differences", "recovered")  #: figures that stand under the answer
+_OPEN = ("overview", "differences", "recovered", "resolution")  #: tables that are never folded
+_FIGURE = 6  #: lines of a table that a figure counts for, when it is asked whether to fold
 _ASSETS = Path(__file__).parent / "assets"
 _DIALOG = Html(
     "<dialog><h3></h3><div class=scroll><table></table></div><p class=soft>The interval is bootstrapped over examples: "
@@ -141,11 +144,12 @@ def _figure(picture: Picture) -> Html:
 def _diagnostics(similarities: Picture | None, own: Mapping[str, Picture]) -> Html:
     if not similarities and not own:
         return html("")
+    figures = together(html("<h3>{}</h3>{}", method, _figure(picture)) for method, picture in own.items())
     return html(
         '<section id="diagnostics"><h2>Diagnostics</h2><p>What the runs learned beside their scores. Nothing here is '
         "ranked.</p>{}{}</section>",
         _figure(similarities) if similarities else "",
-        together(html("<h3>{}</h3>{}", method, _figure(picture)) for method, picture in own.items()),
+        folded(figures, f"show the figures of {len(own)} methods", _FIGURE * len(own)),
     )
 
 
@@ -156,18 +160,21 @@ def _section(results: Results, table: Table, places: Mapping[str, int], shared: 
     notes += [escaped(note) for note in table.footnotes if note not in shared]
     if shared:
         notes.append(html('<a href="#shared">Notes on all tables</a>: budget, treatments, noise, environments.'))
-    return html(
-        '<section id="{}"><h2>{}</h2><p>{}{}</p><div class=scroll><table{}{}>{}{}</table></div>'
-        '<ol class="notes">{}</ol></section>',
-        table.name,
-        table.title,
-        table.description,
-        percent,
+    shown = html(
+        '<div class=scroll><table{}{}>{}{}</table></div><ol class="notes">{}</ol>',
         html(' class="turned"') if table.turned else "",
         html(' data-also="{}"', "|".join(_counts_of(table))),
         _head(table),
         together(_bodies(results, table, places)),
         together(html("<li>{}</li>", note) for note in notes),
+    )
+    return html(
+        '<section id="{}"><h2>{}</h2><p>{}{}</p>{}</section>',
+        table.name,
+        table.title,
+        table.description,
+        percent,
+        folded(shown, f"show the table: {len(table.rows)} lines", 0 if table.name in _OPEN else len(table.rows)),
     )
 
 
@@ -202,7 +209,7 @@ def _column(place: int, column: Column) -> Html:
 def _bodies(results: Results, table: Table, places: Mapping[str, int]) -> Iterable[Html]:
     counted = _counts_of(table)
     for group, rows in table.groups():
-        printed = rows[0].method or any(cell.source for cell in rows[0].cells)
+        printed = len(rows) > 1 or rows[0].method or any(cell.source for cell in rows[0].cells)
         yield html(
             "<tbody{}>{}{}</tbody>",
             "" if printed else html(' class="chance"'),

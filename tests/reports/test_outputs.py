@@ -373,6 +373,21 @@ def test_memorisation_is_the_last_score_minus_the_best_of_each_run(three: Store)
     assert np.min([line.get_ydata().min() for line in figure.axes[0].lines if len(line.get_ydata())]) <= 0
 
 
+def test_figures_along_the_runs_show_what_was_measured_there(three: Store) -> None:
+    """The headline need not be: here it is retrieval, and zero-shot alone was measured along the way."""
+    results = load(SUITE, three)
+    number = {"dataset": "emoji/iid", "task": "retrieval", "metric": "mean_recall"}
+    other = Results({**results.plan, "primary": number}, results.runs)
+    both = figures_of(results), figures_of(other)
+    for name in ("memorisation", "cost"):
+        first, second = ([line.get_ydata().tolist() for line in sheets[name].axes[0].lines] for sheets in both)
+        assert first == second
+    (noise, _) = (sheets["noise"].axes[0].get_ylabel() for sheets in reversed(both))
+    assert noise == "emoji/iid mean recall, %"
+    (caption,) = [picture.caption for picture in pictures(other) if picture.name == "memorisation"]
+    assert caption.startswith("emoji/iid concept top-1, % of the last weights")
+
+
 def of_23_methods(table: Table) -> Table:
     """The same table with its lines repeated under other names, 23 under each noise."""
     groups = [[row for row in rows if row.method] for name, rows in table.groups() if name]
