@@ -104,4 +104,6 @@ def recovered(results: Results) -> Picture | None:
         f"{shown[0].measure.column.label}: mean over mean with Fieller's 95 % interval over seeds. All shares under "
         "one noise have one denominator." + about_others(results, styles)
     )
+    unresolved = [one.noise for one in headline_contrasts(results) if one.gap and not one.is_resolved]
+    caption += f" Not under {', '.join(unresolved)}, where the gap is not resolved." if unresolved else ""
     return finish("recovered", caption, sheet.figure)

@@ -23,7 +23,7 @@ from reports.sections import (
 )
 from reports.table import Cell, Column, Measured, Row, Table, Unit, marks, show, words
 
-_ANSWERING = ("differences", "recovered")  #: figures that stand under the answer
+_ANSWERING = ("recovered", "differences")  #: figures that stand under the answer
 _OPEN = ("overview", "differences", "recovered", "resolution")  #: tables that are never folded
 _FIGURE = 6  #: lines of a table that a figure counts for, when it is asked whether to fold
 _ASSETS = Path(__file__).parent / "assets"
@@ -48,11 +48,12 @@ def page(
     `reports.gallery.gallery` returns. `sections`: those of the tables, if `table_sections` has made them already.
     """
     first, *others = sections or table_sections(results, tables)
+    by_name = {picture.name: picture for picture in pictures}
     body = [
         html("<h1>{}</h1><p>{}</p>{}", results.suite, results.plan.get("description", ""), _counts(results)),
         _nav(tables, bool(similarities or own), bool(examples)),
         answer_section(results),
-        *(_figure(picture) for picture in pictures if picture.name in _ANSWERING),
+        *(_figure(by_name[name]) for name in _ANSWERING if name in by_name),
         first,
         how_to_read(results),
         *(_figure(picture) for picture in pictures if picture.name not in _ANSWERING),
@@ -213,7 +214,7 @@ def _bodies(results: Results, table: Table, places: Mapping[str, int]) -> Iterab
         yield html(
             "<tbody{}>{}{}</tbody>",
             "" if printed else html(' class="chance"'),
-            _group(group, len(table.columns)) if group else "",
+            _group(table.heading(group), len(table.columns)) if group else "",
             together(_row(results, table, row, places, counted) for row in rows),
         )
 
@@ -223,9 +224,8 @@ def _group(name: str, columns: int) -> Html:
 
 
 def _row(results: Results, table: Table, row: Row, places: Mapping[str, int], counted: Sequence[str]) -> Html:
-    cells = (
-        _cell(cell, column, table.full, places, counted) for cell, column in zip(row.cells, table.columns, strict=True)
-    )
+    full = table.full_under(row.group)
+    cells = (_cell(cell, column, full, places, counted) for cell, column in zip(row.cells, table.columns, strict=True))
     return html(
         '<tr><th scope="row" title="{0}">{1}{0}{2}</th>{3}</tr>',
         row.label,

@@ -57,7 +57,7 @@ def how_to_read(results: Results) -> Html:
         "different. So there is no ±, nothing is bold, and small gaps between methods are not evidence."
         if seeds == 1
         else f"24.6 ± 0.3 is mean and standard deviation over n = {seeds} runs that differ in their seed only: initial "
-        "weights, order, augmentation and which pairs are corrupted. A cell with fewer says so: n=2."
+        "weights, order, augmentation and which pairs are corrupted. A block or a cell with fewer says so: n = 2."
     )
     states = together(html("<li><i>{}</i>: {}</li>", word, meaning) for word, meaning in _STATES.items())
     return html(

@@ -22,7 +22,7 @@ from reports.tuning import tuning_table
 from reports.vocabulary import detail, kind_of, metric_label
 from reports.wins import wins_table
 
-ALIKE = 0.02  #: costs that are so near to the baseline's are the same
+ALIKE = 0.05  #: costs that are so near to the baseline's are the same
 #: names of other tables, and of other sections of the page
 _TAKEN = (
     *("overview", "differences", "recovered", "resolution", "wins", "means", "pairs", "cost", "tuning"),
@@ -184,9 +184,9 @@ def _table(
         texts = ("chance: what a uniformly random guess scores on average.", *texts)
         table_rows.append(_chance(columns))
     full = len(results.plan["seeds"])
-    return Table(
-        name, title, columns, tuple(table_rows), description, texts, full, notes, brief=brief(results, table_rows)
-    )
+    planned = {noise: len({run.seed for run in results.runs if run.noise == noise}) for noise in results.noises}
+    made = Table(name, title, columns, tuple(table_rows), description, texts, full, notes, seeds=planned)
+    return replace(made, brief=brief(results, table_rows))
 
 
 def _applicable(all_rows: Sequence[Row]) -> tuple[list[Row], list[str]]:

@@ -513,6 +513,42 @@ def test_twenty_names_beside_lines_do_not_touch(crowded: Results) -> None:
     assert room_for_names(["a" * 20]) > room_for_names(["a"])
 
 
+def test_a_long_page_is_folded_and_a_link_opens_what_it_leads_to(crowded: Results, tab: Any) -> None:
+    text = page(crowded, tables(crowded), [])
+    tab.open(text)
+    seen = "const seen = one => document.querySelector(one).checkVisibility();"
+    assert tab.run(f"{seen} return ['overview', 'differences', 'wins', 'runs'].map(id => seen(`#${{id}} table`));") == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    for place, shown in (("wins", "#wins table"), ("r50", "#r50")):
+        opened = f"addEventListener('hashchange', () => done(seen('{shown}')), {{ once: true }});"
+        assert tab.run(f"{seen} return new Promise(done => {{ {opened} location.hash = '{place}'; }});")
+    tab.resize(390)
+    tall = "return Math.max(...[...document.querySelectorAll('.scroll')].map(one => one.clientHeight));"
+    assert tab.run(tall) <= 0.8 * 844, "heads of tables stay in sight on a phone as well"
+
+
+def test_on_paper_wide_tables_are_smaller_and_not_cut(crowded: Results, tab: Any) -> None:
+    tab.open(page(crowded, tables(crowded), []))
+    tab.resize(1047)
+    widest = """
+    for (const one of document.querySelectorAll("details")) one.open = true;
+    const wide = one => one.getBoundingClientRect().width - one.parentElement.clientWidth;
+    const cut = () => Math.max(...[...document.querySelectorAll(".scroll > table")].map(wide));
+    const before = cut();
+    dispatchEvent(new Event("beforeprint"));
+    const on_paper = cut();
+    dispatchEvent(new Event("afterprint"));
+    return [before, on_paper, cut()];
+    """
+    before, on_paper, after = tab.run(widest)
+    assert before == after > 100
+    assert on_paper <= 1
+
+
 def test_a_radar_draws_a_few_methods_and_any_that_are_asked_for(crowded: Results) -> None:
     """By default the baseline and the best; marks of tables stand in the legend."""
     chosen = chosen_of(crowded)
