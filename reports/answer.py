@@ -11,6 +11,7 @@ from reports.power import POWER
 from reports.results import Results
 from reports.statistics import MINIMUM, mean
 from reports.table import show
+from reports.tables import ALIKE, relative_costs
 
 NAMED = 4  #: methods that a sentence names; the table has them all
 
@@ -28,6 +29,18 @@ def question(results: Results) -> str:
 def answers(results: Results) -> list[str]:
     """One paragraph a noise: who is shown to be better or worse, by how much, and how fine the seeds see."""
     return [_answer(results, one) for one in headline_contrasts(results)]
+
+
+def cost_answer(results: Results) -> str:
+    """What the methods cost beside the baseline, in training FLOPs; "" if it is not known."""
+    costs = relative_costs(results)
+    if not costs:
+        return ""
+    least, most = min(costs, key=costs.__getitem__), max(costs, key=costs.__getitem__)
+    unit = f"times {results.baseline}'s training FLOPs"
+    if max(abs(cost - 1) for cost in costs.values()) <= ALIKE:
+        return f"Cost: all methods alike, {costs[least]:.2f} to {costs[most]:.2f} {unit}."
+    return f"Cost: from {costs[least]:.2f} ({least}) to {costs[most]:.2f} ({most}) {unit}."
 
 
 def _answer(results: Results, contrast: Contrast) -> str:

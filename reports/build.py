@@ -15,7 +15,7 @@ from bench.console.markup import html
 from bench.errors import UserError, nearest
 from bench.store import Store
 from bench.store.files import write_bytes
-from reports.answer import answers
+from reports.answer import answers, cost_answer
 from reports.beside import Drawn, Work, beside
 from reports.drawn import FILE, file_name, kept, keys, listed
 from reports.footnotes import damaged_runs
@@ -43,7 +43,7 @@ class Built:
     failed: tuple[str, ...]  #: ids of runs
     missing: tuple[str, ...]  #: ids of runs that are neither done nor failed nor damaged
     damaged: tuple[str, ...]  #: a sentence for each run that a damaged file keeps out
-    answers: tuple[str, ...]  #: a paragraph a noise
+    answers: tuple[str, ...]  #: a paragraph a noise, and one on what the methods cost
 
 
 def build(
@@ -124,7 +124,7 @@ def _write(folder: Path, results: Results, files: Mapping[str, bytes]) -> Built:
         failed=tuple(run for run, state in states.items() if state == "failed"),
         missing=tuple(run for run, state in states.items() if state not in ("failed", "done", "damaged")),
         damaged=damaged_runs(results),
-        answers=tuple(answers(results)) if results.runs else (),
+        answers=(*answers(results), *filter(None, [cost_answer(results)])) if results.runs else (),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from reports.footnotes import damaged_runs, other_protocols
 from reports.headlines import Named, primary
 from reports.measure import cell, record_measure
 from reports.results import Results, load, uses
-from reports.statistics import MINIMUM, Difference, difference, holm, mean
+from reports.statistics import LEVEL, MINIMUM, Difference, adjusted, difference, mean
 from reports.table import Cell, unverified
 from reports.tables import relative_cost
 from reports.vocabulary import family, short
@@ -145,9 +146,11 @@ def _cost(results: Results, noise: str, a: str, b: str) -> float | None:
 
 def verdict(a: str, b: str, lines: Sequence[Line], costs: Mapping[str, float | None]) -> str:
     """One sentence on the suite's primary number, with Holm at 5 % over its noises."""
-    shown = holm({line.noise: line.test.p for line in lines if line.test})
-    parts = [_part(a, b, line, line.noise in shown, costs[line.noise]) for line in lines]
-    return f"Verdict on {lines[0].what}: " + "; ".join(parts) + "."
+    tested = [(line.noise, line.test.p) for line in lines if line.test]
+    p = dict(zip((noise for noise, _ in tested), adjusted([one for _, one in tested]).tolist(), strict=True))
+    parts = [_part(a, b, line, p.get(line.noise, math.nan), costs[line.noise]) for line in lines]
+    holm = f" (p adjusted by Holm over {len(p)} noises)" if len(p) > 1 else ""
+    return f"Verdict on {lines[0].what}{holm}: " + "; ".join(parts) + "."
 
 
 def _no_verdict(named: Named) -> str:
@@ -156,7 +159,7 @@ def _no_verdict(named: Named) -> str:
     return f"No verdict: {lacking} (evaluate.tasks without {family(task)})."
 
 
-def _part(a: str, b: str, line: Line, shown: bool, cost: float | None) -> str:
+def _part(a: str, b: str, line: Line, p: float, cost: float | None) -> str:
     spent = "" if cost is None else f", {a} at {cost:.2f} times the cost of {b}"
     if line.gap is None:
         return f"under {line.noise} they have no seed in common yet"
@@ -166,7 +169,7 @@ def _part(a: str, b: str, line: Line, shown: bool, cost: float | None) -> str:
         seeds = "one seed" if line.shared == 1 else f"{line.shared} seeds"
         why = f"{seeds} cannot tell whether that is more than chance (it takes {MINIMUM})"
         return f"under {line.noise} {better} is {points} ahead of {worse}, but {why}{spent}"
-    test = f"{p_text(line.test.p)}, n = {line.test.n}"
-    if not shown:
+    test = f"{p_text(p)}, n = {line.test.n}"
+    if p > LEVEL:
         return f"under {line.noise} no difference is shown ({points} for {better}, {test}){spent}"
     return f"under {line.noise} {better} is better than {worse} by {points} ({test}){spent}"

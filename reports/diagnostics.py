@@ -17,13 +17,14 @@ from matplotlib.collections import PolyCollection
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, MaxNLocator, StrMethodFormatter
 
-from reports.drawing import Sheet, broken, finish, in_sizes, longest, medium, named, plain
+from reports.drawing import Sheet, broken, finish, in_sizes, marked, medium, plain
 from reports.histograms import SIMILAR, SIMILARITIES, Entry, Learned, name_of, names, own_names, read, shown
 from reports.pictures import COLOURS, Picture
 from reports.results import Results
 
 Style = tuple[str, str, int, str, str]  #: diagnostic, series, way, colour, words of the legend
 FILL = 0.45  #: opacity
+FAR = 1000  #: widths of an axis that lies so far from 0 are numbered by differences
 
 
 def learned(results: Results, widths: Sequence[str] = ()) -> tuple[Picture | None, dict[str, Picture]]:
@@ -74,14 +75,15 @@ def strips_of_methods(
     used = [entries[one] for entries in there for one in names if one in entries]
     if not used:
         return None
-    left = 0.2 + medium().letter * longest(methods)
+    lines = [marked(results, method) for method in methods]
+    left = 0.2 + medium().letter * max(map(len, lines))
     legend = [_key(colour, words) for _, _, _, colour, words in styles]
     height, margins = 0.75 + inches * len(methods), (0.15, 0.15, 0.45, 0.3)
     titles = list(results.noises)
     sheet = Sheet(legend, len(titles), 2.9, height, margins, left - 0.15, least=1.05, titles=titles)
     for place, noise in enumerate(titles):
         panel = sheet.panel(place, xlabel=plain(used[0]["axis"]), xlim=_ends(used))
-        _strips(panel, list(map(named, methods)), (len(methods) - 0.5, -0.5))
+        _strips(panel, lines, (len(methods) - 0.5, -0.5))
         panel.tick_params(labelleft=sheet.begins_row(place))
         if medium().width:
             panel.xaxis.set_major_locator(MaxNLocator(3))
@@ -101,13 +103,17 @@ def _own(results: Results, method: str, diagnostics: Learned) -> Picture | None:
     lines = [broken(noise, 0.9 if medium().width else math.inf) for noise in noises]
     widest = max(len(line) for label in lines for line in label.splitlines())
     left, above = 0.2 + medium().letter * widest, 0.16 * max(map(len, series.values()))
+    room = 2.0 if medium().width else 3.1
+    titles = {name: broken(next(e for e in entries[name] if e)["title"], room) for name in own}
+    beside = above  # of the legends, which stand under the titles
+    above += 0.17 * max(title.count("\n") for title in titles.values())
     height = 0.85 + above + 0.55 * len(noises)
     sheet = Sheet((), len(own), left + 3.1, height, (left, 0.3, 0.45, 0.35 + above), least=left + 2)
     for place, name in enumerate(own):
         here = [entry for entry in entries[name] if entry]
-        panel = sheet.panel(place, xlabel=plain(here[0]["axis"]))
+        panel = sheet.panel(place)
         _scale(panel, here)
-        panel.set_title(plain(here[0]["title"]), pad=72 * above + 4, loc="left")
+        panel.set_title(titles[name], pad=72 * beside + 4, loc="left")
         _strips(panel, lines, (len(noises) - 0.9, -0.98))
         colours = dict(zip(series[name], cycle(COLOURS), strict=False))
         for key, colour in colours.items():
@@ -138,16 +144,47 @@ def _ends(entries: Sequence[Entry]) -> tuple[float, float]:
 
 
 def _scale(panel: Axes, entries: Sequence[Entry]) -> None:
+    """Give the panel its axis of numbers: few enough to stand beside each other, and all of their digits."""
     low, high = _ends(entries)
+    panel.set_xlabel(plain(entries[0]["axis"]))
     if entries[0]["log"]:
         panel.set_xscale("log")
-        if high < 100 * low:  # powers of ten alone would leave the axis almost without numbers
-            panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            panel.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         panel.minorticks_off()
     panel.set_xlim(low, high)
+    everything = [series for entry in entries for series in entry["series"].values()]
+    values = {series["mean"] for series in everything}
+    if len(values) == 1 and all(len(series["counts"]) == 1 for series in everything):
+        panel.set_xticks(list(values), [f"{value:.4g}" for value in values])  # round numbers would not say which it is
+    elif not entries[0]["log"]:
+        _count(panel, low, high)
+    elif high < 10 * low:  # powers of ten alone would leave the axis almost without numbers
+        panel.xaxis.set_major_locator(MaxNLocator(_ticks()))
+        panel.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    elif high < 100 * low:
+        panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     for label in panel.get_xticklabels():
         label.set_parse_math(True)  # powers of ten
+
+
+def _count(panel: Axes, low: float, high: float) -> None:
+    """Number a straight axis; where all of it lies close to one number, by the difference from that number."""
+    places, middle, width = MaxNLocator(_ticks()), (low + high) / 2, high - low
+    panel.xaxis.set_major_locator(places)
+    if abs(middle) < FAR * width:
+        panel.ticklabel_format(axis="x", useOffset=False)
+        return
+    unit = 10.0 ** math.floor(math.log10(width))
+    centre = round(middle / unit / 10) * 10 * unit
+    known = places.tick_values((low - centre) / unit, (high - centre) / unit)
+    steps = [step for step in known if low <= centre + step * unit <= high]
+    panel.set_xticks([centre + step * unit for step in steps], [f"{step:g}" for step in steps])
+    panel.set_xlabel(f"{panel.get_xlabel()} - ({centre:.6g}), in {unit:g}")
+
+
+def _ticks() -> int:
+    """Intervals between the numbers of an axis, at most."""
+    return 3 if medium().width else 4
 
 
 def _strips(panel: Axes, names: Sequence[str], limits: tuple[float, float]) -> None:

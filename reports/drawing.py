@@ -60,6 +60,8 @@ STYLE: Any = {  #: near to seaborn's "whitegrid", the same anywhere
 font_manager.fontManager.addfont(Path(__file__).parent / "assets" / "fonts" / "BenchSans.ttf")
 
 DPI = 160  #: pixels of an inch on the screen
+PER_INCH = 75  #: of the page's pixels, for an inch of a figure on the screen
+SCREEN_WIDTH = 74 * 16 / PER_INCH  #: inches of the widest figure on the page, as report.css has it
 LONGEST = 80  #: letters of one text in a figure; a longer one would need an image that no program opens
 
 
@@ -168,20 +170,24 @@ def _on_screen(figure: Figure) -> tuple[bytes, int, bytes]:
     png, webp = io.BytesIO(), io.BytesIO()
     whole.save(png, "PNG", dpi=(DPI, DPI), compress_level=1)
     whole.save(webp, "WEBP", lossless=True, method=2, quality=0)
-    return png.getvalue(), round(figure.get_figwidth() * 75), webp.getvalue()
+    return png.getvalue(), round(figure.get_figwidth() * PER_INCH), webp.getvalue()
 
 
 def handles(results: Results, methods: Sequence[str]) -> list[Artist]:
     """Return the entries of a legend, one a method, marked as in tables."""
-    marks = {method: unverified(results.methods[method]["fidelity"]) for method in methods}
-    return [Line2D([], [], label=named(m) + marks[m], **MARK, **style_of(results, m)) for m in methods]
+    return [Line2D([], [], label=marked(results, m), **MARK, **style_of(results, m)) for m in methods]
+
+
+def marked(results: Results, method: str) -> str:
+    """The name of a method as figures draw it, with the mark of one that is not verified, as in tables."""
+    return named(method) + unverified(results.methods[method]["fidelity"])
 
 
 @dataclass(frozen=True)
 class Sheet:
     """Panels side by side over one legend, placed by hand in inches: a layout engine would take as long as the rest.
 
-    In a paper they stand in rows that fill its width, and all panels are equally wide.
+    They stand in rows that are at most as wide as the page; in a paper they fill its width, and are equally wide.
     """
 
     legend: Sequence[Artist]  #: its entries, if any
@@ -196,9 +202,9 @@ class Sheet:
 
     @cached_property
     def columns(self) -> int:
-        """Panels beside each other: in a paper as many as have the least width, in rows that are about equally long."""
+        """Panels beside each other: as many as have room in rows that are about equally long."""
         whole = medium().width
-        most = self.panels if whole is None else max(1, int((whole - self.before) / self.least))
+        most = max(1, int(((whole or SCREEN_WIDTH) - self.before) / (self.least if whole else self.width)))
         return math.ceil(self.panels / math.ceil(self.panels / most))
 
     @property
@@ -280,7 +286,7 @@ def longest(names: Iterable[str]) -> int:
 
 def room_for_names(names: Sequence[str]) -> float:
     """Return the inches that `name_ends` needs to the right of a panel."""
-    return 0.35 + medium().letter * longest(names)
+    return 0.35 + medium().letter * (longest(names) + 1)  # and a mark
 
 
 def name_ends(panel: Axes, results: Results, ends: Mapping[str, tuple[float, float]]) -> None:
@@ -304,7 +310,8 @@ def name_ends(panel: Axes, results: Results, ends: Mapping[str, tuple[float, flo
     )
     panel.add_collection(leaders, autolim=False)
     for method, height in zip(methods, heights, strict=True):
-        panel.text(1.06, height, named(method), transform=panel.transAxes, va="center", fontsize=medium().names)
+        look = {"va": "center", "fontsize": medium().names}
+        panel.text(1.06, height, marked(results, method), transform=panel.transAxes, **look)
 
 
 def spread(wanted: Sequence[float], gap: float) -> list[float]:

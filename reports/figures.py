@@ -22,7 +22,7 @@ from reports.course import course
 from reports.drawing import MARK, Sheet, finish, in_sizes, plain, room_for_names
 from reports.embeddings import embeddings
 from reports.forest import forest, recovered
-from reports.headlines import primary
+from reports.headlines import Named, primary
 from reports.lines import bars, beside, draw_lines, height, limits, name_lines
 from reports.pictures import Picture
 from reports.radar import radar
@@ -31,7 +31,7 @@ from reports.shares import shares
 from reports.statistics import Floats, mean, std
 from reports.table import scale
 from reports.tables import spent
-from reports.vocabulary import detail, metric_label
+from reports.vocabulary import detail, main_metric, metric_label
 
 SAME = 0.9  #: costs whose smallest is more than this share of the largest are about the same
 
@@ -43,7 +43,7 @@ def pictures(results: Results, widths: Sequence[str] = ()) -> list[Picture]:
 
 
 class Point(NamedTuple):
-    """The primary score of a run at a share of its budget."""
+    """A score of a run at a share of its budget."""
 
     method: str
     noise: str
@@ -56,15 +56,17 @@ class Point(NamedTuple):
 
 def against_noise(results: Results) -> Picture | None:
     """The primary score over the rate of each kind of noise; needs two rates."""
-    caption = f"{_primary_label(results)} against the share of corrupted pairs; the axis need not begin at 0."
-    final = [point for point in _scores(results) if point.at == 1]
-    return _over_rates(results, "noise", final, _primary_label(results), caption)
+    label = _label(*primary(results))
+    caption = f"{label} against the share of corrupted pairs; the axis need not begin at 0."
+    final = [point for point in _scores(results, primary(results)) if point.at == 1]
+    return _over_rates(results, "noise", final, label, caption)
 
 
 def memorisation(results: Results) -> Picture | None:
     """What the last weights lack of the best along the run, over noise rates; needs two rates and points on the way."""
     of_runs: dict[tuple[str, str, int], list[Point]] = {}
-    for point in _scores(results):
+    measured = _along(results)
+    for point in _scores(results, measured):
         of_runs.setdefault((point.method, point.noise, point.seed), []).append(point)
     if all(point.at == 1 for points in of_runs.values() for point in points):
         return None
@@ -73,7 +75,7 @@ def memorisation(results: Results) -> Picture | None:
         for points in of_runs.values()
     ]
     caption = (
-        f"{_primary_label(results)} of the last weights minus the best along the same run, in points: below 0, going "
+        f"{_label(*measured)} of the last weights minus the best along the same run, in points: below 0, going "
         "on made it worse. The learning rate comes down only at the end, which favours the last."
     )
     return _over_rates(results, "memorisation", lost, "last minus best, points", caption)
@@ -122,11 +124,12 @@ def _spread(values: Sequence[float]) -> float:
 
 
 def against_cost(results: Results) -> Picture | None:
-    """The primary score at every evaluated share of a run against the training FLOPs spent by then.
+    """The score at every evaluated share of a run against the training FLOPs spent by then.
 
     None if nothing is known of them, or if all runs spent about the same and were evaluated at the end alone.
     """
-    scores = [point for point in _scores(results) if not math.isnan(point.flops)]
+    measured = _along(results)
+    scores = [point for point in _scores(results, measured) if not math.isnan(point.flops)]
     spent_by = [point.flops for point in scores]
     if not scores or (all(point.at == 1 for point in scores) and min(spent_by) > SAME * max(spent_by)):
         return None
@@ -149,25 +152,32 @@ def against_cost(results: Results) -> Picture | None:
     for place, noise in enumerate(titles):
         panel = sheet.panel(place)
         panel.set(xlabel=f"training, {prefix}FLOP, reference run included")
-        panel.set(ylabel=beside(sheet, _primary_label(results)))
+        panel.set(ylabel=beside(sheet, _label(*measured)))
         panel.set(xlim=(0, 1.04 * right / size), ylim=ends)
         there = {method: np.array(lines[noise, method]).T for method in styles if (noise, method) in lines}
         name_lines(panel, results, styles, draw_lines(panel, styles, there))
     caption = (
-        f"{_primary_label(results)} of the weights along each run against what was spent by then; the axis need not "
+        f"{_label(*measured)} of the weights along each run against what was spent by then; the axis need not "
         "begin at 0. The learning rate has come down only at the last point, so earlier points are not shorter runs."
     )
     return finish("cost", caption + bars(results) + about_others(results, styles), sheet.figure)
 
 
-@lru_cache(maxsize=1)
-def _scores(results: Results) -> tuple[Point, ...]:
-    """The primary score of every run at every share of its budget, along each run from the first."""
+def _along(results: Results) -> Named:
+    """The number that was measured along the runs: the headline, or the first of those that were, if it was not."""
+    on_the_way = {key[1:4] for run in results.runs for key in run.records if key[0] < 1}
+    main = (named for named in results.measures if named[2] == main_metric(named[1]))
+    return next((named for named in (primary(results), *main) if named in on_the_way), primary(results))
+
+
+@lru_cache(maxsize=2)
+def _scores(results: Results, measured: Named) -> tuple[Point, ...]:
+    """This score of every run at every share of its budget, along each run from the first."""
     points = []
     for run in results.runs:
         own, total = (run.ledger["flops"], spent(run.ledger, "flops")) if run.ledger else (math.nan, math.nan)
         for at in sorted({key[0] for key in run.records}):
-            record = run.find(*primary(results), results.methods[run.method]["score"], at)
+            record = run.find(*measured, results.methods[run.method]["score"], at)
             if record is not None:
                 rate, flops = 100 * results.noises[run.noise]["rate"], total - own + at * own
                 points.append(Point(run.method, run.noise, run.seed, rate, at, flops, 100 * record.value))
@@ -197,8 +207,7 @@ def _draw_lines_and_bars(
     return {method: (x[-1], y[-1]) for method, (x, y, _) in lines.items()}
 
 
-def _primary_label(results: Results) -> str:
-    dataset, task, metric = primary(results)
+def _label(dataset: str, task: str, metric: str) -> str:
     return f"{plain(' '.join(filter(None, (dataset, detail(task), metric_label(metric)))))}, %"
 
 

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from reports.chosen import OTHER, about_others, line_styles, named_in
 from reports.contrasts import Contrast, headline_contrasts
-from reports.drawing import MARK, Sheet, broken, finish, handles, longest, medium, named
+from reports.drawing import MARK, Sheet, broken, finish, handles, marked, medium, named
 from reports.pictures import Picture, style_of
 from reports.results import Results
 from reports.statistics import LEVEL
@@ -26,7 +26,8 @@ def forest(results: Results) -> Picture | None:
     if not shown:
         return None
     labels = [label for label in results.ranked if any(label in one.gains for one in shown)]
-    names = 0.2 + medium().letter * longest(labels)
+    drawn = [marked(results, label) for label in labels]
+    names = 0.2 + medium().letter * max(map(len, drawn))
     height = 0.8 + (1.25 if medium().width else 1.6) * medium().line * len(labels)
     titles, margins = [one.noise for one in shown], (0.15, 0.15, 0.45, 0.3)
     sheet = Sheet((), len(shown), 2.6, height, margins, names - 0.15, least=1.05, titles=titles)
@@ -34,7 +35,7 @@ def forest(results: Results) -> Picture | None:
         panel = sheet.panel(place, xlabel="better by, points")
         _lines(panel, results, one, labels)
         panel.tick_params(labelleft=sheet.begins_row(place))
-        names_here = [named(label) for label in labels] if sheet.begins_row(place) else []  # of the lines of the row
+        names_here = drawn if sheet.begins_row(place) else []  # of the lines of the row
         panel.set_yticks(range(len(names_here)), names_here, fontsize=medium().names)
         if medium().width:
             panel.xaxis.set_major_locator(MaxNLocator(3))
@@ -103,4 +104,6 @@ def recovered(results: Results) -> Picture | None:
         f"{shown[0].measure.column.label}: mean over mean with Fieller's 95 % interval over seeds. All shares under "
         "one noise have one denominator." + about_others(results, styles)
     )
+    unresolved = [one.noise for one in headline_contrasts(results) if one.gap and not one.is_resolved]
+    caption += f" Not under {', '.join(unresolved)}, where the gap is not resolved." if unresolved else ""
     return finish("recovered", caption, sheet.figure)

@@ -14,6 +14,7 @@ from reports.results import Results
 from reports.sections import (
     answer_section,
     data_section,
+    folded,
     how_to_read,
     methods_section,
     run_numbers,
@@ -22,7 +23,9 @@ from reports.sections import (
 )
 from reports.table import Cell, Column, Measured, Row, Table, Unit, marks, show, words
 
-_ANSWERING = ("differences", "recovered")  #: figures that stand under the answer
+_ANSWERING = ("recovered", "differences")  #: figures that stand under the answer
+_OPEN = ("overview", "differences", "recovered", "resolution")  #: tables that are never folded
+_FIGURE = 6  #: lines of a table that a figure counts for, when it is asked whether to fold
 _ASSETS = Path(__file__).parent / "assets"
 _DIALOG = Html(
     "<dialog><h3></h3><div class=scroll><table></table></div><p class=soft>The interval is bootstrapped over examples: "
@@ -45,11 +48,12 @@ def page(
     `reports.gallery.gallery` returns. `sections`: those of the tables, if `table_sections` has made them already.
     """
     first, *others = sections or table_sections(results, tables)
+    by_name = {picture.name: picture for picture in pictures}
     body = [
         html("<h1>{}</h1><p>{}</p>{}", results.suite, results.plan.get("description", ""), _counts(results)),
         _nav(tables, bool(similarities or own), bool(examples)),
         answer_section(results),
-        *(_figure(picture) for picture in pictures if picture.name in _ANSWERING),
+        *(_figure(by_name[name]) for name in _ANSWERING if name in by_name),
         first,
         how_to_read(results),
         *(_figure(picture) for picture in pictures if picture.name not in _ANSWERING),
@@ -141,11 +145,12 @@ def _figure(picture: Picture) -> Html:
 def _diagnostics(similarities: Picture | None, own: Mapping[str, Picture]) -> Html:
     if not similarities and not own:
         return html("")
+    figures = together(html("<h3>{}</h3>{}", method, _figure(picture)) for method, picture in own.items())
     return html(
         '<section id="diagnostics"><h2>Diagnostics</h2><p>What the runs learned beside their scores. Nothing here is '
         "ranked.</p>{}{}</section>",
         _figure(similarities) if similarities else "",
-        together(html("<h3>{}</h3>{}", method, _figure(picture)) for method, picture in own.items()),
+        folded(figures, f"show the figures of {len(own)} methods", _FIGURE * len(own)),
     )
 
 
@@ -156,18 +161,21 @@ def _section(results: Results, table: Table, places: Mapping[str, int], shared: 
     notes += [escaped(note) for note in table.footnotes if note not in shared]
     if shared:
         notes.append(html('<a href="#shared">Notes on all tables</a>: budget, treatments, noise, environments.'))
-    return html(
-        '<section id="{}"><h2>{}</h2><p>{}{}</p><div class=scroll><table{}{}>{}{}</table></div>'
-        '<ol class="notes">{}</ol></section>',
-        table.name,
-        table.title,
-        table.description,
-        percent,
+    shown = html(
+        '<div class=scroll><table{}{}>{}{}</table></div><ol class="notes">{}</ol>',
         html(' class="turned"') if table.turned else "",
         html(' data-also="{}"', "|".join(_counts_of(table))),
         _head(table),
         together(_bodies(results, table, places)),
         together(html("<li>{}</li>", note) for note in notes),
+    )
+    return html(
+        '<section id="{}"><h2>{}</h2><p>{}{}</p>{}</section>',
+        table.name,
+        table.title,
+        table.description,
+        percent,
+        folded(shown, f"show the table: {len(table.rows)} lines", 0 if table.name in _OPEN else len(table.rows)),
     )
 
 
@@ -202,11 +210,11 @@ def _column(place: int, column: Column) -> Html:
 def _bodies(results: Results, table: Table, places: Mapping[str, int]) -> Iterable[Html]:
     counted = _counts_of(table)
     for group, rows in table.groups():
-        printed = rows[0].method or any(cell.source for cell in rows[0].cells)
+        printed = len(rows) > 1 or rows[0].method or any(cell.source for cell in rows[0].cells)
         yield html(
             "<tbody{}>{}{}</tbody>",
             "" if printed else html(' class="chance"'),
-            _group(group, len(table.columns)) if group else "",
+            _group(table.heading(group), len(table.columns)) if group else "",
             together(_row(results, table, row, places, counted) for row in rows),
         )
 
@@ -216,9 +224,8 @@ def _group(name: str, columns: int) -> Html:
 
 
 def _row(results: Results, table: Table, row: Row, places: Mapping[str, int], counted: Sequence[str]) -> Html:
-    cells = (
-        _cell(cell, column, table.full, places, counted) for cell, column in zip(row.cells, table.columns, strict=True)
-    )
+    full = table.full_under(row.group)
+    cells = (_cell(cell, column, full, places, counted) for cell, column in zip(row.cells, table.columns, strict=True))
     return html(
         '<tr><th scope="row" title="{0}">{1}{0}{2}</th>{3}</tr>',
         row.label,

@@ -174,7 +174,7 @@ def _width(table: Table, place: int) -> int:
 
 def _numbers(table: Table, place: int) -> list[str]:
     column = table.columns[place]
-    return [" ".join(words(row.cells[place], column, table.full)) for row in table.rows]
+    return [" ".join(words(row.cells[place], column, table.full_under(row.group))) for row in table.rows]
 
 
 def _head(table: Table, place: int) -> list[str]:
@@ -203,9 +203,10 @@ def _tabular(table: Table) -> str:
     for group, rows in table.groups():
         lines.append(r"\midrule")
         if group:
-            lines.append(rf"\multicolumn{{{len(columns) + 1}}}{{l}}{{\emph{{{_brief(group)}}}}} \\")
+            lines.append(rf"\multicolumn{{{len(columns) + 1}}}{{l}}{{\emph{{{_brief(table.heading(group))}}}}} \\")
         for row in rows:
-            cells = [_cell(cell, column, table.full) for cell, column in zip(row.cells, columns, strict=True)]
+            full = table.full_under(group)
+            cells = [_cell(cell, column, full) for cell, column in zip(row.cells, columns, strict=True)]
             label = _brief(row.label) + escape(row.mark)
             label = f"{{*}}{label[1:]}" if label.startswith("*") else label  # else it would belong to the \\ before it
             label += rf"~\cite{{{row.cite}}}" if row.cite else ""

@@ -27,7 +27,7 @@ _CAPTION = (
     "Every axis is one data set and metric. It runs from 0 at the centre to the best mean drawn here at the rim, in "
     "percent; the scale is the same in all panels. Larger is better. A gap is a value that is not there."
 )
-NAMED = 16  #: axes whose names have room around a panel on the screen
+NAMED = 14  #: axes whose names have room around a panel on the screen
 
 
 @look()
@@ -141,7 +141,8 @@ def _rings(panel: Axes, labels: Sequence[str]) -> None:
     spokes = [[(0.0, 0.0), end] for end in zip(x[:-1], y[:-1], strict=True)]
     colours = ["#dddddd"] * 3 + ["#bbbbbb"] + ["#dddddd"] * len(spokes)
     panel.add_collection(LineCollection([*rings, *spokes], colors=colours, linewidths=0.7), autolim=False)
+    inches = panel.bbox.height / panel.figure.dpi
+    half = max(label.count("\n") + 1 for label in labels) * medium().line / 2 * 2.06 / inches  # of a label's height
     for across, up, label in zip(x, y, labels, strict=False):  # the last corner is the first again
         side = "center" if abs(across) < 0.1 else "left" if across > 0 else "right"
-        height = "center" if abs(up) < 0.8 else "bottom" if up > 0 else "top"
-        panel.text(1.06 * across, 1.06 * up, label, ha=side, va=height, fontsize=medium().names)
+        panel.text(1.06 * across, (1.06 + half) * up, label, ha=side, va="center", fontsize=medium().names)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from reports.drawing import Sheet, finish, longest, look, medium, named
+from reports.drawing import Sheet, finish, longest, look, marked, medium
 from reports.many_sets import blocks_for
 from reports.over_sets import block_of, main_scores
 from reports.pairs import PairsOfMethods
@@ -32,7 +32,7 @@ def ranks_picture(results: Results) -> Picture | None:
     shown = {noise: pairs for noise, pairs in of_noise.items() if pairs.p and np.isfinite(pairs.ranks).sum() > 1}
     if not shown:
         return None
-    names = 0.2 + medium().letter * longest(labels)
+    names = 0.2 + medium().letter * (longest(labels) + 1)  # and a mark
     height, margins = 0.9 + 1.4 * medium().line * len(labels), (names, 0.2, 0.5, 0.3)
     sheet = Sheet((), len(shown), 3.4 + names, height, margins, least=1.6 + names, titles=list(shown))
     for place, pairs in enumerate(shown.values()):
@@ -58,7 +58,7 @@ def _panel(sheet: Sheet, place: int, results: Results, pairs: PairsOfMethods) ->
         panel.plot([at, at], [first - 0.2, last + 0.2], color="#222222", linewidth=2)
     panel.set(xlim=(0.5, len(order) + 1 + 0.3 * len(groups)), ylim=(len(order) - 0.5, -0.5))
     panel.set_xticks(range(1, len(order) + 1, 5 if medium().width and len(order) > 9 else 1))
-    panel.set_yticks(range(len(order)), [named(labels[method]) for method in order], fontsize=medium().names)
+    panel.set_yticks(range(len(order)), [marked(results, labels[method]) for method in order], fontsize=medium().names)
 
 
 def undivided(order: Sequence[int], pairs: PairsOfMethods) -> list[tuple[int, int]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.console.markup import Html, html, together
-from reports.answer import answers, question
+from reports.answer import answers, cost_answer, question
 from reports.footnotes import context, protocol_name
 from reports.results import Results, RunResult
 from reports.table import show
@@ -30,9 +30,18 @@ _STATES = {
 }
 
 
+MANY = 30  #: lines or entries from which on a part of the page is folded
+
+
+def folded(content: Html, words: str, count: int) -> Html:
+    """Return a part of the page; where it has many entries, behind these words. A link into it opens it (report.js)."""
+    return html("<details><summary>{}</summary>{}</details>", words, content) if count > MANY else content
+
+
 def answer_section(results: Results) -> Html:
-    """The suite's question and what its seeds answer, one paragraph a noise."""
-    paragraphs = together(html("<li>{}</li>", paragraph) for paragraph in answers(results))
+    """The suite's question, what its seeds answer, one paragraph a noise, and what the methods cost."""
+    said = [*answers(results), *filter(None, [cost_answer(results)])]
+    paragraphs = together(html("<li>{}</li>", paragraph) for paragraph in said)
     return html(
         '<section id="answer"><h2>{}</h2><ul class="answer">{}</ul></section>',
         question(results),
@@ -48,7 +57,7 @@ def how_to_read(results: Results) -> Html:
         "different. So there is no ±, nothing is bold, and small gaps between methods are not evidence."
         if seeds == 1
         else f"24.6 ± 0.3 is mean and standard deviation over n = {seeds} runs that differ in their seed only: initial "
-        "weights, order, augmentation and which pairs are corrupted. A cell with fewer says so: n=2."
+        "weights, order, augmentation and which pairs are corrupted. A block or a cell with fewer says so: n = 2."
     )
     states = together(html("<li><i>{}</i>: {}</li>", word, meaning) for word, meaning in _STATES.items())
     return html(
@@ -74,7 +83,8 @@ under Methods says which.</li>
 def methods_section(results: Results) -> Html:
     """Each method in two sentences, with its source and how far to trust the adapter."""
     articles = together(map(_method, results.methods.values()))
-    return html('<section id="methods"><h2>Methods</h2>{}</section>', articles)
+    whole = folded(articles, f"show all {len(results.methods)}", len(results.methods))
+    return html('<section id="methods"><h2>Methods</h2>{}</section>', whole)
 
 
 def _method(entry: Mapping[str, Any]) -> Html:
@@ -153,7 +163,7 @@ def runs_section(results: Results) -> Html:
     return html(
         '<section id="runs"><h2>Runs</h2><p><code>bench show RUN</code> prints everything stored of a run.</p>{}'
         "</section>",
-        _listed(heads, rows),
+        folded(_listed(heads, rows), f"show all {len(rows)}", len(rows)),
     )
 
 

@@ -186,9 +186,3 @@ def adjusted(p_values: Sequence[float] | Floats) -> Floats:
     made = np.empty_like(given)
     made[order] = np.minimum(steps, 1)
     return made
-
-
-def holm(p_values: Mapping[str, float], level: float = LEVEL) -> set[str]:
-    """Names whose hypothesis is rejected by Holm's step-down procedure."""
-    steps = adjusted(list(p_values.values()))
-    return {name for name, p in zip(p_values, steps, strict=True) if p <= level}

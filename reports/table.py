@@ -135,6 +135,16 @@ class Table:
     turned: bool = False  #: headings stand on end, for many narrow columns
     caption: str = ""  #: in a paper, in place of a longer description
     brief: tuple[str, ...] | None = None  #: in a paper, in place of the footnotes
+    seeds: Mapping[str, int] = field(default_factory=dict)  #: in place of `full` under a heading over rows
+
+    def full_under(self, group: str) -> int:
+        """Seeds that a complete cell has under this heading over rows."""
+        return self.seeds.get(group, self.full)
+
+    def heading(self, group: str) -> str:
+        """A heading over rows as it is printed, with the number of seeds where it is not that of the whole table."""
+        n = self.full_under(group)
+        return group if n == self.full else f"{group}, n = {n}"
 
     def groups(self) -> list[tuple[str, list[Row]]]:
         """Neighbouring rows under their heading, in order."""

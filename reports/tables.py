@@ -12,7 +12,7 @@ from reports.chance import is_chance
 from reports.contrasts import contrasts
 from reports.footnotes import brief, footnotes, notes_for
 from reports.headlines import Named, by_family, headlines, primary
-from reports.measure import Found, Line, Measure, average_measure, lines, record_measure, rows
+from reports.measure import Found, Line, Measure, average_measure, cell, lines, record_measure, rows
 from reports.over_sets import Scored, main_scores, means_table
 from reports.pairs import pairs_table
 from reports.results import Results, RunResult
@@ -22,6 +22,7 @@ from reports.tuning import tuning_table
 from reports.vocabulary import detail, kind_of, metric_label
 from reports.wins import wins_table
 
+ALIKE = 0.05  #: costs that are so near to the baseline's are the same
 #: names of other tables, and of other sections of the page
 _TAKEN = (
     *("overview", "differences", "recovered", "resolution", "wins", "means", "pairs", "cost", "tuning"),
@@ -65,8 +66,13 @@ def _file_name(name: str, place: int) -> str:
 
 
 def overview(results: Results, more: str = "") -> Table:
-    """One line a method and noise, one column a question, the cost beside it; `more` says what the seeds can show."""
-    measures = [*headlines(results), relative_cost(results)]
+    """One line a method and noise, one column a question, the cost beside it if it differs.
+
+    more: says what the seeds can show.
+    """
+    costs = relative_costs(results).values()
+    alike = bool(costs) and max(abs(cost - 1) for cost in costs) <= ALIKE  # then a column of ones says nothing
+    measures = [*headlines(results), *([] if alike else [relative_cost(results)])]
     known = [Line(label, label, entry["score"], True) for label, entry in results.methods.items()]
     averages = [f"{m.column.group}: {m.column.description}." for m in measures if m.parts > 1]
     what = "One line for each method under each noise, one column for each question."
@@ -152,6 +158,14 @@ def relative_cost(results: Results) -> Measure:
     return Measure(Column("relative cost", f"FLOPs / {base}'s", "Cost", "ratio", None, description), ask)
 
 
+def relative_costs(results: Results) -> dict[str, float]:
+    """Mean training FLOPs of each method over all its runs, in multiples of the baseline's; {} if they are unknown."""
+    measure = relative_cost(results)
+    runs = {label: [run for noise in results.noises for run in results.of(label, noise)] for label in results.methods}
+    known = {label: cell(own, measure, "").value for label, own in runs.items() if label != results.baseline}
+    return {label: cost for label, cost in known.items() if cost is not None}
+
+
 def _table(
     results: Results,
     name: str,
@@ -170,9 +184,9 @@ def _table(
         texts = ("chance: what a uniformly random guess scores on average.", *texts)
         table_rows.append(_chance(columns))
     full = len(results.plan["seeds"])
-    return Table(
-        name, title, columns, tuple(table_rows), description, texts, full, notes, brief=brief(results, table_rows)
-    )
+    planned = {noise: len({run.seed for run in results.runs if run.noise == noise}) for noise in results.noises}
+    made = Table(name, title, columns, tuple(table_rows), description, texts, full, notes, seeds=planned)
+    return replace(made, brief=brief(results, table_rows))
 
 
 def _applicable(all_rows: Sequence[Row]) -> tuple[list[Row], list[str]]:

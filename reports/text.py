@@ -44,12 +44,14 @@ def _blocks(table: Table, width: int) -> list[list[int]]:
 
 
 def _label_width(table: Table) -> int:
-    return max(len(text) for text in (*(row.label + row.mark for row in table.rows), *dict(table.groups())))
+    heads = (table.heading(group) for group, _ in table.groups())
+    return max(len(text) for text in (*(row.label + row.mark for row in table.rows), *heads))
 
 
 def _texts(table: Table, place: int) -> list[str]:
     column = table.columns[place]
-    return [" ".join(filter(None, words(row.cells[place], column, table.full))) for row in table.rows]
+    shown = (words(row.cells[place], column, table.full_under(row.group)) for row in table.rows)
+    return [" ".join(filter(None, one)) for one in shown]
 
 
 def _widths(table: Table, places: Sequence[int]) -> list[int]:
@@ -80,7 +82,7 @@ def _block(table: Table, places: Sequence[int]) -> Iterator[str]:
     number = 0
     for group, rows in table.groups():
         if group:
-            yield group
+            yield table.heading(group)
         for row in rows:
             yield _line(row.label + row.mark, label, [column[number] for column in texts], widths)
             number += 1

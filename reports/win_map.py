@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.lines import Line2D
 
-from reports.drawing import Sheet, finish, longest, look, medium, named
+from reports.drawing import Sheet, finish, look, marked, medium
 from reports.pictures import Picture
 from reports.results import Results
 from reports.table import Row, Table
@@ -35,7 +35,8 @@ def wins_picture(results: Results, table: Table) -> Picture | None:
     labels = [labels[place] for place in order]
     shares = {noise: (won[order][:, order], beyond[order][:, order]) for noise, (won, beyond) in shares.items()}
     colours = LinearSegmentedColormap.from_list("wins", ("#d98880", "#f7f7f7", "#7fb3d5"))
-    names = 0.2 + medium().letter * longest(labels)
+    drawn = [marked(results, label) for label in labels]
+    names = 0.2 + medium().letter * max(map(len, drawn))
     side = _side(len(labels), len(shares), names)
     if side is None:
         return None
@@ -45,7 +46,6 @@ def wins_picture(results: Results, table: Table) -> Picture | None:
     legend += [_key("o", "#222222", "on all by more than chance")] if tested else []
     height, margins = side + names + 0.4, (0.1, 0.2, names, 0.4)
     sheet = Sheet(legend, len(shares), side + 0.3, height, margins, names - 0.1, least=side + 0.29, titles=list(shares))
-    drawn = [named(label) for label in labels]
     places, edges = np.arange(len(labels)), np.arange(len(labels) + 1) - 0.5
     for place, (won, beyond) in enumerate(shares.values()):
         panel = sheet.panel(place)

@@ -1,4 +1,25 @@
 "use strict";
+// A link into a folded part of the page opens it, as one to a section whose table is folded does.
+function unfold() {
+  const target = document.querySelector(":target");
+  if (!target) return;
+  for (let part = target; part; part = part.parentElement) if (part.matches("details")) part.open = true;
+  for (const part of target.querySelectorAll(":scope > details")) part.open = true;
+  target.scrollIntoView();
+}
+addEventListener("hashchange", unfold);
+addEventListener("load", unfold);
+
+// Paper is 960 pixels wide at least (A4 and Letter, landscape). What is wider would be cut, so it is made smaller.
+addEventListener("beforeprint", () => {
+  for (const table of document.querySelectorAll(".scroll > table")) {
+    table.style.zoom = Math.min(1, 960 / (table.scrollWidth || 1));
+  }
+});
+addEventListener("afterprint", () => {
+  for (const table of document.querySelectorAll(".scroll > table")) table.style.zoom = "";
+});
+
 // Sorting: a click on a heading sorts every group of its table, a second one turns it round, a third restores the
 // suite's order. Cells without a number stay at the end.
 const suiteOrder = new Map();

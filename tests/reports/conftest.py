@@ -76,8 +76,9 @@ class Tab:
             pass
 
     def run(self, script: str) -> Any:
-        """Return what a JavaScript function with this body returns. RuntimeError if it throws."""
-        said = self._call("Runtime.evaluate", expression=f"(() => {{{script}}})()", returnByValue=True)
+        """Return what a JavaScript function with this body returns or promises. RuntimeError if it throws."""
+        call = f"(() => {{{script}}})()"
+        said = self._call("Runtime.evaluate", expression=call, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in said:
             raise RuntimeError(said["exceptionDetails"]["exception"]["description"])
         return said["result"].get("value")

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from matplotlib.collections import PathCollection
 
 from bench.store import Store
 from reports import drawing, figures
-from reports.answer import answers, question
+from reports.answer import answers, cost_answer, question
 from reports.build import build
 from reports.contrasts import headline_contrasts
 from reports.forest import forest, recovered
 from reports.html import page
 from reports.results import Results, load
-from reports.tables import tables
+from reports.tables import ALIKE, relative_costs, tables
+from reports.win_map import wins_picture
 
 SUITE = "emoji_noisy"
 
@@ -75,6 +79,8 @@ def test_the_recovered_gap_is_drawn_where_it_is_resolved(results: Results) -> No
     assert picture.figure is not None
     (panel,) = picture.figure.axes
     shown = [one for one in headline_contrasts(results) if one.is_resolved]
+    assert [one.noise for one in headline_contrasts(results) if one.gap and one not in shown] == []
+    assert "not resolved" not in picture.caption
     assert [text.get_text() for text in panel.get_xticklabels()] == [one.noise for one in shown]
     heights = {
         round(float(y), 9) for line in panel.lines if len(line.get_ydata()) == len(shown) for y in line.get_ydata()
@@ -84,10 +90,75 @@ def test_the_recovered_gap_is_drawn_where_it_is_resolved(results: Results) -> No
         assert ratio is None or round(ratio.value, 9) in heights
 
 
+def test_a_noise_whose_gap_is_not_resolved_is_named_under_the_figure(tmp_path: Path, stores: SimpleNamespace) -> None:
+    """Under the first noise the oracle is a row that is worse than the baseline."""
+    methods = (*stores.METHODS[:2], ("oracle", "CLIP", 1.4, "cosine"))
+    store = stores.write_store(tmp_path, methods=methods, rates=(0.2, 0.4), curve=(), diagnostics=False)
+    plan = store.plan(SUITE)
+    assert plan is not None
+    keep = {"label": "oracle", "about": "the pairs known to be clean", "uses": "the truth", "rule": "samples"}
+    plan["methods"][-1] |= {"method": "clip", "keep": keep}
+    runs = load(SUITE, store).runs
+    kept = [run for run in runs if (run.method, run.noise) != ("oracle", "20 % shuffled captions")]
+    worse = [run for run in runs if (run.method, run.noise) == ("siglip", "20 % shuffled captions")]
+    kept += [replace(run, method="oracle") for run in worse]
+    with drawing.look():
+        picture = recovered(Results(plan, tuple(kept)))
+    assert picture is not None
+    assert picture.caption.endswith(" Not under 20 % shuffled captions, where the gap is not resolved.")
+
+
 def test_the_page_begins_with_the_answer(results: Results, bounded: Store) -> None:
     text = page(results, tables(results), figures.pictures(results))
-    order = [
-        text.index(part) for part in ('id="answer"', 'id="figure-differences"', 'id="overview"', 'id="figure-radar"')
-    ]
+    parts = ("answer", "figure-recovered", "figure-differences", "overview", "figure-radar")
+    order = [text.index(f'id="{part}"') for part in parts]
     assert order == sorted(order)
-    assert build(SUITE, bounded).answers == tuple(answers(results))
+    assert build(SUITE, bounded).answers == (*answers(results), cost_answer(results))
+
+
+def test_the_answer_says_what_the_methods_cost(results: Results) -> None:
+    (table,) = [table for table in tables(results) if table.name == "cost"]
+    place = [column.name for column in table.columns].index("relative cost")
+    known = {row.method: row.cells[place].value for row in table.rows if row.method not in ("", "clip")}
+    assert relative_costs(results) == pytest.approx(known), "the same under each noise"
+    least, most = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
+    ends = f"from {known[least]:.2f} ({least}) to {known[most]:.2f} ({most})"
+    assert cost_answer(results) == f"Cost: {ends} times clip's training FLOPs."
+    assert f"<li>{cost_answer(results).replace(chr(39), '&#x27;')}</li>" in page(results, tables(results), [])
+    nothing = Results(results.plan, tuple(replace(run, ledger={}) for run in results.runs))
+    assert cost_answer(nothing) == ""
+
+
+def test_a_column_of_equal_costs_is_left_out(results: Results) -> None:
+    """At one budget it would be 1.00 in every line; the answer says it once."""
+    assert "relative cost" in [column.name for column in tables(results)[0].columns]
+    spent = {run.method: 0.8 * ALIKE * (run.method == "bayes") for run in results.runs}
+    runs = tuple(
+        replace(run, ledger={**run.ledger, "flops": 1e12 * (1 - spent[run.method]), "reference": None})
+        for run in results.runs
+    )
+    alike = Results(results.plan, runs)
+    assert "relative cost" not in [column.name for column in tables(alike)[0].columns]
+    assert cost_answer(alike) == "Cost: all methods alike, 0.96 to 1.00 times clip's training FLOPs."
+
+
+def test_a_recovered_gap_is_printed_as_a_number_and_not_as_a_note(results: Results) -> None:
+    text = page(results, tables(results), [])
+    section = text[text.index('<section id="recovered">') : text.index('<section id="resolution">')]
+    assert section.count("<tbody>") == 1
+    assert 'class="chance"' not in section
+
+
+def test_figures_mark_what_is_not_verified(results: Results) -> None:
+    entries = [{**entry, "fidelity": "reconstructed"} for entry in results.plan["methods"]]
+    doubtful = Results({**results.plan, "methods": entries}, results.runs)
+    (wins,) = [table for table in tables(doubtful) if table.name == "wins"]
+    with drawing.look():
+        drawn = {"forest": forest(doubtful), "noise": figures.against_noise(doubtful)}
+    drawn["wins"] = wins_picture(doubtful, wins)
+    for name, picture in drawn.items():
+        assert picture is not None
+        assert picture.figure is not None
+        panel = picture.figure.axes[0]
+        texts = [text.get_text() for text in (*panel.get_yticklabels(), *panel.texts)]
+        assert {f"{label}‡" for label in doubtful.ranked if label != "clip"} <= set(texts), name

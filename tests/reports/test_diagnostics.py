@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,8 +16,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from bench.store import RunStore, Store
-from reports import diagnostics
-from reports.diagnostics import _fill, _remarks, learned
+from reports import diagnostics, drawing
+from reports.diagnostics import _fill, _remarks, _scale, learned
 from reports.html import page
 from reports.pictures import Picture
 from reports.results import load
@@ -117,3 +119,40 @@ def test_equal_values_are_a_thin_bar_and_no_box(scale: str) -> None:
     ends = panel.transAxes.inverted().transform(panel.transData.transform([[x, 0.5] for x in across]))
     assert np.ptp(ends[:, 0]) < 0.02
     assert "A thin bar is one number" in _remarks([{**entry, "seed": 0}])
+
+
+def axis_of(low: float, high: float, *, log: bool = False, counts: Sequence[int] = (1, 2)) -> tuple[str, list[str]]:
+    """The name of the axis of numbers that lie between these, and what is written at its ticks, as they are drawn."""
+    with drawing.look():
+        panel = Figure(figsize=(2.8, 2), dpi=100).add_axes((0.02, 0.3, 0.96, 0.6))
+        series = {"images": {"counts": [*counts], "mean": (low + high) / 2, "n": 7, "dropped": 0}}
+        _scale(panel, [{"edges": [low, high], "series": series, "log": log, "axis": "weight"}])
+        canvas = FigureCanvasAgg(panel.figure)
+        canvas.draw()
+    inside = [one for one in panel.get_xticklabels() if low <= one.get_position()[0] <= high]
+    boxes = sorted((one.get_window_extent(canvas.get_renderer()).extents for one in inside), key=lambda box: box[0])
+    assert all(one[2] + 4 < other[0] for one, other in pairwise(boxes)), "numbers cover each other"
+    assert panel.xaxis.get_offset_text().get_text() == ""
+    return panel.get_xlabel(), [one.get_text().replace("\u2212", "-") for one in inside]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "log"),
+    [(0.0031, 0.0053, True), (0.0025, 0.0075, True), (0.14, 3.1, True), (1e-4, 3.0, True), (-0.2, 0.6, False)],
+)
+def test_an_axis_has_numbers_that_do_not_touch(low: float, high: float, log: bool) -> None:
+    name, numbers = axis_of(low, high, log=log)
+    assert name == "weight"
+    assert 2 <= len(numbers) <= 6
+
+
+def test_numbers_that_hardly_differ_are_numbered_by_what_they_differ_by() -> None:
+    """As NUCLR's popularity does; matplotlib writes "1e-6-5e-2" beside the axis."""
+    name, numbers = axis_of(-0.05 - 4e-6, -0.05 + 4.3e-6)
+    assert name == "weight - (-0.05), in 1e-06"
+    assert numbers == ["-2.5", "0", "2.5"]
+
+
+@pytest.mark.parametrize("log", [True, False])
+def test_one_number_is_written_at_its_place(log: bool) -> None:
+    assert axis_of(0.0025, 0.0075, log=log, counts=[7]) == ("weight", ["0.005"])

@@ -373,6 +373,21 @@ def test_memorisation_is_the_last_score_minus_the_best_of_each_run(three: Store)
     assert np.min([line.get_ydata().min() for line in figure.axes[0].lines if len(line.get_ydata())]) <= 0
 
 
+def test_figures_along_the_runs_show_what_was_measured_there(three: Store) -> None:
+    """The headline need not be: here it is retrieval, and zero-shot alone was measured along the way."""
+    results = load(SUITE, three)
+    number = {"dataset": "emoji/iid", "task": "retrieval", "metric": "mean_recall"}
+    other = Results({**results.plan, "primary": number}, results.runs)
+    both = figures_of(results), figures_of(other)
+    for name in ("memorisation", "cost"):
+        first, second = ([line.get_ydata().tolist() for line in sheets[name].axes[0].lines] for sheets in both)
+        assert first == second
+    (noise, _) = (sheets["noise"].axes[0].get_ylabel() for sheets in reversed(both))
+    assert noise == "emoji/iid mean recall, %"
+    (caption,) = [picture.caption for picture in pictures(other) if picture.name == "memorisation"]
+    assert caption.startswith("emoji/iid concept top-1, % of the last weights")
+
+
 def of_23_methods(table: Table) -> Table:
     """The same table with its lines repeated under other names, 23 under each noise."""
     groups = [[row for row in rows if row.method] for name, rows in table.groups() if name]
@@ -496,6 +511,42 @@ def test_twenty_names_beside_lines_do_not_touch(crowded: Results) -> None:
             assert min(gaps) >= 6.5 / 72 * sheets[name].dpi  # the size of the letters
             assert max(tops) <= sheets[name].bbox.y1
     assert room_for_names(["a" * 20]) > room_for_names(["a"])
+
+
+def test_a_long_page_is_folded_and_a_link_opens_what_it_leads_to(crowded: Results, tab: Any) -> None:
+    text = page(crowded, tables(crowded), [])
+    tab.open(text)
+    seen = "const seen = one => document.querySelector(one).checkVisibility();"
+    assert tab.run(f"{seen} return ['overview', 'differences', 'wins', 'runs'].map(id => seen(`#${{id}} table`));") == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    for place, shown in (("wins", "#wins table"), ("r50", "#r50")):
+        opened = f"addEventListener('hashchange', () => done(seen('{shown}')), {{ once: true }});"
+        assert tab.run(f"{seen} return new Promise(done => {{ {opened} location.hash = '{place}'; }});")
+    tab.resize(390)
+    tall = "return Math.max(...[...document.querySelectorAll('.scroll')].map(one => one.clientHeight));"
+    assert tab.run(tall) <= 0.8 * 844, "heads of tables stay in sight on a phone as well"
+
+
+def test_on_paper_wide_tables_are_smaller_and_not_cut(crowded: Results, tab: Any) -> None:
+    tab.open(page(crowded, tables(crowded), []))
+    tab.resize(1047)
+    widest = """
+    for (const one of document.querySelectorAll("details")) one.open = true;
+    const wide = one => one.getBoundingClientRect().width - one.parentElement.clientWidth;
+    const cut = () => Math.max(...[...document.querySelectorAll(".scroll > table")].map(wide));
+    const before = cut();
+    dispatchEvent(new Event("beforeprint"));
+    const on_paper = cut();
+    dispatchEvent(new Event("afterprint"));
+    return [before, on_paper, cut()];
+    """
+    before, on_paper, after = tab.run(widest)
+    assert before == after > 100
+    assert on_paper <= 1
 
 
 def test_a_radar_draws_a_few_methods_and_any_that_are_asked_for(crowded: Results) -> None:

@@ -18,7 +18,7 @@ import bench
 from bench.cli import app
 from bench.store import Store
 from reports.build import figure_of
-from reports.drawing import PAPER
+from reports.drawing import PAPER, SCREEN_WIDTH
 from reports.results import Results, load
 
 SUITE = "emoji_noisy"
@@ -93,9 +93,23 @@ def test_words_can_be_read_at_the_size_of_a_paper(read: Results, name: str, widt
         assert overlap(texts[one], texts[other]) < 3, (one, other)
 
 
+@pytest.mark.parametrize("name", sorted(EVERYWHERE | PAGE_ALONE | {"diagnostics-05-bayes"}))
+def test_a_figure_fits_the_page_and_its_words_cover_no_others(read: Results, name: str) -> None:
+    """At 23 methods under four noises, which are in rows."""
+    figure = figure_of(read, name)
+    assert figure.get_figwidth() <= SCREEN_WIDTH
+    texts = shown_texts(figure)
+    for text, box in texts.items():
+        assert -1 <= box.x0 < box.x1 <= figure.bbox.x1 + 1, text
+        assert -1 <= box.y0 < box.y1 <= figure.bbox.y1 + 1, text
+    for one, other in combinations(texts, 2):
+        assert overlap(texts[one], texts[other]) < 3, (one, other)
+
+
 def test_a_figure_of_the_screen_is_as_wide_as_before(many: bench.Results) -> None:
+    before = many.figure("radar").get_figwidth()
     many.figure("radar", width="column")
-    assert many.figure("radar").get_figwidth() > 15
+    assert many.figure("radar").get_figwidth() == before > 7
 
 
 def test_widths_that_no_paper_has_are_refused(many: bench.Results) -> None:

@@ -31,6 +31,7 @@ from reports.results import Results, load
 from reports.statistics import mean
 from reports.table import Cell, Column, Row, Table, show, words
 from reports.tables import tables
+from reports.text import table_text
 
 SUITE = "emoji_noisy"
 
@@ -182,6 +183,27 @@ def test_a_cell_with_fewer_seeds_says_so_and_is_not_compared(troubled: Store) ->
     assert words(cell, table.columns[0], table.full)[1].endswith("n=2")
     assert [state for _, state in cell.lacking] == ["interrupted"]
     assert "n=" in table.notes
+
+
+def test_a_block_of_fewer_seeds_says_so_once(tmp_path: Path, stores: SimpleNamespace) -> None:
+    """And not behind each of its numbers; a cell that lacks one of them still does."""
+    store = stores.write_store(
+        tmp_path, seeds=(0, 1, 2), curve=(), diagnostics=False, states={("ncu", 0.0, 1): "missing"}
+    )
+    plan = store.plan(SUITE)
+    assert plan is not None
+    cells = [cell for cell in plan["cells"] if cell["noise"] == NOISY or cell["seed"] < 2]
+    store.write_plan(SUITE, {**plan, "cells": cells})
+    results = load(SUITE, store)
+    (table,) = [table for table in tables(results) if table.name == "overview"]
+    page_text = page(results, [table], [])
+    for text in (table_latex(table), table_text(table, 200), page_text):
+        plain = text.replace(r"\%", "%")
+        assert f"{CLEAN}, n = 2" in plain
+        assert f"{NOISY}, n" not in plain
+    for row in table.rows:
+        said = [words(cell, table.columns[0], table.full_under(row.group))[1] for cell in row.cells if cell.measured]
+        assert all(("n=1" in one) == (row.method == "ncu" and row.group == CLEAN) for one in said)
 
 
 def test_bold_is_within_a_noise_and_knows_the_best(three: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from statsmodels.stats.multitest import multipletests
 
 from bench.errors import UserError
 from bench.store import Store
@@ -208,6 +210,17 @@ def test_compare_says_difference_interval_p_and_cost(three: Store) -> None:
     assert text.startswith(found.verdict + "\n")
     assert "noise found emoji/train AUROC" in text
     assert text.count("noise found") == 2  # not applicable without noise: no line
+
+
+def test_the_verdicts_p_values_are_those_that_it_decides_by(three: Store) -> None:
+    """Adjusted over the noises: 0.03 beside "no difference is shown" would contradict itself."""
+    found = compare(SUITE, three, "prolip", "clip")
+    tests = [line.test for line in found.lines if line.primary]
+    wanted = multipletests([test.p for test in tests], method="holm")[1]
+    assert any(p > 1.5 * test.p for p, test in zip(wanted, tests, strict=True))
+    printed = re.findall(r"p (?:= |< )([0-9.]+), n = 3", found.verdict)
+    assert [float(one) for one in printed] == pytest.approx([max(0.001, p) for p in wanted], abs=5.1e-4)
+    assert "(p adjusted by Holm over 2 noises)" in found.verdict
 
 
 def test_compare_says_which_of_the_two_is_not_verified(store: Store) -> None:
