@@ -187,18 +187,23 @@ def _serve(descriptor: int) -> object:
             if not descriptors:
                 _call(content)
             elif not pid:
-                gc.enable()
-                signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                channel.close()
-                for one in (descriptors[0], woken, waker, *tell.values()):
-                    os.close(one)
+                _leave(channel, (descriptors[0], woken, waker, *tell.values()))
                 return _call(content, *descriptors[1:])
             else:
                 tell[pid] = descriptors[0]
                 for one in descriptors[1:]:
                     os.close(one)
             channel.sendall(pid.to_bytes(_LENGTH, "big"))
+
+
+def _leave(channel: socket.socket, descriptors: Sequence[int]) -> None:
+    """Undo in a forked process what the one that it was forked from needs."""
+    gc.enable()
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    channel.close()
+    for one in descriptors:
+        os.close(one)
 
 
 def _call(content: bytes, *descriptors: int) -> object:
