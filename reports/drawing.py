@@ -310,7 +310,7 @@ def name_ends(panel: Axes, results: Results, ends: Mapping[str, tuple[float, flo
     )
     panel.add_collection(leaders, autolim=False)
     for method, height in zip(methods, heights, strict=True):
-        look = {"va": "center", "fontsize": medium().names}
+        look: Any = {"va": "center", "fontsize": medium().names}
         panel.text(1.06, height, marked(results, method), transform=panel.transAxes, **look)
 
 

@@ -97,7 +97,7 @@ def recovered(results: Results) -> Picture | None:
         panel.axhline(level, color="#888888", linewidth=0.8)
         panel.text(len(shown) - 0.45, level, words, va="bottom", ha="right", fontsize=medium().names)
     panel.set_xlim(-0.5, len(shown) - 0.4)
-    room = sheet.across / len(shown) if medium().width else math.inf
+    room = 0.9 * (sheet.across - 0.95) / len(shown) if medium().width else math.inf
     panel.set_xticks(range(len(shown)), [broken(one.noise, room) for one in shown])
     caption = (
         f"Which share of the oracle's gain over {results.baseline} a method recovers on "
