@@ -35,7 +35,7 @@ class Unfit(OSError):
     """What is at a path cannot be read as a file, or is too long. Its text is the reason, in words of this package."""
 
     def __str__(self) -> str:
-        return self.strerror
+        return str(self.strerror)
 
 
 def open_without_waiting(path: Path | str) -> tuple[int, os.stat_result]:

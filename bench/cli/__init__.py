@@ -22,7 +22,7 @@ from bench.cli import (
     runs,
     store,
 )
-from bench.cli.guard import guard
+from bench.cli.guard import guard, refuse_undecodable
 from bench.console.text import echo
 
 app = typer.Typer(
@@ -111,4 +111,5 @@ def main() -> None:
     if sys.stdout is None:  # closed by the caller, as `>&-` does
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  for the whole process
     with guard():
+        refuse_undecodable(sys.argv[1:])
         app(prog_name="bench")

@@ -298,11 +298,10 @@ def _templates(pairs: Pairs, label: str, file: Path | None) -> Sequence[str]:
         raise UserError(f"--templates {file}: cannot be read: {getattr(error, 'strerror', error)}") from error
     prompts = list(dict.fromkeys(filter(None, lines)))
     wrong = [line for line in prompts if "{}" not in line]
-    if wrong or len(prompts) < 2:
-        reason = (
-            f"{wrong[0]!r} lacks {{}} for the class name" if wrong else f"{len(prompts)} prompts; give at least two"
-        )
-        raise UserError(f"--templates {file}: {reason}")
+    if wrong:
+        raise UserError(f"--templates {file}: {wrong[0][:80]!r} lacks {{}} for the class name")
+    if len(prompts) < 2:
+        raise UserError(f"--templates {file}: {len(prompts)} prompts; give at least two")
     return prompts
 
 

@@ -9,11 +9,12 @@ import contextlib
 import errno
 import os
 import platform
+import re
 import select
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -26,6 +27,7 @@ from bench.reading import Unfit
 UNEXPECTED, BAD_INPUT = 1, 2  #: exit codes
 INTERRUPTED, BROKEN_PIPE = 130, 141  #: the shell's convention: 128 + SIGINT, 128 + SIGPIPE
 _LONGEST = 500  #: letters of somebody else's message
+_OF_RUST = ("Exception", "SafetensorError")  #: errors of the system that a library in Rust raises as its own
 
 #: errno -> what is wrong with the path, and the remedy
 REMEDIES = {
@@ -70,6 +72,21 @@ def guard() -> Iterator[None]:
         _end(cause, output)
 
 
+def refuse_undecodable(words: Sequence[str]) -> None:
+    """Raise UserError for a word of the command line that is not UTF-8: no plan, card or table could name it."""
+    for word in words:
+        if not _is_text(word):
+            raise UserError(f"{word!a}: is not UTF-8; rename the file or folder")
+
+
+def _is_text(word: str) -> bool:
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _end(error: BaseException, output: tuple[int, ...]) -> NoReturn:
     """output: as of `_output`, before the command."""
     if isinstance(error, BrokenPipeError) and (_reader_is_gone() or _output() != output):  # rich puts /dev/null there
@@ -98,9 +115,11 @@ def explain(error: BaseException) -> tuple[int, str]:
         return BAD_INPUT, f"an input is nested too deeply ({_named(error)}); make it flatter. {_saved(error)}"
     if isinstance(error, Unfit):
         return BAD_INPUT, f"{error.filename}: {error.strerror}; name another file"
-    if isinstance(error, OSError) and error.errno in REMEDIES:
+    if remedy := REMEDIES.get(_errno(error) or 0):
         path = _path_of(error)
-        return BAD_INPUT, f"{path}: {REMEDIES[error.errno]}" if path else REMEDIES[error.errno]
+        return BAD_INPUT, f"{path}: {remedy}" if path else remedy
+    if isinstance(error, UnicodeEncodeError) and not _is_text(error.object):  # the name of a file
+        return BAD_INPUT, f"{ascii(error.object)[:_LONGEST]}: is not UTF-8; rename the file or folder"
     if isinstance(error, OSError):  # of a network, a device or a library
         return BAD_INPUT, f"{_named(error)}. {_saved(error)}"
     return UNEXPECTED, f"unexpected {_named(error)}. {_saved(error)}; please report it with that file"
@@ -118,13 +137,21 @@ def _named(error: BaseException) -> str:
     return f"{type(error).__name__}: {one_line(error, _LONGEST)}".removesuffix(": ")
 
 
-def _path_of(error: OSError) -> str:
+def _errno(error: BaseException) -> int | None:
+    """The number of the system's error, also in the words of libraries in Rust: safetensors and tokenizers."""
+    if isinstance(error, OSError):
+        return error.errno
+    told = re.search(r"\(os error ([0-9]{1,3})\)", str(error)) if type(error).__name__ in _OF_RUST else None
+    return int(told[1]) if told else None
+
+
+def _path_of(error: BaseException) -> str:
     """The path that an error is about: its own, or else that of the file that was being written; "" if none is known.
 
     Errors of `write`, `fsync` and `close` name no file, so the innermost open file or path of the failed calls is
     taken.
     """
-    for name in (error.filename2, error.filename):
+    for name in (getattr(error, "filename2", None), getattr(error, "filename", None)):
         if isinstance(name, str | bytes | os.PathLike):
             return os.fsdecode(name)
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]

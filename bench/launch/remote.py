@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +25,7 @@ from bench.launch.launchers.local import stop_requests
 from bench.launch.side_by_side import run_side_by_side
 from bench.launch.world_size import ranks, refuse_odd_shares
 from bench.machine.device_lock import device
+from bench.machine.private_folder import ScratchFolder
 from bench.planning.outcomes import State, Summary
 from bench.planning.planned import Planned
 from bench.store import Busy, Store, files
@@ -77,8 +77,8 @@ def opened(url: str, request: Request) -> Iterator[Site]:
         raise UserError(f"--jobs {request.jobs}: with {url} a worker makes one run at a time; start several workers")
     objects = Objects(url)
     objects.refuse_unsafe()
-    with tempfile.TemporaryDirectory(prefix="bench-worker-") as folder:
-        store = Store(Path(folder))
+    with ScratchFolder("worker") as folder:
+        store = Store(folder)
         for name in objects.names("queue"):
             files.write_bytes(store.suite(name.removesuffix(".json")) / QUEUE, objects.read(f"queue/{name}") or b"")
         if not store.queues():

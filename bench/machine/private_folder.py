@@ -44,6 +44,8 @@ def open_file(name: str) -> int:
 class ScratchFolder:
     """An empty folder for the time that this process needs it. After a kill, the next one that is made removes it.
 
+    As a context manager it gives its path, and is removed at the end.
+
     The process holds a lock on a file beside the folder. The operating system releases it when the process ends,
     however it ends, so a folder whose lock is free is a leftover.
     """
@@ -56,6 +58,12 @@ class ScratchFolder:
             self._lock = open_file(f"{name}.lock")
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             self.path.mkdir(mode=0o700)
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
 
     def remove(self) -> None:
         """Remove the folder with all that is in it. A second call does nothing."""

@@ -60,10 +60,10 @@ def export(run: str, folder: Path | str, results: Path | str = "results") -> Non
     try:
         _write(folder, towers, method, settings)
         _same_as_open_clip(folder, towers, settings)
+        (folder / "README.md").write_text(export_card.card(out, settings, method, folder), encoding="utf-8")
     except BaseException:
         shutil.rmtree(folder)
         raise
-    (folder / "README.md").write_text(export_card.card(out, settings, method, folder), encoding="utf-8")
 
 
 def _inputs(towers: OpenClipTowers, run: Run) -> tuple[Tensor, Tensor]:
@@ -206,6 +206,6 @@ def _write_small(folder: Path, vocabulary: SmallVocabulary) -> None:
     tokenizer.add_special_tokens([start, end])
     ids = [(start, vocabulary.start), (end, vocabulary.end)]
     tokenizer.post_processor = processors.TemplateProcessing(single=f"{start} $A {end}", special_tokens=ids)
-    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     described = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": PAD}
     (folder / "tokenizer_config.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")

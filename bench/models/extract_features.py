@@ -33,6 +33,8 @@ def extract(request: Request, progress: bool = False) -> list[str]:
     """
     share = request.part is not None
     request.share  # noqa: B018  raises before anything is loaded
+    if request.out.name in ("", ".."):
+        raise UserError(f"{request.out}: is a folder that is there; name the one that is to be made")
     models, lines = Models.load(request), Lines(progress)
     root = request.out.with_name(f"{request.out.name}.work")
     reports = []

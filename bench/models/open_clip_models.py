@@ -203,7 +203,7 @@ def load(model: Foreign, size: int) -> OpenClipTowers:
 def _refuse_other_tokenizer(model: Foreign, tower: Any, tokenizer: Any) -> None:
     """Encode a text. Raises UserError if the tokenizer cannot, or has ids that the text tower lacks."""
     try:
-        known = getattr(getattr(tokenizer, "tokenizer", None), "get_vocab", dict)()
+        known: dict[str, int] = getattr(getattr(tokenizer, "tokenizer", None), "get_vocab", dict)()
         largest, size = max(known.values(), default=0), getattr(tower, "vocab_size", None)
         if size is not None and largest >= size:
             raise ValueError(f"it has the id {largest}, and the tower {size} ids from 0 on")

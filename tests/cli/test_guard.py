@@ -17,6 +17,9 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer as Encoder
+from tokenizers import models
 
 import bench
 from bench import reading
@@ -102,6 +105,7 @@ def call(tmp_path_factory: pytest.TempPathFactory) -> Any:
         (["reference", LONG], {}, LONG),
         (["claims", "smoke", "--results", LONG], {}, "the name is too long"),
         (["compare", "smoke", "clip", "--results", LONG], {}, "the name is too long"),
+        (["data", "index", "toy", "--out", "a\udce9.parquet"], {}, "'a\\udce9.parquet': is not UTF-8; rename the file"),
         (["methods", "--plugin", LONG], {}, f"--plugin {LONG}: no such file"),
         (["data", "index", LONG], {}, LONG),
         (["report", "ncu_cc3m", "--data", LONG], {}, "the name is too long"),
@@ -170,6 +174,13 @@ def test_errors_of_writing_name_the_file_that_was_open(capsys: pytest.CaptureFix
     assert capsys.readouterr().err == "/dev/full: no space is left; free some, then give the same command again\n"
     assert ended(capsys, OSError(errno.EROFS, "x", str(tmp_path)))[1].startswith(f"{tmp_path}: is on a read-only file ")
     assert ended(capsys, OSError(errno.EACCES, "x", b"/a"))[1].startswith("/a: permission is denied; change")
+    code, said = ended(capsys, UnicodeEncodeError("utf-8", "a\udce9", 1, 2, "surrogates not allowed"))
+    assert (code, said) == (2, "'a\\udce9': is not UTF-8; rename the file or folder\n")
+    for save in (lambda path: Encoder(models.BPE()).save(path), lambda path: save_file({"x": torch.zeros(9)}, path)):
+        with pytest.raises(SystemExit) as stop, guard():
+            save(str(tmp_path / "nowhere" / "x"))
+        assert stop.value.code == 2
+        assert capsys.readouterr().err.endswith(": there is no such file or folder; check the path\n")
     with pytest.raises(SystemExit), guard():
         reading.content(Path("/dev/null"), 9)
     assert capsys.readouterr().err == "/dev/null: it is a device, not a file; name another file\n"

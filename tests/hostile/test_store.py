@@ -179,8 +179,9 @@ def mutate(draw: random.Random, root: Path) -> tuple[str, str, Path]:
 
 def called(root: Path, *arguments: str) -> tuple[int, str]:
     """Exit code of a verb and what it printed, as its guard would end it."""
+    where = () if arguments[0] in ("submit", "site") else ("--results", str(root))
     with ended_within(SECONDS):
-        result = CliRunner().invoke(app, [*arguments, "--results", str(root)])
+        result = CliRunner().invoke(app, [*arguments, *where])
     output, code, error = result.output, result.exit_code, result.exception
     if error is not None and not isinstance(error, SystemExit):
         known = isinstance(error, UserError | OSError)
@@ -227,7 +228,16 @@ def verbs(draw: random.Random, root: Path, first: str, second: str) -> list[tupl
         ("doctor",),
         ("doctor", "--fix"),
         ("run", suite, "--dry-run"),
+        ("power", suite),
+        ("orders", suite, suite),
+        ("kinds", suite),
     ]
+    if draw.random() < 0.3:
+        light += [("submit", str(root), suite, "--out", str(root.with_name("bundle.tar.xz")))]
+        light += [("site", str(root), "--out", str(root.with_name("site")))]
+    if draw.random() < 0.3:
+        light += [("state", second, "log_u_image", "--count", "1"), ("hierarchy", draw.choice((first, second)))]
+        light += [("noise", "audit", first), ("embeddings", suite, "sogclr", "--count", "5")]
     if draw.random() < 0.15:
         light.append(("report", suite))
     if draw.random() < 0.3:
@@ -259,17 +269,19 @@ def examine(draw: random.Random, root: Path, original: dict[str, str], counts: C
             assert "state: done" in output
         elif arguments[0] in ("status", "compare", "report", "gc", "doctor"):
             assert code in (0, 1), output
-    for _ in range(2):  # a store.json of another format keeps all else from being looked at
-        code, output = called(root, "doctor", "--fix")
     if of_run:
-        assert code == 0, output
         for path in (root / "runs" / first).glob("claim-*"):  # one that cannot be read counts as held, until it is old
             if path.is_file() or path.is_fifo():
                 path.chmod(0o600)
                 os.utime(path, (1, 1))
+    for _ in range(2):  # a store.json of another format keeps all else from being looked at
+        code, output = called(root, "doctor", "--fix")
+    if of_run:
+        assert code == 0, output
         code, output = called(root, "run", suite)
         assert code == 0, output
-        assert called(root, "doctor")[0] == 0
+        code, output = called(root, "doctor")
+        assert code == 0, output
         assert called(root, "status", suite)[1].count(" done ") == 2
 
 
@@ -286,7 +298,7 @@ def test_every_verb_survives_a_mutated_store(finished: Path, tmp_path: Path, ori
         root = Path(shutil.copytree(finished, tmp_path / "results"))
         print(f"example {number}")
         examine(draw, root, original, counts)
-        for path in (root, tmp_path / "one", tmp_path / "two", tmp_path / "other"):
+        for path in (root, *(tmp_path / name for name in ("one", "two", "other", "site"))):
             shutil.rmtree(path, ignore_errors=True)
     print(f"{sum(counts.values())} mutations: {dict(counts)}")
     assert counts

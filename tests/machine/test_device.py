@@ -91,4 +91,6 @@ def test_the_folder_of_a_killed_process_goes_with_the_next_one() -> None:
     assert first.path.is_dir()
     for folder in (first, second, second):
         folder.remove()
+    with ScratchFolder("verify") as path:
+        assert path.is_dir()
     assert sorted(path.name for path in private_folder().iterdir()) == ["making"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import runpy
 import shutil
@@ -22,7 +23,7 @@ from bench.catalogue.channels import CLIP_CHANNELS
 from bench.cli import app
 from bench.errors import UserError
 from bench.evaluation.features import extract_images, extract_texts
-from bench.models import open_clip_models
+from bench.models import export_card, open_clip_models
 from bench.store import RunStore, Store
 from bench.training.inputs import InputsReader
 from bench.training.job import build, prepare
@@ -199,6 +200,18 @@ def test_names_and_folders_that_are_none_are_said(folder: Path, tmp_path: Path) 
     for given, said in cases:
         with pytest.raises(UserError, match=said):
             bench("eval", *given, *common)
+
+
+def test_an_export_that_cannot_be_written_to_its_end_leaves_nothing(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> str:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(export_card, "card", full)
+    with pytest.raises(OSError, match="full"):
+        bench("export", run_of(folder, "small").id, str(tmp_path / "model"), "--results", str(folder / "out"))
+    assert not (tmp_path / "model").exists()
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,8 @@ def test_parts_of_several_processes_are_joined_to_the_same_bytes(data: Path, mod
         assert f"part {part} is extracted; the same command without --part joins all" in line
     extract(request(data, tmp_path / "out", model))
     assert content(tmp_path / "out") == content(tmp_path / "whole")
+    with pytest.raises(UserError, match=r"^\.: is a folder that is there; name the one that is to be made"):
+        extract(request(data, Path(), model))
     with pytest.raises(UserError, match="--part 2/2: should be I/N"):
         extract(request(data, tmp_path / "other", model, part="2/2"))
 

@@ -6,7 +6,6 @@ losses of all steps, or without them the final scores, must agree within a toler
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +14,7 @@ from bench.console.progress import Progress
 from bench.errors import UserError
 from bench.hashing import canonical
 from bench.launch.claimed import work
+from bench.machine.private_folder import ScratchFolder
 from bench.planning.planner import plan
 from bench.store import RunStore, Store
 from bench.store.lookup import SHORT, find_run
@@ -47,7 +47,7 @@ def retrain(store: Store, prefix: str, tolerance: float = TOLERANCE) -> Verified
     if state != "done":
         raise UserError(f"run {stored.id[:SHORT]}: is {state}; only a finished run can be verified")
     run = _restored(store, stored.settings(), stored)
-    with tempfile.TemporaryDirectory(prefix="bench-verify-") as folder:
+    with ScratchFolder("verify") as folder:
         again = Store(folder)
         reader = InputsReader()
         for planned in plan([*_chain(run)], again, reader):
