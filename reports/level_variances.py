@@ -6,6 +6,7 @@ As Figures 7 and C.4 of ProLIP (Chun et al., ICLR 2025).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -16,7 +17,7 @@ from reports.pictures import COLOURS, Picture
 from reports.statistics import Floats
 
 BINS = 30
-_EQUAL = {"color": "#555555", "linestyle": (0, (4, 2)), "linewidth": 1.0}  #: the line of no difference
+_EQUAL: Any = {"color": "#555555", "linestyle": (0, (4, 2)), "linewidth": 1.0}  #: the line of no difference
 
 
 def drawn(levels: Mapping[str, Floats], differences: Mapping[str, Floats]) -> dict[str, bytes]:
