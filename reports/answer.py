@@ -39,7 +39,8 @@ def cost_answer(results: Results) -> str:
     least, most = min(costs, key=costs.__getitem__), max(costs, key=costs.__getitem__)
     unit = f"times {results.baseline}'s training FLOPs"
     if max(abs(cost - 1) for cost in costs.values()) <= ALIKE:
-        return f"Cost: all methods alike, {costs[least]:.2f} to {costs[most]:.2f} {unit}."
+        ends = dict.fromkeys(f"{costs[one]:.2f}" for one in (least, most))
+        return f"Cost: all methods alike, {' to '.join(ends)} {unit}."
     return f"Cost: from {costs[least]:.2f} ({least}) to {costs[most]:.2f} ({most}) {unit}."
 
 

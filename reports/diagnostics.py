@@ -111,8 +111,9 @@ def _own(results: Results, method: str, diagnostics: Learned) -> Picture | None:
     sheet = Sheet((), len(own), left + 3.1, height, (left, 0.3, 0.45, 0.35 + above), least=left + 2)
     for place, name in enumerate(own):
         here = [entry for entry in entries[name] if entry]
-        panel = sheet.panel(place)
+        panel = sheet.panel(place, xlabel=plain(here[0]["axis"]))
         _scale(panel, here)
+        _name_one_number(panel, here)
         panel.set_title(titles[name], pad=72 * beside + 4, loc="left")
         _strips(panel, lines, (len(noises) - 0.9, -0.98))
         colours = dict(zip(series[name], cycle(COLOURS), strict=False))
@@ -146,16 +147,11 @@ def _ends(entries: Sequence[Entry]) -> tuple[float, float]:
 def _scale(panel: Axes, entries: Sequence[Entry]) -> None:
     """Give the panel its axis of numbers: few enough to stand beside each other, and all of their digits."""
     low, high = _ends(entries)
-    panel.set_xlabel(plain(entries[0]["axis"]))
     if entries[0]["log"]:
         panel.set_xscale("log")
         panel.minorticks_off()
     panel.set_xlim(low, high)
-    everything = [series for entry in entries for series in entry["series"].values()]
-    values = {series["mean"] for series in everything}
-    if len(values) == 1 and all(len(series["counts"]) == 1 for series in everything):
-        panel.set_xticks(list(values), [f"{value:.4g}" for value in values])  # round numbers would not say which it is
-    elif not entries[0]["log"]:
+    if not entries[0]["log"]:
         _count(panel, low, high)
     elif high < 10 * low:  # powers of ten alone would leave the axis almost without numbers
         panel.xaxis.set_major_locator(MaxNLocator(_ticks()))
@@ -165,6 +161,14 @@ def _scale(panel: Axes, entries: Sequence[Entry]) -> None:
         panel.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     for label in panel.get_xticklabels():
         label.set_parse_math(True)  # powers of ten
+
+
+def _name_one_number(panel: Axes, entries: Sequence[Entry]) -> None:
+    """Write a number that all have at its place: round numbers around it would not say which it is."""
+    everything = [series for entry in entries for series in entry["series"].values()]
+    values = {series["mean"] for series in everything}
+    if len(values) == 1 and all(len(series["counts"]) == 1 for series in everything):
+        panel.set_xticks(list(values), [f"{value:.4g}" for value in values])
 
 
 def _count(panel: Axes, low: float, high: float) -> None:

@@ -30,7 +30,7 @@ _STATES = {
 }
 
 
-MANY = 30  #: lines or entries from which on a part of the page is folded
+MANY = 20  #: lines or entries from which on a part of the page is folded
 
 
 def folded(content: Html, words: str, count: int) -> Html:

@@ -62,7 +62,8 @@ def bare_entry(folder: str, plan: Mapping[str, Any] | None, links: Sequence[tupl
 
 
 def _compared(results: Results) -> str:
-    return f"{len(results.ranked)} methods, {len(results.noises)} noises, {planned_seeds(results)}"
+    noises = len(results.noises)
+    return f"{len(results.ranked)} methods, {noises} noise{'s' * (noises > 1)}, {planned_seeds(results)}"
 
 
 def _resolution(results: Results) -> str:

@@ -17,7 +17,7 @@ from matplotlib.text import Text
 
 from bench.store import RunStore, Store
 from reports import diagnostics, drawing
-from reports.diagnostics import _fill, _remarks, _scale, learned
+from reports.diagnostics import _fill, _name_one_number, _remarks, _scale, learned
 from reports.html import page
 from reports.pictures import Picture
 from reports.results import load
@@ -124,9 +124,11 @@ def test_equal_values_are_a_thin_bar_and_no_box(scale: str) -> None:
 def axis_of(low: float, high: float, *, log: bool = False, counts: Sequence[int] = (1, 2)) -> tuple[str, list[str]]:
     """The name of the axis of numbers that lie between these, and what is written at its ticks, as they are drawn."""
     with drawing.look():
-        panel = Figure(figsize=(2.8, 2), dpi=100).add_axes((0.02, 0.3, 0.96, 0.6))
+        panel = Figure(figsize=(2.8, 2), dpi=100).add_axes((0.02, 0.3, 0.96, 0.6), xlabel="weight")
         series = {"images": {"counts": [*counts], "mean": (low + high) / 2, "n": 7, "dropped": 0}}
-        _scale(panel, [{"edges": [low, high], "series": series, "log": log, "axis": "weight"}])
+        entry = {"edges": [low, high], "series": series, "log": log}
+        _scale(panel, [entry])
+        _name_one_number(panel, [entry])
         canvas = FigureCanvasAgg(panel.figure)
         canvas.draw()
     inside = [one for one in panel.get_xticklabels() if low <= one.get_position()[0] <= high]
