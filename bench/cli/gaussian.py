@@ -213,7 +213,7 @@ def hierarchy(
     run: RunId,
     results: Results = RESULTS,
     dataset: Dataset = IID,
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Points between an image's caption and the root.")] = 50,
+    steps: Annotated[int, typer.Option("--steps", min=1, max=1000, help="Points from a caption to the root.")] = 50,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write a page of images and the texts that they meet.")
     ] = None,

@@ -46,7 +46,9 @@ def embeddings(
         str | None, typer.Option("--noise", metavar="LABEL", help="As in tables; default: the highest rate.")
     ] = None,
     count: Annotated[int, typer.Option("--count", min=5, max=5000, help="Training pairs to place.")] = 300,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of t-SNE; the map is the same each time.")] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, max=2**32 - 1, help="Of t-SNE; the map is the same each time.")
+    ] = 0,
     results: Results = RESULTS,
     data: DataFolder = None,
     plugin: Plugins = None,
