@@ -22,7 +22,8 @@ from bench.data.pairs import Pairs
 from bench.errors import UserError
 from bench.machine.capacity import cores
 
-CHUNK = 32  #: rows that a process makes at a time
+CHUNK = 32  #: rows that a process makes at a time, if they are large
+BYTES = 5 << 20  #: of smaller rows; to receive a chunk costs a process about 1 ms, however small it is
 WAITING = 4 * 2**30  #: bytes of finished pixels that one machine buffers at most
 SHARED = Path("/dev/shm")  #: the shared memory that buffers them
 
@@ -128,11 +129,12 @@ def _beside(ranks: int) -> int:
 def room(size: int, rows: int, workers: int, ranks: int) -> tuple[int, int]:
     """Return the rows of a chunk and the rows to buffer, for rows of `size` bytes each.
 
-    At most `rows` rows are buffered, and fewer if the shared memory of this machine is too small for them.
+    At most `rows` rows are buffered, and fewer if the shared memory of this machine is too small for them. A chunk has
+    BYTES, if that is more than CHUNK rows and every worker has two of them to make.
     """
     free = shutil.disk_usage(SHARED).free // 2 if SHARED.is_dir() else WAITING
     waiting = min(rows, min(WAITING, free) // _beside(ranks) // size)
-    return max(1, min(CHUNK, waiting // (2 * workers))), waiting
+    return max(1, min(max(CHUNK, BYTES // size), waiting // (2 * workers))), waiting
 
 
 def _obey_the_parent_alone(_worker: int) -> None:

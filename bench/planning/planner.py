@@ -7,6 +7,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+from bench.catalogue.keep import Keep
+from bench.catalogue.keep.entry import kept_of
 from bench.console.progress import Progress
 from bench.data.features.training import with_made_up_texts
 from bench.errors import UserError
@@ -120,11 +124,19 @@ def synthetic_of(run: Run) -> Run:
     return dataclasses.replace(run, data=synthetic, noise=None, noise_file=None, keep=_as_many(run))
 
 
+class _First(KeepSettings):
+    """A share of the rows, the first ones: costs follow from their number, and to draw among millions takes seconds."""
+
+    @property
+    def entry(self) -> Keep:
+        return Keep("first", "the first pairs", lambda asked: np.arange(kept_of(asked), dtype=np.int64), ("share",))
+
+
 def _as_many(run: Run) -> KeepSettings:
     """Return a treatment that keeps about as many rows as the run's own, without knowing noise or scores."""
     if run.keep.entry.truth_alone:
-        return KeepSettings(kind="random", share=1 - run.rate)
-    return KeepSettings(kind="random", share=run.keep.share) if run.keep.entry.scored else run.keep
+        return _First(kind="random", share=1 - run.rate)
+    return _First(kind="random", share=run.keep.share) if run.keep.entry.takes == ("share",) else run.keep
 
 
 def _scoring_price(run: Run, inputs: Inputs) -> int:

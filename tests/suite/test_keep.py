@@ -243,6 +243,17 @@ def test_costs_are_forecast_without_the_data(tmp_path: Path) -> None:
     assert planned.resolved.epoch_steps == 600 // 16
 
 
+@pytest.mark.parametrize("keep", ["oracle", "{kind: random, share: 0.6}", "{kind: score, share: 0.6}"])
+def test_a_forecast_draws_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: str) -> None:
+    """Among the millions of rows of cc3m_features it took minutes; costs follow from the number of rows."""
+    monkeypatch.setattr("bench.counter.hash_order", lambda *_: pytest.fail("rows were drawn"))
+    away = ("data.name=far", "data.rows=1000", "train.augment=none", f"data.keep={keep}", "budget={epochs: 4}")
+    run = run_with(tmp_path, *away, "budget_rule=additional")
+    planned = forecast([run.reference, run] if run.reference else [run], Store(tmp_path / "out"))[-1]
+    assert planned.resolved.epoch_steps == 600 // 16
+    assert planned.resolved.steps == 4 * (1000 // 16)
+
+
 def test_treated_rows_run_and_their_marks_reach_the_report(
     tmp_path: Path, unreported: Callable[[Path, str], Path]
 ) -> None:

@@ -29,6 +29,7 @@ from bench.data import shards
 from bench.data.noise import Resampled
 from bench.data.shards import indexing
 from bench.data.shards.sources import expand
+from bench.data.workers import BYTES, CHUNK, room
 from bench.errors import UserError
 from bench.store import RunStore, RunWriter, Store
 from bench.suite.run import Run
@@ -153,6 +154,17 @@ def test_the_training_process_makes_no_tokens(folder: Path) -> None:
         workers = {child.pid for child in multiprocessing.active_children()}
     assert all(part.tokens.shape == (len(part.captions), 16) for part in parts)
     assert {int(number) for part in parts for number in part.tokens.unique()} == workers
+
+
+def test_small_rows_come_in_large_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To receive one costs the training process about 1 ms. No worker is left without work, and none holds much."""
+    monkeypatch.setattr("bench.data.workers.SHARED", Path("/nowhere"))
+    small, photo = 32 * 32 * 3 + 77 * 8, 224 * 224 * 3 + 77 * 8
+    assert room(small, 1024, 1, 1) == (512, 1024)
+    assert room(small, 65536, 1, 1) == (BYTES // small, 65536)
+    assert room(small, 1024, 16, 1) == (32, 1024)
+    assert room(photo, 1024, 1, 1)[0] * photo <= BYTES
+    assert room(9 * photo, 1024, 1, 1) == (CHUNK, 1024)
 
 
 def test_ranks_take_their_shares_of_the_same_batches(folder: Path, expected: Taken) -> None:
