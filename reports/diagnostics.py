@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import cycle
 
@@ -103,11 +104,15 @@ def _own(results: Results, method: str, diagnostics: Learned) -> Picture | None:
     left, above = 0.2 + medium().letter * widest, 0.16 * max(map(len, series.values()))
     height = 0.85 + above + 0.55 * len(noises)
     sheet = Sheet((), len(own), left + 3.1, height, (left, 0.3, 0.45, 0.35 + above), least=left + 2)
-    for place, name in enumerate(own):
-        here = [entry for entry in entries[name] if entry]
+    known = {name: [entry for entry in entries[name] if entry] for name in own}
+    titles = {name: broken(here[0]["title"], sheet.across - 0.3) for name, here in known.items()}
+    if more := max(title.count("\n") for title in titles.values()):
+        room = 0.0174 * medium().text * more
+        sheet = replace(sheet, height=height + room, margins=(left, 0.3, 0.45, 0.35 + above + room))
+    for place, (name, here) in enumerate(known.items()):
         panel = sheet.panel(place, xlabel=plain(here[0]["axis"]))
         _scale(panel, here)
-        panel.set_title(plain(here[0]["title"]), pad=72 * above + 4, loc="left")
+        panel.set_title(titles[name], pad=72 * above + 4, loc="left")
         _strips(panel, lines, (len(noises) - 0.9, -0.98))
         colours = dict(zip(series[name], cycle(COLOURS), strict=False))
         for key, colour in colours.items():
@@ -142,7 +147,8 @@ def _scale(panel: Axes, entries: Sequence[Entry]) -> None:
     if entries[0]["log"]:
         panel.set_xscale("log")
         if high < 100 * low:  # powers of ten alone would leave the axis almost without numbers
-            panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            few = MaxNLocator(3) if high < 5 * low else LogLocator(subs=(1, 2, 5))
+            panel.xaxis.set_major_locator(few)
             panel.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         panel.minorticks_off()
     panel.set_xlim(low, high)
