@@ -20,7 +20,7 @@ from PIL import Image
 
 from bench import data
 from bench.catalogue.evaluation_sets import FOLDERS, Entry, entries
-from bench.data.pairs import MemoryPairs
+from bench.data.pairs import Pairs
 from bench.evaluation.probabilistic.hierarchy import levels
 
 LABEL = "group"  #: of the emoji, whose six classes stand in for any
@@ -39,7 +39,7 @@ class Emoji:
     turn: int  #: another one takes other emoji while they last
 
     @cached_property
-    def pairs(self) -> MemoryPairs:
+    def pairs(self) -> Pairs:
         return data.load("emoji/iid", self.size)
 
     @cached_property

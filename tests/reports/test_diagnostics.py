@@ -17,7 +17,7 @@ from matplotlib.text import Text
 
 from bench.store import RunStore, Store
 from reports import diagnostics, drawing
-from reports.diagnostics import _fill, _name_one_number, _remarks, _scale, learned
+from reports.diagnostics import _fill, _name_one_number, _own, _remarks, _scale, learned
 from reports.html import page
 from reports.pictures import Picture
 from reports.results import load
@@ -58,6 +58,37 @@ def test_every_method_with_diagnostics_has_its_figure(three: Store, sheets: dict
                 box = text.get_window_extent(canvas.get_renderer())
                 assert 0 <= box.x0 < box.x1 <= figure.bbox.x1, text
                 assert 0 <= box.y0 < box.y1 <= figure.bbox.y1, text
+
+
+def test_long_titles_and_narrow_axes_stay_apart(three: Store, sheets: dict[str, Figure]) -> None:
+    """ProLIP's diagnostics after a short training: variances within a factor of three, a long title in the middle."""
+    results = load(SUITE, three)
+
+    def entry(title: str) -> dict[str, object]:
+        edges = np.geomspace(0.0033, 0.0048, 31).tolist()
+        series = {"images": {"counts": [1] * 30, "mean": 0.004, "n": 30, "dropped": 0}}
+        return {"title": title, "axis": "uncertainty", "log": True, "edges": edges, "series": series, "seed": 0}
+
+    titles = ("uncertainty", "Does an input lie within its masked version? (paper, Figure 8)", "uncertainty by length")
+    noises = list(results.noises)
+    _own(results, "prolip", {("prolip", noise): {one: entry(one) for one in titles} for noise in noises})
+    (figure,) = sheets.values()
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    heads = [panel.get_title(loc="left") for panel in figure.axes]
+    assert [head.replace("\n", " ") for head in heads] == [*titles]
+    for one, other in pairwise(figure.axes):
+        assert one._left_title.get_window_extent(renderer).x1 < other._left_title.get_window_extent(renderer).x0
+    for panel in figure.axes:
+        assert panel._left_title.get_window_extent(renderer).y1 <= figure.bbox.y1
+        low, high = panel.get_xlim()
+        ticks = [
+            text for at, text in zip(panel.get_xticks(), panel.get_xticklabels(), strict=True) if low <= at <= high
+        ]
+        boxes = [text.get_window_extent(renderer) for text in ticks]
+        assert len(boxes) >= 2
+        assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
 
 
 def test_curves_are_the_stored_counts(three: Store, sheets: dict[str, Figure]) -> None:

@@ -44,6 +44,7 @@ def test_a_small_suite_keeps_rows_tasks_and_tables(tool: ModuleType, tmp_path: P
     assert [row.label for row in small.methods] == [row.label for row in whole.methods]
     assert (small.tables, small.evaluate, small.noise) == (whole.tables, whole.evaluate, whole.noise)
     assert small.data.name == "emoji"
+    assert small.description == f"{tool.SMALL}: {whole.description}"
     assert {(one.image, one.text) for one in small.towers} == {("tiny-resnet", "tiny-transformer")}
 
 
