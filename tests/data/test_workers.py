@@ -117,11 +117,13 @@ def test_room_is_bounded_by_rows_limit_and_shared_memory(monkeypatch, tmp_path):
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     monkeypatch.setattr(workers, "SHARED", tmp_path)
     monkeypatch.setattr(workers.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 2 * free[0]}))
-    assert room(1, 500, 2, 1) == (workers.CHUNK, 500)  # no more than is asked for
+    assert room(1, 500, 2, 1) == (125, 500)  # no more than is asked for, two chunks for each process
     assert room(10, 500, 2, 1) == (25, 100)  # half of the shared memory, two chunks for each process
     assert room(10, 500, 2, 4) == (6, 25)  # ranks share it
     assert room(10_000, 500, 2, 1) == (1, 0)  # a chunk has a row at least
     free[0] = 2**60
+    assert room(2**20, 4000, 2, 1) == (workers.CHUNK, 4000)  # of large rows
+    assert room(2**10, 40_000, 2, 1) == (workers.BYTES // 2**10, 40_000)  # small ones fill a chunk
     assert room(2**30, 500, 2, 1) == (1, workers.WAITING // 2**30)
     monkeypatch.setattr(workers, "SHARED", tmp_path / "none")
     free[0] = 0
