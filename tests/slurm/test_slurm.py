@@ -67,7 +67,7 @@ def slurm(*command: str) -> str:
 
 def all_nodes() -> str:
     """The nodes of the cluster, as scontrol takes them."""
-    return f"nodename={','.join(slurm('sinfo', '--noheader', '--Node', '--format=%n').split())}"
+    return f"nodename={','.join(slurm('sinfo', '--noheader', '--Node', '--format=%N').split())}"
 
 
 def wait_for(condition: Callable[[], bool], results: Path) -> None:
