@@ -31,6 +31,11 @@ def answers(results: Results) -> list[str]:
     return [_answer(results, one) for one in headline_contrasts(results)]
 
 
+def paragraphs(results: Results) -> tuple[str, ...]:
+    """What the seeds answer, a paragraph a noise, and what the methods cost if it is known."""
+    return (*answers(results), *filter(None, [cost_answer(results)]))
+
+
 def cost_answer(results: Results) -> str:
     """What the methods cost beside the baseline, in training FLOPs; "" if it is not known."""
     costs = relative_costs(results)

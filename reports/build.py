@@ -15,9 +15,9 @@ from bench.console.markup import html
 from bench.errors import UserError, nearest
 from bench.store import Store
 from bench.store.files import write_bytes
-from reports.answer import answers, cost_answer
+from reports.answer import paragraphs
 from reports.beside import Drawn, Work, beside
-from reports.drawn import FILE, file_name, kept, keys, listed
+from reports.drawn import FILE, kept, keys, listed
 from reports.footnotes import damaged_runs
 from reports.gallery import Pictures, gallery
 from reports.histograms import read, shown
@@ -124,7 +124,7 @@ def _write(folder: Path, results: Results, files: Mapping[str, bytes]) -> Built:
         failed=tuple(run for run, state in states.items() if state == "failed"),
         missing=tuple(run for run, state in states.items() if state not in ("failed", "done", "damaged")),
         damaged=damaged_runs(results),
-        answers=(*answers(results), *filter(None, [cost_answer(results)])) if results.runs else (),
+        answers=paragraphs(results) if results.runs else (),
     )
 
 
@@ -155,8 +155,7 @@ def _files(
     files = {"report.html": whole.encode(), "records.csv": records.encode(), **of_tables}
     for picture in (drawn[name] for name in wanted):
         if picture:
-            files[file_name(picture.name)] = picture.png
-            files |= {file_name(picture.name, width): pdf for width, pdf in picture.pdf.items()}
+            files |= {f"figures/{name}": content for name, content in picture.files().items()}
     return {**files, FILE: listed(wanted, drawn)}
 
 

@@ -128,9 +128,7 @@ class Contrast:
         column = self.measure.column
         if column.chance is None:
             return False
-        sign = (
-            1 if column.higher_is_better else -1
-        )  # an attack that succeeds by chance alone is one of a collapsed method
+        sign = 1 if column.higher_is_better else -1  # `values` are negative where less is better
         own, base = (sign * mean(list(self.values[one].values())) - column.chance for one in (label, self.baseline))
         return own <= NEAR_CHANCE * base
 

@@ -23,7 +23,7 @@ from bench.store import Damaged
 from bench.store.files import dump
 from bench.store.reading import parsed, read_bytes
 from reports.histograms import SIMILAR, SIMILARITIES, Learned, names
-from reports.pictures import SCORES, Picture
+from reports.pictures import SCORES, Picture, file_name
 from reports.results import Results
 
 FILE = "figures.json"
@@ -110,13 +110,7 @@ def _read(folder: Path, name: str, entry: Any) -> Picture | None:
 
 
 def _paths(folder: Path, name: str, widths: Iterable[str]) -> list[Path]:
-    return [folder / file_name(name, width) for width in widths]
-
-
-def file_name(name: str, width: str = "") -> str:
-    """The file of a figure, below the folder of its suite: for the screen, or as PDF for a width of a paper."""
-    beside = f"-{width}" if width not in ("", "page") else ""
-    return f"figures/{name}{beside}.{'pdf' if width else 'png'}"
+    return [folder / "figures" / file_name(name, width) for width in widths]
 
 
 def _check(key: str, picture: Picture | None) -> str:

@@ -24,10 +24,7 @@ def drawn(levels: Mapping[str, Floats], differences: Mapping[str, Floats]) -> di
     """Draw `level_variances`; return the files that a report would have below figures/, by their names."""
     picture = in_sizes(lambda: level_variances(levels, differences), PAPER)
     assert picture is not None
-    files = {f"{picture.name}.png": picture.png}
-    return files | {
-        f"{picture.name}{'' if width == 'page' else f'-{width}'}.pdf": pdf for width, pdf in picture.pdf.items()
-    }
+    return picture.files()
 
 
 def level_variances(levels: Mapping[str, Floats], differences: Mapping[str, Floats]) -> Picture:

@@ -38,6 +38,16 @@ class Picture:
     #: what the files were made from; it does not travel between processes
     figure: Figure | None = field(default=None, compare=False)
 
+    def files(self) -> dict[str, bytes]:
+        """Its files by their names: for the screen, and as PDF for each width of a paper."""
+        return {file_name(self.name): self.png, **{file_name(self.name, width): pdf for width, pdf in self.pdf.items()}}
+
+
+def file_name(name: str, width: str = "") -> str:
+    """The file of a figure: for the screen, or as PDF for a width of a paper."""
+    beside = f"-{width}" if width not in ("", "page") else ""
+    return f"{name}{beside}.{'pdf' if width else 'png'}"
+
 
 def style_of(results: Results, method: str) -> dict[str, Any]:
     """Colour, line and marker of a method: by its place in the suite, the same in every figure."""

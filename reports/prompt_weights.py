@@ -42,13 +42,11 @@ def drawn(classes: Sequence[ClassWeights], fitted: Mapping[str, Floats]) -> dict
 
     classes: of the last of `fitted`, which is what `over_classes` takes.
     """
-    files = {}
+    files: dict[str, bytes] = {}
     for draw in (partial(single_classes, classes, [*fitted][-1]), partial(over_classes, fitted)):
         picture = in_sizes(draw, PAPER)
         assert picture is not None
-        files[f"{picture.name}.png"] = picture.png
-        for width, pdf in picture.pdf.items():
-            files[f"{picture.name}{'' if width == 'page' else f'-{width}'}.pdf"] = pdf
+        files |= picture.files()
     return files
 
 

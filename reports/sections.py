@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.console.markup import Html, html, together
-from reports.answer import answers, cost_answer, question
+from reports.answer import paragraphs, question
 from reports.footnotes import context, protocol_name
 from reports.results import Results, RunResult
 from reports.table import show
@@ -40,12 +40,11 @@ def folded(content: Html, words: str, count: int) -> Html:
 
 def answer_section(results: Results) -> Html:
     """The suite's question, what its seeds answer, one paragraph a noise, and what the methods cost."""
-    said = [*answers(results), *filter(None, [cost_answer(results)])]
-    paragraphs = together(html("<li>{}</li>", paragraph) for paragraph in said)
+    lines = together(html("<li>{}</li>", paragraph) for paragraph in paragraphs(results))
     return html(
         '<section id="answer"><h2>{}</h2><ul class="answer">{}</ul></section>',
         question(results),
-        paragraphs or html("<li>Not known yet: nothing of it was measured.</li>"),
+        lines or html("<li>Not known yet: nothing of it was measured.</li>"),
     )
 
 

@@ -68,10 +68,16 @@ def t_test(values: Sequence[float]) -> Difference:
     """
     n, value, spread = len(values), mean(values), std(values)
     assert spread is not None
-    error = spread / math.sqrt(n)
-    half = t_limit(LEVEL, n - 1) * error
-    p = float(t_tails(value / error, n - 1)) if spread > _SAME * abs(value) else 2.0 ** (1 - n) if value else 1.0
-    return Difference(value, value - half, value + half, p, n, spread)
+    half = t_limit(LEVEL, n - 1) * (spread / math.sqrt(n))
+    return Difference(value, value - half, value + half, float(_two_sided(value, spread, n)), n, spread)
+
+
+def _two_sided(gap: Any, spread: Any, n: int) -> Floats:
+    """The p of mean differences, numbers or arrays, whose standard deviation over n seeds is `spread`."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        t = np.where(gap == 0, 0, gap / (np.asarray(spread) / math.sqrt(n)))
+    same = (spread <= _SAME * np.abs(gap)) & (gap != 0)
+    return np.where(same, 2.0 ** (1 - n), t_tails(t, n - 1))
 
 
 @dataclass(frozen=True)
@@ -104,11 +110,9 @@ def pairwise(values: Values) -> Pairwise:
         gap = np.where(known, apart, 0).sum(-1) / n
         squares = (np.where(known, apart - gap[..., None], 0) ** 2).sum(-1)
         spread = np.sqrt(squares / (n - 1))
-        t = np.where(gap == 0, 0, gap / (spread / np.sqrt(n)))
-    same = (spread <= _SAME * np.abs(gap)) & (gap != 0)
     p = np.full(gap.shape, math.nan)
     for count in np.unique(n[n >= MINIMUM]):
-        p[n == count] = np.where(same[n == count], 2.0 ** (1.0 - count), t_tails(t[n == count], int(count) - 1))
+        p[n == count] = _two_sided(gap[n == count], spread[n == count], int(count))
     np.fill_diagonal(p, math.nan)
     shown = np.zeros(gap.shape, bool)
     above = np.triu(np.isfinite(p))
