@@ -16,7 +16,7 @@ from reports.measure import Measure, cell, column_name, values_by_seed
 from reports.power import detectable
 from reports.ratio import Ratio, fieller, over_spread
 from reports.results import Results
-from reports.statistics import LEVEL, MINIMUM, Difference, adjusted, difference, mean, t_tails
+from reports.statistics import LEVEL, MINIMUM, SAME, Difference, adjusted, difference, mean, t_tails
 
 NEAR_CHANCE = 0.1  #: a method this share of the baseline's way above chance, or lower, is near chance
 MARGIN = 0.1  #: share of the oracle's gain within which a method is practically the same as the baseline
@@ -134,11 +134,14 @@ class Contrast:
 
 
 def equivalence(test: Difference, margin: float) -> float:
-    """The p-value of two one-sided t-tests that a mean lies within `margin` >= 0 of zero."""
+    """The p-value of two one-sided t-tests that a mean lies within `margin` >= 0 of zero.
+
+    Differences that are all the same have no spread: their p is the exact one-sided sign test's, 2^-n, as in `t_test`.
+    """
     error = test.std / math.sqrt(test.n)
     distance = margin - abs(test.value)
-    if error == 0:
-        return float(distance <= 0)
+    if error <= SAME * margin:
+        return 2.0**-test.n if distance > 0 else 1.0
     tail = float(t_tails(distance / error, test.n - 1)) / 2
     return tail if distance > 0 else 1 - tail
 

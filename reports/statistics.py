@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 LEVEL = 0.05  #: of Holm's procedure over the comparisons of one column
 MINIMUM = 3  #: seeds below which nothing is compared
 
-_SAME = 1e-9  #: a spread of at most this share of the mean is rounding
+SAME = 1e-9  #: a spread of at most this share of what it is compared with is rounding
 _FAR = 0.8  #: the ratio of a series up to which it is summed, in at most 176 terms
 
 Floats = NDArray[np.float64]
@@ -76,7 +76,7 @@ def _two_sided(gap: Any, spread: Any, n: int) -> Floats:
     """The p of mean differences, numbers or arrays, whose standard deviation over n seeds is `spread`."""
     with np.errstate(invalid="ignore", divide="ignore"):
         t = np.where(gap == 0, 0, gap / (np.asarray(spread) / math.sqrt(n)))
-    same = (spread <= _SAME * np.abs(gap)) & (gap != 0)
+    same = (spread <= SAME * np.abs(gap)) & (gap != 0)
     return np.where(same, 2.0 ** (1 - n), t_tails(t, n - 1))
 
 

@@ -2,14 +2,15 @@
 
 On a CPU it is one run for each `train.threads` cores, as far as memory goes: the first run shows how much one takes.
 
-On GPUs it is at first one run a GPU. Kernels of small towers leave most of a GPU idle, so one more on every GPU is
-tried while the GPUs have memory for it, and stays if all together then do more FLOPs a second. The suite's own runs are
+On GPUs it is at first one run a GPU. Kernels of small towers leave most of a GPU idle, so twice as many are tried while
+GPUs and host have memory for them, and stay if all together then do more FLOPs a second. The suite's own runs are
 timed, so this calibration costs nothing. A GPU computes for one process at a time, unless NVIDIA's MPS daemon runs
 (`nvidia-cuda-mps-control -d`): CUDA finds it by itself, and the calibration sees what it brings.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,16 +24,16 @@ from bench.planning.planned import Planned
 
 WORTHWHILE = 3e11  #: training FLOPs, ten seconds of a core: for fewer it does not pay to start a second process
 SHARE = 0.8  #: of the free memory that further runs may take
-PER_GPU = 4  #: runs at most on a GPU
+PER_GPU = 16  #: runs at most on a GPU; each has a context of its own, and MPS serves 48 at most
 STEADY = 6  #: messages on steps, each half a second after the one before, that tell how fast a run is
-GAIN = 1.1  #: by how much FLOPs a second have to rise for another run on every GPU to stay
+GAIN = 1.1  #: by how much FLOPs a second have to rise for the runs that came last to stay
 
 
 class AtWork(Protocol):
     """What is known of a team. `bench.launch.team.Team` is one."""
 
     has_worked: bool  #: whether it has made steps, measured something or ended a run
-    rates: list[float]  #: FLOPs a second at each message on the steps of its run
+    rates: list[float]  #: FLOPs a second at each message on the steps of its runs
     gpu_memory: tuple[int, int] | None  #: free and all bytes of its GPU; None on a CPU and before its first step
 
     @property
@@ -79,9 +80,12 @@ class Occupancy:
         if self.gpus:
             self._try_more_on_gpus(teams)
         elif teams[0].has_worked:
-            need, free = _peak_memory(teams[0].pid), free_memory()
-            further = self.most if not need or free is None else int(SHARE * free) // need
-            self.allowed, self.settled = min(self.most, 1 + further), True
+            self.allowed, self.settled = min(self.most, 1 + self._further(teams[0])), True
+
+    def _further(self, team: AtWork) -> int:
+        """Return how many teams like this one the host's free memory takes."""
+        need, free = _peak_memory(team.pid), free_memory()
+        return self.most if not need or free is None else int(SHARE * free) // need
 
     def _try_more_on_gpus(self, teams: Sequence[AtWork]) -> None:
         """Compare the FLOPs a second of all teams with those before the last ones came, once all are steady."""
@@ -89,23 +93,26 @@ class Occupancy:
         if len(steady) < self.allowed:
             return
         now = sum(statistics.median(team.rates[-STEADY:]) for team in steady)
+        here = math.ceil(self.allowed / self.gpus)
+        on_a_gpu = min(_room(team.gpu_memory, here) for team in steady)
+        further = min(self.allowed, self.gpus * on_a_gpu, self._further(steady[0]), self.most - self.allowed)
         if now < GAIN * self._before:
             self.allowed, self.settled = self._fewer, True
-        elif self.allowed < self.most and all(_has_room(team.gpu_memory, self.allowed // self.gpus) for team in steady):
+        elif further:
             self._fewer, self._before = self.allowed, now
-            self.allowed = min(self.most, self.allowed + self.gpus)
+            self.allowed += further
             for team in steady:
                 team.rates.clear()
         else:
             self.settled = True
 
 
-def _has_room(memory: tuple[int, int] | None, teams: int) -> bool:
-    """Return whether a GPU, of which `teams` take what is not free, has memory for one more."""
+def _room(memory: tuple[int, int] | None, teams: int) -> int:
+    """Return for how many more a GPU has memory, of which `teams` take what is not free."""
     if memory is None:
-        return False
+        return 0
     free, total = memory
-    return SHARE * free >= (total - free) / teams
+    return int(SHARE * free * teams / max(1, total - free))
 
 
 def _peak_memory(pid: int) -> int:

@@ -61,7 +61,7 @@ class Team:
         self.processes: list[Child] = []
         self.connections: list[Connection] = []
         self.has_worked = False  #: whether it has made steps, measured something or ended a run
-        self.rates: list[float] = []  #: FLOPs a second at each message on the steps of its run
+        self.rates: list[float] = []  #: FLOPs a second at each message on the steps of its runs
         self.gpu_memory: tuple[int, int] | None = None  #: free and all bytes of its GPU at its last step
         self._at_work: set[int] = set()  #: ranks that work on the run and have not sent "end"
         self._outcome: tuple[State, str] = ("failed", "")
@@ -91,7 +91,7 @@ class Team:
         if not self.processes or not all(process.is_alive() for process in self.processes):
             self.close(patience=0)
             self._start()
-        self.one, self._at_work, self.rates = one, {0}, []
+        self.one, self._at_work = one, {0}
         self.progress.run_started(one.run, number, total)
         self.connections[0].send(one)
 

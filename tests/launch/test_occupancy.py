@@ -10,7 +10,7 @@ import pytest
 
 import bench
 from bench.launch import occupancy
-from bench.launch.occupancy import PER_GPU, STEADY, WORTHWHILE, Occupancy, most
+from bench.launch.occupancy import STEADY, WORTHWHILE, Occupancy, most
 from bench.planning import planner
 from bench.planning.planned import Planned
 from bench.store import Store
@@ -75,7 +75,8 @@ def with_train(waiting: list[Planned], **changes: object) -> list[Planned]:
         (1, 0, 2, 1, 1),
         (64, 0, 1, 1, 6),
         (64, 0, 1, 2, 1),
-        (8, 1, 1, 1, PER_GPU),
+        (8, 1, 1, 1, 6),
+        (64, 1, 1, 1, 6),
         (2, 1, 1, 1, 2),
         (1, 2, 1, 1, 2),
         (64, 8, 1, 1, 6),
@@ -133,8 +134,9 @@ def test_the_peak_is_the_processes_own() -> None:
     assert occupancy._peak_memory(2**30) == 0, "there is no such process"
 
 
-def test_another_run_on_every_gpu_stays_while_it_brings_speed_and_fits() -> None:
-    rule, teams = Occupancy(8, gpus=2, allowed=2), [AtWork() for _ in range(8)]
+def test_twice_as_many_runs_on_every_gpu_stay_while_they_bring_speed_and_fit(machine: Callable[..., None]) -> None:
+    machine(64)
+    rule, teams = Occupancy(16, gpus=2, allowed=2), [AtWork() for _ in range(16)]
 
     def work(rate: float, **more: int) -> int:
         for team in teams[: rule.allowed]:
@@ -144,27 +146,40 @@ def test_another_run_on_every_gpu_stays_while_it_brings_speed_and_fits() -> None
 
     assert work(100.0, count=STEADY - 1) == 2, "not steady yet"
     assert work(100.0, count=1) == 4
-    assert work(80.0) == 6, "320 a second of four are more than 200 of two"
-    assert work(55.0) == 4, "330 of six are hardly more"
+    assert work(80.0) == 8, "320 a second of four are more than 200 of two"
+    assert work(43.0) == 4, "344 of eight are hardly more"
     assert work(80.0) == 4, "that is settled"
 
 
-def test_a_gpu_without_memory_for_one_more_gets_none() -> None:
-    rule, team = Occupancy(4, gpus=1), AtWork()
-    team.steps(100.0, free=70 * GIB)  # the run takes the other 70
-    rule.update([team])
-    assert rule.allowed == 1
-    rule, team = Occupancy(4, gpus=1), AtWork()
-    team.steps(100.0, free=90 * GIB)
-    rule.update([team])
-    assert rule.allowed == 2
+@pytest.mark.parametrize(("free", "allowed"), [(70, 1), (90, 2), (115, 4), (130, 4)])
+def test_a_gpu_takes_as_many_more_as_it_has_memory_for(machine: Callable[..., None], free: int, allowed: int) -> None:
+    """Of 140 GiB; at most twice as many at a time."""
+    machine(64)
+    rule, teams = Occupancy(8, gpus=1, allowed=1 if free < 100 else 2), [AtWork(), AtWork()]
+    for team in teams:
+        team.steps(100.0, free=free * GIB)
+    rule.update(teams[: rule.allowed])
+    assert rule.allowed == allowed
 
 
-def test_a_team_between_two_runs_is_waited_for() -> None:
+def test_the_hosts_memory_limits_runs_on_a_gpu_too(
+    monkeypatch: pytest.MonkeyPatch, machine: Callable[..., None]
+) -> None:
+    machine(64, free=5 * GIB)
+    monkeypatch.setattr(occupancy, "_peak_memory", lambda _: 4 * GIB)
+    rule, teams = Occupancy(8, gpus=1, allowed=4), [AtWork() for _ in range(4)]
+    for team in teams:
+        team.steps(100.0)
+    rule.update(teams)
+    assert rule.allowed == 5
+
+
+def test_a_team_between_two_runs_is_waited_for(machine: Callable[..., None]) -> None:
+    machine(64)
     rule, teams = Occupancy(4, gpus=1, allowed=2), [AtWork(), AtWork()]
     teams[0].steps(100.0)
     rule.update(teams)
     assert rule.allowed == 2
     teams[1].steps(100.0)
     rule.update(teams)
-    assert rule.allowed == 3
+    assert rule.allowed == 4

@@ -96,7 +96,8 @@ def test_practically_the_same_is_within_a_tenth_of_the_oracles_gain(results: Res
 
 
 def test_an_exact_tie_is_equivalent_and_a_far_one_is_not() -> None:
-    assert equivalence(t_test([0.0, 0.0, 0.0]), 0.01) == 0
+    assert equivalence(t_test([0.0, 0.0, 0.0]), 0.01) == 1 / 8, "the exact sign test"
+    assert equivalence(t_test([0.002] * 10), 0.01) == 2**-10
     assert equivalence(t_test([0.02, 0.02, 0.02]), 0.01) == 1
     assert equivalence(t_test([0.02, 0.021, 0.019]), 0.01) > 0.99
 
