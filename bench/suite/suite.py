@@ -168,8 +168,8 @@ class Suite(Model):
 
     @property
     def hash(self) -> str:
-        """Hash of everything but the description, as written. A plan made from other settings has another one."""
-        return self._written or hashing.digest(self.model_dump(exclude={"description"}))
+        """Hash of all that is no default and no description, as written: a setting that is added later leaves it."""
+        return self._written or hashing.digest(self.model_dump(exclude={"description"}, exclude_defaults=True))
 
     def keep_of(self, entry: MethodEntry) -> KeepSettings:
         """The treatment of the data for a row of the tables: its own, or else the suite's."""

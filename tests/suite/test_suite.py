@@ -14,7 +14,7 @@ from bench.catalogue.noise_kinds import noise_label
 from bench.errors import UserError
 from bench.resources import suite_names
 from bench.suite.settings import EvaluateSettings
-from bench.suite.suite import load_suite
+from bench.suite.suite import Suite, load_suite
 
 SUITE = """\
 name: axes
@@ -80,6 +80,16 @@ def test_selections_choose_runs_but_not_cells(path: Path) -> None:
     assert len(chosen.cells()) == len(suite.cells()) == 12
     assert len(chosen.select().runs()) == 12
     assert chosen.hash == suite.hash
+
+
+def test_a_setting_that_a_later_version_adds_leaves_the_hash_of_a_plan(path: Path) -> None:
+    class Later(Suite):
+        novelty: float = 0.5
+
+    written = load_suite(path)
+    assert Later.model_validate(written.model_dump()).hash == written.hash
+    assert Later.model_validate({**written.model_dump(), "novelty": 0.4}).hash != written.hash
+    assert load_suite(path, ["train.lr=0.1"]).hash != written.hash
 
 
 @pytest.mark.parametrize(
