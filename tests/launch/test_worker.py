@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from bench.hashing import file_hash
 from bench.launch.worker import as_written
 from bench.resources import suite_names
 from bench.store import Store
+from bench.store.remote.objects import Objects
 from bench.suite.suite import load_suite, parse_suite
 from bench.yaml_source import YamlSource
 
@@ -135,27 +137,41 @@ def test_two_workers_and_a_kill_give_the_bytes_of_one_undisturbed_call(
     assert (last.exit_code, last.stdout) == (0, "nothing to do: all 4 runs are done\n")
 
 
+@pytest.fixture(params=["file", "s3"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of empty storage."""
+    if request.param == "file":
+        return f"file://{tmp_path}/shared"
+    request.getfixturevalue("s3_server")
+    Objects(url := f"s3://t{uuid.uuid4().hex}")._fs.mkdir(url)
+    return url
+
+
 def test_workers_on_a_url_and_a_kill_give_the_bytes_of_one_undisturbed_call(
     start_bench: Callable[..., Any],
     tmp_path: Path,
+    storage: str,
     plugin: Path,
     unreported: Callable[[Path, str], Path],
 ) -> None:
     """As above; the second worker has the first one's checkpoint, though not its disk, so it goes on from there."""
-    results, url = queued(tmp_path, "waiting, clip, ncu", "--plugin", plugin), f"file://{tmp_path}/shared"
-    assert bench("push", results, url).exit_code == 0
-    command = ("worker", url, "--plugin", plugin)
+    results, there = queued(tmp_path, "waiting, clip, ncu", "--plugin", plugin), Objects(storage)
+    assert bench("push", results, storage).exit_code == 0
+    command = ("worker", storage, "--plugin", plugin)
     first = start_bench(*command)
-    first.wait_until(lambda: list(tmp_path.glob("shared/runs/*/state/1-*.tar")), "a checkpoint in storage")
+
+    def of_runs(folder: str) -> list[list[str]]:
+        return [there.names(f"runs/{run}/{folder}") for run in there.names("runs")]
+
+    first.wait_until(lambda: any(of_runs("state")), "a checkpoint in storage")
     second = start_bench(*command)
     second.wait_until(lambda: "waiting for run" in second.output, "the others' end")
     assert f"process {first.pid} on" in second.output
     killed(first, second, tmp_path)
-    histories = [sorted(path.name for path in run.glob("history/*")) for run in tmp_path.glob("shared/runs/*")]
-    assert sorted(histories) == [["1", "2"]] * 3 + [["1", "2", "3"]]
-    imported = bench("import", url, "--results", results)
+    assert sorted(of_runs("history")) == [["1", "2"]] * 3 + [["1", "2", "3"]]
+    imported = bench("import", storage, "--results", results)
     assert (imported.exit_code, imported.stdout.split("\n")[0]) == (0, "runs: 4 new"), imported.output
-    assert bench("import", url, "--results", results).stdout.startswith("runs: 4 here already\n")
+    assert bench("import", storage, "--results", results).stdout.startswith("runs: 4 here already\n")
     assert all(run.status()["state"] == "done" for run in Store(results).runs())
     alone = made_alone(tmp_path, plugin, unreported)
     assert weights(results) == weights(alone)

@@ -22,26 +22,12 @@ ID = "ab" * 32
 THREADS = 8
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """The URL of a local server that speaks S3's protocol, where s3fs and moto are installed."""
-    pytest.importorskip("s3fs", reason="s3fs is not installed")
-    moto = pytest.importorskip("moto.server", reason="moto is not installed")
-    running = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    running.start()
-    host, port = running.get_host_and_port()
-    yield f"http://{host}:{port}"
-    running.stop()
-
-
 @pytest.fixture(params=["memory", "file", "s3"])
-def objects(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Objects]:
+def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Objects]:
     """Empty storage. `memory` is shared by the process, so it gets a name of its own there and is emptied."""
     name = f"t{uuid.uuid4().hex}"
     if request.param == "s3":
-        monkeypatch.setenv("AWS_ENDPOINT_URL", request.getfixturevalue("server"))
-        for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            monkeypatch.setenv(key, "test")
+        request.getfixturevalue("s3_server")
         Objects(f"s3://{name}")._fs.mkdir(name)
     there = Objects(f"file://{tmp_path}/objects" if request.param == "file" else f"{request.param}://{name}")
     yield there
