@@ -35,6 +35,15 @@ train: {batch: 32, threads: 1, checkpoint_seconds: 0.2}
 evaluate: {tasks: [zero_shot]}
 methods: [clip]
 """
+SCORED = """
+name: scored
+noise: {rates: [0.4]}
+budget: {samples: 6400}
+towers: {dim: 8, vocabulary: 300, context: 12}
+train: {batch: 16, threads: 1}
+evaluate: {tasks: [zero_shot], curve: []}
+methods: [clip, {method: clip, label: clip filtered, keep: {kind: score, share: 0.6}}]
+"""
 #: fp64 and small steps, so that losses do not depend on the number of ranks (in steps ten times as large last bits grow
 #: to 1.07e-9 within ten of them); slow until the file FAST is there
 EXACT = """
@@ -175,6 +184,18 @@ def test_several_runs_share_a_job_with_the_clusters_own_options(tmp_path: Path) 
     slurm("scontrol", "update", nodes, "state=resume")
     wait_for(lambda: states(results) == ["done"] * 4, results)
     assert len(mark.read_text().splitlines()) == 3
+
+
+def test_a_row_that_another_run_scores_is_one_machines(tmp_path: Path) -> None:
+    """The scorer's job comes first; the row finds its weights, scores all pairs and keeps the same ones."""
+    suite, results, alone = tmp_path / "scored.yaml", tmp_path / "out", tmp_path / "alone"
+    suite.write_text(SCORED)
+    said = bench("run", str(suite), "--results", str(results), *ON_CPUS)
+    assert re.search(r"^ *clip filtered, .*: after job (\S+)$", said, re.MULTILINE), said
+    wait_for(lambda: states(results) == ["done"] * 3, results)
+    bench("run", str(suite), "--results", str(alone))
+    assert weights(results) == weights(alone)
+    assert len(weights(results)) == 3 * 4, "weights of a quarter, a half, three quarters and the whole of each run"
 
 
 @pytest.fixture(scope="module")
