@@ -19,7 +19,7 @@ class Ring:
     def __init__(self, like: Sequence[Tensor], rows: int, buffers: int, device: torch.device) -> None:
         """Each buffer has, for each tensor of `like`, one of `rows` such rows.
 
-        Raises RuntimeError if the machine has no such shared memory left.
+        Raises RuntimeError if the machine has no such shared memory left (torch then leaves a file without a block).
         """
         sizes = [(buffers, rows, *x.shape[1:]) for x in like]
         #: of each tensor of `like` [buffers, rows, ...]; no file has a name, so a killed process leaves none
@@ -65,7 +65,7 @@ class Ring:
         """Wait for copies and forget the buffers; their memory is freed once no process and no tensor uses it."""
         self.settle()
         self._release()
-        self.fields = []
+        self.fields.clear()
 
     def _release(self) -> None:
         for x in self._registered:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import count
@@ -200,9 +201,11 @@ class Loader:
             micro_batches = (asked for later in count(step) for asked in self._asked(later, share, size))
             at_once = message(self._chunk, waiting, self.workers)
             fitting = plan(rows, size, at_once, self.workers, waiting, space(ranks) // a_row.nbytes)
-            if fitting is not None:
-                ring, waiting = Ring(a_row.tensors, size, fitting.buffers, self.device), fitting.waiting
-                sizes = {"chunk": self._chunk, "message": at_once, "waiting": waiting}
+            ring = None
+            with suppress(RuntimeError):  # another process took the shared memory first
+                ring = None if fitting is None else Ring(a_row.tensors, size, fitting.buffers, self.device)
+            if fitting is not None and ring is not None:
+                sizes = {"chunk": self._chunk, "message": at_once, "waiting": fitting.waiting}
                 self._in_place = InPlace(examples, micro_batches, ring, self.workers, **sizes)
             else:
                 chunks = (chunk for asked in micro_batches for chunk in asked.parts(self._chunk))

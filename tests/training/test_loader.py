@@ -6,6 +6,7 @@ import io
 import json
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import tarfile
@@ -162,6 +163,21 @@ def test_rows_are_used_where_workers_leave_them_or_copied_where_they_have_no_roo
         taken(one, range(7), size=5).same(expected)
 
 
+def test_rows_are_copied_where_shared_memory_is_refused(folder: Path, expected: Taken) -> None:
+    """Others may take it first. The limit lets chunks pass, of 8 rows, but not two micro-batches."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with closing(loader(folder, 1)) as one:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, limits[1]))
+        try:
+            (part,) = one.micro_batches(Clock(0, "train", 0.0, 0), WHOLE, BATCH, 1)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            for left in Path("/dev/shm").glob(f"torch_{os.getpid()}_*"):
+                left.unlink()  # torch's, empty
+    assert not part.pixels[0].is_shared()
+    assert torch.equal(part.pixels[0], expected.pixels[0, :BATCH])
+
+
 def counted(made: Any, captions: list[str], context: int) -> torch.Tensor:
     with made.get_lock():
         made.value += len(captions)
@@ -204,12 +220,16 @@ def test_shared_memory_has_no_name_and_is_free_when_closed(folder: Path) -> None
     def mapped() -> int:
         return Path("/proc/self/maps").read_text().count(f"/dev/shm/torch_{os.getpid()}_")
 
+    def names() -> set[Path]:
+        return set(Path("/dev/shm").glob(f"torch_{os.getpid()}_*"))
+
+    before, named = mapped(), names()  # what other tests hold, and left
     with closing(loader(folder, 1)) as one:
         part = held(one, 0)[0]
-        assert mapped() > 0
-        assert not list(Path("/dev/shm").glob(f"torch_{os.getpid()}_*"))
+        assert mapped() > before
+        assert names() == named
     assert part.pixels[0].shape[0] == BATCH
-    assert mapped() == 0
+    assert mapped() == before
 
 
 def where(captions: list[str], context: int) -> torch.Tensor:
