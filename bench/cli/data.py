@@ -1,7 +1,8 @@
-"""`bench data`: index shards of training pairs, compare two indexes, show which data is on this machine."""
+"""`bench data`: index and pack shards, compare two indexes, fetch evaluation sets, show what is on this machine."""
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -37,8 +38,9 @@ def index(
         list[str],
         typer.Argument(
             metavar="SOURCE...",
-            help="Shards: a folder, a brace pattern such as 'cc3m/{00000..00331}.tar', a URL of either; several of "
-            "these in a fixed order; or the name of a set, whose shards lie in the data folder.",
+            help="Shards: a folder, a brace pattern such as 'cc3m/{00000..00331}.tar', a URL of either, or pipe: and a "
+            "command such as 'pipe:aws s3 cp s3://b/{00000..00331}.tar -'; several of these in a fixed order; or the "
+            "name of a set, whose shards lie in the data folder.",
         ),
     ],
     out: Annotated[
@@ -63,12 +65,47 @@ def index(
     from bench.data.shards import sources as shards
 
     use_data(data)
+    allow_commands()
     files = shards.expand(shards.named(sources))
     path = out or indexing.default_out(files)
     report = indexing.build(
         files, path, workers=workers, limit=limit, decode=decode.value, each_caption=each_caption, progress=True
     )
     echo(*report.lines())
+
+
+@app.command()
+def get(
+    dataset: Annotated[
+        str, typer.Argument(metavar="DATASET", help="An evaluation set: pets, pets/train, or a name of your own.")
+    ],
+    url: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL",
+            help="The folder above test/, which holds nshards.txt, 0.tar and so on: https://..., s3://..., file://...; "
+            "or pipe: and a command with {} where a file's name goes, such as 'pipe:aws s3 cp s3://b/wds_pets/{} -'.",
+        ),
+    ],
+    data: DataFolder = None,
+) -> None:
+    """Fetch an evaluation set in clip-benchmark's webdataset layout into the data folder. A stopped one goes on."""
+    from bench.data import evaluation
+    from bench.data.evaluation.fetching import fetch
+
+    use_data(data)
+    allow_commands()
+    home = fetch(dataset, url, lambda line: echo(line, err=True))
+    evaluation.check(dataset)
+    images, classes = evaluation.counts(dataset)
+    echo(f"{home}: {images:,} images" + (f" of {classes:,} classes" if classes else " with captions"))
+
+
+def allow_commands() -> None:
+    """Let commands that the caller typed be run, also by the processes of this one."""
+    from bench.data.shards.streams import VARIABLE
+
+    os.environ[VARIABLE] = "1"
 
 
 @app.command()

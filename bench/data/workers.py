@@ -24,6 +24,7 @@ from bench.machine.capacity import cores
 
 CHUNK = 32  #: rows that a process makes at a time, if they are large
 BYTES = 5 << 20  #: of smaller rows; to receive a chunk costs a process about 1 ms, however small it is
+MESSAGE = 128  #: rows that a process is asked for at a time where it leaves them in shared memory
 WAITING = 4 * 2**30  #: bytes of finished pixels that one machine buffers at most
 SHARED = Path("/dev/shm")  #: the shared memory that buffers them
 
@@ -88,7 +89,7 @@ class Prefetcher(Generic[T]):
                 batch_size=None,
                 sampler=items,
                 num_workers=workers,
-                prefetch_factor=max(2, rows // (chunk * workers)),
+                prefetch_factor=each(rows, chunk, workers),
                 worker_init_fn=_obey_the_parent_alone,
                 multiprocessing_context=context,
                 generator=torch.Generator(),  # DataLoader draws unused seeds; torch's global generator must not move
@@ -132,9 +133,32 @@ def room(size: int, rows: int, workers: int, ranks: int) -> tuple[int, int]:
     At most `rows` rows are buffered, and fewer if the shared memory of this machine is too small for them. A chunk has
     BYTES, if that is more than CHUNK rows and every worker has two of them to make.
     """
-    free = shutil.disk_usage(SHARED).free // 2 if SHARED.is_dir() else WAITING
-    waiting = min(rows, min(WAITING, free) // _beside(ranks) // size)
+    waiting = min(rows, space(ranks) // size)
     return max(1, min(max(CHUNK, BYTES // size), waiting // (2 * workers))), waiting
+
+
+def space(ranks: int) -> int:
+    """Bytes of shared memory that one of `ranks` training processes may take, at most WAITING."""
+    free = shutil.disk_usage(SHARED).free // 2 if SHARED.is_dir() else WAITING
+    return min(WAITING, free) // _beside(ranks)
+
+
+def each(rows: int, chunk: int, workers: int) -> int:
+    """Return how many chunks each worker is asked for ahead of the one that is taken, to buffer about `rows` rows."""
+    return max(2, rows // (chunk * workers))
+
+
+def message(chunk: int, waiting: int, workers: int) -> int:
+    """Return the rows that a worker is asked for at a time where it leaves them in shared memory: whole chunks.
+
+    What is taken then is captions alone, but each time costs up to 0.3 ms; a worker that is to end ends its rows first.
+    """
+    return chunk * max(1, min(MESSAGE // chunk, waiting // (2 * workers * chunk)))
+
+
+def pieces(rows: int, size: int) -> Iterator[slice]:
+    """Yield 0 to `rows` in slices of `size`; the last may be shorter."""
+    return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
 
 
 def _obey_the_parent_alone(_worker: int) -> None:

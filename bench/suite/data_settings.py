@@ -34,7 +34,7 @@ class DataSettings(Model):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=NAME_LETTERS)] = "emoji"
     size: Annotated[int, Field(ge=8, le=1024)] = 32  #: pixels a side
-    #: brace pattern, folder or list of them, local or of any fsspec URL; null = the data folder's `name`
+    #: brace pattern, folder or list of them, local, of a URL, or commands (`pipe:`); null = the data folder's `name`
     shards: str | Strings | None = None
     #: null = index.parquet beside the first shard, or in the data folder where that is remote
     index: Location | None = None

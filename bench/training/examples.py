@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from bench.arrays import Ints
 from bench.data.noise import Noise, draw_captions
-from bench.data.workers import Item, Pixels
+from bench.data.workers import Item, Pixels, pieces
 
 
 @dataclass(frozen=True)
@@ -19,23 +20,35 @@ class Asked:
     item: Item
     donors: Ints  #: [b]
 
+    def __len__(self) -> int:
+        return len(self.donors)
+
     def part(self, rows: slice) -> Asked:
         """Return some of the rows."""
         return Asked(Item(self.item.rows[rows], self.item.epoch), self.donors[rows])
 
+    def parts(self, size: int) -> Iterator[Asked]:
+        """Yield the rows, `size` at a time."""
+        return map(self.part, pieces(len(self), size))
+
 
 @dataclass(frozen=True)
 class Made:
-    """What a worker sends for an `Asked`."""
+    """What was made for an `Asked`."""
 
     pixels: list[Tensor]  #: uint8 [b, H, W, 3] of each view
     captions: list[str]
     tokens: Tensor  #: [b, L] int64
 
     @property
+    def tensors(self) -> list[Tensor]:
+        """Pixels and tokens."""
+        return [*self.pixels, self.tokens]
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the tensors."""
-        return sum(x.nbytes for x in (*self.pixels, self.tokens))
+        return sum(x.nbytes for x in self.tensors)
 
 
 @dataclass(frozen=True)
@@ -54,3 +67,14 @@ class Examples:
         """Return pixels, captions and tokens. Raises UserError if an image cannot be read."""
         captions = self.captions(asked)
         return Made(self.pixels.of(asked.item), captions, self.tokenizer(captions))
+
+
+def joined(made: Iterable[Made], rows: int, pinned: bool) -> Made:
+    """Copy what was made of consecutive parts of `rows` rows, each at once: a kept part occupies shared memory."""
+    whole, captions = list[Tensor](), list[str]()
+    for part in made:
+        whole = whole or [torch.empty((rows, *x.shape[1:]), dtype=x.dtype, pin_memory=pinned) for x in part.tensors]
+        for to, x in zip(whole, part.tensors, strict=True):
+            to[len(captions) : len(captions) + len(x)] = x
+        captions += part.captions
+    return Made(whole[:-1], captions, whole[-1])

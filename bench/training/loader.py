@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import count
@@ -13,18 +14,22 @@ from torch import Tensor
 
 from bench.data.noise import Noise
 from bench.data.pairs import MemoryPairs, Pairs
-from bench.data.workers import CHUNK, Item, Pixels, Prefetcher, room
+from bench.data.ring import Ring, plan
+from bench.data.workers import CHUNK, Item, Pixels, Prefetcher, message, pieces, room, space
 from bench.towers.build import OpenClipTowers, normalise
-from bench.training.ahead import StepsAhead
+from bench.training.ahead import InPlace, StepsAhead
 from bench.training.batches import Batches
-from bench.training.examples import Asked, Examples, Made
+from bench.training.examples import Asked, Examples, Made, joined
 from bench.training.resident import Resident
 from methods.protocol import Clock, Rows
 
 
 @dataclass(frozen=True)
 class HostRows:
-    """A micro-batch whose pixels stay on the host as uint8; the towers' input takes 4 or 8 bytes each."""
+    """A micro-batch whose pixels stay on the host as uint8; the towers' input takes 4 or 8 bytes each.
+
+    Pixels of worker processes hold until the next step is begun: the processes then write others in their place.
+    """
 
     #: of each view, uint8 [b, H, W, 3], stored features [b, P] or, if these lie on the device, their rows [b]; pinned
     #: where there is a GPU
@@ -64,7 +69,8 @@ class Loader:
         self.dtype, self.device = dtype, device
         self.workers, self.features = workers, features
         self.seconds = 0.0  #: that the caller has waited, in total
-        self._ahead: Prefetcher[Made] | None = None
+        self._in_place: InPlace | None = None
+        self._ahead: Prefetcher[Made] | None = None  #: in its place where shared memory does not hold a step
         self._steps: StepsAhead[HostRows] = StepsAhead()
         self._chunk = CHUNK  #: rows that are decoded at a time, by this process or by a worker
         self._ready: object = None  #: (step, share, size, views) that the workers prefetch next
@@ -88,6 +94,8 @@ class Loader:
         began = time.perf_counter()
         if self.workers:
             self._start(clock.step, share, size, 1 + views)
+        if self._in_place is not None:
+            self._in_place.ring.settle()  # workers may write where the step before lay
         for micro_batch in self._of_step(clock, share, size, 1 + views):
             self.seconds += time.perf_counter() - began
             yield replace(micro_batch, clock=clock)
@@ -123,7 +131,7 @@ class Loader:
         """The rows of each micro-batch of a step."""
         rows, epoch = self.batches.rows(step)
         donors = rows if self.noise is None else rows[self.noise.donors_in_batch(step, self.batch)]
-        for part in _pieces(len(rows[share]), size):
+        for part in pieces(len(rows[share]), size):
             yield Asked(Item(rows[share][part].copy(), epoch), donors[share][part].copy())
 
     def _examples(self, views: int) -> Examples:
@@ -137,15 +145,19 @@ class Loader:
             if resident.texts is not None and tokens.ndim == 1:
                 tokens = resident.texts[tokens.to(self.device, non_blocking=True)]
         first, *views = (normalise(view, self.device, self.towers.channels).to(self.dtype) for view in pixels)
+        if self._in_place is not None:
+            self._in_place.ring.reading()
         own = (tokens, micro_batch.captions, micro_batch.ids, micro_batch.positions, micro_batch.clock)
         return Rows(first, *own, tuple(views))
 
     def close(self) -> None:
         """End the worker processes and the thread, if there are any. The next step starts them again."""
         self._steps.close()
+        if self._in_place is not None:
+            self._in_place.close()
         if self._ahead is not None:
             self._ahead.close()
-        self._ahead = self._ready = None
+        self._in_place = self._ahead = self._ready = None
 
     def _collected(self, asked: Asked, views: int) -> Made:
         """The rows of a micro-batch, made in this process or collected from the workers; their tokens on the device."""
@@ -156,19 +168,14 @@ class Loader:
             return Made(pixels, captions, self._tokens(captions))
         if isinstance(self.pairs, MemoryPairs):
             made = here.of(asked)
-            return replace(made, tokens=made.tokens.to(self.device, non_blocking=True))
-        whole, captions = list[Tensor](), list[str]()
-        for chunk in _pieces(len(asked.donors), self._chunk):  # decoded pictures are large: a few are made at a time
-            made = next(self._ahead) if self._ahead else here.of(asked.part(chunk))
-            captions += made.captions
-            parts = [*made.pixels, made.tokens]
-            whole = whole or [
-                torch.empty((len(asked.donors), *x.shape[1:]), dtype=x.dtype, pin_memory=pinned) for x in parts
-            ]
-            for rows, part in zip(whole, parts, strict=True):
-                rows[chunk] = part  # copied at once, because a kept tensor occupies shared memory
-        *pixels, tokens = whole
-        return Made(pixels, captions, tokens.to(self.device, non_blocking=True))
+        elif self._in_place is not None:
+            made = self._in_place.take(len(asked))
+        elif self._ahead is not None:
+            chunks = (next(self._ahead) for _ in pieces(len(asked), self._chunk))
+            made = joined(chunks, len(asked), pinned)
+        else:  # decoded pictures are large: a few are made at a time
+            made = joined(map(here.of, asked.parts(self._chunk)), len(asked), pinned)
+        return replace(made, tokens=made.tokens.to(self.device, non_blocking=True))
 
     def _stored(self, here: Pixels, item: Item) -> list[Tensor]:
         """Stored features [b, P] of each view, or their rows [b] on the device."""
@@ -189,17 +196,18 @@ class Loader:
         if self._ready != (step, share, size, views):
             self.close()
             examples, rows = self._examples(views), share.stop - share.start
-            a_row = examples.of(next(self._asked(step, share, 1))).nbytes
-            self._chunk, waiting = room(a_row, rows, self.workers, self.batch // rows)
-            self._ahead = Prefetcher(examples.of, self._chunks(step, share, size), self.workers, self._chunk, waiting)
+            ranks, a_row = self.batch // rows, examples.of(next(self._asked(step, share, 1)))
+            self._chunk, waiting = room(a_row.nbytes, rows, self.workers, ranks)
+            micro_batches = (asked for later in count(step) for asked in self._asked(later, share, size))
+            at_once = message(self._chunk, waiting, self.workers)
+            fitting = plan(rows, size, at_once, self.workers, waiting, space(ranks) // a_row.nbytes)
+            ring = None
+            with suppress(RuntimeError):  # another process took the shared memory first
+                ring = None if fitting is None else Ring(a_row.tensors, size, fitting.buffers, self.device)
+            if fitting is not None and ring is not None:
+                sizes = {"chunk": self._chunk, "message": at_once, "waiting": fitting.waiting}
+                self._in_place = InPlace(examples, micro_batches, ring, self.workers, **sizes)
+            else:
+                chunks = (chunk for asked in micro_batches for chunk in asked.parts(self._chunk))
+                self._ahead = Prefetcher(examples.of, chunks, self.workers, self._chunk, waiting)
         self._ready = None  # until the whole step is taken
-
-    def _chunks(self, first: int, share: slice, size: int) -> Iterator[Asked]:
-        """What the workers are asked for: from a step on, the chunks of each micro-batch."""
-        for step in count(first):
-            for asked in self._asked(step, share, size):
-                yield from map(asked.part, _pieces(len(asked.donors), self._chunk))
-
-
-def _pieces(rows: int, size: int) -> Iterator[slice]:
-    return (slice(start, min(start + size, rows)) for start in range(0, rows, size))

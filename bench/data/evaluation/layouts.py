@@ -102,6 +102,12 @@ def _counted(path: Path) -> int | None:
         text = reading.content(file, 100).strip()
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}; get it again") from error
+    return count(text, str(file))
+
+
+def count(text: bytes, file: str) -> int:
+    """Return the number of shards that the text of `file` says. Raises UserError if it is not 1 to `MOST`."""
+    text = text.strip()
     if not text.isdigit() or not 1 <= int(text) <= MOST:
         fault = f"should hold the number of shards, 1 to {MOST:,}, not {text[:40].decode('latin-1')!a}"
         raise UserError(f"{file}: {fault}; get it again")
@@ -158,4 +164,5 @@ def _command(entry: Entry, split: Split) -> str:
         ways.append(f"python download_evalsets.py {data_folder.evaluation()} ({script})")
     if entry.name not in entries():
         ways.append("put webdataset tars there as clip_benchmark_export_wds writes them")
+        ways.append(f"bench data get {entry.written(split)} URL, where a URL has such tars")
     return "; or ".join(ways)

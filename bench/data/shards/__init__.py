@@ -11,7 +11,8 @@ from bench import data_folder
 from bench.catalogue import training_sets
 from bench.data.shards.index import NAME, About, Index, read_about
 from bench.data.shards.pairs import ShardPairs
-from bench.data.shards.sources import braces, expand, remote
+from bench.data.shards.sources import braces, expand
+from bench.data.shards.streams import refuse_commands, remote
 from bench.data_folder import Missing
 from bench.errors import UserError
 from bench.suite.settings import DataSettings
@@ -41,7 +42,7 @@ def _load(settings: DataSettings, path: Path, _changed: int) -> ShardPairs:
 def missing(settings: DataSettings) -> list[Missing]:
     """List what is missing of the training data: the index, rows of it, or shards as indexed; [] if nothing is.
 
-    Raises UserError if the index file is something else or cannot be read.
+    Raises UserError if the index file is something else or cannot be read, and for commands that are not allowed.
     """
     if settings.embedded:
         return []
@@ -49,6 +50,7 @@ def missing(settings: DataSettings) -> list[Missing]:
     if not os.path.isfile(path):
         return [_no_index(settings, path)]
     about = read_about(path)
+    refuse_commands(*((entry.path for entry in about.shards) if settings.shards is None else _sources(settings)))
     get = "put them back, or say in data.shards where they are"
     try:
         there = _there(settings)

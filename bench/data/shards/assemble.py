@@ -18,7 +18,7 @@ from bench.console.csv_text import csv_text
 from bench.data.shards.index import INDEX_SCHEMA, VERSION, About, Entry, content_hash, fixed, ids_hash
 from bench.data.shards.part import Job, read_part
 from bench.data.shards.scan import Fault
-from bench.data.shards.sources import remote
+from bench.data.shards.streams import remote
 from bench.data.strings import Strings
 from bench.errors import UserError, one_line
 from bench.store import files
@@ -58,7 +58,7 @@ def write(jobs: Sequence[Job], out: Path, limit: float, decode: str, each_captio
 
     Raises UserError, without an index, if more than the share `limit` of samples is faulty or no row is left.
     """
-    table, faults = _joined(jobs)
+    table, faults, sizes = _joined(jobs)
     keys = table["key"]
     order = pc.sort_indices(keys).to_numpy().astype(np.int64)  # stable: the first shard wins
     first = _first(keys.take(pa.array(order)))
@@ -79,20 +79,21 @@ def write(jobs: Sequence[Job], out: Path, limit: float, decode: str, each_captio
         decode,
         each_caption,
         counts,
-        tuple(Entry(job.shard.name, _relative(job, out), job.bytes, int(rows[i])) for i, job in enumerate(jobs)),
+        tuple(Entry(job.shard.name, _relative(job, out), sizes[i], int(rows[i])) for i, job in enumerate(jobs)),
     )
     _write(table, order, about, out)
     return Report(out, about, faults_file)
 
 
-def _joined(jobs: Sequence[Job]) -> tuple[Any, list[Fault]]:
-    """Return a table of all rows of all parts, with the number of their shard, and the faults of all parts."""
-    tables, faults = [], list[Fault]()
+def _joined(jobs: Sequence[Job]) -> tuple[Any, list[Fault], list[int]]:
+    """Return the rows of all parts in a table, with the number of their shard, all faults, and the shards' bytes."""
+    tables, faults, sizes = [], list[Fault](), list[int]()
     for number, job in enumerate(jobs):
-        part, own = read_part(job.part)
+        part, own, size = read_part(job.part)
         tables.append(part.append_column("shard", pa.array(np.full(len(part), number, np.int32))))
         faults += own
-    return pa.concat_tables(tables).combine_chunks(), faults
+        sizes.append(size)
+    return pa.concat_tables(tables).combine_chunks(), faults, sizes
 
 
 def _first(keys: Any) -> Any:

@@ -6,13 +6,13 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from bench import data_folder
-from bench.data.shards.sources import filesystem, remote
+from bench.data.shards.sources import place
+from bench.data.shards.streams import Unreachable, download, filesystem, remote, streamed
 from bench.errors import UserError, one_line
 from bench.reading import opened as opened_file
 
@@ -41,13 +41,13 @@ def capacity() -> int:
     return int(value * 1e9)
 
 
-def fetched(url: str, bytes: int) -> Path:
+def fetched(url: str, bytes: int | None) -> Path:
     """Return the local copy of a remote shard of `bytes` bytes; fetch it if it is missing or has another size.
 
-    Of several processes that need it one fetches and the others wait. Raises UserError if it cannot be fetched whole,
-    or has another size at its source.
+    Without `bytes` it is fetched whatever copy there is. Of several processes that need it one fetches and the others
+    wait. Raises UserError if it cannot be fetched whole, or has another size at its source.
     """
-    name = f"{hashlib.sha256(url.encode()).hexdigest()[:16]}-{url.rpartition('/')[2]}"
+    name = f"{hashlib.sha256(url.encode()).hexdigest()[:16]}-{place(url)[1]}"
     path = folder() / name
     if not _holds(path, bytes):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,8 +59,8 @@ def fetched(url: str, bytes: int) -> Path:
     return path
 
 
-def opened(path: str, bytes: int) -> BinaryIO:
-    """Open a shard of `bytes` bytes for reading: a local file, or the local copy of a URL.
+def opened(path: str, bytes: int | None) -> BinaryIO:
+    """Open a shard of `bytes` bytes for reading: a local file, or the local copy of a URL, a new one without `bytes`.
 
     Raises OSError if the file cannot be opened, and UserError as `fetched` does.
     """
@@ -71,8 +71,10 @@ def opened(path: str, bytes: int) -> BinaryIO:
             return opened_file(fetched(path, bytes), BUFFER)
 
 
-def size(url: str) -> int:
-    """Return the bytes of a remote shard. Raises UserError if it cannot be reached."""
+def size(url: str) -> int | None:
+    """Return the bytes of a remote shard; None if only reading it tells. Raises UserError if it cannot be reached."""
+    if streamed(url):
+        return None
     fs, path = filesystem(url)
     try:
         return int(fs.size(path))
@@ -80,30 +82,33 @@ def size(url: str) -> int:
         raise UserError(f"shards: {url}: cannot be reached ({type(error).__name__}: {one_line(error)})") from error
 
 
-def _holds(path: Path, bytes: int) -> bool:
+def _holds(path: Path, bytes: int | None) -> bool:
     with contextlib.suppress(FileNotFoundError):
         return path.stat().st_size == bytes
     return False
 
 
-def _fetch(url: str, path: Path, bytes: int) -> None:
-    fs, source = filesystem(url)
-    remote_bytes = size(url)
-    if remote_bytes != bytes:
-        change = f"has {remote_bytes} bytes, {bytes} when it was indexed"
+def _fetch(url: str, path: Path, bytes: int | None) -> None:
+    there = size(url)
+    if there not in (None, bytes):
+        change = f"has {there} bytes, {bytes} when it was indexed"
         raise UserError(f"shards: {url}: {change}; it was replaced, run `bench data index` again")
-    _make_room(bytes)
+    _make_room(bytes or 0)
     part = path.with_name(path.name + ".part")  # overwrites what a killed process left
     try:
-        with fs.open(source, "rb") as remote_file, open(part, "wb") as local_file:
-            shutil.copyfileobj(remote_file, local_file, 1 << 22)
-    except Exception as error:  # whatever the store's package raises
+        came = download(url, part)
+    except (Unreachable, OSError) as error:
         part.unlink(missing_ok=True)
-        raise UserError(f"shards: {url}: cannot be fetched ({type(error).__name__}: {one_line(error)})") from error
-    fetched_bytes = part.stat().st_size
-    if fetched_bytes != bytes:
+        reason = str(error) if isinstance(error, Unreachable) else f"{type(error).__name__}: {one_line(error)}"
+        raise UserError(f"shards: {url}: cannot be fetched ({reason})") from error
+    if bytes not in (None, came):
         part.unlink()
-        raise UserError(f"shards: {url}: {fetched_bytes} of its {bytes} bytes came; the same command fetches it again")
+        again = "the same command fetches it again"
+        if there is None:  # it may also be whole, and another one
+            again += ", or it was replaced: then run `bench data index` again"
+        raise UserError(f"shards: {url}: {came} of its {bytes} bytes came; {again}")
+    if bytes is None:
+        _make_room(came)
     part.rename(path)
 
 

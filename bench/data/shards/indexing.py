@@ -21,7 +21,8 @@ from bench.data.shards import assemble
 from bench.data.shards.assemble import Report
 from bench.data.shards.index import NAME
 from bench.data.shards.part import Job, is_whole, job_of, make_part
-from bench.data.shards.sources import Shard, remote
+from bench.data.shards.sources import Shard
+from bench.data.shards.streams import remote
 from bench.errors import UserError, one_line
 from bench.machine.capacity import cores
 

@@ -18,7 +18,8 @@ from bench import reading
 from bench.data.shards import cache
 from bench.data.shards.index import SCHEMA, VERSION
 from bench.data.shards.scan import RULES, Fault, Row, row_hash, scan
-from bench.data.shards.sources import Shard, remote
+from bench.data.shards.sources import Shard
+from bench.data.shards.streams import remote
 from bench.errors import UserError
 from bench.store import files
 
@@ -28,7 +29,7 @@ class Job:
     """One shard to scan."""
 
     shard: Shard
-    bytes: int  #: size of the tar
+    bytes: int | None  #: size of the tar; None if only reading it tells
     part: Path  #: the file to write; its name is a hash of everything that its content depends on
     full: bool  #: whether to decode whole images, or their headers alone
     each_caption: bool  #: whether to make a row for each caption, instead of for each image
@@ -36,6 +37,7 @@ class Job:
 
 def job_of(place: int, shard: Shard, work: Path, decode: str, each_caption: bool) -> Job:
     """Return the job of the shard at `place` in the list; parts go to `work`. Raises UserError if it is missing."""
+    size: int | None
     if remote(shard.path):
         size, changed = cache.size(shard.path), 0
     else:
@@ -56,25 +58,30 @@ def make_part(job: Job) -> int:
     """
     try:
         with cache.opened(job.shard.path, job.bytes) as file:
+            bytes = os.fstat(file.fileno()).st_size
             rows, faults = scan(file, job.shard.name, job.shard.prefix, job.full)
     except OSError as error:
         raise UserError(f"shards: {job.shard.path}: cannot be read: {error.strerror}") from error
     if job.each_caption:
         rows = [one for row in rows for one in _by_caption(row)]
-    about = {"faults": json.dumps([asdict(fault) for fault in faults])}
+    about = {"faults": json.dumps([asdict(fault) for fault in faults]), "bytes": str(bytes)}
     table = _table(rows).replace_schema_metadata(about)
     form = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True}
     files.write_path(job.part, lambda path: pq.write_table(table, path, **form), durable=False)
     return len(rows)
 
 
-def read_part(part: Path) -> tuple[Any, list[Fault]]:
-    """Return the rows of a part as a pyarrow Table, and its faults. Raises OSError or ValueError if it is damaged."""
+def read_part(part: Path) -> tuple[Any, list[Fault], int]:
+    """Return the rows of a part as a pyarrow Table, its faults, and the bytes of its shard.
+
+    Raises OSError or ValueError if it is damaged.
+    """
     table = reading.parquet(part)
     metadata = table.schema.metadata or {}
-    if not table.schema.equals(SCHEMA) or b"faults" not in metadata:
+    if not table.schema.equals(SCHEMA) or not {b"faults", b"bytes"} <= set(metadata):
         raise ValueError("it is no part of an index")
-    return table.replace_schema_metadata(None), TypeAdapter(list[Fault]).validate_json(metadata[b"faults"], strict=True)
+    faults = TypeAdapter(list[Fault]).validate_json(metadata[b"faults"], strict=True)
+    return table.replace_schema_metadata(None), faults, int(metadata[b"bytes"])
 
 
 def is_whole(part: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Expands sources of shards (a folder, a brace pattern, a URL of either, or several of these) to a list of shards."""
+"""Expands sources of shards (a folder, a brace pattern, a URL of either, commands, or several of these) to a list."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.data.shards.streams import PIPE, filesystem, refuse_commands, remote, streamed
 from bench.data_folder import root
 from bench.errors import UserError, one_line
 
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"^([0-9]{1,18})\.\.([0-9]{1,18})$")
+_TAR = re.compile(r"[^/\s'\"=:]+\.tar(?![\w.-])")  #: the name of a shard in a command
 MOST = 200_000  #: names that a pattern may stand for
 
 
@@ -24,13 +26,8 @@ class Shard:
     """One tar. With shards of several folders, names and keys begin with the folder's number in the list."""
 
     name: str  #: "00000.tar", or "1/00000.tar"
-    path: str  #: local path or URL
+    path: str  #: local path, URL or command
     prefix: str = ""  #: prefix of its samples' keys: "" or "1/"
-
-
-def remote(path: str) -> bool:
-    """Whether `path` is a URL, which fsspec reads."""
-    return "://" in path
 
 
 def named(sources: Sequence[str]) -> tuple[str, ...]:
@@ -45,14 +42,15 @@ def expand(sources: Sequence[str]) -> list[Shard]:
 
     With several folders, names and keys of folder i begin with "i/", so that equal keys stay different; the content of
     the data then depends on the order of the folders. Raises UserError if a shard or folder is missing or repeated, or
-    its path is not UTF-8, which an index could not store.
+    its path is not UTF-8, which an index could not store, and for commands that are not allowed or name no shard.
     """
     folders: dict[str, dict[str, str]] = {}
+    refuse_commands(*sources)
     for source in sources:
         for path in _paths(source.removeprefix("file://")):
             if not path.isascii() and path.encode(errors="replace").decode() != path:
                 raise UserError(f"shards: {path!a}: the path is not UTF-8; rename it")
-            folder, _, name = path.rpartition("/")
+            folder, name = place(path)
             if name in folders.setdefault(folder, {}):
                 raise UserError(f"shards: {path} stands twice in {', '.join(sources)}; name each shard once")
             folders[folder][name] = path
@@ -65,9 +63,20 @@ def expand(sources: Sequence[str]) -> list[Shard]:
     ]
 
 
+def place(path: str) -> tuple[str, str]:
+    """Return the folder and the name of a shard. A command's folder is all of it but the name of the last tar."""
+    if not path.startswith(PIPE):
+        folder, _, name = path.rpartition("/")
+        return folder, name
+    tars = list(_TAR.finditer(path))
+    if not tars:
+        raise UserError(f"shards: {path}: should name the tar that it prints, such as pipe:cat 00000.tar")
+    return f"{path[: tars[-1].start()]}/{path[tars[-1].end() :]}", tars[-1][0]
+
+
 def _paths(source: str) -> Iterator[str]:
     """Yield the tars of one source."""
-    if not source.endswith(".tar"):
+    if not source.endswith(".tar") and not source.startswith(PIPE):
         for folder in braces(source):
             yield from _in_folder(folder.rstrip("/"))
         return
@@ -97,6 +106,8 @@ def _in_folder(folder: str) -> list[str]:
 
 
 def _in_remote_folder(folder: str) -> list[str]:
+    if streamed(folder):
+        raise UserError(f"shards: {folder}: cannot be listed; give a pattern that ends in .tar")
     fs, path = filesystem(folder)
     try:
         urls = sorted(str(fs.unstrip_protocol(name)) for name in fs.glob(f"{path}/*.tar"))
@@ -105,16 +116,6 @@ def _in_remote_folder(folder: str) -> list[str]:
     if not urls:
         raise UserError(f"shards: {folder}: holds no .tar files, or cannot be listed; give a pattern that ends in .tar")
     return urls
-
-
-def filesystem(url: str):  # type: ignore[no-untyped-def]  # fsspec has no types
-    """Return fsspec's file system for a URL and the path in it. Raises UserError if its package is not installed."""
-    import fsspec
-
-    try:
-        return fsspec.core.url_to_fs(url)
-    except Exception as error:  # whatever the store's package raises
-        raise UserError(f"shards: {url}: {one_line(error)}") from error
 
 
 def braces(pattern: str) -> Iterator[str]:
