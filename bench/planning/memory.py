@@ -27,6 +27,7 @@ from bench.training.inputs import Inputs
 from bench.training.job import build, prepare
 from bench.training.loop import tiles
 from bench.training.optimizer import named_parameters, owners, set_trainable
+from bench.training.step.buckets import buckets
 from methods.protocol import Batch, Method, Phase, Tensors
 
 _IS_META = torch.Tensor.is_meta.__get__  # type: ignore[attr-defined]
@@ -43,7 +44,8 @@ class StepMemory:
     weights: int  #: of towers and method, with their buffers, and of side towers
     gradients: int  #: of what the phase trains
     moments: int  #: AdamW's two, of the parameters that the rank owns
-    message: int  #: all gradients once more, flat, while several ranks sum them
+    message: int  #: the largest bucket of gradients a second time, as it is filled for several ranks to sum
+    sent: int  #: the weights that the rank owns once more, flat, as a sharded optimiser sends them
     activations: int  #: at the highest point of encoding one micro-batch and of its backward pass, its images included
     features: int  #: embeddings of the rank's share and of the whole batch, and the gradients of these
     loss: int  #: at the highest point of `observe` and of the loss of one tile
@@ -51,9 +53,9 @@ class StepMemory:
 
     @property
     def peak(self) -> int:
-        """Bytes at the step's highest point: in the loss, in the towers' backward pass, or as gradients are summed."""
+        """Bytes at the step's highest point: in the loss, in the towers' backward pass, or as weights are sent."""
         lossy = self.features + self.loss + self.activations * self.kept
-        backward = self.gradients + self.features + max(self.activations, self.message)
+        backward = self.gradients + self.features + max(self.activations + self.message, self.sent)
         return self.weights + self.moments + max(lossy, backward)
 
 
@@ -88,7 +90,8 @@ def _phase_memory(
         own_method, own_towers = _without_memory(method, towers)
         assert isinstance(own_method, nn.Module)
         set_trainable(own_method, own_towers, phase)
-        trained = [x for _, x in named_parameters(own_method, own_towers) if x.requires_grad]
+        named = {name: x for name, x in named_parameters(own_method, own_towers) if x.requires_grad}
+        trained = [*named.values()]
         weights = _bytes(_tensors(own_method, own_towers))
         if run.train.recompute:
             recompute(own_towers)
@@ -103,7 +106,8 @@ def _phase_memory(
         weights=weights,
         gradients=_bytes(trained),
         moments=2 * max(held),
-        message=_bytes(trained) if ranks > 1 else 0,
+        message=max(map(_bytes, buckets(named))) if ranks > 1 else 0,
+        sent=max(held) if ranks > 1 and run.train.shard_optimizer else 0,
         activations=activations,
         features=local + whole,
         loss=_loss(method, leaves, phase, share),

@@ -26,6 +26,7 @@ from bench.training.ledger import Ledger
 from bench.training.loader import Loader
 from bench.training.optimizer import make_optimiser, named_parameters, set_learning_rate, set_trainable
 from bench.training.schedule import Resolved
+from bench.training.step.buckets import GradientSums
 from methods.base import stream
 from methods.protocol import Batch, Clock, Method, Rows, Tensors
 
@@ -119,7 +120,8 @@ def _train(job: Job, writer: RunWriter | None, checkpoints: CheckpointWriter | N
             if optimiser_state is not None and step > phase_start:
                 optimiser.load_state_dict(optimiser_state)
             optimiser_state = None
-            trained = [parameter for _, parameter in named_parameters(method, towers) if parameter.requires_grad]
+            trained = {name: x for name, x in named_parameters(method, towers) if x.requires_grad}
+            sums = GradientSums(trained, group)
         set_learning_rate(optimiser, step - phase_start, phase_steps, job.settings)
         clock = Clock(step=step, phase=name, progress=step / steps, epoch=step // per_epoch)
 
@@ -152,27 +154,26 @@ def _train(job: Job, writer: RunWriter | None, checkpoints: CheckpointWriter | N
             if not math.isfinite(value):
                 raise NotFinite(step, key, value)
 
-        # 4. Sum dL/dz over ranks, and send this rank's rows back through the towers.
+        # 4. Sum dL/dz over ranks, and send this rank's rows back through the towers. The gradients of parameters are
+        # summed while the last micro-batch still goes back.
         gradients = {
             key: group.sum_(torch.zeros_like(x) if x.grad is None else x.grad)[share].to(local[key].dtype)
             for key, x in z.items()
             if x.requires_grad
         }
         record_statistics(norms, False)  # the first encoding has recorded these rows
-        if single:
-            _backward(local, gradients)
-        else:
-            for micro_batch in micro_batches:
-                places = micro_batch.positions
-                at = slice(places.start - share.start, places.stop - share.start)
-                own = {key: gradient[at] for key, gradient in gradients.items()}
-                _backward(_encode(job, loader.on_device(micro_batch)), own)
+        for micro_batch in micro_batches:
+            places = micro_batch.positions
+            at = slice(places.start - share.start, places.stop - share.start)
+            own = {key: gradient[at] for key, gradient in gradients.items()}
+            again = local if single else _encode(job, loader.on_device(micro_batch))
+            with sums.during_backward() if micro_batch is micro_batches[-1] else nullcontext():
+                _backward(again, own)
         record_statistics(norms, True)
-        group.sum_gradients_(trained)
 
         # 5. Step, and let the method move its own scalars.
         if step % job.log_every == 0 or step + 1 == steps:
-            norm = torch.nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None]).item()
+            norm = torch.nn.utils.get_total_norm([p.grad for p in trained.values() if p.grad is not None]).item()
             if not math.isfinite(norm):
                 raise NotFinite(step, "gradient norm", norm)
             if writer is not None:

@@ -124,11 +124,15 @@ def test_a_step_needs_what_a_real_training_allocates(run_of: Callable[..., Run],
 
 def test_the_parts_follow_ranks_batch_and_micro_batch(run_of: Callable[..., Run]) -> None:
     one, two = counted(run_of()), counted(run_of(), 2)
-    assert (one.message, two.message) == (0, one.gradients)
+    assert one.message == 0
+    assert one.gradients > two.message == one.gradients - 4, "the scale has a bucket of its own, all others one"
+    assert two.peak - one.peak == two.message + two.features - one.features
+    assert (one.sent, two.sent) == (0, 0)
     assert one.moments == two.moments == 2 * one.gradients, "not shared out"
     sharded = counted(run_of("train.shard_optimizer=true"), 2)
     assert one.moments / 2 <= sharded.moments < 0.55 * one.moments
     assert two.peak - sharded.peak == two.moments - sharded.moments
+    assert sharded.sent == sharded.moments / 2, "as many weights as each of the moments"
     small = counted(run_of("train.micro_batch=32"))
     fixed = 2 * small.activations - one.activations  # temporary gradients of the weights
     assert 0 <= fixed < 0.5 * small.activations
