@@ -27,10 +27,9 @@ from bench.training.loader import Loader
 from bench.training.optimizer import make_optimiser, named_parameters, set_learning_rate, set_trainable
 from bench.training.schedule import Resolved
 from bench.training.step.buckets import GradientSums
+from bench.training.step.tiles import SMALLEST, tile_entries, tiles
 from methods.base import stream
 from methods.protocol import Batch, Clock, Method, Rows, Tensors
-
-TILE_ENTRIES = 2**22  #: similarities a tile of anchors may hold at once (16 MiB in fp32)
 
 
 class Interrupted(Exception):
@@ -97,7 +96,7 @@ def _train(job: Job, writer: RunWriter | None, checkpoints: CheckpointWriter | N
     phases = {phase.name: phase for phase in method.phases()}
     optimiser: torch.optim.AdamW | None = None
 
-    first, ledger, optimiser_state = _resumed(job)
+    first, ledger, optimiser_state, entries = _resumed(job)
     seen = [int(step) for (step,) in group.rows(first)]
     if len({*seen}) > 1:
         raise UserError(
@@ -140,9 +139,11 @@ def _train(job: Job, writer: RunWriter | None, checkpoints: CheckpointWriter | N
             observed = method.observe(z, Batch(loader.ids(step), clock))
 
         # 3. The loss in tiles of anchors, each sent back at once, so its memory grows linearly with the batch.
+        if entries is None:  # a resumed training keeps its tiles, as other ones round differently
+            entries = tile_entries(job.device, share, batch, trained.values(), group)
         terms: dict[str, Tensor] = {}
         weight = 1.0 / group.world if method.whole_batch else 1.0
-        for anchors in tiles(method.whole_batch, share, batch):
+        for anchors in tiles(method.whole_batch, share, batch, entries):
             with torch.no_grad():
                 constants = method.draw(z, observed, anchors)
             parts = method.loss(z, constants, anchors)
@@ -211,7 +212,7 @@ def _train(job: Job, writer: RunWriter | None, checkpoints: CheckpointWriter | N
             optimiser.state_dict()  # a sharded one sends this rank's part to the first rank, which calls `save`
         if checkpoints is not None:
             if wanted or last:
-                checkpoints.save(step + 1, method, towers, optimiser, ledger)
+                checkpoints.save(step + 1, method, towers, optimiser, ledger, entries)
             if last:
                 checkpoints.wait()
             if job.on_step is not None:
@@ -221,16 +222,17 @@ def _train(job: Job, writer: RunWriter | None, checkpoints: CheckpointWriter | N
     return ledger
 
 
-def _resumed(job: Job) -> tuple[int, Ledger, dict[str, Any] | None]:
-    """Put the last checkpoint into towers and method; return its step, its ledger and the optimiser's state."""
+def _resumed(job: Job) -> tuple[int, Ledger, dict[str, Any] | None, int | None]:
+    """Put the last checkpoint into towers and method; return its step, ledger, optimiser state and entries a tile."""
     saved, method = load_checkpoint(job.out), job.method
     if saved is None:
-        return 0, Ledger(), None
+        return 0, Ledger(), None, None
     assert isinstance(method, nn.Module)
     job.towers.load_state_dict(saved["towers"])
     method.load_state_dict(saved["method"])
     side_towers.restore(method, job.towers, saved)
-    return saved["step"], Ledger(**saved["ledger"]), saved["optimiser"]
+    entries = saved.get("tile_entries", SMALLEST)  # older checkpoints have none, and trained with these
+    return saved["step"], Ledger(**saved["ledger"]), saved["optimiser"], entries
 
 
 def _writer(job: Job) -> RunWriter | None:
@@ -284,16 +286,6 @@ def _backward(local: Tensors, gradients: Tensors) -> None:
     reached = [key for key in gradients if local[key].requires_grad]
     if reached:
         torch.autograd.backward([local[key] for key in reached], [gradients[key] for key in reached])
-
-
-def tiles(whole_batch: bool, share: slice, batch: int) -> Iterator[slice]:
-    """This rank's anchors in tiles of whole blocks of 32; a whole-batch loss has one tile of all B."""
-    if whole_batch:
-        yield slice(0, batch)
-        return
-    size = max(32, TILE_ENTRIES // batch // 32 * 32)
-    for start in range(share.start, share.stop, size):
-        yield slice(start, min(start + size, share.stop))
 
 
 def _line(
