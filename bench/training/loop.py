@@ -26,6 +26,7 @@ from bench.training.ledger import Ledger
 from bench.training.loader import Loader
 from bench.training.optimizer import make_optimiser, named_parameters, set_learning_rate, set_trainable
 from bench.training.schedule import Resolved
+from bench.training.step import replay
 from bench.training.step.buckets import GradientSums
 from bench.training.step.tiles import SMALLEST, tile_entries, tiles
 from methods.base import stream
@@ -163,6 +164,8 @@ def _train(job: Job, writer: RunWriter | None, checkpoints: CheckpointWriter | N
             if x.requires_grad
         }
         record_statistics(norms, False)  # the first encoding has recorded these rows
+        if job.settings.compile == replay.REPLAYED:
+            replay.own_gradients(trained.values())
         for micro_batch in micro_batches:
             places = micro_batch.positions
             at = slice(places.start - share.start, places.stop - share.start)
@@ -259,6 +262,8 @@ def _encode(job: Job, rows: Rows) -> Tensors:
     key = stream(job.seed, "towers", rows.clock.step, rows.positions.start).initial_seed()
     lower = job.settings.precision == "bf16"
     with _seeded(key, job.device), torch.autocast(job.device.type, torch.bfloat16, enabled=lower):
+        if job.settings.compile == replay.REPLAYED:
+            return replay.encoded(lambda: job.method.encode(job.towers, rows), job.towers)
         return job.method.encode(job.towers, rows)
 
 
