@@ -34,9 +34,11 @@ from bench.store import Store, writing
 from bench.suite.run import Run
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
 from bench.training import side_towers
+from bench.training.distributed import Group
 from bench.training.inputs import InputsReader
 from bench.training.job import available_device, make_job
-from bench.training.loop import Job, tiles, train
+from bench.training.loop import Job, train
+from bench.training.step.tiles import tile_entries, tiles
 from methods.protocol import Batch, Facts
 
 Row = dict[str, Any]
@@ -218,12 +220,13 @@ def loss_step(name: str, batch: int, device: torch.device) -> Callable[[], None]
         x = shared + torch.randn(batch, LOSS_WIDTH, device=device)
         value = x / 10 - 5 if "logvar" in key else F.normalize(x, dim=1)
         leaves[key] = value.detach().requires_grad_(like.requires_grad)
-    ids = torch.arange(batch, device=device)
+    ids, everyone = torch.arange(batch, device=device), slice(0, batch)
+    entries = tile_entries(device, everyone, batch, (), Group())
 
     def step() -> None:
         with torch.no_grad():
             observed = method.observe(leaves, Batch(ids, when))
-        for anchors in tiles(method.whole_batch, slice(0, batch), batch):
+        for anchors in tiles(method.whole_batch, everyone, batch, entries):
             with torch.no_grad():
                 constants = method.draw(leaves, observed, anchors)
             torch.stack(list(method.loss(leaves, constants, anchors).values())).sum().backward()

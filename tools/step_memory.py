@@ -28,20 +28,22 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--only", nargs="*", default=[], help="labels of rows")
     parser.add_argument("--set", nargs="*", default=[], help="KEY=VALUE of the suite", dest="overrides")
-    parser.add_argument("--gpu", help="say whether it fits this card")
+    parser.add_argument("--gpu", help="say whether it fits this card, which sizes the tiles of the loss")
     asked = parser.parse_args(given)
+    card = gpus.find(asked.gpu) if asked.gpu else None
     first: dict[str, Run] = {}
     for run in load_suite(asked.suite, asked.overrides).select(asked.only).runs():
         first.setdefault(run.label, run)
     rows, reader, largest = [("row", "phase", *PARTS, "peak")], InputsReader(), 0
     for label, run in first.items():
-        for one in step_memory(run, reader.for_model(run), asked.ranks):
+        for one in step_memory(
+            run, reader.for_model(run), asked.ranks, card=None if card is None else card.memory_gib << 30
+        ):
             sizes = (*(getattr(one, part) for part in PARTS), one.peak)
             rows.append((label, one.phase, *(f"{size / 2**30:.2f}" for size in sizes)))
             largest = max(largest, one.peak)
     print(*columns(rows), sep="\n")
-    if asked.gpu:
-        card = gpus.find(asked.gpu)
+    if card:
         share = largest / 2**30 / card.memory_gib
         print(f"the largest peak is {share:.0%} of the {card.memory_gib} GiB of one {card.name}")
 

@@ -6,7 +6,7 @@ import copy
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -25,10 +25,12 @@ from bench.towers.build import OpenClipTowers
 from bench.training.distributed import Group
 from bench.training.inputs import Inputs
 from bench.training.job import build, prepare
-from bench.training.loop import tiles
 from bench.training.optimizer import named_parameters, owners, set_trainable
+from bench.training.step.buckets import buckets
+from bench.training.step.tiles import SMALLEST, fitting_entries, tiles
 from methods.protocol import Batch, Method, Phase, Tensors
 
+LARGE = 4 * SMALLEST  #: similarities of the largest tile whose loss is computed to count its memory
 _IS_META = torch.Tensor.is_meta.__get__  # type: ignore[attr-defined]
 
 
@@ -43,7 +45,8 @@ class StepMemory:
     weights: int  #: of towers and method, with their buffers, and of side towers
     gradients: int  #: of what the phase trains
     moments: int  #: AdamW's two, of the parameters that the rank owns
-    message: int  #: all gradients once more, flat, while several ranks sum them
+    message: int  #: the largest bucket of gradients a second time, as it is filled for several ranks to sum
+    sent: int  #: the weights that the rank owns once more, flat, as a sharded optimiser sends them
     activations: int  #: at the highest point of encoding one micro-batch and of its backward pass, its images included
     features: int  #: embeddings of the rank's share and of the whole batch, and the gradients of these
     loss: int  #: at the highest point of `observe` and of the loss of one tile
@@ -51,20 +54,35 @@ class StepMemory:
 
     @property
     def peak(self) -> int:
-        """Bytes at the step's highest point: in the loss, in the towers' backward pass, or as gradients are summed."""
-        lossy = self.features + self.loss + self.activations * self.kept
-        backward = self.gradients + self.features + max(self.activations, self.message)
-        return self.weights + self.moments + max(lossy, backward)
+        """Bytes at the step's highest point: in the loss, in the towers' backward pass, or as weights are sent."""
+        lossy = self.besides_loss - self.gradients + self.loss
+        backward = self.gradients + self.features + max(self.activations + self.message, self.sent)
+        return max(lossy, self.weights + self.moments + backward)
+
+    @property
+    def besides_loss(self) -> int:
+        """Bytes that the loss has to leave: gradients, which come after it, are counted all the same."""
+        return self.weights + self.moments + self.gradients + self.features + self.activations * self.kept
 
 
-def step_memory(run: Run, inputs: Inputs, ranks: int, on_gpu: bool = True) -> list[StepMemory]:
+def step_memory(run: Run, inputs: Inputs, ranks: int, on_gpu: bool = True, card: int | None = None) -> list[StepMemory]:
     """Count a step of each phase of a run that `ranks` processes train together.
 
-    on_gpu: count layer norms of bf16 towers in fp32, as CUDA's autocast has them, and the CPU's does not. The loss of a
-    tile runs on drawn embeddings of the whole batch, in real memory. Raises ValueError if the batch does not divide.
+    on_gpu: count layer norms of bf16 towers in fp32, as CUDA's autocast has them, and the CPU's does not. card: bytes
+    of a GPU, whose free memory decides in the first phase how large tiles of the loss are; None: the smallest, as on a
+    CPU. The loss of a tile, at most LARGE, runs on drawn embeddings of the whole batch, in real memory. Raises
+    ValueError if the batch does not divide.
     """
     method, towers = _prepared(run, inputs)
-    return [_phase_memory(method, towers, run, phase, ranks, on_gpu) for phase in method.phases()]
+    found, entries = list[StepMemory](), SMALLEST if card is None else None
+    for phase in method.phases():
+        one, leaves = _phase_memory(method, towers, run, phase, ranks, on_gpu)
+        share = Group(0, ranks).share(run.train.batch)
+        if entries is None:
+            item = 8 if run.train.precision == "fp64" else 4
+            entries = fitting_entries((card or 0) - one.besides_loss, share.stop, run.train.batch, item)
+        found.append(replace(one, loss=_loss(method, leaves, phase, share, entries)))
+    return found
 
 
 def _prepared(run: Run, inputs: Inputs) -> tuple[Method, OpenClipTowers]:
@@ -81,14 +99,16 @@ def _prepared(run: Run, inputs: Inputs) -> tuple[Method, OpenClipTowers]:
 
 def _phase_memory(
     method: Method, towers: OpenClipTowers, run: Run, phase: Phase, ranks: int, on_gpu: bool
-) -> StepMemory:
+) -> tuple[StepMemory, Tensors]:
+    """Return all but the bytes of the loss, and leaves for it."""
     batch, share = run.train.batch, Group(0, ranks).share(run.train.batch)
     rows = min(run.train.micro_batch or share.stop, share.stop)
     with FakeTensorMode(allow_non_fake_inputs=True):
         own_method, own_towers = _without_memory(method, towers)
         assert isinstance(own_method, nn.Module)
         set_trainable(own_method, own_towers, phase)
-        trained = [x for _, x in named_parameters(own_method, own_towers) if x.requires_grad]
+        named = {name: x for name, x in named_parameters(own_method, own_towers) if x.requires_grad}
+        trained = [*named.values()]
         weights = _bytes(_tensors(own_method, own_towers))
         if run.train.recompute:
             recompute(own_towers)
@@ -98,17 +118,19 @@ def _phase_memory(
     leaves = {name: example_leaf(x if x.dtype == torch.float64 else x.float(), batch) for name, x in z.items()}
     local = _bytes(z.values()) * share.stop // rows
     whole = sum(x.nbytes * (1 + x.requires_grad) for x in leaves.values())
-    return StepMemory(
+    found = StepMemory(
         phase=phase.name,
         weights=weights,
         gradients=_bytes(trained),
         moments=2 * max(held),
-        message=_bytes(trained) if ranks > 1 else 0,
+        message=max(map(_bytes, buckets(named))) if ranks > 1 else 0,
+        sent=max(held) if ranks > 1 and run.train.shard_optimizer else 0,
         activations=activations,
         features=local + whole,
-        loss=_loss(method, leaves, phase, share),
+        loss=0,
         kept=rows == share.stop,
     )
+    return found, leaves
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:
@@ -149,14 +171,27 @@ def _encoding(
     return int(live.peak), z
 
 
-def _loss(method: Method, leaves: Tensors, phase: Phase, share: slice) -> int:
-    """Return the bytes at the highest point of `observe`, and of the loss of one tile and its backward pass."""
-    own = copy.deepcopy(method)
+def _loss(method: Method, leaves: Tensors, phase: Phase, share: slice, entries: int) -> int:
+    """Return the bytes at the highest point of `observe`, and of the loss of one tile and its backward pass.
+
+    Those of a tile of more than LARGE are counted on from two smaller ones, because they grow with its rows.
+    """
     for x in leaves.values():
         if x.requires_grad:
             x.grad = torch.zeros_like(x)  # the gradients are counted with the features
     batch = len(next(iter(leaves.values())))
-    anchors = next(tiles(own.whole_batch, share, batch))
+    asked, large = (next(tiles(method.whole_batch, share, batch, size)) for size in (entries, min(entries, LARGE)))
+    top = _tile(method, leaves, phase, large)
+    if asked == large:
+        return top
+    rows = large.stop // 64 * 32
+    least = _tile(method, leaves, phase, slice(0, rows)) if rows else 0
+    return top + int((top - least) * (asked.stop - large.stop) // (large.stop - rows))
+
+
+def _tile(method: Method, leaves: Tensors, phase: Phase, anchors: slice) -> int:
+    """Return the bytes at the highest point of `observe`, and of the loss of these anchors and its backward pass."""
+    own, batch = copy.deepcopy(method), len(next(iter(leaves.values())))
     with LiveBytes() as live:
         with torch.no_grad():
             observed = own.observe(leaves, Batch(torch.arange(batch), clock_of(phase)))

@@ -63,12 +63,18 @@ class CheckpointWriter:
         return not seconds or (self._writing is None and time.monotonic() - self._published >= seconds)
 
     def save(
-        self, step: int, method: Method, towers: OpenClipTowers, optimiser: torch.optim.Optimizer, ledger: Ledger
+        self,
+        step: int,
+        method: Method,
+        towers: OpenClipTowers,
+        optimiser: torch.optim.Optimizer,
+        ledger: Ledger,
+        tile_entries: int,
     ) -> None:
         """Copy the state after `step` steps, and begin to replace the checkpoint by it; wait for the one before.
 
         If the optimiser is sharded, the other ranks call its `state_dict` meanwhile. Randomness and order are functions
-        of (seed, step): step is their state.
+        of (seed, step): step is their state. tile_entries: similarities that a tile of the loss may hold.
         """
         self.wait()
         assert isinstance(method, nn.Module)
@@ -78,6 +84,7 @@ class CheckpointWriter:
             "method": method.state_dict(),
             "optimiser": optimiser.state_dict(),
             "ledger": asdict(ledger),
+            "tile_entries": tile_entries,
             **side_towers.state(method, towers),
         }
         self._writing = self._thread.submit(self._publish, self._memory.copy(state))

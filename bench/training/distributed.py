@@ -13,7 +13,7 @@ from functools import partial
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.distributed_c10d import Store
 
 from bench.towers.batchnorm import GroupedBatchNorm2d
@@ -53,6 +53,11 @@ class Group:
             dist.all_reduce(x, group=self.members)
         return x
 
+    def sum_later_(self, x: Tensor) -> dist.Work:
+        """Begin to sum over several ranks, in place; `wait` of the result ends it. Nobody may use x until then."""
+        work: dist.Work = dist.all_reduce(x, group=self.members, async_op=True)
+        return work
+
     def rows(self, *values: float) -> list[list[float]]:
         """A few numbers of every rank, on every rank, in rank order: [world][len(values)]. Leaves a GPU alone."""
         if self.world == 1:
@@ -69,14 +74,6 @@ class Group:
     def receive_(self, x: Tensor, rank: int) -> None:
         """Fill a contiguous tensor on the CPU with what a rank sends, in the order in which it sends."""
         dist.recv(x, group_src=rank, group=self.members)
-
-    def sum_gradients_(self, parameters: list[nn.Parameter]) -> None:
-        """Sum every gradient over ranks, one flat message a dtype. A parameter without one gets zeros, in any world."""
-        for parameter in parameters:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-        if self.world > 1:
-            _flat([parameter.grad for parameter in parameters if parameter.grad is not None], self.sum_)
 
     def share_(self, tensors: Sequence[Tensor], owners: Sequence[int]) -> None:
         """Copy every tensor from the rank that owns it to all others, one flat message a rank and dtype."""

@@ -135,7 +135,7 @@ def make_job(
     if run.train.recompute:
         recompute(towers)
     if run.train.compile:
-        compile_blocks(towers, device)
+        compile_blocks(towers, device, None if run.train.compile is True else run.train.compile)
     loader = Loader(
         inputs.seen,
         inputs.noise_of_seen,

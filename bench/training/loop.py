@@ -26,10 +26,11 @@ from bench.training.ledger import Ledger
 from bench.training.loader import Loader
 from bench.training.optimizer import make_optimiser, named_parameters, set_learning_rate, set_trainable
 from bench.training.schedule import Resolved
+from bench.training.step import replay
+from bench.training.step.buckets import GradientSums
+from bench.training.step.tiles import SMALLEST, tile_entries, tiles
 from methods.base import stream
 from methods.protocol import Batch, Clock, Method, Rows, Tensors
-
-TILE_ENTRIES = 2**22  #: similarities a tile of anchors may hold at once (16 MiB in fp32)
 
 
 class Interrupted(Exception):
@@ -96,7 +97,7 @@ def _train(job: Job, writer: RunWriter | None, checkpoints: CheckpointWriter | N
     phases = {phase.name: phase for phase in method.phases()}
     optimiser: torch.optim.AdamW | None = None
 
-    first, ledger, optimiser_state = _resumed(job)
+    first, ledger, optimiser_state, entries = _resumed(job)
     seen = [int(step) for (step,) in group.rows(first)]
     if len({*seen}) > 1:
         raise UserError(
@@ -119,7 +120,8 @@ def _train(job: Job, writer: RunWriter | None, checkpoints: CheckpointWriter | N
             if optimiser_state is not None and step > phase_start:
                 optimiser.load_state_dict(optimiser_state)
             optimiser_state = None
-            trained = [parameter for _, parameter in named_parameters(method, towers) if parameter.requires_grad]
+            trained = {name: x for name, x in named_parameters(method, towers) if x.requires_grad}
+            sums = GradientSums(trained, group)
         set_learning_rate(optimiser, step - phase_start, phase_steps, job.settings)
         clock = Clock(step=step, phase=name, progress=step / steps, epoch=step // per_epoch)
 
@@ -138,9 +140,11 @@ def _train(job: Job, writer: RunWriter | None, checkpoints: CheckpointWriter | N
             observed = method.observe(z, Batch(loader.ids(step), clock))
 
         # 3. The loss in tiles of anchors, each sent back at once, so its memory grows linearly with the batch.
+        if entries is None:  # a resumed training keeps its tiles, as other ones round differently
+            entries = tile_entries(job.device, share, batch, trained.values(), group)
         terms: dict[str, Tensor] = {}
         weight = 1.0 / group.world if method.whole_batch else 1.0
-        for anchors in tiles(method.whole_batch, share, batch):
+        for anchors in tiles(method.whole_batch, share, batch, entries):
             with torch.no_grad():
                 constants = method.draw(z, observed, anchors)
             parts = method.loss(z, constants, anchors)
@@ -152,27 +156,28 @@ def _train(job: Job, writer: RunWriter | None, checkpoints: CheckpointWriter | N
             if not math.isfinite(value):
                 raise NotFinite(step, key, value)
 
-        # 4. Sum dL/dz over ranks, and send this rank's rows back through the towers.
+        # 4. Sum dL/dz over ranks, and send this rank's rows back through the towers. The gradients of parameters are
+        # summed while the last micro-batch still goes back.
         gradients = {
             key: group.sum_(torch.zeros_like(x) if x.grad is None else x.grad)[share].to(local[key].dtype)
             for key, x in z.items()
             if x.requires_grad
         }
         record_statistics(norms, False)  # the first encoding has recorded these rows
-        if single:
-            _backward(local, gradients)
-        else:
-            for micro_batch in micro_batches:
-                places = micro_batch.positions
-                at = slice(places.start - share.start, places.stop - share.start)
-                own = {key: gradient[at] for key, gradient in gradients.items()}
-                _backward(_encode(job, loader.on_device(micro_batch)), own)
+        if job.settings.compile == replay.REPLAYED:
+            replay.own_gradients(trained.values())
+        for micro_batch in micro_batches:
+            places = micro_batch.positions
+            at = slice(places.start - share.start, places.stop - share.start)
+            own = {key: gradient[at] for key, gradient in gradients.items()}
+            again = local if single else _encode(job, loader.on_device(micro_batch))
+            with sums.during_backward() if micro_batch is micro_batches[-1] else nullcontext():
+                _backward(again, own)
         record_statistics(norms, True)
-        group.sum_gradients_(trained)
 
         # 5. Step, and let the method move its own scalars.
         if step % job.log_every == 0 or step + 1 == steps:
-            norm = torch.nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None]).item()
+            norm = torch.nn.utils.get_total_norm([p.grad for p in trained.values() if p.grad is not None]).item()
             if not math.isfinite(norm):
                 raise NotFinite(step, "gradient norm", norm)
             if writer is not None:
@@ -210,7 +215,7 @@ def _train(job: Job, writer: RunWriter | None, checkpoints: CheckpointWriter | N
             optimiser.state_dict()  # a sharded one sends this rank's part to the first rank, which calls `save`
         if checkpoints is not None:
             if wanted or last:
-                checkpoints.save(step + 1, method, towers, optimiser, ledger)
+                checkpoints.save(step + 1, method, towers, optimiser, ledger, entries)
             if last:
                 checkpoints.wait()
             if job.on_step is not None:
@@ -220,16 +225,17 @@ def _train(job: Job, writer: RunWriter | None, checkpoints: CheckpointWriter | N
     return ledger
 
 
-def _resumed(job: Job) -> tuple[int, Ledger, dict[str, Any] | None]:
-    """Put the last checkpoint into towers and method; return its step, its ledger and the optimiser's state."""
+def _resumed(job: Job) -> tuple[int, Ledger, dict[str, Any] | None, int | None]:
+    """Put the last checkpoint into towers and method; return its step, ledger, optimiser state and entries a tile."""
     saved, method = load_checkpoint(job.out), job.method
     if saved is None:
-        return 0, Ledger(), None
+        return 0, Ledger(), None, None
     assert isinstance(method, nn.Module)
     job.towers.load_state_dict(saved["towers"])
     method.load_state_dict(saved["method"])
     side_towers.restore(method, job.towers, saved)
-    return saved["step"], Ledger(**saved["ledger"]), saved["optimiser"]
+    entries = saved.get("tile_entries", SMALLEST)  # older checkpoints have none, and trained with these
+    return saved["step"], Ledger(**saved["ledger"]), saved["optimiser"], entries
 
 
 def _writer(job: Job) -> RunWriter | None:
@@ -256,6 +262,8 @@ def _encode(job: Job, rows: Rows) -> Tensors:
     key = stream(job.seed, "towers", rows.clock.step, rows.positions.start).initial_seed()
     lower = job.settings.precision == "bf16"
     with _seeded(key, job.device), torch.autocast(job.device.type, torch.bfloat16, enabled=lower):
+        if job.settings.compile == replay.REPLAYED:
+            return replay.encoded(lambda: job.method.encode(job.towers, rows), job.towers)
         return job.method.encode(job.towers, rows)
 
 
@@ -283,16 +291,6 @@ def _backward(local: Tensors, gradients: Tensors) -> None:
     reached = [key for key in gradients if local[key].requires_grad]
     if reached:
         torch.autograd.backward([local[key] for key in reached], [gradients[key] for key in reached])
-
-
-def tiles(whole_batch: bool, share: slice, batch: int) -> Iterator[slice]:
-    """This rank's anchors in tiles of whole blocks of 32; a whole-batch loss has one tile of all B."""
-    if whole_batch:
-        yield slice(0, batch)
-        return
-    size = max(32, TILE_ENTRIES // batch // 32 * 32)
-    for start in range(share.start, share.stop, size):
-        yield slice(start, min(start + size, share.stop))
 
 
 def _line(

@@ -14,6 +14,7 @@ from bench.store import RunStore, writing
 from bench.towers.blocks import compile_blocks
 from bench.training.distributed import current, join, leave
 from bench.training.loop import Interrupted, train
+from bench.training.step.replay import REPLAYED
 
 
 def trained(training: Training, out: Path, device: torch.device) -> dict[str, Tensor]:
@@ -61,15 +62,20 @@ def test_an_interrupted_training_ends_at_the_same_weights(trained_on: str, place
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; on the CPU: tests/train")
 @pytest.mark.filterwarnings("ignore")  # the compiler's own, of its caches and of this machine
-def test_compiled_blocks_train_alike(tmp_path: Path) -> None:
+@pytest.mark.parametrize("towers", ["vit", "resnet"])
+@pytest.mark.parametrize("kind", [True, REPLAYED])
+def test_compiled_blocks_train_alike(kind: bool | str, towers: str, tmp_path: Path) -> None:
+    """Also in micro-batches: a replay of CUDA graphs must overwrite neither embeddings nor gradients."""
     device = torch.device("cuda")
-    training = Training("clip", steps=2, precision="fp32", towers="vit")
-    plain = trained(training, tmp_path / "plain", device)
-    with writing(RunStore(tmp_path / "compiled")) as out:
-        job = make(training, out, device=device)
-        compile_blocks(job.towers, device)
-        train(job)
-    assert_near({name: x.detach().cpu() for name, x in job.towers.state_dict().items()}, plain, 1e-4)
+    for micro in (None, 16):
+        training = Training("clip", steps=2, precision="fp32", towers=towers, micro=micro)
+        plain = trained(training, tmp_path / f"plain {micro}", device)
+        with writing(RunStore(tmp_path / f"compiled {micro}")) as out:
+            job = make(training, out, device=device)
+            job.settings = job.settings.model_copy(update={"compile": kind})
+            compile_blocks(job.towers, device, None if kind is True else REPLAYED)
+            train(job)
+        assert_near({name: x.detach().cpu() for name, x in job.towers.state_dict().items()}, plain, 1e-4)
 
 
 def test_a_group_of_one_rank_sums_and_gathers_by_its_backend(tmp_path: Path, device: torch.device) -> None:

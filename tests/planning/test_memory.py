@@ -11,6 +11,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.profiler import ProfilerActivity, profile
 
+from bench.planning import memory
 from bench.planning.flops import clock_of, example_rows
 from bench.planning.memory import LiveBytes, StepMemory, step_memory
 from bench.planning.planner import plan
@@ -21,6 +22,7 @@ from bench.training.inputs import InputsReader
 from bench.training.job import build, make_job, prepare
 from bench.training.loop import train
 from bench.training.optimizer import named_parameters, set_trainable
+from bench.training.step.tiles import SMALLEST
 
 CPU = torch.device("cpu")
 SUITE = """
@@ -124,11 +126,15 @@ def test_a_step_needs_what_a_real_training_allocates(run_of: Callable[..., Run],
 
 def test_the_parts_follow_ranks_batch_and_micro_batch(run_of: Callable[..., Run]) -> None:
     one, two = counted(run_of()), counted(run_of(), 2)
-    assert (one.message, two.message) == (0, one.gradients)
+    assert one.message == 0
+    assert one.gradients > two.message == one.gradients - 4, "the scale has a bucket of its own, all others one"
+    assert two.peak - one.peak == two.message + two.features - one.features
+    assert (one.sent, two.sent) == (0, 0)
     assert one.moments == two.moments == 2 * one.gradients, "not shared out"
     sharded = counted(run_of("train.shard_optimizer=true"), 2)
     assert one.moments / 2 <= sharded.moments < 0.55 * one.moments
     assert two.peak - sharded.peak == two.moments - sharded.moments
+    assert sharded.sent == sharded.moments / 2, "as many weights as each of the moments"
     small = counted(run_of("train.micro_batch=32"))
     fixed = 2 * small.activations - one.activations  # temporary gradients of the weights
     assert 0 <= fixed < 0.5 * small.activations
@@ -175,3 +181,23 @@ def test_live_bytes_count_what_lives_and_nothing_twice() -> None:
         del view, again
         _ = given * 3
     assert live.peak == 8000
+
+
+def test_tiles_of_a_card_are_counted_as_large_as_its_free_memory_has_them(
+    run_of: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch of 4,096 has four tiles on a CPU, and one of 2**24 similarities where 4 GiB and a little are free."""
+    run = run_of("train.batch=4096", "train.micro_batch=32")
+    inputs = InputsReader().for_model(run)
+
+    def loss(card: int | None, ranks: int = 1) -> int:
+        return step_memory(run, inputs, ranks, card=card)[0].loss
+
+    small, whole = loss(None), loss(6 * 2**30)
+    values = 4 * 2**22  # bytes of one value for each similarity of a small tile
+    assert 4.5 * values < small < 7.5 * values, "CLIP holds six values at its highest point, and the features"
+    assert 3.5 < whole / small < 4.1
+    assert loss(2**30) == small, "too little is free"
+    assert loss(6 * 2**30, ranks=4) == pytest.approx(small, rel=0.02), "a rank has a quarter of the rows"
+    monkeypatch.setattr(memory, "LARGE", SMALLEST)
+    assert loss(6 * 2**30) == pytest.approx(whole, rel=0.02), "counted on from smaller tiles"

@@ -82,6 +82,7 @@ def test_what_cannot_change_a_result_is_no_part_of_an_id(kind: Any) -> None:
         (TrainSettings, "warmup_steps", 5),
         (TrainSettings, "final_lr", 1e-5),
         (TrainSettings, "compile", True),
+        (TrainSettings, "compile", "reduce-overhead"),
         (DataSettings, "share", 0.5),
         (DataSettings, "block", 4),
         (TowerSettings, "context", 9),

@@ -19,7 +19,8 @@ def test_it_prints_a_line_for_each_row_and_phase_and_whether_a_card_holds_it(
     main(["tools/vit_l14.yaml", "--ranks", "2", "--only", "clip", "--gpu", "t4", "--set", *SMALL])
     head, row, fits = capsys.readouterr().out.splitlines()
     assert head.split() == [
-        *("row", "phase", "weights", "gradients", "moments", "message", "activations", "features", "loss", "peak")
+        *("row", "phase", "weights", "gradients", "moments", "message", "sent"),
+        *("activations", "features", "loss", "peak"),
     ]
     assert row.split()[:2] == ["clip", "train"]
     parts = [float(word) for word in row.split()[2:]]

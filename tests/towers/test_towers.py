@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import nn
 
 from bench import data, data_folder
 from bench.adapters import hyperparameters, registry
@@ -297,7 +298,30 @@ def test_compiled_blocks_compute_the_same() -> None:
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
     (block,) = blocks(compiled.text)
     assert block._compiled_call_impl is not None
-    assert run_on({}, compile=True).key != run_on({}).key
+    assert len({run_on({}, compile=kind).key for kind in (False, True, "reduce-overhead")}) == 3
+    assert run_on({}, compile=False).key == run_on({}).key
+
+
+@pytest.mark.filterwarnings("ignore")  # torch.compile uses what torch deprecates
+def test_a_compiled_training_with_micro_batches_has_the_losses_of_a_plain_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the mode of CUDA graphs, of which there are none on a CPU. What replays overwrite: tests/training."""
+    modes: list[object] = []
+    own = nn.Module.compile
+    monkeypatch.setattr(nn.Module, "compile", lambda block, **how: modes.append(how["mode"]) or own(block, **how))
+    losses = []
+    for kind in (False, "reduce-overhead"):
+        run = run_on({"image": "tiny-vit", "vocabulary": 300}, compile=kind, micro_batch=8)
+        with writing(Store(tmp_path).run(str(kind))) as out:
+            compiled = make_job(run, READER.inputs(run), Resolved((("train", 2),), {"train": 1}, 16, 9), out, None, CPU)
+            compiled.log_every = 1
+            train(compiled)
+            losses.append([line["loss"] for line in out.metrics()])
+    assert {*modes} == {"reduce-overhead"}
+    assert len(modes) == sum(len(blocks(tower)) for tower in (compiled.towers.visual, compiled.towers.text))
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    assert losses[0][0] != losses[0][1]
 
 
 def test_warm_up_in_steps_and_a_last_learning_rate() -> None:

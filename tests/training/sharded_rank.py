@@ -27,6 +27,7 @@ from bench.training.distributed import Group, join, leave
 from bench.training.inputs import InputsReader
 from bench.training.job import make_job
 from bench.training.loop import Interrupted, train
+from bench.training.step import buckets
 
 RANKS = 3
 used: dict[str, Any] = {}  #: the last optimiser that made a step
@@ -51,6 +52,7 @@ def trained(folder: Path, name: str, group: Group, shard: bool, steps: int | Non
 def main() -> None:
     rank, folder, cases = int(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
     torch.set_num_threads(1)
+    buckets.BUCKET = 2**16  # else these towers have one
     join(rank, RANKS, FileStore(str(folder / "meeting"), RANKS), near=True)
     register_optimizer_step_post_hook(lambda optimiser, *_: used.update(last=optimiser))
     groups: dict[int, Any] = {world: dist.new_group([*range(world)]) for world in range(1, RANKS + 1)}
