@@ -1,48 +1,60 @@
 """What training costs on this machine: samples/s, share of the measured matmul rate, memory, equality, losses.
 
-    python tools/gpu_bench.py [FILE.json]
+    python tools/gpu_bench.py [FILE.json] [PART ...]
 
-With a GPU: ViT-B/32 and RN50 with open_clip's text towers at batch 1024 in bf16. Without: tiny towers at batch 64 in
-fp32, so that the script is the same. Images are noise, made by the loader's processes as in training. Prints tables;
-the same as JSON goes to FILE (default: gpu_bench.json in the working directory).
+With a GPU: ViT-B/32 and RN50 with open_clip's text towers at batches of 1,024 and 4,096 in bf16. Without one: tiny
+towers and small batches in fp32, so that the script is the same. Prints tables; the same goes to FILE as JSON (default:
+gpu_bench.json in the working directory), each part as soon as it is measured. Parts that are named are measured, again
+if FILE has them, and the others of FILE stay; without names all are. Each is meant for less than ten minutes.
+
+    training   from synthetic rows, which the loader's processes make: each batch whole and in micro-batches
+    shards     from JPEGs in tars, written here, decoded and cropped by the loader's processes
+    large      a batch that fits in micro-batches alone
+    peer       open_clip's own training loop in turn with ours, from synthetic rows and from the tars
+    equality   one step whole and in micro-batches: loss, gradient, weights
+    losses     each method's loss and its gradient beside CLIP's, without towers
 """
 
 from __future__ import annotations
 
+import argparse
+import gc
 import json
 import statistics
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from bench.adapters import hyperparameters, registry
-from bench.checks import lab
+sys.path.insert(0, str(Path(__file__).parent))
+from gpu_losses import LOSS_WIDTH, losses, seconds_of
+from gpu_peer import compared
+from gpu_shards import jpeg_shards
+
+from bench.adapters import hyperparameters
 from bench.console.text import columns
+from bench.errors import UserError
 from bench.machine.environment import environment, peak_memory, reset_peak_memory
 from bench.planning.planner import plan
-from bench.store import Store, writing
+from bench.store import Store, files, writing
 from bench.suite.run import Run
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
-from bench.training import side_towers
-from bench.training.distributed import Group
 from bench.training.inputs import InputsReader
 from bench.training.job import available_device, make_job
 from bench.training.loop import Job, train
-from bench.training.step.tiles import tile_entries, tiles
-from methods.protocol import Batch, Facts
 
 Row = dict[str, Any]
-LOSS_WIDTH = 512  #: D of the losses
+TURNS = 4  #: of our loop and the peer's; the first one is not counted
+SHARE, AIMED = 0.45, "ViT-B/32"  #: of the matmul rate, end to end, and the towers that should reach it
+OUT_OF_MEMORY = "out of memory"
 MEASURED = ("samples/s", "TFLOP/s", "share of matmul", "peak GiB", "waiting for data")
 
 
@@ -52,11 +64,23 @@ class Scale:
 
     towers: dict[str, TowerSettings]
     size: int  #: pixels a side
-    batch: int
-    micro: int  #: of the micro-batched step
+    batches: tuple[int, ...]  #: the first one is that of the peer, of equality and of losses
+    micro: int  #: of micro-batched steps
+    large: int  #: a batch that is not tried whole
     precision: str
-    steps: int  #: timed ones; as many again are not
+    steps: int  #: timed ones at the first batch; as many again are not
     matmul: int  #: side of the matrices
+    pictures: int  #: in the tars
+    shards: int
+
+    @property
+    def batch(self) -> int:
+        """The first batch."""
+        return self.batches[0]
+
+    def steps_of(self, batch: int) -> int:
+        """Timed steps at a batch: fewer of larger ones, but two."""
+        return max(2, self.steps * self.batch // batch)
 
 
 LARGE = Scale(
@@ -65,11 +89,14 @@ LARGE = Scale(
         "RN50": TowerSettings(image="RN50", text="RN50", dim=1024),
     },
     size=224,
-    batch=1024,
+    batches=(1024, 4096),
     micro=256,
+    large=16_384,
     precision="bf16",
     steps=10,
     matmul=8192,
+    pictures=8192,
+    shards=32,
 )
 SMALL = Scale(
     {
@@ -77,28 +104,41 @@ SMALL = Scale(
         "tiny ViT": TowerSettings(image="tiny-vit", dim=32, vocabulary=512),
     },
     size=32,
-    batch=64,
+    batches=(64, 128),
     micro=16,
+    large=256,
     precision="fp32",
-    steps=3,
+    steps=2,
     matmul=1024,
+    pictures=256,
+    shards=32,
 )
 
 
-def a_run(scale: Scale, towers: TowerSettings, steps: int, **train_settings: Any) -> Run:
-    """CLIP on synthetic pairs."""
-    recipe = {"batch": scale.batch, "bn_group": scale.micro, "precision": scale.precision, "augment": "none"}
+def a_run(
+    scale: Scale,
+    towers: TowerSettings,
+    steps: int,
+    batch: int | None = None,
+    data: DataSettings | None = None,
+    **train_settings: Any,
+) -> Run:
+    """CLIP on synthetic pairs, or on others with open_clip's crops."""
+    batch = batch or scale.batch
+    made_up = DataSettings(name="synthetic", size=scale.size, shards=f"synthetic:{batch * 4}")
+    recipe = {"batch": batch, "bn_group": scale.micro, "precision": scale.precision}
+    recipe["augment"] = "openclip" if data else "none"
     return Run(
         label="clip",
         method="clip",
         preset=None,
         config=hyperparameters.resolve("clip", None, {}),
-        data=DataSettings(name="synthetic", size=scale.size, shards=f"synthetic:{scale.batch * 4}"),
+        data=data or made_up,
         noise=None,
         rate=0.0,
         noise_file=None,
         seed=0,
-        budget=Budget(samples=scale.batch * steps),
+        budget=Budget(samples=batch * steps),
         towers=towers,
         train=TrainSettings(**{**recipe, "checkpoint_seconds": 1e6, **train_settings}),
         evaluate=EvaluateSettings(),
@@ -115,18 +155,6 @@ def prepared(run: Run, device: torch.device) -> Iterator[Job]:
             yield make_job(run, InputsReader().inputs(run), planned.resolved, out, None, device)
 
 
-def seconds_of(action: Callable[[], object], times: int, device: torch.device) -> float:
-    """Median wall-clock seconds, the device waited for, after one call that is not counted."""
-    found = []
-    for _ in range(times + 1):
-        started = time.perf_counter()
-        action()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        found.append(time.perf_counter() - started)
-    return statistics.median(found[1:])
-
-
 def matmul_rate(scale: Scale, device: torch.device) -> float:
     """FLOP/s of one large matrix product in the towers' type."""
     dtype = torch.bfloat16 if scale.precision == "bf16" else torch.float32
@@ -135,38 +163,94 @@ def matmul_rate(scale: Scale, device: torch.device) -> float:
 
 
 def training(scale: Scale, device: torch.device, rate: float) -> list[Row]:
-    """Speed and memory of each pair of towers, whole and in micro-batches that encode twice."""
+    """Speed and memory of each pair of towers from synthetic rows, whole and in micro-batches that encode twice."""
+    ways = [(batch, micro) for batch in scale.batches for micro in (None, scale.micro)]
+    return [_measured(scale, towers, batch, micro, device, rate) for towers in scale.towers for batch, micro in ways]
+
+
+def shards(scale: Scale, device: torch.device, rate: float) -> list[Row]:
+    """The same from JPEGs in tars, in micro-batches where the whole batch was out of memory."""
     rows = []
-    for name, towers in scale.towers.items():
-        for micro in (None, scale.micro):
-            row: Row = {"towers": name, "micro-batch": micro or scale.batch}
-            try:
-                row |= _timed(scale, a_run(scale, towers, 2 * scale.steps, micro_batch=micro), device, rate)
-            except torch.cuda.OutOfMemoryError:  # a whole batch is too much for most cards: that is a finding
-                row |= dict.fromkeys(MEASURED, "out of memory")
-            rows.append(row)
+    with tempfile.TemporaryDirectory() as folder:
+        data = jpeg_shards(Path(folder), scale.pictures, scale.shards, scale.size)
+        for towers in scale.towers:
+            for batch in scale.batches:
+                row = _measured(scale, towers, batch, None, device, rate, data)
+                if OUT_OF_MEMORY in row.values():
+                    row = _measured(scale, towers, batch, scale.micro, device, rate, data)
+                rows.append(row)
     return rows
 
 
-def _timed(scale: Scale, run: Run, device: torch.device, rate: float) -> Row:
+def large(scale: Scale, device: torch.device, rate: float) -> list[Row]:
+    """The large batch from synthetic rows, in micro-batches."""
+    return [_measured(scale, towers, scale.large, scale.micro, device, rate) for towers in scale.towers]
+
+
+def _measured(
+    scale: Scale,
+    towers: str,
+    batch: int,
+    micro: int | None,
+    device: torch.device,
+    rate: float,
+    data: DataSettings | None = None,
+) -> Row:
+    row: Row = {"towers": towers, "batch": batch, "micro-batch": micro or batch}
+    run = a_run(scale, scale.towers[towers], 2 * scale.steps_of(batch), batch, data, micro_batch=micro)
+    try:
+        return row | _timed(run, device, rate)
+    except torch.cuda.OutOfMemoryError:  # a whole batch is too much for most cards: that is a finding
+        return row | dict.fromkeys(MEASURED, OUT_OF_MEMORY)
+    finally:
+        release(device)
+
+
+def release(device: torch.device) -> None:
+    """Give back what the last measurement held of the device."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def _timed(run: Run, device: torch.device, rate: float) -> Row:
     speeds: list[float] = []
     with prepared(run, device) as job:
         reset_peak_memory(device)
         job.on_step = lambda *told: speeds.append(told[-1])
         ledger = train(job)
-    speed = statistics.median(speeds[scale.steps :])
-    flops = job.resolved.flops / job.resolved.steps * speed / scale.batch
+    speed = statistics.median(speeds[len(speeds) // 2 :])
+    flops = job.resolved.flops / job.resolved.steps * speed / run.train.batch
     waiting, peak = ledger.data_seconds / ledger.train_seconds, peak_memory(device) / 2**30
     return dict(zip(MEASURED, (speed, flops / 1e12, flops / rate, peak, waiting), strict=True))
 
 
-def equality(scale: Scale, device: torch.device) -> list[Row]:
+def peer(scale: Scale, device: torch.device, _: float) -> list[Row]:
+    """open_clip's own loop in turn with ours: samples/s of both, and the median ratio of the turns."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        jpegs = jpeg_shards(Path(folder), scale.pictures, scale.shards, scale.size)
+        for name, towers in scale.towers.items():
+            for told, data in (("synthetic", None), ("JPEG shards", jpegs)):
+                run = a_run(scale, towers, TURNS * scale.steps, data=data)
+                row: Row = {"towers": name, "rows": told, "batch": scale.batch}
+                try:
+                    with prepared(run, device) as job:
+                        row |= compared(job, run, scale.steps)
+                except torch.cuda.OutOfMemoryError:
+                    row |= dict.fromkeys(("samples/s", "open_clip's", "ratio"), OUT_OF_MEMORY)
+                release(device)
+                rows.append(row)
+    return rows
+
+
+def equality(scale: Scale, device: torch.device, _: float) -> list[Row]:
     """One fp32 step whole and in micro-batches: the largest relative difference of loss, gradient norm and weights.
 
     AdamW's epsilon is far above every gradient, so that a step is proportional to its gradient. The batch is a quarter
     of the other tables', as fp32 takes twice the memory.
     """
-    scale, rows = replace(scale, batch=scale.batch // 4, micro=scale.micro // 4), []
+    scale, rows = replace(scale, batches=(scale.batch // 4,), micro=scale.micro // 4), []
     for name, towers in scale.towers.items():
         found: list[tuple[Row, dict[str, Tensor]]] = []
         for micro in (None, scale.micro):
@@ -187,53 +271,6 @@ def _apart(x: Tensor, y: Tensor) -> float:
     return float((x - y).abs().max()) / scale if scale else 0.0
 
 
-def losses(scale: Scale, device: torch.device) -> list[Row]:
-    """Seconds and memory of each method's loss, forward and backward, without towers."""
-    rows = []
-    for name in registry.names():
-        step = loss_step(name, scale.batch, device)
-        reset_peak_memory(device)
-        before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
-        seconds = seconds_of(step, 5, device)
-        row = {"method": name, "ms": seconds * 1e3, "times clip's": 0.0}
-        if device.type == "cuda":  # a process's own memory is no measure of one step's
-            row["peak MiB"] = (peak_memory(device) - before) / 2**20
-        rows.append(row)
-    clip = next(row["ms"] for row in rows if row["method"] == "clip")
-    return [{**row, "times clip's": row["ms"] / clip} for row in rows]
-
-
-def loss_step(name: str, batch: int, device: torch.device) -> Callable[[], None]:
-    """One `observe`, and draw, loss and backward of every tile, as the training loop does it."""
-    kind, towers = registry.find(name), lab.TinyTowers()
-    small: Any = kind(kind.Config(), Facts(rows=32, batch=16, dim=16, seed=0))
-    side_towers.hold_reference(small, towers, None)
-    small.prepare(towers)
-    side_towers.hold_average(small, towers)
-    when = lab.clock(1, small.phases()[-1].name)
-    shapes = small.encode(towers, lab.some_rows(towers, 16, None, when, small.extra_views))
-    method: Any = kind(kind.Config(), Facts(rows=4 * batch, batch=batch, dim=LOSS_WIDTH, seed=0))
-    method.to(device)
-    shared = torch.randn(batch, LOSS_WIDTH, device=device)
-    leaves = {}
-    for key, like in shapes.items():
-        x = shared + torch.randn(batch, LOSS_WIDTH, device=device)
-        value = x / 10 - 5 if "logvar" in key else F.normalize(x, dim=1)
-        leaves[key] = value.detach().requires_grad_(like.requires_grad)
-    ids, everyone = torch.arange(batch, device=device), slice(0, batch)
-    entries = tile_entries(device, everyone, batch, (), Group())
-
-    def step() -> None:
-        with torch.no_grad():
-            observed = method.observe(leaves, Batch(ids, when))
-        for anchors in tiles(method.whole_batch, everyone, batch, entries):
-            with torch.no_grad():
-                constants = method.draw(leaves, observed, anchors)
-            torch.stack(list(method.loss(leaves, constants, anchors).values())).sum().backward()
-
-    return step
-
-
 def shown(title: str, rows: list[Row]) -> None:
     """A table on stdout."""
     cells = [[f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()] for row in rows]
@@ -242,29 +279,100 @@ def shown(title: str, rows: list[Row]) -> None:
         print(f"  {line}", flush=True)
 
 
-def measured(scale: Scale, device: torch.device) -> dict[str, Any]:
-    """Measure everything at this scale: hardware, matmul_flops, training, equality, losses. Prints each table."""
-    where = environment(device)["hardware"]
+#: name -> what is measured, and the title of its table
+PARTS: dict[str, tuple[Callable[[Scale, torch.device, float], list[Row]], str]] = {
+    "training": (training, "training from synthetic rows, {0.precision}"),
+    "shards": (shards, "training from JPEGs in tars, {0.precision}"),
+    "large": (large, "a batch of {0.large}, {0.precision}"),
+    "peer": (peer, "open_clip's own loop in turn with ours, {0.precision}"),
+    "equality": (equality, "four micro-batches against one batch of a quarter of {0.batch}, fp32, relative"),
+    "losses": (
+        lambda scale, device, _: losses(scale.batch, device),
+        f"losses, batch {{0.batch}}, {LOSS_WIDTH} dimensions, fp32",
+    ),
+}
+
+
+def measured(
+    scale: Scale, device: torch.device, parts: Sequence[str] = tuple(PARTS), path: Path | None = None
+) -> dict[str, Any]:
+    """Measure parts at this scale and print their tables; each is written to `path` as soon as it is there.
+
+    Returns what `path` has then: hardware, packages and commit, matmul_flops, and the rows of each part. Raises
+    UserError if it cannot be read, or has parts of another machine, commit or scale.
+    """
+    told = environment(device)
+    about = {key: told[key] for key in ("hardware", "packages", "commit")}
+    about["scale"] = json.loads(json.dumps({**asdict(scale), "towers": list(scale.towers)}))
+    found = _earlier(path, about)
     rate = matmul_rate(scale, device)
-    print(f"{where['device']}: {rate / 1e12:.4g} TFLOP/s in a {scale.precision} matmul of {scale.matmul}")
-    found: dict[str, Any] = {"hardware": where, "matmul_flops": rate, "scale": replace(scale, towers={}).__dict__}
-    found["training"] = training(scale, device, rate)
-    shown(f"training, batch {scale.batch}, {scale.precision}", found["training"])
-    found["equality"] = equality(scale, device)
-    shown(f"four micro-batches against one batch of {scale.batch // 4}, fp32, relative", found["equality"])
-    found["losses"] = losses(scale, device)
-    shown(f"losses, batch {scale.batch}, {LOSS_WIDTH} dimensions, fp32", found["losses"])
+    print(f"{told['hardware']['device']}: {rate / 1e12:.4g} TFLOP/s in a {scale.precision} matmul of {scale.matmul}")
+    found["matmul_flops"] = rate
+    for name in parts:
+        part, title = PARTS[name]
+        started = time.perf_counter()
+        found[name] = part(scale, device, rate)
+        found.setdefault("seconds", {})[name] = time.perf_counter() - started
+        shown(title.format(scale), found[name])
+        found["goals"] = goals(found)
+        if path is not None:
+            files.write_json(path, found)
+    if found["goals"]:
+        shown("what was aimed at, on a large GPU", found["goals"])
     return found
 
 
-def main() -> None:
+def _earlier(path: Path | None, about: dict[str, Any]) -> dict[str, Any]:
+    """What a file has of the same measurement; without a file, what it is about."""
+    if path is None or not path.exists():
+        return dict(about)
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+        other = [key for key, value in about.items() if found[key] != value]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: is no file of gpu_bench; name another one, or remove it") from error
+    if other:
+        raise UserError(f"{path}: was measured with another {other[0]}; name another file, or remove it")
+    return found
+
+
+def goals(found: dict[str, Any]) -> list[Row]:
+    """The goals that the measured parts speak of: the wanted number, the measured one, and whether it is reached."""
+    told: list[Row] = []
+    for part, key, wanted, where in (
+        ("training", "share of matmul", SHARE, "synthetic rows"),
+        ("shards", "share of matmul", SHARE, "JPEGs in tars"),
+        ("peer", "ratio", 1.0, "beside open_clip's loop"),
+    ):
+        for name in dict.fromkeys(row["towers"] for row in found.get(part, [])):
+            if part != "peer" and name != AIMED:
+                continue
+            own = [row[key] for row in found[part] if row["towers"] == name and row[key] != OUT_OF_MEMORY]
+            value = (min if part == "peer" else max)(own, default=0.0)
+            told.append({"goal": f"{name}, {where}: {key}", "wanted": wanted, "measured": value})
+    return [{**one, "reached": one["measured"] >= one["wanted"]} for one in told]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", nargs="?", type=Path, default=Path("gpu_bench.json"), metavar="FILE.json")
+    parser.add_argument("parts", nargs="*", metavar="PART", help="default: all")
+    asked = parser.parse_args(arguments)
+    if asked.file.name in PARTS:
+        parser.error(f"{asked.file}: is a part; name FILE.json before it")
+    for part in asked.parts:
+        if part not in PARTS:
+            parser.error(f"{part}: is no part; parts are {', '.join(PARTS)}")
     warnings.simplefilter("ignore")
     device = available_device()
-    found = measured(LARGE if device.type == "cuda" else SMALL, device)
-    path = Path(sys.argv[1] if len(sys.argv) > 1 else "gpu_bench.json")
-    path.write_text(json.dumps(found, indent=1) + "\n")
-    print(f"\nwritten to {path}")
+    if device.type != "cuda":
+        print("no GPU on this machine: tiny towers and small batches, which say nothing of one")
+    try:
+        measured(LARGE if device.type == "cuda" else SMALL, device, asked.parts or tuple(PARTS), asked.file)
+    except UserError as error:
+        parser.error(str(error))
+    print(f"\nwritten to {asked.file}")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from bench.arrays import Ints, Pixels
@@ -85,10 +85,11 @@ def extract_images(
     channels: Channels | None = None,
     ranks: Ranks | None = None,
 ) -> Tensors:
-    """Extract features of all n images, or of `rows` [n], with the evaluation transform: float32 on the towers' device.
+    """Extract features of all n images, or of `rows` [n], with the evaluation transform, in float32.
 
-    "embedding": what the method compares, {"embedding": [n, D] unit, maybe "logvar": [n, D]};
+    "embedding": what the method compares, {"embedding": [n, D] unit, maybe "logvar": [n, D]}, on the towers' device;
     "pooled": {"pooled": [n, P]} before the projection; "projected": {"projected": [n, D]} after it, not made unit.
+    These two, which only probes read, are in host memory: a probe's training rows may be more than a GPU holds.
     Pixels are normalised by `channels`, by default the towers' own. Of several `ranks` the first one returns the
     features, and every other one {}. Raises UserError if an image cannot be read.
     """
@@ -106,7 +107,12 @@ def extract_images(
             [chosen[start:stop] for start, stop in _own(len(chosen), IMAGE_BATCH, ranks)] or [chosen[:0]]
         )
         found = map(features, batches(pairs, own, IMAGE_BATCH))
-        return _joined(found, len(chosen), IMAGE_BATCH, ranks, parameter.device)
+        return _joined(found, len(chosen), IMAGE_BATCH, ranks, _place(kind, parameter.device))
+
+
+def _place(kind: Kind, device: torch.device) -> torch.device:
+    """Where the features of images are kept, of towers on `device`."""
+    return device if kind == "embedding" else torch.device("cpu")
 
 
 def extract_texts(method: Method, towers: Towers, texts: Sequence[str], ranks: Ranks | None = None) -> Tensors:
@@ -211,6 +217,7 @@ class Features:
         return self.kept(
             ("images", kind, pairs.content_hash, repr(own)),  # the hash tells size and resizing as well
             lambda: self.extracted_images(pairs, kind, None, own),
+            _place(kind, self.device),
         )
 
     def texts(self, texts: Sequence[str]) -> Tensors:
@@ -240,11 +247,14 @@ class Features:
         elif self.folder is not None:
             files.remove(self.folder)
 
-    def kept(self, key: tuple[str, ...], extract: Callable[[], Tensors]) -> Tensors:
-        """Return the result of `extract()`, computed once for each `key` of this checkpoint and protocol."""
+    def kept(self, key: tuple[str, ...], extract: Callable[[], Tensors], place: torch.device | None = None) -> Tensors:
+        """Return the result of `extract()`, computed once for each `key` of this checkpoint and protocol.
+
+        What is read from disk comes to `place`, by default the towers' device; to the CPU it is mapped.
+        """
         name = _digest(*key)
         if name not in self._held:
-            self._held[name] = self._stored(name, extract)
+            self._held[name] = self._stored(name, extract, place or self.device)
             self._make_room(name)
         return self._held[name]
 
@@ -255,15 +265,23 @@ class Features:
             if name != newest and sum(sizes.values()) > HELD:
                 del self._held[name], sizes[name]
 
-    def _stored(self, name: str, extract: Callable[[], Tensors]) -> Tensors:
+    def _stored(self, name: str, extract: Callable[[], Tensors], place: torch.device) -> Tensors:
         if self.folder is None:
             return extract()
         path = next((one for one in self.folder.glob(f"{name}-*.safetensors") if _is_whole(one)), None)
         if path is None:
-            content = save({part: values.cpu().contiguous() for part, values in extract().items()})
-            path = self.folder / f"{name}-{hashlib.sha256(content).hexdigest()}.safetensors"
-            files.write_bytes(path, content, inside=self.inside)
-        return load_file(path, device=str(self.device))
+            path = self._written(name, extract)
+        return load_file(path, device=str(place))
+
+    def _written(self, name: str, extract: Callable[[], Tensors]) -> Path:
+        """Write features, from where they are in memory, under a name that ends in the file's sha256."""
+        assert self.folder is not None
+        found = {part: values.cpu().contiguous() for part, values in extract().items()}
+        with files.scratch(self.folder / name, self.inside) as fresh:
+            save_file(found, fresh)
+            path = self.folder / f"{name}-{file_hash(fresh)}.safetensors"
+            files.write_path(path, lambda target: fresh.replace(target), inside=self.inside)
+        return path
 
 
 def _is_whole(path: Path) -> bool:

@@ -222,7 +222,7 @@ def linear_probe(task: Task, bench: Bench) -> Measured:
     """Measure the accuracy of CLIP's linear probe: features before the projection, penalty chosen on validation."""
     train, validation, classes = _probe_training(task, bench, "pooled")
     test = _labelled(bench.plan.load(task.dataset), task, bench, "pooled")
-    probe = sweep_probe(train, validation, classes)
+    probe = sweep_probe(train, validation, classes, bench.features.device)
     numbers, outcomes = _accuracy(probe.correct(test))
     return numbers, {**outcomes, "strength": np.array([probe.strength])}
 
@@ -231,7 +231,8 @@ def adamw(task: Task, bench: Bench) -> Measured:
     """Measure the accuracy of CyCLIP's linear probe: projected features, no validation."""
     train, validation, classes = _probe_training(task, bench, "projected")
     test = _labelled(bench.plan.load(task.dataset), task, bench, "projected")
-    return _accuracy(adamw_probe(train if task.validation else train + validation, test, classes))
+    both = train if task.validation else train + validation
+    return _accuracy(adamw_probe(both, test, classes, device=bench.features.device))
 
 
 def _accuracy(correct: np.ndarray) -> Measured:

@@ -12,47 +12,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.evaluation.logistic import Problem, Solution
-from bench.evaluation.ranks import require_finite
+from bench.evaluation.logistic import Labelled, Problem, Rows, Solution, StreamedProblem
+from bench.evaluation.logistic.streamed import chunk_rows, working_bytes
+
+__all__ = ["STRENGTHS", "Labelled", "Probe", "adamw_probe", "sweep_probe", "within"]
 
 STRENGTHS = tuple(float(10.0 ** (step / 8 - 6)) for step in range(97))
+BOUND = 2 << 30  #: bytes that a sweep may take for copies of its features and for logits
+_SHARE = 0.8  #: of the bytes that are free
 _COARSE, _SPANS = 16, (8, 4, 2, 1)  # every second decade first, then halving the interval around the best
 #: distance from the optimum, in nats a row, at which a fit of the sweep stops; the final fit goes further. On
 #: ill-conditioned features scikit-learn's L-BFGS is much farther away after CLIP's 1,000 iterations.
 _SWEEP_GAP = 1e-3
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """Features [n, P] and labels [n] int64 of one split.
-
-    Raises ValueError if the shapes do not fit and FloatingPointError if a feature is not finite.
-    """
-
-    features: Tensor
-    labels: Tensor
-
-    def __post_init__(self) -> None:
-        if self.features.ndim != 2 or len(self.features) != len(self.labels):
-            raise ValueError(f"features {tuple(self.features.shape)} and {len(self.labels)} labels do not fit")
-        require_finite(self.features)
-
-    def __add__(self, other: Labelled) -> Labelled:
-        return Labelled(torch.cat((self.features, other.features)), torch.cat((self.labels, other.labels)))
-
-    def to(self, device: torch.device) -> Labelled:
-        """Return the same split on another device."""
-        return Labelled(self.features.to(device), self.labels.to(device))
-
-    def select(self, mask: Tensor) -> Labelled:
-        """Return the rows whose entry of `mask` [n] is true."""
-        return Labelled(self.features[mask], self.labels[mask])
 
 
 @dataclass(frozen=True)
@@ -68,23 +47,32 @@ class Probe:
         return _correct(self.solution, test).cpu().numpy()
 
 
-def sweep_probe(train: Labelled, validation: Labelled, classes: int) -> Probe:
+def sweep_probe(train: Labelled, validation: Labelled, classes: int, device: torch.device | None = None) -> Probe:
     """Choose the strength on `validation` (the strongest of equally good ones), refit on both. Deterministic.
 
-    Runs on the features' GPU if its memory suffices, otherwise on the CPU: the 1.28 million rows and 1,000 classes of
-    ImageNet take tens of GB.
+    Runs on `device`, by default the features' own, if its memory suffices, otherwise on the CPU. Rows whose copies and
+    logits take more than `BOUND` bytes are read in chunks, from where they are.
     """
-    place = _place(train.features, len(train.labels) + len(validation.labels), classes)
-    train, validation = train.to(place), validation.to(place)
-    fits, accuracy, peak = _sweep(train, validation, classes)  # frees its memory before the next problem is made
-    both = train + validation
-    solution = Problem(both.features, both.labels, classes).fit(STRENGTHS[peak], fits[peak])
+    device = device or train.table.device
+    chosen = way(len(train) + len(validation), train.table.shape[1], classes, _free(device))
+    if not chosen.on_gpu:
+        device = torch.device("cpu")
+    if chosen.moved:
+        train, validation = train.to(device), validation.to(device)
+
+    def problem(*splits: Labelled) -> Rows:
+        if chosen.streamed:
+            return StreamedProblem(splits, classes, device)
+        rows = reduce(add, splits)
+        return Problem(rows.features, rows.labels, classes)
+
+    fits, accuracy, peak = _sweep(problem(train), validation)  # frees its memory before the next problem is made
+    solution = problem(train, validation).fit(STRENGTHS[peak], fits[peak])
     return Probe(solution, STRENGTHS[peak], {STRENGTHS[step]: accuracy[step] for step in sorted(accuracy)})
 
 
-def _sweep(train: Labelled, validation: Labelled, classes: int) -> tuple[dict[int, Solution], dict[int, float], int]:
+def _sweep(problem: Rows, validation: Labelled) -> tuple[dict[int, Solution], dict[int, float], int]:
     """Return fits and validation accuracies by step, and the best step; steps are indices into STRENGTHS."""
-    problem = Problem(train.features, train.labels, classes)
     fits: dict[int, Solution] = {}
     accuracy: dict[int, float] = {}
 
@@ -100,21 +88,36 @@ def _sweep(train: Labelled, validation: Labelled, classes: int) -> tuple[dict[in
     return fits, accuracy, peak
 
 
+@dataclass(frozen=True)
+class Way:
+    """How a sweep holds its rows."""
+
+    streamed: bool  #: read in chunks, from where they are; otherwise copied and rotated
+    on_gpu: bool  #: whether there is a GPU that has room to compute
+    moved: bool  #: whether the features themselves go to where the sweep computes
+
+
+def way(rows: int, width: int, classes: int, free: int | None) -> Way:
+    """Return how a sweep over features [rows, width] in float32 holds them; `free` bytes of a GPU, None without one."""
+    if within(BOUND, rows, width, classes):
+        return Way(streamed=False, on_gpu=free is not None and within(free, rows, width, classes), moved=True)
+    room = -1.0 if free is None else _SHARE * free - working_bytes(width, classes)
+    return Way(streamed=True, on_gpu=room >= 0, moved=room >= 4 * rows * width)
+
+
 def within(free: int, rows: int, width: int, classes: int) -> bool:
-    """Return whether a sweep over features [rows, width] takes at most 0.8 of `free` bytes."""
+    """Return whether a sweep that holds features [rows, width] in memory takes at most 0.8 of `free` bytes."""
     # float32 arrays that exist at the same time: features split, joined, centred and rotated; in a line search, logits,
     # their change along the direction, log-softmax, softmax before and here, and one product
-    return 4 * rows * (4 * width + 6 * classes) <= 0.8 * free
+    return 4 * rows * (4 * width + 6 * classes) <= _SHARE * free
 
 
-def _place(features: Tensor, rows: int, classes: int) -> torch.device:
-    """Return the device of a sweep: that of the features, or the CPU if their GPU has too little free memory."""
-    device = features.device
+def _free(device: torch.device) -> int | None:
+    """Return the bytes that a GPU has left for tensors; None if the device is none."""
     if device.type != "cuda":
-        return device
+        return None
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    free = torch.cuda.mem_get_info(device)[0] + unused
-    return device if within(free, rows, features.shape[1], classes) else torch.device("cpu")
+    return torch.cuda.mem_get_info(device)[0] + unused
 
 
 def _start(fits: dict[int, Solution], step: int) -> Solution | None:
@@ -127,22 +130,36 @@ def _start(fits: dict[int, Solution], step: int) -> Solution | None:
 
 
 def _correct(solution: Solution, split: Labelled) -> Tensor:
-    moved = split.to(solution.weight.device)
-    return solution.logits(moved.features).argmax(1) == moved.labels
+    """Return bool [n]: whether the largest logit is that of the true class. Many rows are looked at in chunks."""
+    width, classes = solution.weight.shape
+    size = len(split) if 4 * len(split) * (width + 2 * classes) <= BOUND / 3 else chunk_rows(width, classes)
+    chunks = split.chunks(max(1, size), solution.weight.device)
+    return torch.cat([solution.logits(features).argmax(1) == labels for features, labels in chunks])
 
 
-def adamw_probe(train: Labelled, test: Labelled, classes: int, seed: int = 0, epochs: int = 32) -> np.ndarray:
+def adamw_probe(
+    train: Labelled,
+    test: Labelled,
+    classes: int,
+    seed: int = 0,
+    epochs: int = 32,
+    device: torch.device | None = None,
+) -> np.ndarray:
     """Return bool [n]: whether CyCLIP's probe, trained without validation, is correct on `test` after the last epoch.
 
     Learning rate 0.005 falling as a cosine over the steps, weight decay 0.01 on the weights only, batches of 16; the
-    features are projected image embeddings, not made unit.
+    features are projected image embeddings, not made unit. Runs on `device`, by default the features' own, if it has
+    room for them, otherwise on the CPU.
     """
-    batch = 16
+    batch, device = 16, device or train.table.device
+    free, beside = _free(device), train.table.device.type == "cuda"
+    if not beside and free is not None and 4 * len(train) * train.table.shape[1] <= _SHARE * free:
+        train = train.to(device)
     generator = torch.Generator().manual_seed(seed)
-    width = train.features.shape[1]
+    width = train.table.shape[1]
     bound = 1 / math.sqrt(width)  # torch.nn.Linear's initial values
-    weight = torch.empty(classes, width).uniform_(-bound, bound, generator=generator).to(train.features)
-    bias = torch.empty(classes).uniform_(-bound, bound, generator=generator).to(train.features)
+    weight = torch.empty(classes, width).uniform_(-bound, bound, generator=generator).to(train.table)
+    bias = torch.empty(classes).uniform_(-bound, bound, generator=generator).to(train.table)
     weight.requires_grad_()
     bias.requires_grad_()
     optimizer = torch.optim.AdamW(
@@ -153,7 +170,8 @@ def adamw_probe(train: Labelled, test: Labelled, classes: int, seed: int = 0, ep
     for _ in range(epochs):
         order = torch.randperm(len(train.labels), generator=generator).to(train.labels.device)
         for rows in (order[start : start + batch] for start in range(0, len(order), batch)):
-            loss = F.cross_entropy(F.linear(train.features[rows], weight, bias), train.labels[rows])
+            features, labels = train.take(rows)
+            loss = F.cross_entropy(F.linear(features, weight, bias), labels)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

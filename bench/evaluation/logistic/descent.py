@@ -1,23 +1,17 @@
-"""Multinomial logistic regression by preconditioned L-BFGS: the solver under the linear probe.
-
-It minimises (1/n) sum_i cross-entropy_i + (strength / 2n) |W|^2 over weights W and a bias without penalty, which is
-scikit-learn's `LogisticRegression(C=1/strength)`. The following makes it fast without moving the optimum. The bias is
-free, so features are centred. The penalty does not change under rotation, so features are rotated to their principal
-axes, where the curvature is nearly diagonal and known, and L-BFGS starts from it. Logits are linear along a search
-direction, so a line search needs no product with the features. A fit may start from another strength's solution.
-"""
+"""The descent, which asks a problem for the cross-entropy of its rows along lines and knows no rows itself."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 MAX_ITERATIONS = 1000  # CLIP's (Radford et al. 2021, A.3)
 GAP = 1e-5  # nats a row: stop when the quadratic model says the optimum is no further below
-_MEMORY = 10
+MEMORY = 10  #: pairs of L-BFGS
 
 
 @dataclass(frozen=True)
@@ -38,21 +32,34 @@ class Solution:
         return Solution(weight, bias, 0)
 
 
-class Problem:
-    """The training rows of one probe, prepared once for fits at any number of strengths."""
+class Line(Protocol):
+    """The mean cross-entropy of rows along a line through [P + 1, C]. It begins as a point."""
 
-    def __init__(self, features: Tensor, labels: Tensor, classes: int) -> None:
-        """features [n, P] floating, labels [n] int64 in 0..classes-1. Computes in the features' dtype."""
-        self.labels, self.classes = labels, classes
-        self.mean = features.mean(0)
-        centred = features - self.mean
-        # in float64: the axes must be orthogonal, or the penalty would change
-        variances, axes = torch.linalg.eigh((centred.T @ centred).double() / len(centred))
-        self.axes = axes.to(features.dtype)
-        ones = features.new_ones(len(features), 1)
-        self.rows = torch.cat((centred @ self.axes, ones), dim=1)  # [n, P + 1], the bias as the last feature
-        self.spread = torch.cat((variances.clamp(min=0).to(features.dtype), ones[0]))  # [P + 1]
-        self.prior = (torch.bincount(labels, minlength=classes).to(features.dtype) / len(labels)).log()
+    def aim(self, move: Tensor) -> None:
+        """Go to the point that `at` saw last, and let the line lead along `move` from there."""
+
+    def at(self, length: float) -> tuple[Tensor, Tensor]:
+        """Return value and derivative, float64 [], at `length` times the move."""
+
+    def curvature(self) -> Tensor:
+        """Return [C]: the mean over rows of p (1 - p), at the beginning."""
+
+    def gradient(self) -> Tensor:
+        """Return the gradient [P + 1, C] where `at` looked last."""
+
+
+class Rows(ABC):
+    """The training rows of one probe in the coordinates of its fits: centred, rotated, the bias as the last feature."""
+
+    count: int  #: n
+    mean: Tensor  #: [P]
+    axes: Tensor  #: [P, P], orthogonal
+    spread: Tensor  #: [P + 1], the mean of the square of each feature
+    prior: Tensor  #: [C], logarithms of the classes' frequencies
+
+    @abstractmethod
+    def line(self, theta: Tensor) -> Line:
+        """Return a line that begins at weights and bias, [P + 1, C]."""
 
     def fit(self, strength: float, start: Solution | None = None, gap: float = GAP) -> Solution:
         """Minimise at one L2 strength, from `start` or from zero weights, to within `gap` nats a row. Deterministic."""
@@ -65,7 +72,7 @@ class Problem:
     def _theta(self, start: Solution | None) -> Tensor:
         """Return a solution in rotated coordinates, [P + 1, C]."""
         if start is None:
-            return torch.cat((self.rows.new_zeros(len(self.axes), self.classes), self.prior[None]))
+            return torch.cat((self.mean.new_zeros(len(self.axes), len(self.prior)), self.prior[None]))
         bias = start.bias + self.mean @ start.weight
         # a class that was absent there and is present here (or the other way round) starts from its frequency
         known = torch.isfinite(bias) & torch.isfinite(self.prior)
@@ -75,13 +82,13 @@ class Problem:
 class _Descent:
     """L-BFGS (Nocedal & Wright, Algorithm 7.4) in coordinates scaled by the diagonal of the curvature at the start."""
 
-    def __init__(self, problem: Problem, strength: float, theta: Tensor) -> None:
-        self.problem, self.theta = problem, theta
-        self.penalty = strength / len(problem.rows)
+    def __init__(self, rows: Rows, strength: float, theta: Tensor) -> None:
+        self.theta = theta
+        self.penalty = strength / rows.count
         self.iterations = 0
-        self.logits = problem.rows @ theta
-        self.value, _, self.shares = self._along(torch.zeros_like(self.logits), torch.zeros_like(theta), 0.0)
-        curvature = problem.spread[:, None] * (self.shares * (1 - self.shares)).mean(0).clamp(min=1e-8)
+        self.line = rows.line(theta)
+        self.value, _ = self._along(torch.zeros_like(theta), 0.0)
+        curvature = rows.spread[:, None] * self.line.curvature().clamp(min=1e-8)
         curvature[:-1] += self.penalty
         self.scale = curvature.rsqrt()
         self.gradient = self._gradient()
@@ -95,25 +102,21 @@ class _Descent:
         """Do one iteration. Returns False if, at this precision, the objective cannot decrease along the direction."""
         direction = self._direction()
         move = direction * self.scale
-        change = self.problem.rows @ move
-        length = self._search(change, move, float((self.gradient * direction).sum()))
+        length = self._search(move, float((self.gradient * direction).sum()))
         if length == 0.0:
             return False
         self.theta = self.theta + length * move
-        self.logits = self.logits + length * change
         before, self.gradient = self.gradient, self._gradient()
         taken, bend = length * direction, self.gradient - before
         product = (taken * bend).sum()
         if float(product) > 0:
-            self.pairs = [*self.pairs, (taken, bend, 1 / product)][-_MEMORY:]
+            self.pairs = [*self.pairs, (taken, bend, 1 / product)][-MEMORY:]
         self.iterations += 1
         return True
 
     def _gradient(self) -> Tensor:
-        """Return the gradient [P + 1, C] in scaled coordinates, at the current shares (softmax of the logits)."""
-        labels = self.problem.labels[:, None]
-        residual = self.shares.scatter_add(1, labels, self.shares.new_full((1, 1), -1.0).expand_as(labels))
-        out = self.problem.rows.T @ residual / len(residual)
+        """Return the gradient [P + 1, C] in scaled coordinates, at theta, where the line was looked at last."""
+        out = self.line.gradient()
         out[:-1] += self.penalty * self.theta[:-1]
         return out * self.scale
 
@@ -129,32 +132,29 @@ class _Descent:
             out = out + (weight - inverse * (bend * out).sum()) * taken
         return out
 
-    def _search(self, change: Tensor, move: Tensor, slope: float) -> float:
-        """Step length under the strong Wolfe conditions by doubling and bisection; keeps value and shares there."""
-        slack = 4 * torch.finfo(change.dtype).eps * (1 + abs(self.value))
+    def _search(self, move: Tensor, slope: float) -> float:
+        """Step length under the strong Wolfe conditions by doubling and bisection; keeps the value there."""
+        slack = 4 * torch.finfo(move.dtype).eps * (1 + abs(self.value))
         low, high, length = 0.0, float("inf"), 1.0
         if slope >= 0:
             return 0.0
+        self.line.aim(move)
         for _ in range(30):
-            value, here, shares = self._along(change, move, length)
+            value, here = self._along(move, length)
             if value > self.value + 1e-4 * length * slope + slack or here > -0.9 * slope:
                 high = length
             elif here < 0.9 * slope:
                 low = length
             else:
-                self.value, self.shares = value, shares
+                self.value = value
                 return length
             length = (low + high) / 2 if high < float("inf") else 2 * length
         return 0.0
 
-    def _along(self, change: Tensor, move: Tensor, length: float) -> tuple[float, float, Tensor]:
-        """Return the objective, its derivative along the direction, and the softmax [n, C], at `length` along it."""
-        logs = F.log_softmax(torch.add(self.logits, change, alpha=length), 1)
-        shares = logs.exp()
-        labels = self.problem.labels[:, None]
+    def _along(self, move: Tensor, length: float) -> tuple[float, float]:
+        """Return the objective and its derivative along the line, at `length`."""
+        value, slope = self.line.at(length)
         weights = self.theta[:-1] + length * move[:-1]
-        value = -logs.gather(1, labels).mean(dtype=torch.float64)
         value += 0.5 * self.penalty * (weights * weights).sum(dtype=torch.float64)
-        slope = (torch.linalg.vecdot(shares, change)[:, None] - change.gather(1, labels)).mean(dtype=torch.float64)
         slope += self.penalty * (weights * move[:-1]).sum(dtype=torch.float64)
-        return float(value), float(slope), shares
+        return float(value), float(slope)
