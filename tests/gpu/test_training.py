@@ -5,15 +5,18 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from bench import data
 from bench.checks.trainings import Training, make
 from bench.store import RunStore, writing
 from bench.towers.blocks import compile_blocks
 from bench.training.distributed import current, join, leave
 from bench.training.loop import Interrupted, train
+from bench.training.step.pixels import on_device
 from bench.training.step.replay import REPLAYED
 
 
@@ -76,6 +79,15 @@ def test_compiled_blocks_train_alike(kind: bool | str, towers: str, tmp_path: Pa
             compile_blocks(job.towers, device, None if kind is True else REPLAYED)
             train(job)
         assert_near({name: x.detach().cpu() for name, x in job.towers.state_dict().items()}, plain, 1e-4)
+
+
+@pytest.mark.parametrize("recipe", ["emoji", "none"])
+def test_drawn_art_is_augmented_on_the_device_as_on_the_host(device: torch.device, recipe: str) -> None:
+    pairs, rows = data.load("emoji/train", 32), np.array([7, 900, 7])
+    found = on_device(pairs, recipe, device, 0).sampled(rows, 2, 1, 1)
+    assert found.device.type == device.type
+    apart = (found.cpu().int() - torch.from_numpy(pairs.sampled(rows, 2, 1, 1, recipe)).int()).abs()
+    assert apart.max() <= (1 if device.type == "cuda" else 0)
 
 
 def test_a_group_of_one_rank_sums_and_gathers_by_its_backend(tmp_path: Path, device: torch.device) -> None:

@@ -85,6 +85,7 @@ def test_what_cannot_change_a_result_is_no_part_of_an_id(kind: Any) -> None:
         (TrainSettings, "compile", "reduce-overhead"),
         (DataSettings, "share", 0.5),
         (DataSettings, "block", 4),
+        (DataSettings, "augment_on", "device"),
         (TowerSettings, "context", 9),
         (TowerSettings, "channels", "imagenet"),
         (TowerSettings, "text_start", "hub"),

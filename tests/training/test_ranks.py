@@ -39,6 +39,7 @@ def layouts(tmp_path_factory: pytest.TempPathFactory, start_script: Callable[...
         cases: dict[str, dict[str, Any]] = {method: {"method": method, "micro_batch": micro} for method in METHODS}
         cases["stored_texts"] = {"texts": "synthetic:16", "micro_batch": micro, "samples": 96}
         cases["recompute"] = {"recompute": True, "micro_batch": micro, "samples": 96}
+        cases["on_the_device"] = {"augment_on": "device", "micro_batch": micro, "samples": 96}
         cases["single_precision"] = {"precision": "fp32", "samples": 48, "micro_batch": micro}
         run_ranks(start_script, folder / name, world, cases)
     return folder
@@ -82,10 +83,13 @@ def test_stored_texts_beside_pixels_give_the_single_process_result(layouts: Path
     assert any(name.startswith("text.layers") for name in one["towers"]), "no head was trained"
 
 
-@pytest.mark.parametrize("layout", ["two", "three"])
-def test_recomputed_activations_give_the_single_process_result(layouts: Path, layout: str) -> None:
-    (one,) = states(layouts, "one", "recompute")
-    for other in states(layouts, layout, "recompute"):
+@pytest.mark.parametrize("layout", ["micro", "two", "three"])
+@pytest.mark.parametrize("case", ["recompute", "on_the_device"])
+def test_activations_made_again_and_images_on_the_device_give_the_single_process_result(
+    layouts: Path, case: str, layout: str
+) -> None:
+    (one,) = states(layouts, "one", case)
+    for other in states(layouts, layout, case):
         assert_close(one, other, rtol=1e-9)
 
 

@@ -42,6 +42,7 @@ DEFAULTS = {
     "rate": 0.0,
     "shard": False,
     "recompute": False,
+    "augment_on": "host",
 }
 #: of captions, or of stored texts beside pixels
 TEXTS = ({"vocabulary": 300, "context": 12}, {"text": "features", "head": {"kind": "mlp", "hidden": 16}})
@@ -59,7 +60,7 @@ def make_run(settings: dict[str, object]) -> Run:
         method=s["method"],
         preset=None,
         config=hyperparameters.resolve(s["method"], None, s["config"]),
-        data=DataSettings(name="emoji", size=32, texts=s["texts"]),
+        data=DataSettings(name="emoji", size=32, texts=s["texts"], augment_on=s["augment_on"]),
         noise=s["noise"],
         rate=s["rate"],
         noise_file=None,

@@ -103,16 +103,35 @@ class ShardPairs:
             contents[i] = self._read(int(rows[i]))
         return contents
 
+    def decoded(self, rows: npt.NDArray[np.integer[Any]]) -> list[Image]:
+        """Return RGB images of `rows` [b]; a small batch is kept, because its further views are read next.
+
+        Raises UserError as `encoded` does.
+        """
+        requested = rows.tobytes()
+        if self._last[0] == requested:
+            return self._last[1]
+        images = []
+        for row, data in zip(rows.tolist(), self.encoded(rows), strict=True):
+            try:
+                images.append(photo.decode(data))
+            except photo.Undecodable as error:
+                where = f"{self._paths[int(self._shards[row])]}: the image of {self._keys[row]!r} cannot be decoded"
+                raise UserError(f"{where} ({error}); {AGAIN}, with --decode full") from error
+        if len(images) <= KEPT:
+            self._last = (requested, images)
+        return images
+
     def images(self, rows: npt.NDArray[np.integer[Any]]) -> Pixels:
         """Map rows [b] to uint8 [b, size, size, 3] as evaluation sees them. Raises UserError as `encoded` does."""
-        return np.stack([photo.evaluation(image, self.settings.size) for image in self._decoded(rows)])
+        return np.stack([photo.evaluation(image, self.settings.size) for image in self.decoded(rows)])
 
     def sampled(self, rows: Ints, epoch: int, seed: int, view: int, recipe: str) -> Pixels:
         """Map rows [b] to uint8 [b, size, size, 3], augmented, keyed by (seed, row, epoch, view).
 
         Raises UserError as `encoded` does, and if `recipe` is not one of photographs.
         """
-        images = zip(rows.tolist(), self._decoded(rows), strict=True)
+        images = zip(rows.tolist(), self.decoded(rows), strict=True)
         size = self.settings.size
         return np.stack([photo.sampled(image, row, epoch, seed, view, recipe, size) for row, image in images])
 
@@ -128,22 +147,6 @@ class ShardPairs:
     @cached_property
     def _groups(self) -> Ints:
         return groups(self._shards)
-
-    def _decoded(self, rows: npt.NDArray[np.integer[Any]]) -> list[Image]:
-        """Return RGB images of `rows` [b]; a small batch is kept, because its further views are read next."""
-        requested = rows.tobytes()
-        if self._last[0] == requested:
-            return self._last[1]
-        images = []
-        for row, data in zip(rows.tolist(), self.encoded(rows), strict=True):
-            try:
-                images.append(photo.decode(data))
-            except photo.Undecodable as error:
-                where = f"{self._paths[int(self._shards[row])]}: the image of {self._keys[row]!r} cannot be decoded"
-                raise UserError(f"{where} ({error}); {AGAIN}, with --decode full") from error
-        if len(images) <= KEPT:
-            self._last = (requested, images)
-        return images
 
     def _read(self, row: int) -> bytes:
         shard, size = int(self._shards[row]), int(self._sizes[row])
