@@ -169,7 +169,8 @@ def _alone(place: int) -> range:
 
 
 def _width(table: Table, place: int) -> int:
-    return 2 + max(map(len, [*([] if table.turned else _head(table, place)), *_numbers(table, place)]))
+    lines = [*([] if table.turned else _head(table, place)), *_numbers(table, place)]
+    return 2 + max(map(len, lines), default=0)
 
 
 def _numbers(table: Table, place: int) -> list[str]:
@@ -179,7 +180,7 @@ def _numbers(table: Table, place: int) -> list[str]:
 
 def _head(table: Table, place: int) -> list[str]:
     """The lines of a column's label: it is broken between words until it is about as wide as what stands under it."""
-    widest = max(8, *map(len, _numbers(table, place)))
+    widest = max([8, *map(len, _numbers(table, place))])  # a table may have no rows
     return textwrap.wrap(table.columns[place].label, widest, break_long_words=False, break_on_hyphens=False) or [""]
 
 

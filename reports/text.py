@@ -45,7 +45,7 @@ def _blocks(table: Table, width: int) -> list[list[int]]:
 
 def _label_width(table: Table) -> int:
     heads = (table.heading(group) for group, _ in table.groups())
-    return max(len(text) for text in (*(row.label + row.mark for row in table.rows), *heads))
+    return max(map(len, (*(row.label + row.mark for row in table.rows), *heads)), default=0)
 
 
 def _texts(table: Table, place: int) -> list[str]:

@@ -34,6 +34,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 sys.path.insert(0, str(Path(__file__).parent))
 from gpu_losses import LOSS_WIDTH, losses, seconds_of
 from gpu_peer import compared

@@ -461,3 +461,12 @@ def test_a_table_says_where_second_views_of_features_come_from(views: int, dropo
     (note,) = footnotes._features(Results({"data": {"features": features}, "methods": []}, ()))
     encoder = "images by ViT-B-32/openai (512 numbers)"
     assert note == f"Trained on stored features: {encoder}; further views of an image: {words}."
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_table_without_rows_stops_no_report(turned: bool) -> None:
+    """As the table of the resolution is where every row stands at chance."""
+    empty = Table("resolution", "Resolution", (Column("top1", "emoji/iid top-1"),), (), turned=turned)
+    assert table_latex(empty) == "\n", "there is nothing to print"
+    assert "Resolution" in table_text(empty, 100)
+    assert len(table_csv(empty).splitlines()) == 1
