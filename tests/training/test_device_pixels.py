@@ -244,7 +244,8 @@ def test_images_of_more_than_a_tenth_of_the_memory_are_refused(
     on_device(photographs, "none", CPU, 0)
     for pairs, recipe in ((photographs, "openclip"), (DRAWN, "emoji")):
         with pytest.raises(UserError) as caught:
-            on_device(pairs, recipe, CPU, 0)
+            on_device(pairs, recipe, CPU, 2)
+        assert not multiprocessing.active_children()
         (line,) = str(caught.value).splitlines()
         assert line.startswith(f"data.augment_on: device: the decoded images of {pairs.name} take more than a tenth of")
     monkeypatch.setattr(capacity, "memory", lambda: Small.total_memory - 10)

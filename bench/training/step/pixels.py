@@ -5,7 +5,8 @@ Crops, warps, mirror images and colours are drawn as on the host, so only the re
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -59,14 +60,27 @@ def _photographs(pairs: ShardPairs, keyed: Ints, recipe: str, device: torch.devi
     do: photo.Recipe = augmentations.recipe(recipe, "photographs")
     if do.before is not None or do.after is not None:
         raise UserError(f"{FIELD}: {recipe!r} changes images on the host; leave it out, or take another train.augment")
-    limit, size, found, taken = _limit(device), pairs.settings.size, list[Tensor](), 0
-    if do.scale is None:  # pixels of evaluation, whose size is known
-        _refuse_above(limit, len(keyed) * size * size * 3, pairs.name)
-    for made in _made(partial(_whole if do.scale else _evaluated, pairs), keyed, workers):
-        taken += made.flat.nbytes
-        _refuse_above(limit, taken, pairs.name)
-        found += made.images(device)
-    return Photographs(found, keyed, size, do) if do.scale else Drawn(torch.stack(found), keyed, None)
+    if do.scale is None:
+        return _evaluation(pairs, keyed, device, workers)
+    limit, found, taken = _limit(device), list[Tensor](), 0
+    with closing(_made(partial(_whole, pairs), keyed, workers)) as chunks:  # no process outlives a refusal
+        for made in chunks:
+            taken += made.flat.nbytes
+            _refuse_above(limit, taken, pairs.name)
+            found += made.images(device)
+    return Photographs(found, keyed, pairs.settings.size, do)
+
+
+def _evaluation(pairs: ShardPairs, keyed: Ints, device: torch.device, workers: int) -> DevicePixels:
+    """Pixels of evaluation, whose size is known."""
+    shape = (len(keyed), pairs.settings.size, pairs.settings.size, 3)
+    _refuse_above(_limit(device), math.prod(shape), pairs.name)
+    whole, start = torch.empty(shape, dtype=torch.uint8, device=device), 0
+    for made in _made(partial(_evaluated, pairs), keyed, workers):
+        part = made.flat.view(-1, *shape[1:])
+        whole[start : start + len(part)] = part
+        start += len(part)
+    return Drawn(whole, keyed, None)
 
 
 def _limit(device: torch.device) -> int:
@@ -131,7 +145,7 @@ class _Decoded:
 
     def images(self, device: torch.device) -> list[Tensor]:
         """Copy them to a device at once; each is a view."""
-        parts = self.flat.to(device).split([int(np.prod(shape)) for shape in self.shapes])
+        parts = self.flat.to(device).split([math.prod(shape) for shape in self.shapes])
         return [part.view(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
 
@@ -147,7 +161,7 @@ def _flat(images: list[Any]) -> _Decoded:
     return _Decoded(torch.from_numpy(np.concatenate([x.ravel() for x in images])), [x.shape for x in images])
 
 
-def _made(make: Any, rows: Ints, workers: int) -> Iterator[_Decoded]:
+def _made(make: Any, rows: Ints, workers: int) -> Generator[_Decoded]:
     """Make all rows, a chunk at a time, in this process or by others."""
     chunks = (rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK))
     if not workers:
