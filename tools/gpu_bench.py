@@ -18,16 +18,14 @@ if FILE has them, and the others of FILE stay; without names all are. Each is me
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import statistics
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,123 +35,24 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 sys.path.insert(0, str(Path(__file__).parent))
 from gpu_losses import LOSS_WIDTH, losses, seconds_of
-from gpu_peer import compared
+from gpu_peer import compared, release
+from gpu_scale import LARGE, SMALL, Scale, a_run, prepared
 from gpu_shards import jpeg_shards
 
-from bench.adapters import hyperparameters
 from bench.console.text import columns
 from bench.errors import UserError
 from bench.machine.environment import environment, peak_memory, reset_peak_memory
-from bench.planning.planner import plan
-from bench.store import Store, files, writing
+from bench.store import files
 from bench.suite.run import Run
-from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
-from bench.training.inputs import InputsReader
-from bench.training.job import available_device, make_job
-from bench.training.loop import Job, train
+from bench.suite.settings import DataSettings
+from bench.training.job import available_device
+from bench.training.loop import train
 
 Row = dict[str, Any]
-TURNS = 4  #: of our loop and the peer's; the first one is not counted
+TURNS = 2  #: of our loop and the peer's
 SHARE, AIMED = 0.45, "ViT-B/32"  #: of the matmul rate, end to end, and the towers that should reach it
 OUT_OF_MEMORY = "out of memory"
 MEASURED = ("samples/s", "TFLOP/s", "share of matmul", "peak GiB", "waiting for data")
-
-
-@dataclass(frozen=True)
-class Scale:
-    """How large everything is."""
-
-    towers: dict[str, TowerSettings]
-    size: int  #: pixels a side
-    batches: tuple[int, ...]  #: the first one is that of the peer, of equality and of losses
-    micro: int  #: of micro-batched steps
-    large: int  #: a batch that is not tried whole
-    precision: str
-    steps: int  #: timed ones at the first batch; as many again are not
-    matmul: int  #: side of the matrices
-    pictures: int  #: in the tars
-    shards: int
-
-    @property
-    def batch(self) -> int:
-        """The first batch."""
-        return self.batches[0]
-
-    def steps_of(self, batch: int) -> int:
-        """Timed steps at a batch: fewer of larger ones, but two."""
-        return max(2, self.steps * self.batch // batch)
-
-
-LARGE = Scale(
-    {
-        "ViT-B/32": TowerSettings(image="ViT-B-32", text="ViT-B-32", dim=512),
-        "RN50": TowerSettings(image="RN50", text="RN50", dim=1024),
-    },
-    size=224,
-    batches=(1024, 4096),
-    micro=256,
-    large=16_384,
-    precision="bf16",
-    steps=10,
-    matmul=8192,
-    pictures=8192,
-    shards=32,
-)
-SMALL = Scale(
-    {
-        "tiny ResNet": TowerSettings(dim=32, vocabulary=512),
-        "tiny ViT": TowerSettings(image="tiny-vit", dim=32, vocabulary=512),
-    },
-    size=32,
-    batches=(64, 128),
-    micro=16,
-    large=256,
-    precision="fp32",
-    steps=2,
-    matmul=1024,
-    pictures=256,
-    shards=32,
-)
-
-
-def a_run(
-    scale: Scale,
-    towers: TowerSettings,
-    steps: int,
-    batch: int | None = None,
-    data: DataSettings | None = None,
-    **train_settings: Any,
-) -> Run:
-    """CLIP on synthetic pairs, or on others with open_clip's crops."""
-    batch = batch or scale.batch
-    made_up = DataSettings(name="synthetic", size=scale.size, shards=f"synthetic:{batch * 4}")
-    recipe = {"batch": batch, "bn_group": scale.micro, "precision": scale.precision}
-    recipe["augment"] = "openclip" if data else "none"
-    return Run(
-        label="clip",
-        method="clip",
-        preset=None,
-        config=hyperparameters.resolve("clip", None, {}),
-        data=data or made_up,
-        noise=None,
-        rate=0.0,
-        noise_file=None,
-        seed=0,
-        budget=Budget(samples=batch * steps),
-        towers=towers,
-        train=TrainSettings(**{**recipe, "checkpoint_seconds": 1e6, **train_settings}),
-        evaluate=EvaluateSettings(),
-    )
-
-
-@contextmanager
-def prepared(run: Run, device: torch.device) -> Iterator[Job]:
-    """A training in a store of its own, which is removed afterwards."""
-    with tempfile.TemporaryDirectory() as folder:
-        store = Store(folder)
-        (planned,) = plan([run], store)
-        with writing(store.run(planned.id)) as out:
-            yield make_job(run, InputsReader().inputs(run), planned.resolved, out, None, device)
 
 
 def matmul_rate(scale: Scale, device: torch.device) -> float:
@@ -207,13 +106,6 @@ def _measured(
         release(device)
 
 
-def release(device: torch.device) -> None:
-    """Give back what the last measurement held of the device."""
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-
-
 def _timed(run: Run, device: torch.device, rate: float) -> Row:
     speeds: list[float] = []
     with prepared(run, device) as job:
@@ -227,17 +119,16 @@ def _timed(run: Run, device: torch.device, rate: float) -> Row:
 
 
 def peer(scale: Scale, device: torch.device, _: float) -> list[Row]:
-    """open_clip's own loop in turn with ours: samples/s of both, and the median ratio of the turns."""
+    """open_clip's own loop in turn with ours at the first batch: samples/s of both, and the median ratio of turns."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         jpegs = jpeg_shards(Path(folder), scale.pictures, scale.shards, scale.size)
         for name, towers in scale.towers.items():
             for told, data in (("synthetic", None), ("JPEG shards", jpegs)):
-                run = a_run(scale, towers, TURNS * scale.steps, data=data)
+                run = a_run(scale, towers, 2 * scale.turn + 1, data=data)
                 row: Row = {"towers": name, "rows": told, "batch": scale.batch}
                 try:
-                    with prepared(run, device) as job:
-                        row |= compared(job, run, scale.steps)
+                    row |= compared(prepared, run, scale.turn, TURNS, device)
                 except torch.cuda.OutOfMemoryError:
                     row |= dict.fromkeys(("samples/s", "open_clip's", "ratio"), OUT_OF_MEMORY)
                 release(device)

@@ -8,11 +8,12 @@ device already; from shards it reads by its own webdataset pipeline.
 
 from __future__ import annotations
 
+import gc
 import inspect
 import statistics
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice
@@ -35,6 +36,7 @@ from bench.training.loop import Job, train
 from methods.protocol import Clock
 
 Batches = Iterator[tuple[Tensor, Tensor]]
+Prepared = Callable[[Run, torch.device], AbstractContextManager[Job]]
 ENDLESS = 1 << 30  #: samples that open_clip's pipeline is told there are: it draws shards with replacement
 
 
@@ -163,34 +165,60 @@ def its_batches(run: Run, towers: OpenClipTowers, _: torch.device) -> Iterator[B
     def tokenize(text: str) -> Tensor:
         return towers.tokenizer([text])
 
-    yield iter(open_clip_train.data.get_wds_dataset(args, transform, is_train=True, tokenizer=tokenize).dataloader)
+    loader = open_clip_train.data.get_wds_dataset(args, transform, is_train=True, tokenizer=tokenize).dataloader
+    try:
+        yield iter(loader)
+    finally:  # its processes would go on to decode
+        for stage in loader.pipeline:
+            if getattr(stage, "_iterator", None) is not None:
+                stage._iterator._shutdown_workers()
 
 
-def in_turn(job: Job, peer: Peer, steps: int) -> list[tuple[float, float]]:
-    """Seconds that `steps` of ours and then of the peer's take, a pair each turn; the first one is not counted."""
-    found: list[tuple[float, float]] = []
-    finished(job.device)
-    last = time.perf_counter()
+def our_seconds(job: Job, steps: int) -> float:
+    """Seconds of `steps` steps of a job that has one more than twice as many; those before are not counted.
+
+    The last step writes a checkpoint, which open_clip's loop leaves to its caller. Snapshots are left out as well.
+    """
+    marks: list[float] = []
 
     def after(step: int, *_: float) -> None:
-        nonlocal last
-        if step % steps:
-            return
-        finished(job.device)
-        ours = time.perf_counter() - last
-        found.append((ours, peer.steps(steps)))
-        last = time.perf_counter()
+        if not step % steps:
+            finished(job.device)
+            marks.append(time.perf_counter())
 
-    job.on_step = after
+    job.curve, job.on_step = (), after
     train(job)
-    return found[1:]
+    return marks[1] - marks[0]
 
 
-def compared(job: Job, run: Run, steps: int) -> dict[str, float]:
-    """Samples a second of a job and of open_clip's loop on the same towers, and the median ratio of the turns."""
+def its_seconds(run: Run, towers: OpenClipTowers, steps: int, device: torch.device) -> float:
+    """Seconds of `steps` steps of open_clip's loop, after as many that are not counted."""
     reads = our_batches if run.data.synthetic else its_batches
-    with reads(run, job.towers, job.device) as batches:
-        turns = in_turn(job, Peer(run, job.towers, batches, job.device), steps)
-    ours, theirs = (steps * run.train.batch / statistics.median(column) for column in zip(*turns, strict=True))
-    ratio = statistics.median(peer / own for own, peer in turns)
+    with reads(run, towers, device) as batches:
+        peer = Peer(run, towers, batches, device)
+        peer.steps(steps)
+        return peer.steps(steps)
+
+
+def compared(prepared: Prepared, run: Run, steps: int, turns: int, device: torch.device) -> dict[str, float]:
+    """Samples a second of a run of 2 * steps + 1 steps and of open_clip's loop, and the median ratio of the turns.
+
+    Processes that read data, models and optimisers are there in their own turn alone. prepared: as in gpu_bench.
+    """
+    seconds: list[tuple[float, float]] = []
+    for _ in range(turns):
+        with prepared(run, device) as job:
+            ours, towers = our_seconds(job, steps), job.towers
+        release(device)
+        seconds.append((ours, its_seconds(run, towers, steps, device)))
+        release(device)
+    ours, theirs = (steps * run.train.batch / statistics.median(column) for column in zip(*seconds, strict=True))
+    ratio = statistics.median(peer / own for own, peer in seconds)
     return {"samples/s": ours, "open_clip's": theirs, "ratio": ratio}
+
+
+def release(device: torch.device) -> None:
+    """Give back what the last measurement held of the device."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

@@ -26,7 +26,16 @@ def tool() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def scale(tool: dict[str, Any]) -> Any:
     (name, towers), *_ = tool["SMALL"].towers.items()
-    sizes = {"batches": (16, 32), "micro": 8, "large": 48, "steps": 1, "matmul": 64, "pictures": 40, "shards": 4}
+    sizes = {
+        "batches": (16, 32),
+        "micro": 8,
+        "large": 48,
+        "steps": 1,
+        "turn": 1,
+        "matmul": 64,
+        "pictures": 40,
+        "shards": 4,
+    }
     return replace(tool["SMALL"], towers={name: towers}, **sizes)
 
 
