@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 from typing import Any
 
 Part = dict[str, Any]
@@ -19,13 +18,15 @@ def page(found: Part) -> str:
     """The evidence as a page: what machine it is of, and a section for each part and step."""
     hardware, packages = found["environment"]["hardware"], found["environment"]["packages"]
     first = f"On {hardware['device']}" if found["gpu"] else "No GPU on this machine: the CPU half, at small sizes"
-    about = f"{first}; torch {packages.get('torch', '?')}, commit {found['environment'].get('commit') or 'unknown'}."
+    about = (
+        f"{first}; torch {packages.get('torch', '?')}, commit {(found['environment'].get('commit') or 'unknown')[:12]}."
+    )
     body = [f"<h1>GPU evidence</h1><p><strong>{html.escape(about)}</strong></p>"]
     for name, part in found["parts"].items():
         body.append(f"<h2>{html.escape(name)}</h2>")
         body += [f"<p>{html.escape(line)}</p>" for line in ratios(part)]
         for title, step in part.items():
-            body.append(f"<h3>{html.escape(title)}</h3><p>{step['seconds']:.0f} s</p>{_shown(step)}")
+            body.append(f"<h3>{html.escape(title)} ({step['seconds']:.0f} s)</h3>{_shown(step)}")
     head = '<!doctype html>\n<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
     return f"{head}\n<title>GPU evidence</title>\n<style>{STYLE}</style>\n{''.join(body)}\n"
 
@@ -46,19 +47,22 @@ def ratios(part: Part) -> list[str]:
 
 
 def _shown(step: Part) -> str:
-    """Lists of rows as tables, all else as a line."""
+    """Lists of rows as tables, other lists a line an entry, all else as a line; nothing of what is empty."""
     found = []
     for key, value in step.items():
-        if key == "seconds":
+        if key == "seconds" or value == []:
             continue
-        if isinstance(value, list) and value and isinstance(value[0], dict):
+        if isinstance(value, list) and isinstance(value[0], dict):
             heads = "".join(f"<th>{html.escape(str(head))}</th>" for head in value[0])
             rows = "".join(
                 "<tr>" + "".join(f"<td>{_cell(one)}</td>" for one in row.values()) + "</tr>" for row in value
             )
-            found.append(f"<h4>{html.escape(key)}</h4><div><table><tr>{heads}</tr>{rows}</table></div>")
+            title = "" if key == "rows" else f"<h4>{html.escape(key)}</h4>"
+            found.append(f"{title}<div><table><tr>{heads}</tr>{rows}</table></div>")
         else:
-            found.append(f"<p>{html.escape(key)}: {html.escape(json.dumps(value))}</p>")
+            found += [
+                f"<p>{html.escape(key)}: {_cell(one)}</p>" for one in (value if isinstance(value, list) else [value])
+            ]
     return "".join(found)
 
 

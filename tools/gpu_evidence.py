@@ -150,10 +150,13 @@ def tests(asked: Evidence, path: Path) -> Part:
 
 def speeds(asked: Evidence, part: str) -> Part:
     """A table of tools/gpu_bench.py, with the goals that it speaks of."""
+    import gpu_bench
+
     path = (asked.folder / "gpu_bench.json").resolve()
     asked.call("tools/gpu_bench.py", str(path), part)
     found = json.loads(path.read_text())
-    return {"matmul TFLOP/s": found["matmul_flops"] / 1e12, "rows": found[part], "goals": found["goals"]}
+    rows = found[part]
+    return {"matmul TFLOP/s": found["matmul_flops"] / 1e12, "rows": rows, "goals": gpu_bench.goals({part: rows})}
 
 
 def sweep(asked: Evidence, jobs: int | None) -> Part:

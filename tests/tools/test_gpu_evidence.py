@@ -133,9 +133,10 @@ def test_the_sweep_makes_its_runs_and_the_page_has_their_ratio(tool: ModuleType,
     assert all(row["runs"] == 2 for row in rows), "a row at two rates"
     assert all(row["seconds"] > 0 for row in rows)
     times = rows[1]["runs an hour"] / rows[0]["runs an hour"]
-    steps = {str(row["runs at a time"]): {"seconds": 1.0, "rows": [row]} for row in rows}
+    steps = {str(row["runs at a time"]): {"seconds": 1.0, "rows": [row], "goals": []} for row in rows}
     text = tool.page({**tool.gather(evidence, {}), "parts": {"sweep": steps}})
     assert f"2: {times:.2f}. At the most {times:.2f} times; 4 are aimed at." in text
+    assert "goals" not in text, "what is empty is left out"
 
 
 @pytest.fixture(scope="module")
