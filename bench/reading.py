@@ -180,7 +180,8 @@ def parquet(path: Path, columns: Sequence[str] | None = None) -> Any:
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
         try:
-            reader = pq.ParquetFile(file, page_checksum_verification=True)
+            # opened by pyarrow: a thread of it that frees Python's bytes at exit aborts (apache/arrow#34314)
+            reader = pq.ParquetFile(pa.OSFile(os.fsencode(path)), page_checksum_verification=True)
             names, rows = reader.schema_arrow.names, reader.metadata.num_rows
             if lacking := [name for name in columns or () if name not in names]:
                 raise ValueError(f"it has no column {', '.join(lacking)}")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import resource
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bench import reading
@@ -27,3 +31,19 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
     for path, kind in ((tmp_path / "pipe", "a FIFO"), (tmp_path, "a folder"), (Path("/dev/zero"), "a device")):
         with pytest.raises(reading.Unfit, match=f"^it is {kind}, not a file$"):
             reading.content(path, 10)
+
+
+def test_pyarrow_holds_no_bytes_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of its threads that frees them as the process ends aborts a command that went well, with exit code 134."""
+
+    class Unread(io.FileIO):
+        def read(self, *_: Any) -> bytes:
+            raise AssertionError("read by Python")
+
+        def readinto(self, *_: Any) -> int:
+            raise AssertionError("read by Python")
+
+    table = pa.table({name: ["text"] * 100 for name in "abc"})
+    pq.write_table(table, tmp_path / "table.parquet")
+    monkeypatch.setattr(reading, "opened", Unread)
+    assert reading.parquet(tmp_path / "table.parquet").equals(table)

@@ -273,6 +273,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--reference", type=Path, default=Evidence.reference, metavar="FOLDER", help="a comparison")
     parser.add_argument("--seeds", type=int, metavar="N", help="of the reference; default: 10, without a GPU 1")
     asked = parser.parse_args(arguments)
+    if asked.seeds is not None and asked.seeds < 1:
+        parser.error(f"--seeds {asked.seeds}: should be 1 or more")
     gpu = torch.cuda.is_available()
     folder = asked.out or ROOT / (Path("results/reference/gpu") if gpu else Path("build/gpu_evidence"))
     until = float("inf") if asked.minutes is None else time.monotonic() + 60 * asked.minutes
@@ -284,11 +286,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name in asked.parts:
             if name not in steps:
                 parser.error(f"{name}: is no part; parts are {', '.join(steps)}")
-        folder.mkdir(parents=True, exist_ok=True)
+        chosen = {name: steps[name] for name in asked.parts or steps}
         try:
-            found = gather(evidence, {name: steps[name] for name in asked.parts or steps}, asked.again)
+            if "reference" in chosen:
+                gpu_reference.find(evidence.reference, ROOT / "suites")  # refuses what is no comparison
+            folder.mkdir(parents=True, exist_ok=True)
+            found = gather(evidence, chosen, asked.again)
         except UserError as error:
             parser.error(str(error))
+        except OSError as error:
+            parser.error(f"{folder}: cannot be written ({error.strerror}); name another folder with --out")
     if (folder / "evidence.json").exists():
         print(f"written to {folder / 'evidence.json'} and {folder / 'evidence.html'}")
     if "out of time" in found:

@@ -13,6 +13,7 @@ from dataclasses import fields
 
 from bench.catalogue import gpus
 from bench.console.text import columns
+from bench.errors import UserError
 from bench.planning.memory import StepMemory, step_memory
 from bench.suite.run import Run
 from bench.suite.suite import load_suite
@@ -22,7 +23,7 @@ PARTS = tuple(field.name for field in fields(StepMemory) if field.type == "int")
 
 
 def main(given: Sequence[str] | None = None) -> None:
-    """Print the table."""
+    """Print the table, or say in one line what is wrong with the arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suite")
     parser.add_argument("--ranks", type=int, default=1)
@@ -30,6 +31,19 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--set", nargs="*", default=[], help="KEY=VALUE of the suite", dest="overrides")
     parser.add_argument("--gpu", help="say whether it fits this card, which sizes the tiles of the loss")
     asked = parser.parse_args(given)
+    if asked.ranks < 1:
+        parser.error(f"--ranks {asked.ranks}: should be 1 or more")
+    try:
+        print(*lines(asked), sep="\n")
+    except (UserError, ValueError) as error:
+        parser.error(str(error))
+
+
+def lines(asked: argparse.Namespace) -> list[str]:
+    """The table, and how full a card is.
+
+    Raises UserError for an unknown suite, row or card, and ValueError if the batch does not divide.
+    """
     card = gpus.find(asked.gpu) if asked.gpu else None
     first: dict[str, Run] = {}
     for run in load_suite(asked.suite, asked.overrides).select(asked.only).runs():
@@ -42,10 +56,11 @@ def main(given: Sequence[str] | None = None) -> None:
             sizes = (*(getattr(one, part) for part in PARTS), one.peak)
             rows.append((label, one.phase, *(f"{size / 2**30:.2f}" for size in sizes)))
             largest = max(largest, one.peak)
-    print(*columns(rows), sep="\n")
+    told = columns(rows)
     if card:
         share = largest / 2**30 / card.memory_gib
-        print(f"the largest peak is {share:.0%} of the {card.memory_gib} GiB of one {card.name}")
+        told.append(f"the largest peak is {share:.0%} of the {card.memory_gib} GiB of one {card.name}")
+    return told
 
 
 if __name__ == "__main__":

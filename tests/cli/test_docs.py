@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -16,7 +16,8 @@ from bench.adapters.scaffold import method_source
 from bench.checks.pool import Ranks
 from bench.checks.suite import CHECKS, examine, subject_of
 from bench.planning import tune
-from bench.suite.suite import load_suite
+from bench.settings_base import Model
+from bench.suite.suite import Suite, load_suite
 
 PAGE = Path(__file__).parents[2] / "docs" / "new_method.md"
 SHORTER = ["budget={samples: 128}", "train.batch=64", "seeds=[0]", "noise.rates=[0.4]", "evaluate.tasks=[zero_shot]"]
@@ -37,6 +38,21 @@ def bench(start_bench: Callable[..., Any]) -> Callable[..., str]:
         return str(output)
 
     return run
+
+
+def settings_below(model: type[Model]) -> Iterator[tuple[type[Model], str]]:
+    """Every field of a section of a suite and of the sections in it."""
+    for name, field in model.model_fields.items():
+        yield model, name
+        for part in (field.annotation, *get_args(field.annotation)):
+            if isinstance(part, type) and issubclass(part, Model):
+                yield from settings_below(part)
+
+
+def test_every_setting_stands_on_the_page_of_suites() -> None:
+    page, found = PAGE.with_name("suites.md").read_text(), set(settings_below(Suite))
+    assert {"TrainSettings", "DataSettings", "SlurmSettings", "KeepSettings"} <= {model.__name__ for model, _ in found}
+    assert [f"{model.__name__}.{name}" for model, name in found if not re.search(rf"\b{name}\b", page)] == []
 
 
 def test_the_example_is_what_new_method_writes() -> None:

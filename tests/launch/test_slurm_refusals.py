@@ -13,7 +13,8 @@ import pytest
 import bench
 from bench.errors import UserError
 from bench.launch.launchers.slurm import minutes, parcels
-from bench.store.jobs import Job
+from bench.store import Store
+from bench.store.jobs import Job, jobs
 from bench.suite.suite import load_suite
 
 
@@ -104,6 +105,20 @@ def test_a_job_over_nodes_has_a_task_a_rank(
     assert f"#SBATCH --cpus-per-task={cpus}" in lines
     assert ("#SBATCH --gpus-per-node=4" in lines) == ("slurm.gpus=4" in changes)
     assert ("--kill-on-bad-exit=0" in script) == (tasks is not None)
+
+
+def test_jobs_before_one_that_sbatch_refuses_are_known(
+    handed_over: Callable[..., tuple[bench.Summary, str]], tmp_path: Path
+) -> None:
+    """The same command, given when there is room again, does not submit them a second time."""
+    (tmp_path / "bin" / "scontrol").write_text("#!/bin/sh\necho 'MaxArraySize            = 1'\n")
+    refusing = f"#!/bin/sh\nmkdir {tmp_path}/once 2>/dev/null || {{ echo too many jobs >&2; exit 1; }}\n"
+    (tmp_path / "bin" / "sbatch").write_text(f"{refusing}echo Submitted batch job 7\n")
+    with pytest.raises(UserError, match=r"^--launcher slurm: sbatch says: .*too many jobs"):
+        handed_over("slurm.runs_per_job=1")
+    store = Store(tmp_path / "out")
+    ids = [path.name for path in (tmp_path / "out" / "runs").iterdir()]
+    assert [job.id for job in jobs(store.run(one) for one in ids).values()] == ["7"]
 
 
 def test_what_a_job_over_nodes_cannot_be_is_refused(

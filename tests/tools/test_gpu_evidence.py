@@ -199,8 +199,21 @@ def test_a_folder_that_is_no_comparison_is_one_line(tool: ModuleType, tmp_path: 
         tool.gpu_reference.find(tmp_path, tmp_path)
 
 
-def test_an_unknown_part_is_refused(tool: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["all"], "parts are tests, speeds, sweep, reference"),
+        (["--seeds", "0"], "--seeds 0: should be 1 or more"),
+        (["--reference", "{here}", "--out", "{here}/out", "reference"], "is no committed comparison"),
+        (["--out", "{here}/file", "tests"], "file: cannot be written (File exists); name another folder with --out"),
+    ],
+)
+def test_what_cannot_be_made_is_refused_before_anything_starts(
+    tool: ModuleType, given: list[str], words: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
     with pytest.raises(SystemExit) as ended:
-        tool.main(["all"])
+        tool.main([word.replace("{here}", str(tmp_path)) for word in given])
     assert ended.value.code == 2
-    assert "parts are tests, speeds, sweep, reference" in capsys.readouterr().err
+    assert words in capsys.readouterr().err.splitlines()[-1]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

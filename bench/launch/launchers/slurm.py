@@ -92,7 +92,7 @@ def submit_all(
             SlurmJob(part, store.root.resolve(), registry.plugins(), settings.gpus, options)
             for part in parcels(group, awaited, settings.runs_per_job)
         ]
-        for work, job in zip(works, _submitted(executor, works), strict=True):
+        for work, job in _submitted(executor, works):
             for one in work.runs:
                 known[one.id] = job.job_id
                 note(store.run(one.id), job.job_id, job.paths.stdout)
@@ -163,24 +163,25 @@ def _dependent(job: str | None) -> dict[str, Any]:
     return {"requeue": True, "dependency": f"afterok:{job}", "kill-on-invalid-dep": "yes"}
 
 
-def _submitted(executor: Any, works: Sequence[SlurmJob]) -> list[Any]:
-    """Submit jobs as arrays, a single one alone; return submitit's jobs. Raises UserError if sbatch refuses."""
+def _submitted(executor: Any, works: Sequence[SlurmJob]) -> Iterator[tuple[SlurmJob, Any]]:
+    """Submit jobs as arrays, a single one alone, and yield each with submitit's job before the next array.
+
+    Raises UserError if sbatch refuses an array, as where a user has too many jobs; those before it are in the queue.
+    """
     from submitit.core.utils import FailedJobError
 
-    submitted: list[Any] = []
     longest = _longest_array() if len(works) > 1 else 1
     try:
         for start in range(0, len(works), longest):
             part = works[start : start + longest]
             if len(part) == 1:
-                submitted.append(executor.submit(part[0]))
+                yield part[0], executor.submit(part[0])
                 continue
             with executor.batch():
                 jobs_of_part = [executor.submit(work) for work in part]
-            submitted += jobs_of_part
+            yield from zip(part, jobs_of_part, strict=True)
     except FailedJobError as error:
         raise UserError(f"--launcher slurm: sbatch says: {error}") from error
-    return submitted
 
 
 def _longest_array() -> int:
