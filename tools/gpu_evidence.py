@@ -183,7 +183,8 @@ def sweep(asked: Evidence, jobs: int | None) -> Part:
         done = asked.runs(path, Path(folder) / "out", jobs, [0] if jobs == 1 else [])
         seconds = time.perf_counter() - started
     row = {"runs at a time": jobs or "auto", "runs": done, "seconds": seconds, "runs an hour": 3600 * done / seconds}
-    return {"rows": [row]}
+    pipes = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))  # CUDA's own default
+    return {"rows": [row], "NVIDIA's MPS daemon": "runs" if (pipes / "control").exists() else "does not run"}
 
 
 def reference(asked: Evidence, seeds: int, base: Path) -> Part:

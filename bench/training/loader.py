@@ -22,6 +22,7 @@ from bench.training.batches import Batches
 from bench.training.examples import Asked, Examples, Made, joined
 from bench.training.resident import Resident
 from bench.training.step.pixels import DevicePixels
+from bench.training.step.travel import Travel
 from methods.protocol import Clock, Rows
 
 
@@ -70,7 +71,7 @@ class Loader:
         self.noise, self.towers = noise, towers
         self.batch, self.seed, self.recipe = batch, seed, recipe
         self.batches = Batches(self.pairs, batch, seed)
-        self.dtype, self.device = dtype, device
+        self.dtype, self.device, self._travel = dtype, device, Travel(device)
         self.workers, self.features, self._pixels = workers, features, pixels
         self.seconds = 0.0  #: that the caller has waited, in total
         self._in_place: InPlace | None = None
@@ -148,7 +149,7 @@ class Loader:
         return Examples(Pixels(self.pairs, self.seed, self.recipe, views), self.noise, self.towers.tokenizer)
 
     def on_device(self, micro_batch: HostRows) -> Rows:
-        """A micro-batch as `encode` takes it. Copies of pinned pixels to a GPU are asynchronous."""
+        """A micro-batch as `encode` takes it. Pinned pixels travel to a GPU while it computes."""
         resident, pixels, tokens = self._resident, micro_batch.pixels, micro_batch.tokens
         if self._drawn is not None:
             drawn = partial(self._drawn.sampled, epoch=micro_batch.epoch, seed=self.seed)
@@ -157,6 +158,8 @@ class Loader:
             pixels = [resident.images[view.to(self.device, non_blocking=True)] for view in pixels]
             if resident.texts is not None and tokens.ndim == 1:
                 tokens = resident.texts[tokens.to(self.device, non_blocking=True)]
+        if self._drawn is None and resident is None:
+            pixels = self._travel.send(pixels)
         first, *views = (normalise(view, self.device, self.towers.channels).to(self.dtype) for view in pixels)
         if self._in_place is not None:
             self._in_place.ring.reading()

@@ -11,6 +11,7 @@ from bench.checks.lab import TinyTowers
 from bench.data.ring import Ring
 from bench.data.synthetic import SyntheticPairs
 from bench.training.loader import Loader
+from bench.training.step.travel import Travel
 from methods.protocol import Clock, Rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -57,3 +58,20 @@ def test_memory_that_cuda_refuses_is_said_and_harms_nothing(device: torch.device
     other.close()
     ring.close()
     assert not ring.fields
+
+
+def test_pixels_travel_while_a_gpu_computes(device: torch.device) -> None:
+    travel, pixels = Travel(device), torch.arange(2**24, dtype=torch.int32)
+    if device.type == "cpu":
+        assert travel.send([pixels])[0] is pixels, "nothing is copied"
+        return
+    pixels, busy = pixels.pin_memory(), torch.ones(8192, 8192, device=device)
+    travel.send([pixels])
+    torch.cuda.synchronize(device)
+    for _ in range(40):
+        busy @ busy
+    multiplied = torch.cuda.current_stream(device).record_event()
+    (there,) = travel.send([pixels])
+    travel._stream.synchronize()  # type: ignore[union-attr]
+    assert not multiplied.query(), "the copy waited for what was asked before it"
+    assert torch.equal(there.cpu(), pixels)

@@ -1,1 +1,1 @@
-"""Parts of a training step: sums of gradients over ranks, tiles of the loss."""
+"""Parts of a training step: pixels on the device and on their way there, tiles of the loss, sums of gradients."""
