@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from pytest_benchmark.fixture import BenchmarkFixture
 
-RANK = Path(__file__).with_name("bucket_rank.py")
 LIMIT = 1.1  #: of the seconds with one flat message; a core that only sums would be needed to win by much
 
 
 def test_sums_while_the_backward_pass_runs_cost_no_more(
-    benchmark: BenchmarkFixture, tmp_path: Path, start_script: Callable[..., Any]
+    benchmark: BenchmarkFixture, two_ranks: Callable[[str], list[dict[str, Any]]]
 ) -> None:
-    def both() -> None:
-        for process in [start_script(RANK, rank, 2, tmp_path) for rank in range(2)]:
-            code, said = process.finish()
-            assert code == 0, said
-
-    benchmark.pedantic(both, rounds=1)
-    found = json.loads((tmp_path / "rank0.json").read_text())
+    found, _ = two_ranks("bucket_rank.py")
     ratios = {}
     for number, what in enumerate(("wall", "cpu")):
         for way in ("while", "after"):
