@@ -116,7 +116,8 @@ class Team:
         else:
             if kind == "step":
                 resolved = self.one.resolved
-                self.rates.append(content[-1] * resolved.flops / (resolved.steps * resolved.batch))
+                rate = content[-1] * resolved.flops / (resolved.steps * resolved.batch)
+                self.rates[:] = [*self.rates[-99:], rate]  # a week's messages would add up
             getattr(self.progress, kind)(*content)
         self.has_worked |= kind not in ("stage", "summon")
         if not self._at_work:
