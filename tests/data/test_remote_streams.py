@@ -21,7 +21,7 @@ from bench.data.evaluation.fetching import fetch
 from bench.data.shards import cache, missing
 from bench.data.shards.indexing import build
 from bench.data.shards.sources import expand, place
-from bench.data.shards.streams import VARIABLE
+from bench.data.shards.streams import VARIABLE, download
 from bench.errors import UserError
 from bench.suite.settings import DataSettings
 
@@ -103,6 +103,12 @@ def test_shards_behind_web_addresses_and_commands_are_the_local_ones(
         assert pairs.content_hash == local.content_hash
         assert pairs.encoded(np.arange(12)) == [tars.encoded(i) for i in range(12)]
     assert len(server.asked) == asked + 3, "each shard comes once more, and then lies in the cache"
+
+
+def test_a_quote_in_a_web_address_ends_no_word_of_a_shell(tmp_path: Path, server: Server) -> None:
+    (tmp_path / "there" / "it's.tar").write_bytes(b"all of it")
+    assert download(f"{server.url}/it's.tar", tmp_path / "copy") == len(b"all of it")
+    assert server.asked == ["/it%27s.tar"]
 
 
 def test_a_command_is_run_only_if_it_was_typed_or_allowed(

@@ -61,7 +61,8 @@ def _by_webdataset(url: str) -> Iterator[bytes]:
 
     stream = None
     try:
-        stream = gopen(url)
+        # webdataset before 1.0 puts a web address between single quotes into a line of the shell
+        stream = gopen(url if url.startswith(PIPE) else url.replace("'", "%27"))
         while piece := stream.read(PIECE):
             yield piece
         stream.close()
