@@ -38,8 +38,9 @@ _IS_META = torch.Tensor.is_meta.__get__  # type: ignore[attr-defined]
 class StepMemory:
     """Bytes on the device of the rank that holds most, in a step of one phase.
 
-    Not in it: what CUDA, NCCL and the allocator take for themselves, what `train.compile` saves, and data that lies on
-    the device: stored features, or images by `data.augment_on` (at most a tenth of its memory).
+    Not in it: what CUDA, NCCL and the allocator take for themselves, what `train.compile` saves, the next micro-batch's
+    pixels on their way (a byte a value), and data that lies on the device: stored features, or images by
+    `data.augment_on` (at most a tenth of its memory).
     """
 
     phase: str
