@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,7 +30,6 @@ towers: {dim: 16, vocabulary: 300}
 methods:
   - %s
 """
-REFERENCE = Path(__file__).parents[2] / "results" / "reference" / "emoji_noisy_2026-11-21"
 NOTE = "note: the method 'decl' is named 'decomposable_cl' now, because DECL of Qin et al. 2022 is another method\n"
 
 
@@ -93,17 +91,6 @@ def test_a_stored_run_is_rebuilt(
     exported = CliRunner().invoke(app, ["export", run.id, str(tmp_path / "folder"), *out], catch_exceptions=False)
     assert exported.exit_code == 0, exported.output
     assert "method: `decomposable_cl`, reconstructed, label 'decl'" in (tmp_path / "folder" / "README.md").read_text()
-
-
-def test_a_report_of_a_stored_plan_is_made_again(tmp_path: Path) -> None:
-    (tmp_path / "emoji_noisy").mkdir()
-    shutil.copy(REFERENCE / "plan.json", tmp_path / "emoji_noisy")
-    result = CliRunner().invoke(app, ["report", "emoji_noisy", "--results", str(tmp_path)])
-    assert "report.html" in result.stdout, result.output
-    page = (tmp_path / "emoji_noisy" / "report.html").read_text()
-    assert "DeCL (reconstructed)" in page
-    rows = (tmp_path / "emoji_noisy" / "tables" / "overview.csv").read_text().splitlines()
-    assert any(",decl," in row for row in rows)
 
 
 def test_the_old_name_is_not_free(tmp_path: Path) -> None:

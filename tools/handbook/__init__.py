@@ -12,7 +12,7 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from tools.handbook import commands, diagnostics, links, maths, methods, noise, rooms, tour
+from tools.handbook import commands, links, maths, methods, noise, rooms, tour
 
 GENERATED = "generated"  #: below the folder of sources
 _LINK = re.compile(r"(?<=\w)_(?![\w`])")  #: what reStructuredText takes for a link
@@ -20,7 +20,7 @@ _LINK = re.compile(r"(?<=\w)_(?![\w`])")  #: what reStructuredText takes for a l
 
 def write_pages(app: Sphinx) -> None:
     """Write the generated pages and pictures. One that stays as it was keeps its time, and Sphinx does not read it."""
-    pages: dict[str, str | bytes] = {**methods.pages(diagnostics.figures()), **noise.pages(), **tour.pages()}
+    pages: dict[str, str | bytes] = {**methods.pages(), **noise.pages(), **tour.pages()}
     pages |= {"commands.md": commands.page(), "rooms.md": rooms.page(), "readme.md": links.readme()}
     folder = Path(app.srcdir) / GENERATED
     for old in folder.rglob("*.*"):

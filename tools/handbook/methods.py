@@ -6,7 +6,6 @@ import dataclasses
 import inspect
 import math
 import typing
-from collections.abc import Mapping
 from typing import Any
 
 from bench.adapters import hyperparameters, oracle_file, registry
@@ -14,7 +13,6 @@ from bench.adapters.describe import EXAMPLE, cost
 from methods.base import HyperparameterError
 from methods.protocol import Method
 from reports.sections import FIDELITY
-from tools.handbook.diagnostics import Figure
 from tools.handbook.formula import formulas
 from tools.handbook.links import SCHEME
 from tools.handbook.text import code, comments, prose, table, type_name
@@ -22,17 +20,10 @@ from tools.handbook.text import code, comments, prose, table, type_name
 _PROBES = (math.nan, -1e30, 1e30, -1, 0, 1, 2, "no word of it")  #: values that show what a field refuses
 
 
-def pages(figures: Mapping[str, list[Figure]]) -> dict[str, str | bytes]:
-    """Return by path the pages of all methods that come with the package, and the figures on them."""
+def pages() -> dict[str, str]:
+    """Return by path the pages of all methods that come with the package."""
     names = [name for name in registry.names() if registry.source(name).shipped]
-    written: dict[str, str | bytes] = {f"methods/{name}.md": page(name, figures.get(name, [])) for name in names}
-    shown = [(name, number, one) for name in names for number, one in enumerate(figures.get(name, []))]
-    written |= {f"methods/{_file(name, number, one)}": one.image for name, number, one in shown}
-    return written | {"methods/index.md": _index(names)}
-
-
-def _file(name: str, number: int, figure: Figure) -> str:
-    return f"{name}-learned-{number + 1}.{figure.format}"
+    return {f"methods/{name}.md": page(name) for name in names} | {"methods/index.md": _index(names)}
 
 
 def _index(names: list[str]) -> str:
@@ -56,7 +47,7 @@ def _fidelity(name: str) -> str:
     return prose(oracle_file.fidelity(name, registry.find(name).about))
 
 
-def page(name: str, figures: list[Figure]) -> str:
+def page(name: str) -> str:
     """Return one method's page as Markdown."""
     kind = registry.find(name)
     about = kind.about
@@ -79,7 +70,6 @@ def page(name: str, figures: list[Figure]) -> str:
         _options(kind),
         f"## Where our reading departs\n\n{prose(about.note)}\n" if about.note else "",
         _claims(kind),
-        _diagnostics(name, figures),
         f"## Citation\n\n```bibtex\n{about.bibtex.strip()}\n```\n",
     ]
     return "\n".join(part for part in parts if part or part == "")
@@ -135,12 +125,3 @@ def _claims(kind: type[Method]) -> str:
     failures = [f"- `{check}`: {prose(reason)}" for check, reason in kind.known_failures.items()]
     tested = "## Identities\n\n`bench check` tests them on any batch.\n\n" + "\n".join(claims) + "\n" if claims else ""
     return tested + ("\n## Checks that it cannot pass\n\n" + "\n".join(failures) + "\n" if failures else "")
-
-
-def _diagnostics(name: str, figures: list[Figure]) -> str:
-    parts = [
-        f"{prose(one.label)} in [{prose(one.comparison)}]({SCHEME}{one.link}). {prose(one.caption)}\n\n"
-        f"![What {prose(one.label)} learned]({_file(name, number, one)})\n"
-        for number, one in enumerate(figures)
-    ]
-    return "## What it learned, in a committed comparison\n\n" + "\n".join(parts) if parts else ""
