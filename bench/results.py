@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from reports.compare import Comparison
-    from reports.gallery import Pictures
+    from reports.pages.gallery import Pictures
     from reports.results import Results as SuiteResults
-    from reports.table import Table
+    from reports.tables.table import Table
 
 
 class Results:
@@ -50,7 +50,7 @@ class Results:
 
         >>> results.records().query("metric == 'top1' and at == 1.0").groupby("label")["value"].mean()  # doctest: +SKIP
         """
-        from reports.csv import records_frame
+        from reports.tables.csv import records_frame
 
         return records_frame(self._read(suite))
 
@@ -69,7 +69,7 @@ class Results:
 
         >>> results.table("overview").set_index("row")  # doctest: +SKIP
         """
-        from reports.csv import table_frame
+        from reports.tables.csv import table_frame
 
         return table_frame(_table_of(self._read(suite), name))
 
@@ -80,7 +80,7 @@ class Results:
 
         >>> Path("overview.tex").write_text(results.latex("overview", methods=["clip", "sogclr"]))  # doctest: +SKIP
         """
-        from reports.latex import for_a_paper
+        from reports.tables.latex import for_a_paper
 
         results = self._read(suite)
         return for_a_paper(results, _table_of(results, name), methods)
@@ -160,7 +160,7 @@ class Results:
 
 def report_pictures() -> Pictures:
     """Return where a report gets its pictures from: the package's data, which is imported when one is needed."""
-    from reports.gallery import Pictures
+    from reports.pages.gallery import Pictures
 
     return Pictures(*(lazy(f"bench.data.examples:{name}") for name in ("examples", "changed_captions")))
 

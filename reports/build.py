@@ -15,18 +15,18 @@ from bench.console.markup import html
 from bench.errors import UserError, nearest
 from bench.store import Store
 from bench.store.files import write_bytes
-from reports.answer import paragraphs
-from reports.beside import Drawn, Work, beside
-from reports.drawn import FILE, kept, keys, listed
-from reports.footnotes import damaged_runs
-from reports.gallery import Pictures, gallery
-from reports.histograms import read, shown
-from reports.latex import document, for_a_paper, references
-from reports.own import paper_tables
-from reports.pictures import SCORES
+from reports.figures.beside import Drawn, Work, beside
+from reports.figures.figure_cache import FILE, kept, keys, listed
+from reports.figures.histograms import read, shown
+from reports.figures.pictures import SCORES
+from reports.pages.answer import paragraphs
+from reports.pages.gallery import Pictures, gallery
+from reports.papers.ours_vs_printed import paper_tables
 from reports.results import Results, load
-from reports.table import Table, in_one_scale
-from reports.tables import tables
+from reports.tables.footnotes import damaged_runs
+from reports.tables.latex import document, for_a_paper, references
+from reports.tables.suite_tables import tables
+from reports.tables.table import Table, in_one_scale
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -135,7 +135,7 @@ def _files(
     widths: Sequence[str],
     pictures: Pictures | None,
 ) -> dict[str, bytes]:
-    """Every file of a report by its name; last the list of its figures, see `reports.drawn`.
+    """Every file of a report by its name; last the list of its figures, see `reports.figures.figure_cache`.
 
     Figures that an earlier report left in `folder` are taken from there, if they would be the same.
     """
@@ -144,8 +144,8 @@ def _files(
     drawn = kept(folder, wanted)
     rest = begin(Work(results, diagnostics, [name for name in wanted if name not in drawn], widths))
     made = all_tables(results)
-    from reports.csv import records_csv
-    from reports.html import page, table_sections
+    from reports.pages.html import page, table_sections
+    from reports.tables.csv import records_csv
 
     of_tables, sections, records = table_files(results, made), table_sections(results, made), records_csv(results)
     examples = gallery(results, pictures) if pictures else html("")
@@ -166,7 +166,7 @@ def all_tables(results: Results) -> list[Table]:
 
 def refuse_widths(widths: Sequence[str], said: str) -> None:
     """Raise UserError that begins with `said` for a width that no paper has."""
-    from reports.drawing import PAPER
+    from reports.figures.figure_style import PAPER
 
     for width in widths:
         if width not in PAPER:
@@ -179,8 +179,8 @@ def figure_of(results: Results, name: str, methods: Sequence[str] = (), width: s
     Raises UserError if there is none of that name, or no numbers for it, for a width that is unknown or too narrow for
     it, and for methods that it does not take.
     """
-    from reports.drawers import drawers, of_scores
-    from reports.drawing import PAPER, SCREEN, look
+    from reports.figures.figure_registry import drawers, of_scores
+    from reports.figures.figure_style import PAPER, SCREEN, look
 
     if methods and name != "radar":
         raise UserError(f"methods: the figure {name!r} shows all; the radar takes them")
@@ -202,7 +202,7 @@ def figure_of(results: Results, name: str, methods: Sequence[str] = (), width: s
 
 def _printed_files(results: Results) -> dict[str, bytes]:
     """A report without a plan: the papers' tables, every cell of ours missing."""
-    from reports.html import printed_page
+    from reports.pages.html import printed_page
 
     made = paper_tables(results, resources.published())
     return {"report.html": printed_page(results, made).encode(), **table_files(results, made)}
@@ -210,7 +210,7 @@ def _printed_files(results: Results) -> dict[str, bytes]:
 
 def table_files(results: Results, made: Sequence[Table]) -> dict[str, bytes]:
     """Return tables as CSV and LaTeX, and a document of all, by their names beside the page."""
-    from reports.csv import table_csv
+    from reports.tables.csv import table_csv
 
     files: dict[str, bytes] = {}
     for table in made:

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from bench.console.text import columns, joined
 from bench.errors import UserError
 from bench.store import Store
-from reports.against import interval, p_text, signed
-from reports.concepts import MEANING, MEANING_OF_BOTH, Examples, Outcomes, over_examples
-from reports.footnotes import damaged_runs, other_protocols
 from reports.headlines import Named, primary
 from reports.measure import cell, record_measure
 from reports.results import Results, load, uses
-from reports.statistics import LEVEL, MINIMUM, Difference, adjusted, difference, mean
-from reports.table import Cell, unverified
-from reports.tables import relative_cost
+from reports.statistics.concepts import MEANING, MEANING_OF_BOTH, Examples, Outcomes, over_examples
+from reports.statistics.paired import LEVEL, MINIMUM, Difference, adjusted, difference, mean
+from reports.tables.footnotes import damaged_runs, other_protocols
+from reports.tables.suite_tables import relative_cost
+from reports.tables.table import Cell, unverified
+from reports.tables.vs_baseline import interval, p_text, signed
 from reports.vocabulary import family, short
 
 

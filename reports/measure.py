@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from reports.results import Results, RunResult, uses
-from reports.statistics import mean, std, unbeaten
-from reports.table import Cell, Column, Measured, Row, State
+from reports.statistics.paired import mean, std, unbeaten
+from reports.tables.table import Cell, Column, Measured, Row, State
 from reports.vocabulary import detail, family, kind_of, metric_label
 
 Found = Measured | Literal["not applicable"] | None

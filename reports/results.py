@@ -17,7 +17,7 @@ from bench.store.format import training_version
 from bench.store.outgoing.pack import ARCHIVE
 from bench.store.run import damaged_status
 from reports.plan_fields import refuse_unfit
-from reports.table import State
+from reports.tables.table import State
 from reports.vocabulary import family, family_rank, metric_rank, task_and_metric
 
 #: fields of a plan that a report cannot do without

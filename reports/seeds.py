@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from bench.console.text import columns, joined
 from bench.errors import UserError
 from bench.store import Store
-from reports.against import interval, resolution_text, signed
-from reports.contrasts import Contrast, Detectable, contrasts
-from reports.footnotes import damaged_runs
-from reports.power import MOST, POWER, seeds_for
 from reports.results import load
-from reports.statistics import LEVEL, MINIMUM
+from reports.statistics.contrasts import Contrast, Detectable, contrasts
+from reports.statistics.paired import LEVEL, MINIMUM
+from reports.statistics.power import MOST, POWER, seeds_for
+from reports.tables.footnotes import damaged_runs
+from reports.tables.vs_baseline import interval, resolution_text, signed
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bench.store import Store
+from reports.pages.sections import describe_error
 from reports.results import RunResult, load
-from reports.sections import describe_error
 
 SHORT = 16  #: characters of an id that are printed
 HEAD = ("method", "noise", "seed", "state", "step", "run", "")

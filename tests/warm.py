@@ -16,8 +16,9 @@ gc.disable()  # until all is imported, as in conftest.py
 LAZY = (
     "bench.cli.runs bench.launch.launchers.local bench.launch.rank bench.launch.run_suite methods.ncu "
     "torch.utils.flop_counter "
-    "PIL.WebPImagePlugin pyarrow.parquet pyarrow.pandas_compat pandas reports.build reports.csv reports.diagnostics "
-    "reports.figures reports.html reports.win_map matplotlib.backends.backend_pdf fontTools.subset fontTools.varLib "
+    "PIL.WebPImagePlugin pyarrow.parquet pyarrow.pandas_compat pandas reports.build reports.tables.csv "
+    "reports.figures.diagnostics reports.figures.scores reports.pages.html reports.figures.win_map "
+    "matplotlib.backends.backend_pdf fontTools.subset fontTools.varLib "
     "forked_nursery"
 )
 for name in LAZY.split():

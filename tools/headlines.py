@@ -31,7 +31,7 @@ from bench.evaluation.zero_shot import class_vectors, classify, inverse_temperat
 from bench.models.stored_run import rebuild
 from bench.store import Store
 from bench.store.files import write_json
-from reports.power import detectable
+from reports.statistics.power import detectable
 
 Values = dict[str, float]
 

@@ -63,7 +63,7 @@ def embeddings(
     from bench.models import stored_run
     from bench.store.files import write_bytes
     from bench.training.inputs import InputsReader
-    from reports.embeddings import map_file
+    from reports.figures.embeddings import map_file
     from reports.results import load
 
     store, reader = store_at(results), InputsReader()
@@ -124,7 +124,7 @@ def draw_weights(
     """Draw weights [C, K] of C classes and K prompts into the folder of `--figures`: single classes of the last fit."""
     import numpy as np
 
-    from reports.prompt_weights import MOST, ClassWeights, drawn
+    from reports.figures.prompt_weights import MOST, ClassWeights, drawn
 
     names, (*_, last) = pairs.classes[label], fitted.values()
     drawn_classes = []
@@ -138,7 +138,7 @@ def draw_weights(
 def draw_levels(folder: Path, stored: Stored, pairs: Pairs) -> None:
     """Draw variances of captions by level into the folder of `--figures`. Raises UserError if there are no levels."""
     from bench.evaluation.probabilistic.uncertainty import differences, of_levels
-    from reports.level_variances import drawn
+    from reports.figures.level_variances import drawn
 
     known = of_levels(stored.features, pairs)
     if not known:
@@ -161,7 +161,7 @@ def _write_figures(folder: Path, files: Mapping[str, bytes]) -> None:
 
 def _runs(results: SuiteResults, labels: list[str] | None, noise: str | None) -> list[str]:
     """Return one finished run for each of the rows under a noise, the first seed that has one."""
-    from reports.gallery import baseline_and_best
+    from reports.pages.gallery import baseline_and_best
 
     known = list(results.noises)
     if noise is not None and noise not in known:

@@ -188,7 +188,7 @@ def audit(
         echo(csv)
     if html is not None:
         from bench.data.examples import drawn
-        from reports.audit_page import audit_page
+        from reports.pages.audit_page import audit_page
 
         notes = (f"confidence {c:.3f}" for c in audited.confidence[:count].tolist())
         shown = zip(drawn(audited.pairs, audited.rows[:count]), notes, strict=True)

@@ -104,7 +104,7 @@ def orders(
 
     Exit code 1 if a file of a run is damaged; its numbers are left out.
     """
-    from reports.orders import agreement_text, ranking
+    from reports.reference.orders import agreement_text, ranking
     from reports.results import load
 
     store = store_at(results)
@@ -118,7 +118,7 @@ def kinds(suite: SuiteName, results: Results = RESULTS) -> None:
 
     Exit code 1 if a file of a run is damaged; its numbers are left out.
     """
-    from reports.kinds import kinds_page
+    from reports.reference.kinds import kinds_page
     from reports.results import load
 
     store = store_at(results)
@@ -129,7 +129,7 @@ def kinds(suite: SuiteName, results: Results = RESULTS) -> None:
 
 def _end_with_damaged(*read: Read) -> None:
     """Name the damaged files of these suites' runs; end with exit code 1 if there are any."""
-    from reports.footnotes import damaged_runs
+    from reports.tables.footnotes import damaged_runs
 
     damaged = [line for one in read for line in damaged_runs(one)]
     echo(*damaged, err=True)
@@ -146,8 +146,8 @@ def published(
     """Print a table of one of the five papers as it is printed there, or list them all."""
     from bench.console.text import columns, terminal_width
     from bench.resources import published as folder
-    from reports.paper_tables import alone, find, papers
-    from reports.text import table_text
+    from reports.papers.printed_tables import alone, find, papers
+    from reports.tables.text import table_text
 
     words = " ".join(table or ())
     name, number = find(words)

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from bench.errors import UserError, nearest
-from reports.papers import PAPERS
+from reports.papers.layouts import PAPERS
 
 FILE = "claims.yaml"
 

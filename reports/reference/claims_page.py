@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from bench.console.markup import markdown, markdown_table
-from reports.against import interval, p_text, signed
-from reports.footnotes import planned_seeds
-from reports.papers import PAPERS
-from reports.power import POWER
+from reports.papers.layouts import PAPERS
 from reports.reference.claims import Claims, PaperClaims
 from reports.reference.judge import NOT_RUN, VERDICTS, Judged, judge
 from reports.results import Results
-from reports.statistics import MINIMUM
-from reports.table import UNVERIFIED, unverified
+from reports.statistics.paired import MINIMUM
+from reports.statistics.power import POWER
+from reports.tables.footnotes import planned_seeds
+from reports.tables.table import UNVERIFIED, unverified
+from reports.tables.vs_baseline import interval, p_text, signed
 
 _HEAD = ("as printed", "where", "printed", "here", "difference (95 %)", "p", "could show", "seeds", "verdict")
 _READING = (

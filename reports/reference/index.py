@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.console.markup import Html, html, together
-from reports.against import resolution_text
-from reports.answer import answers, question
-from reports.contrasts import headline_contrasts
-from reports.footnotes import planned_seeds
-from reports.html import document
+from reports.pages.answer import answers, question
+from reports.pages.html import document
 from reports.results import Results
-from reports.statistics import pairwise
+from reports.statistics.contrasts import headline_contrasts
+from reports.statistics.paired import pairwise
+from reports.tables.footnotes import planned_seeds
+from reports.tables.vs_baseline import resolution_text
 
 TITLE = "Committed comparisons"
 _TEXTS = {

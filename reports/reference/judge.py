@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from reports.measure import Measure, average_measure, record_measure, values_by_seed
-from reports.power import detectable
 from reports.reference.claims import Claim, ClaimMeasure, Claims, PaperClaims
 from reports.results import Results
-from reports.statistics import LEVEL, MINIMUM, Difference, adjusted, difference
+from reports.statistics.paired import LEVEL, MINIMUM, Difference, adjusted, difference
+from reports.statistics.power import detectable
 from reports.vocabulary import family
 
 Verdict = Literal["holds", "does not hold", "cannot be told", "not tested"]

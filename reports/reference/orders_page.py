@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.console.markup import markdown, markdown_table
-from reports.orders import HEAD, NOTES, Ranking, agreement_cells, agreements
+from reports.reference.orders import HEAD, NOTES, Ranking, agreement_cells, agreements
 
 
 def orders_text(first: Ranking, others: Sequence[Ranking]) -> str:

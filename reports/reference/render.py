@@ -18,14 +18,14 @@ from bench.store.files import write_bytes
 from bench.store.merge import unpacked
 from bench.store.outgoing.pack import ARCHIVE
 from reports.build import all_tables, build, table_files
-from reports.contrasts import headline_contrasts
-from reports.kinds import kinds_section, kinds_text
-from reports.orders import Ranking, ranking
 from reports.reference.claims import Claims, read_claims
 from reports.reference.claims_page import claims_text
 from reports.reference.index import Entry, bare_entry, entry_of, index_page
+from reports.reference.kinds import kinds_section, kinds_text
+from reports.reference.orders import Ranking, ranking
 from reports.reference.orders_page import orders_text
 from reports.results import load
+from reports.statistics.contrasts import headline_contrasts
 
 INDEX, CLAIMS, ORDERS, KINDS, PAGE = "index.html", "CLAIMS.md", "ORDERS.md", "KINDS.md", "report.html"
 TABLES, README = "tables", "README.md"

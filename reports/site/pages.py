@@ -11,7 +11,7 @@ from bench.console.csv_text import csv_text
 from bench.console.markup import Html, html, together
 from bench.store import Record
 from bench.store.run import record_line
-from reports.html import asset, document
+from reports.pages.html import asset, document
 from reports.results import RunResult
 from reports.site.rows import BoardRow, slug
 

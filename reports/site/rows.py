@@ -6,15 +6,15 @@ import hashlib
 import re
 from dataclasses import dataclass
 
-from reports.against import interval, p_text, signed
-from reports.contrasts import Contrast, headline_contrasts
 from reports.headlines import headlines
 from reports.measure import Measure, cell
-from reports.ratio import Ratio
 from reports.reference.index import hardware_text
 from reports.results import RunResult, uses
 from reports.site.sources import Source
-from reports.table import Cell
+from reports.statistics.contrasts import Contrast, headline_contrasts
+from reports.statistics.ratio import Ratio
+from reports.tables.table import Cell
+from reports.tables.vs_baseline import interval, p_text, signed
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from bench.planning import plan_file
 from bench.store import Store
 from bench.suite.suite import load_suite
 from reports.build import figure_of
-from reports.drawing import Sheet
-from reports.lines import beside
+from reports.figures.figure_style import Sheet
+from reports.figures.lines import beside
 from reports.results import load
 
 SUITE = """\

@@ -20,7 +20,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("<>&\"
 TRUSTED = {
     ("bench/checks/shown.py", "'body{font:14px sans-serif}td,th{padding:2px 6px;text-align:left}'"),
     ("bench/data/noise_page.py", "STYLE"),
-    ("reports/html.py", "(_ASSETS / name).read_text(encoding='utf-8')"),
+    ("reports/pages/html.py", "(_ASSETS / name).read_text(encoding='utf-8')"),
 }
 
 
@@ -104,7 +104,12 @@ def test_templates_are_constants_and_little_is_taken_as_markup() -> None:
 
 def test_nothing_else_escapes_or_writes_elements() -> None:
     assert calls("html.escape") == []
-    for file in ("reports/html.py", "reports/sections.py", "bench/data/noise_page.py", "bench/checks/shown.py"):
+    for file in (
+        "reports/pages/html.py",
+        "reports/pages/sections.py",
+        "bench/data/noise_page.py",
+        "bench/checks/shown.py",
+    ):
         formatted = [node for node in ast.walk(ast.parse((ROOT / file).read_text())) if isinstance(node, ast.JoinedStr)]
         words = [part.value for node in formatted for part in node.values if isinstance(part, ast.Constant)]
         assert [word for word in words if re.search("<[a-z/!]", word)] == [], file

@@ -32,7 +32,7 @@ from bench.evaluation.probabilistic.uncertainty import (
 from bench.evaluation.ranks import offsets
 from bench.towers.build import normalise
 from methods import prolip
-from reports.level_variances import level_variances
+from reports.figures.level_variances import level_variances
 
 from .conftest import build
 

@@ -28,7 +28,7 @@ from bench.suite.suite import Suite, load_suite
 from bench.training import external_scorer
 from bench.training.inputs import InputsReader
 from reports.results import load
-from reports.tables import spent, tables
+from reports.tables.suite_tables import spent, tables
 
 SUITE = """\
 name: external

@@ -11,15 +11,16 @@ import pytest
 from matplotlib.collections import PathCollection
 
 from bench.store import Store
-from reports import drawing, figures
-from reports.answer import answers, cost_answer, question
 from reports.build import build
-from reports.contrasts import headline_contrasts
-from reports.forest import forest, recovered
-from reports.html import page
+from reports.figures import figure_style as drawing
+from reports.figures import scores as figures
+from reports.figures.forest import forest, recovered
+from reports.figures.win_map import wins_picture
+from reports.pages.answer import answers, cost_answer, question
+from reports.pages.html import page
 from reports.results import Results, load
-from reports.tables import ALIKE, relative_costs, tables
-from reports.win_map import wins_picture
+from reports.statistics.contrasts import headline_contrasts
+from reports.tables.suite_tables import ALIKE, relative_costs, tables
 
 SUITE = "emoji_noisy"
 

@@ -8,13 +8,13 @@ import pytest
 from scipy import stats
 
 from bench.store import Store
-from reports.chance import is_chance
-from reports.html import page
+from reports.figures.radar import _axes, radar
 from reports.measure import mean, std
-from reports.radar import _axes, radar
+from reports.pages.html import page
 from reports.results import Results, load
-from reports.table import Cell, Column, Measured
-from reports.tables import tables
+from reports.statistics.chance import is_chance
+from reports.tables.suite_tables import tables
+from reports.tables.table import Cell, Column, Measured
 
 SUITE = "emoji_noisy"
 COLUMN = Column("top1", "top-1", chance=0.1)

@@ -17,8 +17,8 @@ from bench.cli import app
 from bench.errors import UserError
 from bench.store import Store
 from bench.suite.suite import load_suite
-from reports.papers import PAPERS
-from reports.published import Published, read
+from reports.papers.layouts import PAPERS
+from reports.papers.published import Published, read
 from reports.reference.claims import Claim, ClaimMeasure, Claims, PaperClaims, read_claims
 from reports.reference.claims_page import claims_text
 from reports.reference.judge import Judged, claim_measure, judge

@@ -9,7 +9,7 @@ from scipy import stats
 from statsmodels.formula.api import ols
 from statsmodels.stats.anova import anova_lm
 
-from reports.components import components
+from reports.statistics.components import components
 
 
 def crossed(seed: int, n: int, m: int, spreads: tuple[float, float, float], mean: float = 0.0) -> np.ndarray:

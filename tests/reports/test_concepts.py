@@ -16,9 +16,9 @@ from bench.evaluation.ranks import rank
 from bench.evaluation.retrieval import retrieve
 from bench.store import Record, RunStore, Store, writing
 from reports.compare import compare
-from reports.components import components
-from reports.concepts import DRAWS, Outcomes, _part, concept_draws, contributions, over_examples
 from reports.results import Results, RunResult, load
+from reports.statistics.components import components
+from reports.statistics.concepts import DRAWS, Outcomes, _part, concept_draws, contributions, over_examples
 
 SUITE = "emoji_noisy"
 SET = "emoji/iid"

@@ -17,17 +17,17 @@ from typer.testing import CliRunner
 from bench.cli import app
 from bench.errors import UserError
 from bench.store import Store
-from reports.contrasts import MARGIN, Contrast, contrasts, equivalence
-from reports.csv import table_frame
-from reports.footnotes import planned_seeds
 from reports.headlines import headlines, primary
 from reports.measure import column_name
-from reports.ratio import fieller
 from reports.results import Results, load
 from reports.seeds import seed_needs
-from reports.statistics import LEVEL, t_test
-from reports.table import Cell, Table
-from reports.tables import tables
+from reports.statistics.contrasts import MARGIN, Contrast, contrasts, equivalence
+from reports.statistics.paired import LEVEL, t_test
+from reports.statistics.ratio import fieller
+from reports.tables.csv import table_frame
+from reports.tables.footnotes import planned_seeds
+from reports.tables.suite_tables import tables
+from reports.tables.table import Cell, Table
 
 SUITE = "emoji_noisy"
 CLEAN, NOISY = "0 % shuffled captions", "40 % shuffled captions"

@@ -16,12 +16,13 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from bench.store import RunStore, Store
-from reports import diagnostics, drawing
-from reports.diagnostics import _fill, _name_one_number, _own, _remarks, _scale, learned
-from reports.html import page
-from reports.pictures import Picture
+from reports.figures import diagnostics
+from reports.figures import figure_style as drawing
+from reports.figures.diagnostics import _fill, _name_one_number, _own, _remarks, _scale, learned
+from reports.figures.pictures import Picture
+from reports.pages.html import page
 from reports.results import load
-from reports.tables import tables
+from reports.tables.suite_tables import tables
 
 SUITE = "emoji_noisy"
 

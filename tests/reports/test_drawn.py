@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import pytest
 
 from bench.store import Store
-from reports.beside import Work
 from reports.build import build
-from reports.drawers import of_scores
-from reports.drawn import FILE, _code
-from reports.pictures import SCORES
+from reports.figures.beside import Work
+from reports.figures.figure_cache import FILE, _code
+from reports.figures.figure_registry import of_scores
+from reports.figures.pictures import SCORES
 from reports.results import load
 
 SUITE = "emoji_noisy"
@@ -130,7 +130,7 @@ def test_other_widths_and_other_code_redraw_all(
     assert set(drawn) == EVERY
     drawn.clear()
     _code.cache_clear()
-    monkeypatch.setattr("reports.drawn.version", lambda _: "0")  # of the packages that draw
+    monkeypatch.setattr("reports.figures.figure_cache.version", lambda _: "0")  # of the packages that draw
     build(SUITE, store, widths=("page", "column"))
     assert set(drawn) == EVERY
     _code.cache_clear()

@@ -10,7 +10,7 @@ from fontTools.ttLib import TTFont
 from matplotlib.figure import Figure
 
 import reports
-from reports.drawing import look
+from reports.figures.figure_style import look
 
 FOLDER = Path(reports.__file__).parent / "assets" / "fonts"
 TOOL = Path(__file__).parents[2] / "tools" / "build_font.py"

@@ -13,7 +13,7 @@ import bench
 from bench.data.examples import changed_captions, examples
 from bench.data.noise import NoiseManifest
 from bench.store import Store
-from reports.gallery import SHOWN, Pictures, gallery
+from reports.pages.gallery import SHOWN, Pictures, gallery
 from reports.results import load
 
 SUITE, NOISY = "emoji_noisy", "40 % shuffled captions"

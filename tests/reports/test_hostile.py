@@ -27,16 +27,16 @@ from bench.console.text import columns, storable, visible
 from bench.store import Record, RunStore, Store
 from reports.build import _files
 from reports.compare import compare
-from reports.csv import table_csv
-from reports.diagnostics import _scale
-from reports.drawing import LONGEST, SCREEN, Sheet, finish, longest, look, plain
-from reports.html import _section
-from reports.latex import document, table_latex
+from reports.figures.diagnostics import _scale
+from reports.figures.figure_style import LONGEST, SCREEN, Sheet, finish, longest, look, plain
+from reports.pages.html import _section
 from reports.results import Results, load
 from reports.status import status
-from reports.table import Cell, Column, Row, Table
-from reports.tables import tables
-from reports.text import table_text
+from reports.tables.csv import table_csv
+from reports.tables.latex import document, table_latex
+from reports.tables.suite_tables import tables
+from reports.tables.table import Cell, Column, Row, Table
+from reports.tables.text import table_text
 
 SUITE = "emoji_noisy"
 HTML = "\"><img src=x onerror=alert(1)><script>alert(2)</script><a href='javascript:alert(3)'>&amp;<!--"

@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 from bench.cli import app
 from bench.errors import UserError
 from bench.store import Store
-from reports.contrasts import Contrast, headline_contrasts
-from reports.kinds import DEPENDS, Across, across, kinds_of, kinds_page, kinds_section, kinds_text
+from reports.reference.kinds import DEPENDS, Across, across, kinds_of, kinds_page, kinds_section, kinds_text
 from reports.results import Results, load
+from reports.statistics.contrasts import Contrast, headline_contrasts
 
 SUITE = "emoji_noisy"
 #: gain of each method under each of three kinds

@@ -15,7 +15,10 @@ from rliable import metrics
 from scipy import stats
 
 from bench.store import Store
-from reports.many_sets import (
+from reports.figures.rank_diagram import ranks_picture, undivided
+from reports.measure import Measure
+from reports.results import Results, load
+from reports.statistics.many_sets import (
     blocks_for,
     improvement_interval,
     interquartile_interval,
@@ -23,14 +26,11 @@ from reports.many_sets import (
     seed_draws,
     signed_rank,
 )
-from reports.measure import Measure
-from reports.over_sets import Scored, above_chance, main_scores
-from reports.pairs import PairsOfMethods
-from reports.rank_diagram import ranks_picture, undivided
-from reports.results import Results, load
-from reports.statistics import LEVEL, Values
-from reports.table import Column, Table
-from reports.tables import tables
+from reports.statistics.paired import LEVEL, Values
+from reports.tables.over_sets import Scored, above_chance, main_scores
+from reports.tables.pairs import PairsOfMethods
+from reports.tables.suite_tables import tables
+from reports.tables.table import Column, Table
 
 SUITE = "emoji_noisy"
 CLEAN, NOISY = "0 % shuffled captions", "40 % shuffled captions"

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from bench.cli import app
 from bench.errors import UserError
 from bench.store import Store
-from reports.orders import Agreement, Ranking, agreement_text, agreements, rank_correlation, reliability
+from reports.reference.orders import Agreement, Ranking, agreement_text, agreements, rank_correlation, reliability
 from reports.reference.orders_page import orders_text
 
 NOISE = ("shuffled_captions", 0.4)

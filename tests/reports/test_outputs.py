@@ -26,21 +26,21 @@ from matplotlib.text import Text
 from bench.errors import UserError
 from bench.store import Store
 from reports.build import all_tables, build
-from reports.chosen import BEST, OTHER, chosen_of
-from reports.csv import RECORD_COLUMNS, records_csv, table_csv
-from reports.drawing import PAPER, room_for_names, spread
-from reports.figures import pictures
-from reports.footnotes import context
+from reports.figures.chosen import BEST, OTHER, chosen_of
+from reports.figures.figure_style import PAPER, room_for_names, spread
+from reports.figures.pictures import COLOURS, LINES, style_of
+from reports.figures.radar import radar
+from reports.figures.scores import pictures
 from reports.headlines import primary
-from reports.html import page
-from reports.latex import cite_key, document, for_a_paper, table_latex
-from reports.latex_text import escape
-from reports.pictures import COLOURS, LINES, style_of
-from reports.radar import radar
+from reports.pages.html import page
+from reports.pages.sections import run_numbers
 from reports.results import Results, load
-from reports.sections import run_numbers
-from reports.table import Cell, Column, Row, Table, Unit, in_one_scale, unverified, words
-from reports.tables import tables
+from reports.tables.csv import RECORD_COLUMNS, records_csv, table_csv
+from reports.tables.footnotes import context
+from reports.tables.latex import cite_key, document, for_a_paper, table_latex
+from reports.tables.latex_text import escape
+from reports.tables.suite_tables import tables
+from reports.tables.table import Cell, Column, Row, Table, Unit, in_one_scale, unverified, words
 
 SUITE = "emoji_noisy"
 
@@ -272,7 +272,7 @@ def test_figures_without_their_numbers_are_left_out(
     store = stores.write_store(tmp_path, methods=methods, rates=(0.4,), seeds=(0,), curve=())  # type: ignore[attr-defined]
     assert [picture.name for picture in pictures(load(SUITE, store))] == ["radar"], "all spent the same"
     unequal = {"methods": methods, "rates": (0.4,), "seeds": (0,), "curve": (), "over_budget": (methods[1][0],)}
-    monkeypatch.setattr("reports.figures.SAME", 1.0)
+    monkeypatch.setattr("reports.figures.scores.SAME", 1.0)
     dear = stores.write_store(tmp_path / "d", **unequal)  # type: ignore[attr-defined]
     assert [picture.name for picture in pictures(load(SUITE, dear))] == ["radar", "cost"]
     states = {(label, 0.4, 0): "missing" for label, *_ in methods}

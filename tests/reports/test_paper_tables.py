@@ -18,15 +18,15 @@ from bench.resources import published
 from bench.store import Record, Store, writing
 from bench.suite.suite import load_suite
 from reports.build import build
-from reports.csv import table_csv
-from reports.latex import document, table_latex
-from reports.latex_text import escape
-from reports.own import paper_tables
-from reports.paper_tables import alone, find, papers, printed
-from reports.published import read
+from reports.papers.ours_vs_printed import paper_tables
+from reports.papers.printed_tables import alone, find, papers, printed
+from reports.papers.published import read
 from reports.results import Results, load
-from reports.table import Cell, Table
-from reports.text import table_text
+from reports.tables.csv import table_csv
+from reports.tables.latex import document, table_latex
+from reports.tables.latex_text import escape
+from reports.tables.table import Cell, Table
+from reports.tables.text import table_text
 
 PAPERS = ("bayes_weighted_cl", "label_augmentation", "nuclr", "ncu", "prolip")
 _WORDS = (

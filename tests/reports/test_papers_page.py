@@ -16,9 +16,9 @@ from bench.cli import app
 from bench.resources import published
 from bench.store import Record, RunStore
 from bench.suite.suite import load_suite
-from reports.figures import FIGURES
-from reports.papers import PAPERS
-from reports.radar import NAMED, _axes, radar
+from reports.figures.radar import NAMED, _axes, radar
+from reports.figures.scores import FIGURES
+from reports.papers.layouts import PAPERS
 from reports.results import Results, RunResult
 
 ROOT = Path(bench.__file__).parents[1]

@@ -9,9 +9,9 @@ import pytest
 from scipy import stats
 from statsmodels.stats.power import TTestPower
 
-from reports.power import POWER, detectable, power, seeds_for, spread_limits
-from reports.ratio import fieller, over_spread
-from reports.statistics import LEVEL, t_test
+from reports.statistics.paired import LEVEL, t_test
+from reports.statistics.power import POWER, detectable, power, seeds_for, spread_limits
+from reports.statistics.ratio import fieller, over_spread
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 10, 30, 200])

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.patches import StepPatch
 from scipy.stats import entropy as entropy_of
 
-from reports.prompt_weights import BINS, MOST, ClassWeights, drawn, entropy, over_classes, single_classes
+from reports.figures.prompt_weights import BINS, MOST, ClassWeights, drawn, entropy, over_classes, single_classes
 
 PROMPTS = [f"photo {number} of {{}}" for number in range(11)]
 

@@ -17,13 +17,13 @@ from bench.store.histograms import store_diagnostics
 from methods.protocol import Diagnostic
 from reports.build import build
 from reports.compare import compare
-from reports.csv import records_csv
-from reports.diagnostics import learned
-from reports.figures import against_cost, pictures
+from reports.figures.diagnostics import learned
+from reports.figures.scores import against_cost, pictures
 from reports.results import load
 from reports.status import status
-from reports.tables import tables
-from reports.wins import count_wins
+from reports.tables.csv import records_csv
+from reports.tables.suite_tables import tables
+from reports.tables.wins import count_wins
 
 SUITE, OTHER = "emoji_noisy", "emoji_nuclr"
 METHODS = (("clip", "CLIP", 1.0, "cosine"), ("sogclr", "SogCLR", 1.15, "cosine"))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bench.errors import UserError
-from reports.published import Published, read
-from reports.statistics import mean
+from reports.papers.published import Published, read
+from reports.statistics.paired import mean
 
 FOLDER = Path(__file__).parents[2] / "results" / "published"
 COUNTS = {"bayes_weighted_cl": 113, "label_augmentation": 164, "nuclr": 110, "ncu": 348, "prolip": 542}

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reports.csv import table_csv, table_frame
-from reports.latex import FULL, LINES, WIDTH, document, table_latex
-from reports.latex_text import escape
-from reports.table import Cell, Column, Measured, Row, Table, words
-from reports.text import table_text
+from reports.tables.csv import table_csv, table_frame
+from reports.tables.latex import FULL, LINES, WIDTH, document, table_latex
+from reports.tables.latex_text import escape
+from reports.tables.table import Cell, Column, Measured, Row, Table, words
+from reports.tables.text import table_text
 
 WORD = st.text("abcdefg", min_size=1, max_size=9)
 CELL = st.one_of(

@@ -9,13 +9,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from bench.store import Store
-from reports.before_after import before_after
 from reports.build import figure_of
-from reports.drawing import PAPER, look
-from reports.footnotes import context
+from reports.figures.before_after import before_after
+from reports.figures.figure_style import PAPER, look
+from reports.figures.subset_curves import _groups, shares
 from reports.results import Results, load
-from reports.shares import _groups, shares
-from reports.tables import cost
+from reports.tables.footnotes import context
+from reports.tables.suite_tables import cost
 
 SUITE = "emoji_noisy"
 TOTAL = 4500

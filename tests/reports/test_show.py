@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reports.table import (
+from reports.tables.table import (
     OVER_BUDGET,
     TOLD,
     UNVERIFIED,

@@ -16,9 +16,9 @@ import pytest
 from bench.errors import UserError
 from bench.store import files
 from bench.store.outgoing.pack import ARCHIVE, pack
-from reports.contrasts import headline_contrasts
 from reports.results import load
 from reports.site.build import site
+from reports.statistics.contrasts import headline_contrasts
 
 SUITE = "emoji_noisy"
 Tab = Any  # of conftest.py: a page in a browser

@@ -18,7 +18,7 @@ import bench
 from bench.cli import app
 from bench.store import Store
 from reports.build import figure_of
-from reports.drawing import PAPER, SCREEN_WIDTH
+from reports.figures.figure_style import PAPER, SCREEN_WIDTH
 from reports.results import Results, load
 
 SUITE = "emoji_noisy"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from reports.statistics import LEVEL, adjusted, difference, mean, pairwise, std, t_limit, t_tails, unbeaten
+from reports.statistics.paired import LEVEL, adjusted, difference, mean, pairwise, std, t_limit, t_tails, unbeaten
 
 
 def column(matrix: np.ndarray) -> dict[str, dict[int, float]]:
@@ -43,7 +43,7 @@ def test_the_numbers_are_the_same_bytes_on_a_processor_with_other_instructions(t
     script = tmp_path / "tails.py"
     script.write_text(
         "import numpy as np\n"
-        "from reports.statistics import std, t_limit, t_tails\n"
+        "from reports.statistics.paired import std, t_limit, t_tails\n"
         "t = np.linspace(0.001, 12, 3000)\n"
         "print([t_tails(t, n).tobytes().hex() for n in (2, 3, 9, 23)], t_limit(0.05, 9))\n"
         "print([std(row) for row in np.random.default_rng(0).normal(size=(999, 5)).tolist()])\n"

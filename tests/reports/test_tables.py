@@ -21,17 +21,17 @@ from bench.planning.plan_file import outline
 from bench.store import Store, writing
 from bench.store.files import write_json
 from bench.suite.suite import load_suite
-from reports import footnotes
-from reports.contrasts import headline_contrasts
-from reports.csv import records_csv, records_frame, table_csv, table_frame
-from reports.html import page
-from reports.latex import table_latex
-from reports.own import paper_tables
+from reports.pages.html import page
+from reports.papers.ours_vs_printed import paper_tables
 from reports.results import Results, load
-from reports.statistics import mean
-from reports.table import Cell, Column, Row, Table, show, words
-from reports.tables import tables
-from reports.text import table_text
+from reports.statistics.contrasts import headline_contrasts
+from reports.statistics.paired import mean
+from reports.tables import footnotes
+from reports.tables.csv import records_csv, records_frame, table_csv, table_frame
+from reports.tables.latex import table_latex
+from reports.tables.suite_tables import tables
+from reports.tables.table import Cell, Column, Row, Table, show, words
+from reports.tables.text import table_text
 
 SUITE = "emoji_noisy"
 

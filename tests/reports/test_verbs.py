@@ -14,11 +14,11 @@ from statsmodels.stats.multitest import multipletests
 
 from bench.errors import UserError
 from bench.store import Store
-from reports.beside import Work, beside
 from reports.build import Built, build
 from reports.compare import compare
-from reports.histograms import SIMILAR, read
-from reports.pictures import SCORES
+from reports.figures.beside import Work, beside
+from reports.figures.histograms import SIMILAR, read
+from reports.figures.pictures import SCORES
 from reports.results import load
 from reports.status import HEAD, status
 
@@ -107,7 +107,7 @@ def test_a_script_without_a_main_guard_may_ask_for_a_large_report(store: Store, 
 import reports.build
 from bench.store import Store
 reports.build.MANY = 1
-reports.beside.Work.draw = lambda *_: 1 / 0  # of this process
+reports.figures.beside.Work.draw = lambda *_: 1 / 0  # of this process
 print(len(reports.build.build({SUITE!r}, Store({str(store.root)!r})).paths))
 """
     (tmp_path / "ask.py").write_text(code)
@@ -135,16 +135,16 @@ def test_figures_are_drawn_here_if_a_copy_of_the_second_process_fails(
 import os
 import sys
 sys.path[:] = os.environ["PYTHONPATH"].split(os.pathsep)
-import reports.beside
+import reports.figures.beside
 parent = os.getpid()
-draw, reports.beside._cores = reports.beside._draw, lambda: 3
+draw, reports.figures.beside._cores = reports.figures.beside._draw, lambda: 3
 def broken(work, places, pipe):
     if os.getpid() != parent:
         os.read(places, 2)
         os._exit(1)
     draw(work, places, pipe)
-reports.beside._draw = broken
-reports.beside.main()
+reports.figures.beside._draw = broken
+reports.figures.beside.main()
 """
     )
     program.chmod(0o755)

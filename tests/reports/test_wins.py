@@ -12,14 +12,14 @@ import numpy as np
 
 from bench.store import Store
 from reports.compare import compare
-from reports.csv import table_csv
-from reports.html import page
-from reports.over_sets import main_scores
+from reports.figures.win_map import _shares, wins_picture
+from reports.pages.html import page
 from reports.results import Results, load
-from reports.statistics import LEVEL, MINIMUM, adjusted, difference
-from reports.table import Cell, Table
-from reports.win_map import _shares, wins_picture
-from reports.wins import count_wins, wins_table
+from reports.statistics.paired import LEVEL, MINIMUM, adjusted, difference
+from reports.tables.csv import table_csv
+from reports.tables.over_sets import main_scores
+from reports.tables.table import Cell, Table
+from reports.tables.wins import count_wins, wins_table
 
 SUITE = "emoji_noisy"
 CLEAN, NOISY = "0 % shuffled captions", "40 % shuffled captions"

@@ -16,7 +16,7 @@ from bench.models.evaluate_checkpoint import describe
 from bench.store import Store
 from bench.suite.suite import load_suite
 from reports.results import load
-from reports.tables import relative_cost
+from reports.tables.suite_tables import relative_cost
 
 SUITE = """\
 name: based

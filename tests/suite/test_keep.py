@@ -22,10 +22,10 @@ from bench.suite.suite import load_suite
 from bench.training.inputs import InputsReader
 from bench.training.job import make_job
 from bench.training.loop import train
-from reports.footnotes import notes_for
 from reports.results import load
-from reports.tables import tables
-from reports.wins import count_wins
+from reports.tables.footnotes import notes_for
+from reports.tables.suite_tables import tables
+from reports.tables.wins import count_wins
 
 SUITE = """\
 name: kept

@@ -12,8 +12,8 @@ from bench.planning.planner import forecast
 from bench.resources import published
 from bench.store import Store
 from bench.suite.suite import Suite, load_suite
-from reports.own import _label
-from reports.paper_tables import printed
+from reports.papers.ours_vs_printed import _label
+from reports.papers.printed_tables import printed
 
 #: name -> batch, D, budget, pairs, methods, towers, runs
 FACTS = {

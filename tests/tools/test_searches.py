@@ -12,7 +12,7 @@ import torch
 from bench import run_suite
 from bench.catalogue.tower_families import TOWER_FAMILIES
 from bench.store import Store
-from reports.power import detectable
+from reports.statistics.power import detectable
 
 TOOLS = Path(__file__).parents[2] / "tools"
 SUITE = """\

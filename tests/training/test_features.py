@@ -36,7 +36,7 @@ from bench.training.resident import Resident
 from bench.training.schedule import Resolved
 from methods.protocol import Clock
 from reports.results import load
-from reports.tables import family_table
+from reports.tables.suite_tables import family_table
 
 STORED = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("stored.py"))))
 CPU = torch.device("cpu")

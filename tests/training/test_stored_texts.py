@@ -37,7 +37,7 @@ from bench.training.job import make_job
 from bench.training.loop import Interrupted, Job, train
 from bench.training.schedule import Resolved
 from reports.results import load as load_results
-from reports.tables import family_table
+from reports.tables.suite_tables import family_table
 
 STORED = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("stored.py"))))
 TOWERS = {"image": "tiny-resnet", "text": "features", "dim": 8}

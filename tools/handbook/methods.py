@@ -12,7 +12,7 @@ from bench.adapters import hyperparameters, oracle_file, registry
 from bench.adapters.describe import EXAMPLE, cost
 from methods.base import HyperparameterError
 from methods.protocol import Method
-from reports.sections import FIDELITY
+from reports.pages.sections import FIDELITY
 from tools.handbook.formula import formulas
 from tools.handbook.links import SCHEME
 from tools.handbook.text import code, comments, prose, table, type_name

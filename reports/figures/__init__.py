@@ -1,0 +1,1 @@
+"""Figures of a suite's report."""

@@ -1,0 +1,90 @@
+"""The map of image and text embeddings, from the files that `bench embeddings` writes, one panel a run."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.collections import LineCollection
+from matplotlib.lines import Line2D
+
+from reports.figures.figure_style import Sheet, finish, medium, named
+from reports.figures.pictures import COLOURS, Picture
+from reports.results import Results
+from reports.statistics.paired import Floats
+
+_KINDS = (("matched", False, COLOURS[0]), ("corrupted", True, COLOURS[3]))
+_COLUMNS = ("image_x", "image_y", "text_x", "text_y", "corrupted")
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the pairs of a run lie."""
+
+    images: Floats  #: [n, 2]
+    texts: Floats  #: [n, 2]
+    corrupted: np.ndarray  #: bool [n]
+
+
+def map_file(suite: Path, run: str) -> Path:
+    """The file of a run's map, below the folder of a suite."""
+    return suite / "maps" / f"{run[:16]}.csv"
+
+
+def embeddings(results: Results) -> Picture | None:
+    """Draw each run that has a map: a dot an image, a triangle its text, a line between them. None without maps."""
+    read = {}
+    for run in results.runs:
+        path = map_file(run.stored.folder.parents[1] / results.suite, run.run)
+        if path.is_file():
+            read[run.run] = (run, _read(path))
+    shown = [(run, places) for run, places in read.values() if places is not None]
+    if not shown:
+        return None
+    several = len({run.noise for run, _ in shown}) > 1
+    titles = [f"{named(run.method)}, {run.noise}" if several else named(run.method) for run, _ in shown]
+    small = medium().width is not None
+    side = 1.9 if small else 3.4
+    sheet = Sheet(_legend(), len(shown), side, side + 0.2, (0.06, 0.06, 0.06, 0.3), least=1.6, titles=titles)
+    for place, (_, places) in enumerate(shown):
+        panel = sheet.panel(place, xticks=[], yticks=[])
+        for _, wrong, colour in _KINDS:
+            rows = places.corrupted == wrong
+            pairs = np.stack((places.images[rows], places.texts[rows]), axis=1)
+            panel.add_collection(LineCollection(list(pairs), colors=colour, linewidths=0.4, alpha=0.35))
+            for points, marker in ((places.images[rows], "o"), (places.texts[rows], "^")):
+                size = 2 if small else 3.5
+                panel.plot(*points.T, marker, markersize=size, color=colour, alpha=0.75, markeredgewidth=0)
+    count = sum(int(places.corrupted.sum()) for _, places in shown)
+    noise = "" if several else f" under {shown[0][0].noise}"
+    caption = (
+        f"Training pairs{noise} by their embeddings, as training saw them: PCA, then t-SNE. A dot is an image, a "
+        "triangle its text, a line joins a pair. What is near was near in the space; distances between far groups have "
+        "no meaning, and panels have scales of their own." + ("" if count else " No fixed pairs are corrupted.")
+    )
+    lacking = [run.method for run, places in read.values() if places is None]
+    return finish("embeddings", caption + (f" Not readable: {', '.join(lacking)}." if lacking else ""), sheet.figure)
+
+
+def _legend() -> list[Artist]:
+    return [
+        Line2D([], [], color=colour, marker=marker, linestyle="", markersize=4, label=f"{kind} {side}")
+        for kind, _, colour in _KINDS
+        for side, marker in (("image", "o"), ("text", "^"))
+    ]
+
+
+def _read(path: Path) -> Places | None:
+    """Read a map. None if it is not as `bench embeddings` writes it: that verb makes it again."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = [[float(line[name]) for name in _COLUMNS] for line in csv.DictReader(file)]
+    except (OSError, UnicodeDecodeError, csv.Error, KeyError, TypeError, ValueError):
+        return None
+    table = np.array(rows)
+    if not len(rows) or not np.isfinite(table).all():
+        return None
+    return Places(table[:, :2], table[:, 2:4], table[:, 4] == 1)

@@ -1,0 +1,331 @@
+"""The parts that all figures of a report share: colours, sheets of panels over one legend, labels, files."""
+
+from __future__ import annotations
+
+import io
+import math
+import textwrap
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib import font_manager
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from PIL import Image
+
+from bench.console.text import visible
+from reports.figures.pictures import Picture, style_of
+from reports.results import Results
+from reports.tables.table import unverified
+
+MARK: Any = {"linewidth": 1.4, "markersize": 5, "markeredgecolor": "w", "markeredgewidth": 0.4}  #: of lines
+STYLE: Any = {  #: near to seaborn's "whitegrid", the same anywhere
+    "font.size": 9,
+    "font.family": ["Bench Sans", "DejaVu Sans"],  # tools/build_font.py; the second has further letters
+    "text.color": ".15",
+    "axes.labelcolor": ".15",
+    "xtick.color": ".15",
+    "ytick.color": ".15",
+    "xtick.bottom": False,
+    "ytick.left": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.edgecolor": "#888888",
+    "grid.color": "#dddddd",
+    "lines.solid_capstyle": "round",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "axes.titlesize": 10,
+    # Labels are text, never formulas: `$\\frac{1}$` would stop the report. Log axes ask for the math of their numbers.
+    "text.parse_math": False,
+    "text.usetex": False,
+    "axes.formatter.use_mathtext": False,
+    "pdf.fonttype": 42,  # TrueType, which conferences ask for; matplotlib's own default is Type 3
+    "axes.titley": 1.0,  # said outright, a title needs no search for a free place, which takes as long as drawing
+}
+
+
+font_manager.fontManager.addfont(Path(__file__).parents[1] / "assets" / "fonts" / "BenchSans.ttf")
+
+DPI = 160  #: pixels of an inch on the screen
+PER_INCH = 75  #: of the page's pixels, for an inch of a figure on the screen
+SCREEN_WIDTH = 74 * 16 / PER_INCH  #: inches of the widest figure on the page, as report.css has it
+LONGEST = 80  #: letters of one text in a figure; a longer one would need an image that no program opens
+
+
+@dataclass(frozen=True)
+class Medium:
+    """Where figures are shown: on the screen as wide as their panels take, or in a paper at a width that is given."""
+
+    name: str
+    width: float | None = None  #: inches of a figure
+    height: float = math.inf  #: most inches of a figure
+    text: float = 9  #: points of most text
+    names: float = 6.5  #: points of names of methods, and of other text that stands closely
+    letters: int = LONGEST  #: most letters of a name
+
+    @property
+    def letter(self) -> float:
+        """Inches that a letter of a name takes."""
+        return 0.053 / 6.5 * self.names
+
+    @property
+    def line(self) -> float:
+        """Inches that a line of names takes."""
+        return 0.115 / 6.5 * self.names
+
+    @property
+    def style(self) -> Any:
+        """Settings of matplotlib."""
+        sizes = {"font.size": self.text, "legend.fontsize": self.names, "axes.titlesize": self.text}
+        ticks = {"xtick.labelsize": self.names, "ytick.labelsize": self.names}
+        return {**STYLE, **({**sizes, **ticks} if self.width else {})}
+
+
+SCREEN = Medium("screen")
+#: a paper's widths: of one of two columns and of a whole page, as conferences have them; 9 inches are a page's height
+PAPER = {one.name: one for one in (Medium("page", 6.9, math.inf, 8, 7, 32), Medium("column", 3.3, 9.0, 8, 7, 20))}
+_MEDIUM: ContextVar[Medium] = ContextVar("medium", default=SCREEN)
+
+
+def medium() -> Medium:
+    """The medium that figures are drawn for now, as `look` says."""
+    return _MEDIUM.get()
+
+
+def plain(text: str, most: int = LONGEST) -> str:
+    """Text from outside as figures draw it: one line of at most `most` letters, what hides in it made visible."""
+    text = visible(text)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def named(text: str) -> str:
+    """The name of a method or noise as figures draw it: plain, and not longer than the medium has room for."""
+    return plain(text, medium().letters)
+
+
+@contextmanager
+def look(shown: Medium | None = None) -> Iterator[None]:
+    """Draw all figures within this context, for a medium or for the one around it; what was set before is set after."""
+    token = _MEDIUM.set(shown or medium())
+    try:
+        with mpl.rc_context(medium().style):
+            yield
+    finally:
+        _MEDIUM.reset(token)
+
+
+def in_sizes(draw: Callable[[], Picture | None], widths: Iterable[str]) -> Picture | None:
+    """Draw a figure for the screen, and for each of these widths of a paper at which its words can be read."""
+    with look(SCREEN):
+        picture = draw()
+    files: dict[str, bytes] = {}
+    for width in widths if picture else ():
+        with look(PAPER[width]):
+            again = draw()
+        files.update(again.pdf if again else {})
+    return replace(picture, pdf=files) if picture else None
+
+
+def finish(name: str, caption: str, figure: Figure) -> Picture:
+    """Write a figure, as PNG for the screen and as PDF for a paper, the same bytes each time.
+
+    What is higher than a page of a paper is not written.
+    """
+    if medium().width is None:
+        return Picture(name, caption, *_on_screen(figure), figure=figure)
+    if figure.get_figheight() > medium().height:
+        return Picture(name, caption, b"", 0)
+    pdf = _written(figure, "pdf", metadata={"CreationDate": None, "Producer": None})
+    return Picture(name, caption, b"", 0, pdf={medium().name: pdf}, figure=figure)
+
+
+def _written(figure: Figure, kind: str, **more: Any) -> bytes:
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a letter that the font lacks is drawn as a box
+        figure.savefig(buffer, format=kind, dpi=DPI, **more)
+    return buffer.getvalue()
+
+
+def _on_screen(figure: Figure) -> tuple[bytes, int, bytes]:
+    """Return a figure as PNG, pixels of width below which its words cannot be read, and the same pixels as WebP.
+
+    Flat areas pack well however little the packers try; trying hard takes as long as drawing.
+    """
+    pixels, across = _written(figure, "rgba"), int(figure.get_figwidth() * DPI)
+    whole = Image.frombuffer("RGBA", (across, len(pixels) // across // 4), pixels).convert("RGB")  # all is opaque
+    png, webp = io.BytesIO(), io.BytesIO()
+    whole.save(png, "PNG", dpi=(DPI, DPI), compress_level=1)
+    whole.save(webp, "WEBP", lossless=True, method=2, quality=0)
+    return png.getvalue(), round(figure.get_figwidth() * PER_INCH), webp.getvalue()
+
+
+def handles(results: Results, methods: Sequence[str]) -> list[Artist]:
+    """Return the entries of a legend, one a method, marked as in tables."""
+    return [Line2D([], [], label=marked(results, m), **MARK, **style_of(results, m)) for m in methods]
+
+
+def marked(results: Results, method: str) -> str:
+    """The name of a method as figures draw it, with the mark of one that is not verified, as in tables."""
+    return named(method) + unverified(results.methods[method]["fidelity"])
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Panels side by side over one legend, placed by hand in inches: a layout engine would take as long as the rest.
+
+    They stand in rows that are at most as wide as the page; in a paper they fill its width, and are equally wide.
+    """
+
+    legend: Sequence[Artist]  #: its entries, if any
+    panels: int
+    width: float  #: of a panel with its labels
+    height: float
+    margins: tuple[float, float, float, float]  #: around a panel, in inches: left, right, bottom, top
+    before: float = 0.0  #: inches to the left of the first panel of a row, for names that all panels share
+    least: float = 3.0  #: inches that a panel takes at least in a paper, with its labels
+    titles: Sequence[str] = ()  #: of the panels, if they have any
+    key: Sequence[str] = ()  #: lines under the panels of a paper that say what numbers in them stand for
+
+    @cached_property
+    def columns(self) -> int:
+        """Panels beside each other: as many as have room in rows that are about equally long."""
+        whole = medium().width
+        most = max(1, int(((whole or SCREEN_WIDTH) - self.before) / (self.least if whole else self.width)))
+        return math.ceil(self.panels / math.ceil(self.panels / most))
+
+    @property
+    def across(self) -> float:
+        """Inches from one panel to the next one beside it."""
+        whole = medium().width
+        return self.width if whole is None else (whole - self.before) / self.columns
+
+    @cached_property
+    def heads(self) -> list[str]:
+        """Titles of the panels; in a paper they are broken into lines as wide as a panel."""
+        return [broken(one, self.across if medium().width else math.inf) for one in self.titles]
+
+    @property
+    def down(self) -> float:
+        """Inches from one row of panels to the next."""
+        lines = max((one.count("\n") for one in self.heads), default=0)
+        return self.height + 0.0174 * medium().text * lines
+
+    @cached_property
+    def figure(self) -> Figure:
+        whole = self.before + self.across * self.columns
+        letters = [len(str(entry.get_label())) for entry in self.legend]
+        letter = medium().letter if medium().width else 0.053 / 6.5 * medium().text  # of the size of the legend
+        wide = max(0.0 if medium().width else 1.6, 0.45 + letter * max(letters, default=0))
+        lines = math.ceil(len(self.legend) / max(1, int(whole / wide)))
+        room = 0.12 + 0.2 * lines if lines else 0.0
+        rows, keyed = math.ceil(self.panels / self.columns), self._key_places(whole)
+        figure = Figure(figsize=(whole, self.down * rows + room + (max(y for _, y in keyed) + 0.1 if keyed else 0.0)))
+        for text, (x, y) in zip(self.key, keyed, strict=True):
+            place = x / whole, (room + y) / figure.get_figheight()
+            figure.text(*place, text, va="top", fontsize=medium().names)
+        if lines:
+            columns = math.ceil(len(self.legend) / lines)
+            figure.legend(handles=list(self.legend), loc="lower center", ncols=columns, borderaxespad=0.3)
+        return figure
+
+    def _key_places(self, whole: float) -> list[tuple[float, float]]:
+        """Inches from the left and above the legend where each line of the key begins, column by column."""
+        wide = 0.25 + medium().letter * max(map(len, self.key), default=0)
+        columns = max(1, int(whole / wide))
+        lines = math.ceil(len(self.key) / columns)
+        return [
+            (0.15 + place // lines * whole / columns, (lines - place % lines) * medium().line)
+            for place in range(len(self.key))
+        ]
+
+    def panel(self, place: int, **options: Any) -> Axes:
+        """Add the panel at this place, counted by rows."""
+        full_width, full_height = self.figure.get_size_inches()
+        left, right, bottom, top = self.margins
+        row, column = divmod(place, self.columns)
+        box = (
+            (self.before + column * self.across + left) / full_width,
+            (full_height - (row + 1) * self.down + bottom) / full_height,
+            (self.across - left - right) / full_width,
+            (self.height - bottom - top) / full_height,
+        )
+        if self.heads:
+            options["title"] = self.heads[place]
+        return self.figure.add_axes(box, **options)
+
+    def begins_row(self, place: int) -> bool:
+        """Whether the panel at this place is the first of its row, which has the names."""
+        return place % self.columns == 0
+
+
+def broken(text: str, inches: float) -> str:
+    """Text in lines that are at most so wide, in the medium's size of text."""
+    if math.isinf(inches):
+        return plain(text)
+    return textwrap.fill(plain(text), max(8, int(inches / (0.0082 * medium().text))))
+
+
+def longest(names: Iterable[str]) -> int:
+    """Letters of the longest of these names as figures draw them."""
+    return max(len(named(name)) for name in names)
+
+
+def room_for_names(names: Sequence[str]) -> float:
+    """Return the inches that `name_ends` needs to the right of a panel."""
+    return 0.35 + medium().letter * (longest(names) + 1)  # and a mark
+
+
+def name_ends(panel: Axes, results: Results, ends: Mapping[str, tuple[float, float]]) -> None:
+    """Write every method's name to the right of the panel, as near as others allow to its line's end (x, y).
+
+    The panel's limits must be set before.
+    """
+    methods = sorted(ends, key=lambda method: ends[method][1])
+    (left, right), (low, high) = panel.get_xlim(), panel.get_ylim()
+    starts = [((ends[m][0] - left) / (right - left), (ends[m][1] - low) / (high - low)) for m in methods]
+    inches = panel.bbox.height / panel.figure.dpi
+    heights = spread([up for _, up in starts], medium().line / inches)
+    styles = [style_of(results, method) for method in methods]
+    leaders = LineCollection(
+        [[start, (1.02, height), (1.05, height)] for start, height in zip(starts, heights, strict=True)],
+        colors=[style["color"] for style in styles],
+        linestyles=[(0, style["dashes"]) if style["dashes"] else "solid" for style in styles],
+        linewidths=0.6,
+        transform=panel.transAxes,
+        clip_on=False,
+    )
+    panel.add_collection(leaders, autolim=False)
+    for method, height in zip(methods, heights, strict=True):
+        look: Any = {"va": "center", "fontsize": medium().names}
+        panel.text(1.06, height, marked(results, method), transform=panel.transAxes, **look)
+
+
+def spread(wanted: Sequence[float], gap: float) -> list[float]:
+    """Places at least `gap` apart, within [0, 1] if there is room, as near as possible to the wanted, rising ones.
+
+    Least squares by pooling neighbours that would come too close.
+    """
+    pools: list[tuple[float, int]] = []  # (mean of wanted - i * gap, members)
+    for place, value in enumerate(wanted):
+        mean, count = value - place * gap, 1
+        while pools and pools[-1][0] > mean:
+            other, more = pools.pop()
+            mean, count = (mean * count + other * more) / (count + more), count + more
+        pools.append((mean, count))
+    most = max(0.0, 1 - (len(wanted) - 1) * gap)
+    firsts = [min(max(mean, 0.0), most) for mean, count in pools for _ in range(count)]
+    return [first + place * gap for place, first in enumerate(firsts)]

@@ -1,0 +1,109 @@
+"""Differences to the baseline on the headline number as a forest plot, and the recovered gap over noises."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.ticker import MaxNLocator
+
+from reports.figures.chosen import OTHER, about_others, line_styles, named_in
+from reports.figures.figure_style import MARK, Sheet, broken, finish, handles, marked, medium, named
+from reports.figures.pictures import Picture, style_of
+from reports.results import Results
+from reports.statistics.contrasts import Contrast, headline_contrasts
+from reports.statistics.paired import LEVEL
+
+POINTS = 100  #: a share in points
+CROWDED = 30  #: intervals beside each other that a column of a paper has no room for
+
+
+def forest(results: Results) -> Picture | None:
+    """One panel a noise, one line a method: the gain over the baseline with its interval; the oracle's as a band."""
+    shown = [one for one in headline_contrasts(results) if one.gains]
+    if not shown:
+        return None
+    labels = [label for label in results.ranked if any(label in one.gains for one in shown)]
+    drawn = [marked(results, label) for label in labels]
+    names = 0.2 + medium().letter * max(map(len, drawn))
+    height = 0.8 + (1.25 if medium().width else 1.6) * medium().line * len(labels)
+    titles, margins = [one.noise for one in shown], (0.15, 0.15, 0.45, 0.3)
+    sheet = Sheet((), len(shown), 2.6, height, margins, names - 0.15, least=1.05, titles=titles)
+    for place, one in enumerate(shown):
+        panel = sheet.panel(place, xlabel="better by, points")
+        _lines(panel, results, one, labels)
+        panel.tick_params(labelleft=sheet.begins_row(place))
+        names_here = drawn if sheet.begins_row(place) else []  # of the lines of the row
+        panel.set_yticks(range(len(names_here)), names_here, fontsize=medium().names)
+        if medium().width:
+            panel.xaxis.set_major_locator(MaxNLocator(3))
+    column = shown[0].measure.column
+    caption = (
+        f"{column.label}: mean difference to {results.baseline} over seeds with its 95 % interval, not adjusted. "
+        "Filled: shown after Holm's adjustment over the methods of the panel. Right of the line is better."
+    )
+    if any(one.gap for one in shown):
+        caption += " Grey: the interval of the oracle's difference, what there is to gain."
+    return finish("differences", caption, sheet.figure)
+
+
+def _lines(panel: Axes, results: Results, contrast: Contrast, labels: Sequence[str]) -> None:
+    if contrast.gap:
+        panel.axvspan(POINTS * contrast.gap.low, POINTS * contrast.gap.high, color="#dddddd", linewidth=0)
+    panel.axvline(0, color="#888888", linewidth=0.8)
+    tests = [(place, label, test) for place, label in enumerate(labels) if (test := contrast.gains.get(label))]
+    colours = [style_of(results, label)["color"] for _, label, _ in tests]
+    bars = [[(POINTS * test.low, place), (POINTS * test.high, place)] for place, _, test in tests]
+    panel.add_collection(LineCollection(bars, colors=colours, linewidths=1.2))
+    fills = [
+        colour if contrast.p_values[label] <= LEVEL else "w"
+        for (_, label, _), colour in zip(tests, colours, strict=True)
+    ]
+    values, places = [POINTS * test.value for *_, test in tests], [place for place, *_ in tests]
+    panel.scatter(values, places, 16, fills, edgecolors=colours, linewidths=1.0, zorder=3)
+    panel.set_ylim(len(labels) - 0.5, -0.5)
+    panel.tick_params(axis="x", labelsize=7)
+    panel.grid(axis="y", visible=False)
+
+
+def recovered(results: Results) -> Picture | None:
+    """The share of the oracle's gain over noises on the headline number; only where the gap is resolved."""
+    shown = [one for one in headline_contrasts(results) if one.is_resolved]
+    shares = {
+        label: {place: ratio for place, one in enumerate(shown) if (ratio := one.recovered(label))}
+        for label in results.ranked
+        if label != results.baseline
+    }
+    methods = [label for label, ratios in shares.items() if ratios]
+    if not methods:
+        return None
+    styles = line_styles(results, methods)
+    named_rows = named_in(styles)
+    if medium().name == "column" and len(shown) * len(named_rows) > CROWDED:
+        return None
+    sheet = Sheet(handles(results, named_rows), 1, 5.75, 3.2, (0.75, 0.2, 0.5, 0.15))
+    panel = sheet.panel(0, ylabel="recovered gap")
+    for label, style in styles.items():
+        ratios, aside = shares[label], 0.0
+        if style is not OTHER:  # beside each other, so that intervals can be seen
+            aside = 0.5 * (named_rows.index(label) / max(1, len(named_rows) - 1) - 0.5)
+        places = [place + aside for place in ratios]
+        for place, ratio in zip(places, ratios.values(), strict=True) if style is not OTHER else ():
+            panel.plot([place, place], [ratio.low, ratio.high], color=style["color"], linewidth=0.8)
+        panel.plot(places, [ratio.value for ratio in ratios.values()], **{**MARK, **style, "linewidth": 0.8})
+    for level, words in ((0, named(results.baseline)), (1, "oracle")):
+        panel.axhline(level, color="#888888", linewidth=0.8)
+        panel.text(len(shown) - 0.45, level, words, va="bottom", ha="right", fontsize=medium().names)
+    panel.set_xlim(-0.5, len(shown) - 0.4)
+    room = 0.9 * (sheet.across - 0.95) / len(shown) if medium().width else math.inf
+    panel.set_xticks(range(len(shown)), [broken(one.noise, room) for one in shown])
+    caption = (
+        f"Which share of the oracle's gain over {results.baseline} a method recovers on "
+        f"{shown[0].measure.column.label}: mean over mean with Fieller's 95 % interval over seeds. All shares under "
+        "one noise have one denominator." + about_others(results, styles)
+    )
+    unresolved = [one.noise for one in headline_contrasts(results) if one.gap and not one.is_resolved]
+    caption += f" Not under {', '.join(unresolved)}, where the gap is not resolved." if unresolved else ""
+    return finish("recovered", caption, sheet.figure)

@@ -1,0 +1,74 @@
+"""Histograms of what methods learned, as a report reads them from the store. It imports nothing that draws."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reports.figures.pictures import COLOURS, Picture
+from reports.results import Results, RunResult
+
+Entry = Mapping[str, Any]  #: a diagnostic as bench/store/histograms.py stores it
+Learned = Mapping[tuple[str, str], Mapping[str, Entry]]  #: (method, noise) -> diagnostics by name
+#: of all methods, in one figure: diagnostic -> its series, each upwards (1) or downwards with a colour and a legend
+SIMILARITIES: Mapping[str, tuple[tuple[str, int, str, str], ...]] = {
+    "similarity": (
+        ("positive", 1, COLOURS[0], "held-out pairs"),
+        ("negative", 1, COLOURS[7], "held-out images with texts of others"),
+    ),
+    "training_similarity": (
+        ("clean", -1, COLOURS[2], "clean training pairs"),
+        ("corrupted", -1, COLOURS[3], "corrupted training pairs"),
+    ),
+}
+SIMILAR = "similarities"  #: name of the figure of all methods
+
+
+def read(results: Results, methods: Sequence[str] = ()) -> Learned:
+    """Return the diagnostics of these methods (none: of all) under every noise, of the first seed that has any."""
+    chosen = methods or list(results.methods)
+    return {(method, noise): _first(results, method, noise) for method in chosen for noise in results.noises}
+
+
+def names(results: Results, diagnostics: Learned) -> dict[str, str]:
+    """Return for each method with diagnostics of its own the name of their figure."""
+    own = (method for method in results.methods if own_names(results, method, diagnostics))
+    return {method: name_of(results, method) for method in own}
+
+
+def shown(results: Results, drawn: Mapping[str, Picture | None]) -> tuple[Picture | None, dict[str, Picture]]:
+    """Of figures by their names, return that of all methods' similarities, and by method those of their own."""
+    own = {method: drawn.get(name_of(results, method)) for method in results.methods}
+    return drawn.get(SIMILAR), {method: picture for method, picture in own.items() if picture}
+
+
+def name_of(results: Results, method: str) -> str:
+    """The name of the figure of a method's own diagnostics."""
+    number, slug = list(results.methods).index(method) + 1, re.sub("[^A-Za-z0-9]+", "-", method).strip("-")
+    return f"diagnostics-{number:02}-{slug}"
+
+
+def own_names(results: Results, method: str, diagnostics: Learned) -> list[str]:
+    """The names of a method's own diagnostics under any noise."""
+    own = (name for noise in results.noises for name in diagnostics[method, noise] if name not in SIMILARITIES)
+    return list(dict.fromkeys(own))
+
+
+def _first(results: Results, method: str, noise: str) -> dict[str, Entry]:
+    """Diagnostics by name, without those that have no numbers; {} where no run has any, as runs of older versions."""
+    for run in results.of(method, noise):
+        entries = _measured(run, results.plan["protocol"]) if run.state not in ("missing", "damaged") else []
+        if entries:
+            return {entry["name"]: {**entry, "seed": run.seed} for entry in entries if entry["edges"]}
+    return {}
+
+
+def _measured(run: RunResult, protocol: str) -> list[Entry]:
+    """A run's diagnostics of training, and those of evaluation under this protocol.
+
+    Diagnostics of older versions do not name theirs; they count if the run has records of no other protocol.
+    """
+    unnamed = "" if run.others else protocol
+    entries = run.stored.diagnostics()
+    return [one for one in entries if one["source"] == "training" or one.get("protocol", unnamed) == protocol]

@@ -1,0 +1,59 @@
+"""What a figure is when it is drawn, and how methods look in all of them. It imports nothing that draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from reports.results import Results
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: told apart with most kinds of colour vision, in figures and on the page; further methods repeat them with other lines
+#: (near to seaborn's "colorblind", whose pink, yellow and light blue cannot be seen on white: contrast here is 3 : 1)
+COLOURS = (
+    "#0173b2", "#d08300", "#029e73", "#d55e00", "#c264b0", "#a86f3c", "#7b3fa0", "#808080", "#8a7d00", "#2f93cf",
+)  # fmt: skip
+LINES: tuple[tuple[float, ...], ...] = ((), (4, 1.5), (1, 1), (4, 1.2, 1, 1.2))  #: on, off, ...; () is solid
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+#: names of the figures of scores, in the order of the page: those of `scores.py`, then those over data sets
+SCORES = (
+    *("differences", "recovered", "radar", "noise", "cost", "memorisation", "course", "shares"),
+    *("before_after", "embeddings", "wins", "ranks"),
+)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawn figure, with the sentence that stands under it."""
+
+    name: str
+    caption: str
+    png: bytes  #: for the screen
+    least: int  #: pixels of width below which its words cannot be read on the screen
+    webp: bytes = b""  #: the same pixels in less than half of the bytes, for the page
+    pdf: Mapping[str, bytes] = field(default_factory=dict)  #: by the names of `PAPER`, where it fits
+    #: what the files were made from; it does not travel between processes
+    figure: Figure | None = field(default=None, compare=False)
+
+    def files(self) -> dict[str, bytes]:
+        """Its files by their names: for the screen, and as PDF for each width of a paper."""
+        return {file_name(self.name): self.png, **{file_name(self.name, width): pdf for width, pdf in self.pdf.items()}}
+
+
+def file_name(name: str, width: str = "") -> str:
+    """The file of a figure: for the screen, or as PDF for a width of a paper."""
+    beside = f"-{width}" if width not in ("", "page") else ""
+    return f"{name}{beside}.{'pdf' if width else 'png'}"
+
+
+def style_of(results: Results, method: str) -> dict[str, Any]:
+    """Colour, line and marker of a method: by its place in the suite, the same in every figure."""
+    place = list(results.methods).index(method)
+    return {
+        "color": COLOURS[place % len(COLOURS)],
+        "dashes": LINES[place // len(COLOURS) % len(LINES)],
+        "marker": MARKERS[place % len(MARKERS)],
+    }

@@ -1,0 +1,118 @@
+"""Scores against the share of the pairs that runs trained on (NCU's Figure 4): a row a share, a line a treatment."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from reports.figures.figure_style import Sheet, finish, name_ends, room_for_names
+from reports.figures.lines import bars, beside, draw_lines, height, limits
+from reports.figures.pictures import Picture, style_of
+from reports.headlines import by_family, headlines
+from reports.measure import Measure, cell
+from reports.results import Results, begins_at
+from reports.statistics.paired import Floats
+from reports.vocabulary import kind_of
+
+#: label of the row with the largest share that names no other line -> [3, n]: shares, means, deviations, percent
+Lines = Mapping[str, Floats]
+_FIELDS = ("method", "preset", "lr", "start", "reference")
+
+
+def shares(results: Results) -> Picture | None:
+    """Draw a panel for each of the suite's questions under each noise, over the share of kept pairs in percent.
+
+    Rows of one line differ in their share alone. None without a line of two shares.
+    """
+    groups = _groups(results)
+    asked = [(noise, one) for noise in results.noises for one in _questions(results)] if groups else []
+    panels = [(noise, one, lines) for noise, one in asked if (lines := _lines(results, groups, noise, one))]
+    if not panels:
+        return None
+    labels = list(dict.fromkeys(label for *_, lines in panels for label in lines))
+    starts = {label: _start(results, label) for label in labels}
+    room = room_for_names([*labels, *filter(None, starts.values())])
+    tall = height(3.4, len(labels) + 1, 0.8)
+    titles = [noise for noise, *_ in panels]
+    sheet = Sheet((), len(panels), 3.6 + room, tall, (0.75, room, 0.5, 0.3), titles=titles)
+    for place, (noise, measure, lines) in enumerate(panels):
+        panel = sheet.panel(place, xlabel="pairs trained on, %")
+        panel.set_ylabel(beside(sheet, f"{measure.column.group}: {measure.column.label}, %"))
+        before = {one: _mean(results, one, noise, measure) for one in dict.fromkeys(filter(None, starts.values()))}
+        panel.set(xlim=(0, 103), ylim=limits(lines.values(), before.values()))
+        ends = draw_lines(panel, {label: style_of(results, label) for label in lines}, lines)
+        for label, score in before.items():
+            if math.isfinite(score):
+                panel.axhline(score, color=style_of(results, label)["color"], linewidth=1, dashes=(4, 2))
+                ends[label] = (103, score)
+        name_ends(panel, results, ends)
+    caption = (
+        "Scores against the share of the pairs that a run trained on; the axis need not begin at 0. Dashed: the "
+        "weights that the rows begin with." + bars(results)
+    )
+    return finish("shares", caption, sheet.figure)
+
+
+def _questions(results: Results) -> list[Measure]:
+    """One number for each question that runs without noise answer as well."""
+    noisy = {f"average {name}" for name in by_family(results) if (kind := kind_of(name)) and kind.needs_noise}
+    return [one for one in headlines(results) if one.column.name not in noisy]
+
+
+def _groups(results: Results) -> list[list[str]]:
+    """Rows that differ in the share of kept pairs alone; a row that keeps all belongs to every kind of choice."""
+    whole: dict[str, list[str]] = {}
+    parts: dict[tuple[str, str], list[str]] = {}
+    for label, entry in results.methods.items():
+        same = json.dumps([*(entry.get(name) for name in _FIELDS), entry.get("config")], sort_keys=True)
+        if entry.get("untrained"):
+            continue
+        if keep := entry.get("keep"):
+            parts.setdefault((same, _kind(keep)), []).append(label)
+        else:
+            whole.setdefault(same, []).append(label)
+    return [[*labels, *whole.get(same, [])] for (same, _), labels in parts.items()]
+
+
+def _kind(keep: Mapping[str, Any]) -> str:
+    """ "random 0.5" -> "random"; rows whose pairs other weights score are of another kind."""
+    external = json.dumps(keep.get("external")) if keep.get("external") else ""
+    return str(keep.get("label", keep["about"])).partition(" ")[0] + external
+
+
+def _lines(results: Results, groups: Iterable[list[str]], noise: str, measure: Measure) -> Lines:
+    total = results.plan["data"]["rows"]
+    lines: dict[str, Floats] = {}
+    if not total:
+        return lines
+    for labels in groups:
+        points = {}
+        for label in labels:
+            runs = results.of(label, noise)
+            mean = cell(runs, measure, results.methods[label]["score"])
+            if mean.value is not None:
+                kept = next((run.kept_rows for run in runs if run.kept_rows), total)
+                points[100 * kept / total] = (label, 100 * mean.value, math.nan if mean.std is None else 100 * mean.std)
+        if len(points) > 1:
+            ordered = sorted(points.items())
+            names = [label for _, (label, *_) in reversed(ordered)]  # the whole row may end several lines
+            lines[next(one for one in names if one not in lines)] = np.array(
+                [(share, value, std) for share, (_, value, std) in ordered]
+            ).T
+    return lines
+
+
+def _start(results: Results, label: str) -> str | None:
+    """The untrained row with the weights that a row begins with."""
+    begins = begins_at(results.methods[label])
+    rows = (one for one, entry in results.methods.items() if entry.get("untrained") and begins_at(entry) == begins)
+    return next(rows, None) if begins else None
+
+
+def _mean(results: Results, label: str, noise: str, measure: Measure) -> float:
+    value = cell(results.of(label, noise), measure, results.methods[label]["score"]).value
+    return math.nan if value is None else 100 * value

@@ -1,0 +1,292 @@
+"""The report as one self-contained page: no network, sortable, readable on a phone and in the dark."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from bench.console.markup import Html, escaped, html, together
+from reports.figures.pictures import Picture, style_of
+from reports.pages.sections import (
+    answer_section,
+    data_section,
+    folded,
+    how_to_read,
+    methods_section,
+    run_numbers,
+    runs_section,
+    settings_section,
+)
+from reports.results import Results
+from reports.tables.footnotes import context
+from reports.tables.table import Cell, Column, Measured, Row, Table, Unit, marks, show, words
+
+_ANSWERING = ("recovered", "differences")  #: figures that stand under the answer
+_OPEN = ("overview", "differences", "recovered", "resolution")  #: tables that are never folded
+_FIGURE = 6  #: lines of a table that a figure counts for, when it is asked whether to fold
+_ASSETS = Path(__file__).parents[1] / "assets"
+_DIALOG = Html(
+    "<dialog><h3></h3><div class=scroll><table></table></div><p class=soft>The interval is bootstrapped over examples: "
+    "it speaks of this checkpoint, not of the method.</p><form method=dialog><button>Close</button></form></dialog>"
+)
+
+
+def page(
+    results: Results,
+    tables: Sequence[Table],
+    pictures: Sequence[Picture],
+    similarities: Picture | None = None,
+    own: Mapping[str, Picture] = MappingProxyType({}),
+    examples: Html | None = None,
+    sections: Sequence[Html] = (),
+) -> Html:
+    """The whole document.
+
+    `similarities` and `own` (by method): as `diagnostics.learned` returns them. `examples`: the section that
+    `gallery.gallery` returns. `sections`: those of the tables, if `table_sections` has made them already.
+    """
+    first, *others = sections or table_sections(results, tables)
+    by_name = {picture.name: picture for picture in pictures}
+    body = [
+        html("<h1>{}</h1><p>{}</p>{}", results.suite, results.plan.get("description", ""), _counts(results)),
+        _nav(tables, bool(similarities or own), bool(examples)),
+        answer_section(results),
+        *(_figure(by_name[name]) for name in _ANSWERING if name in by_name),
+        first,
+        how_to_read(results),
+        *(_figure(picture) for picture in pictures if picture.name not in _ANSWERING),
+        *others,
+        _diagnostics(similarities, own),
+        examples or html(""),
+        methods_section(results),
+        data_section(results),
+        runs_section(results),
+        settings_section(results),
+        _DIALOG,
+        _program(),
+    ]
+    return document(results.suite, body)
+
+
+def table_sections(results: Results, tables: Sequence[Table]) -> list[Html]:
+    """Return the section of each table: most of the page, and all of it that can be made while figures are drawn."""
+    return [_section(results, table, run_numbers(results), context(results)) for table in tables]
+
+
+def printed_page(results: Results, tables: Sequence[Table]) -> Html:
+    """Return the document of a suite that was not planned yet: the papers' tables that it declares."""
+    body = [
+        html(
+            "<h1>{0}</h1><p>{1}</p><p>Nothing was planned here yet, so no cell of ours has a number: "
+            "<code>bench run {0} --dry-run</code> plans.</p>{2}",
+            results.suite,
+            results.plan.get("description", ""),
+            _links([(table.name, table.title) for table in tables]),
+        ),
+        *(_section(results, table, {}) for table in tables),
+        together([_DIALOG, _program()]),
+    ]
+    return document(results.suite, body)
+
+
+def document(title: str, body: Sequence[Html]) -> Html:
+    """Return a page with the report's style: readable on a phone, in the dark and on paper."""
+    head = html(
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        "<title>{}</title><link rel=icon href=data:,><style>{}</style></head><body>",
+        title,
+        asset("report.css"),
+    )
+    return together([head, *body, html("</body></html>\n")], "\n")
+
+
+def asset(name: str) -> Html:
+    """Return a file of `assets`, as it is."""
+    return Html((_ASSETS / name).read_text(encoding="utf-8"))
+
+
+def _program() -> Html:
+    return html("<script>{}</script>", asset("report.js"))
+
+
+def _counts(results: Results) -> Html:
+    counts = {state: count for state, count in results.states().items() if count}
+    parts = together(html('<span class="{0}">{1} {0}</span>', state, count) for state, count in counts.items())
+    return html('<p class="counts">{} of {} runs</p>', parts or html("<span>no runs</span>"), len(results.runs))
+
+
+def _nav(tables: Sequence[Table], diagnostics: bool, gallery: bool) -> Html:
+    links = [(table.name, table.title) for table in tables]
+    links.insert(1, ("reading", "How to read this"))
+    links += [("diagnostics", "Diagnostics")] if diagnostics else []
+    links += [("gallery", "In pictures")] if gallery else []
+    links += [("methods", "Methods"), ("data", "Data"), ("runs", "Runs"), ("settings", "Settings")]
+    return _links(links)
+
+
+def _links(links: Sequence[tuple[str, str]]) -> Html:
+    return html("<nav>{}</nav>", together(html('<a href="#{}">{}</a>', name, title) for name, title in links))
+
+
+def _figure(picture: Picture) -> Html:
+    return html(
+        '<figure id="figure-{0}" style="--least: {1}px"><div class=scroll><img src="data:image/webp;base64,{2}" '
+        'alt="{3}"></div><figcaption>{3}</figcaption></figure>',
+        picture.name,
+        picture.least,
+        base64.b64encode(picture.webp).decode(),
+        picture.caption,
+    )
+
+
+def _diagnostics(similarities: Picture | None, own: Mapping[str, Picture]) -> Html:
+    if not similarities and not own:
+        return html("")
+    figures = together(html("<h3>{}</h3>{}", method, _figure(picture)) for method, picture in own.items())
+    return html(
+        '<section id="diagnostics"><h2>Diagnostics</h2><p>What the runs learned beside their scores. Nothing here is '
+        "ranked.</p>{}{}</section>",
+        _figure(similarities) if similarities else "",
+        folded(figures, f"show the figures of {len(own)} methods", _FIGURE * len(own)),
+    )
+
+
+def _section(results: Results, table: Table, places: Mapping[str, int], shared: Sequence[str] = ()) -> Html:
+    """A table with its notes; `shared`: notes that stand elsewhere on the page, once for all tables."""
+    percent = " Scores in percent." if any(column.unit == "percent" for column in table.columns) else ""
+    notes = [escaped(f"{mark} {meaning}.") for mark, meaning in table.notes.items()]
+    notes += [escaped(note) for note in table.footnotes if note not in shared]
+    if shared:
+        notes.append(html('<a href="#shared">Notes on all tables</a>: budget, treatments, noise, environments.'))
+    shown = html(
+        '<div class=scroll><table{}{}>{}{}</table></div><ol class="notes">{}</ol>',
+        html(' class="turned"') if table.turned else "",
+        html(' data-also="{}"', "|".join(_counts_of(table))),
+        _head(table),
+        together(_bodies(results, table, places)),
+        together(html("<li>{}</li>", note) for note in notes),
+    )
+    return html(
+        '<section id="{}"><h2>{}</h2><p>{}{}</p>{}</section>',
+        table.name,
+        table.title,
+        table.description,
+        percent,
+        folded(shown, f"show the table: {len(table.rows)} lines", 0 if table.name in _OPEN else len(table.rows)),
+    )
+
+
+def _counts_of(table: Table) -> list[str]:
+    """Names of what cells of a table counted; each cell has its numbers in this order."""
+    return list(dict.fromkeys(name for row in table.rows for cell in row.cells if cell.sources for name in cell.also))
+
+
+def _head(table: Table) -> Html:
+    over = together(
+        html('<th scope="colgroup" class="over" colspan="{}">{}</th>', count, name)
+        if name
+        else html('<td colspan="{}"></td>', count)
+        for name, count in table.heads()
+    )
+    columns = together(_column(place, column) for place, column in enumerate(table.columns, start=1))
+    return html('<thead><tr><td></td>{}</tr><tr><th scope="col">method</th>{}</tr></thead>', over, columns)
+
+
+def _column(place: int, column: Column) -> Html:
+    return html(
+        '<th scope="col"{} data-place="{}" data-first="{}" title="{}"><button>{}{}</button></th>',
+        html(' class="at-chance"') if column.at_chance else "",
+        place,
+        "descending" if column.higher_is_better else "ascending",
+        column.description,
+        column.label,
+        {True: html("&nbsp;↑"), False: html("&nbsp;↓"), None: ""}[column.higher_is_better],
+    )
+
+
+def _bodies(results: Results, table: Table, places: Mapping[str, int]) -> Iterable[Html]:
+    counted = _counts_of(table)
+    for group, rows in table.groups():
+        printed = len(rows) > 1 or rows[0].method or any(cell.source for cell in rows[0].cells)
+        yield html(
+            "<tbody{}>{}{}</tbody>",
+            "" if printed else html(' class="chance"'),
+            _group(table.heading(group), len(table.columns)) if group else "",
+            together(_row(results, table, row, places, counted) for row in rows),
+        )
+
+
+def _group(name: str, columns: int) -> Html:
+    return html('<tr class="group"><th scope="rowgroup">{}</th><td colspan="{}"></td></tr>', name, columns)
+
+
+def _row(results: Results, table: Table, row: Row, places: Mapping[str, int], counted: Sequence[str]) -> Html:
+    full = table.full_under(row.group)
+    cells = (_cell(cell, column, full, places, counted) for cell, column in zip(row.cells, table.columns, strict=True))
+    return html(
+        '<tr><th scope="row" title="{0}">{1}{0}{2}</th>{3}</tr>',
+        row.label,
+        _dot(results, row.method) if row.method else "",
+        row.mark,
+        together(cells),
+    )
+
+
+def _dot(results: Results, method: str) -> Html:
+    return html('<span class="dot" style="--c: {}"></span>', style_of(results, method)["color"])
+
+
+def _cell(cell: Cell, column: Column, full: int, places: Mapping[str, int], counted: Sequence[str]) -> Html:
+    number, behind = words(cell, column, full)
+    text = html("<b>{}</b>", number) if cell.bold else escaped(number)
+    small = html(" <small>{}</small>", behind) if behind else html("")
+    kind = "theirs" if cell.source else "at-chance" if column.at_chance else ""
+    kind = cell.state if cell.state != "value" else kind
+    attributes = together(
+        [
+            html(' class="{}"', kind) if kind else "",
+            "" if cell.value is None else html(' data-v="{}"', f"{cell.value:.8g}"),
+        ]
+    )
+    if not any(run in places for run in cell.runs):  # trials are no runs of the page; the CSV has their ids
+        return html("<td{}>{}{}</td>", attributes, text, small if cell.source else "")
+    also = cell.also if cell.sources else {}
+    counts = "|".join(f"{also[name]:g}" if name in also else "" for name in counted)
+    return html(
+        '<td{} data-m="{}"{}><a href="#r{}">{}</a>{}{}</td>',
+        attributes,
+        _behind(cell, column, places),
+        html(' data-also="{}"', counts) if also else "",
+        places[cell.runs[0]],
+        text,
+        small,
+        marks(cell),
+    )
+
+
+def _behind(cell: Cell, column: Column, places: Mapping[str, int]) -> str:
+    """The runs of a cell for the page's program: "number|value|low|high|examples", one after the other.
+
+    A page has a hundred thousand of them. So the number of a run that comes right after the one before it, examples
+    that are as many as those of the one before it, and what is empty at the end are left out.
+    """
+    parts = [(places[part.run], _measured(part, cell, column), part.n) for part in cell.measured]
+    parts += [(places[run], (state,), 0) for run, state in cell.lacking]
+    parts += [(places[run], (), 0) for run in cell.sources]
+    written, last, before = [], -2, 0
+    for place, fields, n in sorted(parts):
+        count = "" if n == before else str(n)
+        padded = [*fields, *[""] * (3 - len(fields)), count]
+        written.append("|".join(["" if place == last + 1 else str(place), *padded]).rstrip("|"))
+        last, before = place, n
+    return ";".join(written)
+
+
+def _measured(part: Measured, cell: Cell, column: Column) -> tuple[str, ...]:
+    """A run's value, and the ends of its interval if it has one, as they are printed."""
+    value = show(part.value, column.unit, cell.digits, column.scale)
+    unit: Unit = "printed" if column.unit == "printed" else "percent"
+    return (value,) if part.low is None or part.high is None else (value, show(part.low, unit), show(part.high, unit))

@@ -1,0 +1,1 @@
+"""The papers' printed tables and numbers, and ours beside them."""

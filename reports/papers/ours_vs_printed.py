@@ -1,0 +1,155 @@
+"""A suite's numbers beside those of a paper: which run, which record, and how far from the printed one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from reports.measure import Ask, Found, Measure, averaged, cell
+from reports.papers.layout import Own, value
+from reports.papers.printed_tables import NOT_OURS, Beside, Printed, asked, beside
+from reports.papers.published import Published
+from reports.results import Results, RunResult
+from reports.tables.footnotes import other_protocols
+from reports.tables.table import UNVERIFIED, Cell, Column, Measured, Table, unverified
+from reports.vocabulary import family
+
+
+def paper_tables(results: Results, folder: Path) -> list[Table]:
+    """The tables of papers that a suite declares, its own numbers beside the printed ones.
+
+    `folder` holds the published numbers. Raises UserError if it lacks a table of the plan.
+    """
+    notes = [_about(results), *_unverified(results), *other_protocols(results)]
+    return [beside(table, _beside(table, results), notes) for table in asked(results.plan, folder)]
+
+
+def _unverified(results: Results) -> Iterable[str]:
+    """Name the rows of ours that stand beside printed ones without a verified adapter."""
+    for label in (results.plan.get("tables") or {}).get("rows", ()):
+        entry = results.methods.get(label)
+        if entry and unverified(entry["fidelity"]):
+            yield f"Ours, {label}: {UNVERIFIED} {entry['title']} is not verified. {entry['note']}".strip()
+
+
+def _beside(table: Printed, results: Results) -> Beside:
+    declared: Mapping[str, Any] = results.plan["tables"]
+
+    def own(number: Published, row: Sequence[Published]) -> tuple[Cell, str]:
+        label, block = _label(declared, number), _block(table, results, number)
+        ask = _ask(table, number, row)
+        if label is None or block is None or ask is None:
+            return NOT_OURS, ""
+        entry = results.methods.get(label)
+        measure = Measure(Column("", "", unit="printed"), ask)
+        score = table.paper.scores.get(number.setting) or (entry["score"] if entry else "")
+        ours = cell(results.of(label, block), measure, score)
+        return _in_its_unit(ours, number), label if entry else ""
+
+    return own
+
+
+def _label(declared: Mapping[str, Any], number: Published) -> str | None:
+    """The row of the suite that stands beside a printed number."""
+
+    def fits(asked: Mapping[str, Any]) -> bool:
+        fields = ("method", "setting", "pretrain", "backbone")
+        return all(asked.get(field) in (None, getattr(number, field)) for field in fields)
+
+    if not fits(declared):
+        return None
+    return next((str(label) for label, rows in declared["rows"].items() if any(map(fits, rows))), None)
+
+
+def _block(table: Printed, results: Results, number: Published) -> str | None:
+    """The suite's towers and noise that a printed number was measured under."""
+    towers = results.plan["tables"]["towers"]
+    printed = (number.backbone, table.paper.words.get(number.backbone))
+    blocks = [noise for noise in results.noises.values() if not towers or towers.get(noise["towers"]) in printed]
+    same = [block for block in blocks if block["rate"] == (number.noise_rate or 0.0)]
+    chosen = same or (blocks if len(blocks) == 1 else [])
+    return str(chosen[0]["label"]) if chosen else None
+
+
+def _ask(table: Printed, number: Published, row: Sequence[Published]) -> Ask | None:
+    """Return how a run's own value of a printed number is read; None if we do not measure it."""
+    paper = table.paper
+    if number.heading in paper.averages:
+        left_out = {*paper.averages, *paper.averages[number.heading]}
+        return _average([_ask(table, one, row) for one in row if one.heading not in left_out])
+    own = paper.rows.get(f"{number.method} {value(number, 'K')}".strip()) or paper.metrics.get(number.metric)
+    if own is not None and number.heading in paper.means:
+        return _average([_record(name, own) for name in _members(paper.means[number.heading])])
+    dataset = paper.datasets.get(number.dataset)
+    return None if own is None or dataset is None else _record(dataset, own)
+
+
+def _average(parts: Sequence[Ask | None]) -> Ask | None:
+    """Return how the mean of several values is read; None if we do not measure one of them."""
+    asks = [part for part in parts if part is not None]
+    return averaged(asks) if asks and len(asks) == len(parts) else None
+
+
+def _record(dataset: str, own: Own) -> Ask:
+    metric = own.metric or _main_metric(dataset)
+
+    def ask(run: RunResult, score: str) -> Found:
+        for kind in own.families:
+            for (at, name, task, what, under), record in run.records.items():
+                if (at, name, family(task), what) == (1.0, dataset, kind, metric) and under in (score, ""):
+                    return Measured(run.run, run.seed, record.value, record.n, record.low, record.high)
+        return None
+
+    return ask
+
+
+def _main_metric(dataset: str) -> str:
+    from bench.catalogue.evaluation_sets import entries
+
+    return entries()[dataset].metric
+
+
+def _members(group: str) -> list[str]:
+    """Data sets of the DataComp suite; all of them, or those of one of its groups."""
+    from bench.catalogue.evaluation_sets import entries
+
+    return [name for name, entry in entries().items() if entry.datacomp and group in ("datacomp", entry.group)]
+
+
+def _in_its_unit(ours: Cell, number: Published) -> Cell:
+    """Return a cell of shares in the unit of a printed number, mostly percent, with the difference to it."""
+    if ours.value is None:
+        return ours
+    unit = 1 if "(fraction)" in number.metric else 100
+    measured = tuple(
+        replace(
+            part,
+            value=unit * part.value,
+            low=None if part.low is None else unit * part.low,
+            high=None if part.high is None else unit * part.high,
+        )
+        for part in ours.measured
+    )
+    spread = None if ours.std is None else unit * ours.std
+    value = unit * ours.value
+    return replace(ours, value=value, std=spread, measured=measured, difference=value - number.value)
+
+
+def _spent(budget: Mapping[str, Any]) -> str:
+    value, unit = budget["value"], budget.get("unit", budget["kind"].replace("_", " "))
+    return f"{value:.3g} {unit}" if value >= 1e9 else f"{value:,.0f} {unit}"
+
+
+def _about(results: Results) -> str:
+    """Describe the data, budget and seeds of our column."""
+    plan = results.plan
+    budget, train = plan["budget"], plan["settings"]["train"]
+    rows = plan["data"]["rows"]
+    pairs = f" ({rows:,} pairs)" if rows else ""
+    return (
+        f"Ours: suite {plan['suite']}, {plan['data']['name']}{pairs}, {_spent(budget)}, batch {train['batch']:,}, "
+        f"n = {len(plan['seeds'])}; behind it, ours less the paper's. – : no row of the suite stands beside it, or we "
+        "do not measure it. missing: planned, not there yet."
+    )

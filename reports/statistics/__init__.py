@@ -1,0 +1,1 @@
+"""Statistics over seeds, examples and data sets."""

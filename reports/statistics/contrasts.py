@@ -1,0 +1,180 @@
+"""Every method against the suite's baseline, column by column: gains over seeds, what is shown, what could be.
+
+Gains are method minus baseline where higher is better, and baseline minus method where lower is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from statistics import median
+
+from reports.headlines import headlines, primary
+from reports.measure import Measure, cell, column_name, values_by_seed
+from reports.results import Results
+from reports.statistics.paired import LEVEL, MINIMUM, SAME, Difference, adjusted, difference, mean, t_tails
+from reports.statistics.power import detectable
+from reports.statistics.ratio import Ratio, fieller, over_spread
+
+NEAR_CHANCE = 0.1  #: a method this share of the baseline's way above chance, or lower, is near chance
+MARGIN = 0.1  #: share of the oracle's gain within which a method is practically the same as the baseline
+
+
+@dataclass(frozen=True)
+class Detectable:
+    """The smallest difference from the baseline that a column's seeds show with 80 % power, at 5 %."""
+
+    value: float  #: of one method alone: median over methods
+    adjusted: float  #: if all rows are tested, by Bonferroni's level, which is Holm's first
+    std: float  #: of gains over seeds: median over methods
+    n: int  #: seeds; the fewest, if methods have different numbers
+    rows: int  #: methods that are tested against the baseline
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A column under one noise."""
+
+    noise: str
+    measure: Measure
+    baseline: str
+    oracle: str | None
+    ranked: tuple[str, ...]  #: the compared methods, the baseline too
+    values: Mapping[str, Mapping[int, float]]  #: method -> seed -> value, negative if lower is better
+
+    def gain(self, label: str) -> Difference | None:
+        """How much better a method is than the baseline; None if they share too few seeds."""
+        return difference(self.values.get(label, {}), self.values.get(self.baseline, {}))
+
+    @cached_property
+    def gains(self) -> dict[str, Difference]:
+        """The gains of the compared methods that have enough seeds."""
+        tests = {label: self.gain(label) for label in self.ranked if label != self.baseline}
+        return {label: test for label, test in tests.items() if test}
+
+    @cached_property
+    def p_values(self) -> dict[str, float]:
+        """Of the paired t-test against the baseline, adjusted by Holm over the compared methods."""
+        return dict(zip(self.gains, adjusted([test.p for test in self.gains.values()]).tolist(), strict=True))
+
+    @cached_property
+    def gap(self) -> Difference | None:
+        """The oracle's gain; None without an oracle, or where the noise leaves nothing out."""
+        return self.gain(self.oracle) if self.oracle else None
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether the oracle is shown to be better than the baseline."""
+        return self.gap is not None and self.gap.low > 0
+
+    @cached_property
+    def same(self) -> set[str]:
+        """Methods that are practically the same as the baseline: within `MARGIN` of the oracle's gain.
+
+        Two one-sided t-tests (Schuirmann 1987) at 5 %, Holm over the compared methods. Empty if there is no margin.
+        """
+        if self.gap is None or not self.is_resolved:
+            return set()
+        p_values = [equivalence(test, MARGIN * self.gap.value) for test in self.gains.values()]
+        steps = adjusted(p_values)
+        return {label for label, p in zip(self.gains, steps, strict=True) if p <= LEVEL}
+
+    def verdict(self, label: str) -> str:
+        """ "better", "worse", "practically the same", two of them, or "" if nothing is shown."""
+        test = self.gains.get(label)
+        words = []
+        if test and self.p_values[label] <= LEVEL:
+            words.append("better" if test.value > 0 else "worse")
+        if label in self.same:
+            words.append("practically the same")
+        return ", ".join(words)
+
+    @cached_property
+    def detectable(self) -> Detectable | None:
+        """The smallest detectable difference; None if no method beside the baseline is above chance."""
+        tests = [test for label, test in self.gains.items() if not self._is_near_chance(label)]
+        if not tests:
+            return None
+        level = LEVEL / len(self.gains)
+        return Detectable(
+            median(detectable(test.n) * test.std for test in tests),
+            median(detectable(test.n, level) * test.std for test in tests),
+            median(test.std for test in tests),
+            min(test.n for test in tests),
+            len(self.gains),
+        )
+
+    @cached_property
+    def resolution(self) -> Ratio | None:
+        """The oracle's gain in smallest detectable differences."""
+        if self.gap is None or self.detectable is None or not self.detectable.value:
+            return None
+        return over_spread(self.gap, self.detectable.value, self.detectable.n)
+
+    def recovered(self, label: str) -> Ratio | None:
+        """The share of the oracle's gain that a method has; None if the gap is not resolved over the shared seeds."""
+        own, base = self.values.get(label, {}), self.values.get(self.baseline, {})
+        best = self.values.get(self.oracle or "", {})
+        seeds = sorted(own.keys() & base.keys() & best.keys())
+        if len(seeds) < MINIMUM:
+            return None
+        ratio = fieller([own[seed] - base[seed] for seed in seeds], [best[seed] - base[seed] for seed in seeds])
+        return ratio if mean([best[seed] - base[seed] for seed in seeds]) > 0 else None
+
+    def _is_near_chance(self, label: str) -> bool:
+        """Whether a method is so near chance that its small spread says nothing of the others."""
+        column = self.measure.column
+        if column.chance is None:
+            return False
+        sign = 1 if column.higher_is_better else -1  # `values` are negative where less is better
+        own, base = (sign * mean(list(self.values[one].values())) - column.chance for one in (label, self.baseline))
+        return own <= NEAR_CHANCE * base
+
+
+def equivalence(test: Difference, margin: float) -> float:
+    """The p-value of two one-sided t-tests that a mean lies within `margin` >= 0 of zero.
+
+    Differences that are all the same have no spread: their p is the exact one-sided sign test's, 2^-n, as in `t_test`.
+    """
+    error = test.std / math.sqrt(test.n)
+    distance = margin - abs(test.value)
+    if error <= SAME * margin:
+        return 2.0**-test.n if distance > 0 else 1.0
+    tail = float(t_tails(distance / error, test.n - 1)) / 2
+    return tail if distance > 0 else 1 - tail
+
+
+@lru_cache(maxsize=1)
+def contrasts(results: Results) -> tuple[Contrast, ...]:
+    """Every headline column under every noise, in the order of reading; costs and mixed data are left out."""
+    return tuple(_contrasts(results))
+
+
+def headline_contrasts(results: Results) -> list[Contrast]:
+    """The methods against the baseline on the headline number, one a noise; [] if nothing of it can be compared.
+
+    A noise under which no row has such a number is left out, as no attack succeeds without poison.
+    """
+    name = column_name(*primary(results))
+    asked = [one for one in contrasts(results) if one.measure.column.name == name]
+    return [one for one in asked if any(one.values.values()) or not _applies_to_none(results, one)]
+
+
+def _applies_to_none(results: Results, one: Contrast) -> bool:
+    rows = results.methods.items()
+    cells = (cell(results.of(label, one.noise), one.measure, entry["score"]) for label, entry in rows)
+    return all(made.state == "not applicable" for made in cells)
+
+
+def _contrasts(results: Results) -> Iterator[Contrast]:
+    measures = headlines(results)
+    for noise, entry in results.noises.items():
+        for measure in measures:
+            if measure.comparable and measure.column.higher_is_better is not None:
+                sign = 1 if measure.column.higher_is_better else -1
+                values = values_by_seed(results, noise, measure, results.methods)
+                signed = {label: {seed: sign * one for seed, one in own.items()} for label, own in values.items()}
+                oracle = results.oracle if entry.get("kind") else None
+                yield Contrast(noise, measure, results.baseline, oracle, tuple(results.ranked), signed)

@@ -1,0 +1,1 @@
+"""Tables of a suite's report, and their CSV, LaTeX and text."""

@@ -1,0 +1,239 @@
+"""The notes below a table: seeds, marks, budget, noise, and differences between runs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from reports.plan_fields import TREATMENTS
+from reports.results import Results, RunResult, begins_at
+from reports.statistics.paired import MINIMUM
+from reports.tables.table import OVER_BUDGET, TOLD, UNVERIFIED, Row, unverified
+
+HASH = 12  #: characters of a hash that are printed
+BOLD = (
+    "Bold: no method of its column is shown to be better under the same noise (paired t-test over the seeds that both "
+    "have, Holm at 5 % over all pairs of methods)."
+)
+_ENVIRONMENT = ("packages", "hardware", "commit")
+
+
+def notes_for(rows: Sequence[Row]) -> dict[str, str]:
+    """Return the meaning of each mark that occurs in the rows."""
+    cells = [cell for row in rows for cell in row.cells]
+    notes = {}
+    if any(cell.over_budget for cell in cells):
+        notes[OVER_BUDGET] = "at least one of its runs spent more than the budget allows"
+    if any(unverified(row.fidelity) for row in rows):
+        notes[UNVERIFIED] = (
+            "not verified: the paper leaves parts of this method open, and our adapter filled them in, or its file "
+            "claims to equal other code without values that show it"
+        )
+    knowledge = sorted({row.uses for row in rows if row.uses})
+    if knowledge:
+        notes[TOLD] = f"uses {' or '.join(knowledge)}, which no method has: never bold, never ranked"
+    if any(cell.measured and cell.lacking for cell in cells):
+        notes["n="] = "fewer seeds than planned; the list of runs says what the others lack"
+    if any(cell.state == "not applicable" for cell in cells):
+        notes["n/a"] = (
+            "not applicable: there is no fixed set of corrupted pairs to find, the row was told which they are, or the "
+            "method needs what stored features lack; needs variances that the method does not have; of costs, the "
+            "baseline made no step"
+        )
+    return notes
+
+
+def footnotes(results: Results, rows: Sequence[Row]) -> tuple[str, ...]:
+    """Return the notes of a table: seeds, bold, and the context."""
+    return *_seeds(results, rows), *context(results)
+
+
+@lru_cache(maxsize=1)
+def context(results: Results) -> tuple[str, ...]:
+    """Budget, treatments and noise of the data, and whether protocol, data, runner and environment were one."""
+    return (
+        _budget(results.plan["budget"]),
+        *_treatments(results),
+        *_features(results),
+        *_manifests(results),
+        *damaged_runs(results),
+        *other_protocols(results),
+        *_mixed(results),
+        *_versions(results.runs),
+        *_environments(results.runs),
+    )
+
+
+def _features(results: Results) -> Iterable[str]:
+    """Which encoders made the stored features, where second views come from, and which rows do without runs."""
+    features = results.plan["data"].get("features")
+    if features is not None:
+        sides = {kind: features[kind] for kind in ("image", "text") if kind in features}
+        encoders = [f"{kind}s by {one['name']} ({one['width']} numbers)" for kind, one in sides.items()]
+        views = features.get("image", {}).get("views", 1)
+        stored = f"{views} stored views" if views > 1 else ""
+        dropped = f"{100 * features['dropout']:g} % of an image's numbers dropped" if features["dropout"] else ""
+        second = " with ".join(filter(None, (stored, dropped))) or "none"
+        made = ", ".join(encoders) or "not here yet"
+        yield f"Trained on stored features: {made}; further views of an image: {second}."
+    texts = results.plan["data"].get("texts")
+    if texts is not None:
+        made = f"by {texts['name']} ({texts['width']} numbers)" if texts else "that are not here yet"
+        yield f"Texts are stored features {made}; images are pixels."
+    for entry in results.methods.values():
+        for reason in dict.fromkeys(entry.get("inapplicable", {}).values()):
+            yield f"Not applicable: {reason}."
+
+
+def damaged_runs(results: Results) -> tuple[str, ...]:
+    """For each run that a damaged file keeps out, which run and which file."""
+    damaged = (run for run in results.runs if run.state == "damaged")
+    return tuple(f"{run.method}, {run.noise}, seed {run.seed}, is damaged: {_file(run)}." for run in damaged)
+
+
+def _file(run: RunResult) -> str:
+    return str(run.status["error"]["message"])
+
+
+def other_protocols(results: Results) -> Iterable[str]:
+    """For each other protocol, the tasks of this suite that runs were measured on under that protocol alone."""
+    for label, tasks in results.elsewhere.items():
+        own, other = protocol_name(results.plan["protocol"]), protocol_name(label)
+        named = ", ".join(f"{dataset} {task} ({count})" for (dataset, task), count in tasks.items())
+        yield (
+            f"Missing under this suite's evaluation protocol, {own}, but stored under {other} (in brackets the number "
+            f"of runs): {named}. `bench run {results.suite}` measures them under {own}."
+        )
+
+
+def protocol_name(label: str) -> str:
+    """A protocol's label in records as words: "nuclr-1" -> "nuclr 1"; the common one's is its version alone."""
+    name, _, version = label.rpartition("-")
+    return f"{name or 'common'} {version}"
+
+
+def _seeds(results: Results, rows: Sequence[Row]) -> Iterable[str]:
+    seeds = results.plan["seeds"]
+    if len(seeds) == 1:
+        yield (
+            f"One seed ({seeds[0]}), n = 1: there is no standard deviation, and nothing is bold, because one seed "
+            "cannot tell a better method from a lucky one."
+        )
+        return
+    yield f"Mean ± standard deviation over {planned_seeds(results)}."
+    if any(cell.bold for row in rows for cell in row.cells):
+        yield BOLD
+    elif len(seeds) < MINIMUM:
+        yield f"Nothing is bold: fewer than {MINIMUM} seeds."
+    else:
+        yield f"Nothing is bold: no column has two methods with {MINIMUM} seeds in common yet, or none is comparable."
+
+
+def brief(results: Results, rows: Sequence[Row]) -> tuple[str, ...]:
+    """Return the notes of a table in a paper: how many seeds, and what bold means."""
+    seeds = results.plan["seeds"]
+    if len(seeds) == 1:
+        return ("One seed.",)
+    bold = " Bold: not shown to be worse than another method (paired t-test, Holm, 5 %)."
+    known = any(cell.bold for row in rows for cell in row.cells)
+    return (f"Mean ± standard deviation over {len(seeds)} seeds.{bold if known else ''}",)
+
+
+def planned_seeds(results: Results) -> str:
+    """ "n = 3 seeds (0, 1, 2)", and the noises that have fewer."""
+    seeds = results.plan["seeds"]
+    fewer: dict[int, list[str]] = {}
+    for noise in results.plan["noises"]:
+        if (count := len(noise.get("seeds", seeds))) < len(seeds):
+            fewer.setdefault(count, []).append(noise["label"])
+    less = "".join(f"; the first {count} under {', '.join(labels)}" for count, labels in fewer.items())
+    return f"n = {len(seeds)} seed{'s' * (len(seeds) > 1)} ({', '.join(map(str, seeds))}{less})"
+
+
+def _budget(budget: Mapping[str, Any]) -> str:
+    text = f"Budget of every run: {budget['value']:g} {budget.get('unit', budget['kind'].replace('_', ' '))}"
+    rules = {
+        "total": "; a method that starts from a reference run pays for it out of the same budget",
+        "additional": "; a reference run that a method starts from is paid on top, and counted in its costs",
+    }
+    return text + rules.get(budget.get("rule", ""), "") + "."
+
+
+def _treatments(results: Results) -> Iterable[str]:
+    """Which rows of the tables saw a part of the pairs, how much of them, and how often."""
+    rows = results.plan["data"]["rows"]
+    for label, entry in results.methods.items():
+        keep = entry.get("keep")
+        if keep:
+            seen = sorted({run.kept_rows for run in results.runs if run.method == label and run.kept_rows})
+            counts = ", ".join(f"{n:,}" for n in seen)
+            share = f" ({counts} of {rows:,})" if seen else ""
+            scorer = f", a shared run of {keep['scorer']} that is charged to it" if keep.get("scorer") else ""
+            external = _external(keep["external"]) if keep.get("external") else ""
+            yield f"{label}: trained on {keep['about']}{scorer}{external}{share}; {TREATMENTS[keep['rule']]}."
+        if entry.get("untrained"):
+            begun = f"begins with {begins_at(entry)}" if begins_at(entry) else "is fresh"
+            yield f"{label}: not trained here: the row measures the weights that it {begun}, and spends nothing."
+
+
+def _external(weights: Mapping[str, Any]) -> str:
+    """Which weights from elsewhere scored the pairs, and what is not charged."""
+    known = f", sha256 {weights['hash'][:HASH]}" if weights["hash"] else ""
+    return f" ({weights['name']}{known}), whose training no budget and no cost here contains"
+
+
+def _manifests(results: Results) -> Iterable[str]:
+    for label in results.noises:
+        seeds: dict[str, list[int]] = {}
+        rates = set()
+        for run in results.runs:
+            if run.noise == label and run.manifest and run.manifest["rows"]:
+                where = seeds.setdefault(run.manifest["hash"][:HASH], [])
+                if run.seed not in where:
+                    where.append(run.seed)
+                rates.add(f"{100 * run.manifest['realised_rate']:.1f} %")
+        if seeds:
+            hashes = ", ".join(f"{digest} (seed {', '.join(map(str, who))})" for digest, who in seeds.items())
+            yield f"{label}: noise manifest {hashes}; realised rate {', '.join(sorted(rates))}."
+
+
+def _mixed(results: Results) -> Iterable[str]:
+    for (dataset, task), counts in sorted(results.mixed.items()):
+        runs = ", ".join(f"{data[:HASH]} in {count} runs" for data, count in sorted(counts.items()))
+        yield (
+            f"{dataset} {task}: runs were measured on different data ({runs}), so nothing there is bold or a win. "
+            "`bench run` measures again what is removed from a run's folder evaluations/."
+        )
+
+
+def _versions(runs: Sequence[RunResult]) -> Iterable[str]:
+    counts = Counter(run.training_version for run in runs if run.training_version is not None)
+    if len(counts) > 1:
+        listed = ", ".join(f"{count} runs of training version {version}" for version, count in sorted(counts.items()))
+        yield f"Mixed versions of the runner ({listed}), so differences may not be the methods'."
+
+
+def _environments(runs: Sequence[RunResult]) -> Iterable[str]:
+    known = {_canonical(run.environment): run.environment for run in runs if run.environment}
+    if len(known) > 1:
+        parts: dict[str, set[str]] = {}
+        for environment in known.values():
+            for name, value in _flat({key: environment.get(key) for key in _ENVIRONMENT}):
+                parts.setdefault(name, set()).add(str(value))
+        differing = [f"{name} {' / '.join(sorted(values))}" for name, values in parts.items() if len(values) > 1]
+        yield f"Mixed environments, so small differences may not be the methods': {'; '.join(differing)}."
+
+
+def _canonical(environment: Mapping[str, Any]) -> str:
+    return json.dumps([environment.get(key) for key in _ENVIRONMENT], sort_keys=True)
+
+
+def _flat(content: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            yield from value.items()
+        else:
+            yield name, value[:HASH] if isinstance(value, str) else value

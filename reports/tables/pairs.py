@@ -1,0 +1,97 @@
+"""Every method against every other over data sets: mean differences, data sets won, signed ranks over blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from reports.measure import lead
+from reports.results import Results
+from reports.statistics.many_sets import blocks_for, mean_over_first, signed_rank
+from reports.statistics.paired import Floats, adjusted
+from reports.tables.footnotes import context, notes_for, planned_seeds
+from reports.tables.over_sets import Scored
+from reports.tables.table import Cell, Column, Row, Table, unverified
+
+
+def pairs_table(results: Results, scores: Mapping[str, Sequence[Scored]]) -> Table:
+    """Every method against every other over data sets: mean difference, data sets won, and p where it can be small."""
+    labels = list(results.ranked)
+    columns = tuple(
+        Column(label, label + unverified(entry["fidelity"]), unit="text", higher_is_better=None, description=label)
+        for label, entry in results.ranked.items()
+    )
+    rows, notes = [], []
+    for noise in results.noises:
+        of_noise = [one for one in scores[noise] if one.values]
+        if not of_noise:
+            continue
+        pairs = PairsOfMethods(labels, of_noise)
+        notes.append(f"{noise}: {pairs.about}")
+        for label, entry in results.ranked.items():
+            if runs := results.of(label, noise):
+                own = lead(runs)
+                cells = tuple(_pair(own, pairs, label, other) for other in labels)
+                rows.append(Row(label, cells, noise, label, fidelity=entry["fidelity"]))
+    text = (
+        "Mean difference over data sets and tasks in points, line minus column, and on how many of them the line's "
+        "method is better."
+    )
+    made = (*notes, f"Means over {planned_seeds(results)}; nothing is bold.", *context(results))
+    return Table("pairs", "Pairs", columns, tuple(rows), text, made, notes=notes_for(rows), turned=True)
+
+
+class PairsOfMethods:
+    """All pairs of methods under one noise, over data sets and over their independent blocks."""
+
+    def __init__(self, labels: Sequence[str], scores: Sequence[Scored]) -> None:
+        gaps = np.stack([one.gaps(labels) for one in scores])
+        blocks = list(dict.fromkeys(one.block for one in scores))
+        in_block = [[one.block == block for one in scores] for block in blocks]
+        self.places = {label: place for place, label in enumerate(labels)}
+        self.mean, self.of = mean_over_first(gaps), np.isfinite(gaps).sum(0)
+        self.better = (gaps > 0).sum(0)
+        self.needed, self.blocks = blocks_for(len(labels)), blocks
+        self.p: dict[tuple[int, int], float] = {}
+        by_block = np.stack([mean_over_first(gaps[chosen]) for chosen in in_block])
+        self.ranks = _mean_ranks(by_block)
+        if len(blocks) >= self.needed:
+            above = list(zip(*np.triu_indices(len(labels), 1), strict=True))
+            known = (by_block[:, a, b] for a, b in above)
+            steps = adjusted([signed_rank(gaps[np.isfinite(gaps)].tolist()) for gaps in known])
+            self.p = {pair: p for (a, b), p in zip(above, steps.tolist(), strict=True) for pair in ((a, b), (b, a))}
+
+    @property
+    def about(self) -> str:
+        """A sentence on p-values over data sets."""
+        count, names = len(self.blocks), ", ".join(self.blocks)
+        independent = f"{count} independent block{'s' * (count > 1)} of data sets ({names})"
+        if self.p:
+            return f"p: Wilcoxon's signed-rank test over {independent}, exact, Holm over all pairs."
+        return f"{independent}; a signed-rank test that passes Holm over all pairs takes {self.needed}."
+
+
+def _mean_ranks(gaps: Floats) -> Floats:
+    """The mean rank of each method over blocks, 1 being best and a tie half; NaN for one that lacks a block.
+
+    gaps: [blocks, m, m], row minus column. Methods that lack a block are ranked with nobody.
+    """
+    known = np.isfinite(gaps.diagonal(axis1=1, axis2=2))  # [blocks, m]
+    own = np.array([bool(one.all()) for one in known.T])
+    among = own[:, None] & own
+    ranks = 0.5 + (among & (gaps < 0)).sum(2) + 0.5 * (among & (gaps == 0)).sum(2)  # each ties with itself
+    return np.where(own, ranks.mean(0), np.nan)
+
+
+def _pair(own: Cell, pairs: PairsOfMethods, label: str, other: str) -> Cell:
+    """Every cell leads to the runs of its line, as `own` does; those of its column have a line of their own."""
+    at = pairs.places[label], pairs.places[other]
+    of, better = int(pairs.of[at]), int(pairs.better[at])
+    if label == other or not of:
+        return own
+    value, p = float(pairs.mean[at]), pairs.p.get(at)
+    also = {"mean difference": value, "better": better, "of": of, **({} if p is None else {"p adjusted": p})}
+    shown = "" if p is None else f", p={p:.3f}"
+    return replace(own, text=f"{100 * value:+.1f}, {better}/{of}{shown}", also=also)

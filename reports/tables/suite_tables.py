@@ -1,0 +1,241 @@
+"""The tables of a suite's report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from reports.headlines import Named, by_family, headlines, primary
+from reports.measure import Found, Line, Measure, average_measure, cell, lines, record_measure, rows
+from reports.results import Results, RunResult
+from reports.statistics.chance import is_chance
+from reports.statistics.contrasts import contrasts
+from reports.statistics.paired import mean
+from reports.tables.footnotes import brief, footnotes, notes_for
+from reports.tables.over_sets import Scored, main_scores, means_table
+from reports.tables.pairs import pairs_table
+from reports.tables.table import Cell, Column, Measured, Row, Table, Unit
+from reports.tables.tuning import tuning_table
+from reports.tables.vs_baseline import against_tables, headline_sentence
+from reports.tables.wins import wins_table
+from reports.vocabulary import detail, kind_of, metric_label
+
+ALIKE = 0.05  #: costs that are so near to the baseline's are the same
+#: names of other tables, and of other sections of the page
+_TAKEN = (
+    *("overview", "differences", "recovered", "resolution", "wins", "means", "pairs", "cost", "tuning"),
+    *("reading", "diagnostics", "gallery", "methods", "data", "runs", "settings"),
+)
+
+
+def tables(results: Results) -> list[Table]:
+    """Overview, comparison with the baseline, wins, one table for each task family, costs, tuning."""
+    families, tuning, compared = by_family(results), tuning_table(results), contrasts(results)
+    scores = {noise: main_scores(results, noise) for noise in results.noises}
+    return [
+        overview(results, headline_sentence(results)),
+        *against_tables(results, compared),
+        *([wins_table(results, scores)] if len(results.ranked) > 1 else []),
+        *([means_table(results, scores), pairs_table(results, scores)] if _has_several(scores) else []),
+        *(
+            replace(family_table(results, name, measures), name=_file_name(name, place))
+            for place, (name, measures) in enumerate(families.items(), start=1)
+        ),
+        cost(results),
+        *([tuning] if tuning else []),
+    ]
+
+
+def _has_several(scores: Mapping[str, Sequence[Scored]]) -> bool:
+    """Whether there are two methods and two data sets or tasks under any noise."""
+    return any(sum(len(one.values) > 1 for one in of_noise) > 1 for of_noise in scores.values())
+
+
+def _file_name(name: str, place: int) -> str:
+    """The name of a family's table, which becomes a file, an anchor and a LaTeX label.
+
+    Records of other versions and machines may have families that we do not know. A name of theirs that is no plain
+    word, or that something else here has, gets the family's place in it.
+    """
+    taken = name in _TAKEN or name.startswith(("paper_", "run-", "figure-", "family-"))
+    if kind_of(name) is not None or (re.fullmatch("[a-z0-9_-]{1,60}", name) and not taken):
+        return name
+    return f"family-{place}-{re.sub('[^a-z0-9_]+', '-', name.lower())[:40].strip('-')}"
+
+
+def overview(results: Results, more: str = "") -> Table:
+    """One line a method and noise, one column a question, the cost beside it if it differs.
+
+    more: says what the seeds can show.
+    """
+    costs = relative_costs(results).values()
+    alike = bool(costs) and max(abs(cost - 1) for cost in costs) <= ALIKE  # then a column of ones says nothing
+    measures = [*headlines(results), *([] if alike else [relative_cost(results)])]
+    known = [Line(label, label, entry["score"], True) for label, entry in results.methods.items()]
+    averages = [f"{m.column.group}: {m.column.description}." for m in measures if m.parts > 1]
+    what = "One line for each method under each noise, one column for each question."
+    table = _table(results, "overview", "Overview", f"{what} {more}".strip(), measures, known, averages)
+    return replace(table, caption=what)
+
+
+def family_table(results: Results, name: str, stored: Sequence[Named]) -> Table:
+    """All numbers of one task family."""
+    kind = kind_of(name)
+    if len({metric for _, _, metric in stored}) == 1:  # then the metric says nothing, and the task does
+        measures = [record_measure(results, *one, detail(one[1]) or metric_label(one[2]), one[0]) for one in stored]
+    else:
+        same_task = len({task for _, task, _ in stored}) == 1
+        measures = [record_measure(results, *one, group=one[0] if same_task else None) for one in stored]
+    mains = [measure for measure, one in zip(measures, stored, strict=True) if kind and one[2] == kind.main]
+    if kind and kind.averaged and len(mains) > 1:
+        measures.append(average_measure(f"average {name}", metric_label(kind.main), "average", mains))
+    title, text = (kind.title, kind.text) if kind else (name.replace("_", " ").capitalize(), "")
+    precision = any(metric == "average_precision" for _, _, metric in stored)
+    extra = _chance_of_precision(results) if precision else []
+    return _table(results, name, title, text, measures, lines(results, measures), extra)
+
+
+def cost(results: Results) -> Table:
+    """Return the table of costs: the ledger of each run, reference runs included."""
+    dataset, task, metric = primary(results)
+    score = record_measure(results, dataset, task, metric, f"{dataset} {metric_label(metric)}", "Score")
+    measures = [score, relative_cost(results), *(_ledger_measure(*line) for line in _LEDGER)]
+    known = [Line(label, label, entry["score"], True) for label, entry in results.methods.items()]
+    extra = [
+        "Counts are of the algorithm: FLOPs are matrix products and convolutions of unrepeated steps; forwards are "
+        "pairs sent through a tower. A run that starts from a reference run carries that run's counts and times as "
+        "well. Work repeated after a kill stands apart and is not in the training time."
+    ]
+    return _table(results, "cost", "Cost", "What every score was paid with.", measures, known, extra)
+
+
+_LEDGER: tuple[tuple[str, str, str, Unit], ...] = (
+    ("samples", "samples", "Counted", "count"),
+    ("image_forwards", "image forwards", "Counted", "count"),
+    ("text_forwards", "text forwards", "Counted", "count"),
+    ("flops", "FLOPs", "Counted", "flops"),
+    ("train_seconds", "training", "Measured", "seconds"),
+    ("data_seconds", "of it waiting", "Measured", "seconds"),
+    ("evaluate_seconds", "evaluation", "Measured", "seconds"),
+    ("repeated_seconds", "repeated", "Measured", "seconds"),
+    ("peak_memory_bytes", "peak memory", "Measured", "bytes"),
+)
+
+
+def spent(ledger: Mapping[str, Any], key: str) -> float:
+    """Return what a run, its reference run and the scoring of its pairs spent together; of memory, the largest peak."""
+    join: Callable[[list[float]], float] = max if key == "peak_memory_bytes" else sum
+    parts = ((ledger.get(part) or {}).get(key, 0) for part in ("reference", "scoring"))
+    return join([ledger[key], *parts])
+
+
+def _ledger_measure(key: str, label: str, group: str, unit: Unit) -> Measure:
+    def ask(run: RunResult, _score: str) -> Measured | None:
+        return Measured(run.run, run.seed, spent(run.ledger, key)) if run.ledger else None
+
+    return Measure(Column(key, label, group, unit, None), ask)
+
+
+def relative_cost(results: Results) -> Measure:
+    """Training FLOPs in multiples of those of the suite's baseline under the same noise."""
+    base = results.baseline
+    spent_by: dict[str, float | None] = {}
+    for noise in results.noises:
+        known = [spent(run.ledger, "flops") for run in results.of(base, noise) if run.ledger]
+        spent_by[noise] = mean(known) if known else None
+
+    def ask(run: RunResult, _score: str) -> Found:
+        base_flops = spent_by[run.noise]
+        if not run.ledger or base_flops is None:
+            return None
+        if not base_flops:  # a baseline without a step costs nothing to compare with
+            return "not applicable"
+        return Measured(run.run, run.seed, spent(run.ledger, "flops") / base_flops)
+
+    description = f"training FLOPs in multiples of {base}'s, reference runs included"
+    return Measure(Column("relative cost", f"FLOPs / {base}'s", "Cost", "ratio", None, description), ask)
+
+
+def relative_costs(results: Results) -> dict[str, float]:
+    """Mean training FLOPs of each method over all its runs, in multiples of the baseline's; {} if they are unknown."""
+    measure = relative_cost(results)
+    runs = {label: [run for noise in results.noises for run in results.of(label, noise)] for label in results.methods}
+    known = {label: cell(own, measure, "").value for label, own in runs.items() if label != results.baseline}
+    return {label: cost for label, cost in known.items() if cost is not None}
+
+
+def _table(
+    results: Results,
+    name: str,
+    title: str,
+    description: str,
+    measures: Sequence[Measure],
+    known: Sequence[Line],
+    extra: Sequence[str] = (),
+) -> Table:
+    columns = tuple(measure.column for measure in measures)
+    table_rows, empty = _applicable(rows(results, measures, known))
+    columns, table_rows, said = _told_from_chance(columns, table_rows)
+    notes = notes_for(table_rows)
+    texts = (*extra, *said, *_of_scores(known), *empty, *footnotes(results, table_rows))
+    if any(column.chance is not None for column in columns):
+        texts = ("chance: what a uniformly random guess scores on average.", *texts)
+        table_rows.append(_chance(columns))
+    full = len(results.plan["seeds"])
+    planned = {noise: len({run.seed for run in results.runs if run.noise == noise}) for noise in results.noises}
+    made = Table(name, title, columns, tuple(table_rows), description, texts, full, notes, seeds=planned)
+    return replace(made, brief=brief(results, table_rows))
+
+
+def _applicable(all_rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
+    """Return the rows without groups in which nothing can be measured, and a note that names these groups."""
+    applies = {row.group for row in all_rows if any(cell.state != "not applicable" for cell in row.cells)}
+    left_out = list(dict.fromkeys(row.group for row in all_rows if row.group not in applies))
+    note = f"Not under {', '.join(left_out)}: there is nothing of this kind to measure."
+    return [row for row in all_rows if row.group in applies], [note] if left_out and applies else []
+
+
+def _told_from_chance(
+    columns: tuple[Column, ...], all_rows: list[Row]
+) -> tuple[tuple[Column, ...], list[Row], list[str]]:
+    """Mark the columns in which no row is told from chance, take their bold away, and return a note that names them."""
+    at_chance = [is_chance((row.cells[place] for row in all_rows), column) for place, column in enumerate(columns)]
+    if not any(at_chance):
+        return columns, all_rows, []
+    names = [f"{column.group} {column.label}".strip() for column, at in zip(columns, at_chance, strict=True) if at]
+    columns = tuple(replace(column, at_chance=at) for column, at in zip(columns, at_chance, strict=True))
+    plain = [
+        replace(
+            row,
+            cells=tuple(replace(one, bold=one.bold and not at) for one, at in zip(row.cells, at_chance, strict=True)),
+        )
+        for row in all_rows
+    ]
+    note = f"No row is told from chance on {'; '.join(names)}: what differs there tells nothing, and nothing is bold."
+    return columns, plain, [note]
+
+
+def _of_scores(known: Sequence[Line]) -> list[str]:
+    """Say why the lines of other scores are never bold, if there are any."""
+    other = next((line.label for line in known if not line.compared), None)
+    if other is None:
+        return []
+    own = "its method's own. It is compared with no line, so it is never bold."
+    return [f"A line such as {other} reads the same weights by another score than {own}"]
+
+
+def _chance_of_precision(results: Results) -> list[str]:
+    """Return the average precision of a random guess under each noise: the share of corrupted pairs."""
+    shares: dict[str, list[float]] = {}
+    for run in results.runs:
+        if run.manifest and run.manifest["rows"]:
+            shares.setdefault(run.noise, []).append(run.manifest["realised_rate"])
+    said = "; ".join(f"{noise}: {100 * mean(found):.1f} %" for noise, found in shares.items())
+    return [f"By chance, average precision is the share of corrupted pairs ({said})."] if said else []
+
+
+def _chance(columns: Sequence[Column]) -> Row:
+    cells = (Cell("value", text="–") if column.chance is None else Cell("value", column.chance) for column in columns)
+    return Row("chance", tuple(cells), compared=False)
