@@ -280,22 +280,3 @@ def _no_process_outlives_its_test() -> Iterator[None]:
     yield
     while _started:
         _started.pop().end()
-
-
-@pytest.fixture(scope="session")
-def _s3_url() -> Iterator[str]:
-    pytest.importorskip("s3fs", reason="s3fs is not installed")
-    moto = pytest.importorskip("moto.server", reason="moto is not installed")
-    running = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    running.start()
-    host, port = running.get_host_and_port()
-    yield f"http://{host}:{port}"
-    running.stop()
-
-
-@pytest.fixture
-def s3_server(_s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A local server that speaks S3's protocol, where s3fs and moto are installed; s3:// leads to it."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", _s3_url)
-    for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(key, "test")

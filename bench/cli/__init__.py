@@ -35,7 +35,6 @@ app = typer.Typer(
 for verb in (
     runs.run,
     runs.worker,
-    runs.push,
     reporting.report,
     runs.status,
     runs.show,

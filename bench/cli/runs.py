@@ -95,9 +95,7 @@ def run(
 
 
 def worker(
-    results: Annotated[
-        str, typer.Argument(metavar="RESULTS", help="The folder where suites are queued, or the URL, such as s3://...")
-    ],
+    results: Annotated[Path, typer.Argument(metavar="RESULTS", help="The folder where suites are queued.")],
     suite: QueuedSuites = None,
     plugin: Plugins = None,
     data: DataFolder = None,
@@ -114,31 +112,15 @@ def worker(
     Exit codes: 0 all are done, whoever made them, 1 a run failed, 2 bad input or a full disk, 75 stopped on request
     (the same command goes on), 130 ended at once by Ctrl-C.
     """
-    remote = "://" in results
 
     def lead() -> int:
         from bench.launch.launchers import Request
         from bench.launch.worker import work_off
 
-        if not remote:
-            store_at(Path(results))
+        store_at(results)
         return _conclude(work_off(results, suite or (), Request(jobs, gpus, processes, track)))
 
-    raise typer.Exit(_on_all_ranks(plugin, data, None if remote else Path(results), lead))
-
-
-def push(
-    results: Annotated[Path, typer.Argument(metavar="RESULTS", help="A folder where suites are queued.")],
-    url: Annotated[str, typer.Argument(metavar="URL", help="Storage that workers share: s3://bucket/path.")],
-) -> None:
-    """Queue suites in object storage, for `bench worker URL`, that `bench run SUITE --plan-only` queued in a folder.
-
-    Runs that failed there are tried again. `bench import URL` takes what the workers made.
-    """
-    from bench.launch.remote import push as pushed
-
-    names = pushed(store_at(results).root, url)
-    echo(f"queued: {', '.join(names)}; make the runs with: {shlex.join(['bench', 'worker', url])}")
+    raise typer.Exit(_on_all_ranks(plugin, data, results, lead))
 
 
 def _queue(suite: Suite, results: Path, only: list[str], seeds: list[int], others: object) -> int:
@@ -155,10 +137,10 @@ def _queue(suite: Suite, results: Path, only: list[str], seeds: list[int], other
     return 0
 
 
-def _on_all_ranks(plugin: list[str] | None, data: Path | None, results: Path | None, lead: Callable[[], int]) -> int:
+def _on_all_ranks(plugin: list[str] | None, data: Path | None, results: Path, lead: Callable[[], int]) -> int:
     """Register plug-ins and data; call `lead`, in rank 0 if a launcher started several, and return its exit code.
 
-    results: a folder that all ranks see. Raises UserError if there is none, and several ranks.
+    results: a folder that all ranks see.
     """
     from bench.launch.nodes.place import place
 
@@ -171,8 +153,6 @@ def _on_all_ranks(plugin: list[str] | None, data: Path | None, results: Path | N
     use_data(data)
     if here is None:
         return lead()
-    if results is None:
-        raise UserError(f"WORLD_SIZE: {here.world}: ranks share a folder, no URL; start a `bench worker URL` in each")
     from bench.launch.nodes.command import on_all_ranks
 
     return on_all_ranks(here, results, lead)

@@ -65,8 +65,8 @@ def evaluate(
 
 def merge(
     source: Annotated[
-        str,
-        typer.Argument(metavar="STORE", help="A results folder of another machine, a tar archive of one, or a URL."),
+        Path,
+        typer.Argument(metavar="STORE", help="A results folder of another machine, or a tar archive of one."),
     ],
     results: Results = RESULTS,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be taken; change nothing.")] = False,
@@ -79,17 +79,14 @@ def merge(
     Runs that are damaged, forged or contradict ours are left out and named; the exit code is then 1.
     """
     from bench.store.merge import merge as merged
-    from bench.store.remote.archives import merge_from
 
-    store = store_at(results)
-    remote = "://" in source
-    outcome = merge_from(source, store, dry_run, trust) if remote else merged(Path(source), store, dry_run, trust)
+    outcome = merged(source, store_at(results), dry_run, trust)
     echo(*outcome.problems, err=True)
     counts = {
         "new": len(outcome.new),
         "further than here": len(outcome.advanced),
         "here already": len(outcome.known),
-        "busy or not finished, left out" if remote else "busy, left out": len(outcome.busy),
+        "busy, left out": len(outcome.busy),
     }
     echo(f"runs: {', '.join(f'{count} {what}' for what, count in counts.items() if count) or 'none'}")
     echo(

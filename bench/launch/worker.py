@@ -7,15 +7,13 @@ keep two of them from one run. It leaves out the runs that others hold, and look
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench.console import progress
 from bench.console.text import echo
 from bench.errors import UserError, nearest
-from bench.launch import remote
 from bench.launch.launchers import Request, local
 from bench.launch.run_suite import make_runs
 from bench.launch.trackers import refuse_missing
@@ -27,9 +25,6 @@ from bench.store.lookup import SHORT
 from bench.suite.suite import Suite, parse_suite
 from bench.training.inputs import InputsReader
 from bench.yaml_source import YamlSource
-
-if TYPE_CHECKING:
-    from bench.launch.launchers import Launch
 
 PAUSE = 2.0  #: seconds between looks at the claims of others
 
@@ -58,37 +53,22 @@ def as_written(suite: Suite) -> dict[str, Any]:
     return settings
 
 
-def work_off(results: Path | str, names: Sequence[str], request: Request) -> Summary:
+def work_off(results: Path, names: Sequence[str], request: Request) -> Summary:
     """Make the runs of the suites `names`, with none of all that are queued, until no run is left to make.
 
-    results: a folder that all workers share, or a URL of storage that they share (bench/launch/remote.py).
-    Runs that others hold are waited for, and taken over if their holder dies. Returns the final state of each run;
-    `skipped` are those that others made. It ends early only on a stop request, with the rest as `interrupted`. Raises
-    UserError if nothing is queued, and for what this machine lacks.
+    results: a folder that all workers share. Runs that others hold are waited for, and taken over if their holder
+    dies. Returns the final state of each run; `skipped` are those that others made. It ends early only on a stop
+    request, with the rest as `interrupted`. Raises UserError if nothing is queued, and for what this machine lacks.
     """
     if request.track is not None:
         refuse_missing(request.track)
-    if "://" in str(results):
-        with remote.opened(str(results), request) as site:
-            return _until_none_is_left(str(results), site.store, names, request, site.prepare, site.wait)
-    store = Store(Path(results))
-    return _until_none_is_left(str(results), store, names, request, local.prepare, partial(_wait, store))
-
-
-def _until_none_is_left(
-    place: str,
-    store: Store,
-    names: Sequence[str],
-    request: Request,
-    prepare: Callable[[Suite, Store, Request], Launch],
-    wait: Callable[[Sequence[str]], None],
-) -> Summary:
-    names = _queued(place, store, names)
+    store = Store(results)
+    names = _queued(store, names)
     done: dict[str, None] = {}
     while True:
         total = Summary()
         for name in names:
-            _add(total, _make(name, store, request, prepare))
+            _add(total, _make(name, store, request))
             if total.interrupted:
                 break
         done |= dict.fromkeys(total.done)
@@ -96,21 +76,21 @@ def _until_none_is_left(
             total.done = list(done)
             total.skipped = [one for one in total.skipped if one not in done]
             return total
-        wait(total.busy)
+        _wait(store, total.busy)
 
 
-def _queued(place: str, store: Store, names: Sequence[str]) -> list[str]:
+def _queued(store: Store, names: Sequence[str]) -> list[str]:
     """Return the names, or those of all queued suites if there are none. Raises UserError for one that is not."""
     known = store.queues()
     if not known:
-        raise UserError(f"{place}: no suite is queued here; `bench run SUITE --plan-only` queues one")
+        raise UserError(f"{store.root}: no suite is queued here; `bench run SUITE --plan-only` queues one")
     for name in names:
         if name not in known:
-            raise UserError(f"--suite {name}: is not queued in {place}{nearest(name, known)}")
+            raise UserError(f"--suite {name}: is not queued in {store.root}{nearest(name, known)}")
     return list(names) or known
 
 
-def _make(name: str, store: Store, request: Request, prepare: Callable[[Suite, Store, Request], Launch]) -> Summary:
+def _make(name: str, store: Store, request: Request) -> Summary:
     """Make the runs of one queued suite that nobody holds."""
     queued = store.queued(name)
     if queued is None:  # somebody deleted it meanwhile
@@ -118,7 +98,7 @@ def _make(name: str, store: Store, request: Request, prepare: Callable[[Suite, S
     content, since = queued
     suite = _suite(store, name, content)
     requirements.refuse(suite)
-    launch = prepare(suite, store, Request(**{**vars(request), "queued": since}))
+    launch = local.prepare(suite, store, Request(**{**vars(request), "queued": since}))
     return make_runs(suite, store, launch, content["only"], content["seeds"])
 
 

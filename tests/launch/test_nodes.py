@@ -13,9 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from bench.cli import app
 from bench.errors import UserError
 from bench.launch.nodes.place import Place, place
 from bench.store import RunStore, Store
@@ -288,13 +286,6 @@ def test_variables_that_do_not_fit_are_refused(
         variables.setenv(name, value)
     with pytest.raises(UserError, match=said.split("(")[0]):
         place()
-
-
-@pytest.mark.usefixtures("own_plugins")
-def test_a_worker_on_a_url_has_no_ranks(variables: pytest.MonkeyPatch) -> None:
-    variables.setenv("TORCH_CPP_LOG_LEVEL", "ERROR")  # which it sets
-    with pytest.raises(UserError, match=r"^WORLD_SIZE: 4: ranks share a folder, no URL; start a `bench worker URL`"):
-        CliRunner().invoke(app, ["worker", "memory://bucket/results"], catch_exceptions=False)
 
 
 @pytest.mark.parametrize(("address", "near"), [("127.0.0.1", True), ("localhost", True), ("::1", True), ("n1", False)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from bench.hashing import file_hash
 from bench.launch.worker import as_written
 from bench.resources import suite_names
 from bench.store import Store
-from bench.store.remote.objects import Objects
 from bench.suite.suite import load_suite, parse_suite
 from bench.yaml_source import YamlSource
 
@@ -96,23 +94,6 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def killed(first: Any, second: Any, folder: Path) -> None:
-    """Kill the first worker and let its run go on; the second makes all four."""
-    os.kill(first.pid, signal.SIGKILL)
-    (folder / "go").touch()
-    code, output = second.finish()
-    assert code == 0, output
-    assert "runs: 4 done\n" in output
-
-
-def made_alone(folder: Path, plugin: Path, unreported: Callable[[Path, str], Path]) -> Path:
-    """The results of one undisturbed call."""
-    alone = unreported(folder / "alone", "shared")
-    result = bench("run", folder / "shared.yaml", "--results", alone, "--plugin", plugin, "--jobs", "1")
-    assert result.exit_code == 0, result.output
-    return alone
-
-
 def test_two_workers_and_a_kill_give_the_bytes_of_one_undisturbed_call(
     start_bench: Callable[..., Any],
     tmp_path: Path,
@@ -129,78 +110,18 @@ def test_two_workers_and_a_kill_give_the_bytes_of_one_undisturbed_call(
     store = Store(results)
     assert sorted(run.status()["state"] for run in store.runs()) == ["done", "done", "done", "running"]
     assert f"process {first.pid} on" in second.output
-    killed(first, second, tmp_path)
-    alone = made_alone(tmp_path, plugin, unreported)
+    os.kill(first.pid, signal.SIGKILL)
+    (tmp_path / "go").touch()
+    code, output = second.finish()
+    assert code == 0, output
+    assert "runs: 4 done\n" in output
+    alone = unreported(tmp_path / "alone", "shared")
+    result = bench("run", tmp_path / "shared.yaml", "--results", alone, "--plugin", plugin, "--jobs", "1")
+    assert result.exit_code == 0, result.output
     assert weights(results) == weights(alone)
     assert len(weights(results)) == 4
     last = bench(*command)
     assert (last.exit_code, last.stdout) == (0, "nothing to do: all 4 runs are done\n")
-
-
-@pytest.fixture(params=["file", "s3"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of empty storage."""
-    if request.param == "file":
-        return f"file://{tmp_path}/shared"
-    request.getfixturevalue("s3_server")
-    Objects(url := f"s3://t{uuid.uuid4().hex}")._fs.mkdir(url)
-    return url
-
-
-def test_workers_on_a_url_and_a_kill_give_the_bytes_of_one_undisturbed_call(
-    start_bench: Callable[..., Any],
-    tmp_path: Path,
-    storage: str,
-    plugin: Path,
-    unreported: Callable[[Path, str], Path],
-) -> None:
-    """As above; the second worker has the first one's checkpoint, though not its disk, so it goes on from there."""
-    results, there = queued(tmp_path, "waiting, clip, ncu", "--plugin", plugin), Objects(storage)
-    assert bench("push", results, storage).exit_code == 0
-    command = ("worker", storage, "--plugin", plugin)
-    first = start_bench(*command)
-
-    def of_runs(folder: str) -> list[list[str]]:
-        return [there.names(f"runs/{run}/{folder}") for run in there.names("runs")]
-
-    first.wait_until(lambda: any(of_runs("state")), "a checkpoint in storage")
-    second = start_bench(*command)
-    second.wait_until(lambda: "waiting for run" in second.output, "the others' end")
-    assert f"process {first.pid} on" in second.output
-    killed(first, second, tmp_path)
-    assert sorted(of_runs("history")) == [["1", "2"]] * 3 + [["1", "2", "3"]]
-    imported = bench("import", storage, "--results", results)
-    assert (imported.exit_code, imported.stdout.split("\n")[0]) == (0, "runs: 4 new"), imported.output
-    assert bench("import", storage, "--results", results).stdout.startswith("runs: 4 here already\n")
-    assert all(run.status()["state"] == "done" for run in Store(results).runs())
-    alone = made_alone(tmp_path, plugin, unreported)
-    assert weights(results) == weights(alone)
-    assert len(weights(results)) == 4
-    for run in Store(results).runs():
-        assert run.records() == Store(alone).run(run.id).records()
-    last = bench(*command)
-    assert (last.exit_code, last.stdout) == (0, "nothing to do: all 4 runs are done\n")
-
-
-def test_a_run_that_failed_on_a_url_is_tried_again_only_when_suites_are_pushed_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plugin, tried = tmp_path / "failing.py", tmp_path / "tried"
-    plugin.write_text(FAILING)
-    monkeypatch.setenv("TRIED", str(tried))
-    results = queued(tmp_path, "failing, clip", "--plugin", plugin, "--set", "budget.samples=32")
-    url = f"memory://{tmp_path.name}/bucket"
-    command = ("worker", url, "--plugin", plugin)
-    assert bench("push", results, url).exit_code == 0
-    for expected in ("runs: 1 done, 1 failed\n", "runs: 1 done before, 1 failed\n"):
-        result = bench(*command)
-        assert (result.exit_code, result.stdout) == (1, expected)
-    assert tried.read_text() == "tried\n"
-    assert bench("import", url, "--results", results).stdout.startswith("runs: 2 new\n")
-    assert sorted(run.status()["state"] for run in Store(results).runs()) == ["done", "failed"]
-    assert bench("push", results, url).exit_code == 0
-    assert bench(*command).exit_code == 1
-    assert tried.read_text() == "tried\ntried\n"
 
 
 def test_a_run_that_failed_is_tried_again_only_when_its_suite_is_queued_anew(
@@ -230,12 +151,6 @@ def test_trials_come_before_the_runs_that_they_choose_for(tmp_path: Path) -> Non
     assert plan is not None
     assert len(plan["tuning"]["methods"]["clip"]["trials"]) == 2
     assert len(list(Store(results).runs())) == 3
-    url = f"memory://{tmp_path.name}/tuned"
-    assert bench("push", results, url).exit_code == 0
-    result = bench("worker", url)
-    assert (result.exit_code, result.stdout) == (0, "runs: 1 done\n"), result.output
-    assert bench("import", url, "--results", tmp_path / "other").stdout.startswith("runs: 3 new\n")
-    assert weights(tmp_path / "other") == weights(results)
 
 
 def test_bad_input_is_refused_by_name(tmp_path: Path) -> None:
@@ -243,11 +158,6 @@ def test_bad_input_is_refused_by_name(tmp_path: Path) -> None:
     assert "`bench run SUITE --plan-only` queues one" in refused("worker", results)
     queued(tmp_path, "clip")
     assert "did you mean 'shared'?" in refused("worker", results, "--suite", "shard")
-    assert "bench push RESULTS URL" in refused("worker", f"memory://{tmp_path.name}/empty")
-    assert "bench push RESULTS URL" in refused("import", f"memory://{tmp_path.name}/empty", "--results", tmp_path / "n")
-    assert "should be one of file://" in refused("push", results, "http://host/results")
-    assert "--jobs 2: " in refused("worker", f"file://{tmp_path}/none", "--jobs", "2")
-    assert not (tmp_path / "n").exists()
     both = refused("run", tmp_path / "shared.yaml", "--results", results, "--plan-only", "--jobs", "2")
     assert "tell `bench worker` how" in both
     (results / "shared" / "queue.json").write_text('{"suite": {"name": "shared"}, "only": []')
