@@ -66,7 +66,7 @@ LauncherName = Annotated[
     typer.Option("--launcher", metavar="NAME", help="; ".join(f"{one.name}: {one.about}" for one in LAUNCHERS) + "."),
 ]
 Track = Annotated[
-    str | None, typer.Option("--track", metavar="tensorboard|wandb|mlflow", help="Stream metrics there as well.")
+    str | None, typer.Option("--track", metavar="tensorboard|wandb", help="Stream metrics there as well.")
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Say what would be run, what it would take, what is missing; run nothing.")

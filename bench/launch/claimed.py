@@ -24,10 +24,9 @@ from bench.training.loop import Interrupted, NotFinite
 class Options:
     """How the runs of one call are spread over this machine. No option changes a result."""
 
-    jobs: int = 1  #: runs that are made at the same time, with `auto` at most
+    jobs: int = 1  #: runs that are made at the same time
     ranks: int = 1  #: processes per run; each takes a GPU if the machine has any
     track: str | None = None  #: tracker that metrics are streamed to, a key of `bench.launch.trackers.TRACKERS`
-    auto: bool = False  #: whether the number of jobs is chosen for this machine
     #: when the runs were offered to several workers, in ns by the file system's clock: a run that another worker has
     #: completed, or that failed since, is not started
     queued: int | None = None

@@ -71,8 +71,6 @@ class Remote(Progress):
     def step(self, step: int, steps: int, loss: float, samples_per_second: float) -> None:
         if step == steps or time.monotonic() - self._spoken >= PATIENCE:
             self._spoken = time.monotonic()
-            if torch.cuda.is_available():
-                self.send("memory", *torch.cuda.mem_get_info())
             self.send("step", step, steps, loss, samples_per_second)
 
 

@@ -38,7 +38,7 @@ def run_suite(
 
     suite: a loaded suite, a YAML file, or the name of a shipped suite. results: the folder of the store. only, seeds:
     the labels and seeds to run; empty means all. jobs: runs at a time, by default as many as suit this machine. gpus,
-    processes: ranks per run. launcher: "local", "slurm" or "ray". track: a tracker, such as "mlflow". Trials of the
+    processes: ranks per run. launcher: "local", "slurm" or "ray". track: a tracker, such as "wandb". Trials of the
     suite's `tune` come first; if one of them is not finished, no other run is started.
 
     A run that fails does not stop the others. Progress goes to stderr. Raises UserError, before anything is trained,

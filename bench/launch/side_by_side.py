@@ -12,7 +12,6 @@ from multiprocessing.connection import wait
 from bench.console.progress import Progress
 from bench.launch.claimed import Options, cannot_start
 from bench.launch.nursery import Flag, Nursery
-from bench.launch.occupancy import Occupancy, gpus
 from bench.launch.team import Team, TeamContext
 from bench.planning.outcomes import Summary
 from bench.planning.planned import Planned
@@ -24,29 +23,24 @@ def run_side_by_side(
 ) -> None:
     """Make the runs `waiting` in `options.jobs` teams of `options.ranks`; add the final state of each to `summary`.
 
-    With `options.auto` they are at most as many, see `bench.launch.occupancy`. Embedded data is read once, before
-    processes are forked that share it. After a stop request every process writes its checkpoint and ends. A process
-    that dies fails only its own run.
+    Embedded data is read once, before processes are forked that share it. After a stop request every process writes
+    its checkpoint and ends. A process that dies fails only its own run.
     """
     waiting, before = list(waiting), len(summary.skipped)
     total, started = before + len(waiting), before
     shared = TeamContext(Nursery(), store, options, Flag())
     teams: list[Team] = []
-    devices, jobs = gpus(), min(options.jobs, len(waiting))
-    begin_with = min(jobs, max(1, devices)) if options.auto else jobs
-    occupancy = Occupancy(jobs, devices, begin_with, settled=not options.auto)
     try:
         shared.read_data([one.run for one in waiting])
         while True:
             if requested:
                 shared.stop.set()
             stopping = shared.stop.is_set()  # a process that gets SIGTERM itself sets the event, but not `requested`
-            wanted = 0 if stopping else min(occupancy.allowed, len(teams) + len(waiting))
+            wanted = 0 if stopping else min(options.jobs, len(teams) + len(waiting))
             teams += (Team(shared, number, progress) for number in range(len(teams), wanted))
             for team in teams:
                 running = {other.one.id for other in teams if other.one}
-                full = team.number >= occupancy.allowed
-                one = None if team.one or stopping or full else _next(waiting, running, summary, shared, progress)
+                one = None if team.one or stopping else _next(waiting, running, summary, shared, progress)
                 if one:
                     team.begin(one, started, total)
                     started += 1
@@ -56,7 +50,6 @@ def run_side_by_side(
             ready = wait(list(busy), timeout=0.2)
             for connection in [connection for connection in busy if connection in ready]:
                 busy[connection].listen(connection, summary)
-            occupancy.update(teams)
     finally:
         for team in teams:
             team.close()

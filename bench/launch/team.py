@@ -60,18 +60,10 @@ class Team:
         self.one: Planned | None = None
         self.processes: list[Child] = []
         self.connections: list[Connection] = []
-        self.has_worked = False  #: whether it has made steps, measured something or ended a run
-        self.rates: list[float] = []  #: FLOPs a second at each message on the steps of its runs
-        self.gpu_memory: tuple[int, int] | None = None  #: free and all bytes of its GPU at its last step
         self._at_work: set[int] = set()  #: ranks that work on the run and have not sent "end"
         self._outcome: tuple[State, str] = ("failed", "")
         self._folder: ScratchFolder | None = None
         self._start()
-
-    @property
-    def pid(self) -> int:
-        """The id of its first process."""
-        return self.processes[0].pid if self.processes else 0
 
     def _start(self) -> None:
         world = self.shared.options.ranks
@@ -111,15 +103,8 @@ class Team:
             self._broken(None)
         elif kind == "end":
             self._ended(rank, *content)
-        elif kind == "memory":
-            self.gpu_memory = content[0], content[1]
         else:
-            if kind == "step":
-                resolved = self.one.resolved
-                rate = content[-1] * resolved.flops / (resolved.steps * resolved.batch)
-                self.rates[:] = [*self.rates[-99:], rate]  # a week's messages would add up
             getattr(self.progress, kind)(*content)
-        self.has_worked |= kind not in ("stage", "summon")
         if not self._at_work:
             summary.add(self._outcome[0], self.one.id)
             self.progress.run_finished(self.one.run, *self._outcome)

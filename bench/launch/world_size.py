@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from bench.errors import UserError
 from bench.planning.planned import Planned
 from bench.suite.run import Run
@@ -12,14 +14,17 @@ from bench.training.inputs import InputsReader
 from bench.training.job import build
 
 
+def gpu_count() -> int:
+    """Return the number of GPUs that torch can use."""
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
 def ranks(gpus: int | None, processes: int | None, jobs: int) -> int:
     """Return the processes per run: `gpus` with a GPU each, or `processes` on CPUs, or 1 if neither is given.
 
     Raises UserError if the machine has fewer GPUs than `jobs` runs need, or if `processes` would leave GPUs idle.
     """
-    import torch
-
-    available = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    available = gpu_count()
     if gpus is not None and processes is not None:
         raise UserError("--gpus and --processes: say one of them")
     if gpus is not None and gpus * jobs > available:

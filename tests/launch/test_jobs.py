@@ -85,11 +85,11 @@ def test_side_by_side_gives_the_bytes_of_in_turn(tmp_path: Path, unreported: Cal
 
 IDLE = """
 from bench.cli import main
-from bench.launch import occupancy
+from bench.launch.launchers import local
 from forked_nursery import prepare
 
 prepare()
-occupancy.WORTHWHILE, occupancy.cores = 0, lambda: 3
+local.WORTHWHILE, local.cores = 0, lambda: 3
 main()
 """
 

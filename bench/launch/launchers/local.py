@@ -6,7 +6,7 @@ A run that fails stops no other.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -17,9 +17,9 @@ from bench.launch.claimed import SEQUENTIAL, Options, cannot_start, work
 from bench.launch.launchers import Request
 from bench.launch.nodes.command import leader
 from bench.launch.nodes.place import place
-from bench.launch.occupancy import most
 from bench.launch.side_by_side import run_side_by_side
-from bench.launch.world_size import ranks, refuse_odd_shares
+from bench.launch.world_size import gpu_count, ranks, refuse_odd_shares
+from bench.machine.capacity import cores, free_memory
 from bench.machine.device_lock import device
 from bench.planning.outcomes import Summary, ready
 from bench.planning.planned import Planned
@@ -27,15 +27,33 @@ from bench.store import Store
 from bench.suite.suite import Suite
 from bench.training.inputs import InputsReader
 
+WORTHWHILE = 3e11  #: training FLOPs, ten seconds of a core: for fewer it does not pay to start a second process
+MEMORY = 2 << 30  #: bytes of the host that a run is given room for
+
 
 def prepare(suite: Suite, store: Store, request: Request) -> Callable[[list[Planned], Progress], Summary]:
     """See `bench.launch.launchers.Launcher`."""
     jobs = request.jobs or 1
     world_size = _all_ranks(request) or ranks(request.gpus, request.processes, jobs)
-    auto = request.jobs is None and leader() is None
-    options = Options(jobs, world_size, request.track, auto, request.queued)
+    options = Options(jobs, world_size, request.track, request.queued)
     refuse_sharing(suite.budget.timed, options)
-    return lambda planned, progress: run_all(planned, store, progress, options)
+    auto = request.jobs is None and leader() is None
+    return lambda planned, progress: run_all(planned, store, progress, options, auto)
+
+
+def suitable_jobs(waiting: Sequence[Planned], ranks: int) -> int:
+    """Return how many of the runs that wait are made at the same time if the user leaves it open (`--jobs auto`).
+
+    It is one a GPU, or without GPUs one for each `train.threads` cores, as far as memory goes. One at a time if a
+    budget is in seconds, if a run has several processes, or if all of them are soon done.
+    """
+    flops = sum(one.resolved.flops for one in waiting)
+    if ranks > 1 or flops < WORTHWHILE or any(one.run.budget.timed for one in waiting):
+        return 1
+    jobs = gpu_count() or cores() // max(one.run.train.threads for one in waiting)
+    free = free_memory()
+    fitting = jobs if free is None else free // MEMORY
+    return max(1, min(jobs, fitting, len(waiting)))
 
 
 def _all_ranks(request: Request) -> int | None:
@@ -66,10 +84,12 @@ def refuse_sharing(timed: bool, options: Options) -> None:
         )
 
 
-def run_all(planned: list[Planned], store: Store, progress: Progress, options: Options = SEQUENTIAL) -> Summary:
+def run_all(
+    planned: list[Planned], store: Store, progress: Progress, options: Options = SEQUENTIAL, auto: bool = False
+) -> Summary:
     """Make every run that is not complete, `options.jobs` at a time and reference runs before those that need them.
 
-    With `options.auto` it is as many at a time as suit this machine. Raises UserError if runs with a budget in device
+    With `auto` it is as many at a time as `suitable_jobs` says. Raises UserError if runs with a budget in device
     seconds would share the device, or if a batch does not divide among the ranks.
     """
     planned, complete = ready(planned, store)
@@ -80,7 +100,7 @@ def run_all(planned: list[Planned], store: Store, progress: Progress, options: O
     timed = any(one.run.budget.timed for one in waiting)
     refuse_sharing(timed, options)
     refuse_odd_shares(waiting, options.ranks)
-    options = replace(options, jobs=most(waiting, options.ranks)) if options.auto else options
+    options = replace(options, jobs=suitable_jobs(waiting, options.ranks)) if auto else options
     with stop_requests(options.deaf) as requested, device(alone=timed):
         if leader() is None and (options.jobs > 1 or options.ranks > 1):
             run_side_by_side(waiting, summary, store, progress, requested, options)

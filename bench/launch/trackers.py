@@ -1,14 +1,14 @@
-"""Stream training metrics and records to TensorBoard, Weights & Biases or MLflow while they are stored.
+"""Stream training metrics and records to TensorBoard or Weights & Biases while they are stored.
 
 The store is the source: when a run is resumed, the tracker is filled again from metrics.jsonl, so no point is doubled.
-
-A process that slept through its claim sends nothing once it is awake. TensorBoard's files are behind the claim's fence.
-A service knows no fence: the claim is looked at before anything is sent, so a process that sleeps between this look and
-the sending still sends what it had begun to send.
+A process looks at its claim before it sends, so one that lost the claim sends at most what it had begun to send.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bench.errors import UserError, nearest
-from bench.registry import Registry, lazy
-from bench.store import Claim, ClaimLost, Record, RunWriter
+from bench.registry import Registry
+from bench.store import Claim, ClaimLost, Record, RunStore, RunWriter
 
 if TYPE_CHECKING:
     import numpy as np
 
-PROJECT = "robust-cl-bench"  #: where a service puts the runs, unless its own variable names another project
+PROJECT = "robust-cl-bench"  #: of W&B, unless its own variable names another project
 
 
 class Sink(Protocol):
@@ -39,28 +39,77 @@ class Sink(Protocol):
         """Send everything that is buffered."""
 
 
+class TensorBoard:
+    """Writes to `folder`/<title>-<id>; `tensorboard --logdir` of `folder` shows all runs."""
+
+    def __init__(self, folder: Path, run: RunStore, title: str) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        own = folder / f"{re.sub(r'[^0-9A-Za-z.-]+', '_', title)}-{run.id[:8]}"
+        shutil.rmtree(own, ignore_errors=True)
+        self._writer: Any = SummaryWriter(str(own))
+
+    def line(self, step: int, values: Mapping[str, float]) -> None:
+        """See `Sink`."""
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+
+    def record(self, name: str, at: float, step: int, value: float) -> None:
+        """See `Sink`."""
+        self.line(step, {name: value})
+
+    def close(self) -> None:
+        """See `Sink`."""
+        self._writer.close()
+
+
+class WeightsAndBiases:
+    """Sends to a run of Weights & Biases with the run's own id; records go to its summary.
+
+    WANDB_MODE=offline is honoured. The service drops steps that it has already, so a resumed run repeats nothing.
+    """
+
+    def __init__(self, folder: Path, run: RunStore, title: str) -> None:
+        import wandb
+
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob(f"wandb/offline-run-*-{run.id[:16]}"):
+            shutil.rmtree(old)
+        project, own = os.environ.get("WANDB_PROJECT", PROJECT), run.id[:16]
+        self._run = wandb.init(project=project, id=own, name=title, dir=folder, config=run.settings(), resume="allow")
+
+    def line(self, step: int, values: Mapping[str, float]) -> None:
+        """See `Sink`."""
+        self._run.log(dict(values), step=step)
+
+    def record(self, name: str, at: float, step: int, value: float) -> None:
+        """See `Sink`."""
+        self._run.summary[name if at == 1.0 else f"{name} at {at:.0%}"] = value
+
+    def close(self) -> None:
+        """See `Sink`."""
+        self._run.finish()
+
+
+def _refuse_without_login() -> None:
+    import wandb
+
+    if wandb.setup().settings.mode == "online" and not wandb.api.api_key:
+        raise UserError("--track wandb: nobody is logged in; run 'wandb login', or set WANDB_MODE=offline")
+
+
 @dataclass(frozen=True)
 class Tracker:
     """One service that runs are streamed to. Its name is that of the package and of the extra that it needs."""
 
     name: str  #: the word of `--track NAME`
-    #: (folder of the tracker in the results, run, title) -> an open sink
-    open: Callable[[Path, RunWriter, str], Sink]
-    fenced: bool = False  #: whether nobody sees what a process writes after it lost its claim
+    open: Callable[[Path, RunStore, str], Sink]  #: (folder of the tracker in the results, run, title) -> an open sink
     refuse: Callable[[], None] = lambda: None  #: raises UserError if the package cannot send, as without a login
 
 
-def _of(module: str) -> Callable[..., Any]:
-    return lazy(f"{__name__}.{module}")
-
-
 TRACKERS: Registry[Tracker] = Registry(
-    "a tracker",
-    (
-        Tracker("tensorboard", _of("tensorboard:TensorBoard"), fenced=True),
-        Tracker("wandb", _of("wandb:WeightsAndBiases"), refuse=_of("wandb:refuse")),
-        Tracker("mlflow", _of("mlflow:MLflow")),
-    ),
+    "a tracker", (Tracker("tensorboard", TensorBoard), Tracker("wandb", WeightsAndBiases, _refuse_without_login))
 )
 
 
@@ -80,10 +129,9 @@ class Tracked(RunWriter):
     Its methods raise ClaimLost, and send nothing, once the claim is lost.
     """
 
-    def __init__(self, claim: Claim, steps: int, open_sink: Callable[[], Sink], fenced: bool = False) -> None:
-        """fenced: as of `Tracker`."""
+    def __init__(self, claim: Claim, steps: int, open_sink: Callable[[], Sink]) -> None:
         super().__init__(claim)
-        self.steps, self._fenced = steps, fenced
+        self.steps = steps
         self._open_sink = open_sink
         self._sink: Sink | None = None
 
@@ -101,7 +149,7 @@ class Tracked(RunWriter):
 
     def close(self) -> None:
         """Send everything that is buffered; without the claim nothing, so that the run of its holder is not ended."""
-        if self._sink is not None and (self._fenced or not self.lost):
+        if self._sink is not None and not self.lost:
             self._sink.close()
 
     def _filled(self) -> Sink:
@@ -149,8 +197,7 @@ def tracked(run: RunWriter, name: str | None, title: str, steps: int) -> Iterato
         yield run
         return
     folder = run.folder.parents[1] / name
-    tracker = TRACKERS[name]
-    out = Tracked(run.own_claim, steps, lambda: tracker.open(folder, run, title), tracker.fenced)
+    out = Tracked(run.own_claim, steps, lambda: TRACKERS[name].open(folder, run, title))
     try:
         yield out
     finally:
