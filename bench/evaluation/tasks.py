@@ -32,7 +32,7 @@ class EvaluationPlan(SuiteTasks):
     """The tasks of a suite with the data that they score."""
 
     size: int | None = None  #: pixels a side that the model sees; None = `data.size`
-    resize: Resize = CROP  #: how a model from elsewhere has its images made square
+    resize: Resize = CROP  #: how an external model has its images made square
 
     @property
     def seen(self) -> int:

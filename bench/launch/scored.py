@@ -135,7 +135,7 @@ def _reference(planned: Planned, store: Store) -> tuple[OpenClipTowers, Method, 
 
 
 def _external(planned: Planned) -> tuple[OpenClipTowers, Method, str]:
-    """Return the model from elsewhere, and the sha256 of its weights.
+    """Return the external model, and the sha256 of its weights.
 
     Raises UserError if the weights are not those of the run's id, because a job may start hours after it was planned.
     """

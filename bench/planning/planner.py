@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.catalogue.keep import Keep
-from bench.catalogue.keep.entry import kept_of
+from bench.catalogue.keep import Keep, kept_of
 from bench.console.progress import Progress
 from bench.data.features.training import with_made_up_texts
 from bench.errors import UserError

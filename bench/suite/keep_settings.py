@@ -20,7 +20,7 @@ class KeepSettings(Model):
     kind: str = "all"
     share: Annotated[float, Field(gt=0, le=1)] | None = None  #: of the rows
     rows: Annotated[int, Field(ge=1)] | None = None  #: how many
-    #: of a model from elsewhere that scores the pairs, in place of a run of this noise: a file, or
+    #: of an external model that scores the pairs, in place of a run of this noise: a file, or
     #: "open_clip:MODEL/TAG". Its training is not charged. "{data}" stands for the data folder.
     weights: Annotated[Location, Field(min_length=1)] | None = None
     #: architecture of open_clip that the weights are of; null = that of the run whose settings.json lies beside them,

@@ -99,7 +99,7 @@ class Run:
     )  #: the kind's own settings, defaults included
     #: whether nobody knows that pairs without injected noise are right; for the printed name alone
     natural: bool = False
-    scorer: Scorer | None = None  #: the model from elsewhere that scores its pairs
+    scorer: Scorer | None = None  #: the external model that scores its pairs
 
     @property
     def treated(self) -> bool:

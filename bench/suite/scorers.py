@@ -16,7 +16,7 @@ from bench.suite.settings import TowerSettings
 
 
 def with_scorer(run: Run) -> Run:
-    """Return a run with the model from elsewhere that its treatment names; others as they are.
+    """Return a run with the external model that its treatment names; others as they are.
 
     A file beside a run's settings.json is read as that run's weights, unless the treatment names towers. Raises
     UserError for a settings.json that is damaged, or of another version.

@@ -1,4 +1,4 @@
-"""A model from elsewhere that scores a run's pairs: its weights in the towers that they fit, and the images it sees."""
+"""An external model that scores a run's pairs: its weights in the towers that they fit, and the images it sees."""
 
 from __future__ import annotations
 

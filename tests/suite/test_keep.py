@@ -222,7 +222,7 @@ def test_a_treatment_is_one_entry(tmp_path: Path) -> None:
         assert run.keep.label == "second"
         with pytest.raises(UserError, match=r"data.keep.kind: 'secnd' is not offered; did you mean 'second'\?"):
             run_with(tmp_path, "data.keep=secnd")
-        with pytest.raises(UserError, match="'second' is a treatment of the data already"):
+        with pytest.raises(UserError, match="'second' is a data selection already"):
             KEEPS.add(keep)
     finally:
         KEEPS.remove("second")

@@ -64,7 +64,7 @@ def _chain(run: Run) -> list[Run]:
 
 
 def _restored(store: Store, settings: Mapping[str, Any], stored: RunStore) -> Run:
-    """Return a stored run with the run that it starts from, and the model from elsewhere that scores its pairs."""
+    """Return a stored run with the run that it starts from, and the external model that scores its pairs."""
     run = replace(run_of_settings(dict(settings), stored.path("settings.json")), start=settings.get("start"))
     run = with_scorer(run)
     identity = (settings.get("address") or {}).get("reference")

@@ -1,0 +1,130 @@
+"""Data selections: which training rows a run may see, whatever its method. `KEEPS` lists them.
+
+A new kind is one more entry of `KEEPS`, here or by `KEEPS.add(Keep(...))` from Python before the suite is loaded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from bench import counter
+from bench.registry import Registry
+
+if TYPE_CHECKING:
+    from bench.arrays import Floats, Ints
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The data that a choice of rows may use."""
+
+    keys: Sequence[str]  #: [N] of all training rows, in row order
+    corrupted: Ints | None  #: rows that the noise manifest names; empty without noise, None if no rows are fixed
+    seed: int
+    share: float | None  #: share of the rows, if the kind takes one
+    rows: int | None  #: number of rows, if the kind takes one
+    scores: Floats | None = None  #: [N] of the pairs under the run's scorer, `Keep.score`; None while it is not trained
+
+
+@dataclass(frozen=True)
+class Keep:
+    """A kind of data selection."""
+
+    name: str  #: the word in suites
+    about: str  #: a clause after "trained on": "the pairs that ..."; "" = only given weights score the pairs
+    choose: Callable[[Asked], Ints]  #: the kept rows, int64 and rising; ValueError says why there are none
+    takes: tuple[str, ...] = ()  #: keys beside the kind that it needs: "share", "rows"
+    uses: str = ""  #: knowledge that no method has: "the truth"; such rows are marked, never ranked, never bold
+    truth_alone: bool = False  #: its rows follow from which pairs are clean; whose captions the others have is nothing
+    reference_keeps_all: bool = False  #: a run that the method starts from is not treated
+    scored: bool = False  #: `choose` asks for scores: a run of the same noise and seed, not treated, is trained first
+    score: Literal["cosine", "csd"] = "cosine"  #: what the scorer says of a pair; the second needs variances
+    about_external: str = ""  #: `about` where given weights score the pairs, and no run does; "" = it takes none
+
+
+def kept_of(asked: Asked) -> int:
+    """Return the number of rows that the share asks for, rounded up as in exact arithmetic."""
+    assert asked.share is not None
+    return math.ceil(asked.share * len(asked.keys) - 1e-9)
+
+
+def _everything(asked: Asked) -> Ints:
+    return np.arange(len(asked.keys), dtype=np.int64)
+
+
+def _clean(asked: Asked) -> Ints:
+    """Return the rows that the manifest leaves alone; ValueError if the noise is new in every step."""
+    if asked.corrupted is None:
+        raise ValueError("resampled positives leave no fixed set of clean pairs")
+    left = np.ones(len(asked.keys), bool)
+    left[asked.corrupted] = False
+    return np.flatnonzero(left).astype(np.int64)
+
+
+def _trusted(asked: Asked) -> Ints:
+    assert asked.rows is not None
+    order = counter.hash_order(asked.keys, f"trusted {asked.seed}".encode())
+    chosen = order[np.isin(order, _clean(asked))]
+    if len(chosen) < asked.rows:
+        raise ValueError(f"{asked.rows} trusted pairs were asked for, but only {len(chosen)} are clean")
+    return np.sort(chosen[: asked.rows])
+
+
+def _random(asked: Asked) -> Ints:
+    return np.sort(counter.hash_order(asked.keys, f"random {asked.seed}".encode())[: kept_of(asked)])
+
+
+def _highest(asked: Asked) -> Ints:
+    """Return the rows of highest score, in the order of their hashes where scores are equal."""
+    if asked.scores is None:
+        raise ValueError("the run that scores the pairs is not trained yet")
+    if not np.isfinite(asked.scores).all():
+        raise ValueError("a score is NaN or infinite, so the run that scores the pairs did not converge")
+    order = counter.hash_order(asked.keys, f"score {asked.seed}".encode())
+    ranked = order[np.argsort(-asked.scores[order], kind="stable")]
+    return np.sort(ranked[: kept_of(asked)])
+
+
+KEEPS: Registry[Keep] = Registry(
+    "a data selection",
+    (
+        Keep("all", "all pairs", _everything),
+        # an upper bound for any way of finding the clean pairs
+        Keep("oracle", "the pairs that are known to be clean", _clean, uses="the truth", truth_alone=True),
+        Keep(  # pairs that somebody looked at
+            "trusted",
+            "pairs drawn among those that are known to be clean",
+            _trusted,
+            takes=("rows",),
+            uses="trusted pairs",
+            reference_keeps_all=True,
+        ),
+        Keep(
+            "score",
+            "the pairs of highest cosine under a reference run",
+            _highest,
+            takes=("share",),
+            reference_keeps_all=True,
+            scored=True,
+            about_external="the pairs of highest cosine under an external model",
+        ),
+        Keep(  # Chun et al., ProLIP, ICLR 2025, Section C.8: "ProLIP distance" of Table C.7
+            "distance",
+            "",
+            _highest,
+            takes=("share",),
+            reference_keeps_all=True,
+            scored=True,
+            score="csd",
+            about_external="the pairs of smallest distance (CSD) under an external model",
+        ),
+        # the control beside any choice of rows: it differs in number alone
+        Keep("random", "a random share of the pairs", _random, takes=("share",)),
+    ),
+    absent="not offered",
+)
