@@ -61,14 +61,12 @@ VERBS = (
     *(
         ("prolip_datacomp", "prolip (-10, 10)", f"{words} --results {{results}}")
         for words in (
-            "hierarchy {run} --csv {out}/hierarchy.csv --html {out}/traversals.html",
+            "hierarchy {run} --csv {out}/hierarchy.csv",
             "gaussian prompts {run} --csv {out}/prompts.csv",
-            "gaussian bprw {run} --csv {out}/bprw.csv --figures {out}/weights",
+            "gaussian bprw {run} --csv {out}/bprw.csv",
             "gaussian cost {run} --csv {out}/cost.csv",
-            "gaussian manipulated {run} --pgd 1 --pgd 5 --csv {out}/manipulated.csv",
-            "gaussian samples {run} --html {out}/images.html",
-            "gaussian samples {run} --side text --html {out}/texts.html",
-            "gaussian uncertainty {run} --dataset hierarcaps --csv {out}/levels.csv --figures {out}/levels",
+            "gaussian manipulated {run} --csv {out}/manipulated.csv",
+            "gaussian uncertainty {run} --dataset hierarcaps --csv {out}/levels.csv",
             "gaussian inclusion {run} --csv {out}/inclusion.csv",
         )
     ),
@@ -81,7 +79,7 @@ class Line:
 
     printed: str  #: "ncu, Table 1"
     suites: tuple[str, ...]
-    verbs: tuple[str, ...]  #: "gaussian samples", without options
+    verbs: tuple[str, ...]  #: "gaussian prompts", without options
     file: str  #: "tables/paper_ncu_1", below the report; "" if a verb alone fills it
     state: str  #: "there", "in part", "not there"
 

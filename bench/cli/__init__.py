@@ -13,7 +13,6 @@ from bench.cli import (
     doctor,
     export,
     features,
-    gaussian,
     inside,
     methods,
     noise,
@@ -52,7 +51,8 @@ for verb in (
     reference.board,
     reference.verify,
     reference.site,
-    gaussian.hierarchy,
+    inside.hierarchy,
+    inside.gaussian,
     inside.embeddings,
     inside.state,
     methods.methods,
@@ -72,7 +72,6 @@ noises.command("compare")(noise.compare)
 noises.command("published")(noise.published)
 noises.command("audit")(noise.audit)
 app.add_typer(noises, name="noise")
-app.add_typer(gaussian.app, name="gaussian")
 app.add_typer(data.app, name="data")
 app.add_typer(features.app, name="features")
 

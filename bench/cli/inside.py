@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
-from itertools import combinations
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,13 +26,15 @@ from bench.console.text import echo
 from bench.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from bench.data import Pairs
     from bench.evaluation.embedding_map import EmbeddingMap
-    from bench.models.row_state import RowState
+    from bench.evaluation.probabilistic.prompt_filter import Line
     from bench.models.stored_run import Stored
     from reports.results import Results as SuiteResults
+
+Dataset = Annotated[str, typer.Option("--dataset", metavar="NAME", help="Pairs to measure on.")]
+IID = "emoji/iid"
+GAUSSIAN = ("prompts", "bprw", "uncertainty", "inclusion", "manipulated", "cost")
 
 
 def embeddings(
@@ -97,66 +98,121 @@ def state(
     """
     load_plugins(plugin)
     use_data(data)
+    from bench.cli.text import write_csv, write_file
     from bench.models import row_state, stored_run
 
     stored = stored_run.load(store_at(results), run)
-    show_ends(stored.title, row_state.find_state(stored, name), count, html, csv_file)
-
-
-def show_ends(title: str, shown: RowState, count: int, html: Path | None, csv_file: Path | None) -> None:
-    """Print the pairs of the smallest and the largest values; write them with pictures, and the values of all pairs."""
-    from bench.cli.text import write_csv, write_file
-    from bench.models.row_state import state_page, state_text
-
-    echo(f"run {title}, {len(shown.values)} pairs of {shown.pairs.name}", *state_text(shown, count))
+    shown = row_state.find_state(stored, name)
+    echo(f"run {stored.title}, {len(shown.values)} pairs of {shown.pairs.name}", *row_state.state_text(shown, count))
     if html is not None:
-        write_file("--html", html, state_page(title, shown, count).encode())
+        write_file("--html", html, row_state.state_page(stored.title, shown, count).encode())
         echo(html)
     if csv_file is not None:
-        values = [of.tolist() for of in (shown.values, *shown.also.values())]
-        write_csv(csv_file, [("key", shown.name, *shown.also), *zip(shown.pairs.keys, *values, strict=True)])
+        write_csv(csv_file, [("key", shown.name), *zip(shown.pairs.keys, shown.values.tolist(), strict=True)])
         echo(csv_file)
 
 
-def draw_weights(
-    folder: Path, pairs: Pairs, label: str, prompts: Sequence[str], fitted: Mapping[str, Tensor], wanted: Sequence[str]
+def hierarchy(
+    run: RunId, results: Results = RESULTS, dataset: Dataset = IID, csv_file: CsvFile = None, plugin: Plugins = None
 ) -> None:
-    """Draw weights [C, K] of C classes and K prompts into the folder of `--figures`: single classes of the last fit."""
-    import numpy as np
+    """Walk from images to a root and see which of their captions, from group to tags, are met. For any method."""
+    stored, pairs = _opened(run, results, dataset, plugin)
+    from bench.evaluation.probabilistic.hierarchy import traversals
 
-    from reports.figures.prompt_weights import MOST, ClassWeights, drawn
-
-    names, (*_, last) = pairs.classes[label], fitted.values()
-    drawn_classes = []
-    for place in [names.index(name) for name in wanted] or last.amax(1).argsort(descending=True)[:3].tolist():
-        images = pairs.images(np.flatnonzero(pairs.labels[label] == place)[:MOST])
-        own = [*images] if images.ndim == 4 else []
-        drawn_classes.append(ClassWeights(names[place], prompts, last[place].numpy(), own))
-    _write_figures(folder, drawn(drawn_classes, {what: weights.numpy() for what, weights in fitted.items()}))
+    _show(stored, pairs, traversals(stored.features, pairs), csv_file)
 
 
-def draw_levels(folder: Path, stored: Stored, pairs: Pairs) -> None:
-    """Draw variances of captions by level into the folder of `--figures`. Raises UserError if there are no levels."""
-    from bench.evaluation.probabilistic.uncertainty import differences, of_levels
-    from reports.figures.level_variances import drawn
+def gaussian(
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="|".join(GAUSSIAN))],
+    run: RunId,
+    results: Results = RESULTS,
+    dataset: Dataset = IID,
+    label: Annotated[str, typer.Option("--label", help="What to classify, as in zero_shot/LABEL.")] = "concept",
+    # official: github.com/naver-ai/prolip@59f6324 src/analysis/unc_zeroshot_prompts.py
+    leak: Annotated[
+        bool, typer.Option("--leak", help="bprw: take images from the scored set, as paper and official code do.")
+    ] = False,
+    csv_file: CsvFile = None,
+    plugin: Plugins = None,
+) -> None:
+    """Measure what the variances of a method with Gaussian embeddings are good for.
 
-    known = of_levels(stored.features, pairs)
-    if not known:
-        raise UserError(f"--figures: {pairs.name} has no levels of captions; the emoji sets and hierarcaps have them")
-    of_two = {f"{b} against {a}": differences(known[a], known[b]) for a, b in combinations(known, 2)}
-    distinct = {name: one.distinct for name, one in known.items()}
-    _write_figures(folder, drawn(distinct, {name: values for name, values in of_two.items() if len(values)}))
+    prompts: zero-shot accuracy with the most uncertain prompts of each class left out. bprw: with prompts weighted by
+    how well they explain images. uncertainty: variances of captions by length and level, of images by style. inclusion:
+    share of images within their captions. manipulated: accuracy and variances with pixels hidden or attacked. cost:
+    parameters and time of the heads that give variances.
+    """
+    if what not in GAUSSIAN:
+        raise UserError(f"bench gaussian {what}: should be {', '.join(GAUSSIAN)}{nearest(what, GAUSSIAN)}")
+    stored, pairs = _opened(run, results, dataset, plugin)
+    features = stored.features
+    if "logvar" not in features.texts([""]):
+        from bench.adapters import registry
+
+        able = ", ".join(name for name, method in registry.all_methods().items() if method.score == "csd")
+        raise UserError(f"run {stored.title}: {stored.run.method} gives no variances; methods that do: {able}")
+    if label not in pairs.classes:
+        raise UserError(f"--label {label}: no label of {pairs.name}{nearest(label, pairs.classes)}")
+    from bench.evaluation.probabilistic import bprw, cost, manipulated, prompt_filter, uncertainty
+
+    notes: list[str] = []
+    if what == "prompts":
+        lines = prompt_filter.prompt_filtering(features, pairs, label)
+    elif what == "bprw":
+        source = pairs if leak else _pairs(stored, f"{pairs.name.split('/')[0]}/train")
+        if source.name == pairs.name and not leak:
+            raise UserError(
+                f"--dataset {dataset}: weights would be fitted to the images they are scored on; add --leak"
+            )
+        lines = bprw.reweighting(features, pairs, source, label)
+        notes = [f"weights were fitted to images of {source.name}{', the scored set: LEAK' if leak else ''}"]
+    elif what == "uncertainty":
+        lines = uncertainty.uncertainties(features, pairs)
+    elif what == "inclusion":
+        lines, notes = uncertainty.inclusions(features, pairs, stored.run.train.batch)
+    elif stored.run.data.on_features:
+        raise UserError(f"run {stored.title}: its images are stored features, which have no pixels to change")
+    elif what == "manipulated":
+        lines = manipulated.manipulations(features, pairs, label)
+    else:
+        lines = cost.head_costs(features, pairs)
+    _show(stored, pairs, lines, csv_file, notes)
 
 
-def _write_figures(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write the files of `--figures`; the folder is made, the one above it is not."""
-    from bench.cli.text import write_file
+def _opened(run: str, results: Path, dataset: str, plugin: list[str] | None) -> tuple[Stored, Pairs]:
+    """Load a stored run's model and the pairs to measure it on."""
+    load_plugins(plugin)
+    from bench.models import stored_run
 
-    if folder.parent.is_dir():
-        folder.mkdir(exist_ok=True)
-    for name, content in files.items():
-        write_file("--figures", folder / name, content)
-        echo(folder / name)
+    stored = stored_run.load(store_at(results), run)
+    return stored, _pairs(stored, dataset)
+
+
+def _pairs(stored: Stored, dataset: str) -> Pairs:
+    """Load a data set as the run's towers read it: pixels, or stored features that lie with those it trained on."""
+    from bench import data
+    from bench.data.features import training as features
+
+    settings = stored.run.data
+    return features.evaluation_set(settings, dataset) if settings.on_features else data.load(dataset, settings.size)
+
+
+def _show(stored: Stored, pairs: Pairs, lines: Sequence[Line], file: Path | None, notes: Sequence[str] = ()) -> None:
+    """Print the table and the notes; write the table to `file` as CSV."""
+    from bench.cli.text import write_csv
+    from bench.console.text import columns
+
+    rows = [("", "metric", "score", "value", "95 % interval", "n")]
+    for what, one in lines:
+        form = {"parameters": ",.0f", "variance": ".4g"}.get(one.metric, ".4f")
+        value, low, high = (f"{x:{form}}" for x in (one.value, *one.interval))
+        rows.append((what, one.metric, one.score, value, f"{low} to {high}", str(one.n)))
+    echo(f"run {stored.title}, on {pairs.name}", *columns(rows), *notes)
+    if file is not None:
+        head = ("what", "metric", "score", "value", "low", "high", "n")
+        exact = [(what, one.metric, one.score, one.value, *one.interval, one.n) for what, one in lines]
+        write_csv(file, [head, *exact])
+        echo(file)
 
 
 def _runs(results: SuiteResults, labels: list[str] | None, noise: str | None) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,7 +28,6 @@ class RowState:
     values: Floats  #: [N]
     pairs: Pairs  #: N
     noise: Noise
-    also: Mapping[str, Floats] = field(default_factory=dict)  #: what else is shown of a pair, [N] each, by name
 
     def ends(self, count: int) -> tuple[Ints, Ints]:
         """Return the rows of the `count` smallest values, rising, and of the largest, falling; ties by row."""
@@ -38,11 +37,6 @@ class RowState:
     def text(self, row: int) -> str:
         """The first text that the row trains with."""
         return self.noise.texts(self.pairs, np.array([row], dtype=np.int64))[0][0]
-
-    def said(self, row: int) -> str:
-        """The row's value and what else is shown of it: "0.25 (distance 1.5)"."""
-        others = ", ".join(f"{name} {of[row]:.6g}" for name, of in self.also.items())
-        return f"{self.values[row]:.6g}{f' ({others})' if others else ''}"
 
 
 def row_states(stored: Stored) -> Mapping[str, RowState]:
@@ -82,7 +76,7 @@ def state_text(state: RowState, count: int) -> list[str]:
     lines = []
     for title, rows in zip(("smallest", "largest"), state.ends(count), strict=True):
         lines.append(f"{title} {state.name}")
-        lines += [f"  {state.said(row)}  {state.pairs.keys[row]}  {state.text(row)!r}" for row in rows.tolist()]
+        lines += [f"  {state.values[row]:.6g}  {state.pairs.keys[row]}  {state.text(row)!r}" for row in rows.tolist()]
     return lines
 
 
@@ -119,7 +113,7 @@ def _items(state: RowState, rows: Ints) -> Html:
             '<span class="key">{2} {3}</span></li>',
             state.text(row),
             picture(image),
-            state.said(row),
+            f"{state.values[row]:.6g}",
             state.pairs.keys[row],
         )
         for row, image in zip(rows.tolist(), images, strict=True)

@@ -115,11 +115,11 @@ def test_what_has_no_map_is_refused_in_a_line(done: Path) -> None:
         assert message in str(result.exception)
 
 
-@pytest.mark.parametrize("arguments", [("embeddings", "inside.yaml", "--seed"), ("hierarchy", "0", "--steps")])
-def test_a_number_that_no_generator_or_memory_takes_is_refused(done: Path, arguments: tuple[str, ...]) -> None:
-    result = CliRunner().invoke(app, [*arguments, str(2**32), "--results", str(done / "out")])
+def test_a_number_that_no_generator_takes_is_refused(done: Path) -> None:
+    arguments = ["embeddings", "inside.yaml", "--seed", str(2**32), "--results", str(done / "out")]
+    result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
-    assert f"Invalid value for '{arguments[-1]}'" in result.output
+    assert "Invalid value for '--seed'" in result.output
 
 
 def test_the_ends_of_a_state_are_its_smallest_and_largest_values(done: Path, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from bench.errors import UserError
 from bench.evaluation.probabilistic import bprw, hierarchy, uncertainty
 from bench.evaluation.probabilistic.prompt_filter import Filter, default_filters, filtered_class_vectors, top1
 from bench.evaluation.zero_shot import class_vectors
@@ -174,12 +173,6 @@ def test_drawn_points_belong_to_their_image_and_key() -> None:
 def test_a_setting_draws_about_a_hundred_points(shots: int, a: float, images: int, samples: int) -> None:
     setting = bprw.Setting(shots)
     assert (setting.a, setting.images, setting.samples) == (a, images, samples)
-
-
-@pytest.mark.parametrize("shots", [-1, 101])
-def test_more_shots_than_points_are_refused(shots: int) -> None:
-    with pytest.raises(UserError, match=f"--shots {shots}"):
-        bprw.Setting(shots)
 
 
 @few

@@ -23,16 +23,13 @@ from bench.evaluation.probabilistic.uncertainty import (
     longest_captions,
     masked,
     masked_in_training,
-    of_pairs,
     surer,
     uncertainties,
     within,
     words,
 )
-from bench.evaluation.ranks import offsets
 from bench.towers.build import normalise
 from methods import prolip
-from reports.figures.level_variances import level_variances
 
 from .conftest import build
 
@@ -89,31 +86,6 @@ def test_a_special_caption_is_surer_where_its_variance_is_smaller(features: Feat
     own = np.array([features.texts(list(texts))["logvar"].double().exp().sum(1).tolist() for texts in levels(some)])
     differ = [texts[0] != texts[2] for texts in levels(some)]
     assert lines["level name against group"].value == pytest.approx((own[:, 0] > own[:, 2])[differ].mean())
-
-
-def test_the_distance_of_a_pair_is_that_of_its_gaussians(features: Features) -> None:
-    some = pairs(8)
-    known = of_pairs(features, some)
-    image, text = features.images(some), features.texts([some.captions(row)[0] for row in range(8)])
-    cosine = (image["embedding"] * text["embedding"]).sum(1)
-    csd = cosine + offsets(image, "csd") + offsets(text, "csd")  # as pairs are ranked
-    np.testing.assert_allclose(known["distance"], 2 - 2 * csd.numpy(), rtol=1e-5)
-    np.testing.assert_allclose(known["variance of the image"], image["logvar"].double().exp().sum(1).numpy())
-
-
-def test_levels_are_drawn_as_they_are() -> None:
-    draw = np.random.default_rng(0)
-    own = {name: draw.normal(3 - place, 0.5, 20) for place, name in enumerate("abc")}
-    differences = {f"{b} against {a}": own[a] - own[b] for a, b in combinations(own, 2)}
-    figure = level_variances(own, differences).figure
-    assert figure is not None
-    first, *others = [panel for panel in figure.axes if panel.get_title()]
-    assert len(first.patches) == 2 * len(own)
-    tallest = max(patch.get_path().vertices[:, 1].max() for patch in first.patches)
-    assert first.get_ylim()[1] > tallest > 1, "no bar is cut off"
-    assert [panel.get_title() for panel in others] == [
-        f"{name}: {(values > 0).mean():.3f}" for name, values in differences.items()
-    ]
 
 
 def test_a_wider_gaussian_around_the_same_mean_includes() -> None:

@@ -17,7 +17,7 @@ from bench.evaluation.probabilistic.prompt_filter import Filter, filtered_class_
 from bench.evaluation.ranks import offsets
 from bench.evaluation.zero_shot import class_vectors
 
-_FILTERS = {
+_FILTERS: dict[str, Any] = {
     "by_ranking": "by_ranking",
     "by_std_values_per_class": "std_per_class",
     "by_std_values_all": "std_all",

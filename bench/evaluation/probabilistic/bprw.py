@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bench.data import Pairs
+from bench.data import Pairs, templates
 from bench.errors import UserError
 from bench.evaluation.bootstrap import mean_interval
 from bench.evaluation.features import Features
@@ -28,21 +28,15 @@ from methods.base import stream
 
 STABILITY = 0.02  #: added to the prompts' variances in the likelihood
 ITERATIONS, TOLERANCE = 1000, 1e-12
+SHOTS = (0, 5, 9)  #: labelled images a class from which weights are fitted, as in the paper
 POINTS = 100  #: points drawn for each class
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The data of a fit: points from `images` images of each class, under a Dirichlet prior a.
-
-    Raises UserError unless 0 <= shots <= POINTS.
-    """
+    """The data of a fit: points from `images` images of each class, under a Dirichlet prior a."""
 
     shots: int  #: labelled images of each class; 0: the unlabelled images nearest to its mean prompt
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.shots <= POINTS:
-            raise UserError(f"--shots {self.shots}: should be from 0 to {POINTS}")
 
     @property
     def a(self) -> float:
@@ -105,7 +99,7 @@ def labelled_rows(pairs: Pairs, label: str, names: Sequence[str], shots: int) ->
     without = [name for name in names if not of_name[name]]
     if without:
         lacking = f"{len(without)} classes, such as {without[0]!r}"
-        raise UserError(f"--shots {shots}: {pairs.name} has no image of {lacking}; use --shots 0")
+        raise UserError(f"{pairs.name} has no image of {lacking}: no weights of prompts can be fitted to it")
     return torch.tensor([[rows[shot % len(rows[:shots])] for shot in range(shots)] for rows in of_name.values()])
 
 
@@ -126,24 +120,20 @@ def fit(texts: Mapping[str, Tensor], images: Mapping[str, Tensor], rows: Tensor,
     return mixture_weights(torch.stack(densities), initial_weights(variances), setting.a)
 
 
-def reweighting(
-    features: Features, pairs: Pairs, source: Pairs, label: str, templates: Sequence[str], shots: Sequence[int]
-) -> tuple[list[Line], dict[str, Tensor]]:
+def reweighting(features: Features, pairs: Pairs, source: Pairs, label: str) -> list[Line]:
     """Measure top-1 accuracy by CSD with equal weights, and with weights fitted to images of `source`.
 
-    Returns the measurements, and by their names the fitted weights [C, K] in fp64 on the CPU of C classes and K
-    templates. "largest weight" is the mean over classes of a class's largest weight (1 / K for equal weights). Raises
-    UserError for invalid `shots`, and if a class has no image in `source`.
+    "largest weight" is the mean over classes of a class's largest weight (1 / K for equal weights of K templates).
+    Raises UserError if a class has no image in `source`.
     """
-    names = pairs.classes[label]
+    names, own = pairs.classes[label], templates(pairs)
     images, others = features.images(pairs), features.images(source)
-    flat = features.texts(prompts(names, templates))
+    flat = features.texts(prompts(names, own))
     labels = torch.from_numpy(pairs.labels[label])
-    ensemble = class_vectors(flat, len(templates))
-    texts = {name: values.reshape(len(names), len(templates), -1) for name, values in flat.items()}
+    ensemble = class_vectors(flat, len(own))
+    texts = {name: values.reshape(len(names), len(own), -1) for name, values in flat.items()}
     lines = list(top1("all prompts alike", images, ensemble, labels, ["csd"]))
-    fitted: dict[str, Tensor] = {}
-    for setting in map(Setting, shots):
+    for setting in map(Setting, SHOTS):
         if setting.shots:
             rows = labelled_rows(source, label, names, setting.shots)
         else:
@@ -153,8 +143,7 @@ def reweighting(
         classes = {"embedding": mean.float(), "logvar": variance.log().float()}
         what = f"{setting.shots} labelled images" if setting.shots else f"{rows.shape[1]} nearest images, no labels"
         what += " (LEAK)" if source.name == pairs.name else ""
-        fitted[what] = weights.cpu()
-        largest: np.ndarray = fitted[what].amax(1).numpy()
+        largest: np.ndarray = weights.amax(1).cpu().numpy()
         lines += top1(what, images, classes, labels, ["csd"])
         lines.append((what, Number("largest weight", "", float(largest.mean()), len(largest), mean_interval(largest))))
-    return lines, fitted
+    return lines

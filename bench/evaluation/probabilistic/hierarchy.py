@@ -100,21 +100,6 @@ def nearest_along(images: Tensor, texts: Tensor, roots: Tensor, steps: int) -> T
     return (path @ texts.T).argmax(-1)
 
 
-def met_texts(features: Features, pairs: Pairs, rows: Sequence[int], steps: int = STEPS) -> dict[str, list[list[str]]]:
-    """Return, for each root, the texts that each of `rows` meets on its way there, each once, in the order of the way.
-
-    Raises UserError if the data set has no hierarchy.
-    """
-    pool = sorted({text for texts in levels(pairs) for text in texts})
-    images, texts, empty = features.images(pairs), features.texts(pool), features.texts([""])
-    chosen = torch.as_tensor(rows, device=images["embedding"].device)
-    met = {}
-    for name, root in roots(images, texts, empty).items():
-        nearest = nearest_along(images["embedding"][chosen], texts["embedding"], root[chosen], steps)
-        met[name] = [[pool[place] for place in dict.fromkeys(places)] for places in nearest.tolist()]
-    return met
-
-
 def log_overlap(mean_1: Tensor, logvar_1: Tensor, mean_2: Tensor, logvar_2: Tensor) -> Tensor:
     """Return I(1, 2) of each dimension: ln of the integral of p_1^2 p_2 up to a constant (ProLIP, Equation 3), stable.
 
@@ -141,7 +126,7 @@ def roots(images: Mapping[str, Tensor], texts: Mapping[str, Tensor], empty: Mapp
     return by_name
 
 
-def traversals(features: Features, pairs: Pairs, steps: int = STEPS) -> list[Line]:
+def traversals(features: Features, pairs: Pairs) -> list[Line]:
     """Measure precision, recall, any and R@1 of the root over all distinct captions of the set, for each root.
 
     `r1_root` counts a hit as 1; counted like recall, over all four levels, a hit would be a quarter. Raises UserError
@@ -154,7 +139,7 @@ def traversals(features: Features, pairs: Pairs, steps: int = STEPS) -> list[Lin
     return [
         (name, number)
         for name, root in roots(images, texts, empty).items()
-        for number in traverse(images["embedding"], texts["embedding"], own, root, steps).numbers()
+        for number in traverse(images["embedding"], texts["embedding"], own, root).numbers()
     ]
 
 

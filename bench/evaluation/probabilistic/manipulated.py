@@ -6,7 +6,7 @@ its step; here they are those of Madry et al. (ICLR 2018) for CIFAR-10: 8/255 an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 import torch
@@ -14,11 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bench.arrays import Pixels
-from bench.data import MemoryPairs, Pairs
+from bench.data import MemoryPairs, Pairs, templates
 from bench.evaluation.features import IMAGE_BATCH, Features, evaluation_mode
 from bench.evaluation.probabilistic.prompt_filter import Line, top1, total_variance
 from bench.evaluation.probabilistic.uncertainty import MEAN_COLOUR, mean_line, with_pixels
-from bench.evaluation.zero_shot import class_vectors, prompts
+from bench.evaluation.zero_shot import class_vectors
+from bench.evaluation.zero_shot import prompts as class_prompts
 
 SHARES = (0.0, 0.025, 0.05, 0.075, 0.1)  #: of the area that is hidden, the paper's
 ITERATIONS = (1, 5, 10, 40)  #: of the attack, the paper's
@@ -26,39 +27,22 @@ EPS, STEP = 8.0, 2.0  #: most that a channel changes, and by one iteration; of 2
 SCALE = 10.0  #: of cosines in the attacked cross-entropy: small enough that a sure answer has a gradient
 
 
-def manipulations(
-    features: Features,
-    pairs: Pairs,
-    label: str,
-    templates: Sequence[str],
-    shares: Sequence[float] = SHARES,
-    iterations: Sequence[int] = ITERATIONS,
-) -> list[Line]:
+def manipulations(features: Features, pairs: Pairs, label: str) -> list[Line]:
     """Measure top-1 accuracy by each score and the mean sum of variances, for each hidden share and each attack."""
-    classes = class_vectors(features.texts(prompts(pairs.classes[label], templates)), len(templates))
+    prompts = templates(pairs)
+    classes = class_vectors(features.texts(class_prompts(pairs.classes[label], prompts)), len(prompts))
     labels = torch.from_numpy(pairs.labels[label])
+    hidden = ((f"{share:.1%} hidden", occluded(pairs, share)) for share in SHARES)
+    moved = (
+        (f"PGD, {count} iterations", attacked(features, pairs, labels, classes["embedding"], count))
+        for count in ITERATIONS
+    )
     lines = list[Line]()
-    for name, one in _changed(features, pairs, labels, classes["embedding"], shares, iterations):
+    for name, one in chain(hidden, moved):  # one at a time: together they may not fit
         images = features.images(one)
         lines += top1(name, images, classes, labels)
         lines.append(mean_line(name, total_variance(images).double().cpu().numpy()))
     return lines
-
-
-def _changed(
-    features: Features,
-    pairs: Pairs,
-    labels: Tensor,
-    classes: Tensor,
-    shares: Sequence[float],
-    iterations: Sequence[int],
-) -> Iterator[tuple[str, MemoryPairs]]:
-    """Yield each manipulation's name and its images, one at a time: together they may not fit."""
-    for share in shares:
-        yield f"{share:.1%} hidden", occluded(pairs, share)
-    for count in iterations:
-        name = f"PGD, {count} iteration{'s' if count > 1 else ''}"
-        yield name, attacked(features, pairs, labels, classes, count)
 
 
 def occluded(pairs: Pairs, share: float) -> MemoryPairs:

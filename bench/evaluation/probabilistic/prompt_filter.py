@@ -10,21 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.data import Pairs
-from bench.errors import UserError
+from bench.data import Pairs, templates
 from bench.evaluation.bootstrap import mean_interval
 from bench.evaluation.features import Features
 from bench.evaluation.measures import Number
 from bench.evaluation.ranks import SCORES
 from bench.evaluation.zero_shot import class_vectors, classify, prompts
 
-STRATEGIES = ("by_ranking", "std_per_class", "std_all", "abs")
 Line = tuple[str, Number]  #: a description, and the measured number
 
 
@@ -36,33 +35,23 @@ class Filter:
     (unbiased). std_all: u <= the value-th smallest of all classes' prompts. abs: u <= value.
     """
 
-    strategy: str
+    strategy: Literal["by_ranking", "std_per_class", "std_all", "abs"]
     value: float
 
     def __str__(self) -> str:
         return f"{self.strategy}={self.value:g}"
 
     def kept(self, u: Tensor) -> Tensor:
-        """Return bool [C, K]: the prompts that stay, from u [C, K]. Each class keeps at least its most certain prompt.
-
-        Raises UserError for an unknown strategy, and for a `value` that does not fit it.
-        """
+        """Return bool [C, K]: the prompts that stay, from u [C, K]. Each class keeps its most certain prompt."""
         if self.strategy == "by_ranking":
-            limit = u.kthvalue(self._place(u.shape[1]), dim=1, keepdim=True).values
+            limit = u.kthvalue(int(self.value), dim=1, keepdim=True).values
         elif self.strategy == "std_per_class":
             limit = u.mean(1, keepdim=True) + self.value * u.std(1, keepdim=True)
         elif self.strategy == "std_all":
-            limit = u.flatten().kthvalue(self._place(u.numel())).values
-        elif self.strategy == "abs":
-            limit = u.new_tensor(self.value)
+            limit = u.flatten().kthvalue(int(self.value)).values
         else:
-            raise UserError(f"filter {self}: there are {', '.join(STRATEGIES)}")
-        return (u <= limit) | (u == u.amin(1, keepdim=True))  # every class keeps its minimum
-
-    def _place(self, most: int) -> int:
-        if self.value != int(self.value) or not 1 <= self.value <= most:
-            raise UserError(f"filter {self}: should be a whole number from 1 to {most}")
-        return int(self.value)
+            limit = u.new_tensor(self.value)
+        return (u <= limit) | (u == u.amin(1, keepdim=True))
 
 
 def total_variance(features: Mapping[str, Tensor]) -> Tensor:
@@ -95,19 +84,14 @@ def default_filters(u: Tensor) -> tuple[Filter, ...]:
     )
 
 
-def prompt_filtering(
-    features: Features, pairs: Pairs, label: str, templates: Sequence[str], filters: Sequence[Filter] = ()
-) -> list[Line]:
-    """Measure top-1 accuracy with all prompts and with each filter, and the share of prompts that it keeps.
-
-    Without `filters`, those of `default_filters` are used. Raises UserError for a filter that does not fit.
-    """
-    images = features.images(pairs)
-    texts = features.texts(prompts(pairs.classes[label], templates))
+def prompt_filtering(features: Features, pairs: Pairs, label: str) -> list[Line]:
+    """Measure top-1 accuracy with all prompts and with each default filter, and the share of prompts that it keeps."""
+    images, own = features.images(pairs), templates(pairs)
+    texts = features.texts(prompts(pairs.classes[label], own))
     labels = torch.from_numpy(pairs.labels[label])
-    lines = list(top1("all prompts", images, class_vectors(texts, len(templates)), labels))
-    u = total_variance(texts).reshape(-1, len(templates))
-    for one in filters or default_filters(u):
+    lines = list(top1("all prompts", images, class_vectors(texts, len(own)), labels))
+    u = total_variance(texts).reshape(-1, len(own))
+    for one in default_filters(u):
         mask = one.kept(u)
         share = mask.double().mean(1).cpu().numpy()
         lines.append((str(one), Number("kept", "", float(share.mean()), len(share), mean_interval(share))))

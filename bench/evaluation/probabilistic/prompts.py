@@ -14,12 +14,11 @@ from torch import Tensor
 
 from bench import data
 from bench.evaluation.measures import Bench, Measured, Number, scores_of
-from bench.evaluation.probabilistic.bprw import reweighting
+from bench.evaluation.probabilistic.bprw import SHOTS, reweighting
 from bench.evaluation.probabilistic.prompt_filter import Filter, filtered_class_vectors, top1, total_variance
 from bench.evaluation.tasks import Task
 from bench.evaluation.zero_shot import class_vectors, prompts
 
-SHOTS = (0, 5, 9)  #: labelled images a class from which weights of prompts are fitted, as in the paper
 SINGLE = "a photo of"  #: the single prompt is the first that begins so, or else the first
 
 
@@ -46,7 +45,7 @@ def prompt_choices(task: Task, bench: Bench) -> Measured:
         filters = {"filtered": Filter("std_per_class", 0.0), "half": half}
         for name, one in filters.items():
             numbers += _top1(name, images, filtered_class_vectors(texts, one.kept(u)), labels, ["csd"])
-        weighted, _ = reweighting(bench.features, pairs, bench.plan.load(task.train), task.label, templates, SHOTS)
+        weighted = reweighting(bench.features, pairs, bench.plan.load(task.train), task.label)
         fitted = [number for _, number in weighted[1:] if number.metric == "top1"]
         numbers += [replace(one, metric=f"bprw_{shots}") for shots, one in zip(SHOTS, fitted, strict=True)]
     return numbers, {}

@@ -98,15 +98,6 @@ def surer(known: Mapping[str, Level]) -> dict[str, np.ndarray]:
     return shares | ({"adjacent levels": np.concatenate(adjacent)} if adjacent else {})
 
 
-def of_pairs(features: Features, pairs: Pairs) -> dict[str, np.ndarray]:
-    """Return by name, [n] each: variances of images and of their first texts, and the distance of the two (CSD)."""
-    sides = features.images(pairs), features.texts([pairs.captions(row)[0] for row in range(len(pairs))])
-    image, text = map(_variances, sides)
-    means = (F.normalize(side["embedding"].double(), dim=-1).cpu().numpy() for side in sides)
-    distance = np.square(np.subtract(*means)).sum(1) + image + text
-    return {"variance of the image": image, "variance of the text": text, "distance": distance}
-
-
 def words(text: str) -> int:
     """Return the number of words."""
     return len(text.split())
