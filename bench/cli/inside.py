@@ -145,38 +145,39 @@ def gaussian(
     if what not in GAUSSIAN:
         raise UserError(f"bench gaussian {what}: should be {', '.join(GAUSSIAN)}{nearest(what, GAUSSIAN)}")
     stored, pairs = _opened(run, results, dataset, plugin)
-    features = stored.features
-    if "logvar" not in features.texts([""]):
+    if "logvar" not in stored.features.texts([""]):
         from bench.adapters import registry
 
         able = ", ".join(name for name, method in registry.all_methods().items() if method.score == "csd")
         raise UserError(f"run {stored.title}: {stored.run.method} gives no variances; methods that do: {able}")
     if label not in pairs.classes:
         raise UserError(f"--label {label}: no label of {pairs.name}{nearest(label, pairs.classes)}")
+    lines, notes = _measured(what, stored, pairs, label, leak)
+    _show(stored, pairs, lines, csv_file, notes)
+
+
+def _measured(what: str, stored: Stored, pairs: Pairs, label: str, leak: bool) -> tuple[list[Line], list[str]]:
+    """Return one of the measures of GAUSSIAN, and notes on it."""
     from bench.evaluation.probabilistic import bprw, cost, manipulated, prompt_filter, uncertainty
 
-    notes: list[str] = []
+    features = stored.features
     if what == "prompts":
-        lines = prompt_filter.prompt_filtering(features, pairs, label)
-    elif what == "bprw":
+        return prompt_filter.prompt_filtering(features, pairs, label), []
+    if what == "uncertainty":
+        return uncertainty.uncertainties(features, pairs), []
+    if what == "inclusion":
+        return uncertainty.inclusions(features, pairs, stored.run.train.batch)
+    if what == "bprw":
         source = pairs if leak else _pairs(stored, f"{pairs.name.split('/')[0]}/train")
         if source.name == pairs.name and not leak:
-            raise UserError(
-                f"--dataset {dataset}: weights would be fitted to the images they are scored on; add --leak"
-            )
-        lines = bprw.reweighting(features, pairs, source, label)
-        notes = [f"weights were fitted to images of {source.name}{', the scored set: LEAK' if leak else ''}"]
-    elif what == "uncertainty":
-        lines = uncertainty.uncertainties(features, pairs)
-    elif what == "inclusion":
-        lines, notes = uncertainty.inclusions(features, pairs, stored.run.train.batch)
-    elif stored.run.data.on_features:
+            raise UserError(f"{pairs.name}: weights would be fitted to the images they are scored on; add --leak")
+        note = f"weights were fitted to images of {source.name}{', the scored set: LEAK' if leak else ''}"
+        return bprw.reweighting(features, pairs, source, label), [note]
+    if stored.run.data.on_features:
         raise UserError(f"run {stored.title}: its images are stored features, which have no pixels to change")
-    elif what == "manipulated":
-        lines = manipulated.manipulations(features, pairs, label)
-    else:
-        lines = cost.head_costs(features, pairs)
-    _show(stored, pairs, lines, csv_file, notes)
+    if what == "manipulated":
+        return manipulated.manipulations(features, pairs, label), []
+    return cost.head_costs(features, pairs), []
 
 
 def _opened(run: str, results: Path, dataset: str, plugin: list[str] | None) -> tuple[Stored, Pairs]:

@@ -128,7 +128,7 @@ def test_bprw_says_where_its_images_are_from(done: Path) -> None:
     leaked, text = table(done, ("gaussian", "bprw"), "prolip", "--label", "group", "--leak")
     assert [row["what"] for row in leaked[-2:]] == ["9 labelled images (LEAK)"] * 2
     assert text.splitlines()[-2].endswith("emoji/iid, the scored set: LEAK")
-    with pytest.raises(UserError, match=r"--dataset emoji/train: .* the images they are scored on; add --leak"):
+    with pytest.raises(UserError, match=r"emoji/train: .* the images they are scored on; add --leak"):
         bench(done, "gaussian", "bprw", run_of(done, "prolip"), "--dataset", "emoji/train")
 
 
