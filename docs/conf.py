@@ -10,18 +10,16 @@ from importlib.metadata import version as installed
 project = "robust-cl-bench"
 author = copyright = "the robust-cl-bench authors"
 version = release = installed(project)
-extensions = ["myst_parser", "sphinx.ext.autodoc", "tools.handbook"]
-exclude_patterns = ["generated/readme.md", "generated/rooms.md"]  # parts of other pages
+extensions = ["myst_nb", "sphinx.ext.autodoc", "tools.handbook"]
+nb_execution_mode = "off"  # the tour shows the outputs that are committed in it
 
-myst_enable_extensions = ["dollarmath"]
+myst_enable_extensions = []  # "$BENCH_DATA" is no formula
 myst_heading_anchors = 4
-myst_url_schemes = {"http": None, "https": None, "mailto": None, "checkout": None}
 smartquotes = False  # quotes of words that a suite says stay as they are
 default_role = "code"  # docstrings write `name`
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 python_maximum_signature_line_length = 100
-html_math_renderer = "mathml"
 
 html_theme = "furo"
 html_title = "robust-cl-bench"

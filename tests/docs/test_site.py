@@ -69,6 +69,7 @@ def _targets(path: Path, links: list[str]) -> Iterator[tuple[str, Path, str]]:
             yield link, file, unquote(parts.fragment)
 
 
+@pytest.mark.promise("the documentation site builds without a warning, its links lead somewhere, it loads nothing remote")
 def test_every_link_and_anchor_leads_somewhere(pages: dict[Path, Page]) -> None:
     broken = []
     for path, page in pages.items():
@@ -81,8 +82,7 @@ def test_every_link_and_anchor_leads_somewhere(pages: dict[Path, Page]) -> None:
 
 def test_the_first_page_leads_to_the_tours_page(site: Path, pages: dict[Path, Page]) -> None:
     links = pages[site / "index.html"].links
-    assert "generated/tour.html" in links
-    assert [link for link in links if link.endswith(".ipynb")] == []
+    assert "tour.html" in links
 
 
 def test_every_picture_is_there(site: Path, pages: dict[Path, Page]) -> None:
@@ -91,10 +91,10 @@ def test_every_picture_is_there(site: Path, pages: dict[Path, Page]) -> None:
     noise = [link for link in pages[site / "generated" / "noise_kinds.html"].loads if "noise-" in link]
     shown = {kind.name for kind in KINDS if any(f"noise-{kind.name}-" in link for link in noise)}
     assert shown == {kind.name for kind in KINDS if not kind.files}
-    assert [link for link in pages[site / "generated" / "tour.html"].loads if "tour-" in link]
+    assert [link for link in pages[site / "tour.html"].loads if link.endswith(".png")]
 
 
-def test_no_page_loads_anything_from_elsewhere(site: Path, pages: dict[Path, Page]) -> None:
+def test_no_page_loads_anything_remote(site: Path, pages: dict[Path, Page]) -> None:
     for path, page in pages.items():
         assert [link for link in page.loads if urlsplit(link).scheme in ("http", "https") or link[:2] == "//"] == [], (
             path
@@ -112,12 +112,6 @@ def test_every_method_kind_of_noise_and_page_is_there(site: Path, pages: dict[Pa
         assert f'<span class="pre">{name}</span>' in text
         assert all(title in text for title in ("Formula", "Options", "Citation"))
     assert pages[site / "generated" / "noise_kinds.html"].anchors >= {kind.name.replace("_", "-") for kind in KINDS}
-    plan = (site / "house.html").read_text()
-    assert all(f">{room}</text>" in plan for room in ("cli", "launch", "store", "methods", "reports"))
+    held = (site / "generated" / "promises.html").read_text()
+    assert "tests/docs/test_site.py" in held
     assert {path.stem for path in (ROOT / "docs").glob("*.md")} <= {path.stem for path in site.glob("*.html")}
-
-
-def test_formulas_are_drawn_by_the_browser(site: Path) -> None:
-    text = (site / "generated" / "methods" / "clip.html").read_text()
-    assert '<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">' in text
-    assert "mathjax.js" not in text.lower()
