@@ -14,9 +14,7 @@ import bench
 ROOT = Path(bench.__file__).parents[1]
 SOURCE = ("bench", "methods", "reports", "tools")
 FLOORS = 12
-MODULES = 15  #: at the top of a folder of bench/
-LONGEST, TYPICAL, FUNCTION = 350, 120, 40  #: lines
-LOOP = ("bench/training/loop.py", "_train")  #: the one function that reads as a whole
+LONGEST, TYPICAL = 350, 120  #: lines of a file
 
 
 @cache
@@ -51,12 +49,17 @@ def imports(path: Path, known: set[str]) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
+def modules() -> dict[str, set[str]]:
+    """Module -> modules of the project that it imports, also inside functions and for type checking."""
+    files = {module(path): path for path in sources(*SOURCE)}
+    return {name: {one for one in imports(path, set(files)) if one in files} for name, path in files.items()}
+
+
 def arrows() -> dict[str, set[str]]:
     """Room -> rooms that it imports; the public face bench/__init__.py is a room as well."""
-    files = {module(path): path for path in sources(*SOURCE)}
     found: dict[str, set[str]] = defaultdict(set)
-    for name, path in files.items():
-        found[room(name)] |= {room(one) for one in imports(path, set(files)) if one in files} - {room(name)}
+    for name, others in modules().items():
+        found[room(name)] |= {room(one) for one in others} - {room(name)}
     return found
 
 
@@ -75,17 +78,6 @@ def floors(found: dict[str, set[str]]) -> dict[str, int]:
     return height
 
 
-def functions(path: Path) -> Iterator[tuple[str, int]]:
-    """Name and lines of every function, its docstring left out."""
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.FunctionDef):
-            lines = (node.end_lineno or 0) - node.lineno + 1
-            first = node.body[0]
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                lines -= (first.end_lineno or 0) - first.lineno + 1
-            yield node.name, lines
-
-
 def code_lines(path: Path) -> int:
     return sum(1 for line in path.read_text().splitlines() if line.strip() and not line.strip().startswith("#"))
 
@@ -93,6 +85,10 @@ def code_lines(path: Path) -> int:
 def test_imports_run_one_way_over_few_floors() -> None:
     height = floors(arrows())
     assert max(height.values()) <= FLOORS, sorted(height.items(), key=lambda item: -item[1])
+
+
+def test_no_two_modules_import_each_other() -> None:
+    floors(modules())
 
 
 def test_methods_know_nothing_of_the_runner_and_reports_nothing_of_training() -> None:
@@ -106,23 +102,10 @@ def test_methods_know_nothing_of_the_runner_and_reports_nothing_of_training() ->
     )
 
 
-def test_no_folder_is_a_drawer() -> None:
-    for folder in {path.parent for path in sources("bench")}:
-        own = [path.name for path in folder.glob("*.py") if path.name != "__init__.py"]
-        assert len(own) <= MODULES or folder.name == "oracles", (folder, len(own))  # oracles: one a method
-
-
-def test_files_and_functions_stay_small() -> None:
+def test_files_stay_small() -> None:
     lengths = {path: len(path.read_text().splitlines()) for path in sources("bench", "methods", "reports")}
     assert max(lengths.values()) <= LONGEST, max(lengths.items(), key=lambda item: item[1])
     assert median(lengths.values()) <= TYPICAL
-    long = [
-        f"{path.relative_to(ROOT)}: {name}, {lines} lines"
-        for path in lengths
-        for name, lines in functions(path)
-        if lines >= FUNCTION and (str(path.relative_to(ROOT)), name) != LOOP
-    ]
-    assert long == []
 
 
 def test_there_is_nearly_as_much_test_as_code() -> None:

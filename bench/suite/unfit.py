@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from bench.adapters import hyperparameters, registry
 from bench.catalogue.augmentations import on_device
@@ -12,14 +12,33 @@ from bench.catalogue.noise_kinds import KINDS
 from bench.catalogue.tower_families import FEATURES
 from bench.errors import nearest
 from bench.suite import needs
+from bench.suite.keep_settings import KeepSettings
+from bench.suite.noise_settings import NoiseSettings
+from bench.suite.settings import Budget, DataSettings, EvaluateSettings, MethodEntry, TowerSettings, TrainSettings
 from bench.suite.tasks import SuiteTasks
+from bench.suite.tune_settings import TuneSettings
 from bench.yaml_loader import Place
 from bench.yaml_source import Fault
 
-if TYPE_CHECKING:
-    from bench.suite.keep_settings import KeepSettings
-    from bench.suite.settings import DataSettings, MethodEntry, TowerSettings
-    from bench.suite.suite import Suite
+
+class Suite(Protocol):
+    """What is read of a suite; `bench.suite.suite` has the whole, and imports this module."""
+
+    data: DataSettings
+    noise: NoiseSettings
+    seeds: tuple[int, ...]
+    budget: Budget
+    towers: tuple[TowerSettings, ...]
+    train: TrainSettings
+    evaluate: EvaluateSettings
+    tune: TuneSettings | None
+    baseline: str
+    methods: tuple[MethodEntry, ...]
+
+    @property
+    def baseline_row(self) -> str: ...
+
+    def chain(self, entry: MethodEntry) -> str: ...
 
 
 def unfit(suite: Suite) -> Iterator[Fault]:

@@ -69,7 +69,7 @@ def _targets(path: Path, links: list[str]) -> Iterator[tuple[str, Path, str]]:
             yield link, file, unquote(parts.fragment)
 
 
-@pytest.mark.promise("the documentation site builds without a warning, its links lead somewhere, it loads nothing remote")
+@pytest.mark.promise("the site of the docs builds without a warning, its links lead somewhere, it loads nothing remote")
 def test_every_link_and_anchor_leads_somewhere(pages: dict[Path, Page]) -> None:
     broken = []
     for path, page in pages.items():

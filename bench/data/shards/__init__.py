@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import os
 import shlex
 from functools import lru_cache
@@ -37,6 +38,18 @@ def _load(settings: DataSettings, path: Path, _changed: int) -> ShardPairs:
         raise UserError(f"{gone.what}: not there; looked for {locations}. To get it: {gone.get}")
     index = Index.read(path)
     return ShardPairs(settings, index, _paths(settings, path, index.about, _there(settings)))
+
+
+def _reopened(settings: DataSettings, expected: str) -> ShardPairs:
+    """Load pickled pairs in another process. Raises UserError if the index was changed since, or data is missing."""
+    pairs = load(settings)
+    if pairs.content_hash != expected:
+        raise UserError(f"{pairs.index_path}: was changed while it is used; start the command again")
+    return pairs
+
+
+#: pairs are pickled as their settings: another process reads the index again, which takes a second and saves memory
+copyreg.pickle(ShardPairs, lambda pairs: (_reopened, (pairs.settings, pairs.content_hash)))
 
 
 def missing(settings: DataSettings) -> list[Missing]:

@@ -59,10 +59,6 @@ class ShardPairs:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the settings alone: another process reads the index again, which takes a second and saves memory."""
-        return reopened, (self.settings, self.content_hash)
-
     @property
     def name(self) -> str:
         """The set's name and "/pairs": "cc3m/train" would be a split of an evaluation set of that name."""
@@ -195,13 +191,3 @@ def smallest(keys: Strings, share: float) -> Ints:
     """
     chosen = counter.hash_order(keys, b"share")[: round(share * len(keys))]
     return np.sort(chosen)
-
-
-def reopened(settings: DataSettings, expected: str) -> ShardPairs:
-    """Load pickled pairs in another process. Raises UserError if the index was changed since, or data is missing."""
-    from bench.data.shards import load
-
-    pairs = load(settings)
-    if pairs.content_hash != expected:
-        raise UserError(f"{pairs.index_path}: was changed while it is used; start the command again")
-    return pairs
