@@ -1,13 +1,13 @@
-"""Runs the suites of the five papers with small towers on the embedded emoji, and looks for what docs/papers.md lists.
+"""Run the suites of the five papers with small towers on the embedded emoji, and looks for what docs/papers.md lists.
 
     python tools/small_papers.py OUT [SUITE ...] [--jobs N]
 
 Each suite of suites/ that docs/papers.md names keeps its methods, noise, protocol, tasks, data sets and tables. Its
 towers, recipe, budget and training pairs are replaced by small ones, published checkpoints by a short training of CLIP,
 and the evaluation sets by emoji under their names (tools/stand_ins.py). So shapes are those of the papers, and numbers
-mean nothing. OUT gets the data, the suites, the store with its reports, and what the verbs write (OUT/verbs).
+mean nothing. OUT gets the data, the suites, and the store with its reports.
 
-A line for each table and figure of the page: how many places of ours a table has and how many of them are filled.
+A line for each table and figure that a report has: how many places of ours a table has and how many of them are filled.
 Exits with 1 if something that is "there", or "in part", is not, or if a place that a row stands beside is empty.
 """
 
@@ -40,8 +40,6 @@ TRAIN = {"batch": 64, "lr": 1.0e-3, "threads": 1}
 BUDGET = {"samples": 1024}
 PASS = {"epochs": 1}  #: where pairs are chosen: scoring them is paid for, and shares set the number of steps
 SEEDS = 2  #: at most
-LONG = {"epochs": 8}  #: where a run has to tell wrong pairs from right ones
-NOISY = {"noise": {"kind": "shuffled_captions", "rates": [0.2]}, "budget": LONG}
 START = "weights-100.safetensors"
 #: a run's model: weights, and what says how they are read
 MODEL = (START, "settings.json", "hashes.json")
@@ -52,25 +50,6 @@ DIAGNOSTICS = {
     "prolip, Figure 5": "uncertainty",
     "prolip, Figure 6": "uncertainty_by_length",
 }
-#: suite, row, and the verb with its options; "{run}" is the row's run, "{out}" where files go
-VERBS = (
-    ("noisy", "", "noise show {suite} --html {out}/noise.html"),
-    ("noisy", "clip", "noise audit {run} --csv {out}/audit.csv --html {out}/audit.html --results {results}"),
-    ("bayes_cc3m", "", "embeddings {suite} --count 60 --results {results}"),
-    ("nuclr_cc3m", "nuclr", "state {run} zeta_image --html {out}/popularity.html --results {results}"),
-    *(
-        ("prolip_datacomp", "prolip (-10, 10)", f"{words} --results {{results}}")
-        for words in (
-            "hierarchy {run} --csv {out}/hierarchy.csv",
-            "gaussian prompts {run} --csv {out}/prompts.csv",
-            "gaussian bprw {run} --csv {out}/bprw.csv",
-            "gaussian cost {run} --csv {out}/cost.csv",
-            "gaussian manipulated {run} --csv {out}/manipulated.csv",
-            "gaussian uncertainty {run} --dataset hierarcaps --csv {out}/levels.csv",
-            "gaussian inclusion {run} --csv {out}/inclusion.csv",
-        )
-    ),
-)
 
 
 @dataclass(frozen=True)
@@ -79,22 +58,22 @@ class Line:
 
     printed: str  #: "ncu, Table 1"
     suites: tuple[str, ...]
-    verbs: tuple[str, ...]  #: "gaussian prompts", without options
-    file: str  #: "tables/paper_ncu_1", below the report; "" if a verb alone fills it
+    file: str  #: "tables/paper_ncu_1", below the report
     state: str  #: "there", "in part", "not there"
 
 
 def lines() -> Iterator[Line]:
-    """Yield the lines of docs/papers.md."""
+    """Yield the lines of docs/papers.md whose table or figure the run of a suite makes, without a further verb."""
     paper = ""
     for line in (ROOT / "docs" / "papers.md").read_text("utf-8").splitlines():
         if line.startswith("## "):
             paper = line.removeprefix("## ")
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if paper and line.startswith("|") and cells[0] not in ("printed", "---"):
+        if not paper or not line.startswith("|") or cells[0] in ("printed", "---"):
+            continue
+        if cells[3].startswith("`tables/") or (cells[3] and "`bench " not in cells[2]):
             suites = tuple(re.findall(r"`suites/(\w+)\.yaml`", cells[2]))
-            verbs = tuple(re.findall(r"`bench ([a-z ]+[a-z])[ `]", cells[2]))
-            yield Line(f"{paper}, {cells[0]}", suites, verbs, cells[3].strip("`"), cells[4].partition(":")[0])
+            yield Line(f"{paper}, {cells[0]}", suites, cells[3].strip("`"), cells[4].partition(":")[0])
 
 
 def small(raw: dict[str, Any]) -> dict[str, Any]:
@@ -188,10 +167,10 @@ class Place:
         }
 
 
-def starts(place: Place, suites: dict[str, dict[str, Any]]) -> set[str]:
-    """Train what the suites start from and put it where published weights are looked for; return further suites.
+def starts(place: Place, suites: dict[str, dict[str, Any]]) -> None:
+    """Train what the suites start from and put it where published weights are looked for.
 
-    These are a CLIP for each pair of towers, a CLIP and a ProLIP that filter pairs, and a CLIP on noisy pairs.
+    These are a CLIP for each pair of towers, and a CLIP and a ProLIP that filter pairs.
     """
     towers = [one for suite in suites.values() for one in suite["towers"] if "checkpoints" in str(suite["methods"])]
     plain = {"data": {"name": "emoji", "size": SIZE}, "seeds": [90], "budget": BUDGET, "train": TRAIN}
@@ -200,27 +179,11 @@ def starts(place: Place, suites: dict[str, dict[str, Any]]) -> set[str]:
     made: dict[str, dict[str, Any]] = {f"start_{one['label']}": plain | {"towers": [one]} for one in towers}
     if "prolip_filtering" in suites:
         made["start"] = plain | {"methods": ["clip", "prolip"]}
-    if "bayes_cc3m" in suites:
-        made["noisy"] = plain | NOISY | {"evaluate": {"tasks": ["zero_shot", "noise_detection"]}}
     for name, suite in made.items():
         place.run(name, {"name": name, **suite})
         label = name.removeprefix("start").removeprefix("_")
-        for method, run in place.runs(name).items() if name != "noisy" else ():
+        for method, run in place.runs(name).items():
             place.model(run, f"checkpoints/{label}" if label else method)
-    return {*made}
-
-
-def verbs(place: Place, suites: set[str]) -> None:
-    """Run the verbs of the page on the suites that were run, and write their reports again."""
-    out = place.out / "verbs"
-    out.mkdir(exist_ok=True)
-    used = [(suite, row, words) for suite, row, words in VERBS if suite in suites]
-    for suite, row, words in used:
-        own = {"suite": place.suite(suite), "out": out, "results": place.results}
-        run = place.runs(suite)[row] if row else ""
-        place.bench(*(word.format(run=run, **own) for word in words.split()))
-    for suite in {suite for suite, _, _ in used}:
-        place.bench("report", place.suite(suite), "--results", place.results)
 
 
 def own_places(table: Path) -> tuple[int, int]:
@@ -245,15 +208,6 @@ def found(place: Place, line: Line, suite: str) -> tuple[bool, str]:
     return bool(figures), ", ".join(figures) or "no figure"
 
 
-def written(place: Place, line: Line) -> tuple[bool, str]:
-    """Return whether the verbs of a line have written files, and their names."""
-    used = [words for _, _, words in VERBS if words.startswith(line.verbs)]
-    paths = [place.out / "verbs" / name for words in used for name in re.findall(r"\{out\}/(\S+)", words)]
-    files = {path: sorted(path.glob("*.png")) if path.suffix == "" else [path] for path in paths}
-    whole = bool(files) and all(of and all(file.is_file() for file in of) for of in files.values())
-    return whole, ", ".join(file.name for of in files.values() for file in of) or "no file"
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, look, print; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -267,19 +221,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     place = Place(options.out.resolve(), options.jobs)
     if not place.data.is_dir():
         stand_ins.write(place.data / "evaluation", SIZE, EACH)
-    further = starts(place, suites)
+    starts(place, suites)
     for name, suite in suites.items():
         place.run(name, suite)
         print(f"{name}: {len(place.runs(name))} rows", flush=True)
-    verbs(place, {*suites, *further})
     whole = True
     for line in page:
-        told = [(suite, *found(place, line, suite)) for suite in line.suites if line.file and suite in suites]
-        if not line.file and not options.suites:
-            told = [("verbs", *written(place, line))]
-        for where, there, what in told:
+        for suite in (one for one in line.suites if one in suites):
+            there, what = found(place, line, suite)
             whole &= there
-            print(f"{line.printed:36} {where:24} {line.state:8} {what}")
+            print(f"{line.printed:36} {suite:24} {line.state:8} {what}")
     return 0 if whole else 1
 
 

@@ -1,7 +1,7 @@
 """The embedded emoji pack: each concept is drawn by several artists and has short English phrases as captions.
 
 The images are icons on white, not photographs. There is one shard for each style, a gzipped webdataset tar that
-`tools/build_emoji.py` made; each sample names its split.
+`tools/art/build_emoji.py` made; each sample names its split.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from reports.tables.table import unverified
 MARK: Any = {"linewidth": 1.4, "markersize": 5, "markeredgecolor": "w", "markeredgewidth": 0.4}  #: of lines
 STYLE: Any = {  #: near to seaborn's "whitegrid", the same anywhere
     "font.size": 9,
-    "font.family": ["Bench Sans", "DejaVu Sans"],  # tools/build_font.py; the second has further letters
+    "font.family": ["Bench Sans", "DejaVu Sans"],  # tools/art/build_font.py; the second has further letters
     "text.color": ".15",
     "axes.labelcolor": ".15",
     "xtick.color": ".15",

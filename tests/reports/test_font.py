@@ -13,7 +13,7 @@ import reports
 from reports.figures.figure_style import look
 
 FOLDER = Path(reports.__file__).parent / "assets" / "fonts"
-TOOL = Path(__file__).parents[2] / "tools" / "build_font.py"
+TOOL = Path(__file__).parents[2] / "tools" / "art" / "build_font.py"
 
 
 def test_it_has_the_letters_of_labels_and_no_tables_of_typesetting() -> None:

@@ -2,8 +2,8 @@
 
 A developer's tool; users get the shards. It needs resvg-py (0.5.0 made the committed shards) and Pillow with WebP.
 
-    python tools/build_emoji.py                      # fetches the pinned packages with `npm pack`
-    python tools/build_emoji.py --tarballs FOLDER    # uses tarballs that lie in FOLDER
+    python tools/art/build_emoji.py                      # fetches the pinned packages with `npm pack`
+    python tools/art/build_emoji.py --tarballs FOLDER    # uses tarballs that lie in FOLDER
 
 The same packages and tool versions give the same bytes. One shard holds one style, so that every file has one licence.
 """
@@ -32,7 +32,7 @@ from emoji_texts import Concept, concepts_of
 from PIL import Image
 
 SIZE = 64
-OUT = Path(__file__).parents[1] / "bench" / "data" / "emoji"
+OUT = Path(__file__).parents[2] / "bench" / "data" / "emoji"
 PACKAGES = {
     "emojibase-data": "17.0.0",
     "emojilib": "4.0.3",

@@ -1,6 +1,6 @@
 """Build the font of the figures: DejaVu Sans with the letters that labels use, without tables for typesetting.
 
-    python tools/build_font.py
+    python tools/art/build_font.py
 
 matplotlib cuts every PDF's font out of the file, and most of that time goes into tables (ligatures, positions) that a
 figure does not need. The licence of DejaVu asks for another name of a changed font; it stands beside the file.
@@ -14,7 +14,7 @@ from pathlib import Path
 from fontTools import subset
 from matplotlib import font_manager
 
-FOLDER = Path(__file__).parents[1] / "reports" / "assets" / "fonts"
+FOLDER = Path(__file__).parents[2] / "reports" / "assets" / "fonts"
 NAME = "Bench Sans"
 #: Latin, Greek, Cyrillic; punctuation, super- and subscripts, arrows, mathematics. Every further letter
 #: makes all PDFs slower; what lacks here comes from the second font

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from emoji_texts import Concept, bare, slug
 
 
@@ -20,55 +21,9 @@ class Style:
     split: str  # "train", or the name of the shift set that the style makes
 
 
-#: Fluent's flat drawings are the one Fluent style in training; noto-v1 trains beside noto, fluent-3d is the near set.
-ICON_SETS = (
-    Style("noto", "@iconify-json/noto", "1.2.9", "Apache-2.0", "train"),
-    Style("noto-v1", "@iconify-json/noto-v1", "1.2.5", "Apache-2.0", "train"),
-    Style("twemoji", "@iconify-json/twemoji", "1.2.5", "CC-BY-4.0", "train"),
-    Style("fluent-flat", "@iconify-json/fluent-emoji-flat", "1.2.6", "MIT", "train"),
-    Style("emojione", "@iconify-json/emojione", "1.2.3", "CC-BY-4.0", "train"),
-    Style("fxemoji", "@iconify-json/fxemoji", "1.2.2", "Apache-2.0", "train"),
-    Style("streamline", "@iconify-json/streamline-emojis", "1.2.4", "CC-BY-4.0", "train"),
-    Style(
-        "fluent-high-contrast",
-        "@iconify-json/fluent-emoji-high-contrast",
-        "1.2.6",
-        "MIT",
-        "fluent-high-contrast",
-    ),
-    Style("emojione-monotone", "@iconify-json/emojione-monotone", "1.2.1", "CC-BY-4.0", "emojione-monotone"),
-)
-
-#: What icons draw where it is not what their name says elsewhere, seen on contact sheets: {prefix: {icon: code}};
-#: None leaves the icon out.
-MISNAMED: Mapping[str, Mapping[str, str | None]] = {
-    "fxemoji": {
-        "cat": "1f431",
-        "dog": "1f436",
-        "mouse": "1f42d",
-        "pig": "1f437",
-        "tiger": "1f42f",
-        "catside": "1f408",
-        "dogside": "1f415",
-        "mouseside": "1f401",
-        "pigside": "1f416",
-        "tigerside": "1f405",
-        "bunnyside": "1f407",
-        "dragonside": "1f409",
-        "leopardside": "1f406",
-        "bow": "1f380",
-        "sunglasses": "1f60e",
-        "keyboard": "1f3b9",
-        "kiss": None,
-        "pout": None,
-        "grin": None,
-        "beatingheart": None,
-        "beating-heart": None,
-        "fog": None,
-        "tramcar": None,
-    },
-    "streamline-emojis": {"japan": None, "turkey": None},
-}
+_DATA: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name("emoji.yaml").read_text("utf-8"))
+ICON_SETS = tuple(Style(*fields) for fields in _DATA["icon_sets"])
+MISNAMED: Mapping[str, Mapping[str, str | None]] = _DATA["misnamed"]  #: code by icon, by set; None leaves it out
 
 
 def art_of(style: Style, root: Path, concepts: Sequence[Concept]) -> Iterator[tuple[Concept, bytes]]:

@@ -10,27 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 GROUPS = (0, 3, 4, 5, 6, 7)  # drawn things; people are full of gender near-duplicates, symbols are not drawn things
 SHORTCODES = ("cldr", "emojibase", "joypixels", "github", "iamcal", "emojibase-legacy")
-#: emojibase's headings that say nothing without their group
-SUBGROUP_NAMES = {
-    "face-smiling": "smiling face",
-    "face-affection": "affectionate face",
-    "face-tongue": "face with tongue",
-    "face-hand": "face with hands",
-    "face-neutral-skeptical": "neutral or skeptical face",
-    "face-sleepy": "sleepy face",
-    "face-unwell": "unwell face",
-    "face-hat": "face with hat",
-    "face-glasses": "face with glasses",
-    "face-concerned": "concerned face",
-    "face-negative": "negative face",
-    "face-costume": "costumed face or creature",
-    "food-prepared": "prepared food",
-    "food-asian": "asian food",
-    "hotel": "hotel service",
-    "time": "clock or time",
-}
 #: what a name stands in when keywords follow it, in turns; the words are those of the zero-shot templates
 FORMS = ("{}", "an emoji of {}", "{}", "a drawing of {}")
 ASCII = str.maketrans({"’": "'", "‘": "'", "“": "", "”": "", "_": " ", "é": "e", "ñ": "n", "ã": "a", "ô": "o"})
@@ -108,7 +91,7 @@ def concepts_of(emojibase: Path, emojilib: Path) -> list[Concept]:
     keys = json.loads((emojibase / "meta" / "groups.json").read_text())  # ids are positions here, not in messages.json
     messages = json.loads((english / "messages.json").read_text())
     headings = {kind: {m["key"]: m["message"] for m in messages[kind]} for kind in ("groups", "subgroups")}
-    headings["subgroups"] |= SUBGROUP_NAMES
+    headings["subgroups"] |= yaml.safe_load(Path(__file__).with_name("emoji.yaml").read_text("utf-8"))["headings"]
     extra = {
         "-".join(f"{ord(c):x}" for c in symbol if c not in "\ufe0f\u200d"): words
         for symbol, words in json.loads((emojilib / "dist" / "emoji-en-US.json").read_text()).items()
