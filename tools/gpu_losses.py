@@ -14,8 +14,7 @@ from bench.adapters import registry
 from bench.checks import lab
 from bench.machine.environment import peak_memory, reset_peak_memory
 from bench.training import side_towers
-from bench.training.distributed import Group
-from bench.training.step.tiles import tile_entries, tiles
+from bench.training.tiles import tiles
 from methods.protocol import Batch, Facts
 
 Row = dict[str, Any]
@@ -68,12 +67,11 @@ def loss_step(name: str, batch: int, device: torch.device) -> Callable[[], None]
         value = x / 10 - 5 if "logvar" in key else F.normalize(x, dim=1)
         leaves[key] = value.detach().requires_grad_(like.requires_grad)
     ids, everyone = torch.arange(batch, device=device), slice(0, batch)
-    entries = tile_entries(device, everyone, batch, (), Group())
 
     def step() -> None:
         with torch.no_grad():
             observed = method.observe(leaves, Batch(ids, when))
-        for anchors in tiles(method.whole_batch, everyone, batch, entries):
+        for anchors in tiles(method.whole_batch, everyone, batch):
             with torch.no_grad():
                 constants = method.draw(leaves, observed, anchors)
             torch.stack(list(method.loss(leaves, constants, anchors).values())).sum().backward()

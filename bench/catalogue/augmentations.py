@@ -28,7 +28,6 @@ class Augmentation:
     summary: str  #: one phrase, for the docs
     build: Mapping[Images, Callable[[], Any]]  #: the images it fits -> a function that makes its recipe for these
     source: str = ""  #: the paper or code it comes from
-    by_pillow: bool = False  #: whether it needs more of Pillow than a crop and its size, which no GPU has
 
 
 _drawn, _photograph = lazy("bench.data.augment:Recipe"), lazy("bench.data.photo:Recipe")
@@ -65,7 +64,6 @@ AUGMENTATIONS: Registry[Augmentation] = Registry(
                 )
             },
             "NUCLR, whose RandomAugment is ALBEF's",
-            by_pillow=True,
         ),
         Augmentation(
             "ncu",
@@ -78,14 +76,12 @@ AUGMENTATIONS: Registry[Augmentation] = Registry(
             "the pixels of evaluation; further views by AutoAugment with ImageNet's policies",
             {"photographs": partial(_photograph, before=lazy("bench.data.recolour:auto_augment"), plain_first=True)},
             "CyCLIP",
-            by_pillow=True,
         ),
         Augmentation(
             "prolip",
             "a crop of 80 to 100 %, colour jitter or grey",
             {"photographs": partial(_photograph, scale=(0.8, 1.0), after=lazy("bench.data.recolour:jitter_or_grey"))},
             "ProLIP",
-            by_pillow=True,
         ),
     ),
 )
@@ -94,11 +90,6 @@ AUGMENTATIONS: Registry[Augmentation] = Registry(
 def fitting(images: Images) -> tuple[str, ...]:
     """Return the names of the augmentations of such images."""
     return tuple(entry.name for entry in AUGMENTATIONS if images in entry.build)
-
-
-def on_device(images: Images) -> tuple[str, ...]:
-    """Return the names of those that a device can do for such images."""
-    return tuple(name for name in fitting(images) if not AUGMENTATIONS[name].by_pillow)
 
 
 def recipe(name: str, images: Images) -> Any:

@@ -38,24 +38,16 @@ def augment(images: Pixels, rows: Ints, epoch: int, seed: int, view: int = 0, re
     if ranges is None or not len(images):
         return images
     import torch
-
-    ink = warped(torch.from_numpy(255 - images), rows, epoch, seed, view, ranges)
-    return np.asarray(255 - ink.numpy())
-
-
-def warped(ink: torch.Tensor, rows: Ints, epoch: int, seed: int, view: int, ranges: Recipe) -> torch.Tensor:
-    """Change ink uint8 [b, H, W, 3], on any device, as `augment` does; each image by itself."""
-    import torch
     import torch.nn.functional as F
 
     draws = counter.uniforms(counter.word(seed, "augment", epoch, view), rows, 9).astype(np.float64)
     span = 2 * draws - 1  # [-1, 1)
-    grid = _grid(_affine(span, draws, ranges), *ink.shape[1:3]).to(ink.device)
-    drawn = ink.permute(0, 3, 1, 2).float().contiguous()
-    drawn = F.grid_sample(drawn, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+    ink = torch.from_numpy(255 - images).permute(0, 3, 1, 2).float().contiguous()
+    grid = _grid(_affine(span, draws, ranges), *images.shape[1:3])
+    ink = F.grid_sample(ink, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
     gain = (1 + ranges.shade * span[:, 5:6]) * (1 + ranges.tint * span[:, 6:9])
-    drawn.mul_(torch.from_numpy(gain).float()[:, :, None, None].to(ink.device)).round_().clamp_(0, 255)
-    return drawn.to(torch.uint8).permute(0, 2, 3, 1).contiguous()
+    ink.mul_(torch.from_numpy(gain).float()[:, :, None, None]).round_().clamp_(0, 255)
+    return np.asarray(255 - ink.to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy())
 
 
 def _affine(span: Floats, draws: Floats, ranges: Recipe) -> torch.Tensor:

@@ -29,7 +29,6 @@ SCAN = 1 << 12  #: pixels that a scan costs at least
 ATTEMPTS = 10  #: attempts to draw a crop that fits, as in torchvision
 DRAWS = 48  #: numbers in [0, 1) for an image: 22 for the crop, one for the flip, the rest for the change
 Change = Callable[[Image.Image, Sequence[float]], Image.Image]
-Box = tuple[int, int, int, int]  #: left, top, right, bottom
 Interpolation: TypeAlias = Literal["bicubic", "bilinear"]
 FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
@@ -131,35 +130,19 @@ def sampled(image: Image.Image, row: int, epoch: int, seed: int, view: int, reci
     do: Recipe = augmentations.recipe(recipe, "photographs")
     if do.plain_first and not view:
         do = Recipe()
-    draws = _draws(row, epoch, seed, view)
+    key = counter.word(seed, "photograph", epoch, view)
+    draws = counter.uniforms(key, np.array([row], np.int64), DRAWS)[0].tolist()
     if do.before is not None:
         image = do.before(image, draws[23:])
     if do.scale is None:
         return evaluation(image, size)
-    image = image.crop(_crop_box(image.size, do.scale, draws))
+    image = image.crop(_crop_box(image.size, do.scale, draws[:22]))
     image = image.resize((size, size), Image.Resampling.BICUBIC)
     if do.flip and draws[22] < 0.5:
         image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     if do.after is not None:
         image = do.after(image, draws[23:])
     return np.asarray(image)
-
-
-def cropped(size: tuple[int, int], row: int, epoch: int, seed: int, view: int, do: Recipe) -> tuple[Box, bool]:
-    """Return the crop of an image of this width and height that `sampled` resizes, and whether it flips it then.
-
-    Raises ValueError for a recipe without a crop.
-    """
-    if do.scale is None:
-        raise ValueError("the recipe resizes the whole image")
-    draws = _draws(row, epoch, seed, view)
-    return _crop_box(size, do.scale, draws), do.flip and draws[22] < 0.5
-
-
-def _draws(row: int, epoch: int, seed: int, view: int) -> list[float]:
-    key = counter.word(seed, "photograph", epoch, view)
-    drawn: list[float] = counter.uniforms(key, np.array([row], np.int64), DRAWS)[0].tolist()
-    return drawn
 
 
 def _rgb(image: Image.Image) -> Image.Image:
@@ -187,8 +170,8 @@ def _shortened(image: Image.Image) -> Image.Image:
     return image.crop((left, top, left + width, top + height))
 
 
-def _crop_box(size: tuple[int, int], scale: tuple[float, float], draws: Sequence[float]) -> Box:
-    """Return the box of torchvision's RandomResizedCrop: draw area and ratio until the box fits."""
+def _crop_box(size: tuple[int, int], scale: tuple[float, float], draws: Sequence[float]) -> tuple[int, int, int, int]:
+    """Return left, top, right, bottom of torchvision's RandomResizedCrop: draw area and ratio until the box fits."""
     width, height = size
     low, high = math.log(RATIO[0]), math.log(RATIO[1])
     for attempt in range(ATTEMPTS):

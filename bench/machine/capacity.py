@@ -26,13 +26,6 @@ def cores() -> int:
     return own
 
 
-def memory() -> int:
-    """Return the bytes of memory that this process may use: those of the machine, or less in a container or a job."""
-    whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    limits = ((group / "memory.max").read_text().strip() for group in _groups("memory.max"))
-    return min((whole, *(int(limit) for limit in limits if limit != "max")))
-
-
 def free_memory() -> int | None:
     """Return the bytes that this process and those it starts can still take; None if the system does not tell."""
     free = _entry(MEMORY, "MemAvailable:")

@@ -27,9 +27,7 @@ CALIBRATION_STEPS = 20  #: timed steps of each phase, after a few that are not t
 def stored_calibration(run: Run, inputs: Inputs, store: Store) -> dict[str, float]:
     """Return the median seconds of a real step of each phase here, measured once per store: they enter ids."""
     machine = environment(available_device())["hardware"]
-    # Seconds are those of one process, where nothing is sharded; stored ones have no such field.
-    train = run.train.model_dump(exclude={"shard_optimizer"})
-    key = digest({"cost": cost_key(run), "train": train, "machine": machine})
+    key = digest({"cost": cost_key(run), "train": run.train.model_dump(), "machine": machine})
     path = store.root / "calibrations" / f"{key}.json"
     seconds: dict[str, float] | None = read_json(path, "seconds", remedy=RENEW_SECONDS)
     if seconds is None:

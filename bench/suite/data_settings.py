@@ -27,7 +27,7 @@ class DataSettings(Model):
     """
 
     #: a run's content holds `keep` and its rule itself, because a row of the suite may have another
-    later: ClassVar[frozenset[str]] = frozenset({"share", "block", "feature_dropout", "augment_on"})
+    later: ClassVar[frozenset[str]] = frozenset({"share", "block", "feature_dropout"})
     outside: ClassVar[frozenset[str]] = frozenset(
         {"shards", "index", "rows", "workers", "keep", "keep_rule", "features", "texts", "widths", "get"}
     )
@@ -57,8 +57,6 @@ class DataSettings(Model):
     widths: Annotated[tuple[Width | None, Width], Field(strict=False)] | None = None
     #: share of the stored numbers of an image that are zeroed in each training view; the others are scaled up
     feature_dropout: Rate = 0.0
-    #: device: the decoded images lie on the device that trains, and are augmented there; resampling rounds differently
-    augment_on: Literal["host", "device"] = "host"
     #: decoding processes a rank; null = from the machine's cores
     workers: Annotated[int, Field(ge=0, le=1024)] | None = None
 
@@ -156,13 +154,6 @@ class DataSettings(Model):
             for field in ("shards", "index", "rows"):
                 if getattr(self, field) is not None:
                     raise fault(f"{self.name} comes with the package and has none; leave it away", field)
-        return self
-
-    @model_validator(mode="after")
-    def _pixels_on_the_device(self) -> Self:
-        if self.augment_on == "device" and (self.on_features or self.synthetic):
-            what = "stored features are not augmented" if self.on_features else "made-up images are not augmented"
-            raise fault(f"{what}; leave it away", "augment_on")
         return self
 
     @model_validator(mode="after")

@@ -178,6 +178,10 @@ class Run:
         }
 
 
+#: fields of earlier versions in stored settings, at values that changed no result; null threads were torch's own choice
+GONE = (("threads", None), ("shard_optimizer", False), ("shard_optimizer", True), ("augment_on", "host"))
+
+
 @dataclass(frozen=True)
 class Scorer:
     """Weights from elsewhere that score a run's pairs, and how they are read. Its training is charged to no run."""
@@ -200,6 +204,11 @@ def _method(name: str, path: Path) -> str:
     return now
 
 
+def understood(section: dict[str, Any]) -> dict[str, Any]:
+    """Return a section of a settings.json without what earlier versions wrote of fields that are gone."""
+    return {key: value for key, value in section.items() if (key, value) not in GONE}
+
+
 def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
     """Return the run that a settings.json describes, without the run it started from or that scored its pairs.
 
@@ -208,14 +217,12 @@ def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
     try:
         keep = settings.get("keep", {})
         own = {key: keep[key] for key in ("kind", "share", "rows") if key in keep}
-        # Format 1 had null for torch's own choice of threads.
-        train = {key: value for key, value in settings["train"].items() if (key, value) != ("threads", None)}
         return Run(
             label=settings["label"],
             method=_method(settings["method"], path),
             preset=settings["preset"],
             config=settings["config"],
-            data=DataSettings.model_validate(settings["data"]),
+            data=DataSettings.model_validate(understood(settings["data"])),
             keep=KeepSettings.model_validate({**own, **settings.get("scorer", {})}),
             keep_rule=keep.get("rule", "samples"),
             pays_scorer=keep.get("pays_scorer", False),
@@ -227,7 +234,7 @@ def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
             seed=settings["seed"],
             budget=Budget.model_validate({settings["budget"]["kind"]: settings["budget"]["value"]}),
             towers=TowerSettings.model_validate(settings["towers"]),
-            train=TrainSettings.model_validate(train),
+            train=TrainSettings.model_validate(understood(settings["train"])),
             evaluate=EvaluateSettings.model_validate(settings["evaluate"]),
         )
     except (KeyError, TypeError, ValidationError) as error:

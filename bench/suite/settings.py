@@ -29,7 +29,7 @@ from bench.suite.data_settings import DataSettings as DataSettings
 from bench.suite.data_settings import in_data_folder
 from bench.suite.head_settings import HeadSettings
 from bench.suite.keep_settings import KeepSettings
-from bench.yaml_source import fault, shown
+from bench.yaml_source import fault
 
 Protocol = Literal["common", "bayes", "nuclr", "ncu", "prolip"]
 SNAPSHOTS = (0.25, 0.5, 0.75)  #: shares of the budget at which every run keeps its weights
@@ -135,7 +135,7 @@ class TrainSettings(Model):
 
     later: ClassVar[frozenset[str]] = frozenset({"warmup_steps", "final_lr", "compile"})
     #: change time and memory, never results
-    outside: ClassVar[frozenset[str]] = frozenset({"micro_batch", "checkpoint_seconds", "recompute", "shard_optimizer"})
+    outside: ClassVar[frozenset[str]] = frozenset({"micro_batch", "checkpoint_seconds", "recompute"})
 
     batch: Annotated[int, Field(ge=2, le=2**20)] = 128  #: pairs a step, over all devices
     micro_batch: Annotated[int, Field(ge=1)] | None = None  #: pairs a forward pass; changes memory, not results
@@ -150,19 +150,11 @@ class TrainSettings(Model):
     precision: Literal["fp32", "bf16", "fp64"] = "fp32"  #: of the towers
     #: of training images; a suite that says none takes what fits its data
     augment: Annotated[str, entry_of(AUGMENTATIONS)] = DEFAULTS["drawn art"]
-    compile: bool | Literal["reduce-overhead"] = False  #: the towers by torch.compile; in that mode by CUDA graphs too
+    compile: bool = False  #: the towers by torch.compile
     recompute: bool = False  #: activations of the towers' blocks, for memory (gradient checkpointing)
-    shard_optimizer: bool = False  #: each rank holds the moments of its part of the parameters (ZeRO stage 1)
     checkpoint_seconds: Annotated[float, Field(ge=0, le=1e9)] = 30.0  #: between checkpoints; 0 = after every step
     #: of torch, a process; on a CPU the last bits of weights depend on it
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
-
-    @field_validator("compile", mode="before")
-    @classmethod
-    def _one_line_for_both_types(cls, value: Any) -> Any:
-        if not isinstance(value, bool) and value != "reduce-overhead":
-            raise fault(f"{shown(value)} should be true, false or reduce-overhead")
-        return value
 
     @model_validator(mode="before")
     @classmethod

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from bench.adapters import hyperparameters, registry
-from bench.catalogue.augmentations import on_device
 from bench.catalogue.families import FAMILIES
 from bench.catalogue.noise_kinds import KINDS
 from bench.catalogue.tower_families import FEATURES
@@ -47,20 +46,6 @@ def unfit(suite: Suite) -> Iterator[Fault]:
     yield from _too_many_seeds(suite)
     yield from _moving_clean_pairs(suite)
     yield from _nothing_to_spend(suite)
-    if suite.data.augment_on == "device":
-        yield from _left_on_the_host(suite)
-
-
-def _left_on_the_host(suite: Suite) -> Iterator[Fault]:
-    """What changes images where no device does."""
-    given, able = suite.train.augment, on_device(suite.data.images)
-    if given not in able:
-        message = f"{given!r} runs on the host alone, so leave data.augment_on away{nearest(given, able)}"
-        yield ("train", "augment"), message
-    for number, noise in enumerate(suite.noise.kinds):
-        if noise.entry.poisons:
-            above: Place = ("noise", number) if len(suite.noise.kinds) > 1 else ("noise",)
-            yield (*above, "kind"), f"{noise.kind} changes images on the host alone, so leave data.augment_on away"
 
 
 def _nothing_to_spend(suite: Suite) -> Iterator[Fault]:

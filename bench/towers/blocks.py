@@ -63,12 +63,11 @@ def _in_modes(
             norm.training = not norm.training
 
 
-def compile_blocks(towers: OpenClipTowers, device: torch.device, mode: str | None = None) -> None:
+def compile_blocks(towers: OpenClipTowers, device: torch.device) -> None:
     """Compile every block when it is first called; blocks of one shape share the code.
 
-    mode: of torch.compile; None: its default. With "reduce-overhead" on a GPU, which records CUDA graphs, whoever
-    encodes must keep what they overwrite (`bench.training.step.replay`). Dropout draws as it does uncompiled, so that
-    a micro-batch encoded again gets the same. Raises UserError if this machine cannot compile.
+    Dropout draws as it does uncompiled, so that a micro-batch encoded again gets the same. Raises UserError if this
+    machine cannot compile.
     """
     import torch._dynamo
     import torch._inductor.config as inductor
@@ -81,11 +80,9 @@ def compile_blocks(towers: OpenClipTowers, device: torch.device, mode: str | Non
             f"train.compile: this machine cannot compile ({reason}); it needs a C++ compiler on the CPU, triton on a "
             "GPU; or leave it out"
         ) from error
-    if mode is not None:
-        torch.compiler.cudagraph_mark_step_begin()  # from now on only marks begin a generation of graphs, no block does
     inductor.fallback_random = True
     # Each block is compiled once with and once without gradient, for every size of batch, and per tower.
     torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
     for tower in (towers.visual, towers.text):
         for block in blocks(tower):
-            block.compile(mode=mode)
+            block.compile()

@@ -69,12 +69,10 @@ class CheckpointWriter:
         towers: OpenClipTowers,
         optimiser: torch.optim.Optimizer,
         ledger: Ledger,
-        tile_entries: int,
     ) -> None:
         """Copy the state after `step` steps, and begin to replace the checkpoint by it; wait for the one before.
 
-        If the optimiser is sharded, the other ranks call its `state_dict` meanwhile. Randomness and order are functions
-        of (seed, step): step is their state. tile_entries: similarities that a tile of the loss may hold.
+        Randomness and order are functions of (seed, step): step is their state.
         """
         self.wait()
         assert isinstance(method, nn.Module)
@@ -84,7 +82,6 @@ class CheckpointWriter:
             "method": method.state_dict(),
             "optimiser": optimiser.state_dict(),
             "ledger": asdict(ledger),
-            "tile_entries": tile_entries,
             **side_towers.state(method, towers),
         }
         self._writing = self._thread.submit(self._publish, self._memory.copy(state))

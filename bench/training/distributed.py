@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.distributed_c10d import Store
 
 from bench.towers.batchnorm import GroupedBatchNorm2d
@@ -53,10 +52,18 @@ class Group:
             dist.all_reduce(x, group=self.members)
         return x
 
-    def sum_later_(self, x: Tensor) -> dist.Work:
-        """Begin to sum over several ranks, in place; `wait` of the result ends it. Nobody may use x until then."""
-        work: dist.Work = dist.all_reduce(x, group=self.members, async_op=True)
-        return work
+    @torch.no_grad()
+    def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Sum gradients over ranks, one flat message a dtype. A parameter without one gets zeros, in any world."""
+        by_dtype: dict[torch.dtype, list[Tensor]] = {}
+        for parameter in parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            by_dtype.setdefault(parameter.dtype, []).append(parameter.grad)
+        for own in by_dtype.values() if self.world > 1 else ():
+            flat = self.sum_(torch.cat([x.flatten() for x in own]))
+            for x, part in zip(own, flat.split([x.numel() for x in own]), strict=True):
+                x.copy_(part.view_as(x))
 
     def rows(self, *values: float) -> list[list[float]]:
         """A few numbers of every rank, on every rank, in rank order: [world][len(values)]. Leaves a GPU alone."""
@@ -75,12 +82,6 @@ class Group:
         """Fill a contiguous tensor on the CPU with what a rank sends, in the order in which it sends."""
         dist.recv(x, group_src=rank, group=self.members)
 
-    def share_(self, tensors: Sequence[Tensor], owners: Sequence[int]) -> None:
-        """Copy every tensor from the rank that owns it to all others, one flat message a rank and dtype."""
-        for rank in range(self.world if self.world > 1 else 0):
-            own = [x for x, owner in zip(tensors, owners, strict=True) if owner == rank]
-            _flat(own, partial(dist.broadcast, group_src=rank, group=self.members))
-
     def commit_batchnorm(self, norms: Sequence[GroupedBatchNorm2d]) -> None:
         """Move running statistics once, by the mean over the groups that all ranks saw in this step."""
         for norm in norms:
@@ -94,19 +95,6 @@ class Group:
             norm.running_mean.lerp_(mean, norm.momentum)
             norm.running_var.lerp_(var, norm.momentum)
             norm.seen.clear()
-
-
-@torch.no_grad()
-def _flat(tensors: Sequence[Tensor], change: Callable[[Tensor], object]) -> None:
-    """Have `change` change the tensors in place, as one flat tensor a dtype."""
-    by_dtype: dict[torch.dtype, list[Tensor]] = {}
-    for x in tensors:
-        by_dtype.setdefault(x.dtype, []).append(x)
-    for same in by_dtype.values():
-        flat = torch.cat([x.flatten() for x in same])
-        change(flat)
-        for x, part in zip(same, flat.split([x.numel() for x in same]), strict=True):
-            x.copy_(part.view_as(x))
 
 
 class Words:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -27,7 +26,6 @@ from bench.training.inputs import Inputs
 from bench.training.loader import Loader
 from bench.training.loop import Job
 from bench.training.schedule import Resolved
-from bench.training.step.pixels import on_device
 from methods.base import stream
 from methods.protocol import Method
 
@@ -137,8 +135,7 @@ def make_job(
     if run.train.recompute:
         recompute(towers)
     if run.train.compile:
-        compile_blocks(towers, device, None if run.train.compile is True else run.train.compile)
-    workers, there = processes(run.data.workers, current().world), run.data.augment_on == "device"
+        compile_blocks(towers, device)
     loader = Loader(
         inputs.seen,
         inputs.noise_of_seen,
@@ -148,9 +145,8 @@ def make_job(
         recipe=run.train.augment,
         dtype=_DTYPES.get(run.train.precision, torch.float32),
         device=device,
-        workers=0 if run.data.embedded or run.data.on_features or there else workers,
+        workers=0 if run.data.embedded or run.data.on_features else processes(run.data.workers, current().world),
         features=run.data.on_features,
-        pixels=partial(on_device, recipe=run.train.augment, device=device, workers=workers) if there else None,
     )
     return Job(method, towers, loader, run.train, resolved, run.seed, out, current(), device, SNAPSHOTS)
 

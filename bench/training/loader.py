@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -21,8 +21,6 @@ from bench.training.ahead import InPlace, StepsAhead
 from bench.training.batches import Batches
 from bench.training.examples import Asked, Examples, Made, joined
 from bench.training.resident import Resident
-from bench.training.step.pixels import DevicePixels
-from bench.training.step.travel import Travel
 from methods.protocol import Clock, Rows
 
 
@@ -34,22 +32,20 @@ class HostRows:
     """
 
     #: of each view, uint8 [b, H, W, 3], stored features [b, P] or, if these lie on the device, their rows [b]; pinned
-    #: where there is a GPU; the rows [b] for images that are augmented on the device
+    #: where there is a GPU
     pixels: list[Tensor]
     tokens: Tensor  #: the text tower's input, or the rows [b] of stored features that lie on the device
     captions: list[str]
     ids: Tensor
     positions: range
     clock: Clock
-    epoch: int  #: of the rows
 
 
 class Loader:
     """Batches of one run. They depend on (seed, step) alone, never on ranks, micro-batches or earlier steps.
 
     `workers` processes prepare pixels, captions and tokens of the next steps in advance; `features`: images are stored
-    features, which a thread gathers in advance; `pixels` puts images on the device, where they are augmented, and then
-    the thread makes the rest. `close` ends both.
+    features, which a thread gathers in advance. `close` ends both.
     """
 
     def __init__(
@@ -65,14 +61,13 @@ class Loader:
         device: torch.device,
         workers: int = 0,
         features: bool = False,
-        pixels: Callable[[Pairs], DevicePixels] | None = None,
     ) -> None:
         self.pairs = pairs if noise is None else noise.applied(pairs)
         self.noise, self.towers = noise, towers
         self.batch, self.seed, self.recipe = batch, seed, recipe
         self.batches = Batches(self.pairs, batch, seed)
-        self.dtype, self.device, self._travel = dtype, device, Travel(device)
-        self.workers, self.features, self._pixels = workers, features, pixels
+        self.dtype, self.device = dtype, device
+        self.workers, self.features = workers, features
         self.seconds = 0.0  #: that the caller has waited, in total
         self._in_place: InPlace | None = None
         self._ahead: Prefetcher[Made] | None = None  #: in its place where shared memory does not hold a step
@@ -86,11 +81,6 @@ class Loader:
         if not self.features or self.device.type != "cuda":
             return None
         return Resident.of(self.pairs, self.towers.tokenizer, self.device, torch.cuda.mem_get_info(self.device)[0])
-
-    @cached_property
-    def _drawn(self) -> DevicePixels | None:
-        """Images that lie on the device and are augmented there."""
-        return None if self._pixels is None else self._pixels(self.pairs)
 
     def ids(self, step: int) -> Tensor:
         """[B] int64, unique: the training rows of the global batch."""
@@ -115,7 +105,7 @@ class Loader:
 
     def _of_step(self, clock: Clock, share: slice, size: int, views: int) -> Iterable[HostRows]:
         """The micro-batches of a step; those of stored features are small, so a thread makes them a step ahead."""
-        if not self.features and not self._drawn:
+        if not self.features:
             return self._made(clock, share, size, views)
         _ = self._resident  # copied here, once, and not by the thread
         settings = (share.start, share.stop, size, views)
@@ -134,7 +124,6 @@ class Loader:
                 ids=torch.from_numpy(ids).to(self.device, non_blocking=True),
                 positions=range(first, first + len(ids)),
                 clock=clock,
-                epoch=asked.item.epoch,
             )
             first += len(ids)
 
@@ -149,17 +138,12 @@ class Loader:
         return Examples(Pixels(self.pairs, self.seed, self.recipe, views), self.noise, self.towers.tokenizer)
 
     def on_device(self, micro_batch: HostRows) -> Rows:
-        """A micro-batch as `encode` takes it. Pinned pixels travel to a GPU while it computes."""
+        """A micro-batch as `encode` takes it. Pinned pixels are copied to a GPU asynchronously."""
         resident, pixels, tokens = self._resident, micro_batch.pixels, micro_batch.tokens
-        if self._drawn is not None:
-            drawn = partial(self._drawn.sampled, epoch=micro_batch.epoch, seed=self.seed)
-            pixels = [drawn(rows.numpy(), view=view) for view, rows in enumerate(pixels)]
         if resident is not None:
             pixels = [resident.images[view.to(self.device, non_blocking=True)] for view in pixels]
             if resident.texts is not None and tokens.ndim == 1:
                 tokens = resident.texts[tokens.to(self.device, non_blocking=True)]
-        if self._drawn is None and resident is None:
-            pixels = self._travel.send(pixels)
         first, *views = (normalise(view, self.device, self.towers.channels).to(self.dtype) for view in pixels)
         if self._in_place is not None:
             self._in_place.ring.reading()
@@ -178,7 +162,7 @@ class Loader:
     def _collected(self, asked: Asked, views: int) -> Made:
         """The rows of a micro-batch, made in this process or collected from the workers; their tokens on the device."""
         here, pinned = self._examples(views), self.device.type == "cuda"
-        if self.features or self._drawn:
+        if self.features:
             captions = here.captions(asked)
             pixels = [view.pin_memory() if pinned else view for view in self._stored(here.pixels, asked.item)]
             return Made(pixels, captions, self._tokens(captions))
@@ -194,9 +178,7 @@ class Loader:
         return replace(made, tokens=made.tokens.to(self.device, non_blocking=True))
 
     def _stored(self, here: Pixels, item: Item) -> list[Tensor]:
-        """Stored features [b, P] of each view, or their rows [b] on the device, or the rows [b] of images there."""
-        if self._drawn:
-            return [torch.from_numpy(item.rows)] * here.views
+        """Stored features [b, P] of each view, or their rows [b] on the device."""
         if self._resident is None:
             return here.of(item)
         place = partial(self._resident.image_rows, self.pairs, item.rows, item.epoch, self.seed)

@@ -26,9 +26,7 @@ from bench.training.ledger import Ledger
 from bench.training.loader import Loader
 from bench.training.optimizer import make_optimiser, named_parameters, set_learning_rate, set_trainable
 from bench.training.schedule import Resolved
-from bench.training.step import replay
-from bench.training.step.buckets import GradientSums
-from bench.training.step.tiles import SMALLEST, tile_entries, tiles
+from bench.training.tiles import tiles
 from methods.base import stream
 from methods.protocol import Batch, Clock, Method, Rows, Tensors
 
@@ -97,7 +95,7 @@ def _train(job: Job, writer: RunWriter | None, checkpoints: CheckpointWriter | N
     phases = {phase.name: phase for phase in method.phases()}
     optimiser: torch.optim.AdamW | None = None
 
-    first, ledger, optimiser_state, entries = _resumed(job)
+    first, ledger, optimiser_state = _resumed(job)
     seen = [int(step) for (step,) in group.rows(first)]
     if len({*seen}) > 1:
         raise UserError(
@@ -116,12 +114,11 @@ def _train(job: Job, writer: RunWriter | None, checkpoints: CheckpointWriter | N
         name, phase_start, phase_steps = _phase_of(job.resolved, step)
         if optimiser is None or step == phase_start:  # every phase has a fresh optimiser and schedule
             set_trainable(method, towers, phases[name])
-            optimiser = make_optimiser(method, towers, phases[name], job.settings, group)
+            optimiser = make_optimiser(method, towers, phases[name], job.settings)
             if optimiser_state is not None and step > phase_start:
                 optimiser.load_state_dict(optimiser_state)
             optimiser_state = None
-            trained = {name: x for name, x in named_parameters(method, towers) if x.requires_grad}
-            sums = GradientSums(trained, group)
+            trained = [x for _, x in named_parameters(method, towers) if x.requires_grad]
         set_learning_rate(optimiser, step - phase_start, phase_steps, job.settings)
         clock = Clock(step=step, phase=name, progress=step / steps, epoch=step // per_epoch)
 
@@ -140,11 +137,9 @@ def _train(job: Job, writer: RunWriter | None, checkpoints: CheckpointWriter | N
             observed = method.observe(z, Batch(loader.ids(step), clock))
 
         # 3. The loss in tiles of anchors, each sent back at once, so its memory grows linearly with the batch.
-        if entries is None:  # a resumed training keeps its tiles, as other ones round differently
-            entries = tile_entries(job.device, share, batch, trained.values(), group)
         terms: dict[str, Tensor] = {}
         weight = 1.0 / group.world if method.whole_batch else 1.0
-        for anchors in tiles(method.whole_batch, share, batch, entries):
+        for anchors in tiles(method.whole_batch, share, batch):
             with torch.no_grad():
                 constants = method.draw(z, observed, anchors)
             parts = method.loss(z, constants, anchors)
@@ -156,28 +151,25 @@ def _train(job: Job, writer: RunWriter | None, checkpoints: CheckpointWriter | N
             if not math.isfinite(value):
                 raise NotFinite(step, key, value)
 
-        # 4. Sum dL/dz over ranks, and send this rank's rows back through the towers. The gradients of parameters are
-        # summed while the last micro-batch still goes back.
+        # 4. Sum dL/dz over ranks, and send this rank's rows back through the towers. Sum the gradients of parameters.
         gradients = {
             key: group.sum_(torch.zeros_like(x) if x.grad is None else x.grad)[share].to(local[key].dtype)
             for key, x in z.items()
             if x.requires_grad
         }
         record_statistics(norms, False)  # the first encoding has recorded these rows
-        if job.settings.compile == replay.REPLAYED:
-            replay.own_gradients(trained.values())
         for micro_batch in micro_batches:
             places = micro_batch.positions
             at = slice(places.start - share.start, places.stop - share.start)
             own = {key: gradient[at] for key, gradient in gradients.items()}
             again = local if single else _encode(job, loader.on_device(micro_batch))
-            with sums.during_backward() if micro_batch is micro_batches[-1] else nullcontext():
-                _backward(again, own)
+            _backward(again, own)
         record_statistics(norms, True)
+        group.sum_gradients(trained)
 
         # 5. Step, and let the method move its own scalars.
         if step % job.log_every == 0 or step + 1 == steps:
-            norm = torch.nn.utils.get_total_norm([p.grad for p in trained.values() if p.grad is not None]).item()
+            norm = torch.nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None]).item()
             if not math.isfinite(norm):
                 raise NotFinite(step, "gradient norm", norm)
             if writer is not None:
@@ -198,9 +190,8 @@ def _train(job: Job, writer: RunWriter | None, checkpoints: CheckpointWriter | N
         ledger.charge(method, towers, name, batch, job.resolved.step_flops[name])
         seconds = time.perf_counter() - started
         asked = job.should_stop is not None and job.should_stop()
-        wanted = checkpoints is not None and checkpoints.due(job.settings.checkpoint_seconds)
-        per_rank = group.rows(seconds, loader.seconds - waited, peak_memory(job.device), asked, wanted)
-        spent, waits, peaks, stops, wants = zip(*per_rank, strict=True)
+        per_rank = group.rows(seconds, loader.seconds - waited, peak_memory(job.device), asked)
+        spent, waits, peaks, stops = zip(*per_rank, strict=True)
         ledger.train_seconds += sum(spent)
         ledger.data_seconds += sum(waits)
         ledger.peak_memory_bytes = max(ledger.peak_memory_bytes, *map(int, peaks))
@@ -211,11 +202,9 @@ def _train(job: Job, writer: RunWriter | None, checkpoints: CheckpointWriter | N
                 save_weights(writer, budget_share, method, towers)
         stop = any(stops)  # one rank was asked: all stop after the same step
         last = stop or step + 1 == steps
-        if (any(wants) or last) and checkpoints is None:
-            optimiser.state_dict()  # a sharded one sends this rank's part to the first rank, which calls `save`
         if checkpoints is not None:
-            if wanted or last:
-                checkpoints.save(step + 1, method, towers, optimiser, ledger, entries)
+            if last or checkpoints.due(job.settings.checkpoint_seconds):
+                checkpoints.save(step + 1, method, towers, optimiser, ledger)
             if last:
                 checkpoints.wait()
             if job.on_step is not None:
@@ -225,17 +214,16 @@ def _train(job: Job, writer: RunWriter | None, checkpoints: CheckpointWriter | N
     return ledger
 
 
-def _resumed(job: Job) -> tuple[int, Ledger, dict[str, Any] | None, int | None]:
-    """Put the last checkpoint into towers and method; return its step, ledger, optimiser state and entries a tile."""
+def _resumed(job: Job) -> tuple[int, Ledger, dict[str, Any] | None]:
+    """Put the last checkpoint into towers and method; return its step, ledger and optimiser state."""
     saved, method = load_checkpoint(job.out), job.method
     if saved is None:
-        return 0, Ledger(), None, None
+        return 0, Ledger(), None
     assert isinstance(method, nn.Module)
     job.towers.load_state_dict(saved["towers"])
     method.load_state_dict(saved["method"])
     side_towers.restore(method, job.towers, saved)
-    entries = saved.get("tile_entries", SMALLEST)  # older checkpoints have none, and trained with these
-    return saved["step"], Ledger(**saved["ledger"]), saved["optimiser"], entries
+    return saved["step"], Ledger(**saved["ledger"]), saved["optimiser"]
 
 
 def _writer(job: Job) -> RunWriter | None:
@@ -262,8 +250,6 @@ def _encode(job: Job, rows: Rows) -> Tensors:
     key = stream(job.seed, "towers", rows.clock.step, rows.positions.start).initial_seed()
     lower = job.settings.precision == "bf16"
     with _seeded(key, job.device), torch.autocast(job.device.type, torch.bfloat16, enabled=lower):
-        if job.settings.compile == replay.REPLAYED:
-            return replay.encoded(lambda: job.method.encode(job.towers, rows), job.towers)
         return job.method.encode(job.towers, rows)
 
 

@@ -20,7 +20,6 @@ from bench.towers.build import OpenClipTowers, build_towers, tokenizer_of
 from bench.training.checkpoint import CHECKPOINT, CheckpointWriter
 from bench.training.ledger import Ledger
 from bench.training.optimizer import make_optimiser, set_trainable
-from bench.training.step.tiles import SMALLEST
 from methods.clip import Clip
 from methods.protocol import Facts, Phase
 
@@ -72,7 +71,7 @@ def test_a_copy_holds_a_step_up_for_less_than_the_write(benchmark: BenchmarkFixt
                 at_once(out, towers, method, optimiser)
                 held["at once"].append(since(began))
                 began = clocks()
-                checkpoints.save(1, method, towers, optimiser, Ledger(), SMALLEST)
+                checkpoints.save(1, method, towers, optimiser, Ledger())
                 held["by a thread"].append(since(began))
                 checkpoints.wait()
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import tracemalloc
+import weakref
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from bench.evaluation import probe
 from bench.evaluation.features import Features
@@ -17,7 +21,6 @@ from bench.evaluation.logistic import Labelled, Problem, StreamedProblem, stream
 from bench.evaluation.logistic.streamed import working_bytes
 from bench.evaluation.probe import Way, adamw_probe, sweep_probe, way
 from bench.evaluation.ranks import require_finite
-from bench.planning.memory import LiveBytes
 from bench.towers.build import OpenClipTowers
 from methods.protocol import Method
 
@@ -25,6 +28,30 @@ from .test_probe import digits
 
 CPU = torch.device("cpu")
 IMAGENET = {"rows": 1_281_167, "width": 2048, "classes": 1000}
+
+
+class LiveBytes(TorchDispatchMode):
+    """Counts the bytes of tensors that are made while it is on, as long as they live; `peak` is the most at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.peak = self._now = 0
+        self._live: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = {x.untyped_storage()._cdata for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)}
+        out = func(*args, **(kwargs or {}))
+        for storage in [x.untyped_storage() for x in tree_leaves(out) if isinstance(x, Tensor)]:
+            if storage._cdata not in given | self._live:
+                self._live.add(storage._cdata)
+                self._now += storage.nbytes()
+                self.peak = max(self.peak, self._now)
+                weakref.finalize(storage, self._freed, storage._cdata, storage.nbytes())
+        return out
+
+    def _freed(self, place: int, size: int) -> None:
+        self._live.discard(place)
+        self._now -= size
 
 
 @pytest.fixture

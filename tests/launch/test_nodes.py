@@ -166,25 +166,19 @@ def test_all_ranks_are_one_worker(
     assert [run.environment()["ranks"]["world"] for run in found] == [2, 2], "each run was made by all ranks"
 
 
-@pytest.mark.parametrize(
-    ("whole", "sharded"),
-    [(True, False), (False, False), (True, True)],
-    ids=["with its rank", "alone", "with its rank and part of the moments"],
-)
+@pytest.mark.parametrize("whole", [True, False], ids=["with its rank", "alone"])
 def test_a_killed_node_loses_nothing(
     start_nodes: Callable[..., list[Any]],
     start_bench: Callable[..., Any],
     tmp_path: Path,
     unreported: Callable[[Path, str], Path],
     whole: bool,
-    sharded: bool,
 ) -> None:
     """Its rank dies as well, or notices that nobody would end it any more and asks all to stop at a checkpoint."""
-    more = ("--set", "train.shard_optimizer=true") if sharded else ()
     suite, fast = written(tmp_path, 16 * STEPS, "slow"), tmp_path / "fast"
     results = unreported(tmp_path / "out", "nodes")
     command = ("run", suite, "--plugin", SLOW, "--results")
-    first, second = start_nodes(*command, results, *more, env={"SLOW_UNTIL": str(fast)})
+    first, second = start_nodes(*command, results, env={"SLOW_UNTIL": str(fast)})
     first.wait_until(lambda: any(results.glob("runs/*/checkpoint.pt")), "a checkpoint")
     for pid in [second.pid, *(children(second.pid) if whole else ())]:
         os.kill(pid, signal.SIGKILL)

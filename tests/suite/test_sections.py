@@ -64,7 +64,7 @@ def test_a_micro_batch_is_whole_groups_and_no_larger_than_the_batch(groups: int,
 
 
 PLAIN: dict[type[BaseModel], dict[str, Any]] = {
-    TrainSettings: {"micro_batch": 128, "checkpoint_seconds": 1.0, "recompute": True, "shard_optimizer": True},
+    TrainSettings: {"micro_batch": 128, "checkpoint_seconds": 1.0, "recompute": True},
     DataSettings: {"workers": 3},
     TowerSettings: {"label": "large"},
 }
@@ -82,10 +82,8 @@ def test_what_cannot_change_a_result_is_no_part_of_an_id(kind: Any) -> None:
         (TrainSettings, "warmup_steps", 5),
         (TrainSettings, "final_lr", 1e-5),
         (TrainSettings, "compile", True),
-        (TrainSettings, "compile", "reduce-overhead"),
         (DataSettings, "share", 0.5),
         (DataSettings, "block", 4),
-        (DataSettings, "augment_on", "device"),
         (TowerSettings, "context", 9),
         (TowerSettings, "channels", "imagenet"),
         (TowerSettings, "text_start", "hub"),

@@ -298,7 +298,7 @@ def test_compiled_blocks_compute_the_same() -> None:
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
     (block,) = blocks(compiled.text)
     assert block._compiled_call_impl is not None
-    assert len({run_on({}, compile=kind).key for kind in (False, True, "reduce-overhead")}) == 3
+    assert len({run_on({}, compile=kind).key for kind in (False, True)}) == 2
     assert run_on({}, compile=False).key == run_on({}).key
 
 
@@ -306,20 +306,18 @@ def test_compiled_blocks_compute_the_same() -> None:
 def test_a_compiled_training_with_micro_batches_has_the_losses_of_a_plain_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the mode of CUDA graphs, of which there are none on a CPU. What replays overwrite: tests/training."""
-    modes: list[object] = []
+    compiled_blocks: list[nn.Module] = []
     own = nn.Module.compile
-    monkeypatch.setattr(nn.Module, "compile", lambda block, **how: modes.append(how["mode"]) or own(block, **how))
+    monkeypatch.setattr(nn.Module, "compile", lambda block: compiled_blocks.append(block) or own(block))
     losses = []
-    for kind in (False, "reduce-overhead"):
+    for kind in (False, True):
         run = run_on({"image": "tiny-vit", "vocabulary": 300}, compile=kind, micro_batch=8)
         with writing(Store(tmp_path).run(str(kind))) as out:
             compiled = make_job(run, READER.inputs(run), Resolved((("train", 2),), {"train": 1}, 16, 9), out, None, CPU)
             compiled.log_every = 1
             train(compiled)
             losses.append([line["loss"] for line in out.metrics()])
-    assert {*modes} == {"reduce-overhead"}
-    assert len(modes) == sum(len(blocks(tower)) for tower in (compiled.towers.visual, compiled.towers.text))
+    assert len(compiled_blocks) == sum(len(blocks(tower)) for tower in (compiled.towers.visual, compiled.towers.text))
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
     assert losses[0][0] != losses[0][1]
 

@@ -63,7 +63,7 @@ def save(
     ledger: Ledger | None = None,
 ) -> None:
     with checkpoint.CheckpointWriter(out, 9) as checkpoints:
-        checkpoints.save(step, method, towers, optimiser, ledger or Ledger(), 2**23)
+        checkpoints.save(step, method, towers, optimiser, ledger or Ledger())
 
 
 def tensors(*modules: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -98,7 +98,6 @@ def test_a_checkpoint_gives_the_steps_that_follow_to_the_bit(tmp_path: Path, wri
     assert saved is not None
     assert saved["step"] == 3
     assert Ledger(**saved["ledger"]) == ledger
-    assert saved["tile_entries"] == 2**23
     other = made(1)
     other[0].load_state_dict(saved["method"])
     other[1].load_state_dict(saved["towers"])
@@ -143,7 +142,7 @@ def test_a_checkpoint_holds_the_state_of_its_step_while_training_goes_on(tmp_pat
     steps(*model, 2)
     kept, moments = tensors(*model[:2]), copy.deepcopy(model[2].state_dict())
     with checkpoint.CheckpointWriter(Gate(out, lambda: gate.wait(60)), 9) as checkpoints:
-        checkpoints.save(2, *model, Ledger(samples=16), 2**22)
+        checkpoints.save(2, *model, Ledger(samples=16))
         steps(*model, 3)
         assert not checkpoints.due(1e-9), "one is being written"
         assert checkpoints.due(0), "with 0 there is one after every step"
@@ -196,12 +195,12 @@ def test_an_error_of_the_thread_is_that_of_the_next_call(tmp_path: Path, writer:
     for call in ("due", "save", "wait", "end"):
         checkpoints = checkpoint.CheckpointWriter(Gate(out, full), 9)
         with pytest.raises(OSError, match="No space left on device"), checkpoints:  # noqa: PT012
-            checkpoints.save(2, *model, Ledger(), 2**22)
+            checkpoints.save(2, *model, Ledger())
             wait_for(lambda of=checkpoints: of._writing.done())
             if call == "due":
                 checkpoints.due(1e9)
             elif call == "save":
-                checkpoints.save(3, *model, Ledger(), 2**22)
+                checkpoints.save(3, *model, Ledger())
             elif call == "wait":
                 checkpoints.wait()
         assert checkpoint.checkpoint_step(out) == out.status()["step"] == 1, call
@@ -215,7 +214,7 @@ def test_an_error_of_training_waits_for_the_checkpoint_and_is_the_one_that_count
 ) -> None:
     out, gate = writer(Store(tmp_path).run("a")), threading.Event()
     with pytest.raises(KeyError), checkpoint.CheckpointWriter(Gate(out, lambda: gate.wait(60)), 9) as checkpoints:  # noqa: PT012
-        checkpoints.save(4, *made(0), Ledger(), 2**22)
+        checkpoints.save(4, *made(0), Ledger())
         threading.Timer(0.2, gate.set).start()
         raise KeyError
     assert checkpoint.checkpoint_step(out) == 4
@@ -227,7 +226,7 @@ def test_a_process_that_lost_its_claim_meanwhile_publishes_nothing(tmp_path: Pat
     out, begun, gate = writer(run), threading.Event(), threading.Event()
     save(out, 1, *made(0))
     with checkpoint.CheckpointWriter(Gate(out, lambda: (begun.set(), gate.wait(60))), 9) as checkpoints:
-        checkpoints.save(2, *made(1), Ledger(), 2**22)
+        checkpoints.save(2, *made(1), Ledger())
         assert begun.wait(60)
         os.utime(out.own_claim.path, (1, 1))  # it was silent for long
         with writing(run) as other:

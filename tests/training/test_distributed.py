@@ -10,11 +10,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from bench.training.distributed import Group, current
-from bench.training.step.buckets import GradientSums, buckets
 
 RANK = Path(__file__).with_name("group_rank.py")
 WORLDS = (1, 3)
@@ -111,60 +108,3 @@ def test_a_norm_that_saw_nothing_stays_and_what_was_seen_counts_once(found: dict
             mean, variance = rank["silent"]
             assert (mean.tolist(), variance.tolist()) == ([0.0] * 3, [1.0] * 3)
             assert rank["left"] == 0
-
-
-def test_sums_of_a_backward_pass_are_those_of_all_ranks_whatever_order_they_are_complete_in(
-    found: dict[int, list[dict[str, Any]]],
-) -> None:
-    """One rank lacks a gradient, one completes them the other way round; two uses of a parameter count once."""
-    for ranks in found.values():
-        alone = [rank["alone"] for rank in ranks]
-        for rank in ranks:
-            for name, x in rank["product"].items():
-                whole = sum(torch.zeros(1).double() if one[name] is None else one[name] for one in alone)
-                torch.testing.assert_close(x, whole.expand_as(x), rtol=1e-12, atol=0)
-    assert found[3][1]["alone"]["lost"] is None
-    assert all(x is None or x.count_nonzero() == x.numel() for x in found[3][0]["alone"].values())
-
-
-def test_buckets_are_sent_while_the_backward_pass_runs_in_one_order(found: dict[int, list[dict[str, Any]]]) -> None:
-    first, second, third = (rank["events"] for rank in found[3])
-    assert [event for event in first if event != "almost"] == [4, 3, 2, 1, 6, 5], "towers backwards, then the method"
-    assert first.index("almost") == 3, "only the first factor, which goes back last, and the method's are left"
-    assert third == first
-    assert second == [4, "almost", 3, 2, 1, 6, 5], "what follows the one without a gradient waits, complete or not"
-    assert [event for event in found[1][0]["events"] if event != "almost"] == [], "one process sends nothing"
-
-
-def named(*sizes: tuple[str, int, torch.dtype]) -> dict[str, nn.Parameter]:
-    return {name: nn.Parameter(torch.zeros(size, dtype=dtype)) for name, size, dtype in sizes}
-
-
-def test_a_bucket_holds_25_MiB_of_one_dtype_and_the_method_has_its_own() -> None:
-    mib, single, double = 2**18, torch.float32, torch.float64
-    trained = named(
-        ("towers.a", 10 * mib, single),
-        ("towers.b", 15 * mib, single),
-        ("towers.c", 1, single),
-        ("towers.d", 40 * mib, single),
-        ("method.e", 1, single),
-        ("towers.f", 1, double),
-        ("method.g", 1, single),
-    )
-    names = {id(parameter): name[-1] for name, parameter in trained.items()}
-    assert ["".join(names[id(one)] for one in bucket) for bucket in buckets(trained)] == ["f", "d", "cb", "a", "ge"]
-    trained["towers.c"] = nn.Parameter(torch.zeros(0))
-    names = {id(parameter): name[-1] for name, parameter in trained.items()}
-    assert ["".join(names[id(one)] for one in bucket) for bucket in buckets(trained)][2] == "cba", "exactly 25 MiB"
-
-
-def test_a_parameter_that_is_reached_twice_in_a_pass_is_refused() -> None:
-    """Its first gradient would be on the way already; the second one, of a graph within the graph, would get lost."""
-    weight = nn.Parameter(torch.ones(3))
-    x = torch.ones(3, requires_grad=True)
-    once = checkpoint(lambda y: y * weight, x, use_reentrant=True)
-    twice = checkpoint(lambda y: y * weight, once, use_reentrant=True).sum()
-    sums = GradientSums({"towers.weight": weight, "towers.other": nn.Parameter(x)}, Group(0, 2))
-    with pytest.raises(RuntimeError, match=r"twice; .* use_reentrant=False"), sums.during_backward():
-        twice.backward()
-    assert not weight._post_accumulate_grad_hooks, "none is left"

@@ -9,9 +9,7 @@ import json
 import os
 import pickle
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,13 +19,10 @@ from bench.planning.planner import plan
 from bench.store import Store, writing
 from bench.suite.run import Run
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
-from bench.training import loop
-from bench.training.distributed import Group
 from bench.training.inputs import InputsReader
 from bench.training.job import make_job
 from bench.training.loop import train
 from bench.training.schedule import Resolved
-from bench.training.step import buckets
 
 DEFAULTS = {
     "method": "clip",
@@ -40,9 +35,7 @@ DEFAULTS = {
     "noise": None,
     "texts": None,
     "rate": 0.0,
-    "shard": False,
     "recompute": False,
-    "augment_on": "host",
 }
 #: of captions, or of stored texts beside pixels
 TEXTS = ({"vocabulary": 300, "context": 12}, {"text": "features", "head": {"kind": "mlp", "hidden": 16}})
@@ -60,7 +53,7 @@ def make_run(settings: dict[str, object]) -> Run:
         method=s["method"],
         preset=None,
         config=hyperparameters.resolve(s["method"], None, s["config"]),
-        data=DataSettings(name="emoji", size=32, texts=s["texts"], augment_on=s["augment_on"]),
+        data=DataSettings(name="emoji", size=32, texts=s["texts"]),
         noise=s["noise"],
         rate=s["rate"],
         noise_file=None,
@@ -76,7 +69,6 @@ def make_run(settings: dict[str, object]) -> Run:
             lr=10.0,
             eps=1e3,
             weight_decay=0.0,
-            shard_optimizer=s["shard"],
             recompute=s["recompute"],
         ),
         evaluate=EvaluateSettings(),
@@ -91,17 +83,6 @@ def resolved(run: Run, store: Store, note: Path) -> Resolved:
     return steps
 
 
-def told(function: Callable[..., Any], event: str, events: list[str]) -> Callable[..., Any]:
-    """The function, which notes that it was called once it returns."""
-
-    def noting(*args: Any, **named: Any) -> Any:
-        found = function(*args, **named)
-        events.append(event)
-        return found
-
-    return noting
-
-
 def main() -> None:
     rank, world, folder, port, cases = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4], sys.argv[5]
     torch.set_num_threads(1)
@@ -109,20 +90,15 @@ def main() -> None:
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo")
         dist.init_process_group("gloo", rank=rank, world_size=world)
     store = Store(folder / f"rank{rank}")
-    events: list[str] = []
-    buckets.BUCKET = 2**16  # else these towers have one
-    Group.sum_later_ = told(Group.sum_later_, "sent", events)  # type: ignore[method-assign]
-    loop._backward = told(loop._backward, "went back", events)
     for name, settings in json.loads(cases).items():
         run = make_run(settings)
         steps = resolved(run, store, folder.parent / f"{name}.pickle")
         with writing(store.run(name)) as out:
             job = make_job(run, InputsReader().inputs(run), steps, out, None, torch.device("cpu"))
             job.log_every = 1
-            events.clear()
             train(job)
         torch.save(
-            {"towers": job.towers.state_dict(), "method": job.method.state_dict(), "events": events},  # type: ignore[attr-defined]
+            {"towers": job.towers.state_dict(), "method": job.method.state_dict()},  # type: ignore[attr-defined]
             folder / f"{name}-{rank}.pt",
         )
     if world > 1:

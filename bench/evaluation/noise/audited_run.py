@@ -15,6 +15,7 @@ from bench.errors import UserError, one_line
 from bench.evaluation.noise.audit import LEAST, Audit, audit
 from bench.store import RunStore, Store
 from bench.store.lookup import SHORT, find_run
+from bench.suite.run import understood
 from bench.suite.settings import DataSettings
 
 TASK = "noise_detection"
@@ -68,7 +69,7 @@ def audited_run(store: Store, prefix: str) -> AuditedRun:
     out = find_run(store, prefix)
     manifest, confidence = _stored(out)
     try:
-        pairs = data.training(DataSettings.model_validate(out.settings()["data"]))
+        pairs = data.training(DataSettings.model_validate(understood(out.settings()["data"])))
     except (KeyError, ValidationError) as error:
         path = out.path("settings.json")
         raise UserError(f"{path}: data: is not of this version: {one_line(error, 200)}") from error
