@@ -67,6 +67,7 @@ def trees() -> Iterator[tuple[str, ast.Module]]:
         yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
 
 
+@pytest.mark.promise("nothing outside an adapter names or imports a method")
 def test_no_code_outside_an_adapter_names_a_method() -> None:
     found = [
         f"{file}:{line}: {name!r}"

@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from statistics import median
 
+import pytest
+
 import bench
 
 ROOT = Path(bench.__file__).parents[1]
@@ -87,6 +89,7 @@ def test_imports_run_one_way_over_few_floors() -> None:
     assert max(height.values()) <= FLOORS, sorted(height.items(), key=lambda item: -item[1])
 
 
+@pytest.mark.promise("no two modules import each other")
 def test_no_two_modules_import_each_other() -> None:
     floors(modules())
 

@@ -37,6 +37,7 @@ def tracked(*folders: str) -> set[str]:
     return set(listed.stdout.splitlines())
 
 
+@pytest.mark.promise("wheel and sdist hold every file that a run reads")
 def test_the_wheel_holds_every_file_that_is_read(built: Path) -> None:
     with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
         names = set(wheel.namelist())

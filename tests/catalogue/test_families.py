@@ -85,6 +85,7 @@ def written(folder: Path, text: str) -> Path:
     return folder / "tiny.yaml"
 
 
+@pytest.mark.promise("a family of evaluation tasks is one entry")
 @pytest.mark.usefixtures("registry")
 def test_a_family_is_one_entry(tmp_path: Path) -> None:
     FAMILIES.add(entry())

@@ -90,6 +90,7 @@ def call(tmp_path_factory: pytest.TempPathFactory) -> Any:
     caller.process.communicate()
 
 
+@pytest.mark.promise("what a verb cannot write or find is one line")
 @pytest.mark.parametrize(
     ("argv", "limits", "said"),
     [

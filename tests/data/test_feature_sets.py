@@ -121,6 +121,7 @@ def test_features_of_texts_are_found_by_the_string(whole: Path) -> None:
         pairs.texts.lookup(["text 1", "text 150"])
 
 
+@pytest.mark.promise("a feature set has the rows, order and noise of the pixels' set")
 def test_noise_order_and_captions_are_those_of_the_pixels_set(whole: Path) -> None:
     pixels = np.zeros((N, 1, 1, 3), np.uint8)
     memory = MemoryPairs.build("made", "", KEYS, TEXTS, {}, {}, pixels)

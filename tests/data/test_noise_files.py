@@ -60,6 +60,7 @@ def test_the_catalogue_is_whole() -> None:
         assert entry.source.startswith("github.com/")
 
 
+@pytest.mark.promise("published index files of noise are made to the byte")
 @pytest.mark.parametrize("entry", [one for one in MADE if one.data == "Flickr30K"], ids=lambda one: one.name)
 def test_files_that_follow_from_a_seed_have_the_published_bytes(entry: object) -> None:
     content = drawn(entry.entries, entry.rate, entry.seed)  # type: ignore[attr-defined]

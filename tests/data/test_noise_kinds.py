@@ -96,6 +96,7 @@ def grouped() -> RowsByCaption:
     return by_caption(ORACLES["captions"], ORACLES["groups"], ORACLES["keys"])
 
 
+@pytest.mark.promise("noise has the rows, texts and pixels of an independent implementation")
 def test_the_rule_for_the_order_of_rows_is_that_of_an_independent_implementation() -> None:
     known = ORACLES["hash_order"]
     assert counter.hash_order(ORACLES["keys"], str(known["seed"]).encode()).tolist() == known["order"]

@@ -46,6 +46,7 @@ def refused(one: Planned, store: Store) -> bool:
     return all(state == "failed" and said in message for state, message in outcomes(one, store))
 
 
+@pytest.mark.promise("data that changed since a run was planned is refused")
 def test_a_run_refuses_other_shards_than_it_was_planned_for(
     tmp_path: Path, tars: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,7 @@ def parse(words: list[str]) -> tuple[Any, Any]:
     return command, context
 
 
+@pytest.mark.promise("every command of README and docs is one that the command line takes")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_in_a_shell_block_is_parsed(page: Path) -> None:
     for line in commands(page.read_text()):

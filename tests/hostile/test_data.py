@@ -612,6 +612,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     return made
 
 
+@pytest.mark.promise("damaged or forged data is read, counted as a fault or refused, in bounded time and memory")
 @pytest.mark.filterwarnings("ignore")  # Pillow warns about odd metadata where the project does not
 @pytest.mark.parametrize("world", WORLDS, indirect=True)
 def test_changed_data_is_read_or_refused(world: World) -> None:

@@ -290,6 +290,7 @@ def other_label(root: Path, identity: str) -> str:
     return str(json.loads((root / "runs" / identity / "settings.json").read_text())["method"])
 
 
+@pytest.mark.promise("every verb survives a damaged store")
 def test_every_verb_survives_a_mutated_store(finished: Path, tmp_path: Path, original: dict[str, str]) -> None:
     shutil.copy(finished.with_name("hostile.yaml"), tmp_path)
     counts: Counter[str] = Counter()

@@ -179,6 +179,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.promise("a damaged or malicious suite is one line")
 def test_a_mutated_suite_is_accepted_or_refused(folder: Path) -> None:
     path = folder / "mutated.yaml"
     for text in SHIPPED.values():  # reads adapters, architectures and the catalogue, before the clock runs

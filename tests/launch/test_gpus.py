@@ -78,6 +78,7 @@ def runs(results: Path) -> dict[str, RunStore]:
     return {run.settings()["method"]: run for run in Store(results).runs()}
 
 
+@pytest.mark.promise("several processes of one run give its id, losses and weights")
 def test_two_processes_give_the_order_losses_and_weights_of_one(
     start: Callable[..., Any], tmp_path: Path, unreported: Callable[[Path, str], Path]
 ) -> None:

@@ -59,6 +59,7 @@ def wait_for_checkpoints(process: Any, folder: Path, count: int) -> None:
     process.wait_until(lambda: len(list(runs.glob("*/checkpoint.pt"))) >= count, "checkpoints of all")
 
 
+@pytest.mark.promise("runs side by side give the bytes of runs in turn")
 def test_side_by_side_gives_the_bytes_of_in_turn(tmp_path: Path, unreported: Callable[[Path, str], Path]) -> None:
     """Side by side from a script without a main guard, which no process of ours may run again."""
     suite, script = tmp_path / "many.yaml", tmp_path / "script.py"
@@ -108,6 +109,7 @@ def test_left_open_it_is_as_many_as_the_machine_takes(
     assert words.count("done") == 2
 
 
+@pytest.mark.promise("a process that dies fails its run alone")
 def test_a_process_that_dies_fails_its_run_alone(start: Callable[..., Any], tmp_path: Path) -> None:
     process = start(tmp_path, 32)
     wait_for_checkpoints(process, tmp_path, 2)

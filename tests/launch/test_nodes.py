@@ -197,6 +197,7 @@ def test_a_killed_node_loses_nothing(
     assert losses(results) == pytest.approx(losses(tmp_path / "whole"), rel=1e-9)
 
 
+@pytest.mark.promise("a rank that raises fails its run alone, under torchrun as well")
 def test_a_rank_that_raises_fails_its_run_alone(
     start_ranks: Callable[..., list[Any]], tmp_path: Path, unreported: Callable[[Path, str], Path]
 ) -> None:

@@ -87,6 +87,7 @@ def at_work(results: Path) -> list[RunStore]:
     return [run for run in runs if run.path("checkpoint.pt").exists() and run.status()["state"] == "running"]
 
 
+@pytest.mark.promise("Ray: a stopped call and a killed worker end with the bytes of one call")
 @needs_ray
 def test_a_stopped_call_and_a_killed_worker_give_the_bytes_of_one_undisturbed_call(
     cluster: str, start_bench: Callable[..., Any], tmp_path: Path, unreported: Callable[[Path, str], Path]

@@ -94,6 +94,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@pytest.mark.promise("workers on a shared folder, one of them killed, give the bytes of one call")
 def test_two_workers_and_a_kill_give_the_bytes_of_one_undisturbed_call(
     start_bench: Callable[..., Any],
     tmp_path: Path,

@@ -78,6 +78,7 @@ class Drawings(Dataset[tuple[torch.Tensor, int]]):
         return self.transform(image), int(self.pairs.labels["subgroup"][row])  # type: ignore[operator]
 
 
+@pytest.mark.promise("an exported model gives open_clip the same embeddings")
 @pytest.mark.parametrize("label", ["small", "bert"])
 def test_open_clip_gives_the_embeddings_of_the_evaluation(folder: Path, label: str) -> None:
     from bench.suite.run import run_of_settings

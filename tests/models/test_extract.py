@@ -149,6 +149,7 @@ def killed_after(parts: int, asked: Request) -> None:
     extract(asked)
 
 
+@pytest.mark.promise("an extraction that is killed goes on to the same bytes")
 @pytest.mark.parametrize("parts", [1, 4])
 def test_an_extraction_that_is_killed_goes_on_to_the_same_bytes(
     data: Path, model: Path, tmp_path: Path, parts: int

@@ -166,6 +166,7 @@ def values(records: list[Record]) -> dict[str, float]:
     return {one.metric: one.value for one in records}
 
 
+@pytest.mark.promise("a model of open_clip has clip-benchmark's zero-shot scores, whatever its preprocessing")
 @pytest.mark.filterwarnings("ignore:Conversion of an array with ndim:DeprecationWarning")  # in clip-benchmark
 def test_zero_shot_is_clip_benchmarks_for_every_habit(
     saved: Path, evaluation_folder: Path, webdataset_folder: Callable[..., Path], tmp_path: Path

@@ -54,6 +54,7 @@ def plan(folder: Path) -> dict[str, object]:
     return json.loads((folder / "out" / "tuned" / "plan.json").read_text())
 
 
+@pytest.mark.promise("every method gets the same number of trials, at the same points")
 def test_every_method_gets_the_same_points(tmp_path: Path) -> None:
     (tmp_path / "tuned.yaml").write_text(SUITE)
     suite = load_suite(tmp_path / "tuned.yaml")

@@ -46,6 +46,7 @@ def values(results: Results, label: str, noise: str) -> list[float]:
     ]  # fmt: skip
 
 
+@pytest.mark.promise("every number of a claim is in the paper's table")
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_printed_number_is_in_the_papers_table(paper: str) -> None:
     claims, numbers = read_claims(PUBLISHED), read(PUBLISHED, paper)

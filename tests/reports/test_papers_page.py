@@ -45,6 +45,7 @@ def page() -> dict[str, list[Line]]:
 ALL = [pytest.param(paper, line, id=f"{paper}, {line['printed']}") for paper, lines in page().items() for line in lines]
 
 
+@pytest.mark.promise("every printed table and figure of the papers has a line that says what fills it")
 def test_every_printed_table_and_figure_has_one_line() -> None:
     assert {paper: [line["printed"] for line in lines] for paper, lines in page().items()} == {
         paper: list(entries) for paper, entries in printed().items()

@@ -64,6 +64,7 @@ def mean(store: Store, suite: str, method: str) -> float | str | None:
     return cell.value if cell.state == "value" else cell.state
 
 
+@pytest.mark.promise("a report shows the numbers of its suite's evaluation protocol alone")
 def test_each_suite_shows_the_numbers_of_its_own_protocol(store: Store) -> None:
     own = mean(store, SUITE, "clip")
     assert isinstance(own, float)

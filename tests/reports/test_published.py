@@ -50,6 +50,7 @@ def test_every_record_is_there(paper: str) -> None:
     assert all(number.table and number.method and number.dataset and number.metric for number in numbers)
 
 
+@pytest.mark.promise("every printed average of the papers recomputes from the printed numbers")
 def test_every_printed_average_recomputes() -> None:
     found = list(averages())
     assert len(found) == 63

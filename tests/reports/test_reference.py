@@ -70,6 +70,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
+@pytest.mark.promise("an archive of runs gives the tables of its store, byte for byte")
 def test_a_store_imported_from_the_archive_reports_the_same_bytes(source: Store, root: Path, tmp_path: Path) -> None:
     """Tables, figures, page and records: all that a report writes."""
     outcome = merge(root / SUITE / ARCHIVE, Store(tmp_path / "here"))

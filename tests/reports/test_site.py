@@ -44,6 +44,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, stores: SimpleNamespace) -> I
         yield SimpleNamespace(store=store, out=folder / "out", folder=folder)
 
 
+@pytest.mark.promise("every link of the board leads to a file below its folder")
 def test_every_link_leads_to_a_file_below_the_folder(made: SimpleNamespace) -> None:
     reached, waiting = set[Path](), [made.out / "index.html"]
     while waiting:

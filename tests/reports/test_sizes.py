@@ -93,6 +93,7 @@ def test_words_can_be_read_at_the_size_of_a_paper(read: Results, name: str, widt
         assert overlap(texts[one], texts[other]) < 3, (one, other)
 
 
+@pytest.mark.promise("figures fit the width of a paper, and their words cover no others")
 @pytest.mark.parametrize("name", sorted(EVERYWHERE | PAGE_ALONE | {"diagnostics-05-bayes"}))
 def test_a_figure_fits_the_page_and_its_words_cover_no_others(read: Results, name: str) -> None:
     """At 23 methods under four noises, which are in rows."""

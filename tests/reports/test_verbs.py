@@ -59,6 +59,7 @@ def contents(built: Built, store: Store) -> dict[str, bytes]:
     return {str(path.relative_to(store.root)): path.read_bytes() for path in built.paths}
 
 
+@pytest.mark.promise("reports never import torch")
 def test_a_report_is_written_without_torch(store: Store) -> None:
     done = subprocess.run([sys.executable, "-c", BLOCKED, str(store.root)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

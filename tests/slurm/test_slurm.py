@@ -207,6 +207,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return weights(folder / "out")
 
 
+@pytest.mark.promise("SLURM: a job that is sent back goes on to the same bytes")
 @pytest.mark.parametrize("command", SENT_BACK, ids=SENT_BACK_IDS)
 def test_a_job_sent_back_goes_on_to_the_same_bytes(
     command: tuple[str, ...], tmp_path: Path, uninterrupted: list[str]

@@ -181,6 +181,7 @@ def test_a_folder_without_a_bundle_is_not_called_consistent(tmp_path: Path) -> N
     assert str(result.exception) == f"{tmp_path}: holds no bundle; `bench submit` writes them"
 
 
+@pytest.mark.promise("a forged bundle is refused by name")
 @pytest.mark.parametrize(("forge", "reason"), FORGED, ids=[forge.__name__ for forge, _ in FORGED])
 def test_a_forged_bundle_is_refused_by_name(
     bundle: Path, tmp_path: Path, forge: Callable[[Members], None], reason: str

@@ -131,6 +131,7 @@ def named(store: Path, method: str, tiny: SimpleNamespace) -> RunStore:
     return Store(store).run(one.id)
 
 
+@pytest.mark.promise("every damaged file is named, and the other runs are shown")
 @pytest.mark.parametrize(("name", "how", "said"), CASES)
 def test_a_damaged_file_is_named(store: Path, name: str, how: Callable[[Path], object], said: str) -> None:
     run, other, _ = Store(store).runs()

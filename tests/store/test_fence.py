@@ -126,6 +126,7 @@ def asleep_before(call: int, meanwhile: Callable[[], None]) -> Iterator[None]:
         sys.setprofile(None)
 
 
+@pytest.mark.promise("a process that slept through its claim changes no byte")
 @pytest.mark.parametrize("write", WRITES)
 def test_a_sleeper_changes_nothing_wherever_it_slept(copies: Iterator[Path], write: str) -> None:
     calls = itertools.chain(range(1, 16), itertools.count(17, 3))  # a long write is left out in part

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+
 from bench.console.progress import Progress
 from bench.launch.claimed import fail, work
 from bench.planning.planned import Planned
@@ -41,6 +43,7 @@ class Looking(Progress):
         self.states.add(self.run.status()["state"])
 
 
+@pytest.mark.promise("a finished run does not change, whatever verb works on it")
 def test_what_later_suites_and_other_verbs_do_changes_no_finished_run(store: Path, tiny: SimpleNamespace) -> None:
     before = state(store)
     weights = next(store.glob("runs/*/weights-050.safetensors"))

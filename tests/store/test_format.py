@@ -68,6 +68,7 @@ def test_a_new_store_says_its_format_and_its_runs_their_version(tmp_path: Path) 
     assert found["train"]["threads"] == 1
 
 
+@pytest.mark.promise("an older store is read and never changed")
 def test_an_older_store_is_read_and_new_runs_go_beside_its_own(older: Path) -> None:
     (old,) = Store(older).runs()
     before = files_of(old.folder)
@@ -97,6 +98,7 @@ def test_an_older_store_can_be_imported(older: Path, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "other" / "store.json").read_text()) == {"format": format.FORMAT}
 
 
+@pytest.mark.promise("a store of a newer format is refused in one line")
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -291,6 +291,7 @@ def packed(path: Path, *members: tuple[str, int], fill: int = 0) -> Path:
     return path
 
 
+@pytest.mark.promise("an import takes no archive beyond its bounds")
 @pytest.mark.parametrize(
     ("members", "reason"),
     [

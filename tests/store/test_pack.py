@@ -50,6 +50,7 @@ def numbers(store: Store) -> dict[str, Any]:
     return {run.id: (run.records(), run.ledger(), run.environment(), run.diagnostics()) for run in store.runs()}
 
 
+@pytest.mark.promise("the same runs give the same archive, without weights and times")
 def test_the_same_runs_give_the_same_bytes_without_weights_and_times(
     finished: Path, archive: Path, tmp_path: Path
 ) -> None:

@@ -68,6 +68,7 @@ def shuffled(value: Any, draw: Any) -> Any:
     return [shuffled(item, draw) for item in value] if isinstance(value, list) else value
 
 
+@pytest.mark.promise("the order of keys and entries changes no id")
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_the_order_of_keys_changes_nothing(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
@@ -143,6 +144,7 @@ def test_what_cannot_change_the_result_changes_nothing(tmp_path: Path, path: str
     assert id_of(tmp_path, changed(path, value)) == id_of(tmp_path, BASE)
 
 
+@pytest.mark.promise("a changed byte of any input changes the run's id")
 @pytest.mark.parametrize("name", ["data_hash", "manifest_hash", "reference_id", "calibration_hash"])
 def test_any_changed_content_changes_the_id(tmp_path: Path, name: str) -> None:
     assert id_of(tmp_path, BASE, **{name: "other"}) != id_of(tmp_path, BASE)

@@ -75,6 +75,7 @@ def test_what_leaves_nothing_out_is_the_untreated_run(tmp_path: Path, rate: str,
     assert identity(treated, store) == identity(run_with(tmp_path, noise), store)
 
 
+@pytest.mark.promise("a data selection that keeps everything gives the bytes of the untreated run")
 def test_all_rows_as_a_choice_give_the_bytes_of_the_untreated_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ def test_every_suite_has_its_keys() -> None:
     )
 
 
+@pytest.mark.promise("the ids of the runs of all shipped suites are the committed ones")
 @pytest.mark.parametrize("name", EXPECTED["ids"])
 def test_runs_on_embedded_data_have_their_ids(name: str, tmp_path: Path) -> None:
     suite = committed_suite(name)

@@ -84,6 +84,7 @@ def parts(captions: list[str], size: int) -> Iterator[list[str]]:
     return (captions[start : start + size] for start in range(0, len(captions), size))
 
 
+@pytest.mark.promise("CLIP's tokens are open_clip's to the bit")
 @pytest.mark.parametrize("options", [{}, {"clean": "canonicalize"}, {"clean": "whitespace"}], ids=str)
 def test_tokens_are_open_clips(options: dict[str, str]) -> None:
     own, peer = ClipTokenizer(24, options), SimpleTokenizer(context_length=24, **options)

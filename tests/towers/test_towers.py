@@ -65,6 +65,7 @@ def towers(folders: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str
     }
 
 
+@pytest.mark.promise("every method trains on an attention-pooled ResNet with BERT, and on a ViT")
 @pytest.mark.parametrize("kind", ["rn50+bert", "vit+clip"])
 @pytest.mark.parametrize("method", registry.names())
 def test_every_method_trains_and_is_read_out(

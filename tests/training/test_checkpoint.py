@@ -272,6 +272,7 @@ def test_a_damaged_checkpoint_is_an_error_and_not_a_fresh_start(tmp_path: Path, 
         checkpoint.load_checkpoint(out)
 
 
+@pytest.mark.promise("a changed bit of a checkpoint is found before a run goes on")
 def test_no_flipped_bit_changes_what_a_checkpoint_gives(tmp_path: Path) -> None:
     """`repair` compares the checksums of the archive before a run goes on; what they do not cover changes nothing."""
     run = Store(tmp_path).run("a")

@@ -174,6 +174,7 @@ def test_costs_are_known_without_the_features(tmp_path: Path, features: Path) ->
         forecast(suite_of(tmp_path, features, data=data).runs(), Store(tmp_path))
 
 
+@pytest.mark.promise("the id of a run on features follows from what the features hold")
 def test_an_id_follows_from_what_the_features_hold(tmp_path: Path, features: Path) -> None:
     ids = {}
     for name, folder in (("here", features), ("copied", tmp_path / "copy"), ("other", tmp_path / "other")):

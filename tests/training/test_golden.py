@@ -50,6 +50,7 @@ def losses(image_tower: str, folder: Path) -> list[float]:
     return [line["loss"] for line in store.run("golden").metrics()]
 
 
+@pytest.mark.promise("20 steps give the stored losses, or TRAINING_VERSION must rise")
 @pytest.mark.parametrize("image_tower", sorted(IMAGE_TOWERS))
 def test_training_gives_the_stored_losses(image_tower: str, tmp_path: Path) -> None:
     golden = json.loads(GOLDEN.read_text())

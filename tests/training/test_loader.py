@@ -140,6 +140,7 @@ def expected(folder: Path) -> Taken:
     return made
 
 
+@pytest.mark.promise("batches are the same for any packing, number of workers and ranks, and after a resume")
 @pytest.mark.parametrize(("workers", "size"), [(0, 5), (1, BATCH), (2, 5), (3, 1)])
 def test_workers_and_micro_batches_are_nothing(folder: Path, expected: Taken, workers: int, size: int) -> None:
     with closing(loader(folder, workers)) as one:

@@ -64,6 +64,7 @@ def assert_close(one: State, other: State, rtol: float) -> None:
             )
 
 
+@pytest.mark.promise("ranks and micro-batches give the parameters of one process: 1e-9 in fp64 over five steps")
 @pytest.mark.parametrize("layout", ["micro", "two", "three"])
 @pytest.mark.parametrize("method", METHODS)
 def test_ranks_and_micro_batches_give_the_single_process_result(layouts: Path, method: str, layout: str) -> None:
@@ -89,6 +90,7 @@ def test_activations_made_again_give_the_single_process_result(layouts: Path, la
         assert_close(one, other, rtol=1e-9)
 
 
+@pytest.mark.promise("the state of a method is the same on every rank, bit for bit")
 @pytest.mark.parametrize("layout", ["two", "three"])
 @pytest.mark.parametrize("method", METHODS)
 def test_method_state_is_bit_identical_between_ranks(layouts: Path, method: str, layout: str) -> None:

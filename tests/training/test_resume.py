@@ -122,6 +122,7 @@ def uninterrupted(start: Callable[..., Any], suite: Path) -> dict[str, str]:
     return found
 
 
+@pytest.mark.promise("killed at any moment, the same command gives the same weights and records, byte for byte")
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_kill_and_the_same_call_again_give_the_same_bytes(
     moment: str, start: Callable[..., Any], suite: Path, uninterrupted: dict[str, str], tmp_path: Path
@@ -189,6 +190,7 @@ def test_a_loss_that_is_not_finite_fails_its_run_alone(start_bench: Callable[...
     assert "bang" in (tmp_path / "results" / "small" / "report.html").read_text()
 
 
+@pytest.mark.promise("repeated seconds are exact after any number of kills")
 def test_repeated_seconds_are_exact_after_any_number_of_kills(
     start: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
