@@ -34,7 +34,6 @@ class Adapter(nn.Module):
     """Defaults for everything but `loss`: plain normalised embeddings, no state, one phase, cosine score."""
 
     name: ClassVar[str]
-    former_names: ClassVar[Mapping[str, str]] = {}
     about: ClassVar[About]
     Config: ClassVar[type]
     presets: ClassVar[Presets] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -38,7 +37,6 @@ class DecomposableCl(Contrastive):
     """L = 1/2 sum_dir (1/B) sum_i [-l_ii + u_i sum_j e^{l_ij}], u ~ Gamma(a_u, rate b_u + sum_j e^{l_ij}) detached."""
 
     name = "decomposable_cl"
-    former_names: ClassVar[Mapping[str, str]] = {"decl": "DECL of Qin et al. 2022 is another method"}
     about = About(
         title="Decomposable CL (reconstructed)",
         summary="Writes one over the softmax's normaliser as an integral over an auxiliary rate of each anchor, and "

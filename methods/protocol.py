@@ -160,7 +160,6 @@ class Method(Protocol):
     """An adapter. `methods.base.RowWise` and `WholeBatch` provide everything but `encode`-to-`loss`."""
 
     name: ClassVar[str]  #: as written in suites; equals the file's name
-    former_names: ClassVar[Mapping[str, str]]  #: names it had before -> why they changed; suites may still say them
     about: ClassVar[About]
     Config: ClassVar[type]  #: frozen dataclass of hyper-parameters
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]  #: "paper", "official": loss hyper-parameters only

@@ -18,14 +18,13 @@ from bench.yaml_source import Fault, shown
 if TYPE_CHECKING:
     from methods.protocol import Facts, Method
 
-from bench.adapters.registry import _sources, canonical, find, unknown
+from bench.adapters.registry import _sources, find, unknown
 
 MOST = 10**6  #: of a whole number; a field with `metadata={"most": N}` has another bound
 
 
 def faults(name: str, preset: str | None, config: Mapping[str, Any]) -> list[Fault]:
     """Return every mistake in a method's name, preset and hyper-parameters, with its path below the suite's entry."""
-    name = canonical(name)
     if name not in _sources():
         return [(("method",), unknown(name))]
     method = find(name)

@@ -32,7 +32,6 @@ PROTOCOL, BASE, ROOT = "methods.protocol", "methods.base", "Adapter"
 METADATA = frozenset(
     {
         "name",
-        "former_names",
         "about",
         "presets",
         "reference",

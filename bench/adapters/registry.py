@@ -15,12 +15,10 @@ import os
 import sys
 import traceback
 import typing
-from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from bench.console.text import echo
 from bench.errors import UserError, nearest, one_line
 from bench.reading import TEXT_BYTES, content
 
@@ -39,7 +37,6 @@ class Source:
     module: str
     path: Path
     plugin: bool = False
-    former: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: former name -> why it changed
 
     @property
     def shipped(self) -> bool:
@@ -55,17 +52,15 @@ def add_plugin(path: str | Path) -> str:
     file = Path(path)
     if not os.path.isfile(path):  # False for a name that no file can have
         raise UserError(f"--plugin {path}: no such file")
-    declared = _declared(file)
-    if declared is None:
+    name = _declared(file)
+    if name is None:
         raise UserError(f'{file}:1: defines no method: a class with a base and name = "..." (see methods/protocol.py)')
-    name, former = declared
-    _refuse_old_name(name, file)
     taken = _sources().get(name)
     if taken is not None and taken.path != file.resolve():
         raise UserError(f"{file}: the method name {name!r} is taken by {taken.path}; choose another")
     if taken is not None and not taken.plugin:
         return name  # a file of `methods/` itself
-    _plugins[name] = Source(f"bench_plugin_{file.stem}", file.resolve(), True, former)
+    _plugins[name] = Source(f"bench_plugin_{file.stem}", file.resolve(), True)
     forget()
     return name
 
@@ -77,34 +72,8 @@ def plugins() -> list[str]:
 
 def forget() -> None:
     """Clear the caches, because files, entry points or plugins have changed."""
-    for cached in (_shipped, former_names, _sources, find):
+    for cached in (_shipped, _sources, find):
         cached.cache_clear()
-
-
-@functools.cache
-def former_names() -> dict[str, tuple[str, str]]:
-    """Return by former name of a shipped method its name now and why it changed, as adapters declare them."""
-    return {old: (name, reason) for name, place in _shipped() for old, reason in place.former.items()}
-
-
-def canonical(name: str) -> str:
-    """Return the name that a method has now. Prints a note about an old name on stderr, once in a process."""
-    if name not in former_names():
-        return name
-    _note_old_name(name)
-    return former_names()[name][0]
-
-
-@functools.cache
-def _note_old_name(name: str) -> None:
-    now, reason = former_names()[name]
-    echo(f"note: the method {name!r} is named {now!r} now, because {reason}", err=True)
-
-
-def _refuse_old_name(name: str, path: Path) -> None:
-    if name in former_names():
-        now, _ = former_names()[name]
-        raise UserError(f"{path}: the method name {name!r} is an old name of {now!r}; choose another")
 
 
 def names() -> list[str]:
@@ -114,7 +83,7 @@ def names() -> list[str]:
 
 def source(name: str) -> Source:
     """Return the origin of a method. UserError with the nearest name for an unknown one."""
-    name, known = canonical(name), _sources()
+    known = _sources()
     if name not in known:
         raise UserError(unknown(name))
     return known[name]
@@ -131,7 +100,6 @@ def _sources() -> dict[str, Source]:
     for name, place in [*_shipped(), *_entry_points(), *_plugins.items()]:
         if name in sources:
             raise UserError(f"the method name {name!r} is taken twice: by {sources[name].path} and {place.path}")
-        _refuse_old_name(name, place.path)
         sources[name] = place
     return sources
 
@@ -144,13 +112,12 @@ def _shipped() -> list[tuple[str, Source]]:
     methods = []
     for folder in package.submodule_search_locations:
         for path in sorted(Path(folder).glob("*.py")):
-            declared = _declared(path)
-            if declared is None:
+            name = _declared(path)
+            if name is None:
                 continue  # a helper that adapters share
-            name, former = declared
             if name != path.stem:
                 raise UserError(f"{path}: the method's name {name!r} should be the file's name {path.stem!r}")
-            methods.append((name, Source(f"methods.{path.stem}", path, former=former)))
+            methods.append((name, Source(f"methods.{path.stem}", path)))
     return methods
 
 
@@ -167,11 +134,8 @@ def _entry_points() -> list[tuple[str, Source]]:
     return methods
 
 
-def _declared(path: Path) -> tuple[str, dict[str, str]] | None:
-    """Read the `name` and the `former_names` of the one class that has a name from the source.
-
-    Returns None for a file without such a class.
-    """
+def _declared(path: Path) -> str | None:
+    """Read the `name` of the one class that has one from the source; None for a file without such a class."""
     try:
         tree = ast.parse(content(path, TEXT_BYTES), filename=str(path))
     except SyntaxError as error:
@@ -181,28 +145,26 @@ def _declared(path: Path) -> tuple[str, dict[str, str]] | None:
     except (ValueError, RecursionError, MemoryError) as error:  # no text, or expressions that are nested too deeply
         raise UserError(f"{path}: cannot be read as Python: {one_line(error) or type(error).__name__}") from error
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.bases]
-    declared = [(name, node) for node in classes if isinstance(name := _assigned(node, "name"), str)]
+    declared = [(name, node) for node in classes if (name := _name_of(node)) is not None]
     if len(declared) > 1:
         raise UserError(f"{path}:{declared[1][1].lineno}: a second method; a file defines exactly one")
-    return (declared[0][0], _assigned(declared[0][1], "former_names") or {}) if declared else None
+    return declared[0][0] if declared else None
 
 
-def _assigned(node: ast.ClassDef, name: str) -> Any:
-    """Return the literal that `name = ...` or `name: T = ...` in a class assigns; None for anything else."""
+def _name_of(node: ast.ClassDef) -> str | None:
+    """Return the text that `name = ...` or `name: T = ...` in a class assigns; None for anything else."""
     for line in node.body:
         targets = [line.target] if isinstance(line, ast.AnnAssign) else getattr(line, "targets", [])
-        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-            try:
-                return ast.literal_eval(line.value)  # type: ignore[attr-defined]
-            except (ValueError, TypeError):
-                return None
+        if any(isinstance(target, ast.Name) and target.id == "name" for target in targets):
+            value = getattr(line, "value", None)
+            return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
     return None
 
 
 @functools.cache
 def find(name: str) -> type[Method]:
     """Return the class of a method. UserError for an unknown name, or with file and line for a broken adapter."""
-    name, place = canonical(name), source(name)
+    place = source(name)
     module = _import(place)
     classes = [
         value
@@ -270,7 +232,5 @@ def _check(method: type[Method], path: Path) -> None:
             known = nearest(word, typing.get_args(protocol.Need))
             raise UserError(f"{path}: needs of {method.__name__} holds {word!r}, which is no need{known}")
     start = method.reference
-    if start is not None and start in former_names():
-        raise UserError(f"{path}: reference {start!r} is an old name; write {former_names()[start][0]!r}")
     if start is not None and start not in _sources():
         raise UserError(f"{path}: reference {start!r} is not a method{nearest(start, names())}")

@@ -72,8 +72,6 @@ def _check_name(name: str) -> None:
 
 def _check_free(name: str) -> None:
     """A file of this name must hide neither another method nor a module that the harness imports."""
-    if name in registry.former_names():
-        raise UserError(f"{name!r}: is an old name of the method {registry.canonical(name)!r}; choose another")
     if name in registry.names():
         raise UserError(f"{name!r}: there is a method of this name, {registry.source(name).path}")
     if importlib.util.find_spec(name) or importlib.util.find_spec(f"methods.{name}"):

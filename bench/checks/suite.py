@@ -137,6 +137,6 @@ def subject_of(target: str, features: bool = False) -> Subject:
         name = registry.add_plugin(path)
         plugin = path.resolve() if registry.source(name).plugin else None
     else:
-        name = registry.canonical(target)
+        name = target
     registry.find(name)
     return Subject(name, plugin, features)

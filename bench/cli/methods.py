@@ -31,7 +31,7 @@ def cite(
     from bench.adapters import registry
     from bench.suite.suite import load_suite
 
-    wanted = [registry.canonical(name) for name in names or ()]
+    wanted = [*(names or ())]
     if suite is not None:
         wanted += [entry.method for entry in load_suite(suite).methods]
     entries = {name: registry.find(name).about.bibtex.strip() for name in wanted or registry.names()}

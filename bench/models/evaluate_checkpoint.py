@@ -221,7 +221,7 @@ def _described(model: Foreign, suite: Suite, label: str | None) -> Checkpoint:
 def _run_of_suite(suite: Suite, label: str) -> Run:
     """Return the settings of a suite's row, or of a method by its name, without noise: it is unknown."""
     labels = {entry.label: entry for entry in suite.methods}
-    if label not in labels and registry.canonical(label) not in registry.names():
+    if label not in labels and label not in registry.names():
         choices = [*labels, *registry.names()]
         raise UserError(
             f"--method {label}: neither a label of suite {suite.name} nor a method{nearest(label, choices)} "

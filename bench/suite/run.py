@@ -197,11 +197,10 @@ class Scorer:
 
 
 def _method(name: str, path: Path) -> str:
-    """Return the present name of a stored run's method. Raises UserError if its file is not known to this process."""
-    now = registry.canonical(name)
-    if now not in registry.names():
-        raise UserError(f"{path}: was trained with the method {now!r}; give the file that defines it: --plugin FILE")
-    return now
+    """Return the name of a stored run's method. Raises UserError if its file is not known to this process."""
+    if name not in registry.names():
+        raise UserError(f"{path}: was trained with the method {name!r}; give the file that defines it: --plugin FILE")
+    return name
 
 
 def understood(section: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from bench.adapters import registry
 from bench.catalogue import families, tower_families
 from bench.catalogue.augmentations import AUGMENTATIONS, DEFAULTS
 from bench.catalogue.budget_kinds import BUDGET_KINDS
@@ -278,8 +277,7 @@ class MethodEntry(Model):
         if isinstance(value, str):
             value = {"method": value}
         if isinstance(value, dict) and isinstance(value.get("method"), str):
-            name = value["method"]  # an old name stays the label, which stored plans and options know
-            return {"label": name, **value, "method": registry.canonical(name)}
+            return {"label": value["method"], **value}
         return value
 
     def start_of(self, towers: TowerSettings) -> str | None:

@@ -205,7 +205,6 @@ class Suite(Model):
     def select(self, only: Sequence[str] = (), seeds: Sequence[int] = ()) -> Suite:
         """The same suite whose `runs()` are those of some labels and seeds; UserError for one it does not have."""
         labels = [entry.label for entry in self.methods]
-        only = [label if label in labels else registry.canonical(label) for label in only]
         for label in only:
             if label not in labels:
                 raise UserError(f"--only {label}: no method of suite {self.name}{nearest(label, labels)}")

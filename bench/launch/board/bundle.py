@@ -205,8 +205,8 @@ def _refuse_other_cell(
     address = settings["address"]
     for cell in cells:
         method = methods.get(cell["method"], cell["method"])
-        own = {"method": registry.canonical(settings["method"]), "seed": settings["seed"]}
-        there = {"method": registry.canonical(method), "seed": cell["seed"]}
+        own = {"method": settings["method"], "seed": settings["seed"]}
+        there = {"method": method, "seed": cell["seed"]}
         if address["noise"] is not None:
             own["rate"], there["rate"] = settings["noise"]["rate"], rates.get(cell["noise"])
         if cell.get("manifest") and address["manifest"] is not None:
