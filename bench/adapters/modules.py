@@ -26,13 +26,11 @@ Binding = Alias | ast.stmt
 
 @dataclass(frozen=True)
 class Module:
-    """A module's bindings by name, its statements with side effects, and the modules that importing it imports."""
+    """A module's bindings by name."""
 
     name: str
     path: Path
     bindings: dict[str, list[Binding]] = field(default_factory=dict)
-    actions: list[ast.stmt] = field(default_factory=list)
-    imports: list[str] = field(default_factory=list)
 
     @property
     def package(self) -> str:
@@ -41,7 +39,11 @@ class Module:
 
 
 def read(name: str, path: Path) -> Module:
-    """Read a module from its file, cached by its bytes. UserError for a file that is not Python."""
+    """Read a module from its file, cached by its bytes.
+
+    UserError for a file that is not Python, imports `*`, or does more than bind names as it is imported: an id could
+    not follow that.
+    """
     return _read(name, path, path.read_bytes())
 
 
@@ -53,47 +55,29 @@ def _read(name: str, path: Path, source: bytes) -> Module:
         raise UserError(f"{path}:{error.lineno}: SyntaxError: {error.msg}") from error
     module = Module(name, path)
     for statement in tree.body:
+        if syntax.acts(statement):
+            raise UserError(f"{path}:{statement.lineno}: runs code on import, which no run's id could follow")
         if isinstance(statement, ast.Import | ast.ImportFrom):
             for bound, alias in aliases(module, statement):
+                if bound == "*":
+                    raise UserError(f"{path}:{statement.lineno}: imports *; import its names, so that ids can follow")
                 module.bindings.setdefault(bound, []).append(alias)
         else:
             for bound in sorted(syntax.bound_names(statement)):
                 module.bindings.setdefault(bound, []).append(statement)
-        if syntax.acts(statement):
-            module.actions.append(statement)
-        if not isinstance(statement, syntax.Definition):
-            module.imports.extend(imported(module, statement))
     return module
 
 
 def aliases(module: Module, statement: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Alias]]:
-    """Yield the names that an import binds. `*` is bound as a name of its own."""
-    if isinstance(statement, ast.Import):
-        for alias in statement.names:
-            top = alias.name.partition(".")[0]
-            yield (alias.asname, Alias(alias.name, None)) if alias.asname else (top, Alias(top, None))
-    else:
-        for alias in statement.names:
+    """Yield the names that an import binds, with what they mean."""
+    for alias in statement.names:
+        if isinstance(statement, ast.ImportFrom):
             yield alias.asname or alias.name, Alias(_base(module, statement), alias.name)
-
-
-def loaded(module: Module, statement: ast.Import | ast.ImportFrom) -> list[Alias]:
-    """Return the objects that an import inside a function may bind: whole modules, or names of one."""
-    if isinstance(statement, ast.Import):
-        return [Alias(alias.name, None) for alias in statement.names]
-    return [alias for _, alias in aliases(module, statement)]
-
-
-def imported(module: Module, node: ast.AST) -> list[str]:
-    """Return absolute names of the modules that a statement may import: `from a import b` gives both a and a.b."""
-    names: list[str] = []
-    for one in ast.walk(node):
-        if isinstance(one, ast.Import):
-            names += [alias.name for alias in one.names]
-        elif isinstance(one, ast.ImportFrom):
-            base = _base(module, one)
-            names += [base, *(f"{base}.{alias.name}" for alias in one.names)]
-    return names
+        elif alias.asname:
+            yield alias.asname, Alias(alias.name, None)
+        else:
+            top = alias.name.partition(".")[0]
+            yield top, Alias(top, None)
 
 
 def _base(module: Module, statement: ast.ImportFrom) -> str:

@@ -11,15 +11,15 @@ through imports. What is reached counts as a whole, with three exceptions:
 - `methods/protocol.py` does not count: it holds types and their defaults, which `TRAINING_VERSION` covers, as it does
   what the runner itself takes from `methods/base.py`. Nor do the words of an error that is raised.
 
-Python can hide a use: names made from strings, classes that register themselves as subclasses. `globals()`, `eval` and
-a module that is passed on as a value count as a use of the whole module.
+Python can hide a use: names made from strings, `globals()`, `eval`, classes and decorators that register themselves.
+A module that is passed on as a value counts whole. What a module does on import, beyond binding names, is refused.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,23 +64,19 @@ INHERITED = frozenset(
         "score",
     }
 )
-_DYNAMIC = frozenset({"globals", "eval", "exec"})
 Class = tuple[Module, ast.ClassDef]
 
 
 class Reach:
-    """The definitions that a class reaches. `items`: name -> its syntax, for JSON; `files`: modules that were read."""
+    """The definitions that a class reaches. `items`: name -> its syntax, for JSON."""
 
     def __init__(self, module: str, path: Path) -> None:
         self.items: dict[str, Any] = {}
-        self.files: dict[str, Path] = {}
         self._packages = {"methods", module.partition(".")[0]}
         self._words: set[str] = set()  #: attributes and names that reached code uses
         self._families: list[list[Class]] = []  #: adapters' classes in order of inheritance
-        self._touched: set[str] = set()
         self._modules: dict[str, Module | None] = {}  #: those asked for, as they were at the first time
         top = self._module(module, path)
-        self._touch(module)
         self._family(self._inheritance(top, _adapter(top)))
         size = -1
         while size != len(self.items):
@@ -92,8 +88,6 @@ class Reach:
         """Return a module whose source counts; None for other modules, and for a name that is no module."""
         if name not in self._modules:
             place = path or self._place(name)
-            if place is not None:
-                self.files[name] = place
             self._modules[name] = None if place is None else modules.read(name, place)
         return self._modules[name]
 
@@ -106,23 +100,6 @@ class Reach:
             return None  # `from a import b` asks for a.b as well, which is no module if a is a file
         return modules.file_of(name)
 
-    def _touch(self, name: str) -> None:
-        """Count the effects of importing a module: its own, and those of its packages and of its imports."""
-        if name in self._touched:
-            return
-        self._touched.add(name)
-        if "." in name:
-            self._touch(name.rpartition(".")[0])
-        module = self._module(name)
-        if module is not None:
-            for other in module.imports:
-                if other.endswith(".*") and self._module(other.removesuffix(".*")) is not None:
-                    known = f"from {other.removesuffix('.*')} import *"
-                    raise UserError(f"{module.path}: {known}: import its names, so that a run's id can follow them")
-                self._touch(other)
-            if module.actions:
-                self._add(f"{name}:", module, module.actions)
-
     def _add(self, key: str, module: Module, nodes: Sequence[ast.AST]) -> None:
         """Note a definition and follow what it uses."""
         if key not in self.items:
@@ -132,15 +109,11 @@ class Reach:
 
     def _uses(self, module: Module, used: syntax.Summary) -> None:
         self._words |= used.words
-        if used.names & _DYNAMIC:
-            self._whole(module)
         for root, attributes in used.chains:
             if root in used.names:
                 self._follow(module, root, attributes)
         for statement in used.imports:
-            for name in modules.imported(module, statement):
-                self._touch(name)
-            for alias in modules.loaded(module, statement):
+            for _, alias in modules.aliases(module, statement):
                 self._alias(alias, ())
 
     def _follow(self, module: Module, name: str, attributes: tuple[str, ...]) -> None:
@@ -160,7 +133,6 @@ class Reach:
         target = self._module(alias.module)
         if target is None:
             return
-        self._touch(alias.module)
         words = attributes if alias.name is None else (alias.name, *attributes)
         if not words:
             self._whole(target)
@@ -193,8 +165,7 @@ class Reach:
         self._families.append(order)
         for place, (module, node) in enumerate(order):
             header = [*node.bases, *node.decorator_list, *(one.value for one in node.keywords)]
-            actions = [line for line in node.body if syntax.acts(line) and not isinstance(line, syntax.Definition)]
-            self._add(f"{_key(order[place])}()", module, [*header, *actions])
+            self._add(f"{_key(order[place])}()", module, [*header, *filter(syntax.acts, node.body)])
 
     def _members(self, order: list[Class]) -> None:
         for place, (module, node) in enumerate(order):
@@ -218,10 +189,11 @@ class Reach:
         return used
 
     def _inheritance(self, module: Module | None, node: ast.ClassDef) -> list[Class]:
-        """Return the class and its bases whose source counts, in Python's order of inheritance (C3)."""
+        """Return the class and its bases whose source counts, in the order of inheritance (a repeated one last)."""
         assert module is not None
         parents = [parent for base in node.bases if (parent := self._base(module, base)) is not None]
-        return [(module, node), *_merge([*(self._inheritance(*one) for one in parents), parents])]
+        above = {_key(one): one for parent in reversed(parents) for one in reversed(self._inheritance(*parent))}
+        return [(module, node), *reversed(above.values())]
 
     def _base(self, module: Module, base: ast.expr) -> Class | None:
         """Return the class that a base means, or None if it comes from another package."""
@@ -258,13 +230,3 @@ def _passes_on(line: ast.stmt, words: frozenset[str]) -> bool:
 
 def _key(cls: Class) -> str:
     return f"{cls[0].name}:{cls[1].name}"
-
-
-def _merge(orders: list[list[Class]]) -> Iterator[Class]:
-    """Merge orders of inheritance by C3: take the first head that is in no other order's tail."""
-    orders = [order for order in orders if order]
-    while orders:
-        tails = {_key(one) for order in orders for one in order[1:]}
-        head = next((order[0] for order in orders if _key(order[0]) not in tails), orders[0][0])
-        yield head
-        orders = [rest for order in orders if (rest := [one for one in order if _key(one) != _key(head)])]

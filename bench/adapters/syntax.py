@@ -14,15 +14,11 @@ from typing import Any, cast
 
 #: Fields that do not affect what the code does: context of names, type comments, PEP 695 parameters, u"" prefixes.
 _SILENT = frozenset({"ctx", "type_comment", "type_ignores", "type_params", "kind"})
-_TYPED = frozenset({"NamedTuple", "TypedDict"})  #: bases that read the annotations of a class
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def parse(source: bytes, file: str) -> ast.Module:
-    """Parse a file, leaving out docstrings, annotations other than those of dataclass fields, and type checking.
-
-    Annotations stay in the body of a class that is decorated (a dataclass), a NamedTuple or a TypedDict.
-    """
+    """Parse a file without docstrings, type checking, and annotations outside of decorated classes (dataclasses)."""
     return cast("ast.Module", _Strip().visit(ast.parse(source, filename=file)))
 
 
@@ -31,12 +27,16 @@ class _Strip(ast.NodeTransformer):
 
     _fields = False
 
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        super().generic_visit(node)
+        if getattr(node, "body", None) == [] and not isinstance(node, ast.Module):
+            node.body = [ast.Pass()]  # type: ignore[attr-defined]
+        return node
+
     def _body(self, node: Any, fields: bool) -> Any:
         outer, self._fields = self._fields, fields
         self.generic_visit(node)
         self._fields = outer
-        if not node.body:
-            node.body = [ast.Pass()]
         return node
 
     def visit_FunctionDef(self, node: Any) -> Any:
@@ -46,7 +46,7 @@ class _Strip(ast.NodeTransformer):
     visit_AsyncFunctionDef = visit_FunctionDef
 
     def visit_ClassDef(self, node: ast.ClassDef) -> Any:
-        return self._body(node, fields=bool(node.decorator_list) or any(last_name(x) in _TYPED for x in node.bases))
+        return self._body(node, fields=bool(node.decorator_list))
 
     def visit_arg(self, node: ast.arg) -> ast.arg:
         node.annotation = None
@@ -64,7 +64,7 @@ class _Strip(ast.NodeTransformer):
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         return None if isinstance(node.value, ast.Constant) else self.generic_visit(node)
 
-    def visit_Raise(self, node: ast.Raise) -> Any:
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
         """Drop the words of an error: they are for people and change no result."""
         if isinstance(node.exc, ast.Call):
             node.exc.args = [x for x in node.exc.args if not isinstance(x, ast.JoinedStr) and not _is_text(x)]
@@ -74,26 +74,15 @@ class _Strip(ast.NodeTransformer):
         return None
 
     def visit_If(self, node: ast.If) -> Any:
-        if last_name(node.test) == "TYPE_CHECKING":
-            return [statement for line in node.orelse for statement in _as_list(self.visit(line))]
-        return self._compound(node)
-
-    def _compound(self, node: Any) -> Any:
-        self.generic_visit(node)
-        if not node.body:
-            node.body = [ast.Pass()]
-        return node
-
-    visit_For = visit_AsyncFor = visit_While = visit_With = visit_AsyncWith = _compound
-    visit_Try = visit_TryStar = visit_ExceptHandler = visit_match_case = _compound
+        """Drop type checking, and what a file does as a script."""
+        if last_name(node.test) == "TYPE_CHECKING" or ast.unparse(node.test) == "__name__ == '__main__'":
+            kept = (self.visit(line) for line in node.orelse)
+            return [one for visited in kept for one in (visited if isinstance(visited, list) else [visited]) if one]
+        return self.generic_visit(node)
 
 
 def _is_text(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
-
-
-def _as_list(visited: Any) -> list[Any]:
-    return [] if visited is None else visited if isinstance(visited, list) else [visited]
 
 
 def last_name(node: ast.expr) -> str:
@@ -195,7 +184,7 @@ def attributes(node: ast.AST) -> set[str]:
     """Return every word that follows a dot, or is a string in `getattr(x, "word")`."""
     words = {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)}
     for call in ast.walk(node):
-        if isinstance(call, ast.Call) and last_name(call.func) in ("getattr", "hasattr", "setattr", "delattr"):
+        if isinstance(call, ast.Call) and last_name(call.func) in ("getattr", "hasattr"):
             words |= {str(one.value) for one in call.args[1:2] if isinstance(one, ast.Constant)}
     return words
 
@@ -226,36 +215,6 @@ def _walk(node: ast.AST) -> Iterator[ast.AST]:
             yield from _walk(child)
 
 
-#: Decorators that change nothing but what they decorate.
-_PURE = frozenset(
-    {
-        "abstractmethod",
-        "cache",
-        "cached_property",
-        "classmethod",
-        "contextmanager",
-        "dataclass",
-        "final",
-        "inference_mode",
-        "lru_cache",
-        "no_grad",
-        "overload",
-        "override",
-        "property",
-        "runtime_checkable",
-        "staticmethod",
-        "total_ordering",
-        "wraps",
-    }
-)
-
-
 def acts(statement: ast.stmt) -> bool:
-    """Return whether a statement does more than bind names: a call, an assertion, an unknown decorator."""
-    if isinstance(statement, Definition):
-        return any(last_name(decorator) not in _PURE for decorator in statement.decorator_list)
-    if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Import | ast.ImportFrom | ast.Pass):
-        return False
-    parts = [one for name in ("body", "orelse", "finalbody") for one in getattr(statement, name, ())]
-    parts += [one for name in ("handlers", "cases") for part in getattr(statement, name, ()) for one in part.body]
-    return any(map(acts, parts)) if parts else type(statement).__name__ != "TypeAlias"
+    """Return whether a statement of a module calls something for its effect alone."""
+    return any(isinstance(node, ast.Expr) for node in _walk(statement))
