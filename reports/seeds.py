@@ -11,7 +11,7 @@ from bench.store import Store
 from reports.results import load
 from reports.statistics.contrasts import Contrast, Detectable, contrasts
 from reports.statistics.paired import LEVEL, MINIMUM
-from reports.statistics.power import MOST, POWER, seeds_for
+from reports.statistics.power import MAX_SEEDS, POWER, seeds_for
 from reports.tables.footnotes import damaged_runs
 from reports.tables.vs_baseline import interval, resolution_text, signed
 
@@ -22,7 +22,7 @@ class SeedLine:
 
     contrast: Contrast
     detectable: Detectable
-    seeds: int | None  #: that show the wanted difference of one method; None beyond `MOST`
+    seeds: int | None  #: that show the wanted difference of one method; None beyond `MAX_SEEDS`
     seeds_adjusted: int | None  #: if all rows are tested
 
 
@@ -95,5 +95,5 @@ def _row(line: SeedLine) -> Sequence[str]:
         *(f"{100 * value:.2f}" for value in (line.detectable.std, line.detectable.value, line.detectable.adjusted)),
         f"{signed(gap.value)} ({interval(gap)})" if gap else "",
         resolution_text(ratio) if ratio else "",
-        *(f"over {MOST}" if n is None else str(n) for n in (line.seeds, line.seeds_adjusted)),
+        *(f"over {MAX_SEEDS}" if n is None else str(n) for n in (line.seeds, line.seeds_adjusted)),
     )

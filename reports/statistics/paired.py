@@ -11,21 +11,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtr, stdtrit
 
 LEVEL = 0.05  #: of Holm's procedure over the comparisons of one column
 MINIMUM = 3  #: seeds below which nothing is compared
 
 SAME = 1e-9  #: a spread of at most this share of what it is compared with is rounding
-_FAR = 0.8  #: the ratio of a series up to which it is summed, in at most 176 terms
 
 Floats = NDArray[np.float64]
 Values = Mapping[str, Mapping[int, float]]  #: method -> seed -> value
-_atan = np.vectorize(math.atan, otypes=[np.float64])
 
 
 def mean(values: Sequence[float]) -> float:
@@ -129,57 +127,13 @@ def unbeaten(values: Values, higher_is_better: bool) -> set[str]:
 
 
 def t_tails(t: Any, freedom: int) -> Floats:
-    """P(|T| > |t|) of a number or an array, for Student's t with a whole number of degrees of freedom.
-
-    Abramowitz and Stegun 26.7.3 and 26.7.4 for small t, else the power series of the incomplete beta function
-    (26.5.4), whose terms are all positive: small tails keep their digits. Numpy's arctan and cosine, and powers of
-    floats, differ between machines in the last digit; what is used here does not, so that tables are the same bytes
-    everywhere. Importing scipy for this one function would take longer than a whole report.
-    """
-    with np.errstate(over="ignore"):
-        squared = np.square(np.asarray(t, dtype=np.float64))
-    x = freedom / (freedom + squared)
-    far = x <= _FAR
-    return np.where(far, _far(np.where(far, x, 0), freedom), 1 - _inside(np.where(far, 0, squared), freedom))
+    """P(|T| > |t|) of a number or an array, for Student's t; small tails keep their digits."""
+    return np.asarray(2 * stdtr(freedom, -np.abs(t)))
 
 
-def _inside(squared: Floats, freedom: int) -> Floats:
-    """P(|T| < t) of t^2."""
-    odd = freedom % 2
-    square = freedom / (freedom + squared)  # of the cosine of the angle
-    term = np.sqrt(square) if odd else np.ones_like(square)
-    series = term if freedom > 1 else np.zeros_like(square)
-    for k in range(2 + odd, freedom, 2):
-        term = term * square * (k - 1) / k
-        series = series + term
-    inside = np.sqrt(squared / (freedom + squared)) * series
-    return np.asarray(2 / math.pi * (_atan(np.sqrt(squared / freedom)) + inside) if odd else inside)
-
-
-def _far(x: Floats, freedom: int) -> Floats:
-    """P(|T| > t) of x = freedom / (freedom + t^2) up to `_FAR`: the incomplete beta function I_x(freedom/2, 1/2)."""
-    a, beta = (0.5, math.pi) if freedom % 2 else (1.0, 2.0)
-    power = np.sqrt(x) if freedom % 2 else x
-    while a < freedom / 2:
-        power, beta, a = power * x, beta * a / (a + 0.5), a + 1
-    term = power * np.sqrt(1 - x) / (a * beta)
-    series = term
-    largest = float(np.max(x, initial=0))
-    for k in range(math.ceil(math.log(1e-17) / math.log(largest)) if largest else 0):
-        term = term * x * (a + 0.5 + k) / (a + 1 + k)
-        series = series + term
-    return np.asarray(series)
-
-
-@lru_cache(maxsize=256)
 def t_limit(level: float, freedom: int) -> float:
-    """The t that |T| exceeds with probability `level`, by bisection to the last digit."""
-    low, high = 0.0, 1.0
-    while t_tails(high, freedom) > level:
-        low, high = high, 2 * high
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if t_tails(middle, freedom) > level else (low, middle)
-    return high
+    """The t that |T| exceeds with probability `level`."""
+    return -float(stdtrit(freedom, level / 2))
 
 
 def adjusted(p_values: Sequence[float] | Floats) -> Floats:

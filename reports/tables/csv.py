@@ -82,11 +82,17 @@ def _line(row: Row, names: Sequence[str], counted: Sequence[bool]) -> dict[str, 
         if group == "group":
             line.update({f"{name} {what}": value for what, value in _beside(cell, name).items()})
             continue
+        counts = {what: _rounded(number, what) for what, number in cell.also.items()}
         of_mean = {"std": cell.std, "n": cell.n or "", "bold": "bold" if cell.bold else ""}
-        line.update({f"{name} {what}": value for what, value in (cell.also if has_own else of_mean).items()})
+        line.update({f"{name} {what}": value for what, value in (counts if has_own else of_mean).items()})
     line["over budget"] = "yes" if any(cell.over_budget for cell in row.cells) else ""
     line["runs"] = " ".join(dict.fromkeys(run for cell in row.cells for run in cell.runs))
     return line
+
+
+def _rounded(number: float, what: str) -> float:
+    """A p-value or the end of an interval in the digits in which all processors agree; other numbers as they are."""
+    return float(f"{number:.12g}") if what in ("low", "high", "p", "p adjusted") else number
 
 
 def _beside(cell: Cell, name: str) -> dict[str, object]:

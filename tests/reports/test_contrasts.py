@@ -151,8 +151,9 @@ def test_the_csv_has_interval_and_p_beside_each_difference_and_no_std(results: R
     frame, name = made["differences"], "Zero-shot emoji/iid top-1"
     (line,) = frame[(frame["row"] == "sogclr") & (frame["noise"] == NOISY)].to_dict("records")
     gain = headline.gains["sogclr"]
-    assert (line[name], line[f"{name} low"], line[f"{name} high"]) == (gain.value, gain.low, gain.high)
-    assert (line[f"{name} p adjusted"], line[f"{name} n"]) == (headline.p_values["sogclr"], 5)
+    assert (line[name], line[f"{name} n"]) == (gain.value, 5)
+    ends = [f"{one:.12g}" for one in (gain.low, gain.high, headline.p_values["sogclr"])]
+    assert [str(line[f"{name} {what}"]) for what in ("low", "high", "p adjusted")] == ends
     assert not [column for column in frame.columns if column.endswith((" std", " bold"))]
     assert "Noise found AUROC low" in frame.columns
 
