@@ -24,8 +24,6 @@ class IndexFile:
     images: int  #: of the training split
     entries: int
     moved: int  #: entries off their own image
-    #: with which NCR's procedure (`bench.data.noise.index_files.drawn`) makes the file; None = unknown
-    seed: int | None
     papers: str  #: who uses it
     source: str  #: repository, commit and path
     sha256: str  #: of the file

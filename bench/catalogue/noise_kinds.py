@@ -51,20 +51,9 @@ class EditOptions(Options):
 class NeighbourOptions(Options):
     """How near the texts are that rows swap."""
 
-    later: ClassVar = frozenset({"features"})
-    outside: ClassVar = frozenset({"features"})  #: a path; the manifest's hash holds what follows from the features
-
     #: most rows of a group of near texts; 2 is hardest, and a group of all corrupted rows is `shuffled_captions`
     leaf: Annotated[int, Field(ge=1)] = 8
-    #: tf-idf of words, or of 3 to 5 characters within words; or the features of images or first texts of a feature set
-    vectors: Literal["word", "char", "image_features", "text_features"] = "word"
-    features: Word = ""  #: the folder of that feature set
-
-    @model_validator(mode="after")
-    def _features_of_vectors(self) -> Self:
-        if bool(self.features) != self.vectors.endswith("_features"):
-            raise fault(f"vectors: {self.vectors} {'has none' if self.features else 'needs a feature set'}", "features")
-        return self
+    vectors: Literal["word", "char"] = "word"  #: tf-idf of words, or of 3 to 5 characters within words
 
 
 class PoisonOptions(Options):

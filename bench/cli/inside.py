@@ -105,7 +105,11 @@ def state(
     shown = row_state.find_state(stored, name)
     echo(f"run {stored.title}, {len(shown.values)} pairs of {shown.pairs.name}", *row_state.state_text(shown, count))
     if html is not None:
-        write_file("--html", html, row_state.state_page(stored.title, shown, count).encode())
+        from reports.pages.audit_page import pictures_page
+
+        spread, pictures = row_state.state_spread(shown), row_state.state_pictures(shown, count)
+        page = pictures_page(stored.title, [spread], pictures)
+        write_file("--html", html, page.encode())
         echo(html)
     if csv_file is not None:
         write_csv(csv_file, [("key", shown.name), *zip(shown.pairs.keys, shown.values.tolist(), strict=True)])

@@ -37,7 +37,7 @@ def drawn(pairs: Pairs, rows: Ints) -> list[Example]:
         raise UserError(f"{pairs.name}: its images are stored features, which have no pictures")
     examples = []
     for row, pixels in zip(rows.tolist(), pairs.images(rows), strict=True):
-        Image.fromarray(pixels).save(file := io.BytesIO(), "WEBP")
+        Image.fromarray(pixels).save(file := io.BytesIO(), "WEBP", lossless=True)
         examples.append(Example(pairs.captions(row), file.getvalue()))
     return examples
 

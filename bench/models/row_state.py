@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.console.markup import Html, html, together
 from bench.data import Pairs
+from bench.data.examples import Example, drawn
 from bench.data.noise import Noise
-from bench.data.noise_page import page_of_pairs, picture
 from bench.errors import UserError, nearest
 from bench.training.inputs import Inputs, InputsReader
 
@@ -80,41 +79,25 @@ def state_text(state: RowState, count: int) -> list[str]:
     return lines
 
 
-def state_page(title: str, state: RowState, count: int) -> Html:
-    """Return a self-contained HTML page of the pairs at both ends, as training saw them.
+def state_spread(state: RowState) -> str:
+    """Return a sentence about the values of all pairs."""
+    low, middle, high = (f"{one:.6g}" for one in np.quantile(state.values, [0.05, 0.5, 0.95]))
+    about = f"{state.name} of {len(state.values)} pairs of {state.pairs.name}"
+    return f"{about}: 5 % are below {low}, half below {middle}, 95 % below {high}."
+
+
+def state_pictures(state: RowState, count: int) -> Iterator[tuple[str, list[tuple[Example, str, None]]]]:
+    """Yield the pairs at both ends, as training saw them, for `reports.pages.audit_page.pictures_page`.
 
     Raises UserError if an image cannot be read.
     """
-    sections = together(
-        (
-            html("<h2>{} {}</h2><ol>{}</ol>", end, state.name, _items(state, rows))
-            for end, rows in zip(("Smallest", "Largest"), state.ends(count), strict=True)
-        ),
-        "\n",
-    )
-    low, middle, high = np.quantile(state.values, [0.05, 0.5, 0.95])
-    body = html(
-        "<h1>{}</h1>\n<p>{} of {} pairs of {}: 5 % are below {}, half below {}, 95 % below {}.</p>\n{}",
-        title,
-        state.name,
-        len(state.values),
-        state.pairs.name,
-        *(f"{one:.6g}" for one in (low, middle, high)),
-        sections,
-    )
-    return page_of_pairs(title, body)
-
-
-def _items(state: RowState, rows: Ints) -> Html:
-    images = state.noise.applied(state.pairs).images(np.asarray(rows, dtype=np.int64))
-    return together(
-        html(
-            '<li><img alt="{0}" src="data:image/png;base64,{1}"><span class="wrong">{0}</span>'
-            '<span class="key">{2} {3}</span></li>',
-            state.text(row),
-            picture(image),
-            f"{state.values[row]:.6g}",
-            state.pairs.keys[row],
+    pairs = state.noise.applied(state.pairs)
+    for end, rows in zip(("Smallest", "Largest"), state.ends(count), strict=True):
+        pictures = zip(rows.tolist(), drawn(pairs, np.asarray(rows, dtype=np.int64)), strict=True)
+        yield (
+            f"{end} {state.name}",
+            [
+                (replace(one, captions=(state.text(row),)), f"{state.values[row]:.6g} {state.pairs.keys[row]}", None)
+                for row, one in pictures
+            ],
         )
-        for row, image in zip(rows.tolist(), images, strict=True)
-    )

@@ -1,4 +1,4 @@
-"""The page of an audit: the training pairs that look wrong, with their pictures."""
+"""Pages of pairs with their pictures: of an audit, of noise, of a method's state, of ways through a hierarchy."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from reports.pages.gallery import Example, picture_item, picture_list
 from reports.pages.html import document
 
 
-def audit_page(name: str, lines: Sequence[str], pairs: Iterable[tuple[Example, str]]) -> Html:
-    """Return a self-contained page: the audit's sentences, then pairs, each with a note."""
-    items = [picture_item(pair, note) for pair, note in pairs]
-    title = f"Pairs of {name} that look wrong"
+def pictures_page(
+    title: str, lines: Sequence[str], lists: Iterable[tuple[str, Iterable[tuple[Example, str, str | None]]]]
+) -> Html:
+    """Return a self-contained page: sentences, then lists of pairs under their headings.
+
+    A pair has a note, and the caption that training saw; None = its own.
+    """
     body = [
         html("<h1>{}</h1>", title),
         together(html("<p>{}</p>", line.strip()) for line in lines),
-        picture_list(f"The {len(items)} of least confidence, which are not all wrong", items),
+        *(picture_list(heading, [picture_item(*pair) for pair in pairs]) for heading, pairs in lists),
     ]
     return document(title, body)

@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+import base64
+import io
+from html import escape
+from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from bench import data
 from bench.cli import app
 from bench.data.noise import shuffled_captions
+from bench.data.noise.shown import shown
 from bench.errors import UserError
+
+
+class Reader(HTMLParser):
+    """The elements that are open, and the attributes of images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.images: list[dict[str, str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "img":
+            self.images.append(dict(attrs))
+        elif tag not in ("meta", "link"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
 
 
 def test_the_manifest_of_the_suite_is_shown(tmp_path: Path) -> None:
@@ -23,7 +48,16 @@ def test_the_manifest_of_the_suite_is_shown(tmp_path: Path) -> None:
     assert len(lines) == 5
     assert lines[1].startswith(manifest.keys[0])
     assert lines[-1] == str(page)
-    assert page.read_text().count("<img ") == 3
+    reader = Reader()
+    reader.feed(page.read_text())
+    assert reader.open == []
+    assert len(reader.images) == 3
+    assert "<script" not in page.read_text()
+    pairs, place = data.load("emoji/train", 32), shown(manifest, 3)[1]
+    webp = base64.b64decode((reader.images[1]["src"] or "").split(",", 1)[1])
+    np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(webp))), pairs.images(manifest.rows[[place]])[0])
+    own, given = (escape(pairs.captions(int(rows[place]))[0]) for rows in (manifest.rows, manifest.donors))
+    assert f"<del>{own}</del> {given}" in page.read_text()
 
 
 @pytest.mark.parametrize(

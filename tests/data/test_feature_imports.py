@@ -19,7 +19,6 @@ from bench.data.features import FeaturePairs
 from bench.data.features.imports import Request, read, save
 from bench.data.features.verifying import verify
 from bench.data.noise import import_ncr
-from bench.data.noise.exported import exported
 from bench.errors import UserError
 
 N = 6
@@ -92,20 +91,6 @@ def test_scan_with_a_row_for_each_caption_takes_index_files_of_ncr(scan: Path, t
     manifest = import_ncr(tmp_path / "index.npy", pairs)
     assert manifest.rows.tolist() == [3, 22]
     assert manifest.donors.tolist() == [22, 3]
-
-
-def test_a_file_with_an_entry_an_image_moves_the_five_rows_of_each(scan: Path, tmp_path: Path) -> None:
-    """The set has a row for each caption already, so the message must not ask for that."""
-    pairs = imported("scan", Request(scan, each_caption=True), tmp_path / "out")
-    np.save(tmp_path / "rcl.npy", np.array([0, 2, 4, 3, 1, 5]))
-    manifest = import_ncr(tmp_path / "rcl.npy", pairs, 0.5)
-    assert manifest.rows.tolist() == [*range(5, 15), *range(20, 25)]
-    assert manifest.donors.tolist() == [*range(20, 25), *range(5, 10), *range(10, 15)]
-    assert manifest.notes["unit"] == "image"
-    assert exported(pairs, manifest, "image", 5) == (tmp_path / "rcl.npy").read_bytes()
-    np.save(tmp_path / "rcl.npy", np.arange(10))
-    with pytest.raises(UserError, match=r"shape \(10,\) with 30 pairs in made/pairs; one image a caption is needed"):
-        import_ncr(tmp_path / "rcl.npy", pairs)
 
 
 def test_scan_with_captions_missing_is_refused_by_name(scan: Path, tmp_path: Path) -> None:

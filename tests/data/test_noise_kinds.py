@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +21,6 @@ import bench.data
 from bench import counter, data_folder
 from bench.cli import app
 from bench.data import MemoryPairs
-from bench.data.features.imports import Request, read, save
 from bench.data.noise import (
     NoiseManifest,
     Targeted,
@@ -37,9 +34,9 @@ from bench.data.noise import (
 )
 from bench.data.noise.edited import boilerplate
 from bench.data.noise.images import Images
+from bench.data.noise.shown import noise_lines
 from bench.data.noise.targeted import TEMPLATES
 from bench.data.noise.triggers import Trigger
-from bench.data.noise_page import noise_page, noise_text
 from bench.data.shards.indexing import build
 from bench.data.shards.sources import expand
 from bench.data.strings import Strings
@@ -319,21 +316,19 @@ def test_a_manifest_of_edits_travels_through_parquet(tmp_path: Path) -> None:
     assert changed[5] == 5, "no word of it was dropped"
 
 
-def test_pages_show_edited_texts_and_how_near_neighbours_are() -> None:
+def test_lines_show_edited_texts_and_how_near_neighbours_are() -> None:
     pairs = captioned()
     edits = edited_captions(pairs, 0.5, SEED, "drop", 0.3)
-    assert "op drop, strength 0.3" in noise_text(pairs, edits, 1).splitlines()[0]
-    assert noise_text(pairs, edits, 1).splitlines()[1].endswith("'horse running a tall'")
-    assert "&larr;" not in noise_page(pairs, edits, 3)
+    assert "op drop, strength 0.3" in noise_lines(pairs, edits, 1)[0]
+    assert noise_lines(pairs, edits, 1)[1].endswith("'horse running a tall'")
+    assert not any("  from " in line for line in noise_lines(pairs, edits, 3))
     two = pairs_of([["panda", f"a panda of kind {i} asleep"] for i in range(4)])
     dropped = edited_captions(two, 1.0, 0, "truncate", 0.5)
-    assert "'a panda of kind 0 asleep' -> 'a panda of'" in noise_text(two, dropped, 1), "its first text is one word"
-    assert '<span class="wrong" title="panda | a panda of">a panda of</span>' in noise_page(two, dropped, 1)
+    assert "'a panda of kind 0 asleep' -> 'a panda of'" in noise_lines(two, dropped, 1)[1], "its first text is one word"
     near = semantic_swap(pairs, 0.25, SEED, 2, "word")
-    assert "leaf 2, vectors word, mean cosine 0.416, mean cosine of shuffled captions 0.291" in noise_text(
-        pairs, near, 1
-    )
-    assert noise_page(pairs, near, 3).count("&larr;") == 3
+    summary, *lines = noise_lines(pairs, near, 3)
+    assert "leaf 2, vectors word, mean cosine 0.416, mean cosine of shuffled captions 0.291" in summary
+    assert [line.count("  from ") for line in lines] == [1] * 3
 
 
 @pytest.mark.parametrize(
@@ -592,8 +587,6 @@ def test_the_number_of_poisoned_pairs_may_be_given_and_has_to_be_the_rate() -> N
         ("poison", {"attack": "targeted"}, "is needed for attack: targeted: the evaluation set with the images"),
         ("poison", {"attack": "targeted", "images": "emoji/iid", "trigger": "blend"}, "attack: targeted has none"),
         ("poison", {"target": "dog", "targets": 3}, "attack: backdoor has none; leave it away"),
-        ("semantic_swap", {"vectors": "text_features"}, "vectors: text_features needs a feature set"),
-        ("semantic_swap", {"features": "there"}, "vectors: word has none"),
     ],
 )
 def test_options_that_do_not_belong_together_are_refused(kind: str, options: dict[str, Any], message: str) -> None:
@@ -638,41 +631,3 @@ def test_a_targeted_run_from_its_suite_to_its_records(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace("emoji/iid", "emoji/openmoji"))
     with pytest.raises(UserError, match="attacks images of emoji/openmoji, but attack_success scores emoji/iid"):
         requirements.missing(load_suite(file))
-
-
-# --- neighbours by features -------------------------------------------------------------------------------------------
-
-
-def test_neighbours_of_a_feature_set_swap_captions(tmp_path: Path) -> None:
-    """Images of two far groups: with small leaves rows swap within their group, with one leaf as shuffled captions."""
-    pairs = captioned()
-    group = np.array([key[-1] in "02468" for key in pairs.keys])
-    spread = np.random.default_rng(0).normal(0, 0.1, (len(pairs), 4))
-    np.save(tmp_path / "images.npy", (spread + np.where(group, 1, -1)[:, None]).astype(np.float32))
-    table = {"key": list(pairs.keys), "caption": [pairs.captions(row)[0] for row in range(len(pairs))]}
-    pq.write_table(pa.table(table), tmp_path / "rows.parquet")
-    request = Request(tmp_path / "rows.parquet", images=str(tmp_path / "images.npy"), key="key")
-    save(tmp_path / "set", read("table", request), "made/pairs")
-
-    def made(leaf: int, folder: str = "set", vectors: str = "image_features") -> NoiseManifest:
-        options = {"leaf": leaf, "vectors": vectors, "features": str(tmp_path / folder)}
-        settings = NoiseSettings(kind="semantic_swap", rates=(0.5,), options=options)
-        manifest = settings.entry.make(pairs, settings, 0.5, SEED)
-        assert isinstance(manifest, NoiseManifest)
-        return manifest
-
-    near, shuffled = made(2), made(1000)
-    assert shuffled.content_hash == shuffled_captions(pairs, 0.5, SEED).content_hash
-    assert near.rows.tolist() == shuffled.rows.tolist()
-    inside = [(group[one.rows] == group[one.donors]).mean() for one in (near, shuffled)]
-    assert inside[0] > 0.8 > inside[1] + 0.1, "halves are equal in number, groups are not"
-    assert near.notes["mean_cosine"] > 0.6 > near.notes["mean_cosine_of_shuffled_captions"] + 0.2
-    with pytest.raises(UserError, match="set has no text features; take vectors: image_features"):
-        made(2, vectors="text_features")
-    with pytest.raises(UserError, match=r"nowhere/features\.json: no such file"):
-        made(2, "nowhere")
-    table["key"][6] = "other"
-    pq.write_table(pa.table(table), tmp_path / "rows.parquet")
-    save(tmp_path / "fewer", read("table", request), "made/pairs")
-    with pytest.raises(UserError, match=f"has no key '{pairs.keys[6]}' of toy/train; extract it from this data"):
-        made(2, "fewer")

@@ -13,7 +13,6 @@ from bench.catalogue.index_files import IndexFile, recognised, sha256_of
 from bench.data.noise.images import Images
 from bench.data.noise.manifest import Noise, NoiseManifest
 from bench.data.pairs import Pairs
-from bench.data.strings import Strings
 from bench.data.text_sets import TextSets
 from bench.errors import UserError, one_line
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from bench.suite.noise_settings import NoiseSettings
 
 IMPORTED = "imported"
-SAMPLED = 64  #: images whose rows are compared where the pairs do not name their images
 
 
 def import_ncr(path: Path, pairs: Pairs, rate: float | None = None) -> NoiseManifest:
@@ -34,8 +32,7 @@ def import_ncr(path: Path, pairs: Pairs, rate: float | None = None) -> NoiseMani
     the manifest hold the unit, the file's sha256 and the published file that it is. Raises UserError if the file does
     not fit the pairs, or its rate is not `rate`.
     """
-    n, shape = len(pairs), index_shape(path)
-    images = images_of(pairs, shape[0] if len(shape) == 1 else 0)
+    n, shape, images = len(pairs), index_shape(path), Images.of(pairs)
     by_image = shape == (len(images),) != (n,)
     file = recognised(sha256 := sha256_of(path))
     if (shape != (n,) and not by_image) or not n:
@@ -61,27 +58,6 @@ def import_ncr(path: Path, pairs: Pairs, rate: float | None = None) -> NoiseMani
     return NoiseManifest.of(pairs, IMPORTED, rate, -1, rows, donors, lost, notes=notes)
 
 
-def images_of(pairs: Pairs, count: int) -> Images:
-    """Return the images of pairs; of n pairs that do not name them, `count` images with n / count rows each.
-
-    Such pairs are a feature set with one row a caption. They count as that if, of a sample of images, the rows of each
-    have the same features and most neighbours have others; else every row is an image of its own.
-    """
-    images, n = Images.of(pairs), len(pairs)
-    if images.by_caption or count in (0, n) or n % count:
-        return images
-    each = n // count
-    first = np.unique(np.linspace(0, count - 1, SAMPLED).astype(np.int64)) * each
-    same, other = (
-        (pairs.images(first) == pairs.images(rows)).reshape(len(first), -1).all(1)
-        for rows in (first + each - 1, np.where(first, first - 1, each))
-    )
-    if not same.all() or other.mean() > 0.5:
-        return images
-    starts = np.arange(0, n + 1, each)
-    return Images(Strings.of(pairs.keys).take(starts[:-1]), np.arange(n, dtype=np.int64), starts, True)
-
-
 def _wanted(pairs: Pairs, images: Images, file: IndexFile | None) -> str:
     counts = f"{len(pairs)} captions of {len(images)} images in {pairs.name}"
     if file is not None:
@@ -91,10 +67,7 @@ def _wanted(pairs: Pairs, images: Images, file: IndexFile | None) -> str:
         )
     if images.by_caption:
         return f"{counts}; one entry a caption or one an image is needed, so this is an index file of other pairs"
-    fix = (
-        "one image a caption is needed, and one row a caption: `bench data index --each-caption` or "
-        "`bench features import --each-caption` makes these"
-    )
+    fix = "one image a caption is needed, and one row a caption: `bench data index --each-caption` makes these"
     return f"{len(pairs)} pairs in {pairs.name}; {fix}"
 
 

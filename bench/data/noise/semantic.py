@@ -1,4 +1,4 @@
-"""Semantic swap: rows swap captions with rows of similar texts, by a fixed rule or by stored features."""
+"""Semantic swap: rows swap captions with rows of similar texts, by a fixed rule."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow.compute as pc
 
 from bench.arrays import Floats, Ints
 from bench.catalogue.noise_kinds import NeighbourOptions
 from bench.data.noise.cycle import cycle
 from bench.data.noise.manifest import Noise, NoiseManifest, first_rows
 from bench.data.pairs import Pairs
-from bench.data.strings import Strings
 from bench.data.text_sets import TextSets
-from bench.errors import UserError
 
 if TYPE_CHECKING:
     from bench.suite.noise_settings import NoiseSettings
@@ -84,62 +81,6 @@ class Sparse:
         return result
 
 
-@dataclass(frozen=True)
-class Dense:
-    """Vectors of unit length: the features of a model."""
-
-    values: Floats  #: [rows, width]
-
-    @property
-    def rows(self) -> int:
-        return len(self.values)
-
-    def take(self, rows: Ints) -> Dense:
-        """Return the vectors `rows`."""
-        return Dense(self.values[rows])
-
-    def pole(self, rows: Ints) -> Floats:
-        """Return the mean of some vectors at unit length, [width]."""
-        total: Floats = self.values[rows].sum(0)
-        length = float(np.sqrt((total**2).sum()))
-        return total / length if length else total
-
-    def times(self, vector: Floats) -> Floats:
-        """Return the products [rows] with a vector [width]."""
-        products: Floats = self.values @ vector
-        return products
-
-    def cosines(self, places: Ints, others: Ints) -> Floats:
-        """Return the products [k] of the vectors at `places` [k] with those at `others` [k]."""
-        products: Floats = np.einsum("kd,kd->k", self.values[places], self.values[others])
-        return products
-
-
-def stored_vectors(pairs: Pairs, rows: Ints, kind: str, folder: str) -> Dense:
-    """Return the features of `rows` in a feature set, found by their keys.
-
-    kind: "image_features", or "text_features" of the first texts. Raises UserError if the set lacks them or a key.
-    """
-    from bench.data.features import load
-
-    stored = load(folder)
-    keys = Strings.of([pairs.keys[row] for row in rows.tolist()])
-    places = pc.index_in(keys.array, value_set=Strings.of(stored.keys).array)
-    if places.null_count:
-        key = keys[int(np.flatnonzero(places.is_null().to_numpy(zero_copy_only=False))[0])]
-        raise UserError(
-            f"noise.options.features: {folder} has no key {key!r} of {pairs.name}; extract it from this data"
-        )
-    if kind == "image_features":
-        values = stored.images(places.to_numpy().astype(np.int64))
-    elif stored.texts is None:
-        raise UserError(f"noise.options.features: {folder} has no text features; take vectors: image_features")
-    else:
-        values = stored.texts.lookup([pairs.captions(row)[0] for row in rows.tolist()])
-    values = values.astype(np.float64)
-    return Dense(values / np.maximum(np.sqrt((values**2).sum(1, keepdims=True)), 1e-12))
-
-
 def vectors(pairs: Pairs, rows: Ints, kind: str) -> Sparse:
     """Return the tf-idf vectors of the first texts of `rows`, weighted over the first texts of all rows.
 
@@ -157,18 +98,17 @@ def vectors(pairs: Pairs, rows: Ints, kind: str) -> Sparse:
     return Sparse.of([own[row] for row in rows.tolist()], weights)
 
 
-def semantic_swap(pairs: Pairs, rate: float, seed: int, leaf: int, kind: str, features: str = "") -> NoiseManifest:
+def semantic_swap(pairs: Pairs, rate: float, seed: int, leaf: int, kind: str) -> NoiseManifest:
     """Corrupt the rows that `shuffled_captions` corrupts at the same rate and seed, with donors of similar first texts.
 
     The rows are parted in halves of similar texts until no part has more than `leaf` rows; along the order of the
     parts each row takes the captions of the next, in one cycle, and rows with the same first text are passed over. With
     a leaf of all rows this is `shuffled_captions`. Rows nest over rates, donors do not. The notes of the manifest hold
     the mean cosine of own and donor's text, the same for shuffled captions, and the share of nearly right captions.
-    features: the folder of the feature set whose vectors tell what is near, with the kinds of `stored_vectors`. Raises
-    UserError as `shuffled_captions` and `stored_vectors` do.
+    Raises UserError as `shuffled_captions` does.
     """
     order = first_rows(pairs, rate, seed)
-    x = stored_vectors(pairs, order, kind, features) if features else vectors(pairs, order, kind)
+    x = vectors(pairs, order, kind)
     numbers = {text: i for i, text in enumerate(dict.fromkeys(pairs.captions(row)[0] for row in order.tolist()))}
     kinds = np.array([numbers[pairs.captions(row)[0]] for row in order.tolist()], np.int64)
     what = f"{pairs.name} at rate {rate:g}"
@@ -185,7 +125,7 @@ def semantic_swap(pairs: Pairs, rate: float, seed: int, leaf: int, kind: str, fe
     return NoiseManifest.of(pairs, "semantic_swap", rate, seed, rows, donors, lost, notes=notes)
 
 
-def _parted(x: Sparse | Dense, leaf: int) -> Ints:
+def _parted(x: Sparse, leaf: int) -> Ints:
     """Return the places 0..rows-1 in an order in which similar vectors stand together."""
     places = np.arange(x.rows)
     if x.rows <= leaf:
@@ -219,4 +159,4 @@ def make_semantic_swap(pairs: Pairs, settings: NoiseSettings, rate: float, seed:
     """Make the noise of the entry "semantic_swap"; errors as in `semantic_swap`."""
     options = settings.chosen_options()
     assert isinstance(options, NeighbourOptions)
-    return semantic_swap(pairs, rate, seed, options.leaf, options.vectors, options.features)
+    return semantic_swap(pairs, rate, seed, options.leaf, options.vectors)

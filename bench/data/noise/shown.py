@@ -1,0 +1,52 @@
+"""Corrupted pairs in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bench.catalogue.noise_kinds import KINDS
+from bench.data.noise.manifest import NoiseManifest
+from bench.data.pairs import Pairs
+
+
+def summary(pairs: Pairs, manifest: NoiseManifest) -> str:
+    """Describe in one sentence which pairs are corrupted, with the kind's parameters and measured properties."""
+    values = (
+        f"{name.replace('_', ' ')} {value:.3g}" if isinstance(value, float) else f"{name.replace('_', ' ')} {value}"
+        for name, value in manifest.notes.items()
+    )
+    return (
+        f"{manifest.kind}, rate {manifest.rate:g}, seed {manifest.seed}: {len(manifest.wrong_rows)} of {manifest.n} "
+        f"pairs of {pairs.name} {KINDS[manifest.kind].effect}; {manifest.realised_rate:.1%} have no correct caption "
+        f"left (manifest {manifest.content_hash[:16]}){'; ' * bool(manifest.notes)}{', '.join(values)}"
+    )
+
+
+def shown(manifest: NoiseManifest, limit: int) -> list[int]:
+    """Return at most `limit` indices into the manifest's rows, evenly spaced."""
+    count = min(limit, len(manifest.rows))
+    return [i * len(manifest.rows) // count for i in range(count)]
+
+
+def changes(pairs: Pairs, manifest: NoiseManifest, places: list[int]) -> Iterator[tuple[str, str, str]]:
+    """Yield own text, given text and the donor's key of the manifest's rows at `places`; "" = no donor but itself.
+
+    The texts are the first ones; without a donor the first two at one place that differ: an edit may leave some.
+    """
+    for i in places:
+        row = manifest.rows[i : i + 1]
+        own, given = pairs.captions(int(row[0])), manifest.texts(pairs, row)[0]
+        source = manifest.donor_keys[i] if manifest.donors[i] != manifest.rows[i] else ""
+        edits = zip(own, given, strict=False) if not source else ()
+        yield *next(((one, other) for one, other in edits if one != other), (own[0], given[0])), source
+
+
+def noise_lines(pairs: Pairs, manifest: NoiseManifest, limit: int) -> list[str]:
+    """Return the summary, then for at most `limit` pairs a line: key, own and given caption, donor's key."""
+    places = shown(manifest, limit)
+    texts = zip(places, changes(pairs, manifest, places), strict=True)
+    lines = (
+        f"{manifest.keys[i]}  {own!r} -> {given!r}{f'  from {source}' * bool(source)}"
+        for i, (own, given, source) in texts
+    )
+    return [summary(pairs, manifest), *lines]
