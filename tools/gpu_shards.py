@@ -34,5 +34,5 @@ def jpeg_shards(folder: Path, pictures: int, shards: int, size: int) -> DataSett
         (loose / f"{number:06d}.txt").write_text(f"a picture of {number % 1000} colours in no order")
     with redirect_stderr(io.StringIO()):  # a line a shard
         pack(loose, packed, Options(), per_shard=-(-pictures // shards), workers=1)
-    indexing.build(expand([str(packed)]), packed / "index.parquet", workers=1, decode="header")
+    indexing.build(expand([str(packed)]), packed / "index.parquet", workers=1)
     return DataSettings(name="jpegs", size=size, shards=str(packed))

@@ -1,9 +1,7 @@
-"""`bench data`: index and pack shards, compare two indexes, fetch evaluation sets, show what is on this machine."""
+"""`bench data`: copy, pack and index data, show what is on this machine."""
 
 from __future__ import annotations
 
-import os
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -25,22 +23,14 @@ FormName = Annotated[
 ]
 
 
-class Decode(StrEnum):
-    """How images are verified."""
-
-    full = "full"
-    header = "header"
-
-
 @app.command()
 def index(
     sources: Annotated[
         list[str],
         typer.Argument(
             metavar="SOURCE...",
-            help="Shards: a folder, a brace pattern such as 'cc3m/{00000..00331}.tar', a URL of either, or pipe: and a "
-            "command such as 'pipe:aws s3 cp s3://b/{00000..00331}.tar -'; several of these in a fixed order; or the "
-            "name of a set, whose shards lie in the data folder.",
+            help="Shards: a folder, a brace pattern such as 'cc3m/{00000..00331}.tar', several of these in a fixed "
+            "order, or the name of a set, whose shards lie in the data folder.",
         ),
     ],
     out: Annotated[
@@ -51,9 +41,6 @@ def index(
     limit: Annotated[
         float, typer.Option("--limit", min=0, max=1, help="Share of samples that may be faulty before it is an error.")
     ] = 0.01,
-    decode: Annotated[
-        Decode, typer.Option("--decode", help="Decode images in full, or read their headers only.")
-    ] = Decode.full,
     each_caption: Annotated[
         bool,
         typer.Option("--each-caption", help="One row a caption, not one an image: for index files of NCR and DECL."),
@@ -61,51 +48,50 @@ def index(
     data: DataFolder = None,
 ) -> None:
     """Scan shards once and write their index: what training reads them by. A stopped index goes on where it was."""
-    from bench.data.shards import indexing
-    from bench.data.shards import sources as shards
+    from bench.data.shards.indexing import build
+    from bench.data.shards.sources import expand, named
 
     use_data(data)
-    allow_commands()
-    files = shards.expand(shards.named(sources))
-    path = out or indexing.default_out(files)
-    report = indexing.build(
-        files, path, workers=workers, limit=limit, decode=decode.value, each_caption=each_caption, progress=True
-    )
+    shards = expand(named(sources))
+    report = build(shards, out, workers=workers, limit=limit, each_caption=each_caption, progress=True)
     echo(*report.lines())
 
 
 @app.command()
 def get(
-    dataset: Annotated[
-        str, typer.Argument(metavar="DATASET", help="An evaluation set: pets, pets/train, or a name of your own.")
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="A training set, an evaluation set (pets, pets/train), or your own."),
     ],
     url: Annotated[
         str,
         typer.Argument(
             metavar="URL",
-            help="The folder above test/, which holds nshards.txt, 0.tar and so on: https://..., s3://..., file://...; "
-            "or pipe: and a command with {} where a file's name goes, such as 'pipe:aws s3 cp s3://b/wds_pets/{} -'.",
+            help="Training shards: a pattern such as 'https://host/cc3m/{00000..00331}.tar', or pipe: and a command, "
+            "'pipe:aws s3 cp s3://b/cc3m/{00000..00331}.tar -'. Of an evaluation set the folder above test/, which "
+            "holds nshards.txt, 0.tar and so on; in a command {} stands for a file's name.",
         ),
     ],
     data: DataFolder = None,
 ) -> None:
-    """Fetch an evaluation set in clip-benchmark's webdataset layout into the data folder. A stopped one goes on."""
-    from bench.data import evaluation
-    from bench.data.evaluation.fetching import fetch
+    """Copy training shards, or an evaluation set in clip-benchmark's webdataset layout, into the data folder.
+
+    Files that are there stay, so that a stopped copy goes on.
+    """
+    from bench.data import evaluation, fetching
+
+    def say(line: str) -> None:
+        echo(line, err=True)
 
     use_data(data)
-    allow_commands()
-    home = fetch(dataset, url, lambda line: echo(line, err=True))
-    evaluation.check(dataset)
-    images, classes = evaluation.counts(dataset)
+    if fetching.names_shards(url):
+        home = fetching.fetch_shards(name, url, say)
+        echo(f"{home}: {len(list(home.glob('*.tar'))):,} shards; then: bench data index {name}")
+        return
+    home = fetching.fetch_evaluation(name, url, say)
+    evaluation.check(name)
+    images, classes = evaluation.counts(name)
     echo(f"{home}: {images:,} images" + (f" of {classes:,} classes" if classes else " with captions"))
-
-
-def allow_commands() -> None:
-    """Let commands that the caller typed be run, also by the processes of this one."""
-    from bench.data.shards.streams import VARIABLE
-
-    os.environ[VARIABLE] = "1"
 
 
 @app.command()
@@ -146,29 +132,10 @@ def pack(
     from bench.data.pack.sample import Options
 
     if separator is not None and len(separator) != 1:
-        raise UserError(f"--separator {separator!r}: should be one letter; for a tab leave it away")
+        raise UserError(f"--separator {separator!r}: should be one letter; omit it for a tab")
     columns = (image_column, caption_column, key_column)
     options = Options(str(images) if images else None, *columns, separator, tuple(split or ()))
     echo(*packed(source, out, options, form, per_shard, workers))
-
-
-@app.command()
-def verify(
-    index: Annotated[str, typer.Argument(metavar="INDEX", help="An index, or the name of a set in the data folder.")],
-    manifest: Annotated[
-        Path, typer.Option("--manifest", metavar="PARQUET", help="What it should hold: another index, as published.")
-    ],
-    data: DataFolder = None,
-) -> None:
-    """Compare an index with a published one: rows missing, rows too many, other captions, other images."""
-    from bench.data.shards import named_index
-    from bench.data.shards.compare import compare
-
-    use_data(data)
-    difference = compare(named_index(index), manifest)
-    echo(*difference.lines())
-    if not difference.equal:
-        raise typer.Exit(1)
 
 
 @app.command()

@@ -56,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     member = tarfile.TarInfo(name)
                     member.size = len(data)
                     archive.addfile(member, io.BytesIO(data))
-    indexing.build(expand([str(folder)]), folder / "index.parquet", workers=1, decode="header")
+    indexing.build(expand([str(folder)]), folder / "index.parquet", workers=1)
     return folder
 
 

@@ -84,7 +84,7 @@ def packed(folder: Path, captions: list[str], size: int) -> DataSettings:
                 member = tarfile.TarInfo(name)
                 member.size = len(data)
                 archive.addfile(member, io.BytesIO(data))
-    indexing.build(expand([str(folder)]), folder / "index.parquet", workers=1, decode="header")
+    indexing.build(expand([str(folder)]), folder / "index.parquet", workers=1)
     return DataSettings(name="drawings", size=size, shards=str(folder))
 
 

@@ -143,7 +143,7 @@ def test_the_committed_comparison_runs_on_it(
 
     build(tool, root, monkeypatch, "--size", "64")
     found = expand([str(root / "drawings")])
-    indexing.build(found, indexing.default_out(found), workers=1)
+    indexing.build(found, workers=1)
     run_suite(small, tmp_path / "results", jobs=1)
     store = Store(tmp_path / "results")
     plan = store.plan("drawings")

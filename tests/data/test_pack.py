@@ -97,7 +97,7 @@ FORM: dict[str, tuple[Callable[[Path], Path], Options]] = {
 def read(out: Path) -> Content:
     """Index shards, and read what the index says from the tars."""
     shards = expand([str(out)])
-    report = indexing.build(shards, out / "index.parquet", workers=1, limit=0.0, decode="full")
+    report = indexing.build(shards, out / "index.parquet", workers=1, limit=0.0)
     assert "left out: 0 samples" in "".join(report.lines())
     return {
         row["key"]: (

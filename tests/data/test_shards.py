@@ -186,16 +186,6 @@ def indexed_again(pairs):
     return shard_pairs.ShardPairs(pairs.settings, Index.read(pairs.index_path), pairs._paths)
 
 
-def test_an_index_of_headers_meets_a_cut_image_in_training(data_folder, tars):
-    whole = tars.encoded(0, size=100)
-    tars.write(data_folder / "cut" / "0.tar", [("a.jpg", whole[:-2000]), ("a.txt", b"a")])
-    folder = data_folder / "cut"
-    build(expand([str(folder)]), folder / "index.parquet", workers=1, decode="header")
-    pairs = training(DataSettings(name="cut", size=16))
-    with pytest.raises(UserError, match=r"0\.tar: the image of 'a' cannot be decoded .* with --decode full"):
-        pairs.images(np.array([0]))
-
-
 def test_what_is_missing_is_said(data_folder, tars):
     [gone] = missing(DataSettings(name="cc3m"))
     assert gone.what == "cc3m, training pairs"

@@ -1,4 +1,4 @@
-"""The part of one scanned shard, the rows and faults in it, and how two indexes differ."""
+"""The part of one scanned shard, the rows and faults in it."""
 
 import os
 import tarfile
@@ -10,29 +10,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.data.shards import part as parts
-from bench.data.shards.compare import Comparison, compare
-from bench.data.shards.index import Index
-from bench.data.shards.indexing import build
 from bench.data.shards.part import Job, job_of, make_part, read_part
 from bench.data.shards.scan import Fault, row_hash, scan
-from bench.data.shards.sources import Shard, expand
-from bench.data.strings import Strings
+from bench.data.shards.sources import Shard
 from bench.errors import UserError
 
 
 def job(folder: Path, **changes) -> Job:
-    given = {"place": 0, "name": "0.tar", "prefix": "", "decode": "full", "each_caption": False} | changes
+    given = {"place": 0, "name": "0.tar", "prefix": "", "each_caption": False} | changes
     shard = Shard(given["name"], str(folder / "0.tar"), given["prefix"])
-    return job_of(given["place"], shard, folder, given["decode"], given["each_caption"])
+    return job_of(given["place"], shard, folder, given["each_caption"])
 
 
 def test_a_part_is_named_by_all_that_it_follows_from(tmp_path, tars, monkeypatch):
     path = tars.write(tmp_path / "0.tar", tars.sample("a", 0))
     os.utime(path, ns=(10**18, 10**18))
     jobs = [job(tmp_path), job(tmp_path, name="1/0.tar"), job(tmp_path, prefix="1/"), job(tmp_path, place=1)]
-    jobs += [job(tmp_path, decode="header"), job(tmp_path, each_caption=True)]
+    jobs.append(job(tmp_path, each_caption=True))
     assert job(tmp_path) == jobs[0]
-    assert [(one.full, one.each_caption) for one in jobs[-2:]] == [(False, False), (True, True)]
+    assert [one.each_caption for one in jobs[-2:]] == [False, True]
     os.utime(path, ns=(10**18 + 1, 10**18 + 1))
     jobs.append(job(tmp_path))
     tars.write(path, [*tars.sample("a", 0), ("b.txt", bytes(20_000))])
@@ -52,7 +48,7 @@ def test_a_part_holds_rows_and_faults(tmp_path, tars):
     assert make_part(one) == 2
     assert [fault.reason for fault in read_part(one.part)[1]] == ["undecodable image"]
     with path.open("rb") as file:
-        rows, faults = scan(file, "0.tar", "7/", True)
+        rows, faults = scan(file, "0.tar", "7/")
     assert read_part(one.part)[1] == faults
     table = parts.pq.read_table(one.part)
     assert table["key"].to_pylist() == [row.key for row in rows] == ["7/b", "7/c"]
@@ -95,7 +91,7 @@ def test_rows_that_differ_have_other_hashes(one, other):
         ([("a.txt", b"x")], "no image", "has captions only; images end in jpeg, jpg, png, webp"),
         ([("a.gif", b"x"), ("a.mp3", b"x")], "no image", "has gif, mp3; images end in jpeg, jpg, png, webp"),
         ([("a.jpg", b"")], "undecodable image", "the file is empty"),
-        ([("../a.jpg", None), ("../a.txt", b"x")], "unsafe name", "member ../a.txt leads out of its folder"),
+        ([("../a.jpg", None), ("../a.txt", b"x")], "unsafe name", "member ../a.jpg leads out of its folder"),
         (
             [("a.jpg", None), ("a.json", b'{"captions": "x"}')],
             "json cannot be read",
@@ -124,7 +120,7 @@ def test_a_fault_says_its_reason(tmp_path, tars, members, reason, detail):
     image = tars.encoded(0)
     path = tars.write(tmp_path / "0.tar", [(name, image if data is None else data) for name, data in members])
     with path.open("rb") as file:
-        rows, (fault,) = scan(file, "0.tar", "", True)
+        rows, (fault,) = scan(file, "0.tar", "")
     assert rows == []
     assert (fault.shard, fault.reason, fault.detail, fault.samples) == ("0.tar", reason, detail, 1)
 
@@ -134,7 +130,7 @@ def test_a_name_that_no_file_can_have_is_a_fault(tmp_path, tars):
     path = tars.write(tmp_path / "0.tar", members, tarfile.PAX_FORMAT)
     path.write_bytes(path.read_bytes().replace(b"X.jpg", b"\0.jpg"))  # in the extra header that holds a long name
     with path.open("rb") as file:
-        rows, faults = scan(file, "0.tar", "", True)
+        rows, faults = scan(file, "0.tar", "")
     assert [row.key for row in rows] == ["c"]
     assert {fault.reason for fault in faults} == {"unsafe name"}
     assert {fault.detail for fault in faults} == {"its name has a NUL character or more than 4,096 bytes"}
@@ -143,40 +139,9 @@ def test_a_name_that_no_file_can_have_is_a_fault(tmp_path, tars):
 def test_a_second_file_of_the_same_kind_is_a_fault_beside_the_row(tmp_path, tars):
     path = tars.write(tmp_path / "0.tar", [*tars.sample("a", 0), ("a.jpg", tars.encoded(1))])
     with path.open("rb") as file:
-        (row,), (fault,) = scan(file, "0.tar", "p/", True)
+        (row,), (fault,) = scan(file, "0.tar", "p/")
     assert row.offset < fault.offset
     assert fault == Fault("0.tar", "p/a", fault.offset, "duplicate key", "a.jpg again; the first one stands")
-
-
-pairs = st.dictionaries(st.sampled_from("abcdefgh"), st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1)
-
-
-@settings(deadline=None, max_examples=12)
-@given(pairs, pairs)
-def test_differences_are_those_of_dictionaries(tmp_path_factory, tars, ours, theirs):
-    """key -> (caption, image)."""
-    paths = []
-    for rows in (ours, theirs):
-        folder = tmp_path_factory.mktemp("set")
-        samples = [tars.sample(key, image, f"caption {caption}") for key, (caption, image) in rows.items()]
-        tars.write(folder / "0.tar", [member for one in samples for member in one])
-        paths.append(build(expand([str(folder)]), folder / "index.parquet", workers=1).out)
-    result = compare(*paths)
-    common = sorted(ours.keys() & theirs.keys())
-    assert (result.rows, result.stated) == (len(ours), len(theirs))
-    assert result.missing == sorted(theirs.keys() - ours.keys())
-    assert result.extra == sorted(ours.keys() - theirs.keys())
-    assert result.captions == [key for key in common if ours[key][0] != theirs[key][0]]
-    assert result.images == [key for key in common if ours[key][1] != theirs[key][1]]
-    assert result.equal == (ours == theirs)
-    same = [Index.read(path).about.content_hash for path in paths]
-    assert (same[0] == same[1]) == result.equal
-
-
-def test_a_difference_names_three_keys():
-    none = Strings.of([])
-    lines = Comparison(5, 6, Strings.of(list("abcd")), none, none, Strings.of(list("xyz"))).lines()
-    assert lines == ["5 rows, 6 in the manifest", "  4 missing: a, b, c, ...", "  3 with another image: x, y, z"]
 
 
 def test_digests_are_read_at_any_offset_of_an_array():

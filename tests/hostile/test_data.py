@@ -32,7 +32,6 @@ from PIL import Image
 import bench.catalogue.evaluation_sets as catalogue
 from bench.data import evaluation, noise, shards, training
 from bench.data.pairs import MemoryPairs
-from bench.data.shards.compare import compare
 from bench.data.shards.indexing import build
 from bench.data.shards.sources import expand
 from bench.errors import UserError
@@ -189,8 +188,6 @@ methods: [clip]
 def read_shards(home: Path) -> object:
     folder = home / "toy"
     settings = DataSettings(name="toy", size=16)
-    if os.path.exists(folder / "index.parquet"):
-        attempt(lambda: compare(folder / "index.parquet", folder / "index.parquet").equal)
     rows = None
     if shards.missing(settings) == []:
         pairs = training(settings)

@@ -84,7 +84,7 @@ def data(webdataset_folder: Callable[..., Path], tmp_path: Path) -> Path:
         tmp_path / "pairs", [{"png": picture(row), "txt": caption(row)} for row in range(N)], split="train", shards=2
     )
     found = expand([str(folder / "train")])
-    indexing.build(found, indexing.default_out(found), workers=1)
+    indexing.build(found, workers=1)
     return folder / "train"
 
 

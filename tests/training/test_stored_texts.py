@@ -249,7 +249,7 @@ def test_workers_read_stored_texts_beside_shards(
     samples = [{"png": Image.new("RGB", (20, 24), (row, 90, 7 * row)), "txt": name} for row, name in enumerate(names)]
     shards = webdataset_folder(tmp_path / "pairs", samples, split="train", shards=2) / "train"
     found = expand([str(shards)])
-    indexing.build(found, indexing.default_out(found), workers=1)
+    indexing.build(found, workers=1)
     folder = STORED.training_set(tmp_path / "texts", 40)
     taken = {}
     for workers in (0, 1):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple, replace
-from importlib.util import find_spec
 from pathlib import Path
 
 from bench import hashing, reading
@@ -37,8 +36,6 @@ def pack(
     that was stopped goes on; bytes depend neither on `workers` nor on stops. What cannot be packed is listed in
     OUT/faults.csv. Raises UserError for a bad input, for a folder that holds other shards, and if nothing is left.
     """
-    if find_spec("webdataset") is None:
-        raise UserError("bench data pack: needs webdataset; pip install 'robust-cl-bench[pack]'")
     if source.resolve() == out.resolve():
         raise UserError(f"{out}: is the input; give another folder for the shards")
     listed, faults = _keyed(samples(source, form_of(source, form), options))

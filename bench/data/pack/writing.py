@@ -16,7 +16,7 @@ from PIL import Image
 from bench import reading
 from bench.data.pack.sample import Sample
 from bench.data.photo import FORMATS
-from bench.data.shards.scan import IMAGE_BYTES, undecodable
+from bench.data.shards.scan import IMAGE_BYTES, Unusable, refuse_undecodable
 from bench.store import files
 
 SUFFIXES = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp"}
@@ -84,21 +84,17 @@ def _members(samples: Sequence[Sample], faults: list[Fault]) -> Iterator[dict[st
         try:
             if not captions:
                 detail = "no text" if sample.captions else "nothing says what the image shows"
-                raise _Left("empty caption" if sample.captions else "no caption", detail)
+                raise Unusable("empty caption" if sample.captions else "no caption", detail)
             data = tables.image(sample) if sample.row >= 0 else _file(sample.path)
             member = {"__key__": sample.key, _suffix(data): data, "txt": captions[0].encode()}
             if len(captions) > 1:  # the index reads this list before the .txt
                 member["json"] = json.dumps({"captions": captions}, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             faults.append(Fault(ascii(sample.key), sample.path, "caption is not UTF-8", str(error)))
-        except _Left as left:
+        except Unusable as left:
             faults.append(Fault(sample.key, sample.path, *left.args))
         else:
             yield member
-
-
-class _Left(Exception):
-    """A sample cannot be packed: its reason and a detail."""
 
 
 def _file(path: str) -> bytes:
@@ -106,22 +102,21 @@ def _file(path: str) -> bytes:
         with reading.opened(path) as file:
             return file.read(IMAGE_BYTES + 1)
     except FileNotFoundError:
-        raise _Left("missing file", "there is no such file") from None
+        raise Unusable("missing file", "there is no such file") from None
     except (OSError, ValueError) as error:
-        raise _Left("unreadable file", str(error)) from error
+        raise Unusable("unreadable file", str(error)) from error
 
 
 def _suffix(data: bytes) -> str:
-    """Return the suffix of an image's format. Raises _Left if training could not read it."""
+    """Return the suffix of an image's format. Raises Unusable if training could not read it."""
     if len(data) > IMAGE_BYTES:
-        raise _Left("too large", f"has more than {IMAGE_BYTES:,} bytes")
+        raise Unusable("too large", f"has more than {IMAGE_BYTES:,} bytes")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about odd metadata and large images, as the index does
-        if defect := undecodable(data, full=True):
-            raise _Left(defect.reason, defect.detail)
+        refuse_undecodable(data)
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             if image.format not in SUFFIXES:
-                raise _Left("undecodable image", f"is {image.format}; shards hold {', '.join(SUFFIXES)}")
+                raise Unusable("undecodable image", f"is {image.format}; shards hold {', '.join(SUFFIXES)}")
             return SUFFIXES[image.format]
 
 
@@ -134,7 +129,7 @@ class _Tables:
         self._first = 0
 
     def image(self, sample: Sample) -> bytes:
-        """Return the bytes of a sample's image. Raises _Left if it has none."""
+        """Return the bytes of a sample's image. Raises Unusable if it has none."""
         with pq.ParquetFile(sample.path) as table:
             first, group = 0, 0
             while sample.row >= first + table.metadata.row_group(group).num_rows:
@@ -144,5 +139,5 @@ class _Tables:
                 self._at, self._first = (sample.path, group), first
         image = self._rows[sample.row - self._first].as_py() or {}
         if not image.get("bytes"):
-            raise _Left("missing file", f"row {sample.row} holds no image bytes")
+            raise Unusable("missing file", f"row {sample.row} holds no image bytes")
         return bytes(image["bytes"])

@@ -13,12 +13,11 @@ from bench.catalogue import training_sets
 from bench.data.shards.index import NAME, About, Index, read_about
 from bench.data.shards.pairs import ShardPairs
 from bench.data.shards.sources import braces, expand
-from bench.data.shards.streams import refuse_commands, remote
 from bench.data_folder import Missing
 from bench.errors import UserError
 from bench.suite.settings import DataSettings
 
-__all__ = ["ShardPairs", "index_path", "load", "missing", "named_index"]
+__all__ = ["ShardPairs", "index_path", "load", "missing"]
 EXAMPLES = 3  #: number of shards that a message names
 
 
@@ -55,7 +54,7 @@ copyreg.pickle(ShardPairs, lambda pairs: (_reopened, (pairs.settings, pairs.cont
 def missing(settings: DataSettings) -> list[Missing]:
     """List what is missing of the training data: the index, rows of it, or shards as indexed; [] if nothing is.
 
-    Raises UserError if the index file is something else or cannot be read, and for commands that are not allowed.
+    Raises UserError if the index file is something else or cannot be read.
     """
     if settings.embedded:
         return []
@@ -63,43 +62,32 @@ def missing(settings: DataSettings) -> list[Missing]:
     if not os.path.isfile(path):
         return [_no_index(settings, path)]
     about = read_about(path)
-    refuse_commands(*((entry.path for entry in about.shards) if settings.shards is None else _sources(settings)))
     get = "put them back, or say in data.shards where they are"
     try:
         there = _there(settings)
         paths = _paths(settings, path, about, there)
     except UserError as error:
         return [Missing(f"{settings.name}, training pairs ({error})", _sources(settings), get, None)]
-    if further := _further(settings, about, there):
+    indexed = {entry.name for entry in about.shards}
+    if settings.shards is None:
+        indexed = {name.rpartition("/")[2] for name in indexed}  # shards of several folders have a prefix
+    if further := [name for name in there if name not in indexed]:
         return [_stale(settings, path, about, "index of {} more shards than it has", further)]
-    local = [(entry, one) for entry, one in zip(about.shards, paths, strict=True) if not remote(one)]
-    gone = [one for _, one in local if not os.path.isfile(one)]
-    if not gone:
-        other = [entry.name for entry, one in local if os.path.getsize(one) != entry.bytes]
-        return [_stale(settings, path, about, "index of {} shards that were replaced", other)] if other else []
-    size = sum(entry.bytes for entry, one in local if one in set(gone))
-    what = f"{settings.name}, {len(gone)} of {len(paths)} shards of {path}"
-    return [Missing(what, (gone[0],), get, size)]
+    sizes = {one: entry.bytes for entry, one in zip(about.shards, paths, strict=True)}
+    if gone := [one for one in paths if not os.path.isfile(one)]:
+        what = f"{settings.name}, {len(gone)} of {len(paths)} shards of {path}"
+        return [Missing(what, (gone[0],), get, sum(sizes[one] for one in gone))]
+    if other := [os.path.basename(one) for one in paths if os.path.getsize(one) != sizes[one]]:
+        return [_stale(settings, path, about, "index of {} shards that were replaced", other)]
+    return []
 
 
 def index_path(settings: DataSettings) -> Path:
     """Return the path at which the index is expected. Raises UserError for a malformed pattern in data.shards."""
     if settings.index is not None:
         return Path(settings.index)
-    first = next(braces(_sources(settings)[0].removeprefix("file://")))  # as `bench data index` writes it
-    if remote(first):
-        return data_folder.root() / settings.name / NAME
-    return (Path(first).parent if first.endswith(".tar") else Path(first)) / NAME
-
-
-def named_index(name: str) -> Path:
-    """Find an index by its path, or by the name of a set in the data folder. Raises UserError if there is none."""
-    for path in (Path(name), data_folder.root() / name / NAME):
-        if os.path.isfile(path):
-            return path
-    raise UserError(
-        f"{name}: no such index, and none at {data_folder.root() / name / NAME}; `bench data index` makes them"
-    )
+    first = Path(braces(_sources(settings)[0])[0])  # as `bench data index` writes it
+    return (first.parent if first.name.endswith(".tar") else first) / NAME
 
 
 def _sources(settings: DataSettings) -> tuple[str, ...]:
@@ -120,21 +108,13 @@ def _there(settings: DataSettings) -> dict[str, str]:
     return {path.name: str(path) for path in sorted((data_folder.root() / settings.name).glob("*.tar"))}
 
 
-def _further(settings: DataSettings, about: About, there: dict[str, str]) -> list[str]:
-    """Return the names of shards that exist but are not in the index, so that training would not see them."""
-    indexed = {entry.name for entry in about.shards}
-    if settings.shards is None:
-        indexed = {name.rpartition("/")[2] for name in indexed}  # shards of several folders have a prefix
-    return [name for name in there if name not in indexed]
-
-
 def _paths(settings: DataSettings, path: Path, about: About, there: dict[str, str]) -> list[str]:
     """Return the paths of the index's shards: those that the suite gives for their names, else those in the index.
 
     Raises UserError if the suite names shards, but not all that are indexed.
     """
     if settings.shards is None:
-        return [entry.path if remote(entry.path) else str(path.parent / entry.path) for entry in about.shards]
+        return [str(path.parent / entry.path) for entry in about.shards]
     gone = [entry.name for entry in about.shards if entry.name not in there]
     if gone:
         lacking = f"{len(gone)} of {len(about.shards)} shards of {path} are not among them, the first is {gone[0]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields, replace
@@ -18,7 +19,6 @@ from bench.console.csv_text import csv_text
 from bench.data.shards.index import INDEX_SCHEMA, VERSION, About, Entry, content_hash, fixed, ids_hash
 from bench.data.shards.part import Job, read_part
 from bench.data.shards.scan import Fault
-from bench.data.shards.streams import remote
 from bench.data.strings import Strings
 from bench.errors import UserError, one_line
 from bench.store import files
@@ -34,11 +34,7 @@ class Report:
     out: Path
     about: About
     faults: Path  #: the CSV that lists the faults
-    seconds: float = 0.0  #: time that it took
-
-    def timed(self, seconds: float) -> Report:
-        """Return the same report with the time it took."""
-        return replace(self, seconds=seconds)
+    seconds: float  #: time that it took
 
     def lines(self) -> list[str]:
         """Return the lines that the command prints."""
@@ -53,10 +49,11 @@ class Report:
         ]
 
 
-def write(jobs: Sequence[Job], out: Path, limit: float, decode: str, each_caption: bool) -> Report:
+def write(jobs: Sequence[Job], out: Path, limit: float, each_caption: bool, began: float) -> Report:
     """Write the index `out` and the list of faults beside it, from the complete parts of all `jobs`.
 
-    Raises UserError, without an index, if more than the share `limit` of samples is faulty or no row is left.
+    began: when the work began, by `time.monotonic`. Raises UserError, without an index, if more than the share `limit`
+    of samples is faulty or no row is left.
     """
     table, faults, sizes = _joined(jobs)
     keys = table["key"]
@@ -76,13 +73,12 @@ def write(jobs: Sequence[Job], out: Path, limit: float, decode: str, each_captio
         len(order),
         content_hash(fixed(table["hash"])[order], shard[order].astype(np.int64)),
         ids_hash(Strings(keys).take(order)),
-        decode,
         each_caption,
         counts,
         tuple(Entry(job.shard.name, _relative(job, out), sizes[i], int(rows[i])) for i, job in enumerate(jobs)),
     )
     _write(table, order, about, out)
-    return Report(out, about, faults_file)
+    return Report(out, about, faults_file, time.monotonic() - began)
 
 
 def _joined(jobs: Sequence[Job]) -> tuple[Any, list[Fault], list[int]]:
@@ -156,9 +152,8 @@ def _list(faults: Sequence[Fault], path: Path) -> None:
 
 def _relative(job: Job, out: Path) -> str:
     """Return a shard's path as the index stores it: relative if it lies below the index's folder."""
-    path, folder = job.shard.path, out.parent.absolute()
-    below = not remote(path) and Path(path).is_relative_to(folder)
-    return str(Path(path).relative_to(folder)) if below else path
+    path, folder = Path(job.shard.path), out.parent.absolute()
+    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
 
 
 def _write(table: Any, order: Ints, about: About, out: Path) -> None:

@@ -42,7 +42,7 @@ class Entry:
     """A shard at the time of indexing."""
 
     name: str
-    path: str  #: relative to the index's folder if it lies below it; else an absolute path or a URL
+    path: str  #: relative to the index's folder if it lies below it, else absolute
     bytes: int
     rows: int
 
@@ -55,7 +55,6 @@ class About:
     rows: int
     content_hash: str  #: of all rows; see `content_hash`
     ids: str  #: sha256 of the keys in order, a newline after each
-    decode: str  #: "full" or "header": how images were verified
     each_caption: bool  #: whether there is a row for each caption, instead of for each image
     faults: Mapping[str, int]  #: reason -> number of samples left out
     shards: tuple[Entry, ...]

@@ -22,7 +22,6 @@ from bench.data.shards.assemble import Report
 from bench.data.shards.index import NAME
 from bench.data.shards.part import Job, is_whole, job_of, make_part
 from bench.data.shards.sources import Shard
-from bench.data.shards.streams import remote
 from bench.errors import UserError, one_line
 from bench.machine.capacity import cores
 
@@ -30,25 +29,16 @@ J = TypeVar("J")
 R = TypeVar("R")
 
 
-def default_out(shards: Sequence[Shard]) -> Path:
-    """Return the path of index.parquet beside the first shard. Raises UserError if that shard is remote."""
-    if remote(shards[0].path):
-        where = "suites look for index.parquet in the data folder's folder of that name"
-        raise UserError(f"--out: say where the index of {shards[0].path} goes; {where}")
-    return Path(shards[0].path).parent / NAME
-
-
 def build(
     shards: Sequence[Shard],
-    out: Path,
+    out: Path | None = None,
     *,
     workers: int | None = None,
     limit: float = 0.01,
-    decode: str = "full",
     each_caption: bool = False,
     progress: bool = False,
 ) -> Report:
-    """Index `shards` into the Parquet file `out`, and list the faults in a CSV beside it.
+    """Index `shards` into the Parquet file `out` (default: index.parquet beside the first), faults in a CSV beside it.
 
     Scanned parts are kept in the folder OUT.work until the index is written, so that the same command continues after
     a stop or a failure; a folder without a part is removed. Raises UserError if a shard cannot be read, if more than
@@ -56,44 +46,52 @@ def build(
     the same index.
     """
     began = time.monotonic()
+    out = out or Path(shards[0].path).parent / NAME
     if out.name in ("", "..") or os.path.isdir(out):
         raise UserError(f"--out {out}: is a folder; give the path of a file, such as {out / NAME}")
     work = out.with_name(f"{out.name}.work")
     try:
         work.mkdir(parents=True, exist_ok=True)
         with _alone(work):
-            jobs = _scanned(shards, work, decode, each_caption, workers or cores(), _Lines(progress))
-            report = assemble.write(jobs, out, limit, decode, each_caption)
+            jobs = _scanned(shards, work, each_caption, workers or cores(), progress)
+            report = assemble.write(jobs, out, limit, each_caption, began)
         shutil.rmtree(work)
     except OSError as error:  # reading a shard raises UserError
         raise UserError(f"--out {out}: cannot be written: {one_line(error)}") from error
-    return report.timed(time.monotonic() - began)
+    return report
 
 
-def _scanned(
-    shards: Sequence[Shard], work: Path, decode: str, each_caption: bool, workers: int, lines: _Lines
-) -> list[Job]:
+def _scanned(shards: Sequence[Shard], work: Path, each_caption: bool, workers: int, progress: bool) -> list[Job]:
     """Scan all shards and return their jobs; the parts lie in `work`.
 
     If a shard fails, raises a UserError that says how many scanned parts are kept.
     """
     try:
-        jobs = [job_of(i, shard, work, decode, each_caption) for i, shard in enumerate(shards)]
-        _scan([job for job in jobs if not is_whole(job.part)], len(jobs), workers, lines)
+        jobs = [job_of(i, shard, work, each_caption) for i, shard in enumerate(shards)]
+        _scan([job for job in jobs if not is_whole(job.part)], len(jobs), workers, progress)
     except UserError as error:
         done = len(list(work.glob("*.parquet")))
         if not done:
             shutil.rmtree(work)
             raise
-        progress = f"{done} of {len(shards)} scanned shards are kept in {work}; the same command goes on from there"
-        raise UserError(*error.lines, progress) from error
+        kept = f"{done} of {len(shards)} scanned shards are kept in {work}; the same command goes on from there"
+        raise UserError(*error.lines, kept) from error
     return jobs
 
 
-def _scan(jobs: Sequence[Job], total: int, workers: int, lines: _Lines) -> None:
-    lines.start(total - len(jobs), total)
-    for rows in in_processes(make_part, jobs, workers):
-        lines.done(rows)
+def _scan(jobs: Sequence[Job], total: int, workers: int, progress: bool) -> None:
+    """Scan the shards of which no part is kept; if `progress`, print a line on stderr every few seconds."""
+    before, rows, began = total - len(jobs), 0, time.monotonic()
+    if before and progress:
+        echo(f"{before} of {total} shards were scanned before", err=True)
+    spoken = began
+    for done, own in enumerate(in_processes(make_part, jobs, workers), 1):
+        rows, now = rows + own, time.monotonic()
+        if progress and (now - spoken >= PATIENCE or done == len(jobs)):
+            spoken, spent = now, max(now - began, 1e-9)
+            left = duration(spent / done * (len(jobs) - done))
+            rate = f"{rows / spent:,.0f} rows/s"
+            echo(f"{before + done} of {total} shards, {rows:,} rows, {rate}, {left} left", err=True)
 
 
 def in_processes(make: Callable[[J], R], jobs: Sequence[J], workers: int) -> Iterator[R]:
@@ -138,32 +136,3 @@ def _alone(work: Path) -> Iterator[None]:
         except BlockingIOError:
             raise UserError(f"{work}: another process makes this index; wait for it") from None
         yield
-
-
-class _Lines:
-    """Prints progress on stderr, a line every few seconds."""
-
-    def __init__(self, shown: bool) -> None:
-        self._shown = shown
-        self._began = self._spoken = time.monotonic()
-        self._total = self._before = self._done = self._rows = 0
-
-    def start(self, before: int, total: int) -> None:
-        """Begin; `before` of `total` shards were scanned by an earlier command."""
-        self._total, self._before = total, before
-        if before:
-            self._say(f"{before} of {total} shards were scanned before")
-
-    def done(self, rows: int) -> None:
-        """Count one more shard, with so many rows."""
-        self._done, self._rows = self._done + 1, self._rows + rows
-        now, ready = time.monotonic(), self._before + self._done
-        if now - self._spoken >= PATIENCE or ready == self._total:
-            self._spoken, spent = now, max(now - self._began, 1e-9)
-            left = duration(spent / self._done * (self._total - ready))
-            rate = f"{self._rows / spent:,.0f} rows/s"
-            self._say(f"{ready} of {self._total} shards, {self._rows:,} rows, {rate}, {left} left")
-
-    def _say(self, text: str) -> None:
-        if self._shown:
-            echo(text, err=True)

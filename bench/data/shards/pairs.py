@@ -13,11 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from PIL.Image import Image
 
-from bench import counter
+from bench import counter, reading
 from bench.arrays import Ints, Pixels
 from bench.data import photo
 from bench.data.order import block_order
-from bench.data.shards import cache
 from bench.data.shards.index import Entry, Index, content_hash, groups
 from bench.data.shards.scan import digest, row_hash
 from bench.data.strings import Strings
@@ -113,7 +112,7 @@ class ShardPairs:
                 images.append(photo.decode(data))
             except photo.Undecodable as error:
                 where = f"{self._paths[int(self._shards[row])]}: the image of {self._keys[row]!r} cannot be decoded"
-                raise UserError(f"{where} ({error}); {AGAIN}, with --decode full") from error
+                raise UserError(f"{where} ({error}); {AGAIN}") from error
         if len(images) <= KEPT:
             self._last = (requested, images)
         return images
@@ -171,7 +170,7 @@ class _Open:
 
     def __init__(self, path: str, entry: Entry) -> None:
         try:
-            with cache.opened(path, entry.bytes) as file:
+            with reading.opened(path) as file:
                 self.descriptor = os.dup(file.fileno())
         except OSError as error:
             raise UserError(f"shards: {path}: cannot be read: {error.strerror}") from error

@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
 from bench import reading
-from bench.data.shards import cache
 from bench.data.shards.index import SCHEMA, VERSION
 from bench.data.shards.scan import RULES, Fault, Row, row_hash, scan
 from bench.data.shards.sources import Shard
-from bench.data.shards.streams import remote
 from bench.errors import UserError
 from bench.store import files
+
+BUFFER = 1 << 20  #: bytes read at a time in a scan
 
 
 @dataclass(frozen=True)
@@ -29,26 +29,19 @@ class Job:
     """One shard to scan."""
 
     shard: Shard
-    bytes: int | None  #: size of the tar; None if only reading it tells
     part: Path  #: the file to write; its name is a hash of everything that its content depends on
-    full: bool  #: whether to decode whole images, or their headers alone
     each_caption: bool  #: whether to make a row for each caption, instead of for each image
 
 
-def job_of(place: int, shard: Shard, work: Path, decode: str, each_caption: bool) -> Job:
+def job_of(place: int, shard: Shard, work: Path, each_caption: bool) -> Job:
     """Return the job of the shard at `place` in the list; parts go to `work`. Raises UserError if it is missing."""
-    size: int | None
-    if remote(shard.path):
-        size, changed = cache.size(shard.path), 0
-    else:
-        try:
-            status = os.stat(shard.path)
-        except OSError as error:
-            raise UserError(f"shards: {shard.path}: cannot be read: {error.strerror}") from error
-        size, changed = status.st_size, status.st_mtime_ns
-    stamp = repr((VERSION, RULES, shard, size, changed, decode, each_caption))
+    try:
+        status = os.stat(shard.path)
+    except OSError as error:
+        raise UserError(f"shards: {shard.path}: cannot be read: {error.strerror}") from error
+    stamp = repr((VERSION, RULES, shard, status.st_size, status.st_mtime_ns, each_caption))
     part = work / f"{place:06d}-{hashlib.sha256(stamp.encode()).hexdigest()[:16]}.parquet"
-    return Job(shard, size, part, decode == "full", each_caption)
+    return Job(shard, part, each_caption)
 
 
 def make_part(job: Job) -> int:
@@ -57,9 +50,9 @@ def make_part(job: Job) -> int:
     Raises UserError if the shard cannot be read.
     """
     try:
-        with cache.opened(job.shard.path, job.bytes) as file:
+        with reading.opened(job.shard.path, BUFFER) as file:
             bytes = os.fstat(file.fileno()).st_size
-            rows, faults = scan(file, job.shard.name, job.shard.prefix, job.full)
+            rows, faults = scan(file, job.shard.name, job.shard.prefix)
     except OSError as error:
         raise UserError(f"shards: {job.shard.path}: cannot be read: {error.strerror}") from error
     if job.each_caption:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import sys
 import warnings
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from PIL import Image
 
@@ -51,25 +50,20 @@ class Row:
     digest: bytes  #: `digest` of the image file's bytes
 
 
-@dataclass(frozen=True)
-class Defect:
-    """Why a sample or its caption cannot be used."""
+class Unusable(Exception):
+    """A sample, or a file of it, cannot be used: a reason as in `Fault`, and a detail."""
 
-    reason: str  #: as in `Fault`
-    detail: str
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(reason, detail)
 
 
 @dataclass
 class _Sample:
     offset: int
     image: tuple[str, int, int, bytes] | None = None  #: suffix, offset, size, digest
-    text: str | None = None
-    captions: tuple[str, ...] | None = None
-    #: "caption" of the .json, or why it cannot be read; used only if neither `captions` nor `text` is set
-    caption: str | Defect | None = None
-    json: bool = False  #: whether a .json was seen, with captions or without
+    texts: dict[str, bytes] = field(default_factory=dict)  #: the first "txt" and the first "json"
     others: list[str] = field(default_factory=list)  #: suffixes of members that are not used
-    defect: Defect | None = None
+    unusable: Unusable | None = None
 
 
 def digest(data: bytes) -> bytes:
@@ -83,13 +77,13 @@ def row_hash(key: str, captions: tuple[str, ...], image: bytes) -> bytes:
     return hashlib.blake2b(b"".join(len(p).to_bytes(8, "little") + p for p in parts), digest_size=16).digest()
 
 
-def scan(file: BinaryIO, shard: str, prefix: str, full: bool) -> tuple[list[Row], list[Fault]]:
-    """Return the rows and the faults of a tar, in its order; keys begin with `prefix`.
+def scan(file: BinaryIO, shard: str, prefix: str) -> tuple[list[Row], list[Fault]]:
+    """Return the rows and the faults of a tar, in its order; keys begin with `prefix`. Every image is decoded.
 
-    If `full`, every image is decoded, otherwise only its header. A tar that is cut off or damaged gives the samples
-    before the damage and one fault. Raises OSError if the file cannot be read.
+    A tar that is cut off or damaged gives the samples before the damage and one fault. Raises OSError if the file
+    cannot be read.
     """
-    scanner = _Scanner(file, shard, prefix, full)
+    scanner = _Scanner(file, shard, prefix)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about odd metadata, and about large images, which MAX_PIXELS limits
         try:
@@ -99,11 +93,10 @@ def scan(file: BinaryIO, shard: str, prefix: str, full: bool) -> tuple[list[Row]
             scanner.faults.append(Fault(shard, "", 0, "broken tar", str(broken)))
     rows, faults = [], scanner.faults
     for key, sample in scanner.samples.items():
-        row = _row(key, sample)
-        if isinstance(row, Row):
-            rows.append(row)
-        else:
-            faults.append(Fault(shard, key, sample.offset, row.reason, row.detail))
+        try:
+            rows.append(_row(key, sample))
+        except Unusable as error:
+            faults.append(Fault(shard, key, sample.offset, *error.args))
     return rows, faults
 
 
@@ -114,7 +107,6 @@ class _Scanner:
     file: BinaryIO
     shard: str
     prefix: str
-    full: bool
     samples: dict[str, _Sample] = field(default_factory=dict)  #: by key
     faults: list[Fault] = field(default_factory=list)
 
@@ -128,7 +120,6 @@ class _Scanner:
             return
         folder, slash, base = name.rpartition("/")
         stem, _, suffix = base.partition(".")
-        suffix = suffix.lower()
         if not stem:
             return  # hidden files, as macOS' tar adds them
         if "\0" in name or len(member.name) > NAME_BYTES:
@@ -137,129 +128,100 @@ class _Scanner:
             return
         key = self.prefix + folder + slash + stem
         sample = self.samples.setdefault(key, _Sample(member.offset))
-        if name.startswith("/") or ".." in name.split("/"):
-            sample.defect = Defect("unsafe name", f"member {name} leads out of its folder")
-        elif member.kind == "file" and member.size > (most := _most(suffix)):
-            sample.defect = Defect("too large", f"member {name} has {member.size:,} bytes, more than {most:,}")
-        elif member.kind != "file":
-            kind = "link" if member.kind == "link" else "special file"
-            sample.defect = Defect("not a file", f"member {name} is a {kind}")
-        elif suffix in IMAGES:
-            self._add_image(sample, key, name, suffix, member)
-        elif suffix == "txt" and sample.text is None:
-            _take_text(sample, self._read(member))
-        elif suffix == "json" and not sample.json:
-            _take_json(sample, self._read(member))
-        else:
-            sample.others.append(suffix)
+        try:
+            self._add(sample, key, name, suffix.lower(), member)
+        except Unusable as error:
+            sample.unusable = sample.unusable or error
 
-    def _add_image(self, sample: _Sample, key: str, name: str, suffix: str, member: Member) -> None:
-        if sample.image is None:
-            data = self._read(member)
-            sample.image = (suffix, member.offset, member.size, digest(data))
-            sample.defect = sample.defect or undecodable(data, self.full)
-        elif sample.image[0] == suffix:
+    def _add(self, sample: _Sample, key: str, name: str, suffix: str, member: Member) -> None:
+        if name.startswith("/") or ".." in name.split("/"):
+            raise Unusable("unsafe name", f"member {name} leads out of its folder")
+        if member.kind != "file":
+            kind = "link" if member.kind == "link" else "special file"
+            raise Unusable("not a file", f"member {name} is a {kind}")
+        most = IMAGE_BYTES if suffix in IMAGES else {"txt": TEXT_BYTES, "json": JSON_BYTES}.get(suffix)
+        if most is None or suffix in sample.texts:
+            sample.others.append(suffix)
+            return
+        if member.size > most:
+            raise Unusable("too large", f"member {name} has {member.size:,} bytes, more than {most:,}")
+        if suffix in IMAGES and sample.image is not None:
+            if sample.image[0] != suffix:
+                raise Unusable("several images", f".{sample.image[0]} and .{suffix}")
             detail = f"{name} again; the first one stands"
             self.faults.append(Fault(self.shard, key, member.offset, "duplicate key", detail))
-        else:
-            sample.defect = Defect("several images", f".{sample.image[0]} and .{suffix}")
-
-    def _read(self, member: Member) -> bytes:
+            return
         self.file.seek(member.offset)
-        return self.file.read(member.size)
+        data = self.file.read(member.size)
+        if suffix in IMAGES:
+            sample.image = (suffix, member.offset, member.size, digest(data))
+            refuse_undecodable(data)
+        else:
+            sample.texts[suffix] = data
 
 
-def _most(suffix: str) -> int:
-    """Return the bytes that a member of this kind may have; a kind that is not read may have any number."""
-    if suffix in IMAGES:
-        return IMAGE_BYTES
-    return {"txt": TEXT_BYTES, "json": JSON_BYTES}.get(suffix, sys.maxsize)
-
-
-def _take_text(sample: _Sample, data: bytes) -> None:
-    try:
-        sample.text = data.decode("utf-8-sig").strip()
-    except UnicodeDecodeError as error:
-        sample.text = ""
-        sample.defect = sample.defect or Defect("caption is not UTF-8", str(error))
-
-
-def _take_json(sample: _Sample, data: bytes) -> None:
-    sample.json = True
-    if b'"captions"' not in data:
-        sample.caption = _caption(data)
-        return
-    try:
-        texts = parsed(data)["captions"]
-    except (ValueError, KeyError, TypeError) as error:
-        sample.defect = sample.defect or Defect("json cannot be read", str(error))
-        return
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        sample.defect = sample.defect or Defect("json cannot be read", '"captions" should be a list of texts')
-        return
-    try:
-        "".join(texts).encode()
-    except UnicodeEncodeError as error:  # JSON can escape a lone surrogate, which has no UTF-8
-        sample.defect = sample.defect or Defect("caption is not UTF-8", str(error))
-        return
-    sample.captions = tuple(text for text in (one.strip() for one in texts) if text)
-
-
-def _caption(data: bytes) -> str | Defect | None:
-    """Return the text "caption" of a .json, or why it cannot be read; None if it is missing or null."""
-    if b'"caption"' not in data:
-        return None
-    try:
-        content = parsed(data)
-        text = content.get("caption") if isinstance(content, dict) else None
-        if text is not None and not isinstance(text, str):
-            return Defect("json cannot be read", '"caption" should be a text')
-        (text or "").encode()
-    except UnicodeEncodeError as error:  # a lone surrogate
-        return Defect("caption is not UTF-8", str(error))
-    except ValueError as error:
-        return Defect("json cannot be read", str(error))
-    return None if text is None else text.strip()
-
-
-def _row(key: str, sample: _Sample) -> Row | Defect:
-    """Return the sample as a row, or why it cannot be one."""
-    if sample.defect is not None:
-        return sample.defect
+def _row(key: str, sample: _Sample) -> Row:
+    """Return the sample as a row. Raises Unusable if it cannot be one."""
+    if sample.unusable is not None:
+        raise sample.unusable
     if sample.image is None:
         members_seen = ", ".join(sample.others) or "captions only"
-        return Defect("no image", f"has {members_seen}; images end in {', '.join(sorted(IMAGES))}")
-    captions = sample.captions
+        raise Unusable("no image", f"has {members_seen}; images end in {', '.join(sorted(IMAGES))}")
+    captions = _captions(sample.texts.get("txt"), sample.texts.get("json", b""))
     if captions is None:
-        text = sample.caption if sample.text is None else sample.text
-        if text is None:
-            detail = 'neither a .txt, nor a .json with a list "captions" or a text "caption"'
-            return Defect("no caption", detail)
-        if not isinstance(text, str):
-            return text
-        captions = (text,)
-    if not all(captions) or not captions:
-        return Defect("empty caption", "the caption has no text")
+        raise Unusable("no caption", 'neither a .txt, nor a .json with a list "captions" or a text "caption"')
+    if not any(captions):
+        raise Unusable("empty caption", "the caption has no text")
     _, offset, size, image = sample.image
-    return Row(key, offset, size, captions, image)
+    return Row(key, offset, size, tuple(filter(None, captions)), image)
 
 
-def undecodable(data: bytes, full: bool) -> Defect | None:
-    """Return why training cannot read this image file; None if it can. If not `full`, only its header is read."""
+def _captions(txt: bytes | None, json: bytes) -> list[str] | None:
+    """Return the captions of a .txt and a .json; None if both have none. Raises Unusable if they cannot be read."""
+    try:
+        text = None if txt is None else txt.decode("utf-8-sig")
+        texts: Any = None if text is None else [text]
+        if b'"captions"' in json:
+            texts = _field(json, "captions")
+            if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
+                raise Unusable("json cannot be read", '"captions" should be a list of texts')
+        elif text is None and b'"caption"' in json:
+            texts = [_field(json, "caption")]
+            if texts == [None]:
+                return None
+            if not isinstance(texts[0], str):
+                raise Unusable("json cannot be read", '"caption" should be a text')
+        "".join(texts or []).encode()  # JSON can escape a lone surrogate, which has no UTF-8
+    except UnicodeError as error:
+        raise Unusable("caption is not UTF-8", str(error)) from error
+    return texts and [one.strip() for one in texts]
+
+
+def _field(json: bytes, name: str) -> Any:
+    """Return a field of a JSON object; None if it has none. Raises Unusable if it is malformed."""
+    try:
+        content = parsed(json)
+    except ValueError as error:
+        raise Unusable("json cannot be read", str(error)) from error
+    return content.get(name) if isinstance(content, dict) else None
+
+
+def refuse_undecodable(data: bytes) -> None:
+    """Raise Unusable if training cannot read this image file."""
     if not data:
-        return Defect("undecodable image", "the file is empty")
+        raise Unusable("undecodable image", "the file is empty")
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             if image.width * image.height > MAX_PIXELS:
-                return Defect("too many pixels", f"{image.width} x {image.height}, more than {MAX_PIXELS}")
+                raise Unusable("too many pixels", f"{image.width} x {image.height}, more than {MAX_PIXELS}")
             if excess := too_many_scans(data, image):
-                return Defect("too many scans", excess)
-            if full:
-                # A JPEG is read to its end at any scale; an eighth of the size saves most of the time.
-                image.draft(None, (max(1, image.width // 8), max(1, image.height // 8)))
-                image.load()
+                raise Unusable("too many scans", excess)
+            # A JPEG is read to its end at any scale; an eighth of the size saves most of the time.
+            image.draft(None, (max(1, image.width // 8), max(1, image.height // 8)))
+            image.load()
+    except Unusable:
+        raise
     except Image.DecompressionBombError as error:
-        return Defect("too many pixels", str(error))
+        raise Unusable("too many pixels", str(error)) from error
     except Exception as error:  # Pillow raises many kinds on damaged files; each is a fault of the file
-        return Defect("undecodable image", f"{type(error).__name__}: {error}")
-    return None
+        raise Unusable("undecodable image", f"{type(error).__name__}: {error}") from error

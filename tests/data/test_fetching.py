@@ -1,4 +1,4 @@
-"""Shards and evaluation sets behind web addresses and commands: the data of a local folder, faults in one line."""
+"""Shards and evaluation sets behind URLs and commands come whole, or are a fault in one line."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ from typer.testing import CliRunner
 
 from bench.cli import app
 from bench.data import evaluation, training
-from bench.data.evaluation.fetching import fetch
-from bench.data.shards import cache, missing
-from bench.data.shards.indexing import build
-from bench.data.shards.sources import expand, place
-from bench.data.shards.streams import VARIABLE, download
+from bench.data.fetching import fetch_evaluation, fetch_shards, names_shards
 from bench.errors import UserError
 from bench.suite.settings import DataSettings
 
@@ -75,115 +71,86 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("BENCH_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv(VARIABLE, "1")
     return tmp_path / "data"
 
 
-def test_shards_behind_web_addresses_and_commands_are_the_local_ones(
-    tmp_path: Path, tars: Tars, server: Server, data: Path
+@pytest.mark.parametrize("kind", ["web", "pipe", "file"])
+def test_shards_behind_a_url_are_those_of_their_folder(
+    tmp_path: Path, tars: Tars, server: Server, data: Path, kind: str
 ) -> None:
     there = tars.write_set(tmp_path / "there", 3, 4)
-    local = build(expand([str(there)]), tmp_path / "local.parquet", workers=1).about
-    sources = {"web": f"{server.url}/{{00000..00002}}.tar", "pipe": f"pipe:cat '{there}'/{{00000..00002}}.tar | cat"}
-    for name, source in sources.items():
-        about = build(expand([source]), data / name / "index.parquet", workers=1).about
-        assert (about.content_hash, about.ids, about.rows) == (local.content_hash, local.ids, 12)
-        assert [(one.name, one.bytes, one.rows) for one in about.shards] == [
-            (one.name, one.bytes, one.rows) for one in local.shards
-        ]
-    asked = len(server.asked)
-    shutil.rmtree(cache.folder())
-    for settings in (
-        DataSettings(name="web", shards=sources["web"]),
-        DataSettings(name="pipe", shards=sources["pipe"]),
-        DataSettings(name="other", index=str(data / "pipe" / "index.parquet")),
-    ):
-        assert missing(settings) == []
-        pairs = training(settings)
-        assert pairs.content_hash == local.content_hash
-        assert pairs.encoded(np.arange(12)) == [tars.encoded(i) for i in range(12)]
-    assert len(server.asked) == asked + 3, "each shard comes once more, and then lies in the cache"
+    pattern = "{00000..00002}.tar"
+    source = {
+        "web": f"{server.url}/{pattern}",
+        "pipe": f"pipe:cat '{there}'/{pattern} | cat",
+        "file": f"file://{there}/{pattern}",
+    }[kind]
+    result = CliRunner().invoke(app, ["data", "get", "mine", source])
+    assert result.exit_code == 0, result.output
+    assert result.output.endswith(f"{data / 'mine'}: 3 shards; then: bench data index mine\n")
+    tars_there = {path.name: path.read_bytes() for path in there.glob("*.tar")}
+    assert {path.name: path.read_bytes() for path in (data / "mine").iterdir()} == tars_there
+    result = CliRunner().invoke(app, ["data", "index", "mine"])
+    assert result.exit_code == 0, result.output
+    assert training(DataSettings(name="mine")).encoded(np.arange(12)) == [tars.encoded(i) for i in range(12)]
 
 
-def test_a_quote_in_a_web_address_ends_no_word_of_a_shell(tmp_path: Path, server: Server) -> None:
-    (tmp_path / "there" / "it's.tar").write_bytes(b"all of it")
-    assert download(f"{server.url}/it's.tar", tmp_path / "copy") == len(b"all of it")
+def test_a_copy_of_shards_that_stopped_goes_on(tmp_path: Path, tars: Tars, server: Server, data: Path) -> None:
+    tars.write_set(tmp_path / "there", 3, 4)
+    source = f"{server.url}/{{00000..00002}}.tar?download=true"
+    server.cut.add("/00001.tar?download=true")
+    with pytest.raises(UserError, match=r"00001\.tar\S*: cannot be fetched \(curl ended with status 18\); the same"):
+        fetch_shards("mine", source, lambda _: None)
+    assert [path.name for path in (data / "mine").iterdir()] == ["00000.tar"]
+    server.cut.clear()
+    server.asked.clear()
+    assert fetch_shards("mine", source, lambda _: None) == data / "mine"
+    assert server.asked == ["/00001.tar?download=true", "/00002.tar?download=true"]
+
+
+def test_a_quote_in_a_web_address_ends_no_word_of_a_shell(tmp_path: Path, tars: Tars, server: Server) -> None:
+    tars.write(tmp_path / "there" / "it's.tar", tars.sample("a", 0))
+    fetch_shards("mine", f"{server.url}/it%27s/../it's.tar", lambda _: None)
     assert server.asked == ["/it%27s.tar"]
 
 
-def test_a_command_is_run_only_if_it_was_typed_or_allowed(
-    tmp_path: Path, tars: Tars, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    there, mark = tars.write_set(tmp_path / "there", 1, 3), tmp_path / "mark"
-    command = f"pipe:touch {mark}; cat {there}/00000.tar"
-    result = CliRunner().invoke(app, ["data", "index", command, "--out", str(data / "mine" / "index.parquet")])
-    assert result.exit_code == 0, result.output
-    mark.unlink()
-    shutil.rmtree(cache.folder())
-    monkeypatch.delenv(VARIABLE)
-    said = r"^shards: pipe:touch [^\n]* is a command of the shell; if you trust its author, set BENCH_PIPES=1$"
-    for settings in ({"shards": command}, {"index": str(data / "mine" / "index.parquet")}):
-        with pytest.raises(UserError, match=said):
-            training(DataSettings(name="mine", **settings))
-    with pytest.raises(UserError, match=said):
-        cache.fetched(command, 7)
-    assert not mark.exists()
-    monkeypatch.setenv(VARIABLE, "1")
-    assert training(DataSettings(name="mine", shards=command)).encoded(np.array([1])) == [tars.encoded(1)]
-    assert mark.exists()
-
-
-def test_the_shard_of_a_command_is_the_last_tar_that_it_names() -> None:
-    for command, folder, name in (
-        ("pipe:cat /a/0.tar", "pipe:cat /a//", "0.tar"),
-        ("pipe:aws s3 cp s3://b/a.tar/00001.tar -", "pipe:aws s3 cp s3://b/a.tar// -", "00001.tar"),
-        ("pipe:cat 'x y/1.tar' | tee /tmp/log", "pipe:cat 'x y//' | tee /tmp/log", "1.tar"),
-        ("pipe:curl -so - --url=0.tar", "pipe:curl -so - --url=/", "0.tar"),
+def test_the_shard_of_a_command_is_the_last_tar_that_it_names(tmp_path: Path, tars: Tars, data: Path) -> None:
+    tar = tars.write(tmp_path / "a.tar", tars.sample("a", 0))
+    for command, name in (
+        (f"pipe:cat {tar}; : s3://b/a.tar/00001.tar -", "00001.tar"),
+        (f"pipe:cat {tar} | tee '/{tmp_path}/x y/1.tar' | cat {tar}; : --url=2.tar.gz 3.tar", "3.tar"),
+        (f"pipe:cat {tar}; : -so - --url=0.tar", "0.tar"),
     ):
-        assert place(command) == (folder, name)
-    with pytest.raises(UserError, match=r"should name the tar that it prints, such as pipe:cat 00000\.tar"):
-        expand(["pipe:cat 0.tar.gz"])
-    two = expand(["pipe:cat a/{0..1}.tar", "pipe:cat b/0.tar"])
-    assert [(one.name, one.prefix) for one in two] == [("0/0.tar", "0/"), ("0/1.tar", "0/"), ("1/0.tar", "1/")]
-    with pytest.raises(UserError, match=r"stands twice"):
-        expand(["pipe:cat a/{0,0}.tar"])
+        assert names_shards(command)
+        fetch_shards("mine", command, lambda _: None)
+        assert (data / "mine" / name).is_file()
+    assert not names_shards("pipe:cat 0.tar.gz")
+    assert not names_shards("pipe:cat a.tar/{}")
+    for name, pattern, said in (
+        ("mine", "pipe:cat {a,b}/0.tar", r"some of its 2 shards have the same name; copy each folder alone"),
+        ("pets/train", "pipe:cat 0.tar", r"^pets/train: is no name of a training set"),
+        ("..", "pipe:cat 0.tar", "is no name of a training set"),
+    ):
+        with pytest.raises(UserError, match=said):
+            fetch_shards(name, pattern, lambda _: None)
 
 
-def test_a_remote_shard_that_does_not_come_whole_is_named(
+def test_a_shard_that_does_not_come_whole_is_named(
     tmp_path: Path, tars: Tars, server: Server, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there, out = tars.write_set(tmp_path / "there", 1, 4), data / "m" / "index.parquet"
-    server.cut.add("/00000.tar")
+    there = tars.write_set(tmp_path / "there", 1, 4)
     for source, said in (
-        (f"{server.url}/00000.tar", r"00000\.tar: cannot be fetched \(curl ended with status 18\)$"),
-        (f"{server.url}/9.tar", r"9\.tar: cannot be fetched \(curl ended with status 22\)$"),
-        (f"pipe:cat {there}/00000.tar; exit 3", r"cannot be fetched \(the command ended with status 3\)$"),
-        (f"{server.url}/", "cannot be listed; give a pattern that ends in .tar"),
-        (f"pipe:head -c 3000 {there}/00000.tar", "broken tar"),
+        (f"{server.url}/9.tar", r"9\.tar: cannot be fetched \(curl ended with status 22\); the same command goes on"),
+        (f"pipe:cat {there}/00000.tar; exit 3", r"cannot be fetched \(the command ended with status 3\); the same"),
+        (f"pipe:head -c 3000 {there}/00000.tar", r"the tar ends without the end mark at byte \d+; the same"),
+        ("nokind://x/0.tar", r"0\.tar: cannot be fetched \(ValueError: "),
     ):
         with pytest.raises(UserError, match=said):
-            build(expand([source]), out, workers=1)
-        assert not out.exists()
+            fetch_shards("mine", source, lambda _: None)
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(UserError, match=r"00000\.tar: cannot be fetched \(FileNotFoundError: .*'curl'\)$"):
-        build(expand([f"{server.url}/00000.tar"]), data / "n" / "index.parquet", workers=1)
-    assert not [*cache.folder().glob("*.part")]
-
-
-def test_a_shard_that_was_replaced_behind_its_address_is_said(
-    tmp_path: Path, tars: Tars, server: Server, data: Path
-) -> None:
-    there, source = tars.write_set(tmp_path / "there", 1, 4), f"{server.url}/00000.tar"
-    build(expand([source]), data / "m" / "index.parquet", workers=1)
-    tars.write(there / "00000.tar", [member for i in range(9) for member in tars.sample(f"n{i}", i)])
-    shutil.rmtree(cache.folder())
-    pairs = training(DataSettings(name="m", shards=source))
-    with pytest.raises(
-        UserError, match=r"of its \d+ bytes came; .* it was replaced: then run `bench data index` again"
-    ):
-        pairs.encoded(np.array([0]))
-    assert build(expand([source]), data / "m" / "index.parquet", workers=1).about.rows == 9
-    assert training(DataSettings(name="m", shards=source)).encoded(np.array([8])) == [tars.encoded(8)]
+    with pytest.raises(UserError, match=r"00000\.tar: cannot be fetched \(FileNotFoundError: .*'curl'\)"):
+        fetch_shards("mine", f"{server.url}/00000.tar", lambda _: None)
+    assert [*(data / "mine").iterdir()] == []
 
 
 def classified(tars: Tars) -> list[dict[str, object]]:
@@ -229,7 +196,7 @@ def test_a_copy_that_stopped_goes_on(
     webdataset_folder(tmp_path / "there", classified(tars), shards=3, classes=("a", "b", "c"))
     server.cut.add("/test/1.tar")
     with pytest.raises(UserError, match=r"^http\S*/test/1\.tar: cannot be fetched \(curl ended with status 18\); the"):
-        fetch("mine", server.url, lambda _: None)
+        fetch_evaluation("mine", server.url, lambda _: None)
     home = data / "evaluation" / "wds_mine"
     assert sorted(path.name for path in home.rglob("*") if path.is_file()) == ["0.tar", "classnames.txt", "nshards.txt"]
     with pytest.raises(UserError, match=r"lacks 1\.tar, 2\.tar.* or bench data get mine URL"):
@@ -237,7 +204,7 @@ def test_a_copy_that_stopped_goes_on(
     server.cut.clear()
     server.asked.clear()
     said: list[str] = []
-    assert fetch("mine", server.url, said.append) == home / "test"
+    assert fetch_evaluation("mine", server.url, said.append) == home / "test"
     assert [path for path in server.asked if path.endswith(".tar")] == ["/test/1.tar", "/test/2.tar"]
     assert "zeroshot_classification_templates.txt: there is none (curl ended with status 22)" in said
     assert len(loaded("mine")) == 7
@@ -260,7 +227,7 @@ def test_what_cannot_be_fetched_is_one_line_and_leaves_nothing(
     for source, said in (
         (f"{server.url}/nowhere", "cannot be fetched (curl ended with status 22); the URL should be that of"),
         (f"pipe:cat {there}/nowhere/{{}}", "cannot be fetched (the command ended with status 1)"),
-        ("pipe:cat 0.tar", "should have {} where the name of a file goes, such as test/0.tar"),
+        ("pipe:cat 0", "should have {} where the name of a file goes, such as test/0.tar"),
         (f"file://{there}/nowhere", "cannot be fetched (FileNotFoundError"),
         ("http://127.0.0.1:9", "cannot be fetched (curl ended with status 7)"),
         ("nokind://x", "nokind://x"),
@@ -273,7 +240,7 @@ def test_what_cannot_be_fetched_is_one_line_and_leaves_nothing(
         assert not data.exists()
     (there / "test" / "nshards.txt").write_text("many\n")
     with pytest.raises(UserError, match=r"nshards\.txt: should hold the number of shards, 1 to 100,000, not 'many'"):
-        fetch("pets", server.url, lambda _: None)
+        fetch_evaluation("pets", server.url, lambda _: None)
     assert not data.exists()
 
 
@@ -284,5 +251,5 @@ def test_a_tar_whose_end_is_missing_is_never_kept(
     webdataset_folder(there, classified(tars), classes=("a", "b", "c"))
     command = f"pipe:head -c 3000 {there}/{{}}"
     with pytest.raises(UserError, match=r"test/0\.tar: the tar ends without the end mark at byte \d+; the same"):
-        fetch("pets", command, lambda _: None)
+        fetch_evaluation("pets", command, lambda _: None)
     assert not [*data.rglob("*.tar")]
