@@ -46,7 +46,7 @@ def record_measure(
     """The column of one stored number."""
     entry = results.plan["datasets"].get(dataset, {})
     kind = kind_of(family(task))
-    needs_noise = kind is not None and kind.needs_noise
+    needs_noise = kind is not None and (kind.on_poison or metric in kind.of_noise)
     of_variances = kind is not None and metric in kind.of_variances
     main = kind.main if kind is not None else metric
 

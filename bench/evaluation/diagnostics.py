@@ -46,9 +46,8 @@ def diagnose(
     diagnostics: list[Diagnostic] = []
     if plan.held_out in {task.dataset for task in tasks}:
         diagnostics += _held_out(plan.load(plan.held_out), features, plan)
-    for task in tasks:
-        if FAMILIES[task.family].on_training_pairs and manifest is not None:
-            diagnostics.append(_training(plan.load(task.dataset), features, manifest))
+    if manifest is not None and manifest.mixed and any(FAMILIES[task.family].on_training_pairs for task in tasks):
+        diagnostics.append(_training(plan.load(plan.training), features, manifest))
     store_diagnostics(out, "evaluation", diagnostics, protocol)
 
 

@@ -48,7 +48,7 @@ class EvaluationPlan(SuiteTasks):
     def tasks(self, at: float, manifest: NoiseManifest | ManifestSummary | None) -> tuple[Task, ...]:
         """Tasks after a share `at` of the budget: all at the end, before it those of `evaluate.along`.
 
-        If the suite names none there, they are the zero-shot tasks of the first data set.
+        If the suite names none there, they are those of zero-shot and memorisation, each on its first data set.
 
         Noise is detected only if the manifest names some rows, but not all; an attack is measured only after poison.
         """
@@ -57,14 +57,10 @@ class EvaluationPlan(SuiteTasks):
         if at < 1.0 and self.asked.along:
             chosen = [task for task in chosen if task.family in self.asked.along]
         elif at < 1.0:
-            along = [task for task in chosen if FAMILIES[task.family].along]
-            chosen = [task for task in along if task.dataset == along[0].dataset]
+            first = {task.family: task.dataset for task in reversed(chosen) if FAMILIES[task.family].along}
+            chosen = [task for task in chosen if task.dataset == first.get(task.family)]
         poisoned = manifest is not None and manifest.poisoned
-        return tuple(
-            task
-            for task, family in ((task, FAMILIES[task.family]) for task in chosen)
-            if (noisy or not family.on_training_pairs) and (poisoned or not family.on_poison)
-        )
+        return tuple(task for task in chosen if FAMILIES[task.family].measured(noisy, poisoned))
 
     @property
     def held_out(self) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bench import data
 from bench.catalogue.families import FAMILIES
-from bench.catalogue.families.random_guess import CAPTIONS
+from bench.catalogue.families.random_guess import CAPTIONS, DISTRACTORS, MEMORISATION_SAMPLE
 from bench.data import Pairs, evaluation
 from bench.data.evaluation import words
 from bench.evaluation.tasks import EvaluationPlan, Task
@@ -29,7 +29,7 @@ def workload(plan: EvaluationPlan, at: float, noisy_rows: int = 0) -> Workload:
     Counts are those of the catalogue, or of the data where it is there; an image has 5 captions, a puzzle one cue. A
     data set is read once for each place that features are taken from, as `bench.evaluation.features` keeps them.
     """
-    tasks = plan.tasks(at, None)
+    tasks = [task for task in plan.tasks(at, None) if not FAMILIES[task.family].on_training_pairs]
     read = {
         (name, FAMILIES[task.family].reads)
         for task in tasks
@@ -39,8 +39,12 @@ def workload(plan: EvaluationPlan, at: float, noisy_rows: int = 0) -> Workload:
     images = sum(_images(plan, name) for name, _ in read)
     texts = dict(_texts(plan, task) for task in tasks if FAMILIES[task.family].texts != "none")
     total = Workload(images, sum(texts.values()))
-    if at == 1.0 and any(FAMILIES[task.family].on_training_pairs for task in plan.chosen()):
+    of_pairs = [FAMILIES[task.family] for task in plan.chosen() if FAMILIES[task.family].on_training_pairs]
+    if at == 1.0 and any(family.needs_noise and not family.along for family in of_pairs):
         total += Workload(noisy_rows, noisy_rows)
+    if any(family.along for family in of_pairs):
+        sample = min(MEMORISATION_SAMPLE, plan.data.rows or MEMORISATION_SAMPLE)
+        total += Workload(sample, sample + DISTRACTORS)
     if at == 1.0 and noisy_rows:
         attacked = [task.dataset for task in plan.chosen() if FAMILIES[task.family].on_poison]
         total += sum((Workload(2 * _images(plan, name)) for name in attacked), Workload())  # without trigger and with

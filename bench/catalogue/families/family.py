@@ -62,7 +62,8 @@ class TaskFamily:
     split: Split = "test"  #: of a data set of the catalogue, that is scored
     classes: bool = False  #: asks for the classes of images
     learns: bool = False  #: learns from the data set's training split
-    on_training_pairs: bool = False  #: scores the suite's own training pairs, and needs corrupted ones among them
+    on_training_pairs: bool = False  #: scores the suite's own training pairs
+    of_noise: frozenset[str] = frozenset()  #: metrics that only runs with known corrupted pairs have
     on_poison: bool = False  #: needs a run whose noise is poison, and puts its trigger into the images that it scores
     along: bool = False  #: measured at the points of `evaluate.curve` as well, on its first data set
     averaged: bool = False  #: its table ends with an average
@@ -80,8 +81,12 @@ class TaskFamily:
 
     @property
     def needs_noise(self) -> bool:
-        """Whether runs without noise have no number of it."""
-        return self.on_training_pairs or self.on_poison
+        """Whether runs without noise have no number of its main metric."""
+        return self.main in self.of_noise or self.on_poison
+
+    def measured(self, noisy: bool, poisoned: bool) -> bool:
+        """Return whether a run has a number of it: one with known corrupted and clean pairs, or with poison."""
+        return poisoned if self.on_poison else noisy or not self.of_noise.issuperset(self.metrics)
 
     def of_package(self, name: str) -> tuple[On, ...]:
         """Return its tasks on a set of the package, "emoji/iid", or on all sets of one name, "emoji"; () for others."""

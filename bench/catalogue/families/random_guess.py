@@ -11,6 +11,8 @@ from bench.catalogue.families.family import Facts
 CAPTIONS = 5  #: per image, in retrieval
 RECALLS = (1, 5, 10)
 TOPS = (1, 5)
+MEMORISATION_SAMPLE = 8192  #: training pairs whose captions are ranked, at most
+DISTRACTORS = 1023  #: captions of other pairs that a training pair's own caption is ranked among, at most
 
 
 def tops(classes: int) -> tuple[int, ...]:
@@ -56,6 +58,12 @@ def unknown(_label: str, _facts: Facts) -> Mapping[str, float]:
 def of_attacks(label: str, facts: Facts) -> Mapping[str, float]:
     """Return the share of images that a guess gives to the target class, and the accuracy, among a label's classes."""
     return dict.fromkeys(("attack_success", "without_trigger", "clean_accuracy"), 1 / facts.classes[label])
+
+
+def of_distractors(_label: str, facts: Facts) -> Mapping[str, float]:
+    """Return the shares of captions ranked before all distractors and of true ones before given ones, and the AUROC."""
+    first = 1 / (min(DISTRACTORS, facts.images - 1) + 1) if facts.images else 0.0
+    return {"memorised": first, "learned": first, "corrected": 0.5, "auroc": 0.5} if first else {}
 
 
 def of_two_kinds(_label: str, _facts: Facts) -> Mapping[str, float]:

@@ -55,7 +55,7 @@ def _has_validation_captions(entry: Entry) -> str:
 
 
 def _has_no_noise(entry: Entry) -> str:
-    return f"{entry.name!r}: noise is looked for among the training pairs alone; leave it away"
+    return f"{entry.name!r}: is measured on the training pairs alone; omit it"
 
 
 SHIPPED = (
@@ -226,6 +226,25 @@ SHIPPED = (
         chance=random_guess.of_two_kinds,
         fits=_has_no_noise,
         on_training_pairs=True,
+        of_noise=frozenset({"auroc", "average_precision", "kept_precision", "kept_recall"}),
+        texts="captions",
+    ),
+    TaskFamily(
+        name="memorisation",
+        title="What was memorised of the training pairs",
+        short="Memorised",
+        text="Of up to 8,192 training pairs: the share of corrupted pairs whose given, wrong caption is ranked above "
+        "1,023 fixed distractors (memorised, less is better), the share of them whose true caption is ranked above "
+        "the given one (corrected), the share of clean pairs whose caption is ranked first (learned), and the AUROC of "
+        "finding the corrupted pairs.",
+        metrics={"memorised": "memorised", "corrected": "corrected", "learned": "learned", "auroc": "AUROC"},
+        main="memorised",
+        measure="bench.evaluation.noise.memorisation:memorisation",
+        chance=random_guess.of_distractors,
+        fits=_has_no_noise,
+        on_training_pairs=True,
+        of_noise=frozenset({"memorised", "corrected", "auroc"}),
+        along=True,
         texts="captions",
     ),
     TaskFamily(

@@ -1,0 +1,139 @@
+"""What a model memorised of its training pairs: is the given, wrong caption the one that it ranks first?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bench import counter
+from bench.arrays import Ints
+from bench.catalogue.families.random_guess import DISTRACTORS, MEMORISATION_SAMPLE
+from bench.data import Pairs
+from bench.data.noise import Noise, noisy_mask
+from bench.evaluation.bootstrap import mean_interval
+from bench.evaluation.features import evaluation_mode
+from bench.evaluation.measures import Bench, Measured, Number, scores_of
+from bench.evaluation.noise.detection import detect
+from bench.evaluation.ranks import Ranks, offsets, require_finite
+from bench.evaluation.tasks import Task
+
+TILE = 256  #: pairs whose scores are in memory at a time
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Whose captions are ranked, and among which; the same for every run on the same pairs, whatever its seed."""
+
+    rows: Ints  #: [n], rising, those of the smallest keyed hashes
+    distractors: Ints  #: [k + 1]: a row passes over itself, or over the last one if it is none of them
+
+    @classmethod
+    def of(cls, pairs: Pairs) -> Asked:
+        """Choose at most `MEMORISATION_SAMPLE` rows, and at most `DISTRACTORS` others for each."""
+        rows = np.sort(counter.hash_order(pairs.keys, b"memorisation")[:MEMORISATION_SAMPLE])
+        return cls(rows, counter.hash_order(pairs.keys, b"distractors")[: DISTRACTORS + 1])
+
+
+@torch.inference_mode()
+def rank_given(
+    images: Mapping[str, Tensor], given: Mapping[str, Tensor], others: Mapping[str, Tensor], skip: Tensor, score: str
+) -> Ranks:
+    """Rank the given caption of each image before the distractors.
+
+    images, given: n matched rows; others: [k] distractors; skip: bool [n, k], true where a distractor does not count.
+    Raises FloatingPointError if features are not finite.
+    """
+    a, b, c = images["embedding"], given["embedding"], others["embedding"]
+    shift, own_shift = offsets(others, score), offsets(given, score)
+    require_finite(a, b, c, shift, own_shift)
+    counts = []
+    for rows in (slice(start, start + TILE) for start in range(0, len(a), TILE)):
+        scores = a[rows] @ torch.cat((c, b[rows])).T + torch.cat((shift, own_shift[rows]))  # one product, for ties
+        own = scores[:, len(c) :].diagonal()[:, None]
+        among = scores[:, : len(c)].masked_fill(skip[rows].to(a.device), -torch.inf)
+        counts.append(torch.stack(((among > own).sum(1), (among == own).sum(1))))
+    better, tied = torch.cat(counts, 1).cpu().numpy()
+    return Ranks(better, tied, np.ones_like(better))
+
+
+def memorisation(task: Task, bench: Bench) -> Measured:
+    """Measure how often the given caption of a training pair is ranked first, of corrupted and of clean pairs.
+
+    The first text of each pair speaks for it, as training saw it. A distractor with the same text as the given one does
+    not count. Without known corrupted pairs only "learned" is measured. Raises UserError if the manifest was made for
+    other pairs.
+    """
+    pairs, manifest = bench.plan.load(task.dataset), bench.manifest
+    if manifest is not None:
+        manifest.check(pairs)
+    noise = manifest or Noise()
+    asked = Asked.of(pairs)
+    given, others = _first(noise, pairs, asked.rows), _first(noise, pairs, asked.distractors)
+    noisy = noisy_mask(manifest, len(pairs))[asked.rows] if manifest else np.zeros(len(asked.rows), bool)
+    wrong = np.flatnonzero(noisy)
+    skip = torch.from_numpy(_skipped(asked, given, others))
+    images = bench.features.extracted_images(noise.applied(pairs), rows=asked.rows)
+    texts, distractors = bench.features.extracted_texts(given), bench.features.extracted_texts(others)
+    numbers: list[Number] = []
+    outcomes: dict[str, np.ndarray] = {"row": asked.rows, "noisy": noisy}
+    for score in scores_of(images, texts):
+        ranks = rank_given(images, texts, distractors, skip, score)
+        outcomes |= ranks.outcomes(f"{score}_")
+        first = ranks.hits(1)
+        numbers += _shares({"memorised": first[noisy], "learned": first[~noisy]}, score)
+        if len(wrong):
+            outcomes[f"{score}_corrected"] = corrected = _corrected(
+                bench, pairs, asked.rows[wrong], wrong, images, texts, score
+            )
+            numbers += _shares({"corrected": corrected}, score)
+    if len(wrong) and not noisy.all():
+        with evaluation_mode(bench.features.method):
+            confidence = bench.features.method.confidence(images, texts).double().cpu().numpy()
+        found = detect(confidence, noisy)
+        numbers.append(Number("auroc", "", found.auroc, len(noisy), found.auroc_interval))
+    return numbers, outcomes
+
+
+def _first(noise: Noise, pairs: Pairs, rows: Ints) -> list[str]:
+    return [texts[0] for texts in noise.texts(pairs, rows)]
+
+
+def _skipped(asked: Asked, given: Sequence[str], others: Sequence[str]) -> np.ndarray:
+    """Return bool [n, k + 1]: a row's own place among the distractors or else the last one, and equal texts."""
+    own = asked.rows[:, None] == asked.distractors
+    own[~own.any(1), -1] = True
+    numbers = {text: number for number, text in enumerate(dict.fromkeys([*given, *others]))}
+    ours, theirs = (np.array([numbers[text] for text in texts]) for texts in (given, others))
+    return own | (ours[:, None] == theirs)
+
+
+@torch.inference_mode()
+def _corrected(
+    bench: Bench,
+    pairs: Pairs,
+    rows: Ints,
+    places: Ints,
+    images: Mapping[str, Tensor],
+    texts: Mapping[str, Tensor],
+    score: str,
+) -> np.ndarray:
+    """Return float64 [m]: whether the true caption of corrupted `rows` is ranked before the given one; a tie is 0.5.
+
+    places [m]: where these rows stand in `images` and `texts` [n].
+    """
+    true = bench.features.extracted_texts([pairs.captions(row)[0] for row in rows.tolist()])
+    image, given = images["embedding"][places], texts["embedding"][places]
+    gain = (image * (true["embedding"] - given)).sum(1) + offsets(true, score) - offsets(texts, score)[places]
+    return (0.5 * (torch.sign(gain) + 1)).double().cpu().numpy()
+
+
+def _shares(parts: Mapping[str, np.ndarray], score: str) -> list[Number]:
+    return [
+        Number(name, score, float(hits.mean()), len(hits), mean_interval(hits), name != "memorised")
+        for name, hits in parts.items()
+        if len(hits)
+    ]
