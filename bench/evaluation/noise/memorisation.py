@@ -108,7 +108,8 @@ def _skipped(asked: Asked, given: Sequence[str], others: Sequence[str]) -> np.nd
     own[~own.any(1), -1] = True
     numbers = {text: number for number, text in enumerate(dict.fromkeys([*given, *others]))}
     ours, theirs = (np.array([numbers[text] for text in texts]) for texts in (given, others))
-    return own | (ours[:, None] == theirs)
+    skipped: np.ndarray = own | (ours[:, None] == theirs)
+    return skipped
 
 
 @torch.inference_mode()
