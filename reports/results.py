@@ -13,8 +13,7 @@ from typing import Any, cast
 from bench.errors import UserError
 from bench.store import Damaged, Record, RunStore, Store
 from bench.store.doctor import refuse_damaged
-from bench.store.format import training_version
-from bench.store.outgoing.pack import ARCHIVE
+from bench.store.pack import ARCHIVE
 from bench.store.run import damaged_status
 from reports.plan_fields import refuse_unfit
 from reports.tables.table import State
@@ -242,7 +241,7 @@ def _read(store: Store, cell: Mapping[str, Any], protocol: str) -> dict[str, Any
         return {"status": status, "records": {}, "ledger": {}, "environment": {}}
     try:
         stored = {"ledger": run.ledger(), "environment": run.environment()}
-        version = training_version(run.settings())
+        version = run.settings().get("training_version")
         evaluations = {key: run.records_of(key) for key in run.evaluations()}
         refuse_damaged(run)
     except Damaged as error:

@@ -23,7 +23,7 @@ import bench
 from bench.errors import UserError
 from bench.store import Store
 from bench.store.merge import merge
-from bench.store.outgoing.pack import ARCHIVE, pack
+from bench.store.pack import ARCHIVE, pack
 from reports.reference.render import TABLES, opened
 
 Row = dict[str, Any]

@@ -70,9 +70,6 @@ def merge(
     ],
     results: Results = RESULTS,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be taken; change nothing.")] = False,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Take also runs of earlier versions, whose ids cannot be checked.")
-    ] = False,
 ) -> None:
     """Merge another store into this one. What is complete here stays as it is.
 
@@ -80,7 +77,7 @@ def merge(
     """
     from bench.store.merge import merge as merged
 
-    outcome = merged(source, store_at(results), dry_run, trust)
+    outcome = merged(source, store_at(results), dry_run)
     echo(*outcome.problems, err=True)
     counts = {
         "new": len(outcome.new),
@@ -89,10 +86,7 @@ def merge(
         "busy, left out": len(outcome.busy),
     }
     echo(f"runs: {', '.join(f'{count} {what}' for what, count in counts.items() if count) or 'none'}")
-    echo(
-        f"also: {outcome.evaluations} evaluations of runs that were here, {outcome.evaluated} evaluated checkpoints, "
-        f"{outcome.calibrations} calibrations, {len(outcome.plans)} plans"
-    )
+    echo(f"also: {outcome.calibrations} calibrations, {len(outcome.plans)} plans")
     if outcome.problems:
         echo(f"left out: {len(outcome.problems)}, see above")
     if dry_run:
@@ -110,7 +104,7 @@ def pack(
 
     Runs that are not finished are listed. Exit code 1 if a file of a run is damaged; the run is left out and named.
     """
-    from bench.store.outgoing.pack import pack as packed
+    from bench.store.pack import pack as packed
 
     store = store_at(results)
     outcome = packed(suite_name(suite, store), store, out)

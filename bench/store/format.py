@@ -1,15 +1,9 @@
-"""The version of a store's layout, in `store.json` at its root.
-
-Format 1 is the layout without that file. Format 2 adds it, and to the settings.json of a run its `format` and
-`training_version`. docs/compatibility.md says what a later format may change.
-"""
+"""The version of a store's layout, in `store.json` at its root. docs/compatibility.md says what a later one changes."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from bench.errors import UserError
 from bench.store import files
@@ -40,11 +34,3 @@ def mark(root: Path) -> None:
     """Write this version's format number to the root of a store, unless it is there."""
     if read_json(root / NAME, remedy=_REMEDY) != {"format": FORMAT}:
         files.write_json(root / NAME, {"format": FORMAT})
-
-
-def training_version(settings: Mapping[str, Any]) -> int | None:
-    """Return the TRAINING_VERSION that a run was made with; None for a run without settings.
-
-    Settings of format 1 do not hold it; they mean version 1.
-    """
-    return int(settings.get("training_version", 1)) if settings else None

@@ -15,8 +15,8 @@ from bench import resources
 from bench.errors import UserError
 from bench.store import Store
 from bench.store.files import write_bytes
-from bench.store.merge import unpacked
-from bench.store.outgoing.pack import ARCHIVE
+from bench.store.incoming import unpacked
+from bench.store.pack import ARCHIVE
 from reports.build import all_tables, build, table_files
 from reports.reference.claims import Claims, read_claims
 from reports.reference.claims_page import claims_text

@@ -10,8 +10,8 @@ from typing import Any
 
 from bench.errors import UserError
 from bench.store import Store
-from bench.store.merge import unpacked
-from bench.store.outgoing.pack import ARCHIVE, SUFFIX
+from bench.store.incoming import unpacked
+from bench.store.pack import ARCHIVE, SUFFIX
 from bench.store.reading import read_json
 from reports.results import Results, load
 

@@ -21,7 +21,7 @@ from bench.models import stored_run
 from bench.planning import requirements
 from bench.planning.planner import forecast, plan
 from bench.store import RunStore, Store
-from bench.store.incoming.trust import refuse_run
+from bench.store.incoming import refuse_run
 from bench.store.writer import KEPT
 from bench.suite.run import Run, run_of_settings
 from bench.suite.suite import Suite, load_suite
@@ -96,7 +96,7 @@ def test_the_reference_runs_own_weights_keep_the_same_pairs(made: Store) -> None
     assert run.path("weights-100.safetensors").read_bytes() == other.path("weights-100.safetensors").read_bytes()
     assert run.id != other.id
     for stored in (run, other):
-        refuse_run(stored, trust=False)  # `bench import` takes it
+        refuse_run(stored)  # `bench import` takes it
 
 
 def test_scoring_is_charged_and_training_elsewhere_is_not(made: Store) -> None:

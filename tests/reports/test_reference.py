@@ -19,7 +19,7 @@ from bench.cli import app
 from bench.errors import UserError
 from bench.store import Store, files
 from bench.store.merge import merge
-from bench.store.outgoing.pack import ARCHIVE, pack
+from bench.store.pack import ARCHIVE, pack
 from reports.build import build
 from reports.reference.claims import read_claims
 from reports.reference.render import CLAIMS, INDEX, PAGE, Summary, bare, comparisons, opened, over_all, summary

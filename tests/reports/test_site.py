@@ -15,7 +15,7 @@ import pytest
 
 from bench.errors import UserError
 from bench.store import files
-from bench.store.outgoing.pack import ARCHIVE, pack
+from bench.store.pack import ARCHIVE, pack
 from reports.results import load
 from reports.site.build import site
 from reports.statistics.contrasts import headline_contrasts

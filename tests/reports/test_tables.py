@@ -264,9 +264,9 @@ def test_footnotes_name_manifests_budget_seeds_and_mixed_environments(troubled: 
 
 def test_runs_of_different_versions_of_the_runner_are_said(tmp_path: Path, stores: SimpleNamespace) -> None:
     store = stores.write_store(tmp_path, methods=stores.METHODS[:2], rates=(0.0,), seeds=(0,), diagnostics=False)
-    for cell, settings in zip(store.plan(SUITE)["cells"], [{"method": "clip"}, {"training_version": 2}], strict=True):
+    for version, cell in enumerate(store.plan(SUITE)["cells"], start=1):
         assert "Mixed versions" not in " ".join(by_name(store)["overview"].footnotes)
-        write_json(store.run(cell["run"]).path("settings.json"), settings)
+        write_json(store.run(cell["run"]).path("settings.json"), {"training_version": version})
     said = "Mixed versions of the runner (1 runs of training version 1, 1 runs of training version 2), so differences"
     for table in by_name(store).values():
         assert said in " ".join(table.footnotes)

@@ -26,7 +26,7 @@ from bench.launch.board.recomputed import recomputed
 from bench.launch.board.retrain import retrain
 from bench.launch.board.submit import note_of, rerun_of, submit
 from bench.store import Store, files
-from bench.store.outgoing.pack import BUNDLE
+from bench.store.pack import BUNDLE
 
 COMMITTED = Path(__file__).parents[2] / "results" / "board"
 Members = dict[str, bytes]

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -21,8 +20,6 @@ import pytest
 
 from bench.store import Busy, Claim, ClaimLost, Finished, Record, RunWriter, Store
 from bench.store.claim import claims
-from bench.store.incoming import trust
-from bench.store.merge import _replace
 
 RECORD = Record("a1", 1.0, "emoji/iid", "zero_shot/concept", "top1", "cosine", 0.25, 9, None, None, True, "1", "c")
 OUTCOMES = {"rank": np.arange(6)}
@@ -47,19 +44,8 @@ WRITES: dict[str, Callable[[RunWriter], object]] = {
     "link": lambda out: out.own_claim.fence.link("checkpoint.pt", "weights-025.safetensors"),
     "discard": lambda out: out.own_claim.fence.discard("checkpoint.pt"),
     "delete": lambda out: out.own_claim.delete_folder(),
-    "import": lambda out: imported(out),
     "release": lambda out: out.own_claim.__exit__(None, None, None),
 }
-
-
-def imported(out: RunWriter) -> None:
-    """Put the run of the other store in the place of this one, as `bench import` does."""
-    theirs, fence = Store(out.folder.parents[2] / "other").run("a1"), out.own_claim.fence
-    with fence.guarded():
-        copied, fresh = theirs.folder.with_name(uuid.uuid4().hex), fence.new()
-        trust.copy(theirs.folder, copied)
-        copied.rename(fresh)
-        _replace(fresh, out.own_claim)
 
 
 def fill(out: RunWriter, step: int = 2) -> None:
@@ -77,11 +63,10 @@ def fill(out: RunWriter, step: int = 2) -> None:
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with one run, and another store that came further with it."""
+    """A store with one run."""
     folder = tmp_path_factory.mktemp("template")
-    for name, step in (("store", 2), ("other", 5)):
-        with Store(folder / name).run("a1").claim() as own:
-            fill(RunWriter(own), step)
+    with Store(folder / "store").run("a1").claim() as own:
+        fill(RunWriter(own))
     return folder
 
 
@@ -89,7 +74,6 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def copies(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The run's folder in one copy of the store after the other. Writes do not wait for the disk: no power is cut."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    (tmp_path / "other").symlink_to(template / "other")
     stores = (Path(shutil.copytree(template / "store", tmp_path / str(number))) for number in itertools.count())
     return (store / "runs" / "a1" for store in stores)
 

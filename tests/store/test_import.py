@@ -17,10 +17,9 @@ import pytest
 
 from bench.errors import UserError
 from bench.hashing import digest
-from bench.store import RunStore, Store
-from bench.store.doctor import HASHES, problems, sha256
+from bench.store import RunStore, Store, archive
+from bench.store.doctor import HASHES, sha256
 from bench.store.files import write_json
-from bench.store.incoming import archive
 from bench.store.merge import merge
 
 LINK = "links are not followed"
@@ -47,12 +46,6 @@ def other_setting(run: RunStore) -> None:
 def other_address(run: RunStore) -> None:
     address = {**run.settings()["address"], "seed": 7}
     change(run.path("settings.json"), seed=7, address=address)
-
-
-def no_address(run: RunStore) -> None:
-    settings = run.settings()
-    del settings["address"]
-    write_json(run.path("settings.json"), settings)
 
 
 def other_run(run: RunStore) -> None:
@@ -114,7 +107,6 @@ def link_as_run(run: RunStore) -> None:
 FORGERIES: dict[Callable[[RunStore], object], str] = {
     other_setting: "settings.json: seed: differs from the address, which the run's id is the digest of",
     other_address: "settings.json: the run's id is not the digest of its address",
-    no_address: "--trust takes such runs",
     other_run: "holds records of another run",
     other_weights: "has another sha256 than the weights that its records were measured on",
     changed_byte: "differs from the sha256 that was stored when it was made",
@@ -148,25 +140,6 @@ def test_a_run_that_cannot_be_believed_is_named_and_left_out(
     assert tiny.contents(store) == there
 
 
-def test_the_command_exits_with_1_and_trust_takes_runs_of_earlier_versions(
-    store: Path, here: Path, tiny: SimpleNamespace
-) -> None:
-    one, two, _ = [run.id for run in Store(store).runs()]
-    here.parent.mkdir()
-    for identity in (one, two):
-        no_address(Store(store).run(identity))
-    no_hashes(Store(store).run(one))
-    change(Store(store).run(two).path("settings.json"), id="0" * 64)
-    result = tiny.bench(here, "import", str(store))
-    assert result.exit_code == 1
-    assert "left out: 2, see above" in result.stdout
-    result = tiny.bench(here, "import", str(store), "--trust")
-    assert result.exit_code == 1  # the other is forged
-    assert "runs: 1 new, 1 here already" in result.stdout
-    assert problems(Store(here).run(one), thorough=True) == []
-    assert not Store(here).run(two).folder.exists()
-
-
 def test_the_id_of_a_stored_run_is_the_digest_of_its_address(finished: Path) -> None:
     for run in Store(finished).runs():
         assert digest(run.settings()["address"]) == run.id
@@ -183,37 +156,6 @@ def test_a_finished_run_does_not_change_whatever_the_other_store_claims(
     before = tiny.contents(ours)
     assert len(merge(store, Store(ours)).known) == 3
     assert tiny.contents(ours) == before
-
-
-def test_evaluations_are_added_only_for_weights_that_are_here(finished: Path, store: Path) -> None:
-    ours = next(run for run in Store(store).runs() if len({one.at for one in run.records()}) > 1)
-    theirs = Store(finished).run(ours.id)
-    early = [key for key in ours.evaluations() if {one.at for one in ours.records_of(key)} == {0.5}]
-    for key in early:
-        shutil.rmtree(ours.path(f"evaluations/{key}"))
-    weights = ours.path("weights-050.safetensors")
-    content = weights.read_bytes() if weights.exists() else None
-    weights.unlink(missing_ok=True)
-    outcome = merge(finished, Store(store))
-    assert outcome.evaluations == 0
-    assert len(outcome.problems) == len(early) > 0
-    assert all("was measured on weights that are not here" in line for line in outcome.problems)
-    if content is not None:
-        weights.write_bytes(content)
-        assert merge(finished, Store(store)).evaluations == len(early)
-        assert ours.records() == theirs.records()
-    assert problems(ours, thorough=True) == []
-
-
-def test_added_evaluations_have_a_hash_here(finished: Path, store: Path) -> None:
-    ours = next(run for run in Store(store).runs() if run.records())
-    key = ours.evaluations()[0]
-    shutil.rmtree(ours.path(f"evaluations/{key}"))
-    stored = json.loads(ours.path(HASHES).read_text())
-    write_json(ours.path(HASHES), {name: value for name, value in stored.items() if key not in name})
-    assert merge(finished, Store(store)).evaluations == 1
-    later = json.loads(ours.path("later/hashes-0001.json").read_text())
-    assert set(later) == {f"evaluations/{key}/records.json", f"evaluations/{key}/outcomes.npz"}
 
 
 @pytest.mark.parametrize(
@@ -263,22 +205,6 @@ def test_links_and_odd_files_beside_the_runs_are_left_out(store: Path, here: Pat
         merge(store, Store(here))
 
 
-def test_forged_evaluated_checkpoints_are_left_out(store: Path, here: Path, tiny: SimpleNamespace) -> None:
-    weights = next(store.glob("runs/*/weights-025.safetensors"))
-    assert tiny.bench(store, "eval", str(weights), "--suite", str(store.with_name("tiny.yaml"))).exit_code == 0
-    (folder,) = (store / "tiny" / "evaluated").iterdir()
-    shutil.copytree(folder, folder.with_name("f" * 16 + "-" + "0" * 8))
-    path = next(folder.glob("evaluations/*/records.json"))
-    write_json(path, [{**one, "checkpoint": "0" * 64} for one in json.loads(path.read_text())])
-    for said in ("differs from the sha256", "holds records of another checkpoint"):
-        outcome = merge(store, Store(here))
-        assert outcome.evaluated == 0
-        first, second = sorted(outcome.problems)
-        assert said in first + second
-        assert "does not give the name of its folder" in first + second
-        (folder / "hashes.json").unlink(missing_ok=True)  # as an earlier version left it
-
-
 def packed(path: Path, *members: tuple[str, int], fill: int = 0) -> Path:
     """An archive of members with these names, that claim these sizes; each has `fill` bytes."""
     with gzip.open(path, "wb") as file:
@@ -313,7 +239,7 @@ def test_an_archive_is_bounded(here: Path, tmp_path: Path, members: list[tuple[s
 def test_a_header_that_claims_much_memory_is_refused(here: Path, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         info = tarfile.TarInfo("././@LongLink")
-        info.type, info.size = tarfile.GNUTYPE_LONGNAME, archive._CHUNK + 512
+        info.type, info.size = tarfile.GNUTYPE_LONGNAME, archive.HEADER + 512
         tar.addfile(info, io.BytesIO(b"a" * info.size))
     with pytest.raises(UserError, match="a name or a header of"):
         merge(tmp_path / "a.tar", Store(here))

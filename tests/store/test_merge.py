@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import shutil
 import tarfile
@@ -124,37 +123,6 @@ def test_an_unfinished_run_that_contradicts_is_kept_too(finished: Path, store: P
     assert tiny.contents(store) == before
 
 
-def test_evaluations_that_are_missing_here_are_added(finished: Path, store: Path, tiny: SimpleNamespace) -> None:
-    first, second, *_ = sorted(store.glob("runs/*/evaluations/*"))
-    shutil.rmtree(first)
-    result = tiny.bench(store, "import", str(finished))
-    assert "1 evaluations of runs that were here" in result.stdout
-    assert without_reports(tiny.contents(store)) == without_reports(tiny.contents(finished))
-    # of weights that were trained to other bytes they are not: then the numbers are not of this checkpoint
-    shutil.rmtree(first)
-    for path in first.parent.glob("*/records.json"):
-        records = json.loads(path.read_text())
-        path.write_text(json.dumps([{**one, "checkpoint": "0" * 64} for one in records]))
-    found = merge(finished, Store(store))
-    assert found.evaluations == 0
-    assert any(f"evaluation {first.name} was measured on other weights there" in line for line in found.problems)
-    assert not first.exists()
-    assert second.exists()
-
-
-def test_an_unfinished_run_keeps_the_evaluations_that_only_it_has(
-    finished: Path, store: Path, tmp_path: Path, tiny: SimpleNamespace
-) -> None:
-    there = Path(shutil.copytree(finished, tmp_path / "there"))
-    removed = min(there.glob("runs/*/evaluations/*"))
-    run = removed.parents[1].name
-    shutil.rmtree(removed)
-    interrupt(Store(store).run(run))
-    assert merge(there, Store(store)).advanced == [run]
-    expected = tiny.contents(finished / "runs" / run)
-    assert tiny.contents(store / "runs" / run) == expected
-
-
 def test_outcomes_with_other_bytes_there_stay_and_keep_their_hash(finished: Path, store: Path) -> None:
     """Those of another type of machine."""
     path = min(store.glob("runs/*/evaluations/*/outcomes.npz"))
@@ -172,7 +140,6 @@ def test_what_somebody_works_on_is_left_out(finished: Path, store: Path, here: P
     with Store(store).run(run).claim():
         assert merge(store, Store(here)).busy == [run]
         assert ids(here) == ids(store)[1:]
-        shutil.rmtree(next(Store(store).run(run).folder.glob("evaluations/*")))
         assert merge(finished, Store(store)).busy == [run]
 
 
@@ -191,13 +158,6 @@ def test_calibrations_and_plans_come_along_but_ours_stay(finished: Path, store: 
     assert found.problems == ["calibration b: has other numbers there; ours are kept"]
     assert (store / "calibrations" / "a.json").read_bytes() == (there / "calibrations" / "a.json").read_bytes()
     assert (store / "tiny" / "plan.json").read_bytes() == plan
-
-
-def test_evaluated_checkpoints_come_along(store: Path, here: Path, tiny: SimpleNamespace) -> None:
-    weights = next(store.glob("runs/*/weights-025.safetensors"))
-    assert tiny.bench(store, "eval", str(weights), "--suite", str(store.with_name("tiny.yaml"))).exit_code == 0
-    assert merge(store, Store(here)).evaluated == 1
-    assert tiny.contents(here / "tiny" / "evaluated") == tiny.contents(store / "tiny" / "evaluated")
 
 
 def test_a_run_that_is_not_what_its_name_says_is_left_out(store: Path, here: Path) -> None:

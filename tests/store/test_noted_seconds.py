@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.store import Store, writing
-from bench.store.format import FORMAT, mark, training_version
+from bench.store.format import FORMAT, mark
 from bench.store.run import TRAIN_SECONDS, TRIALS
 
 
@@ -55,12 +55,6 @@ def test_a_plan_marks_the_store_and_a_mark_is_written_once(tmp_path: Path) -> No
     path.write_text('{"format": 1}')
     mark(tmp_path)
     assert json.loads(path.read_text()) == {"format": FORMAT}
-
-
-def test_runs_say_their_version_and_old_ones_are_of_the_first() -> None:
-    assert training_version({"training_version": 7}) == 7
-    assert training_version({"method": "clip"}) == 1
-    assert training_version({}) is None
 
 
 def test_half_written_runs_are_no_runs(tmp_path: Path) -> None:

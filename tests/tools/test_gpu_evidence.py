@@ -19,7 +19,7 @@ import bench
 from bench import resources
 from bench.errors import UserError
 from bench.store import Store
-from bench.store.outgoing.pack import ARCHIVE, pack
+from bench.store.pack import ARCHIVE, pack
 from reports.reference.claims import read_claims
 from reports.reference.render import comparisons, summary
 

@@ -19,9 +19,9 @@ from bench.errors import UserError, one_line
 from bench.launch.board.recomputed import recomputed, tolerance
 from bench.planning import requirements
 from bench.store import Damaged, RunStore, Store
+from bench.store.incoming import unpacked
 from bench.store.lookup import SHORT
-from bench.store.merge import unpacked
-from bench.store.outgoing.pack import BUNDLE, BUNDLE_VERSION, SUFFIX
+from bench.store.pack import BUNDLE, BUNDLE_VERSION, SUFFIX
 from bench.store.reading import PLAN, read_json
 from bench.suite.run import run_of_settings
 from bench.training.inputs import InputsReader

@@ -11,8 +11,8 @@ from bench.launch.board.bundle import BundleCheck, check_folder
 from bench.launch.board.retrain import Verified, retrain
 from bench.machine.environment import environment
 from bench.store import Store, files
-from bench.store.merge import unpacked
-from bench.store.outgoing.pack import SUFFIX, Packed, pack
+from bench.store.incoming import unpacked
+from bench.store.pack import SUFFIX, Packed, pack
 from bench.training.job import available_device
 
 CHEAPEST = "cheapest"

@@ -1,0 +1,267 @@
+"""The one reader of what strangers made, for imports, the board and committed comparisons: nothing is believed.
+
+An archive is unpacked, and a run of a folder copied, to a private place, and checked there. A run is taken if its id is
+the digest of its settings, its weights and records have the hashes that were stored with them, and its records were
+measured on these weights. Nothing can show that the numbers were honestly computed: only training the run again would.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.errors import UserError
+from bench.hashing import canonical, digest
+from bench.store import files, reading
+from bench.store.archive import unpack, unpacked_limit
+from bench.store.doctor import hashed, problems, sha256
+from bench.store.format import NAME
+from bench.store.reading import ASIDE, Damaged
+from bench.store.run import HASHES, RunStore, Store, weights_name
+from bench.store.writer import AGAIN, FEATURES
+
+MEMORY = Path("/dev/shm")  #: where Linux has a file system in memory
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  #: of a suite and of a calibration
+_ID = re.compile(r"[0-9a-f]{64}")  #: of a run
+_LEFT_OUT = (files.TEMPORARY, "claim-")  #: begin names of files about processes of the other machine
+
+
+class Untrusted(Exception):
+    """Why something of another store is left out, in words that follow its name."""
+
+
+@contextmanager
+def _naming(folder: Path) -> Iterator[None]:
+    """Turn Damaged for a file below `folder` into Untrusted that names the file by its path in there."""
+    try:
+        yield
+    except Damaged as error:
+        if not error.path.is_relative_to(folder):
+            raise
+        raise Untrusted(f"{error.path.relative_to(folder)}: {error.reason}") from error
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """Another store."""
+
+    root: Path
+    private: bool  #: whether it is a folder of this process, so that nothing changes in it
+
+    def read(self, work: Callable[[RunStore], Any], run: RunStore) -> Any:
+        """Return what `work` reads of a run. Raises Untrusted if it is damaged, or led to by a link."""
+        self._refuse_links(run.folder)
+        with _naming(run.folder):
+            return work(run)
+
+    @contextmanager
+    def checked(self, run: RunStore, scratch: Path) -> Iterator[RunStore]:
+        """Yield a copy of a run below `scratch`, which may be renamed, and is whole and what its id says.
+
+        Raises Untrusted for the first thing that is wrong with it.
+        """
+        self._refuse_links(run.folder)
+        with tempfile.TemporaryDirectory(dir=scratch) as folder:
+            copy = RunStore(Path(folder, run.id))
+            how = os.link if self.private else _copied
+            shutil.copytree(run.folder, copy.folder, True, lambda *names: _left_out(run, *names), how)
+            _refuse_links_below(Path(folder), copy.folder)  # whatever happened there meanwhile
+            refuse_run(copy)
+            for path in copy.folder.rglob("*"):
+                files.sync(path)
+            yield copy
+
+    def suites(self) -> list[str]:
+        """Return the names of the folders that a suite may have."""
+        names = (path.name for path in self.root.iterdir() if path.is_dir() and not path.is_symlink())
+        return sorted(name for name in names if _NAME.fullmatch(name) and name not in ("runs", "calibrations"))
+
+    def plan(self, suite: str) -> dict[str, Any] | None:
+        """Return the plan of a suite; None without one. Raises Untrusted unless all of it is valid."""
+        path = self.root / suite / "plan.json"
+        self._refuse_links(path)
+        with _naming(self.root):
+            plan: dict[str, Any] | None = reading.read_json(path, "plan", reading.PLAN)
+            if plan is None:
+                return None
+            if plan.get("suite", suite) != suite:
+                raise Damaged(path, f"suite: is not {suite}, as its folder says")
+            chosen = (plan.get("tuning") or {"methods": {}})["methods"].values()
+            trials = (trial for choice in chosen for trial in choice["trials"])
+            for cell in (*plan["cells"], *trials):
+                for field in ("run", "reference_run"):
+                    if (cell.get(field) is not None or field == "run") and not _ID.fullmatch(cell[field]):
+                        raise Damaged(path, f"{field}: {cell[field][:80]!r} should be 64 hex digits, as ids are")
+        return plan
+
+    def calibration(self, path: Path) -> dict[str, float]:
+        """Return the measured seconds in a file. Raises Untrusted unless they are valid."""
+        self._refuse_links(path)
+        if not _NAME.fullmatch(path.stem):
+            raise Untrusted(f"{path.relative_to(self.root)}: is no name of a calibration")
+        with _naming(self.root):
+            seconds: dict[str, float] = reading.read_json(path, "seconds") or {}
+        return seconds
+
+    def _refuse_links(self, path: Path) -> None:
+        _refuse_links_below(self.root, path)
+
+
+def _refuse_links_below(root: Path, path: Path) -> None:
+    """Raise Untrusted unless `path`, what is in it, and the folders between it and `root` are files and folders.
+
+    Nothing is opened and no link is followed. What disappears meanwhile is no problem.
+    """
+    above = reversed([path, *path.parents][: len(path.relative_to(root).parts)])
+    below = (Path(folder, name) for folder, *names in os.walk(path) for name in (*names[0], *names[1]))
+    for one in (*above, *below):
+        try:
+            mode = one.lstat().st_mode
+        except FileNotFoundError:
+            continue
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            what = "a link; links are not followed" if stat.S_ISLNK(mode) else "neither a file nor a folder"
+            raise Untrusted(f"{one.relative_to(root)} is {what}")
+
+
+def _left_out(run: RunStore, folder: str, names: list[str]) -> list[str]:
+    """Return the names that are not copied: claims, leftovers of kills, what was moved aside or can be made anew."""
+    again = (FEATURES, AGAIN) if Path(folder) == run.folder else ()
+    return [name for name in names if name.startswith(_LEFT_OUT) or ASIDE.search(name) or name in again]
+
+
+def _copied(source: str, target: str) -> None:
+    shutil.copyfile(source, target, follow_symlinks=False)
+
+
+@contextmanager
+def opened(source: Path, scratch: Path) -> Iterator[Incoming]:
+    """Yield another store, a folder or an archive, which is unpacked below `scratch` for the time of the context.
+
+    Raises UserError if `source` is no store, or an archive that does not fit.
+    """
+    if source.is_dir():
+        yield _incoming(source, source, False)
+    elif source.is_file():
+        with tempfile.TemporaryDirectory(dir=scratch) as folder:
+            yield _incoming(unpack(source, Path(folder)), source, True)
+    else:
+        raise UserError(f"{source}: no such folder or archive")
+
+
+def _incoming(root: Path, source: Path, private: bool) -> Incoming:
+    for name in ("runs", "calibrations", NAME):
+        if (root / name).is_symlink():
+            raise UserError(f"{source}: {name} is a link; links are not followed")
+    if not (root / "runs").is_dir():
+        raise UserError(f"{source}: is no store: it has no folder runs/")
+    return Incoming(root, private)
+
+
+@contextmanager
+def unpacked(archive: Path) -> Iterator[Store]:
+    """Yield the store in an archive, unpacked to a private folder for the time of the context, to be read only.
+
+    Raises UserError with everything that an import would leave out, and for what is no archive of a store.
+    """
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=_roomy(archive)) as folder:
+        scratch, wrong = Path(folder), []
+        with opened(archive, scratch) as theirs:
+            store = Store(theirs.root)
+            for run in store.runs():
+                try:
+                    refuse_run(run)
+                except Untrusted as reason:
+                    wrong.append(f"{archive}: run {run.id}: {reason}")
+            for suite in theirs.suites():
+                try:
+                    theirs.plan(suite)
+                except Untrusted as reason:
+                    wrong.append(f"{archive}: plan {suite}: {reason}")
+            if wrong:
+                raise UserError(*wrong)
+            yield store
+
+
+def _roomy(archive: Path) -> Path | None:
+    """Return the file system in memory if it has ample room; None is the temporary folder, or what TMPDIR says.
+
+    A store is tens of thousands of small files. On a disk, to remove them can take longer than to read them.
+    """
+    if "TMPDIR" in os.environ or not os.access(MEMORY, os.W_OK | os.X_OK):
+        return None
+    return MEMORY if shutil.disk_usage(MEMORY).free > 4 * unpacked_limit(archive) else None
+
+
+def refuse_run(run: RunStore) -> None:
+    """Raise Untrusted for the first thing in a run that is damaged or forged."""
+    with _naming(run.folder):
+        for error in problems(run, thorough=True):
+            raise error
+        settings, status = run.settings(), run.read_status()
+        if status["state"] == "missing" or not settings:
+            raise Untrusted("is not complete")
+        _refuse_id(run, settings)
+        weights = _refuse_other_weights(run)
+        steps = sum(count for _, count in settings.get("resolved", {"phases": []})["phases"])
+        if "resolved" in settings and (status.get("step") or 0) > steps:
+            raise Damaged(run.path("status.json"), f"step {status['step']} is beyond the {steps} of its settings")
+        if status["state"] == "done":
+            if 1.0 not in weights and not run.path(weights_name(1.0)).exists():
+                raise Damaged(run.path("status.json"), "says done, but there are neither final weights nor records")
+            if lacking := sorted({*hashed(run)} - {*run.hashes()}):
+                raise Damaged(run.path(HASHES), f"holds no hash of {lacking[0]}")
+
+
+def _refuse_id(run: RunStore, settings: Mapping[str, Any]) -> None:
+    """Raise Damaged unless the run's id is the digest of the address in its settings, which they agree with."""
+    path, address = run.path("settings.json"), settings.get("address")
+    if settings.get("id") != run.id or not isinstance(address, dict) or digest(address) != run.id:
+        raise Damaged(path, "the run's id is not the digest of its address")
+    if odd := _disagreement(settings, address):
+        raise Damaged(path, f"{odd}: differs from the address, which the run's id is the digest of")
+
+
+def _disagreement(settings: Mapping[str, Any], address: Mapping[str, Any]) -> str:
+    """Return the first field of readable settings that differs from the address; "" if there is none.
+
+    The address has files by their bytes, and leaves out what changes no result. So only what both hold is compared.
+    """
+    whole = ("method", "seed", "budget", "training_version", "keep")
+    pairs = [(name, settings.get(name), address.get(name)) for name in whole]
+    for name in ("train", "data", "config", "noise"):
+        own, other = settings.get(name), address.get(name)
+        if other is None:  # noise of a run that sees clean rows alone
+            continue
+        if not isinstance(own, dict) or not isinstance(other, dict):
+            return name
+        plain = {key: value for key, value in other.items() if not (name == "config" and isinstance(value, str))}
+        pairs += [(f"{name}.{key}", own.get(key), value) for key, value in plain.items() if key != "options"]
+    return next((name for name, own, other in pairs if canonical(own) != canonical(other)), "")
+
+
+def _refuse_other_weights(run: RunStore) -> dict[float, str]:
+    """Return the hash of the weights by their share of the budget; Damaged if records are not of this run and these."""
+    weights: dict[float, str] = {}
+    for key in run.evaluations():
+        path = run.path(f"evaluations/{key}/records.json")
+        for record in run.records_of(key):
+            if record.run != run.id:
+                raise Damaged(path, "holds records of another run")
+            if not 0 <= record.at <= 1:
+                raise Damaged(path, f"at: {record.at} is no share of a budget")
+            if weights.setdefault(record.at, record.checkpoint) != record.checkpoint:
+                raise Damaged(path, f"was measured on other weights than other records at {record.at}")
+    for at, checkpoint in weights.items():
+        path = run.path(weights_name(at))
+        if path.exists() and sha256(path) != checkpoint:
+            raise Damaged(path, "has another sha256 than the weights that its records were measured on")
+    return weights
