@@ -179,7 +179,7 @@ class Run:
 
 
 #: fields of earlier versions in stored settings, at values that changed no result; null threads were torch's own choice
-GONE = (("threads", None), ("shard_optimizer", False), ("shard_optimizer", True), ("augment_on", "host"))
+GONE = (("shard_optimizer", False), ("shard_optimizer", True), ("augment_on", "host"))
 
 
 @dataclass(frozen=True)
