@@ -26,12 +26,12 @@ from torch import Tensor
 
 import bench.lean_open_clip  # noqa: F401  before open_clip
 from bench.catalogue import architectures
-from bench.data.workers import processes
+from bench.loading.loader import Loader
+from bench.loading.workers import processes
 from bench.suite import tower_files
 from bench.suite.run import Run
 from bench.towers.build import OpenClipTowers
 from bench.training.inputs import InputsReader
-from bench.training.loader import Loader
 from bench.training.loop import Job, train
 from methods.protocol import Clock
 

@@ -15,11 +15,11 @@ from bench.checks import lab
 from bench.data.noise import NoiseManifest
 from bench.data.order import steps_per_epoch
 from bench.data.pairs import MemoryPairs
+from bench.loading.loader import Loader
 from bench.store import RunStore, writing
 from bench.suite.settings import TrainSettings
 from bench.training import side_towers
 from bench.training.distributed import Group
-from bench.training.loader import Loader
 from bench.training.loop import Job, train
 from bench.training.schedule import Resolved
 from methods.protocol import Facts
@@ -85,7 +85,7 @@ def make(
         registry.add_plugin(training.plugin)
     data = data or pairs(training)
     dtype = {"fp64": torch.float64}.get(training.precision, torch.float32)
-    towers, stored = lab.tiny_towers(training.towers, patch=training.patch), training.towers in lab.STORED
+    towers = lab.tiny_towers(training.towers, patch=training.patch)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         facts = Facts(len(data), training.batch, towers.dim, seed=3)
@@ -94,7 +94,7 @@ def make(
         method.prepare(towers)
         side_towers.hold_average(method, towers)
     towers.to(device, dtype), method.to(device, dtype)
-    how: dict[str, Any] = {"batch": training.batch, "dtype": dtype, "device": device, "features": stored}
+    how: dict[str, Any] = {"batch": training.batch, "dtype": dtype, "device": device}
     loader = Loader(data, noise, towers, seed=3, recipe="none", **how)
     names = [phase.name for phase in method.phases()]
     counts = [training.steps // len(names) + (number < training.steps % len(names)) for number in range(len(names))]

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from bench.arrays import Ints, Pixels
 from bench.data import MemoryPairs, Pairs
-from bench.data.workers import Prefetcher, processes, room
+from bench.loading.workers import Prefetcher, processes, room
+from methods.base import spans
 
 AHEAD = 3  #: batches that are decoded ahead of time
 FEW = 256  #: rows for each worker process at least
@@ -28,19 +29,19 @@ def batches(pairs: Pairs, rows: Ints, size: int) -> Iterator[Pixels]:
 
     Raises UserError if an image cannot be read, and RuntimeError if a worker process died.
     """
-    parts = [rows[start : start + size] for start in range(0, len(rows), size)]
+    parts = [rows[part] for part in spans(len(rows), size)]
     workers = min(processes(None, 1), len(rows) // FEW)
     if isinstance(pairs, MemoryPairs) or not workers or (one := pairs.images(rows[:1])).ndim == 2:
         yield from map(pairs.images, parts)
         return
     chunk, waiting = room(one.nbytes, AHEAD * size, workers, 1)
-    pieces = (part[start : start + chunk] for part in parts for start in range(0, len(part), chunk))
+    pieces = (part[piece] for part in parts for piece in spans(len(part), chunk))
     prefetcher = Prefetcher(partial(_decoded, pairs), pieces, workers, chunk, waiting)
     try:
         for part in parts:
             whole = np.empty((len(part), *one.shape[1:]), np.uint8)
-            for start in range(0, len(part), chunk):  # copied at once, because a kept tensor occupies shared memory
-                whole[start : start + chunk] = next(prefetcher)[0].numpy()
+            for piece in spans(len(part), chunk):  # copied at once, because a kept tensor occupies shared memory
+                whole[piece] = next(prefetcher)[0].numpy()
             yield whole
     finally:
         prefetcher.close()

@@ -10,8 +10,9 @@ from torch import nn
 
 from bench import data
 from bench.adapters import hyperparameters
-from bench.data.workers import processes
 from bench.hashing import OPEN_CLIP
+from bench.loading.loader import Loader
+from bench.loading.workers import processes
 from bench.store import RunStore
 from bench.suite.run import Run
 from bench.suite.settings import SNAPSHOTS
@@ -23,7 +24,6 @@ from bench.training import side_towers
 from bench.training.checkpoint import weights_name
 from bench.training.distributed import current
 from bench.training.inputs import Inputs
-from bench.training.loader import Loader
 from bench.training.loop import Job
 from bench.training.schedule import Resolved
 from methods.base import stream
@@ -146,7 +146,6 @@ def make_job(
         dtype=_DTYPES.get(run.train.precision, torch.float32),
         device=device,
         workers=0 if run.data.embedded or run.data.on_features else processes(run.data.workers, current().world),
-        features=run.data.on_features,
     )
     return Job(method, towers, loader, run.train, resolved, run.seed, out, current(), device, SNAPSHOTS)
 

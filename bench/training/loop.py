@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.errors import UserError
+from bench.loading.loader import Loader
 from bench.machine.environment import peak_memory
 from bench.store import RunStore, RunWriter
 from bench.store.histograms import store_diagnostics
@@ -23,7 +24,6 @@ from bench.training import side_towers
 from bench.training.checkpoint import CheckpointWriter, load_checkpoint, save_weights
 from bench.training.distributed import Group
 from bench.training.ledger import Ledger
-from bench.training.loader import Loader
 from bench.training.optimizer import make_optimiser, named_parameters, set_learning_rate, set_trainable
 from bench.training.schedule import Resolved
 from bench.training.tiles import tiles

@@ -31,8 +31,8 @@ from bench.checks.lab import TinyTowers
 from bench.data import shards
 from bench.data.shards import indexing
 from bench.data.shards.sources import expand
+from bench.loading.loader import Loader
 from bench.suite.settings import DataSettings
-from bench.training.loader import Loader
 from methods.protocol import Clock
 
 SHARDS, IN_EACH, BATCH, WORKERS = 4, 250, 128, 2

@@ -24,9 +24,9 @@ from bench.checks.lab import TinyTowers
 from bench.data import shards
 from bench.data.shards import indexing
 from bench.data.shards.sources import expand
+from bench.loading.loader import Loader
 from bench.suite.settings import DataSettings
 from bench.towers.tokenization import ClipTokenizer
-from bench.training.loader import Loader
 from methods.protocol import Clock
 
 CAPTIONS = int(os.environ.get("BENCH_CAPTIONS", "100000"))  #: whose tokens are compared
@@ -73,8 +73,8 @@ def test_captions_a_second_beside_open_clip(benchmark: BenchmarkFixture, caption
     assert ratio > 4
 
 
-def packed(folder: Path, captions: list[str], size: int) -> DataSettings:
-    """One shard of small drawings, a caption each, which are read at `size` px."""
+def packed(folder: Path, captions: list[str]) -> DataSettings:
+    """One shard of small drawings with a caption each."""
     folder.mkdir()
     file = io.BytesIO()
     Image.new("RGB", (32, 32)).save(file, "PNG")
@@ -85,18 +85,17 @@ def packed(folder: Path, captions: list[str], size: int) -> DataSettings:
                 member.size = len(data)
                 archive.addfile(member, io.BytesIO(data))
     indexing.build(expand([str(folder)]), folder / "index.parquet", workers=1)
-    return DataSettings(name="drawings", size=size, shards=str(folder))
+    return DataSettings(name="drawings", size=32, shards=str(folder))
 
 
-@pytest.mark.parametrize("size", [32, 224])
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_a_batch_of_ready_rows_beside_open_clips_tokens(
-    benchmark: BenchmarkFixture, captions: list[str], tmp_path: Path, size: int
+    benchmark: BenchmarkFixture, captions: list[str], tmp_path: Path
 ) -> None:
     """CPU time of the training process alone: a worker makes the rows. The peer is what their tokens took there."""
     towers, peer = TinyTowers(), SimpleTokenizer()
     towers.tokenizer = ClipTokenizer(77, {})
-    pairs = shards.load(packed(tmp_path / "drawings", captions[: 2 * BATCH], size))
+    pairs = shards.load(packed(tmp_path / "drawings", captions[: 2 * BATCH]))
     options: dict[str, Any] = {"batch": BATCH, "seed": 0, "recipe": "none", "dtype": torch.float32, "workers": 1}
     spent: list[tuple[float, float]] = []
 
@@ -111,5 +110,5 @@ def test_a_batch_of_ready_rows_beside_open_clips_tokens(
         benchmark.pedantic(lambda: a_step(loader, next(steps)), rounds=STEPS, iterations=1)
     own, of_peer = (1000 * statistics.median(column) for column in zip(*spent[1:], strict=True))
     benchmark.extra_info.update(milliseconds=own, open_clip=of_peer, ratio=own / of_peer)
-    print(f"\nbatch of {BATCH}, {size} px: {own:.1f} ms, open_clip's tokens {of_peer:.1f} ms", file=sys.stderr)
+    print(f"\nbatch of {BATCH}: {own:.1f} ms, open_clip's tokens {of_peer:.1f} ms", file=sys.stderr)
     assert own < min(10, of_peer)

@@ -31,6 +31,7 @@ from bench.data.pairs import Pairs
 from bench.data.shards.indexing import build
 from bench.data.shards.sources import expand
 from bench.errors import UserError
+from bench.loading.loader import HostRows
 from bench.planning.planner import plan
 from bench.registry import Registry, lazy
 from bench.store import Store
@@ -38,7 +39,6 @@ from bench.suite.noise_settings import NoiseSettings
 from bench.suite.suite import load_suite
 from bench.training.inputs import InputsReader
 from bench.training.job import make_job
-from bench.training.loader import HostRows
 from methods.protocol import Clock
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -9,7 +9,7 @@ import torch
 
 from bench.checks.lab import TinyTowers
 from bench.data.synthetic import SyntheticPairs
-from bench.training.loader import Loader
+from bench.loading.loader import Loader
 from methods.protocol import Clock, Rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import runpy
 import shutil
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,9 +31,7 @@ from bench.towers.heads import Head
 from bench.training.inputs import InputsReader
 from bench.training.job import make_job
 from bench.training.loop import Job, train
-from bench.training.resident import Resident
 from bench.training.schedule import Resolved
-from methods.protocol import Clock
 from reports.results import load
 from reports.tables.suite_tables import family_table
 
@@ -223,44 +220,6 @@ def test_micro_batches_change_nothing(tmp_path: Path, features: Path, writer: Wr
         states[micro] = job.towers.state_dict()
     for name, x in states[None].items():
         torch.testing.assert_close(states[4][name], x, rtol=1e-9, atol=1e-12, msg=name)
-
-
-def test_the_next_step_is_made_by_a_thread_that_ends(tmp_path: Path, features: Path, writer: Writer) -> None:
-    job = job_of(suite_of(tmp_path, features), writer(RunStore(tmp_path / "run")))
-    loader, share = job.loader, slice(0, 16)
-    alone = job_of(suite_of(tmp_path, features), writer(RunStore(tmp_path / "run"))).loader
-    for step in (0, 1, 2, 7):  # the last one is not the one that was prepared
-        clock = Clock(step=step, phase="train", progress=step / 10, epoch=0)
-        (ahead,) = loader.micro_batches(clock, share, 16, 1)
-        (here,) = alone._made(clock, share, 16, 2)
-        assert (ahead.captions, ahead.clock) == (here.captions, clock)
-        assert torch.equal(ahead.tokens, here.tokens)
-        for one, other in zip(ahead.pixels, here.pixels, strict=True):
-            assert torch.equal(one, other)
-        assert any(thread.name.startswith("next step") for thread in threading.enumerate())
-    loader.close()
-    assert not any(thread.name.startswith("next step") for thread in threading.enumerate())
-
-
-@pytest.mark.parametrize("keep", ["all", {"kind": "random", "share": 0.5}])
-def test_features_on_the_device_give_the_same_batches(
-    tmp_path: Path, features: Path, writer: Writer, keep: Any
-) -> None:
-    """What a GPU is given, here on the CPU: rows of both arrays in place of features."""
-    data = {"name": "toys", "features": str(features), "keep": keep, "share": 0.9}
-    job = job_of(suite_of(tmp_path, features, data=data), writer(RunStore(tmp_path / "run")))
-    loader, clock = job.loader, Clock(step=1, phase="train", progress=0.0, epoch=0)
-    host = [loader.on_device(part) for part in loader._made(clock, slice(0, 16), 8, 2)]
-    resident = Resident.of(loader.pairs, job.towers.tokenizer, CPU, 10**9)
-    assert resident is not None
-    loader.__dict__["_resident"] = resident
-    parts = list(loader._made(clock, slice(0, 16), 8, 2))
-    assert all(view.shape == (8,) for part in parts for view in (*part.pixels, part.tokens))
-    for one, other in zip(map(loader.on_device, parts), host, strict=True):
-        for mine, theirs in ((one.images, other.images), (one.views[0], other.views[0]), (one.tokens, other.tokens)):
-            assert torch.equal(mine, theirs)
-    assert Resident.of(loader.pairs, job.towers.tokenizer, CPU, 1000) is None, "they take more than half of that"
-    assert Resident.of(TrainingFeatures(features, dropout=0.1), job.towers.tokenizer, CPU, 10**9) is None
 
 
 def test_a_text_without_features_is_named(tmp_path: Path, features: Path, writer: Writer) -> None:

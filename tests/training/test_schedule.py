@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bench import data
 from bench.errors import UserError
+from bench.loading.batches import Batches
 from bench.suite.settings import DataSettings
-from bench.training.batches import Batches
 from bench.training.schedule import Resolved
 
 PHASES = st.lists(st.tuples(st.integers(1, 10**6), st.integers(1, 10**15)), min_size=1, max_size=4)

@@ -1,4 +1,4 @@
-"""Worker processes that decode and augment images ahead of time, in the order in which they will be read."""
+"""Worker processes that make something ahead of time, in the order in which it will be read."""
 
 from __future__ import annotations
 
@@ -8,52 +8,24 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from bench.arrays import Ints
-from bench.data.pairs import Pairs
 from bench.errors import UserError
 from bench.machine.capacity import cores
 
 CHUNK = 32  #: rows that a process makes at a time, if they are large
 BYTES = 5 << 20  #: of smaller rows; to receive a chunk costs a process about 1 ms, however small it is
-MESSAGE = 128  #: rows that a process is asked for at a time where it leaves them in shared memory
 WAITING = 4 * 2**30  #: bytes of finished pixels that one machine buffers at most
 SHARED = Path("/dev/shm")  #: the shared memory that buffers them
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Item:
-    """Rows of one step, at most a chunk of them."""
-
-    rows: Ints  #: [b]
-    epoch: int
-
-
-@dataclass(frozen=True)
-class Pixels:
-    """Turns items into pixels, in this process or in another one."""
-
-    pairs: Pairs
-    seed: int
-    recipe: str
-    views: int  #: number of views, the first one included
-
-    def of(self, item: Item) -> list[Tensor]:
-        """Return uint8 [b, H, W, 3] for each view. Raises UserError if an image cannot be read."""
-        return [
-            torch.from_numpy(self.pairs.sampled(item.rows, item.epoch, self.seed, view, self.recipe))
-            for view in range(self.views)
-        ]
 
 
 @dataclass(frozen=True)
@@ -72,7 +44,7 @@ class _Answers(Dataset[T | UserError]):
             return error
 
 
-class Prefetcher(Generic[T]):
+class Prefetcher(Iterator[T]):
     """An iterator over `make(item)` for each of `items`, in order, computed ahead of time by worker processes.
 
     `close` ends the processes.
@@ -89,7 +61,7 @@ class Prefetcher(Generic[T]):
                 batch_size=None,
                 sampler=items,
                 num_workers=workers,
-                prefetch_factor=each(rows, chunk, workers),
+                prefetch_factor=max(2, rows // (chunk * workers)),
                 worker_init_fn=_obey_the_parent_alone,
                 multiprocessing_context=context,
                 generator=torch.Generator(),  # DataLoader draws unused seeds; torch's global generator must not move
@@ -104,15 +76,19 @@ class Prefetcher(Generic[T]):
         try:
             made: T | UserError = next(self._made)
         except (ConnectionError, EOFError) as error:  # the process died while it sent a result
+            traceback.clear_frames(error.__traceback__)
             time.sleep(1.0)  # a signal handler of torch raises an error that says how the process died
             raise RuntimeError("a process that decodes images died") from error
+        except RuntimeError as error:
+            traceback.clear_frames(error.__traceback__)  # whoever keeps it would keep the other processes
+            raise
         if isinstance(made, UserError):
             raise made
         return made
 
     def close(self) -> None:
-        """End the processes now; without this they live as long as any traceback refers to this object."""
-        self._made._shutdown_workers()
+        """End the processes."""
+        self._made = None  # torch ends them with the iterator
 
 
 def processes(asked: int | None, ranks: int) -> int:
@@ -131,34 +107,14 @@ def room(size: int, rows: int, workers: int, ranks: int) -> tuple[int, int]:
     """Return the rows of a chunk and the rows to buffer, for rows of `size` bytes each.
 
     At most `rows` rows are buffered, and fewer if the shared memory of this machine is too small for them. A chunk has
-    BYTES, if that is more than CHUNK rows and every worker has two of them to make.
+    BYTES, if that is more than CHUNK rows and every worker has two of them to make. Without workers none are buffered.
     """
-    waiting = min(rows, space(ranks) // size)
-    return max(1, min(max(CHUNK, BYTES // size), waiting // (2 * workers))), waiting
-
-
-def space(ranks: int) -> int:
-    """Bytes of shared memory that one of `ranks` training processes may take, at most WAITING."""
+    chunk = max(CHUNK, BYTES // size)
+    if not workers:
+        return chunk, 0
     free = shutil.disk_usage(SHARED).free // 2 if SHARED.is_dir() else WAITING
-    return min(WAITING, free) // _beside(ranks)
-
-
-def each(rows: int, chunk: int, workers: int) -> int:
-    """Return how many chunks each worker is asked for ahead of the one that is taken, to buffer about `rows` rows."""
-    return max(2, rows // (chunk * workers))
-
-
-def message(chunk: int, waiting: int, workers: int) -> int:
-    """Return the rows that a worker is asked for at a time where it leaves them in shared memory: whole chunks.
-
-    What is taken then is captions alone, but each time costs up to 0.3 ms; a worker that is to end ends its rows first.
-    """
-    return chunk * max(1, min(MESSAGE // chunk, waiting // (2 * workers * chunk)))
-
-
-def pieces(rows: int, size: int) -> Iterator[slice]:
-    """Yield 0 to `rows` in slices of `size`; the last may be shorter."""
-    return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
+    waiting = min(rows, min(WAITING, free) // _beside(ranks) // size)
+    return max(1, min(chunk, waiting // (2 * workers))), waiting
 
 
 def _obey_the_parent_alone(_worker: int) -> None:

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from bench.data import MemoryPairs, workers
-from bench.data.workers import Item, Pixels, Prefetcher, processes, room
+from bench.data import MemoryPairs
 from bench.errors import UserError
+from bench.loading import workers
+from bench.loading.rows import Asked, Maker
+from bench.loading.workers import Prefetcher, processes, room
 
 
 def square(item: int) -> list[torch.Tensor]:
@@ -81,14 +83,15 @@ def test_signals_of_a_terminal_or_a_scheduler_are_the_parents():
         prefetcher.close()
 
 
-def test_items_become_views_of_their_rows():
+def test_rows_become_views_captions_and_tokens():
     pixels = np.random.default_rng(0).integers(0, 255, (3, 8, 8, 3), np.uint8)
     pairs = MemoryPairs.build("toy/train", "toy", list("abc"), [["x"]] * 3, {}, {}, pixels)
     rows = np.array([2, 0])
-    views = Pixels(pairs, 5, "emoji", 3).of(Item(rows, 4))
-    assert len(views) == 3
-    for view, made in enumerate(views):
-        np.testing.assert_array_equal(made.numpy(), pairs.sampled(rows, 4, 5, view, "emoji"))
+    made = Maker(pairs, None, lambda captions: torch.zeros(len(captions), 1), 5, "emoji", 3)(Asked(rows, rows, 4))
+    assert made.captions == ["x", "x"]
+    assert len(made.pixels) == 3
+    for view, pixels_of_view in enumerate(made.pixels):
+        np.testing.assert_array_equal(pixels_of_view.numpy(), pairs.sampled(rows, 4, 5, view, "emoji"))
 
 
 @pytest.mark.parametrize(
@@ -125,6 +128,7 @@ def test_room_is_bounded_by_rows_limit_and_shared_memory(monkeypatch, tmp_path):
     assert room(2**20, 4000, 2, 1) == (workers.CHUNK, 4000)  # of large rows
     assert room(2**10, 40_000, 2, 1) == (workers.BYTES // 2**10, 40_000)  # small ones fill a chunk
     assert room(2**30, 500, 2, 1) == (1, workers.WAITING // 2**30)
+    assert room(2**10, 500, 0, 1) == (workers.BYTES // 2**10, 0)  # without workers
     monkeypatch.setattr(workers, "SHARED", tmp_path / "none")
     free[0] = 0
     assert room(2**30, 500, 2, 1) == (1, 4)

@@ -6,17 +6,14 @@ import io
 import json
 import multiprocessing
 import os
-import resource
 import signal
 import subprocess
 import tarfile
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -30,18 +27,17 @@ from bench.adapters import hyperparameters
 from bench.checks.lab import TinyTowers
 from bench.data import shards
 from bench.data.noise import Resampled
-from bench.data.ring import Plan, plan
 from bench.data.shards import indexing
 from bench.data.shards.sources import expand
-from bench.data.workers import BYTES, CHUNK, pieces, room
 from bench.errors import UserError
+from bench.loading.loader import HostRows, Loader
+from bench.loading.workers import BYTES, CHUNK, room
 from bench.store import RunStore, RunWriter, Store
 from bench.suite.run import Run
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
 from bench.training.checkpoint import weights_name
 from bench.training.inputs import InputsReader
 from bench.training.job import make_job
-from bench.training.loader import HostRows, Loader
 from bench.training.loop import Interrupted, Job, train
 from bench.training.schedule import Resolved
 from methods.protocol import Clock, Rows
@@ -119,9 +115,8 @@ class Taken:
 
 
 def held(loader: Loader, step: int, share: slice = WHOLE, size: int = BATCH, views: int = 1) -> list[HostRows]:
-    """The micro-batches of a step, kept as no step does: workers write the next ones where these lie."""
-    parts = list(loader.micro_batches(Clock(step, "train", 0.0, 0), share, size, views))
-    return [replace(part, pixels=[view.clone() for view in part.pixels]) for part in parts]
+    """The micro-batches of a step."""
+    return list(loader.micro_batches(Clock(step, "train", 0.0, 0), share, size, views))
 
 
 def taken(loader: Loader, steps: range, shares: tuple[slice, ...] = (WHOLE,), size: int = BATCH) -> Taken:
@@ -151,88 +146,12 @@ def test_workers_and_micro_batches_are_nothing(folder: Path, expected: Taken, wo
     assert not multiprocessing.active_children()
 
 
-def test_rows_are_used_where_workers_leave_them_or_copied_where_they_have_no_room(
+def test_with_no_shared_memory_to_spare_the_rows_are_the_same(
     folder: Path, expected: Taken, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("bench.loading.workers.WAITING", 0)
     with closing(loader(folder, 2)) as one:
-        (part,) = one.micro_batches(Clock(0, "train", 0.0, 0), WHOLE, BATCH, 1)
-        assert [view.is_shared() for view in part.pixels] == [True, True]
-        assert not part.tokens.is_shared(), "methods may keep them"
-    monkeypatch.setattr("bench.training.loader.space", lambda _: 0)
-    with closing(loader(folder, 2)) as one:
-        (part,) = one.micro_batches(Clock(0, "train", 0.0, 0), WHOLE, BATCH, 1)
-        assert [view.is_shared() for view in part.pixels] == [False, False]
-        one.close()
         taken(one, range(7), size=5).same(expected)
-
-
-def test_rows_are_copied_where_shared_memory_is_refused(folder: Path, expected: Taken) -> None:
-    """Others may take it first. The limit lets chunks pass, of 8 rows, but not two micro-batches."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with closing(loader(folder, 1)) as one:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, limits[1]))
-        try:
-            (part,) = one.micro_batches(Clock(0, "train", 0.0, 0), WHOLE, BATCH, 1)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-            for left in Path("/dev/shm").glob(f"torch_{os.getpid()}_*"):
-                left.unlink()  # torch's, empty
-    assert not part.pixels[0].is_shared()
-    assert torch.equal(part.pixels[0], expected.pixels[0, :BATCH])
-
-
-def counted(made: Any, captions: list[str], context: int) -> torch.Tensor:
-    with made.get_lock():
-        made.value += len(captions)
-    return torch.zeros(len(captions), context, dtype=torch.long)
-
-
-@pytest.mark.parametrize(("workers", "size"), [(1, BATCH), (2, 5), (3, 1)])
-def test_rows_in_use_are_not_written_again(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, workers: int, size: int
-) -> None:
-    """However far ahead the workers are: each step waits until they have made all that they were asked for."""
-    sizes: list[tuple[int, int]] = []
-    made = multiprocessing.Value("q", 0)
-
-    def watched(rows: int, size: int, message: int, *others: int) -> Plan | None:
-        found = plan(rows, size, message, *others)
-        assert found is not None
-        sizes.append((message, found.waiting // message))
-        return found
-
-    monkeypatch.setattr("bench.training.loader.plan", watched)
-    with closing(loader(folder, workers)) as one:
-        one.towers.tokenizer = partial(counted, made, context=8)
-        for step in range(5):
-            parts = list(one.micro_batches(Clock(step, "train", 0.0, 0), WHOLE, size, 1))
-            kept = [view.clone() for part in parts for view in part.pixels]
-            ((message, ahead),) = sizes
-            messages = [
-                len(range(BATCH)[p][m]) for p in pieces(BATCH, size) for m in pieces(len(range(BATCH)[p]), message)
-            ]
-            asked = sum(islice(cycle(messages), (step + 1) * len(messages) + ahead))
-            ends = time.monotonic() + 60
-            while made.value < 1 + asked:  # one row was made to learn its size
-                assert time.monotonic() < ends, (made.value, asked)
-                time.sleep(0.002)
-            assert all(map(torch.equal, kept, (view for part in parts for view in part.pixels)))
-
-
-def test_shared_memory_has_no_name_and_is_free_when_closed(folder: Path) -> None:
-    def mapped() -> int:
-        return Path("/proc/self/maps").read_text().count(f"/dev/shm/torch_{os.getpid()}_")
-
-    def names() -> set[Path]:
-        return set(Path("/dev/shm").glob(f"torch_{os.getpid()}_*"))
-
-    before, named = mapped(), names()  # what other tests hold, and left
-    with closing(loader(folder, 1)) as one:
-        part = held(one, 0)[0]
-        assert mapped() > before
-        assert names() == named
-    assert part.pixels[0].shape[0] == BATCH
-    assert mapped() == before
 
 
 def where(captions: list[str], context: int) -> torch.Tensor:
@@ -251,7 +170,7 @@ def test_the_training_process_makes_no_tokens(folder: Path) -> None:
 
 def test_small_rows_come_in_large_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """To receive one costs the training process about 1 ms. No worker is left without work, and none holds much."""
-    monkeypatch.setattr("bench.data.workers.SHARED", Path("/nowhere"))
+    monkeypatch.setattr("bench.loading.workers.SHARED", Path("/nowhere"))
     small, photo = 32 * 32 * 3 + 77 * 8, 224 * 224 * 3 + 77 * 8
     assert room(small, 1024, 1, 1) == (512, 1024)
     assert room(small, 65536, 1, 1) == (BYTES // small, 65536)

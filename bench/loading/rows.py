@@ -1,4 +1,4 @@
-"""Training examples as worker processes make them: the pixels of some rows, their captions and the captions' tokens."""
+"""Training rows as they are asked for and made: pixels of each view, captions, and the captions' tokens."""
 
 from __future__ import annotations
 
@@ -10,35 +10,34 @@ from torch import Tensor
 
 from bench.arrays import Ints
 from bench.data.noise import Noise, draw_captions
-from bench.data.workers import Item, Pixels, pieces
+from bench.data.pairs import Pairs
+from methods.base import spans
 
 
 @dataclass(frozen=True)
 class Asked:
     """Rows of one step, and the rows whose captions they take."""
 
-    item: Item
+    rows: Ints  #: [b]
     donors: Ints  #: [b]
+    epoch: int
 
     def __len__(self) -> int:
-        return len(self.donors)
-
-    def part(self, rows: slice) -> Asked:
-        """Return some of the rows."""
-        return Asked(Item(self.item.rows[rows], self.item.epoch), self.donors[rows])
+        return len(self.rows)
 
     def parts(self, size: int) -> Iterator[Asked]:
-        """Yield the rows, `size` at a time."""
-        return map(self.part, pieces(len(self), size))
+        """Yield the rows, `size` at a time; the last part may be smaller."""
+        for part in spans(len(self), size):
+            yield Asked(self.rows[part].copy(), self.donors[part].copy(), self.epoch)
 
 
 @dataclass(frozen=True)
 class Made:
     """What was made for an `Asked`."""
 
-    pixels: list[Tensor]  #: uint8 [b, H, W, 3] of each view
+    pixels: list[Tensor]  #: of each view, uint8 [b, H, W, 3], or stored features [b, P]
     captions: list[str]
-    tokens: Tensor  #: [b, L] int64
+    tokens: Tensor  #: int64 [b, L], or stored features [b, Q]
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -52,27 +51,32 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Examples:
+class Maker:
     """Turns `Asked` into `Made`, in this process or in another one."""
 
-    pixels: Pixels
+    pairs: Pairs
     noise: Noise | None
     tokenizer: Callable[[list[str]], Tensor]
+    seed: int
+    recipe: str
+    views: int  #: number of views, the first one included
 
-    def captions(self, asked: Asked) -> list[str]:
-        """Return the b captions of the rows in their epoch."""
-        return draw_captions(self.pixels.pairs, self.noise, asked.donors, asked.item.epoch, self.pixels.seed)
-
-    def of(self, asked: Asked) -> Made:
+    def __call__(self, asked: Asked) -> Made:
         """Return pixels, captions and tokens. Raises UserError if an image cannot be read."""
-        captions = self.captions(asked)
-        return Made(self.pixels.of(asked.item), captions, self.tokenizer(captions))
+        captions = draw_captions(self.pairs, self.noise, asked.donors, asked.epoch, self.seed)
+        pixels = [
+            torch.from_numpy(self.pairs.sampled(asked.rows, asked.epoch, self.seed, view, self.recipe))
+            for view in range(self.views)
+        ]
+        return Made(pixels, captions, self.tokenizer(captions))
 
 
-def joined(made: Iterable[Made], rows: int, pinned: bool) -> Made:
-    """Copy what was made of consecutive parts of `rows` rows, each at once: a kept part occupies shared memory."""
+def joined(parts: Iterable[Made], rows: int, pinned: bool) -> Made:
+    """Put parts of consecutive rows together, `rows` in all; each is copied at once, as it occupies shared memory."""
     whole, captions = list[Tensor](), list[str]()
-    for part in made:
+    for part in parts:
+        if len(part.captions) == rows and not pinned:
+            return part
         whole = whole or [torch.empty((rows, *x.shape[1:]), dtype=x.dtype, pin_memory=pinned) for x in part.tensors]
         for to, x in zip(whole, part.tensors, strict=True):
             to[len(captions) : len(captions) + len(x)] = x

@@ -1,0 +1,125 @@
+"""From a step number to this rank's rows of the global batch: order, captions under noise, augmentation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+
+import torch
+from torch import Tensor
+
+from bench.data.noise import Noise
+from bench.data.pairs import Pairs
+from bench.loading.batches import Batches
+from bench.loading.rows import Asked, Made, Maker, joined
+from bench.loading.workers import Prefetcher, room
+from bench.towers.build import OpenClipTowers, normalise
+from methods.base import spans
+from methods.protocol import Clock, Rows
+
+
+@dataclass(frozen=True)
+class HostRows:
+    """A micro-batch whose pixels stay on the host as uint8; the towers' input takes 4 or 8 bytes each."""
+
+    pixels: list[Tensor]  #: of each view, uint8 [b, H, W, 3] or stored features [b, P]; pinned where there is a GPU
+    tokens: Tensor  #: the text tower's input, on the device
+    captions: list[str]
+    ids: Tensor
+    positions: range
+    clock: Clock
+
+
+class Loader:
+    """Batches of one run. They depend on (seed, step) alone, never on ranks, micro-batches or earlier steps.
+
+    `workers` processes prepare pixels, captions and tokens of the next steps in advance; without any, this process
+    makes them when they are asked for. `close` ends the processes.
+    """
+
+    def __init__(
+        self,
+        pairs: Pairs,
+        noise: Noise | None,
+        towers: OpenClipTowers,
+        *,
+        batch: int,
+        seed: int,
+        recipe: str,
+        dtype: torch.dtype,
+        device: torch.device,
+        workers: int = 0,
+    ) -> None:
+        self.pairs = pairs if noise is None else noise.applied(pairs)
+        self.noise, self.towers = noise, towers
+        self.batch, self.seed, self.recipe = batch, seed, recipe
+        self.batches = Batches(self.pairs, batch, seed)
+        self.dtype, self.device, self.workers = dtype, device, workers
+        self.seconds = 0.0  #: that the caller has waited, in total
+        self._chunks: Iterator[Made] = iter(())  #: of the step after the last one and of those that follow
+        self._size = 1  #: rows of a chunk, which are made at a time
+        self._ready: object = None  #: (step, share, size, views) that the next chunks are of
+
+    def ids(self, step: int) -> Tensor:
+        """[B] int64, unique: the training rows of the global batch."""
+        return torch.tensor(self.batches.rows(step)[0], device=self.device)
+
+    def micro_batches(self, clock: Clock, share: slice, size: int, views: int) -> Iterator[HostRows]:
+        """The rank's `share` of the global batch in pieces of `size` consecutive rows, with `views` further views.
+
+        Raises UserError, naming the pair, if an image cannot be read, and RuntimeError if a process died.
+        """
+        began, first = time.perf_counter(), share.start
+        if self._ready != (clock.step, share, size, views):
+            self._start(clock.step, share, size, 1 + views)
+        self._ready = None  # until the whole step is taken
+        for asked in self._asked(clock.step, share, size):
+            chunks = (next(self._chunks) for _ in spans(len(asked), self._size))
+            made = joined(chunks, len(asked), pinned=self.device.type == "cuda")
+            held = HostRows(
+                pixels=made.pixels,
+                tokens=made.tokens.to(self.device, non_blocking=True),
+                captions=made.captions,
+                ids=torch.from_numpy(asked.rows).to(self.device, non_blocking=True),
+                positions=range(first, first + len(asked)),
+                clock=clock,
+            )
+            first += len(asked)
+            self.seconds += time.perf_counter() - began
+            yield held
+            began = time.perf_counter()
+        self._ready = (clock.step + 1, share, size, views)
+
+    def on_device(self, micro_batch: HostRows) -> Rows:
+        """A micro-batch as `encode` takes it. Pinned pixels are copied to a GPU asynchronously."""
+        pixels = (normalise(view, self.device, self.towers.channels).to(self.dtype) for view in micro_batch.pixels)
+        first, *views = pixels
+        own = (micro_batch.tokens, micro_batch.captions, micro_batch.ids, micro_batch.positions, micro_batch.clock)
+        return Rows(first, *own, tuple(views))
+
+    def close(self) -> None:
+        """End the worker processes, if there are any. The next step starts them again."""
+        if isinstance(self._chunks, Prefetcher):
+            self._chunks.close()
+        self._chunks, self._ready = iter(()), None
+
+    def _asked(self, step: int, share: slice, size: int) -> Iterator[Asked]:
+        """The rows of each micro-batch of a step."""
+        rows, epoch = self.batches.rows(step)
+        donors = rows if self.noise is None else rows[self.noise.donors_in_batch(step, self.batch)]
+        return Asked(rows[share], donors[share], epoch).parts(size)
+
+    def _start(self, step: int, share: slice, size: int, views: int) -> None:
+        """Begin to make the micro-batches of `step` and of all steps after it."""
+        self.close()
+        make = Maker(self.pairs, self.noise, self.towers.tokenizer, self.seed, self.recipe, views)
+        rows, a_row = share.stop - share.start, make(next(self._asked(step, share, 1)))
+        self._size, waiting = room(a_row.nbytes, rows, self.workers, self.batch // rows)
+        micro_batches = (asked for later in count(step) for asked in self._asked(later, share, size))
+        chunks = (chunk for asked in micro_batches for chunk in asked.parts(self._size))
+        if self.workers:
+            self._chunks = Prefetcher(make, chunks, self.workers, self._size, waiting)
+        else:
+            self._chunks = map(make, chunks)
