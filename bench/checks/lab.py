@@ -21,14 +21,22 @@ from methods.protocol import Batch, Clock, Facts, Rows, Tensors
 TEXTS = ["grinning face", "a photo of a red apple", "an ice cream", "the black cat sat down", "blue car , side view"]
 
 
-def inputs(name: str, dtype: torch.dtype = torch.float64, part: str = "") -> Tensors:
-    """Return inputs of values.json as leaves with gradient: "image", "text" and, if the entry has some, "negative".
-
-    `part` names a further file of values whose inputs are meant.
-    """
-    entry = (values()[part] if part else values())["inputs"][name]
+def inputs(name: str, dtype: torch.dtype = torch.float64) -> Tensors:
+    """Return inputs of the values as leaves with gradient: "image", "text" and, if the entry has some, "negative"."""
+    own = values()["inputs"]
+    entry = own[name] if name in own else correspondence(name)
     keys = {"image": "image", "text": "text", "text_neg": "negative"}
     return leaves({new: entry[old] for old, new in keys.items() if old in entry}, dtype)
+
+
+def correspondence(name: str) -> dict[str, Any]:
+    """Return an entry of the inputs for methods against noisy correspondence."""
+    entry: dict[str, Any] = values()["noisy_correspondence"]["inputs"][name]
+    return entry
+
+
+def exact_tensor(numbers: Any) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.float64)
 
 
 def leaves(entry: Mapping[str, Any], dtype: torch.dtype = torch.float64) -> Tensors:
@@ -60,14 +68,19 @@ def tiles_of(total: int, cuts: tuple[int, ...] = ()) -> list[slice]:
     return [slice(a, b) for a, b in itertools.pairwise((0, *cuts, total))]
 
 
+def observed(method: Any, z: Tensors, batch: Batch | None = None) -> Tensors:
+    """Return what `observe` gives, by default for rows 0..B-1 at the first step. Moves the method's state."""
+    with torch.no_grad():
+        constants: Tensors = method.observe(z, batch or Batch(torch.arange(len(z["image"])), clock()))
+    return constants
+
+
 def objective(
     method: Any, z: Tensors, ids: Tensor | None = None, when: Clock | None = None, cuts: tuple[int, ...] = ()
 ) -> Tensor:
     """Loss of one step as the runner evaluates it: observe once, then draw and loss on every tile."""
-    total = z["image"].shape[0]
-    with torch.no_grad():
-        observed = method.observe(z, Batch(torch.arange(total) if ids is None else ids, when or clock()))
-    return sum_of_tiles(method, z, observed, cuts)
+    batch = Batch(torch.arange(len(z["image"])) if ids is None else ids, when or clock())
+    return sum_of_tiles(method, z, observed(method, z, batch), cuts)
 
 
 def sum_of_tiles(method: Any, z: Tensors, observed: Tensors, cuts: tuple[int, ...] = ()) -> Tensor:
@@ -79,16 +92,6 @@ def sum_of_tiles(method: Any, z: Tensors, observed: Tensors, cuts: tuple[int, ..
     return torch.stack(parts).sum()
 
 
-def gradients(loss: Tensor, z: Tensors, expected: Mapping[str, Any], rtol: float = 1e-9) -> Iterator[Comparison]:
-    """Compare gradients in every leaf whose "grad_<name>" is expected; 0 if the loss does not depend on a leaf."""
-    names = [name for name in z if f"grad_{name}" in expected]
-    if not names:
-        return
-    grads = torch.autograd.grad(loss, [z[name] for name in names], retain_graph=True, materialize_grads=True)
-    for name, gradient in zip(names, grads, strict=True):
-        yield Comparison(f"gradient of {name}", gradient, expected[f"grad_{name}"], rtol)
-
-
 def graded(
     loss: Tensor, z: Tensors, expected: Mapping[str, Any], rho: Tensor | None = None, rtol: float = 1e-9
 ) -> Iterator[Comparison]:
@@ -96,17 +99,27 @@ def graded(
     yield Comparison("loss", loss, expected["loss"])
     yield from gradients(loss, z, expected, rtol)
     norms = {name: expected[f"grad_{name}_norm"] for name in z if f"grad_{name}_norm" in expected}
-    yield from gradient_norms(loss, z, norms)
-    if rho is not None and "grad_log_scale" in expected:
-        (slope,) = torch.autograd.grad(loss, [rho], retain_graph=True)
-        yield Comparison("gradient of the log scale", slope, expected["grad_log_scale"])
+    yield from gradient_norms(loss, z, norms | dict(expected.get("grad_norms", {})))
+    if rho is not None:
+        yield from gradients(loss, {"log_scale": rho}, expected)
+
+
+def gradients(loss: Tensor, z: Tensors, expected: Mapping[str, Any], rtol: float = 1e-9) -> Iterator[Comparison]:
+    """Compare gradients in every leaf whose "grad_<name>" is expected; 0 if the loss does not depend on a leaf."""
+    for name, leaf in z.items():
+        if f"grad_{name}" in expected:
+            yield Comparison(f"gradient of {name}", _gradient(loss, leaf), expected[f"grad_{name}"], rtol)
 
 
 def gradient_norms(loss: Tensor, z: Tensors, expected: Mapping[str, float], rtol: float = 1e-9) -> Iterator[Comparison]:
     """Compare Frobenius norms of the loss's gradients in the named leaves; 0 if the loss does not depend on a leaf."""
-    grads = torch.autograd.grad(loss, [z[name] for name in expected], retain_graph=True, materialize_grads=True)
-    for (name, norm), gradient in zip(expected.items(), grads, strict=True):
-        yield Comparison(f"norm of the gradient of {name}", gradient.norm(), norm, rtol)
+    for name, norm in expected.items():
+        yield Comparison(f"norm of the gradient of {name}", _gradient(loss, z[name]).norm(), norm, rtol)
+
+
+def _gradient(loss: Tensor, leaf: Tensor) -> Tensor:
+    (gradient,) = torch.autograd.grad(loss, [leaf], retain_graph=True, materialize_grads=True)
+    return gradient
 
 
 def assert_close(actual: Any, expected: Any, rtol: float = 1e-9, atol: float = 1e-12) -> None:
@@ -191,12 +204,12 @@ def some_rows(towers: Any, total: int, part: slice | None = None, when: Clock | 
     return Rows(images, tokens, captions, ids, range(total)[part], when or clock(), tuple(more))
 
 
-def trace(name: str, part: str) -> Iterator[tuple[Tensors, Batch, bool]]:
-    """Yield leaves and batch of each step of a stored trace, and whether the step ends a pass; `part` as in `inputs`.
+def trace(name: str) -> Iterator[tuple[Tensors, Batch, bool]]:
+    """Yield leaves and batch of each step of a trace of `correspondence`, and whether the step ends a pass.
 
     Step k of n has progress k/n.
     """
-    steps = values()[part]["inputs"][name]["steps"]
+    steps = correspondence(name)["steps"]
     for number, step in enumerate(steps):
         z = leaves({key: step[key] for key in ("image", "text")})
         when = Clock(step=number, phase="train", progress=number / len(steps), epoch=step["epoch"])

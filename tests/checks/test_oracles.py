@@ -67,7 +67,7 @@ def below(path: str, prefix: str) -> bool:
 
 @pytest.fixture(scope="module")
 def compared() -> list[str]:
-    return [case.path for name in oracles.modules() for case in oracles.cases(name)]
+    return [case.path for name in oracles.methods() for case in oracles.cases(name)]
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_what_is_not_offered_is_nowhere_compared(compared: list[str], results: l
         assert not [path for path in compared if below(path, prefix) or below(prefix, path)], prefix
 
 
-@pytest.mark.parametrize("name", sorted({*oracles.modules()} - {*registry.names()}))
+@pytest.mark.parametrize("name", sorted({*oracles.methods()} - {*registry.names()}))
 def test_values_of_no_one_method_are_reproduced(name: str) -> None:
     for case in oracles.cases(name):
         for one in case.compare():

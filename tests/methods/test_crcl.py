@@ -18,7 +18,7 @@ WHOLE = slice(0, 16)
 
 @pytest.fixture
 def z(lab):
-    return lab.inputs("Q", part="noisy_correspondence")
+    return lab.inputs("Q")
 
 
 def shares(z, temperature=0.05):

@@ -1,6 +1,6 @@
 """DECL (Qin): divergence of evidence, its limits, the hinge, the flags of pairs, single precision.
 
-Its values: bench/checks/oracles/decl_evidential.py.
+Its values: bench/checks/oracles/correspondence.py.
 """
 
 from __future__ import annotations

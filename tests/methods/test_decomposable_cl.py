@@ -1,6 +1,6 @@
 """Decomposable CL: draws and memory of the auxiliary rates, the sum over pairs.
 
-Its values: bench/checks/oracles/decomposable_cl.py.
+Its values: bench/checks/oracles/losses.py.
 """
 
 from __future__ import annotations

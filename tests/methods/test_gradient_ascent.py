@@ -1,4 +1,4 @@
-"""Gradient ascent: who ascends, and where that stops; its values: bench/checks/oracles/gradient_ascent.py."""
+"""Gradient ascent: who ascends, and where that stops; its values: bench/checks/oracles/losses.py."""
 
 from __future__ import annotations
 

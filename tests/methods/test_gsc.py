@@ -18,7 +18,7 @@ ONES = ("share", "share_average", "agreement_average", "target")  #: state that 
 
 @pytest.fixture
 def z(lab):
-    return lab.inputs("Q", part="noisy_correspondence")
+    return lab.inputs("Q")
 
 
 def targets(value: float = 1.0) -> dict[str, torch.Tensor]:
@@ -137,7 +137,7 @@ def test_rows_without_any_target_agree_with_nothing(lab, z):
 
 def test_gradient_after_a_pass_is_that_of_the_loss(lab):
     """`bench check` sees targets of 1 alone, since no pass ends there."""
-    z = lab.inputs("P", part="noisy_correspondence")
+    z = lab.inputs("P")
     weights = {"target": torch.linspace(0, 1, 7, dtype=torch.float64)}
     method = lab.build(Gsc, structure_weight=1.0, temperature=0.5)
 

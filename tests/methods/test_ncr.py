@@ -18,7 +18,7 @@ LATE = Clock(step=30, phase="train", progress=0.6, epoch=6)
 
 @pytest.fixture
 def z(lab):
-    return lab.inputs("Q", part="noisy_correspondence")
+    return lab.inputs("Q")
 
 
 def given(prediction, clean=True, w=1.0, used=True):
@@ -180,7 +180,7 @@ def test_predictions_are_zero_where_no_margin_is_left(lab, z):
 @pytest.mark.parametrize("margins", ["paper", "official"])
 def test_gradient_after_a_pass_is_that_of_the_loss(lab, margins):
     """`bench check` sees the warm loss alone, since no pass ends there."""
-    z = lab.inputs("R", part="noisy_correspondence")
+    z = lab.inputs("R")
     constants = given(torch.linspace(0.2, 1, 7, dtype=torch.float64), w=0.5)
     method = lab.build(Ncr, margins=margins)
 

@@ -1,6 +1,6 @@
 """OSA: its weights, the shift that is measured on noise, and what the estimator takes part in.
 
-Its values: bench/checks/oracles/osa.py.
+Its values: bench/checks/oracles/losses.py.
 """
 
 from __future__ import annotations

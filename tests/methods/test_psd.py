@@ -1,6 +1,6 @@
 """PSD (reconstructed): which rows are soft, what their targets are, and when distillation teaches nothing.
 
-Its values: bench/checks/oracles/psd.py.
+Its values: bench/checks/oracles/losses.py.
 """
 
 from __future__ import annotations

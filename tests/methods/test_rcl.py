@@ -1,6 +1,6 @@
 """RCL: its forms, what they have in common, and single precision where a negative takes all the mass.
 
-Its values: bench/checks/oracles/rcl.py.
+Its values: bench/checks/oracles/losses.py.
 """
 
 from __future__ import annotations

@@ -1,24 +1,26 @@
 """Literal values of other implementations, most of them executed official code, that adapters must reproduce.
 
-`values.json` holds inputs and outputs, and so does each further file `NAME.json`, below its name. Each method with such
-values has a module beside this file, whose `cases()` say how the adapter computes each value. Values that no adapter
-offers are listed in `not_offered.json` with the reason.
+`values.json` holds inputs and outputs, and so does each further file `NAME.json`, below its name. The modules beside
+this file say in functions marked by `case` how adapters compute each value. Values that no adapter offers are listed in
+`not_offered.json` with the reason.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
 FOLDER = Path(__file__).parent
+Entry = dict[str, Any]  #: an entry of `values`
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,19 @@ class Comparison:
     atol: float = 1e-12
 
 
+Comparisons = Iterator[Comparison]
+
+
 @dataclass(frozen=True)
 class Case:
     """One entry of `values` that an adapter reproduces."""
 
     path: str  #: keys and list positions down to it, "clip/cases/0/out/A"; all values below it are compared
     compare: Callable[[], Iterable[Comparison]]
+
+
+F = TypeVar("F", bound=Callable[..., Comparisons])
+_cases: dict[str, list[Case]] = {}
 
 
 @functools.cache
@@ -52,19 +61,58 @@ def _read(name: str) -> Any:
     return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def cases(method: str) -> Iterator[Case]:
-    """Yield the cases of a method; none if it has no module here."""
-    name = f"{__name__}.{method}"
-    if importlib.util.find_spec(name) is not None:
-        yield from importlib.import_module(name).cases()
-
-
-def modules() -> list[str]:
-    """Return the names that `cases` knows: methods, and parts of the evaluation."""
-    return sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__init__")
-
-
+@functools.cache
 def not_offered() -> dict[str, str]:
     """Return by position in `values` why no adapter reproduces the values below it."""
     reasons: dict[str, str] = _read("not_offered")
     return reasons
+
+
+def case(method: str, *patterns: str) -> Callable[[F], F]:
+    """Mark the function that compares what the paths of these patterns lead to, a case each.
+
+    A word of a pattern with "*" stands for all keys that it fits, or for all positions of a list. The function gets for
+    each such word the key, if it is one of a dict, and the entry; and last what the path leads to, if not that already.
+    """
+
+    def marked(compare: F) -> F:
+        for pattern in patterns:
+            for path, given in _matches(pattern):
+                if path not in not_offered():
+                    _cases.setdefault(method, []).append(Case(path, partial(compare, *given)))
+        return compare
+
+    return marked
+
+
+def _matches(pattern: str) -> Iterator[tuple[str, list[Any]]]:
+    found: list[tuple[list[str], Any, list[Any]]] = [([], values(), [])]
+    for word in pattern.split("/"):
+        longer = []
+        for path, entry, given in found:
+            if isinstance(entry, list):
+                places = enumerate(entry) if word == "*" else [(int(word), entry[int(word)])]
+                longer += [([*path, str(at)], x, [*given, x] if word == "*" else given) for at, x in places]
+            else:
+                keys = [key for key in entry if fnmatchcase(key, word)] if "*" in word else [word]
+                longer += [([*path, k], entry[k], [*given, k, entry[k]] if "*" in word else given) for k in keys]
+        found = longer
+    for path, entry, given in found:
+        yield "/".join(path), given if "*" in pattern.rpartition("/")[2] else [*given, entry]
+
+
+@functools.cache
+def _all() -> dict[str, list[Case]]:
+    for path in sorted(FOLDER.glob("[a-z]*.py")):
+        importlib.import_module(f"{__name__}.{path.stem}")
+    return _cases
+
+
+def cases(method: str) -> Iterator[Case]:
+    """Yield the cases of a method; none if there are no values for it."""
+    yield from _all().get(method, ())
+
+
+def methods() -> list[str]:
+    """Return the names that `cases` knows: methods, and parts of the evaluation."""
+    return sorted(_all())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bench.checks import lab
-from bench.checks.oracles import Case, Comparison, values
+from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
 from methods.bayes import Bayes
 from methods.clip import Clip
 from methods.protocol import Batch, Tensors
@@ -21,29 +21,17 @@ GROUPS = 20  #: parts of the chains whose spread gives the errors
 SIGMAS = 4.5
 
 
-def cases() -> Iterator[Case]:
-    entries = values()["bayes_weighted_cl"]
-    for section in ("fixed_weights", "fixed_weights_no_temperature"):
-        for name, entry in entries[section].items():
-            given = entries["fixed_weights"][name]
-            yield Case(f"bayes_weighted_cl/{section}/{name}", partial(_given_weights, name, given, entry))
-    for name, entry in entries["all_ones"].items():
-        yield Case(f"bayes_weighted_cl/all_ones/{name}", partial(_ones, name, entry))
-    for key, entry in entries["gibbs_statistics"].items():
-        yield Case(f"bayes_weighted_cl/gibbs_statistics/{key}", partial(_gibbs, key[0], entry))
-    yield Case("bayes_weighted_cl/conditional_moments", _moments)
-
-
-def _given_weights(name: str, given: dict[str, Any], expected: dict[str, Any]) -> Iterator[Comparison]:
+@case("bayes", "bayes_weighted_cl/fixed_weights*/*")
+def _given_weights(_section: str, _entries: Entry, name: str, expected: Entry) -> Comparisons:
     method, z = lab.build(Bayes, temperature=1 / expected["logit_scale"]), lab.inputs(name)
-    log_w = {key: torch.tensor(given[f"W_{key}_anchor"], dtype=torch.float64).log() for key in z}
+    given = values()["bayes_weighted_cl"]["fixed_weights"][name]
+    log_w = {key: lab.exact_tensor(given[f"W_{key}_anchor"]).log() for key in z}
     loss = method.loss(z, log_w, slice(0, len(z["image"])))["weighted_contrastive"]
-    yield Comparison("loss", loss, expected["loss"])
-    yield from lab.gradients(loss, z, expected)
-    yield from lab.gradient_norms(loss, z, {key: expected[f"grad_{key}_norm"] for key in z})
+    yield from lab.graded(loss, z, expected)
 
 
-def _ones(name: str, expected: dict[str, Any]) -> Iterator[Comparison]:
+@case("bayes", "bayes_weighted_cl/all_ones/*")
+def _ones(name: str, expected: Entry) -> Comparisons:
     config, z = {"temperature": 1 / expected["logit_scale"]}, lab.inputs(name)
     yield Comparison("loss", lab.objective(lab.build(Bayes, sweeps=0, **config), z), expected["loss"])
     yield Comparison("CLIP's", lab.objective(lab.build(Clip, **config), z), expected["clip"])
@@ -57,7 +45,8 @@ def _sampled(method: Bayes, z: Tensors, steps: int) -> Tensor:
         return torch.stack([method._gibbs(z, "image", "text", one, whole)[0] for one in observed])
 
 
-def _gibbs(name: str, expected: dict[str, Any]) -> Iterator[Comparison]:
+@case("bayes", "bayes_weighted_cl/gibbs_statistics/*")
+def _gibbs(key: str, expected: Entry) -> Comparisons:
     method = lab.build(
         Bayes,
         variant="b=a" if expected["b_plus"] == expected["a_plus"] else "b=0",
@@ -68,15 +57,15 @@ def _gibbs(name: str, expected: dict[str, Any]) -> Iterator[Comparison]:
         sweeps=expected["iters"],
         temperature=1 / expected["logit_scale"],
     )
-    z = lab.inputs(name)
+    z = lab.inputs(key[0])
     log_w, eye = _sampled(method, z, CHAINS), torch.eye(len(z["image"]), dtype=torch.bool)
     weighted = log_w + (method.scale() * z["image"] @ z["text"].T).detach()
     compare = partial(_within_errors, expected["n_chains"])
     yield compare("mean loss", weighted, _mean_loss, expected["mean_loss"])
     yield compare("shares", weighted, _shares, expected["mean_posterior_share"])
     medians = {"positives": ("median_w_plus", eye), "negatives": ("median_w_minus", ~eye)}
-    for what, (key, cells) in medians.items():
-        yield compare(f"ln median of {what}", log_w[:, cells], torch.median, math.log(expected[key]))
+    for what, (median, cells) in medians.items():
+        yield compare(f"ln median of {what}", log_w[:, cells], torch.median, math.log(expected[median]))
     if "closed_form_mean_loss" in expected:
         yield compare("mean loss, closed form", weighted, _mean_loss, expected["closed_form_mean_loss"])
         shares = weighted.softmax(2)
@@ -105,7 +94,8 @@ def _within_errors(
     return Comparison(f"{what}, in standard errors from the value", gap, torch.zeros_like(gap).tolist(), 0, SIGMAS)
 
 
-def _moments() -> Iterator[Comparison]:
+@case("bayes", "bayes_weighted_cl/conditional_moments")
+def _moments(_: Entry) -> Comparisons:
     """Compare the numbers of the entry's note, for 256 images that all have the same similarities."""
     yield from _weights_given_u()
     yield from _u_given_weights()
@@ -117,7 +107,7 @@ def _same_for_all(positive: float, negative: float) -> Tensors:
     return {"image": torch.eye(256, dtype=torch.float64), "text": logits.T.contiguous()}
 
 
-def _weights_given_u() -> Iterator[Comparison]:
+def _weights_given_u() -> Comparisons:
     # A very narrow prior keeps u at 0.3, whatever the normaliser is.
     method = lab.build(Bayes, a_u=0.3e9, b_u=1e9, sweeps=1, temperature=1.0)
     weights, eye = _sampled(method, _same_for_all(2.0, 1.5), 8).exp(), torch.eye(256, dtype=torch.bool)
@@ -125,7 +115,7 @@ def _weights_given_u() -> Iterator[Comparison]:
     yield from _moments_of("negatives", weights[:, ~eye].flatten(), 0.9569377990, 0.0915729951)
 
 
-def _u_given_weights() -> Iterator[Comparison]:
+def _u_given_weights() -> Comparisons:
     # A row's first visit leaves u as drawn. Its law depends on the sum of the weighted e^m alone, here 2 + 255 x 2/255.
     method, z = lab.build(Bayes, rows=2048, sweeps=1, ema_u=0.5, temperature=1.0), _same_for_all(2.0, 2 / 255)
     for step, ids in enumerate(torch.arange(2048).chunk(8)):
@@ -133,7 +123,7 @@ def _u_given_weights() -> Iterator[Comparison]:
     yield from _moments_of("rates", method.log_u_image.exp(), 0.25, 0.0625)
 
 
-def _moments_of(what: str, draws: Tensor, mean: float, variance: float) -> Iterator[Comparison]:
+def _moments_of(what: str, draws: Tensor, mean: float, variance: float) -> Comparisons:
     squares = (draws - mean).square()
     for name, sample, value in (("mean", draws, mean), ("variance", squares, variance)):
         error = float(sample.std()) / math.sqrt(len(sample))

@@ -5,13 +5,13 @@ official: github.com/naver-ai/prolip@59f6324 src/analysis/unc_zeroshot_prompts.p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from bench.checks.oracles import Case, Comparison, values
+from bench.checks.lab import exact_tensor
+from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
 from bench.evaluation.probabilistic import bprw, hierarchy
 from bench.evaluation.probabilistic.prompt_filter import Filter, filtered_class_vectors, total_variance
 from bench.evaluation.ranks import offsets
@@ -25,37 +25,32 @@ _FILTERS: dict[str, Any] = {
 }
 
 
-def cases() -> Iterator[Case]:
-    yield Case("prolip/prompt_filtering", _prompt_filtering)
-    yield Case("prolip/bprw", _bprw)
-    yield Case("prolip/zero_shot", _zero_shot)
-    yield Case("prolip/hierarcaps", _hierarcaps)
-
-
-def _tensor(numbers: Any) -> Tensor:
-    return torch.tensor(numbers, dtype=torch.float64)
-
-
 def _prompts() -> dict[str, Tensor]:
     """Return the prompts of the cases, [3 classes * 5 prompts, 4]."""
     entry = values()["prolip"]["bprw"]
-    means, variances = _tensor(entry["prompt_means"]).flatten(0, 1), _tensor(entry["prompt_vars"]).flatten(0, 1)
+    means, variances = (
+        exact_tensor(entry["prompt_means"]).flatten(0, 1),
+        exact_tensor(entry["prompt_vars"]).flatten(0, 1),
+    )
     return {"embedding": means, "logvar": variances.log()}
 
 
-def _prompt_filtering() -> Iterator[Comparison]:
+@case("gaussian", "prolip/prompt_filtering")
+def _prompt_filtering(expected: Entry) -> Comparisons:
     texts = _prompts()
-    for name, expected in values()["prolip"]["prompt_filtering"]["results"].items():
-        mask = Filter(_FILTERS[name], expected["coeff"]).kept(total_variance(texts).reshape(3, 5))
+    for name, result in expected["results"].items():
+        mask = Filter(_FILTERS[name], result["coeff"]).kept(total_variance(texts).reshape(3, 5))
         vectors = filtered_class_vectors(texts, mask)
-        yield Comparison(f"{name}: means", vectors["embedding"].T, expected["classifier"])
-        yield Comparison(f"{name}: variances", vectors["logvar"].exp().T, expected["var"])
+        yield Comparison(f"{name}: means", vectors["embedding"].T, result["classifier"])
+        yield Comparison(f"{name}: variances", vectors["logvar"].exp().T, result["var"])
 
 
-def _bprw() -> Iterator[Comparison]:
-    expected = values()["prolip"]["bprw"]
-    means, variances = (_tensor(expected[name])[0] for name in ("prompt_means", "prompt_vars"))
-    densities = bprw.log_densities(_tensor(expected["observations_class0"]), means, variances + expected["stable_eps"])
+@case("gaussian", "prolip/bprw")
+def _bprw(expected: Entry) -> Comparisons:
+    means, variances = (exact_tensor(expected[name])[0] for name in ("prompt_means", "prompt_vars"))
+    densities = bprw.log_densities(
+        exact_tensor(expected["observations_class0"]), means, variances + expected["stable_eps"]
+    )
     start = bprw.initial_weights(variances)
     for a in ("1.0", "2.0", "5.0"):
         weights = bprw.mixture_weights(densities, start, float(a))
@@ -69,23 +64,24 @@ def _bprw() -> Iterator[Comparison]:
     yield Comparison("added variance", bprw.STABILITY, expected["stable_eps"])
 
 
-def _zero_shot() -> Iterator[Comparison]:
-    expected = values()["prolip"]["zero_shot"]
+@case("gaussian", "prolip/zero_shot")
+def _zero_shot(expected: Entry) -> Comparisons:
     classes = class_vectors(_prompts(), 5)
     yield Comparison("class means", classes["embedding"], expected["class_mean_normalised"])
     yield Comparison("class variances", classes["logvar"].exp(), expected["class_var_mean"])
-    scores = _tensor(expected["query"]) @ classes["embedding"].T + offsets(classes, "csd")
+    scores = exact_tensor(expected["query"]) @ classes["embedding"].T + offsets(classes, "csd")
     yield Comparison("logits", 100 * scores, expected["logits"])
 
 
-def _hierarcaps() -> Iterator[Comparison]:
-    expected = values()["prolip"]["hierarcaps"]
-    images = {"embedding": _tensor(expected["image"]), "logvar": _tensor(expected["image_logvar"])}
+@case("gaussian", "prolip/hierarcaps")
+def _hierarcaps(expected: Entry) -> Comparisons:
+    images = {"embedding": exact_tensor(expected["image"]), "logvar": exact_tensor(expected["image_logvar"])}
     texts = {
-        name: _tensor(expected[old]).flatten(0, 1) for name, old in (("embedding", "text"), ("logvar", "text_logvar"))
+        name: exact_tensor(expected[old]).flatten(0, 1)
+        for name, old in (("embedding", "text"), ("logvar", "text_logvar"))
     }
     own = torch.eye(len(images["embedding"]), dtype=torch.bool).repeat_interleave(len(hierarchy.LEVELS), dim=1)
-    empty, averaged = hierarchy.roots(images, texts, {"embedding": _tensor(expected["root"])}).values()
+    empty, averaged = hierarchy.roots(images, texts, {"embedding": exact_tensor(expected["root"])}).values()
     inclusive = texts["embedding"][hierarchy.most_inclusive(images, texts)]
     for name, root in (("det", empty), ("unc_root_averaged", averaged), ("unc_root_only_inclusive", inclusive)):
         met = hierarchy.traverse(images["embedding"], texts["embedding"], own, root, expected["n_steps"])

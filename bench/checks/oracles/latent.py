@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
-from typing import Any
-
 import torch
 
 from bench.checks import lab
-from bench.checks.oracles import Case, Comparison, values
+from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
 from methods.latent import Latent, LatentConfig
-from methods.protocol import Batch, Tensors
+from methods.protocol import Tensors
 
 NAMES = {  # name of a feature in values.json -> name of its leaf
     "v": "image",
@@ -35,31 +31,22 @@ TERMS = {  # name of a value -> the variant, and the terms whose sum it is
 }
 
 
-def cases() -> Iterator[Case]:
-    section = values()["latent"]
-    yield Case("latent/t", partial(_default, "kappa", section["t"]))
-    yield Case("latent/kernel_t", partial(_default, "kernel_t", section["kernel_t"]))
-    for name, entry in section["cases"].items():
-        yield Case(f"latent/cases/{name}", partial(_case, entry))
-    identity = section["identity_gc_equals_cyclip_terms_A"]
-    yield Case("latent/identity_gc_equals_cyclip_terms_A", partial(_geometry, section["cases"]["A"], identity))
-
-
-def _default(field: str, expected: float) -> Iterator[Comparison]:
+@case("latent", "latent/*t")
+def _default(key: str, expected: float) -> Comparisons:
+    field = {"t": "kappa"}.get(key, key)
     yield Comparison(f"default of {field}", getattr(LatentConfig(), field), expected)
 
 
-def _terms(entry: dict[str, Any], variant: str) -> tuple[Tensors, Tensors]:
+def _terms(entry: Entry, variant: str) -> tuple[Tensors, Tensors]:
     """Return the leaves and the terms of a variant."""
     given = entry["inputs"]
-    z = {NAMES[key]: torch.tensor(given[key], dtype=torch.float64).requires_grad_() for key in NAMES}
-    method, total = lab.build(Latent, variant=variant, temperature=1 / entry["logit_scale"]), len(z["image"])
-    with torch.no_grad():
-        observed = method.observe(z, Batch(torch.arange(total), lab.clock()))
-    return z, method.loss(z, observed, slice(0, total))
+    z = lab.leaves({ours: given[theirs] for theirs, ours in NAMES.items()})
+    method = lab.build(Latent, variant=variant, temperature=1 / entry["logit_scale"])
+    return z, method.loss(z, lab.observed(method, z), slice(0, len(z["image"])))
 
 
-def _case(entry: dict[str, Any]) -> Iterator[Comparison]:
+@case("latent", "latent/cases/*")
+def _case(_: str, entry: Entry) -> Comparisons:
     for key, (variant, names) in TERMS.items():
         z, terms = _terms(entry, variant)
         value = torch.stack([terms[name] for name in names]).sum()
@@ -72,7 +59,8 @@ def _case(entry: dict[str, Any]) -> Iterator[Comparison]:
         )
 
 
-def _geometry(entry: dict[str, Any], expected: dict[str, float]) -> Iterator[Comparison]:
-    _, terms = _terms(entry, "gc")
+@case("latent", "latent/identity_gc_equals_cyclip_terms_A")
+def _geometry(expected: Entry) -> Comparisons:
+    _, terms = _terms(values()["latent"]["cases"]["A"], "gc")
     for what, value in expected.items():
         yield Comparison(what, terms["modality_geometry"], value)

@@ -5,27 +5,16 @@ official: github.com/naver-ai/pcmepp@8829c0d pcmepp/criterions/pcmepp.py (Closed
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from bench.checks import lab
-from bench.checks.oracles import Case, Comparison, values
+from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
 from methods.pcmepp import Pcmepp
 from methods.protocol import Tensors
-
-
-def cases() -> Iterator[Case]:
-    section = values()["pcmepp"]
-    for number, entry in enumerate(section["cases"]):
-        for name, expected in entry["out"].items():
-            yield Case(f"pcmepp/cases/{number}/out/{name}", partial(_case, entry, name, expected))
-    yield Case("pcmepp/mixed_targets_A/out", partial(_mixed_targets, section["mixed_targets_A"]))
-    yield Case("pcmepp/mixed_targets_A/matched", partial(_labels, section["mixed_targets_A"]))
-    yield Case("pcmepp/csd_mc_check", partial(_distance, section["csd_mc_check"]))
 
 
 def gaussians(name: str, order: list[int] | None = None) -> Tensors:
@@ -33,12 +22,11 @@ def gaussians(name: str, order: list[int] | None = None) -> Tensors:
     given, logvar = values()["inputs"][name], values()["inputs"]["logsigma_sq"][name]
     z = {}
     for key in ("image", "text"):
-        z[key] = torch.tensor(given[key], dtype=torch.float64)
-        z[f"{key}_logvar"] = torch.tensor(logvar[key], dtype=torch.float64)
+        z[key], z[f"{key}_logvar"] = lab.exact_tensor(given[key]), lab.exact_tensor(logvar[key])
     return {key: (x if order is None else x[order]).requires_grad_() for key, x in z.items()}
 
 
-def norms(z: Tensors, expected: Mapping[str, float]) -> Iterator[Comparison]:
+def norms(z: Tensors, expected: Mapping[str, float]) -> Comparisons:
     """Compare norms of the leaves' gradients by their names in values.json, such as "mu_image" and "logvar_text"."""
     for key, norm in expected.items():
         kind, _, side = key.partition("_")
@@ -47,16 +35,15 @@ def norms(z: Tensors, expected: Mapping[str, float]) -> Iterator[Comparison]:
         yield Comparison(f"norm of the gradient of {key}", gradient.norm(), norm)
 
 
-def _case(entry: dict[str, Any], name: str, expected: dict[str, Any]) -> Iterator[Comparison]:
+@case("pcmepp", "pcmepp/cases/*/out/*")
+def _case(entry: Entry, name: str, expected: Entry) -> Comparisons:
     config = {"alpha": entry["smoothness_alpha"], "beta": entry["vib_beta"], "smoothing": 0.0, "mixed_share": 0.0}
     method = lab.build(Pcmepp, negative_scale=entry["negative_scale"], shift=entry["shift"], **config)
     z = gaussians(name)
     yield from _compared(method, z, lab.objective(method, z), expected, list(range(len(z["image"]))))
 
 
-def _compared(
-    method: Any, z: Tensors, loss: Tensor, expected: dict[str, Any], order: list[int]
-) -> Iterator[Comparison]:
+def _compared(method: Any, z: Tensors, loss: Tensor, expected: Entry, order: list[int]) -> Comparisons:
     """Compare the loss and all gradients; row i of z is row order[i] of values.json."""
     yield Comparison("loss", loss, expected["loss"])
     loss.backward()
@@ -72,30 +59,34 @@ def _compared(
 MIXED_ORDER = [1, 2, 0, 3]  #: rows 1 and 2 are mixed with each other there, neighbours 0 and 1 here
 
 
-def _mixed(entry: dict[str, Any]) -> tuple[Any, Tensors]:
-    """Return the method, and its step's constants for these lambdas."""
+def _mixed() -> tuple[Any, Tensors]:
+    """Return the method, and its step's constants for the lambdas of the entry."""
+    entry = values()["pcmepp"]["mixed_targets_A"]
     config = {"alpha": entry["smoothness_alpha"], "beta": entry["vib_beta"], "smoothing": entry["label_smoothing"]}
-    shares = torch.tensor(entry["lam"], dtype=torch.float64)[MIXED_ORDER]
+    shares = lab.exact_tensor(entry["lam"])[MIXED_ORDER]
     explodes = torch.tensor(False)
     partner = torch.tensor([1, 0, 3, 2])
     observed = {"kept": shares, "partner": partner, "no_vib_image": explodes, "no_vib_text": explodes}
     return lab.build(Pcmepp, **config), observed
 
 
-def _mixed_targets(entry: dict[str, Any]) -> Iterator[Comparison]:
-    method, observed = _mixed(entry)
+@case("pcmepp", "pcmepp/mixed_targets_A/out")
+def _mixed_targets(expected: Entry) -> Comparisons:
+    method, observed = _mixed()
     z = gaussians("A", MIXED_ORDER)
-    yield from _compared(method, z, lab.sum_of_tiles(method, z, observed), entry["out"], MIXED_ORDER)
+    yield from _compared(method, z, lab.sum_of_tiles(method, z, observed), expected, MIXED_ORDER)
 
 
-def _labels(entry: dict[str, Any]) -> Iterator[Comparison]:
-    method, observed = _mixed(entry)
-    expected = torch.tensor(entry["matched"], dtype=torch.float64)[MIXED_ORDER][:, MIXED_ORDER]
+@case("pcmepp", "pcmepp/mixed_targets_A/matched")
+def _labels(matched: list[list[float]]) -> Comparisons:
+    method, observed = _mixed()
+    expected = lab.exact_tensor(matched)[MIXED_ORDER][:, MIXED_ORDER]
     yield Comparison("labels of image anchors", method._labels(observed, "image", slice(0, 4)), expected)
     yield Comparison("labels of text anchors", method._labels(observed, "text", slice(0, 4)), expected.T)
 
 
-def _distance(entry: dict[str, Any]) -> Iterator[Comparison]:
+@case("pcmepp", "pcmepp/csd_mc_check")
+def _distance(entry: Entry) -> Comparisons:
     z = gaussians("C")
     method = lab.build(Pcmepp, negative_scale=1.0, shift=0.0)
     distance = -method._logits(z, "image", "text", slice(0, 8))[0, 1]  # C image 0, text 1

@@ -6,18 +6,16 @@ official: github.com/naver-ai/prolip@59f6324 src/prolip/transformer.py, src/prol
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from bench.checks import lab
-from bench.checks.oracles import Case, Comparison, values
+from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
 from bench.checks.oracles.pcmepp import norms
 from methods.prolip import Prolip, inclusion, log_overlap
-from methods.protocol import Batch, Tensors
+from methods.protocol import Tensors
 from methods.siglip import Siglip
 
 OPTIONS = {
@@ -27,28 +25,6 @@ OPTIONS = {
     "inclusion_loss_eps": "inclusion_eps",
     "inclusion_loss_scale": "inclusion_scale",
 }
-
-
-def cases() -> Iterator[Case]:
-    section = values()["prolip"]
-    for number, entry in enumerate(section["loss"]["cases"]):
-        for name, expected in entry["out"].items():
-            yield Case(f"prolip/loss/cases/{number}/out/{name}", partial(_loss, entry["cfg"], name, expected))
-    for number, row in enumerate(section["loss"]["inclusion_1d_check"]["rows"]):
-        yield Case(f"prolip/loss/inclusion_1d_check/rows/{number}", partial(_one_dimension, row))
-    checks = section["checks"]
-    yield Case("prolip/checks/ppcl_sigma0_equals_siglip", partial(_siglip, checks["ppcl_sigma0_equals_siglip"]))
-    for dtype in (torch.float32, torch.float64):
-        key = f"inclusion_eps-100_{dtype}"
-        yield Case(f"prolip/checks/{key}", partial(_tiny_eps, checks["inclusion_eps-100_torch.float64"], dtype))
-    for eps in (0, -5, -20):
-        yield Case(f"prolip/checks/stable_form_max_diff_eps{eps}", partial(_stable_form, float(eps)))
-    yield Case("prolip/checks/vib", partial(_vib, checks["vib"]))
-    towers, zero = checks["towers"], "text_std_equals_uncertainty_projection_of_projected_mean_maxdiff"
-    yield Case(f"prolip/checks/towers/{zero}", partial(_text_variance, towers[zero]))
-    masked = "tokens_after_image_mask_ratio_0_75"
-    yield Case(f"prolip/checks/towers/{masked}", partial(_tokens, 1, towers[masked][:2]))
-    yield Case("prolip/checks/towers/full_tokens", partial(_tokens, 0, [towers["full_tokens"], 16]))
 
 
 def gaussians(name: str, dtype: torch.dtype = torch.float64) -> Tensors:
@@ -78,12 +54,12 @@ def options(cfg: dict[str, float]) -> dict[str, float]:
     return {OPTIONS[key]: float(value) for key, value in cfg.items()}
 
 
-def _loss(cfg: dict[str, float], name: str, expected: dict[str, Any]) -> Iterator[Comparison]:
+@case("prolip", "prolip/loss/cases/*/out/*")
+def _loss(entry: Entry, name: str, expected: Entry) -> Comparisons:
     z = gaussians(name)
     total = len(z["image"])
-    method = build(total, **options(cfg))
-    observed = method.observe(z, Batch(torch.arange(total), lab.clock()))
-    terms = method.loss(z, observed, slice(0, total))
+    method = build(total, **options(entry["cfg"]))
+    terms = method.loss(z, lab.observed(method, z), slice(0, total))
     wanted = dict(expected["terms"])
     if "img_inclusion" in wanted:
         wanted["masked_inclusion"] = wanted.pop("img_inclusion") + wanted.pop("txt_inclusion")
@@ -97,7 +73,8 @@ def _loss(cfg: dict[str, float], name: str, expected: dict[str, Any]) -> Iterato
     yield Comparison("gradient of the bias", method.bias.grad, expected["grad_bias"])
 
 
-def _one_dimension(row: dict[str, float]) -> Iterator[Comparison]:
+@case("prolip", "prolip/loss/inclusion_1d_check/rows/*")
+def _one_dimension(row: dict[str, float]) -> Comparisons:
     keys = ("mu1", "logvar1", "mu2", "logvar2")
     m1, v1, m2, v2 = (torch.tensor(row[key], dtype=torch.float64) for key in keys)
     code, exact = inclusion(m1, v1, m2, v2), inclusion(m1, v1, m2, v2, exact=True)
@@ -110,7 +87,8 @@ def _one_dimension(row: dict[str, float]) -> Iterator[Comparison]:
         yield Comparison(key, code - exact, row[key], 1e-9, 1e-10)
 
 
-def _siglip(expected: dict[str, Any]) -> Iterator[Comparison]:
+@case("prolip", "prolip/checks/ppcl_sigma0_equals_siglip")
+def _siglip(expected: Entry) -> Comparisons:
     z = gaussians(expected["case"])
     with torch.no_grad():
         z["image_logvar"].fill_(-60.0)
@@ -120,17 +98,21 @@ def _siglip(expected: dict[str, Any]) -> Iterator[Comparison]:
     yield Comparison("SigLIP", siglip, expected["siglip"])
 
 
-def _tiny_eps(rows: list[list[float]], dtype: torch.dtype) -> Iterator[Comparison]:
+@case("prolip", "prolip/checks/inclusion_eps-100_*")
+def _tiny_eps(key: str, _: list[list[float]]) -> Comparisons:
     """Compare both precisions; in single precision the official form is off, and NaN for large log-variances."""
-    for low, high, expected in rows:
+    dtype = {"torch.float32": torch.float32, "torch.float64": torch.float64}[key.rpartition("_")[2]]
+    for low, high, expected in values()["prolip"]["checks"]["inclusion_eps-100_torch.float64"]:
         mean, v1, v2 = (torch.tensor(x, dtype=dtype) for x in (0.0, low, high))
         value = inclusion(mean, v1, mean, v2, eps=-100.0)
         rtol = 1e-9 if dtype == torch.float64 else 2e-5
         yield Comparison(f"H for log-variances {low} and {high}", value, expected, rtol)
 
 
-def _stable_form(eps: float) -> Iterator[Comparison]:
+@case("prolip", "prolip/checks/stable_form_max_diff_eps*")
+def _stable_form(key: str, _: float) -> Comparisons:
     """Compare Equation 3 as printed, which computes 1/sigma^2, with the form that never does."""
+    eps = float(key.rpartition("eps")[2])
     m1, v1, m2, v2 = torch.randn(4, 200, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     expected = _literal(m1, v1, m2, v2, eps) - _literal(m2, v2, m1, v1, eps)
     yield Comparison("H of random Gaussians", inclusion(m1, v1, m2, v2, eps), expected.tolist(), 1e-9, 1e-12)
@@ -143,7 +125,8 @@ def _literal(mean_1: Tensor, logvar_1: Tensor, mean_2: Tensor, logvar_2: Tensor,
     return torch.as_tensor(-2 * logvar_1 - logvar_2 - a.log() / 2 + b.square() / (4 * a) - c)
 
 
-def _vib(expected: dict[str, Any]) -> Iterator[Comparison]:
+@case("prolip", "prolip/checks/vib")
+def _vib(expected: Entry) -> Comparisons:
     z = {name: x.detach() for name, x in gaussians("C").items()}
     for form, keys in (
         ("code", ("official", "formula_reproduced_with_logsigma_half")),
@@ -164,7 +147,8 @@ def _prepared(**config: Any) -> tuple[Any, lab.TinyTowers]:
     return method, towers
 
 
-def _text_variance(expected: float) -> Iterator[Comparison]:
+@case("prolip", "prolip/checks/towers/text_std_equals_uncertainty_projection_of_projected_mean_maxdiff")
+def _text_variance(expected: float) -> Comparisons:
     method, towers = _prepared(text_unc="official")
     rows = lab.some_rows(towers, 16)
     of_mean = method.text_head.head(towers.encode_text(rows.tokens))
@@ -172,8 +156,18 @@ def _text_variance(expected: float) -> Iterator[Comparison]:
     yield Comparison("log-variance beside the head on the projected mean", gap, expected, 0.0, 1e-5)
 
 
-def _tokens(call: int, expected: list[int]) -> Iterator[Comparison]:
-    """Compare [tokens, rows] of a call of the image tower: 0 is that on all 16 rows, 1 that on the two masked ones."""
+@case("prolip", "prolip/checks/towers/tokens_after_image_mask_ratio_0_75")
+def _masked_tokens(expected: list[int]) -> Comparisons:
+    yield Comparison("tokens and rows", torch.tensor(_tokens()[1]), expected[:2], 0.0, 0.0)
+
+
+@case("prolip", "prolip/checks/towers/full_tokens")
+def _full_tokens(expected: int) -> Comparisons:
+    yield Comparison("tokens and rows", torch.tensor(_tokens()[0]), [expected, 16], 0.0, 0.0)
+
+
+def _tokens() -> list[tuple[int, int]]:
+    """Return tokens and rows of the calls of the image tower: on all 16 rows, then on the two masked ones."""
     method, towers = _prepared(keep_patches=True, masked_share=2 / 16)
     seen: list[tuple[int, int]] = []
     hook = towers.visual.get_submodule("transformer").register_forward_pre_hook(
@@ -181,4 +175,4 @@ def _tokens(call: int, expected: list[int]) -> Iterator[Comparison]:
     )
     method.encode(towers, lab.some_rows(towers, 16))
     hook.remove()
-    yield Comparison("tokens and rows", torch.tensor(seen[call]), expected, 0.0, 0.0)
+    return seen

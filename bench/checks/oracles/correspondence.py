@@ -1,0 +1,230 @@
+"""CRCL, GSC, NCR, its mixture and DECL (Qin) against official code: given labels or flags, and traces of six steps.
+
+official: github.com/QinYang79/CRCL@4a96406 CRCL_NeurIPS23/model/CRCL.py (CRCL.train_self)
+official: github.com/MediaBrain-SJTU/GSC@2759ba0 GSC/model/RINCE.py (RINCE.train_batch, RINCE.split_batch)
+official: github.com/XLearning-SCU/2021-NeurIPS-NCR@60256ba NCR/model.py (ContrastiveLoss)
+official: github.com/XLearning-SCU/2021-NeurIPS-NCR@60256ba NCR/co_train.py (eval_train, split_prob)
+official: github.com/QinYang79/DECL@1b0a775 model/DECL.py (warmup_batch, train_batch, mse_loss, KL, RDH_loss)
+official: github.com/QinYang79/DECL@1b0a775 train.py (get_correspondence)
+
+NCR's traces are of our assembly of its parts for one network; its mixture is scikit-learn's GaussianMixture.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from bench.checks import lab
+from bench.checks.oracles import Comparison, Comparisons, Entry, case
+from methods.crcl import Crcl
+from methods.decl_evidential import DeclEvidential
+from methods.gsc import Gsc
+from methods.mixture import fit, posteriors, scaled
+from methods.ncr import Ncr, divided
+from methods.protocol import Batch, Clock, Tensors
+
+#: What a warm step of a later stage of CRCL does: it reads the labels, and moves them over the threshold alone.
+WARM_LATER = {"alpha": 1.0, "warm": 0.0}
+
+
+def _whole(z: Tensors) -> slice:
+    return slice(0, len(z["image"]))
+
+
+def _crcl(entry: Entry, labels: torch.Tensor, **config: Any) -> Crcl:
+    settings = {"floor": 1e-10, "temperature": entry["temperature"], "learnable_scale": True, **config}
+    method: Crcl = lab.build(Crcl, rows=len(labels), **settings)
+    method.label.copy_(labels)
+    return method
+
+
+@case("crcl", "crcl/cases/*/out/*")
+def _crcl_case(entry: Entry, name: str, expected: Entry) -> Comparisons:
+    weight = entry["complementary_weight"]
+    method = _crcl(entry, lab.exact_tensor(expected["labels"]), complementary_weight=weight, **WARM_LATER)
+    yield from _crcl_step(method, lab.inputs(name), None, expected)
+    yield Comparison("labels after the step", method.label, expected["labels_after"])
+
+
+@case("crcl", "crcl/traces/*/steps")
+def _crcl_trace(entry: Entry, steps: list[Entry]) -> Comparisons:
+    """A warm pass and another; a later stage has its warm pass under WARM_LATER."""
+    labels = lab.exact_tensor(entry["start_labels"])
+    for number, (z, batch, _) in enumerate(lab.trace(entry["inputs"])):
+        warm = batch.clock.epoch < entry["warm_epochs"]
+        later = WARM_LATER if warm and entry["stage"] > 0 else {"alpha": entry["alpha"], "warm": 0.5}
+        method = _crcl(entry, labels, **later)
+        yield from _crcl_step(method, z, batch, steps[number])
+        yield Comparison(f"labels after step {number}", method.label, steps[number]["state"]["labels"])
+        labels = method.label
+
+
+def _crcl_step(method: Crcl, z: Tensors, batch: Batch | None, expected: Entry) -> Comparisons:
+    observed = lab.observed(method, z, batch)
+    terms = method.loss(z, observed, _whole(z))
+    yield from lab.graded(terms["active"] + terms["complementary"], z, expected, method.scale.rho)
+    complementary = terms["complementary"] / method.config.complementary_weight
+    yield Comparison("complementary", complementary, expected["complementary"])
+    ones = method.loss(z, {"label": torch.ones_like(observed["label"])}, _whole(z))
+    yield Comparison("active loss if all labels were 1", ones["active"], expected["active_if_all_labels_1"])
+
+
+def _gsc(entry: Entry, rows: int, **config: Any) -> Gsc:
+    given = {key: entry[key] for key in ("temperature", "structure_weight", "intra_scale")}
+    method: Gsc = lab.build(Gsc, rows=rows, per_batch=False, learnable_scale=True, **given, **config)
+    return method
+
+
+@case("gsc", "gsc/cases/*/out/*")
+def _gsc_case(entry: Entry, name: str, expected: Entry) -> Comparisons:
+    method = _gsc(entry, len(expected["targets"]))
+    method.target.copy_(lab.exact_tensor(expected["targets"]))
+    yield from _gsc_step(method, lab.inputs(name), None, expected)
+    yield Comparison("prediction", method.share, expected["prediction"])
+    yield Comparison("structure score", 1 - method.disagreement, expected["structure_score"])
+
+
+@case("gsc", "gsc/traces/*/steps")
+def _gsc_trace(entry: Entry, steps: list[Entry]) -> Comparisons:
+    method = _gsc(entry, lab.correspondence(entry["inputs"])["N"], beta=entry["beta"])
+    names = {"targets": "target", "preds": "share", "preds_targets": "share_average"}
+    names |= {"topo_targets": "agreement_average"}
+    for number, (z, batch, ends) in enumerate(lab.trace(entry["inputs"])):
+        expected = steps[number]
+        yield from _gsc_step(method, z, batch, expected)
+        if ends:
+            method.end_epoch(batch.clock.epoch)
+        for theirs, ours in names.items():
+            state = getattr(method, ours).clone()
+            yield Comparison(f"{theirs} after step {number}", state, expected["state"][theirs])
+        yield Comparison(f"topos after step {number}", 1 - method.disagreement, expected["state"]["topos"])
+
+
+def _gsc_step(method: Gsc, z: Tensors, batch: Batch | None, expected: Entry) -> Comparisons:
+    observed = lab.observed(method, z, batch)
+    terms = method.loss(z, observed, _whole(z))
+    yield from lab.graded(terms["cross_modal"] + terms["structure"], z, expected, method.scale.rho)
+    yield Comparison("cross-modal loss", terms["cross_modal"], expected["cross"])
+    settings = {key: getattr(method.config, key) for key in ("temperature", "intra_scale", "per_batch")}
+    alone = lab.build(Gsc, structure_weight=1.0, **settings)  # one case has weight 0
+    yield Comparison("structure loss", alone.loss(z, observed, _whole(z))["structure"], expected["structure"])
+
+
+@case("mixture", "mixture/cases/*")
+def _mixture(entry: Entry) -> Comparisons:
+    x = lab.exact_tensor(entry["values"])
+    yield Comparison("probability of the smaller mean", posteriors(x, "smaller"), entry["low_probability"])
+    mixture = fit(scaled(x), iterations=10, tolerance=1e-2, added_variance=5e-4)
+    yield Comparison("iterations", float(mixture.iterations), entry["iterations"])
+    for name in ("means", "variances", "weights"):
+        yield Comparison(name, getattr(mixture, name), entry[name])
+
+
+#: name of a rule of margins in the values -> ours. A batch of noisy rows, or of clean ones, has one rule alone.
+RULES = {"paper": "paper", "row": "official", "official_clean": "official", "official": "official"}
+
+
+@case("ncr", "ncr/cases/*/out/*")
+def _ncr_case(entry: Entry, name: str, expected: Entry) -> Comparisons:
+    z = lab.inputs(name)
+    total = len(z["image"])
+    config = {"margin": entry["margin"], "soft_margin": entry["soft_margin"]}
+    constants: Tensors = {}
+    if entry["mode"] == "train":
+        config["margins"] = RULES[entry["margins"]]
+        # As noisy rows have them, targets are predictions.
+        clean = "clean_probability" in expected
+        constants = {
+            "clean": torch.full((total,), clean),
+            "clean_probability": lab.exact_tensor(expected.get("clean_probability", [0.0] * total)),
+            "prediction": lab.exact_tensor(expected["prediction" if clean else "targets"]),
+            "used": torch.ones(total, dtype=torch.bool),
+        }
+    loss = lab.sum_of_tiles(lab.build(Ncr, **config), z, constants)
+    yield from lab.graded(loss, z, expected)
+    if "official_sum" in expected:
+        yield Comparison("loss as a sum", loss * total, expected["official_sum"])
+
+
+@case("ncr", "ncr/parts/*")
+def _ncr_part(entry: Entry) -> Comparisons:
+    observed = lab.observed(lab.build(Ncr, margin=entry["margin"]), lab.inputs(entry["inputs"]))
+    for key in ("prediction", "row_loss"):
+        yield Comparison(key, observed[key], entry[key])
+
+
+@case("ncr", "ncr/split/*")
+def _ncr_split(entry: Entry) -> Comparisons:
+    yield Comparison("clean rows", divided(lab.exact_tensor(entry["clean_probability"])).double(), entry["clean"])
+
+
+@case("ncr", "ncr/traces/*/steps")
+def _ncr_trace(entry: Entry, steps: list[Entry]) -> Comparisons:
+    given = lab.correspondence(entry["inputs"])
+    epochs = 1 + given["steps"][-1]["epoch"]
+    shares = {"warm": entry["warm_epochs"] / epochs, "noisy_from": entry["noisy_rows_from_epoch"] / epochs}
+    margins = {"margin": entry["margin"], "soft_margin": entry["soft_margin"], "margins": RULES[entry["margins"]]}
+    method = lab.build(Ncr, rows=given["N"], **margins, **shares)
+    for number, (z, batch, ends) in enumerate(lab.trace(entry["inputs"])):
+        expected = steps[number]
+        for name, state in expected["state"].items():  # as the step uses it
+            yield Comparison(f"{name} before step {number}", getattr(method, name).double(), state)
+        observed = lab.observed(method, z, batch)
+        yield from lab.graded(lab.sum_of_tiles(method, z, observed), z, expected)
+        for key in ("prediction", "row_loss"):
+            yield Comparison(f"{key} of step {number}", observed[key], expected[key])
+        used = observed.get("used", torch.ones(len(batch.ids)))
+        yield Comparison(f"rows in use in step {number}", used.double(), expected["rows_used"])
+        if ends:
+            method.end_epoch(batch.clock.epoch)
+
+
+def _decl(entry: Entry, rows: int, **config: Any) -> DeclEvidential:
+    given = {"hinge_weight": entry["lambda1"], **{key: entry[key] for key in ("temperature", "kl_weight", "margin")}}
+    method: DeclEvidential = lab.build(DeclEvidential, rows=rows, hinge="sum", **given, **config)
+    return method
+
+
+@case("decl_evidential", "decl_evidential/cases/*/out/*")
+def _decl_case(entry: Entry, name: str, expected: Entry) -> Comparisons:
+    """Compare a step late in a run, when the number of negatives has come down to the one that is given."""
+    z = lab.inputs(name)
+    total = len(z["image"])
+    method = _decl(entry, total, negatives=expected["negatives"])
+    method.clean.copy_(torch.tensor(expected["clean"]))
+    yield from _decl_step(method, z, Batch(torch.arange(total), Clock(9, "train", 0.9, 9)), expected)
+
+
+def _decl_step(method: DeclEvidential, z: Tensors, batch: Batch, expected: Entry) -> Comparisons:
+    observed = lab.observed(method, z, batch)
+    terms = method.loss(z, observed, _whole(z))
+    yield Comparison("number of negatives", observed["negatives"], expected["negatives"])
+    yield Comparison("flags in use", observed["clean"].double(), expected.get("clean", expected.get("clean_used")))
+    yield Comparison("evidential loss", terms["evidential"], expected["edl"])
+    yield Comparison("hinge", terms["hinge"], expected["hinge"])
+    yield from lab.graded(terms["evidential"] + terms["hinge"], z, expected)
+
+
+@case("decl_evidential", "decl_evidential/evidence/*")
+def _evidence(entry: Entry) -> Comparisons:
+    z, single = lab.inputs(entry["inputs"]), 1e-7  # get_correspondence returns its predictions in fp32
+    method = lab.build(DeclEvidential, rows=len(z["image"]), temperature=entry["temperature"])
+    share, uncertainty = method.correspondence(z)
+    yield Comparison("share of the own pair", share, entry["share"], single)
+    yield Comparison("uncertainty", uncertainty, entry["uncertainty"], single)
+    lab.observed(method, z)
+    yield Comparison("recorded flags", method.clean.double(), entry["clean"])
+
+
+@case("decl_evidential", "decl_evidential/traces/*/steps")
+def _decl_trace(trace: Entry, steps: list[Entry]) -> Comparisons:
+    """Compare two passes of three steps, the first one warm; official counts of negatives end at 3 of 7 rows."""
+    source = lab.correspondence(trace["inputs"])
+    passes = source["steps"][-1]["epoch"] + 1
+    method = _decl(trace, source["N"], warm=trace["warm_epochs"] / passes, negatives=3, anneal=1.0)
+    for (z, batch, _), expected in zip(lab.trace(trace["inputs"]), steps, strict=True):
+        yield from _decl_step(method, z, batch, expected)
+        flags = method.clean[batch.ids].double()
+        yield Comparison(f"flags after step {batch.clock.step}", flags, expected["clean_recorded"])

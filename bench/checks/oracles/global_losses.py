@@ -1,0 +1,126 @@
+"""FastCLIP and DRRho-CLIP against six steps of the authors' code, with the Adam of their temperature.
+
+official: github.com/Optimization-AI/fast_clip@efd89d5 src/fast_clip/loss.py (FastCLIPLoss), src/training/train.py
+official: github.com/Optimization-AI/DRRho-CLIP@33d7364 src/fast_clip/loss.py (SogCLRLoss)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from bench.checks import lab
+from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
+from methods.drrho import Drrho
+from methods.fastclip import Fastclip
+from methods.global_loss import GlobalLoss
+from methods.normaliser import DIRECTIONS, differences
+from methods.protocol import Batch, Clock, Tensors
+
+Logged = Callable[[Tensors, Tensors, Tensor], Tensor]  #: of embeddings, weights and tau: the surrogate that is logged
+
+
+@case("fastclip", "fastclip/traces/*/steps")
+def _fastclip(trace: Entry, _: list[Entry]) -> Comparisons:
+    def logged(_: Tensors, weights: Tensors, tau: Tensor) -> Tensor:
+        return tau * (weights["image"].sum(1).mean() + weights["text"].sum(1).mean())
+
+    def state(method: GlobalLoss, name: str) -> Tensor:
+        return torch.where(method.seen, getattr(method, f"log_u_{name}").exp(), 0.0)
+
+    yield from _follow(Fastclip, trace, logged, ("u", state))
+
+
+@case("drrho", "drrho/traces/*/steps")
+def _drrho(trace: Entry, _: list[Entry]) -> Comparisons:
+    def logged(z: Tensors, weights: Tensors, _: Tensor) -> Tensor:
+        everyone, total = slice(0, len(z["image"])), z["image"].new_zeros(())
+        side = {"image": z["side_image"], "text": z["side_text"]}
+        for one, other in DIRECTIONS:
+            excess = differences(z, one, other, everyone) - differences(side, one, other, everyone)
+            total = total + (weights[one] * excess).sum() / len(excess)
+        return total
+
+    yield from _follow(Drrho, trace, logged, ("log_u", lambda method, name: getattr(method, f"log_u_{name}").clone()))
+
+
+def _follow(
+    kind: type[GlobalLoss], trace: Entry, logged: Logged, state: tuple[str, Callable[[GlobalLoss, str], Tensor]]
+) -> Comparisons:
+    """Compare six steps: the logged number, gradients, both slopes of the temperature, its step, and normalisers."""
+    given = values()["poisoning"]["traces"][trace["inputs"]]
+    settings = {"gamma_min": trace["gamma"], "rho": trace["rho"], "epsilon": trace["eps"], "eta": trace["lr_tau"]}
+    settings |= {"temperature": math.exp(-trace["log_scale"]), "learnable_scale": True}
+    method, plain = (
+        lab.build(kind, given["rows"], 7, 8, temperature_rule=rule, **settings) for rule in ("official", "objective")
+    )
+    for step, (rows, expected) in enumerate(zip(given["steps"], trace["steps"], strict=True)):
+        clock = _clock(method, step, rows["epoch"], trace["gamma_decay_epochs"])
+        plain.load_state_dict(method.state_dict())
+        z = _embeddings(kind, rows, trace.get("reference", True))
+        batch = Batch(torch.tensor(rows["ids"]), clock)
+        yield Comparison(f"log scale before step {step}", method.rho.clone(), expected["log_scale"])
+        lab.observed(plain, z, batch)
+        observed = lab.observed(method, z, batch)
+        with torch.no_grad():
+            weights = method.draw(z, observed, slice(0, len(rows["ids"])))
+            log_u = (observed["log_u_image"].mean() + observed["log_u_text"].mean()) / 2
+            number = logged(z, weights, observed["tau"]) + observed["tau"] * (trace["rho"] + log_u)
+        yield Comparison(f"logged number of step {step}", number, expected["loss"])
+        yield from lab.gradients(lab.sum_of_tiles(method, z, observed), z, expected)
+        yield Comparison(f"slope in step {step}", method.slope.clone(), expected["grad_log_scale"])
+        yield Comparison(f"slope of the objective in step {step}", plain.slope, expected["grad_log_scale_objective"])
+        yield Comparison(f"gamma in step {step}", method.gamma(clock), expected["gamma"])
+        yield Comparison(f"learning rate in step {step}", method.step_size(), expected["lr_tau"])
+        if trace.get("learn_temperature", True):
+            method.after_step(clock)
+        yield Comparison(f"log scale after step {step}", method.rho.clone(), expected["log_scale_after"])
+        for name, _ in DIRECTIONS:
+            yield Comparison(f"{name}s' u after step {step}", state[1](method, name), expected[f"{state[0]}_{name}"])
+
+
+def _clock(method: GlobalLoss, step: int, epoch: int, decay_epochs: int) -> Clock:
+    """Return the moment of a run that reaches gamma_min after `decay_epochs` epochs."""
+    return Clock(step, "train", progress=method.config.gamma_share * epoch / decay_epochs, epoch=epoch)
+
+
+def _embeddings(kind: type[GlobalLoss], rows: Entry, reference: bool) -> Tensors:
+    """Return leaves, with the reference's embeddings if the method has one: all zero where the code was given none."""
+    names = ("image", "text", *(("side_image", "side_text") if kind.side == "reference" else ()))
+    z = lab.leaves({name: rows[name] for name in names})
+    return z if reference else {name: 0 * x if name.startswith("side_") else x for name, x in z.items()}
+
+
+@case("fastclip", "fastclip/gamma/of_epoch")
+def _gamma(expected: list[float]) -> Comparisons:
+    given = values()["fastclip"]["gamma"]
+    method = lab.build(Fastclip, gamma_min=given["gamma"])
+    clocks = (_clock(method, epoch, epoch, given["gamma_decay_epochs"]) for epoch in range(len(expected)))
+    yield Comparison("gamma of every epoch", lab.exact_tensor([method.gamma(clock) for clock in clocks]), expected)
+
+
+def _first_rows() -> tuple[Entry, Entry, Tensors]:
+    """Return the entry, the first rows of its inputs, and their embeddings, all zero where the code was given none."""
+    given = values()["drrho"]["accumulation_path"]
+    rows = values()["poisoning"]["traces"][given["inputs"]]["steps"][0]
+    z = _embeddings(Drrho, rows, True)
+    return given, rows, z | {"side_image": 0 * z["side_image"]}
+
+
+@case("drrho", "drrho/accumulation_path/log_u_image")
+def _normalisers(expected: list[float]) -> Comparisons:
+    """Compare the first visit's ln u without a reference, in the order of the batch."""
+    given, rows, z = _first_rows()
+    method = lab.build(Drrho, 10, epsilon=given["eps"])
+    method.rho.fill_(given["log_scale"])
+    observed = lab.observed(method, z, Batch(torch.tensor(rows["ids"]), lab.clock()))
+    yield Comparison("ln u of images", observed["log_u_image"], expected)
+
+
+@case("drrho", "drrho/accumulation_path/s_ii")
+def _own_similarities(expected: list[float]) -> Comparisons:
+    _, _, z = _first_rows()
+    yield Comparison("similarity of each pair", (z["image"] * z["text"]).sum(1), expected)

@@ -1,0 +1,82 @@
+"""Label permutation, re-selection and secondary random labels against our derivations, labels given."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from bench.checks import lab
+from bench.checks.oracles import Comparison, Comparisons, Entry, case
+from methods.base import Adapter
+from methods.label_permutation import LabelPermutation
+from methods.label_reselection import LabelReselection
+from methods.label_secondary import LabelSecondary
+
+
+@case("label_permutation", "label_augmentation/cases/*/permute_*")
+def _permutation(name: str, _entries: Entry, _key: str, expected: Entry) -> Comparisons:
+    z, labels = lab.inputs(name), expected["labels"]
+    given = {"image_labels": labels, "text_labels": expected.get("inverse", labels)}
+    observed = {key: torch.tensor(row) for key, row in given.items()}
+    yield from lab.graded(lab.sum_of_tiles(lab.build(LabelPermutation), z, observed), z, expected)
+
+
+@case("label_reselection", "label_augmentation/cases/*/reselect_*")
+def _reselection(name: str, _entries: Entry, _key: str, expected: Entry) -> Comparisons:
+    z, observed = lab.inputs(name), {"labels": torch.tensor(expected["labels"])}
+    yield from lab.graded(lab.sum_of_tiles(lab.build(LabelReselection), z, observed), z, expected)
+
+
+@case("label_secondary", "label_augmentation/cases/*/secondary_*")
+def _secondary(name: str, _entries: Entry, key: str, expected: Entry) -> Comparisons:
+    _, draw, mixture, _ = key.split("_")  # such as secondary_perm_convex_g0.1
+    config: Entry = {"draw": {"perm": "permutation", "random": "uniform"}[draw], "mixture": mixture}
+    method, z = lab.build(LabelSecondary, gamma=expected["gamma"], **config), lab.inputs(name)
+    yield from lab.graded(lab.sum_of_tiles(method, z, {"labels": torch.tensor(expected["labels"])}), z, expected)
+
+
+MEANS = "label_augmentation/expectation_identities_A"
+
+
+@case("label_permutation", f"{MEANS}/permutation_*", f"{MEANS}/label_smoothing_eps_*")
+def _mean_permutation(_: str, expected: float) -> Comparisons:
+    """Compare the mean over all permutations of all pairs of four rows."""
+    orders = (
+        _moved(chosen, values)
+        for chosen in itertools.combinations(range(4), 2)
+        for values in itertools.permutations(chosen)
+    )
+    yield _mean(lab.build(LabelPermutation), orders, ("image_labels", "text_labels"), expected)
+
+
+@case("label_reselection", f"{MEANS}/reselection_*", f"{MEANS}/label_smoothing_0_5")
+def _mean_reselection(*given: str | float) -> Comparisons:
+    """Compare the mean over all labels of all pairs of four rows."""
+    orders = (
+        _moved(chosen, drawn)
+        for chosen in itertools.combinations(range(4), 2)
+        for drawn in itertools.product(range(4), repeat=2)
+    )
+    yield _mean(lab.build(LabelReselection), orders, ("labels",), given[-1])
+
+
+@case("label_secondary", f"{MEANS}/secondary_*", f"{MEANS}/label_smoothing_0_3")
+def _mean_secondary(*given: str | float) -> Comparisons:
+    """Compare the mean over all permutations of four rows."""
+    orders = map(torch.tensor, itertools.permutations(range(4)))
+    yield _mean(lab.build(LabelSecondary, gamma=0.3), orders, ("labels",), given[-1])
+
+
+def _moved(rows: tuple[int, ...], values: tuple[int, ...]) -> Tensor:
+    labels = torch.arange(4)
+    labels[list(rows)] = torch.tensor(values)
+    return labels
+
+
+def _mean(method: Adapter, orders: Iterable[Tensor], names: tuple[str, ...], expected: str | float) -> Comparison:
+    z = lab.inputs("A")
+    losses = [lab.sum_of_tiles(method, z, dict.fromkeys(names, labels)) for labels in orders]
+    return Comparison("mean loss", torch.stack(losses).mean(), expected)

@@ -1,0 +1,150 @@
+"""CleanCLIP, RoCLIP and SafeCLIP against the authors' code: losses, banks from noise or empty, mixture and split.
+
+official: github.com/nishadsinghi/CleanCLIP@d6e2f1d src/train.py (get_loss)
+official: github.com/BigML-CS-UCLA/RoCLIP@f34a929 src/train.py (get_loss), src/memory_bank.py on lightly 1.2.39
+official: github.com/BigML-CS-UCLA/SafeCLIP@91488ce src/train.py (get_loss), src/memory_bank.py on lightly 1.2.39
+official: github.com/BigML-CS-UCLA/SafeCLIP@91488ce src/samplers.py (fit_gmm_to_cos_sim), src/main.py
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from bench.checks import lab
+from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
+from methods.cleanclip import Cleanclip
+from methods.embedding_queue import EmbeddingQueue
+from methods.mixture import fit, posteriors
+from methods.protocol import Clock, Tensors
+from methods.roclip import Roclip
+from methods.safeclip import Safeclip, safest
+
+VIEWED = ("image", "text", "image_view", "text_view")
+
+
+def _viewed(name: str) -> Tensors:
+    """Return one of the shared inputs as leaves, with their second views."""
+    entry = values()["poisoning"]["inputs"][name]
+    return lab.leaves({key: entry[key] for key in VIEWED})
+
+
+def _temperature(entry: Entry) -> float:
+    return math.exp(-entry["log_scale"])
+
+
+@case("cleanclip", "cleanclip/cases/*/out")
+def _cleanclip(entry: Entry, expected: Entry) -> Comparisons:
+    settings: Entry = {name: float(entry[name]) for name in ("clip_weight", "inmodal_weight")}
+    method, z = lab.build(Cleanclip, temperature=_temperature(entry), **settings), _viewed(entry["inputs"])
+    yield from lab.graded(lab.objective(method, z), z, expected, method.scale.rho)
+
+
+def _start(queue: EmbeddingQueue, entries: list[list[float]], pointer: int) -> None:
+    """Put the entries with which a trace begins into a full queue."""
+    queue.entries.copy_(lab.exact_tensor(entries))
+    queue.pointer.fill_(pointer)
+
+
+def _queue_after(queue: EmbeddingQueue, entries: list[list[float]], expected: Entry) -> Comparisons:
+    yield Comparison("entries", queue.entries[: len(entries)].clone(), entries)
+    yield Comparison("pointer", queue.pointer.clone(), expected["pointer"])
+
+
+@case("roclip", "roclip/traces/*/steps")
+def _roclip(trace: Entry, steps: list[Entry]) -> Comparisons:
+    given = values()["poisoning"]["traces"][trace["inputs"]]
+    settings = {"pool": trace["size"], "every": trace.get("every", 1), "temperature": _temperature(trace)}
+    if "init" in trace:
+        settings |= {"cycle": "pass", "pool_start": "noise"}
+    method = lab.build(Roclip, given["rows"], 7, 8, **settings)
+    if "init" in trace:
+        _start(method.pool, trace["init"]["bank"], trace["init"]["pointer"])
+    for step, (rows, expected) in enumerate(zip(given["steps"], steps, strict=True)):
+        z = lab.leaves({name: rows[name] for name in ("image", "text")})
+        if expected["nearest"] is not None:
+            yield Comparison(f"nearest in step {step}", method.pool.places(z["image"]), expected["nearest"])
+        when = lab.clock(step, epoch=expected.get("epoch_from_1", 1) - 1)
+        yield Comparison(f"step {step} matches", float(method.matches(when)), float(expected.get("matching", True)))
+        loss = lab.objective(method, z, when=when)  # ids in the order of the batch, as the code writes rows
+        yield from lab.graded(loss, z, expected, method.scale.rho)
+        yield from _queue_after(method.pool, expected["bank"], expected)
+        if "filled" in expected:
+            yield Comparison(f"entries of step {step}", method.pool.filled.clone(), expected["filled"])
+
+
+@case("safeclip", "safeclip/cases/*/out")
+def _safeclip(entry: Entry, expected: Entry) -> Comparisons:
+    """Compare a loss of one phase, or the mixture of both over safe and risky rows."""
+    method, z = lab.build(Safeclip, temperature=_temperature(entry)), _viewed(entry["inputs"])
+    if entry["kind"] == "safeclip_mixed":
+        safe = torch.tensor(entry["mask"])
+        terms = method.loss(z, {"safe": safe}, slice(0, len(safe)))
+        loss = terms["cross_modal"] + terms["in_modal"]
+        yield Comparison("loss of the safe rows", terms["cross_modal"] * len(safe) / safe.sum(), expected["safe"])
+        yield Comparison("loss of the risky rows", terms["in_modal"] * len(safe) / (~safe).sum(), expected["risky"])
+    else:
+        phase = {"safeclip_in_modal": "warm", "safeclip_cross_views": "slow"}[entry["kind"]]
+        loss = lab.objective(method, z, when=lab.clock(phase=phase))
+    yield from lab.graded(loss, z, expected, method.scale.rho)
+
+
+@case("safeclip", "safeclip/traces/*/steps")
+def _banks(trace: Entry, steps: list[Entry]) -> Comparisons:
+    given = values()["poisoning"]["traces"][trace["inputs"]]
+    settings = {"bank_size": trace["size"], "temperature": _temperature(trace)}
+    method = lab.build(Safeclip, given["rows"], 7, 8, bank=True, bank_start="noise", **settings)
+    banks = {"image": method.image_bank, "text": method.text_bank}
+    for name, bank in banks.items():
+        _start(bank, trace["init"][f"bank_{name}"], trace["init"]["pointer"])
+    for step, (rows, expected) in enumerate(zip(given["steps"], steps, strict=True)):
+        z = lab.leaves({name: rows[name] for name in VIEWED})
+        for name, bank in banks.items():
+            yield Comparison(f"nearest {name}s in step {step}", bank.places(z[name]), expected[f"nearest_{name}"])
+        loss = lab.objective(method, z, when=lab.clock(step, "warm"))  # ids in the order of the batch
+        yield from lab.graded(loss, z, expected, method.scale.rho)
+        for name, bank in banks.items():
+            yield from _queue_after(bank, expected[f"bank_{name}"], expected)
+
+
+def _posterior(scores: Tensor) -> Tensor:
+    return posteriors(scores, "larger", 100, 1e-3, 1e-6, rescaled=False)
+
+
+@case("safeclip", "safeclip/mixture/*")
+def _mixture(entry: Entry) -> Comparisons:
+    """Compare the fit, from its start on, and the first split that the adapter makes of it."""
+    scores = lab.exact_tensor(entry["scores"])
+    fits = {n: fit(scores, n, 1e-3, 1e-6) for n in (0, entry["iterations"] - 1, 100)}
+    final, before = fits[100], fits[entry["iterations"] - 1]
+    yield Comparison("rows below the first cut", fits[0].weights[0] * len(scores), entry["start_lower"])
+    for name in ("weights", "means", "variances"):
+        yield Comparison(name, getattr(final, name), entry[name])
+    yield Comparison("iterations", float(final.iterations), entry["iterations"])
+    yield Comparison("lower bound", before.log_joint(scores).logsumexp(0).mean(), entry["lower_bound"])
+    method = lab.build(Safeclip, rows=len(scores))
+    method.similarity.copy_(scores)
+    method.seen.fill_(True)
+    method.split(Clock(10, "main", progress=0.25, epoch=3))
+    yield Comparison("posterior", _posterior(scores), entry["posterior"])
+    yield Comparison("safe rows", method.safe.double(), [float(safe) for safe in entry["safe_first"]])
+    yield Comparison("number of safe rows", float(method.first_safe), entry["safe_count"])
+
+
+@case("safeclip", "safeclip/split/*/safe")
+def _split(entry: Entry, expected: list[int]) -> Comparisons:
+    scores = lab.exact_tensor(values()["safeclip"]["mixture"][entry["gmm"]]["scores"])
+    safe = safest(scores, _posterior(scores), math.floor(entry["share"] * len(scores)))
+    yield Comparison("safe rows", safe.sort().values, expected)
+
+
+@case("safeclip", "safeclip/official_schedule/safe_share_of_epoch")
+def _shares(expected: list[float]) -> Comparisons:
+    epochs, hyper = len(expected), values()["safeclip"]["official_schedule"]["hyper"]
+    method = lab.build(Safeclip, rows=1000, growth=epochs * hyper["update_filter_ratio"])
+    method.first_safe.fill_(round(hyper["filter_ratio"] * 1000))
+    method.main_start.fill_(6 / 32)
+    shares = [method.safe_share((6 + epoch) / 32) for epoch in range(epochs)]
+    yield Comparison("safe share of every main epoch", lab.exact_tensor(shares), expected)
