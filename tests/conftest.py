@@ -43,7 +43,7 @@ LONG = (
     "checks/test_mutations models/test_eval training/test_ranks cli/test_new_method reports/test_verbs "
     "store/test_merge towers/test_towers adapters/test_source_hash models/test_open_clip_models checks/test_side "
     "planning/test_tune launch/test_nursery suite/test_keep reports/test_outputs store/test_damage cli/test_gaussian "
-    "tools/test_gpu_evidence reports/test_sizes towers/test_lean_open_clip cli/test_run"
+    "reports/test_sizes towers/test_lean_open_clip cli/test_run"
 )
 
 
