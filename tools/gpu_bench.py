@@ -71,7 +71,6 @@ from methods.protocol import Batch, Clock, Facts
 
 Row = dict[str, Any]
 Batches = Iterator[tuple[Tensor, Tensor]]
-TURNS = 2  #: of our loop and the peer's
 LOSS_WIDTH = 512  #: D
 
 
@@ -236,7 +235,7 @@ def peer(scale: Scale, device: torch.device, _: float) -> list[Row]:
             for told, data in (("synthetic", None), ("JPEG shards", jpegs)):
                 run = a_run(scale, name, batch, 2 * scale.steps + 1, data)
                 row = {"towers": name, "rows": told, "batch": batch}
-                turns = [in_turn(run, scale.steps, device) for _ in range(TURNS)]
+                turns = [in_turn(run, scale.steps, device) for _ in range(2)]
                 ours, theirs = (scale.steps * batch / statistics.median(one) for one in zip(*turns, strict=True))
                 ratio = statistics.median(other / own for own, other in turns)
                 rows.append({**row, "samples/s": ours, "open_clip's": theirs, "ratio": ratio})
@@ -445,7 +444,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if device.type != "cuda":
         print("no GPU on this machine: tiny towers and small batches, which say nothing of one")
     measured(LARGE if device.type == "cuda" else SMALL, device, asked.parts or tuple(PARTS), asked.file)
-    print(f"\nwritten to {asked.file}")
 
 
 if __name__ == "__main__":
