@@ -6,7 +6,6 @@ about the sets whose names they have: keep them in a folder of their own.
 
 from __future__ import annotations
 
-import csv
 import io
 import tarfile
 from collections.abc import Iterable, Sequence
@@ -94,16 +93,9 @@ def _captions(home: Path, entry: Entry, emoji: Emoji) -> None:
 
 
 def _hierarchy(home: Path, entry: Entry, emoji: Emoji) -> None:
-    folder = home / entry.name
-    folder.mkdir(parents=True)
     own = levels(emoji.pairs)
-    table = io.StringIO()
-    lines = csv.writer(table)
-    lines.writerow(("id", "captions", "image_url"))
-    for row in emoji.rows:
-        (folder / f"{row}.png").write_bytes(emoji.png(row))
-        lines.writerow((row, "=>".join(own[row]), f"https://example.org/{row}.png"))
-    (folder / f"{entry.name}_test.csv").write_text(table.getvalue())
+    texts = {row: "\n".join(own[row]).encode() for row in emoji.rows}
+    _shards(home / f"wds_{entry.name}", [[("png", emoji.png(row)), ("txt", texts[row])] for row in emoji.rows])
 
 
 def _puzzles(home: Path, entry: Entry, emoji: Emoji) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import yaml
 
@@ -42,16 +42,10 @@ class Entry:
     metric: str = "top1"  #: its main one in the DataComp suite
     webdataset: str = ""  #: the part of its folder's name after wds_, if that is not its own name
     publisher: str = "clip-benchmark"  #: whose webdataset folder is on the Hugging Face hub; "" = nobody's
-    builder: str = ""  #: clip-benchmark's name, or one of `bench.data.evaluation.builders`; "" = none
-    splits: Mapping[Split, Names] | None = None  #: the builder's names of a split, if they differ; several are joined
-    train_share: float = 0.0  #: of a builder without splits: the rows of the smallest hashes are for training
-    needs: Mapping[Split, Names] | None = (
-        None  #: files below its folder that the builder would download if they are missing
-    )
     words: str = ""  #: clip-benchmark's key of its class names and templates, if that is not its own name
     fields: Names = ()  #: of the metadata (npy) of each image that groups are made by; "" is passed over
-    hub: str = ""  #: its name in the hf_cache folder that DataComp's script leaves
-    source: str = ""  #: the source of the builder's files
+    hub: str = ""  #: its name in the hf_cache folder that DataComp's script leaves; such a set is read there alone
+    source: str = ""  #: of the files of a set that nobody publishes as webdataset
     gb: float = 0.0  #: disk of a split other than for training
     train_gb: float = 0.0
     datacomp: bool = False  #: one of the suite's 38 tasks
@@ -85,7 +79,7 @@ class Entry:
 def entries() -> Mapping[str, Entry]:
     """Return all data sets of the catalogue by name."""
     rows = yaml.safe_load(CATALOGUE.read_text())
-    return {name: Entry(name=name, **_frozen(row)) for name, row in rows.items()}
+    return {name: Entry(name=name, **{**row, "fields": tuple(row.get("fields", ()))}) for name, row in rows.items()}
 
 
 def known(name: str) -> Entry | None:
@@ -123,12 +117,6 @@ def _own(name: str, folder: Path) -> Entry:
     test, train, validation = (int(any(os.path.isdir(folder / one) for one in FOLDERS[split])) for split in SPLITS)
     kind: Kind = "classification" if classes else "retrieval"
     return Entry(name, name, test, classes, train, validation, kind, "top1" if classes else "mean_r1", publisher="")
-
-
-def _frozen(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _frozen(one) for key, one in value.items()}
-    return tuple(value) if isinstance(value, list) else value
 
 
 def unknown(name: str) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = tuple[str, str, str, str]
 
-_HEAD = ("data set", "layout", "images", "where")
+_HEAD = ("data set", "kind", "images", "where")
 
 
 def of_suite(suite: Suite) -> list[str]:
@@ -74,21 +74,20 @@ def _own() -> tuple[list[Entry], list[Row]]:
         try:
             own.append(parse(folder.name.removeprefix("wds_"))[0])
         except UserError as error:
-            broken.append((ascii(folder.name)[1:-1], "webdataset", "?", f"broken: {error}"))
+            broken.append((ascii(folder.name)[1:-1], "evaluation set", "?", f"broken: {error}"))
     return own, broken
 
 
 def _present(names: list[str]) -> list[Row]:
     rows = list[Row]()
     for name in names:
-        located = None
         try:
             located = evaluation.find(name)
             if located is not None:
                 evaluation.check(name)
-                rows.append((name, located.layout, f"{evaluation.counts(name)[0]:,}", str(located.path)))
+                rows.append((name, "evaluation set", f"{evaluation.counts(name)[0]:,}", str(located.path)))
         except UserError as error:
-            rows.append((name, located.layout if located else "?", "?", f"broken: {error}"))
+            rows.append((name, "evaluation set", "?", f"broken: {error}"))
     return rows
 
 

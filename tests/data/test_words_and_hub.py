@@ -1,13 +1,9 @@
 """Class names and prompts of clip-benchmark, and Arrow files of the hub's cache."""
 
-import hashlib
-import io
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
-from PIL import Image
 
 from bench.catalogue.evaluation_sets import Entry, entries
 from bench.data.evaluation import words
@@ -52,12 +48,12 @@ def test_without_clip_benchmark_its_words_are_missed(monkeypatch):
         words.class_names(own("imagenet1k"))
 
 
-def hub(folder: Path, columns: dict[str, list[object]], kind: str = "retrieval") -> HubCache:
+def hub(folder: Path, columns: dict[str, list[object]]) -> HubCache:
     table = pa.table(columns)
     path = folder / "x-test.arrow"
     with pa.ipc.new_stream(str(path), table.schema) as out:
         out.write_table(table)
-    return HubCache(Found(own("x", kind=kind), "test", "hub", path))
+    return HubCache(Found(own("x", kind="association"), "test", path))
 
 
 def test_images_lie_in_the_file_or_beside_it(tmp_path, tars):
@@ -65,38 +61,23 @@ def test_images_lie_in_the_file_or_beside_it(tmp_path, tars):
     images = [
         {"bytes": tars.encoded(0, "PNG"), "path": None},
         {"bytes": None, "path": str(tmp_path / "beside.png")},
-        {"bytes": b"rubbish", "path": None},
         {"bytes": None, "path": str(tmp_path / "gone.png")},
     ]
-    source = hub(tmp_path, {"image": images, "caption": [["a", "b"], ["c"], ["d"], ["e"]]})
+    columns = {"candidates": [["a", "b", "c"]], "candidate_images": [images], "cue": ["x"], "associations": [["a"]]}
+    source = hub(tmp_path, columns)
     rows = source.scan()
-    assert rows.keys == ("s0000000", "s0000001", "s0000002", "s0000003")
-    assert rows.captions == (("a", "b"), ("c",), ("d",), ("e",))
     assert source.files == [tmp_path / "x-test.arrow"]
-    for number in (0, 1):
-        image = source.image(rows.row(number))
-        expected = tars.encoded(number, "PNG")
-        assert source.digest({"number": number}) == hashlib.sha256(expected).hexdigest()
-        np.testing.assert_array_equal(np.asarray(image), np.asarray(Image.open(io.BytesIO(expected))))
-    with pytest.raises(UserError, match=r"x-test\.arrow: image .*'number': 2.* cannot be read"):
-        source.image(rows.row(2))
-    with pytest.raises(UserError, match=r"its image .*gone\.png cannot be read: No such file.*; get it again"):
-        source.digest({"number": 3})
-
-
-def test_a_single_caption_is_a_text(tmp_path):
-    source = hub(tmp_path, {"image": [{"bytes": b"", "path": None}] * 2, "caption": ["one", "two"]})
-    assert source.scan().captions == (("one",), ("two",))
-    assert source.puzzles(source.scan()) == ()
     assert source.lines("classnames.txt") == ()
+    for number in (0, 1):
+        assert source.data(rows.place(number)) == tars.encoded(number, "PNG")
+    with pytest.raises(UserError, match=r"its image .*gone\.png cannot be read: No such file.*; get it again"):
+        source.data(rows.place(2))
 
 
 def test_other_files_and_columns_are_named(tmp_path):
-    source = hub(tmp_path, {"image": [{"bytes": b"", "path": None}]})
-    with pytest.raises(UserError, match=r"x-test\.arrow: has no column caption$"):
-        source.scan()
+    source = hub(tmp_path, {"image": [1]})
     with pytest.raises(UserError, match=r"has no column candidates, candidate_images, cue, associations$"):
-        hub(tmp_path, {"image": [1]}, "association").scan()
+        source.scan()
     (tmp_path / "x-test.arrow").write_bytes(b"rubbish that is no Arrow stream")
     with pytest.raises(UserError, match=r"x-test\.arrow: cannot be read: .*; get it again"):
         HubCache(source.found).scan()
@@ -105,7 +86,7 @@ def test_other_files_and_columns_are_named(tmp_path):
 def test_a_candidate_is_read_where_it_stands_first(tmp_path, tars):
     images = [[{"bytes": tars.encoded(n, "PNG"), "path": None} for n in row] for row in ((0, 1), (2, 3))]
     columns = {"candidates": [["b", "a"], ["a", "c"]], "candidate_images": images, "cue": ["x", "y"]}
-    source = hub(tmp_path, columns | {"associations": [["a"], ["a", "c"]]}, "association")
+    source = hub(tmp_path, columns | {"associations": [["a"], ["a", "c"]]})
     rows = source.scan()
     assert rows.keys == ("a", "b", "c")
     assert rows.captions == (("a",), ("b",), ("c",))

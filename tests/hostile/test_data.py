@@ -136,23 +136,6 @@ def own_files() -> dict[str, bytes]:
     return {f"{home}/test/0.tar": tar_of(labelled(0)), f"{home}/classnames.txt": b"cat\ntree\n"}
 
 
-def folder_files() -> dict[str, bytes]:
-    names = [f"{number:02d}" for number in range(3)]
-    return {f"evaluation/resisc45/{name}/{n}.png": picture(n) for name in names for n in range(3)}
-
-
-def hierarchy_files() -> dict[str, bytes]:
-    rows = "".join(f'{n},"animal => cat => a cat {n}",http://example.org/{n}.png\n' for n in range(3))
-    images = {f"evaluation/hierarcaps/{n}.png": picture(n) for n in range(3)}
-    return {"evaluation/hierarcaps/hierarcaps_test.csv": f"id,captions,image_url\n{rows}".encode(), **images}
-
-
-def hub_files() -> dict[str, bytes]:
-    images = [{"bytes": picture(n, "JPEG"), "path": None} for n in range(3)]
-    table = arrow({"image": images, "caption": [["a cat", "an animal"], ["a dog"], ["a tree"]]})
-    return {"evaluation/hf_cache/nlphuji___flickr_1k_test_image_text_retrieval/x-test.arrow": table}
-
-
 def puzzle_files() -> dict[str, bytes]:
     images = [[{"bytes": picture(n), "path": None} for n in row] for row in ((0, 1, 2), (2, 3))]
     names = {"candidates": [["fox", "wolf", "tree"], ["tree", "moon"]], "associations": [["wolf"], ["moon"]]}
@@ -180,7 +163,7 @@ towers: {dim: 8, vocabulary: 300}
 train: {batch: 4, augment: none}
 evaluate:
   tasks: [zero_shot, retrieval, noise_detection]
-  datasets: {zero_shot: [dollar_street, resisc45, mine], retrieval: [flickr30k]}
+  datasets: {zero_shot: [dollar_street, mine], retrieval: [flickr30k]}
 methods: [clip]
 """
 
@@ -233,7 +216,7 @@ def read_suite(home: Path) -> object:
 
 
 def every_file() -> dict[str, bytes]:
-    made = (shard_files, class_files, caption_files, own_files, folder_files, noise_files)
+    made = (shard_files, class_files, caption_files, own_files, noise_files)
     return {path: content for files in made for path, content in files().items()}
 
 
@@ -243,9 +226,6 @@ WORLDS: dict[str, tuple[Callable[[], dict[str, bytes]], Callable[[Path], object]
     "classes": (class_files, reader("dollar_street")),
     "captions": (caption_files, reader("flickr30k")),
     "own": (own_files, reader("mine")),
-    "folders": (folder_files, reader("resisc45")),
-    "hierarchy": (hierarchy_files, reader("hierarcaps")),
-    "hub": (hub_files, reader("flickr30k")),
     "puzzles": (puzzle_files, reader("winogavil")),
     "noise": (noise_files, read_noise),
     "suite": (every_file, read_suite),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import numpy as np
+
+from bench import counter
 from bench.catalogue.evaluation_sets import CLASS, Entry, Split, entries, parse, unknown
 from bench.data.evaluation import index, layouts
 from bench.data.evaluation.layouts import Found
 from bench.data.evaluation.pairs import EvaluationPairs, source_of
-from bench.data.evaluation.rows import drawn_rows
 from bench.data.photo import CROP, Resize
 from bench.data_folder import Missing
 
@@ -28,6 +30,7 @@ __all__ = [
     "parse",
     "unknown",
 ]
+SAMPLE = 6  #: images that are opened before training besides the first and the last
 
 
 def load(dataset: str, size: int, resize: Resize = CROP) -> EvaluationPairs:
@@ -46,18 +49,11 @@ def _load(found: Found, size: int, resize: Resize) -> EvaluationPairs:
 def check(dataset: str) -> None:
     """Read a data set that is there as evaluation will, and open a sample of its images, before anything trains.
 
-    Raises UserError for broken files, labels, captions, class names, prompts, puzzles and images. A builder's folder
-    that was never read is not decoded as a whole: labels and images of the sample stand for it.
+    Raises UserError for broken files, labels, captions, class names, prompts, puzzles and images.
     """
-    found = layouts.require(*parse(dataset))
-    source = source_of(found)
-    if found.layout == "builder" and index.known(source, index.mark_of(source.files)) is None:
-        from bench.data.evaluation.builders import Built
-
-        Built(found).check(dataset)
-        return
-    pairs = EvaluationPairs.read(source, 1, CROP)
-    for row in drawn_rows(dataset, len(pairs)):
+    pairs = EvaluationPairs.read(source_of(layouts.require(*parse(dataset))), 1, CROP)
+    drawn = counter.words(counter.word(0, "opened before training", dataset), np.arange(SAMPLE))[:, 0]
+    for row in {0, len(pairs) - 1, *counter.below(np.full(SAMPLE, len(pairs)), drawn).tolist()}:
         pairs.image(row)
 
 
@@ -74,14 +70,11 @@ def missing(dataset: str, purpose: str = "") -> Missing | None:
 def counts(dataset: str) -> tuple[int, int]:
     """Return the number of images and of classes of a data set: counted if it is present, otherwise as published.
 
-    No image is decoded; so the published numbers are also used for a builder's folder that was never read. Raises
-    UserError for an unknown name and for broken files.
+    Raises UserError for an unknown name and for broken files.
     """
     entry, split = parse(dataset)
     found = layouts.find(entry, split)
     if found is None:
         return entry.count(split), entry.classes
     source = source_of(found)
-    rows = index.known(source) if found.layout == "builder" else index.indexed(source)
-    names = source.lines("classnames.txt") if found.layout == "webdataset" else ()
-    return entry.count(split) if rows is None else len(rows), len(names) or entry.classes
+    return len(index.indexed(source)), len(source.lines("classnames.txt")) or entry.classes

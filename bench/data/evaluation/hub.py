@@ -1,8 +1,7 @@
-"""Reads Arrow files of the Hugging Face hub's cache, in which DataComp's script stores retrieval sets and WinoGAViL."""
+"""Reads WinoGAViL from the Arrow file that DataComp's script leaves in its Hugging Face hub cache."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,21 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.compute as pc
-from PIL import Image
 
 from bench import reading
-from bench.data import photo
-from bench.data.evaluation.index import contradicted
+from bench.data.evaluation.index import Rows
 from bench.data.evaluation.layouts import Found
-from bench.data.evaluation.rows import Row, Rows
+from bench.data.shards.scan import IMAGE_BYTES
 from bench.errors import UserError, one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_COLUMNS = {"retrieval": ("image", "caption"), "association": ("candidates", "candidate_images", "cue", "associations")}
+COLUMNS = ("candidates", "candidate_images", "cue", "associations")
 TEXT, BYTES = ("string", "large_string", "null"), ("binary", "large_binary", "null")
-IMAGE_BYTES = 1 << 27  #: of an image file
 
 
 @dataclass(frozen=True)
@@ -39,7 +35,7 @@ class Puzzle:
 
 @dataclass(frozen=True)
 class HubCache:
-    """One split of a data set in this layout. The file contains the images or their paths."""
+    """The test split of WinoGAViL. The file contains the images or their paths."""
 
     found: Found
 
@@ -47,16 +43,6 @@ class HubCache:
     def files(self) -> list[Path]:
         """The Arrow file, in a list."""
         return [self.found.path]
-
-    @property
-    def places(self) -> frozenset[str]:
-        """The names of a row's place."""
-        return frozenset(("number", "slot") if self.found.entry.kind == "association" else ("number",))
-
-    def agrees(self, rows: Rows) -> bool:
-        """Whether the rows are those of `scan`, which reads no image. Raises UserError as `scan` does."""
-        own = self.scan()
-        return rows.same_images(own) and rows.captions == own.captions
 
     @cached_property
     def table(self) -> pa.Table:
@@ -72,26 +58,18 @@ class HubCache:
             table.validate(full=True)
         except (OSError, ValueError, MemoryError, OverflowError, pa.ArrowException) as error:
             raise UserError(f"{self.found.path}: cannot be read: {one_line(error, 200)}; get it again") from error
-        lacking = [name for name in _COLUMNS[self.found.entry.kind] if name not in table.column_names]
-        if lacking:
+        if lacking := [name for name in COLUMNS if name not in table.column_names]:
             raise UserError(f"{self.found.path}: has no column {', '.join(lacking)}")
-        for name in _COLUMNS[self.found.entry.kind]:
+        for name in COLUMNS:
             if table[name].null_count or not _fits(name, table[name].type):
                 raise UserError(f"{self.found.path}: column {name} is of type {table[name].type}, or has gaps")
         return table
 
     def scan(self) -> Rows:
-        """Return a row for each image: with its captions, or with its name among the candidates.
+        """Return a row for each image, with its name among the candidates as its caption.
 
-        Raises UserError as `table` does, and for an image without captions or a puzzle that does not fit together.
+        Raises UserError as `table` does, and for a puzzle that does not fit together.
         """
-        if self.found.entry.kind == "retrieval":
-            texts = [(one,) if isinstance(one, str) else tuple(one) for one in self.table["caption"].to_pylist()]
-            for number, own in enumerate(texts):
-                if not own or None in own:
-                    raise UserError(f"{self.found.path}: image {number} has no caption, or an empty one; get it again")
-            keys = tuple(f"s{number:07d}" for number in range(len(texts)))
-            return Rows(keys, None, tuple(texts), {}, {"number": np.arange(len(keys), dtype=np.int64)}).ordered()
         first: dict[str, tuple[int, int]] = {}  # name -> its first puzzle, and its position there
         columns = [self.table[name] for name in ("candidates", "candidate_images", "associations")]
         images = pc.list_value_length(columns[1]).to_pylist()
@@ -106,9 +84,7 @@ class HubCache:
         return Rows(tuple(first), None, tuple((name,) for name in first), {}, slots).ordered()
 
     def puzzles(self, rows: Rows) -> tuple[Puzzle, ...]:
-        """Return the puzzles over `rows`, which `scan` gave; () if the data set has none."""
-        if self.found.entry.kind != "association":
-            return ()
+        """Return the puzzles over `rows`, which `scan` gave."""
         row_of = {key: row for row, key in enumerate(rows.keys)}
         columns = [self.table[name].to_pylist() for name in ("cue", "candidates", "associations")]
         return tuple(
@@ -116,32 +92,9 @@ class HubCache:
             for cue, names, chosen in zip(*columns, strict=True)
         )
 
-    def image(self, row: Row) -> Image.Image:
-        """Return the RGB image of a row. Raises UserError if it is missing, another one, or cannot be decoded."""
-        data = self._data(row.place)
-        if row.digest not in ("", hashlib.sha256(data).hexdigest()):
-            raise contradicted(self.found, row.key)
-        try:
-            return photo.decode(data)
-        except photo.Undecodable as error:
-            raise UserError(f"{self.found.path}: image {dict(row.place)} cannot be read: {error}") from error
-
-    def digest(self, place: Mapping[str, int]) -> str:
-        """Return the sha256 of a row's image file. Raises UserError if it is missing."""
-        return hashlib.sha256(self._data(place)).hexdigest()
-
-    def lines(self, name: str) -> tuple[str, ...]:
-        """Return (): this layout has no text files."""
-        return ()
-
-    def _data(self, place: Mapping[str, int]) -> bytes:
-        try:
-            if "slot" in place:
-                value: Mapping[str, Any] = self.table["candidate_images"][place["number"]].as_py()[place["slot"]] or {}
-            else:
-                value = self.table["image"][place["number"]].as_py()
-        except IndexError as error:
-            raise UserError(f"{self.found.path}: has no image {dict(place)}; get it again") from error
+    def data(self, place: Mapping[str, int]) -> bytes:
+        """Return the bytes of an image file. Raises UserError if it is missing."""
+        value: Mapping[str, Any] = self.table["candidate_images"][place["number"]].as_py()[place["slot"]] or {}
         if value.get("bytes") is not None:
             return bytes(value["bytes"])
         if value.get("path") is None:
@@ -152,14 +105,20 @@ class HubCache:
             fault = f"its image {value['path']} cannot be read: {error.strerror}"
             raise UserError(f"{self.found.path}: {fault}; get it again") from error
 
+    def lines(self, name: str) -> tuple[str, ...]:
+        """Return (): this layout has no text files."""
+        return ()
+
 
 def _fits(column: str, kind: pa.DataType) -> bool:
-    """Whether a column has the type that the hub gives it: an image, a text, or a list of one of these."""
+    """Whether a column has the type that the hub gives it: a text, a list of texts, or a list of images."""
     import pyarrow.types as types
 
-    listed = kind.value_type if types.is_list(kind) or types.is_large_list(kind) else None
-    own = kind if column in ("image", "cue") or (column == "caption" and listed is None) else listed
-    if "image" not in column:
-        return str(own) in TEXT
-    parts = {field.name: str(field.type) for field in own} if own is not None and types.is_struct(own) else {}
+    if column == "cue":
+        return str(kind) in TEXT
+    if not (types.is_list(kind) or types.is_large_list(kind)):
+        return False
+    if column != "candidate_images":
+        return str(kind.value_type) in TEXT
+    parts = {one.name: str(one.type) for one in kind.value_type} if types.is_struct(kind.value_type) else {}
     return parts.get("bytes") in BYTES and parts.get("path") in TEXT

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 from bench import data_folder, reading
 from bench.catalogue.evaluation_sets import FOLDERS, Entry, Split, entries
 from bench.errors import UserError
 
 MOST = 100_000  #: shards of a split
-
-Layout: TypeAlias = Literal["webdataset", "builder", "hub"]
 
 
 @dataclass(frozen=True)
@@ -23,22 +19,20 @@ class Found:
 
     entry: Entry
     split: Split
-    layout: Layout
-    path: Path  #: the split's folder of tars, the builder's folder, or the file
+    path: Path  #: the split's folder of tars, or the Arrow file of the hub's cache
 
 
 def find(entry: Entry, split: Split) -> Found | None:
-    """Find the split in the layouts webdataset, clip-benchmark's builder and hub cache, in this order.
+    """Find the split: a webdataset folder, or for WinoGAViL the Arrow file that DataComp's script leaves.
 
-    Returns None if none has it. Raises UserError if nshards.txt is not a plausible number.
+    Returns None if it is missing. Raises UserError if nshards.txt is not a plausible number.
     """
+    if entry.hub:
+        files = sorted(_cache(entry).rglob("*-test.arrow")) if split == "test" else []
+        return Found(entry, split, files[0]) if files else None
     for path in webdatasets(entry, split):
         if os.path.isdir(path) and not _lacking(path) and any(path.glob("*.tar")):
-            return Found(entry, split, "webdataset", path)
-    if _builder_has(entry, split):
-        return Found(entry, split, "builder", data_folder.evaluation() / entry.name)
-    for path in _cached(entry, split):
-        return Found(entry, split, "hub", path)
+            return Found(entry, split, path)
     return None
 
 
@@ -55,18 +49,11 @@ def require(entry: Entry, split: Split) -> Found:
 def missing(entry: Entry, split: Split, purpose: str = "") -> data_folder.Missing:
     """Describe a missing split: where it is expected, how to get it, its size. `purpose` says what it is used for."""
     description = f"{entry.title} ({entry.written(split)})" + (f", {purpose}" if purpose else "")
-    for path in webdatasets(entry, split):
-        lacking = _lacking(path)
-        if lacking:
+    looked = [_cache(entry)] if entry.hub else webdatasets(entry, split)
+    for path in looked:
+        if lacking := _lacking(path):
             description += f": incomplete, {path} lacks {', '.join(lacking[:3])}{' ...' if len(lacking) > 3 else ''}"
             break
-    looked = [*webdatasets(entry, split)]
-    if _built(entry, split):
-        looked += [data_folder.evaluation() / entry.name / need for need in _needs(entry, split)] or [
-            data_folder.evaluation() / entry.name
-        ]
-    if entry.hub and split == "test":
-        looked.append(_cache(entry))
     return data_folder.Missing(description, tuple(map(str, looked)), _command(entry, split), entry.bytes(split) or None)
 
 
@@ -99,7 +86,7 @@ def _counted(path: Path) -> int | None:
     if not os.path.lexists(file):
         return None
     try:
-        text = reading.content(file, 100).strip()
+        text = reading.content(file, 100)
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}; get it again") from error
     return count(text, str(file))
@@ -120,49 +107,21 @@ def _lacking(path: Path) -> list[str]:
     return [tar.name for tar in tars if not os.path.isfile(tar)]
 
 
-def _built(entry: Entry, split: Split) -> bool:
-    """Whether the builder knows the split."""
-    return bool(entry.builder) and (split == "test" or bool(entry.count(split)))
-
-
-def _needs(entry: Entry, split: Split) -> tuple[str, ...]:
-    return (entry.needs or {}).get(split, ())
-
-
-def _builder_has(entry: Entry, split: Split) -> bool:
-    home = data_folder.evaluation() / entry.name
-    if not _built(entry, split) or not os.path.isdir(home):
-        return False
-    try:
-        return any(home.iterdir()) and all(os.path.exists(home / need) for need in _needs(entry, split))
-    except OSError as error:
-        raise UserError(f"{home}: cannot be listed: {error.strerror}") from error
-
-
 def _cache(entry: Entry) -> Path:
     return data_folder.evaluation() / "hf_cache" / f"nlphuji___{entry.hub}"
 
 
-def _cached(entry: Entry, split: Split) -> Iterator[Path]:
-    """Yield the Arrow files that DataComp's script leaves of sets that the hub stores in another format."""
-    if entry.hub and split == "test":
-        yield from sorted(_cache(entry).rglob("*-test.arrow"))
-
-
 def _command(entry: Entry, split: Split) -> str:
-    """Say in which ways a split can be got, separated by "; or"."""
-    ways = []
+    """Say how a split can be got."""
+    if entry.hub:
+        script = "download_evalsets.py of github.com/mlfoundations/datacomp"
+        return f"python download_evalsets.py {data_folder.evaluation()} ({script})"
     if entry.publisher:
         name = f"wds_{entry.webdataset or entry.name}" + ("_test" if entry.publisher == "djghosh" else "")
         some = f"--include '{split}/*' --include '*.txt'"
         to = data_folder.evaluation() / name
-        ways.append(f"hf download {entry.publisher}/{name} --repo-type dataset {some} --local-dir {to}")
-    if _built(entry, split):
-        ways.append(f"put there the files of {entry.source}: {data_folder.evaluation() / entry.name}")
-    if entry.hub and split == "test":
-        script = "download_evalsets.py of github.com/mlfoundations/datacomp"
-        ways.append(f"python download_evalsets.py {data_folder.evaluation()} ({script})")
-    if entry.name not in entries():
-        ways.append("put webdataset tars there as clip_benchmark_export_wds writes them")
-        ways.append(f"bench data get {entry.written(split)} URL, where a URL has such tars")
-    return "; or ".join(ways)
+        return f"hf download {entry.publisher}/{name} --repo-type dataset {some} --local-dir {to}"
+    if entry.source:
+        return f"pack the files of {entry.source} as docs/evaluation.md says"
+    url = f"bench data get {entry.written(split)} URL, where a URL has such tars"
+    return f"put webdataset tars there as clip_benchmark_export_wds writes them; or {url}"

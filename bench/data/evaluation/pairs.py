@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,8 +19,8 @@ from bench.catalogue.evaluation_sets import CLASS
 from bench.data import photo
 from bench.data.evaluation import index, words
 from bench.data.evaluation.hub import HubCache, Puzzle
+from bench.data.evaluation.index import Rows, Source
 from bench.data.evaluation.layouts import Found
-from bench.data.evaluation.rows import Rows, Source
 from bench.data.evaluation.webdataset import WebDataset
 from bench.data.order import epoch_order
 from bench.data.photo import Resize
@@ -52,9 +53,7 @@ class EvaluationPairs:
         classes = {CLASS: names} if names else {}
         for group, values in rows.groups.items():
             classes[group] = tuple(f"{group} {value}" for value in range(int(values.max(initial=-1)) + 1))
-        own = f"; {entry.train_share:.0%} of the images, by hash, are for training"
-        description = entry.description + (own if found.layout == "builder" and entry.train_share else "")
-        return cls(entry.written(found.split), description, source, rows, classes, templates, size, resize)
+        return cls(entry.written(found.split), entry.description, source, rows, classes, templates, size, resize)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -103,32 +102,42 @@ class EvaluationPairs:
         if self.rows.digests or not len(self):
             return self.rows.digests
         with ThreadPoolExecutor() as threads:
-            digests = list(threads.map(lambda row: self.source.digest(self.rows.row(row).place), range(len(self))))
-        index.with_digests(self.source.found, self.source.files, self.rows, digests)
+            digests = list(threads.map(lambda row: _sha256(self.source.data(self.rows.place(row))), range(len(self))))
+        index.with_digests(self.source, self.rows, digests)
         return digests
 
     def image(self, row: int) -> Image.Image:
-        """Return the RGB image of a row, as large as it is stored. Raises UserError as `Source.image` does."""
-        return self.source.image(self.rows.row(row))
+        """Return the RGB image of a row, as large as it is stored.
+
+        Raises UserError if it cannot be read, or is not the one that was indexed.
+        """
+        found, place = self.source.found, self.rows.place(row)
+        data = self.source.data(place)
+        if self.rows.digests and _sha256(data) != self.rows.digests[row]:
+            homes = [path for path in index.homes(found) if os.path.lexists(path)]
+            fault = f"row {self.keys[row]!r} is not the image that {found.path} holds"
+            raise UserError(f"{(homes or index.homes(found))[0]}: {fault}; delete the index, and it is made again")
+        try:
+            return photo.decode(data)
+        except photo.Undecodable as error:
+            where = f"{found.path}: image {self.keys[row]!r}"
+            raise UserError(f"{where} cannot be read: {error}; get it again") from error
 
 
 def source_of(found: Found) -> Source:
     """Return the reader of the layout of `found`."""
-    if found.layout == "builder":
-        from bench.data.evaluation.builders import Built
+    return HubCache(found) if found.entry.hub else WebDataset(found)
 
-        return Built(found)
-    return WebDataset(found) if found.layout == "webdataset" else HubCache(found)
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def _words(source: Source, rows: Rows) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return class names and prompts: the folder's own, or clip-benchmark's."""
     entry, path = source.found.entry, source.found.path
     names = tuple(source.lines("classnames.txt")) or words.class_names(entry)
-    if rows.labels is None:
-        raise UserError(
-            f"{path}: its images have captions, not classes; {entry.name} is a set of {entry.classes} classes"
-        )
+    assert rows.labels is not None
     most = int(rows.labels.max(initial=-1)) + 1
     if most > len(names) or rows.labels.min(initial=0) < 0:
         fault = f"labels go to {most - 1}, but there are {len(names)} class names"
