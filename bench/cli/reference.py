@@ -18,16 +18,15 @@ def reference(
     folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="A folder with one folder a comparison.")] = Path(
         "results/reference"
     ),
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where; else beside the archives.")] = None,
 ) -> None:
     """Write pages and tables of committed comparisons from their archives, an index, and what holds of the papers.
 
     A comparison is a folder with runs.tar.xz, which `bench pack` writes.
     """
-    from reports.reference.render import CLAIMS, INDEX, render
+    from reports.reference.render import render
 
-    rendered = render(folder)
-    echo(*(f"{name}: has no archive of its runs and stays as it is" for name in rendered.bare))
-    echo(*(path for path in rendered.paths if path.name in (INDEX, CLAIMS) or path.suffix == ".html"))
+    echo(*(path for path in render(folder, out or folder) if path.suffix in (".html", ".md")))
 
 
 def claims(suite: SuiteName, results: Results = RESULTS) -> None:
@@ -126,8 +125,7 @@ def site(
         typer.Argument(metavar="[RESULTS]...", help="Stores, archives, or folders of them; results/reference, /board."),
     ] = None,
 ) -> None:
-    """Write the board over stored comparisons as a static site: rows, a page a method and a run, CSV files."""
-    from reports.site.build import site as build_site
+    """Write the board over stored comparisons: one page with filters and sorting, and a CSV file."""
+    from reports.site.board import site as build_site
 
-    files = build_site(results or [Path("results/reference"), BOARD], out)
-    echo(f"{files[0]}: {len(files)} files")
+    echo(*build_site(results or [Path("results/reference"), BOARD], out))

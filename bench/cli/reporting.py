@@ -95,36 +95,22 @@ def power(
         raise typer.Exit(1)
 
 
-def orders(
+def agreement(
     suite: SuiteName,
-    other: Annotated[str, typer.Argument(metavar="OTHER", help="A second suite of the same store.")],
+    other: Annotated[str | None, typer.Argument(metavar="[OTHER]", help="A second suite of the same store.")] = None,
     results: Results = RESULTS,
 ) -> None:
-    """Say whether two suites rank the same methods alike on their headline numbers.
+    """Say whether two suites, or the noises of one, rank the methods alike on the headline numbers, as Markdown.
 
     Exit code 1 if a file of a run is damaged; its numbers are left out.
     """
-    from reports.reference.orders import agreement_text, ranking
+    from reports.reference.agreement import agreement_text, ranking
     from reports.results import load
 
     store = store_at(results)
-    both = [load(suite_name(one, store), store) for one in (suite, other)]
-    echo(*agreement_text(*map(ranking, both)).split("\n"))
-    _end_with_damaged(*both)
-
-
-def kinds(suite: SuiteName, results: Results = RESULTS) -> None:
-    """Say what holds across a suite's kinds of noise, as Markdown: gains under each, their mean, what depends on it.
-
-    Exit code 1 if a file of a run is damaged; its numbers are left out.
-    """
-    from reports.reference.kinds import kinds_page
-    from reports.results import load
-
-    store = store_at(results)
-    read = load(suite_name(suite, store), store)
-    echo(*kinds_page(read).rstrip("\n").split("\n"))
-    _end_with_damaged(read)
+    read = [load(suite_name(one, store), store) for one in (suite, other) if one]
+    echo(*agreement_text(*map(ranking, read)).rstrip("\n").split("\n"))
+    _end_with_damaged(*read)
 
 
 def _end_with_damaged(*read: Read) -> None:

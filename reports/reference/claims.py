@@ -1,27 +1,39 @@
-"""The papers' main orderings as data, results/published/claims.yaml."""
+"""The papers' main orderings, results/published/claims.yaml, and whether a suite's seeds show them.
+
+Paired t-tests; Holm's correction over the claims of one paper that can be tested under one noise.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import yaml
+from pydantic import BaseModel, ConfigDict
 
-from bench.errors import UserError, nearest
-from reports.papers.layouts import PAPERS
+from reports.measure import Measure, average_measure, record_measure, values_by_seed
+from reports.results import Results
+from reports.statistics.paired import LEVEL, MINIMUM, Difference, adjusted, difference
+from reports.statistics.power import detectable
+from reports.vocabulary import family
 
-FILE = "claims.yaml"
+Verdict = Literal["holds", "does not hold", "cannot be told", "not tested"]
+VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "cannot be told", "not tested")
+NOT_RUN = "this noise rate was not run"
 
 
-@dataclass(frozen=True)
-class Claim:
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Claim(_Model):
     """One ordering as printed, and the rows and the measure that stand for it here."""
 
     better: str  #: as the paper calls it
     worse: str
-    printed: tuple[float, float]  #: of the better and of the worse one, as printed
+    printed: tuple[int | float, int | float]  #: of the better and of the worse one, as printed
     table: str  #: its number in the paper
     dataset: str  #: as printed
     metric: str
@@ -32,8 +44,7 @@ class Claim:
     settings: tuple[str, str] = ("", "")  #: of the better and of the worse one
 
 
-@dataclass(frozen=True)
-class PaperClaims:
+class PaperClaims(_Model):
     """The claims of a paper with its setting."""
 
     printed: str  #: what they were made with
@@ -42,16 +53,21 @@ class PaperClaims:
     claims: tuple[Claim, ...]
 
 
-@dataclass(frozen=True)
-class ClaimMeasure:
-    """A mean over parts; a part is the mean over all data sets measured with (task or its family, metric)."""
+class Part(_Model):
+    """The mean over all data sets that are measured with a task, or a family of tasks, and a metric."""
+
+    task: str
+    metric: str
+
+
+class ClaimMeasure(_Model):
+    """The mean over its parts."""
 
     label: str
-    parts: tuple[tuple[str, str], ...]
+    parts: tuple[Part, ...]
 
 
-@dataclass(frozen=True)
-class Claims:
+class Claims(_Model):
     """All claims with the measures that they name."""
 
     comparison: str  #: folder of results/reference that they are judged by
@@ -60,33 +76,77 @@ class Claims:
 
 
 def read_claims(folder: Path) -> Claims:
-    """Return the claims that lie beside the papers' numbers. UserError if a field of the file does not fit."""
-    path = folder / FILE
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        measures = {name: _measure(one) for name, one in content["measures"].items()}
-        papers = {name: _paper(one) for name, one in content["papers"].items()}
-        claims = Claims(str(content["comparison"]), measures, papers)
-    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{path}: is no file of claims: {type(error).__name__}: {error}") from error
-    for paper, one in papers.items():
-        if paper not in PAPERS:
-            raise UserError(f"{path}: papers: {paper!r} is no paper{nearest(paper, PAPERS)}")
-        for place, claim in enumerate(one.claims):
-            if claim.measure not in measures:
-                field = f"papers.{paper}.claims.{place}.measure"
-                raise UserError(f"{path}: {field}: {claim.measure!r} is no measure{nearest(claim.measure, measures)}")
-    return claims
+    """Return the claims that lie beside the papers' numbers."""
+    return Claims.model_validate(yaml.safe_load((folder / "claims.yaml").read_text("utf-8")))
 
 
-def _measure(entry: Mapping[str, Any]) -> ClaimMeasure:
-    return ClaimMeasure(str(entry["label"]), tuple((one["task"], one["metric"]) for one in entry["parts"]))
+@dataclass(frozen=True)
+class Judged:
+    """A claim under one noise."""
+
+    claim: Claim
+    noise: str  #: the plan's label, or the rate that was not run
+    test: Difference | None = None  #: of the row that is printed as better minus the other, positive if it is so here
+    p: float | None = None  #: adjusted over the paper's claims under this noise
+    lacks: str = ""  #: why there is no test
+
+    @property
+    def verdict(self) -> Verdict:
+        """ "does not hold" means that the opposite is shown."""
+        if self.test is None or self.p is None:
+            return "not tested"
+        if self.p > LEVEL:
+            return "cannot be told"
+        return "holds" if self.test.value > 0 else "does not hold"
+
+    @property
+    def detectable(self) -> float | None:
+        """The smallest difference that these seeds show with 80 % power, at 5 % and unadjusted."""
+        return detectable(self.test.n) * self.test.std if self.test else None
 
 
-def _paper(entry: Mapping[str, Any]) -> PaperClaims:
-    claims = tuple(Claim(**{name: _frozen(value) for name, value in one.items()}) for one in entry["claims"])
-    return PaperClaims(entry["printed"], entry["differs"], tuple(map(float, entry["rates"])), claims)
+def judge(results: Results, claims: Claims) -> dict[str, list[Judged]]:
+    """Judge every claim by a suite's results; paper -> its claims, each under every noise of its rates."""
+    measures = {name: claim_measure(results, one) for name, one in claims.measures.items()}
+    judged = {}
+    for name, paper in claims.papers.items():
+        judged[name] = list[Judged]()
+        for noise in _noises(results, paper):
+            block = [_judged(results, claim, noise, measures[claim.measure]) for claim in paper.claims]
+            steps = iter(adjusted([one.test.p for one in block if one.test]).tolist())
+            judged[name] += [replace(one, p=next(steps)) if one.test else one for one in block]
+    return judged
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+def claim_measure(results: Results, wanted: ClaimMeasure) -> Measure | None:
+    """Return the measure of a suite that stands for a claim's; None if the suite measures a part of it nowhere."""
+    parts = []
+    for part in wanted.parts:
+        own = [one for one in results.measures if part.task in (one[1], family(one[1])) and one[2] == part.metric]
+        if not own:
+            return None
+        parts.append(average_measure(part.task, part.metric, "", [record_measure(results, *one) for one in own]))
+    return average_measure(wanted.label, wanted.label, "", parts)
+
+
+def _noises(results: Results, paper: PaperClaims) -> Iterator[str | float]:
+    """Yield the labels of the suite's noises with the paper's rates, and each rate that the suite has not."""
+    for rate in paper.rates:
+        labels = [label for label, entry in results.noises.items() if entry["rate"] == rate]
+        yield from labels or (rate,)
+
+
+def _judged(results: Results, claim: Claim, noise: str | float, measure: Measure | None) -> Judged:
+    if isinstance(noise, float):
+        return Judged(claim, f"{100 * noise:g} % noise", lacks=NOT_RUN)
+    if unknown := [label for label in claim.rows if label not in results.methods]:
+        return Judged(claim, noise, lacks=f"there is no row {unknown[0]!r}")
+    if measure is None or not measure.comparable:
+        why = "not measured by this suite" if measure is None else "measured on different data"
+        return Judged(claim, noise, lacks=why)
+    values = values_by_seed(results, noise, measure, claim.rows)
+    better, worse = (values.get(label, {}) for label in claim.rows)
+    test = difference(better, worse) if measure.column.higher_is_better else difference(worse, better)
+    if test is None:
+        return Judged(claim, noise, lacks=f"{len(better.keys() & worse.keys())} of the {MINIMUM} seeds that it takes")
+    return Judged(claim, noise, test)

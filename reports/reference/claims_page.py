@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from bench.console.markup import markdown, markdown_table
 from reports.papers.layouts import PAPERS
-from reports.reference.claims import Claims, PaperClaims
-from reports.reference.judge import NOT_RUN, VERDICTS, Judged, judge
+from reports.reference.claims import NOT_RUN, VERDICTS, Claims, Judged, PaperClaims, judge
 from reports.results import Results
 from reports.statistics.paired import MINIMUM
 from reports.statistics.power import POWER

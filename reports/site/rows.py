@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from bench.errors import UserError
+from bench.store import Store
+from bench.store.incoming import unpacked
+from bench.store.pack import ARCHIVE, SUFFIX
+from bench.store.reading import read_json
 from reports.headlines import headlines
-from reports.measure import Measure, cell
-from reports.reference.index import hardware_text
-from reports.results import RunResult, uses
-from reports.site.sources import Source
-from reports.statistics.contrasts import Contrast, headline_contrasts
+from reports.measure import cell
+from reports.results import Results, RunResult, load, uses
+from reports.statistics.contrasts import headline_contrasts
+from reports.statistics.paired import Difference
 from reports.statistics.ratio import Ratio
 from reports.tables.table import Cell
-from reports.tables.vs_baseline import interval, p_text, signed
+
+RERUNS = ".rerun.json"  #: ends the name of the file beside a bundle that says which of its runs was trained again
 
 
 @dataclass(frozen=True)
 class BoardRow:
-    """One row. Numbers are those of the reports; texts are what is printed."""
+    """One row. Numbers are those of the reports."""
 
     source: str
     suite: str
@@ -31,81 +38,84 @@ class BoardRow:
     hardware: str
     measure: str
     score: Cell
-    gain: float | None  #: difference to the baseline, share
-    gain_text: str
-    recovered: float | None
-    recovered_text: str
-    resolution: float | None
-    resolution_text: str
-    runs: tuple[RunResult, ...]
+    gain: Difference | None  #: to the baseline
+    p: float | None  #: of the gain, adjusted
+    recovered: Ratio | None
+    resolution: Ratio | None
+    runs: Mapping[str, int]  #: id -> seed
     rerun: bool  #: whether one of its runs was trained again
     knows: str  #: what no method knows and this row was trained on; "" for most
 
-    @property
-    def score_text(self) -> str:
-        """The mean in percent with the standard deviation over seeds, or why there is none."""
-        if self.score.value is None:
-            return self.score.state
-        spread = "" if self.score.std is None else f" ± {100 * self.score.std:.1f}"
-        return f"{100 * self.score.value:.1f}{spread}"
+
+@contextmanager
+def opened(path: Path) -> Iterator[list[tuple[Results, str | None]]]:
+    """Yield the suites of a store or an archive, each with the id of the run that was trained again consistently.
+
+    Raises UserError for what is damaged or forged.
+    """
+    if path.is_dir():
+        store = Store(path)
+        yield [(load(name, store), None) for name in store.plans()]
+        return
+    note: Any = read_json(path.with_name(path.name.removesuffix(SUFFIX) + RERUNS))
+    consistent = isinstance(note, dict) and note.get("consistent") is True
+    with unpacked(path) as store:
+        yield [(load(suite, store), str(note.get("run")) if consistent else None) for suite in store.plans()]
 
 
-def slug(label: str) -> str:
-    """Return a file name for a label, one to one: its plain characters and the start of its hash."""
-    plain = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")[:40]
-    return f"{plain}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
+def name_of(path: Path) -> str:
+    """Return what a store, an archive or a bundle is called on the board."""
+    return path.parent.name if path.name == ARCHIVE else path.name.removesuffix(SUFFIX)
 
 
-def board_rows(source: Source) -> list[BoardRow]:
-    """Return the rows of a suite in its order. Raises UserError if its plan names no headline number."""
-    results = source.results
-    measure = headlines(results)[0]
+def listed(paths: Sequence[Path]) -> list[Path]:
+    """Return stores and archives: those given, and all of a folder of comparisons or bundles.
+
+    Raises UserError for a path without any.
+    """
+    sources: list[Path] = []
+    for path in paths:
+        inside = sorted({*path.glob(f"*{SUFFIX}"), *path.glob(f"*/{ARCHIVE}")})
+        itself = path.is_file() or (path / "runs").is_dir()
+        if not itself and not inside:
+            raise UserError(f"{path}: has no runs: it should be a store, an archive, or a folder of archives")
+        sources += [path] if itself else inside
+    return sources
+
+
+def board_rows(source: str, results: Results, rerun: str | None) -> Iterator[BoardRow]:
+    """Yield the rows of a suite in its order. Raises UserError if its plan names no headline number."""
+    measure, budget = headlines(results)[0], results.plan["budget"]
     contrasts = {one.noise: one for one in headline_contrasts(results)}
-    return [
-        _row(source, measure, contrasts.get(noise), noise, label)
-        for noise in results.noises
-        for label in results.methods
-        if results.of(label, noise)
-    ]
+    for noise, entry in results.noises.items():
+        contrast = contrasts.get(noise)
+        for label, about in results.methods.items():
+            if not (runs := results.of(label, noise)):
+                continue
+            gain = contrast.gains.get(label) if contrast else None
+            yield BoardRow(
+                source=source,
+                suite=results.suite,
+                method=label,
+                noise=noise,
+                rate=entry["rate"],
+                fidelity=about["fidelity"],
+                budget=f"{budget['value']:g} {budget['kind']}",
+                hardware="; ".join(sorted(filter(None, {_hardware(one) for one in runs}))) or "not known",
+                measure=f"{measure.column.group} {measure.column.label}",
+                score=cell(runs, measure, about["score"]),
+                gain=gain,
+                p=contrast.p_values[label] if contrast and gain else None,
+                recovered=contrast.recovered(label) if contrast and gain and label in results.ranked else None,
+                resolution=contrast.resolution if contrast else None,
+                runs={run.run: run.seed for run in runs},
+                rerun=any(run.run == rerun for run in runs),
+                knows=uses(about),
+            )
 
 
-def _row(source: Source, measure: Measure, contrast: Contrast | None, noise: str, label: str) -> BoardRow:
-    results = source.results
-    runs, about, budget = results.of(label, noise), results.methods[label], results.plan["budget"]
-    gain = contrast.gains.get(label) if contrast else None
-    recovered = contrast.recovered(label) if contrast and label in results.ranked and gain else None
-    resolution = contrast.resolution if contrast else None
-    return BoardRow(
-        source=source.name,
-        suite=results.suite,
-        method=label,
-        noise=noise,
-        rate=results.noises[noise]["rate"],
-        fidelity=about["fidelity"],
-        budget=f"{budget['value']:g} {budget['kind']}",
-        hardware=_listed([hardware_text(run.environment) for run in runs]),
-        measure=f"{measure.column.group} {measure.column.label}",
-        score=cell(runs, measure, about["score"]),
-        gain=gain.value if gain else None,
-        gain_text=_gain(contrast, label) if contrast and gain else "",
-        recovered=recovered.value if recovered else None,
-        recovered_text=_ratio(recovered),
-        resolution=resolution.value if resolution else None,
-        resolution_text=_ratio(resolution),
-        runs=tuple(runs),
-        rerun=any(run.run == source.rerun for run in runs),
-        knows=uses(about),
-    )
-
-
-def _gain(contrast: Contrast, label: str) -> str:
-    gain = contrast.gains[label]
-    return f"{signed(gain.value)} ({interval(gain)}, {p_text(contrast.p_values[label])})"
-
-
-def _listed(texts: list[str]) -> str:
-    return "; ".join(sorted({text for text in texts if text})) or "not known"
-
-
-def _ratio(ratio: Ratio | None) -> str:
-    return f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})" if ratio else ""
+def _hardware(run: RunResult) -> str:
+    """The device and the number of cores; "" if they are not known."""
+    hardware = run.environment.get("hardware") or {}
+    cores = f", {hardware['cores']} cores" if hardware.get("cores") else ""
+    return f"{hardware['device']}{cores}" if hardware.get("device") else ""

@@ -229,8 +229,7 @@ def verbs(draw: random.Random, root: Path, first: str, second: str) -> list[tupl
         ("doctor", "--fix"),
         ("run", suite, "--dry-run"),
         ("power", suite),
-        ("orders", suite, suite),
-        ("kinds", suite),
+        ("agreement", suite),
     ]
     if draw.random() < 0.3:
         light += [("submit", str(root), suite, "--out", str(root.with_name("bundle.tar.xz")))]

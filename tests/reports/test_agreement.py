@@ -1,4 +1,4 @@
-"""How alike two suites rank their methods: against scipy, the reliability against its definition, pairs told apart."""
+"""How alike two suites, or two noises of one, rank their methods: intervals, reliability, pairs that differ."""
 
 from __future__ import annotations
 
@@ -16,20 +16,28 @@ from typer.testing import CliRunner
 from bench.cli import app
 from bench.errors import UserError
 from bench.store import Store
-from reports.reference.orders import Agreement, Ranking, agreement_text, agreements, rank_correlation, reliability
-from reports.reference.orders_page import orders_text
+from reports.reference.agreement import (
+    Agreement,
+    Ranking,
+    agreement_page,
+    agreement_text,
+    between,
+    rank_correlation,
+    reliability,
+    within,
+)
 
-NOISE = ("shuffled_captions", 0.4)
+NOISE, OTHER = "40 % shuffled captions", "40 % edited captions"
 
 
 def a_ranking(means: Mapping[str, float], spread: float, seeds: int, name: str = "one", key: int = 0) -> Ranking:
     rng = np.random.default_rng(key)
     own = {label: {s: mean + spread * float(rng.normal()) for s in range(seeds)} for label, mean in means.items()}
-    return Ranking(name, "mean recall", {NOISE: "40 % shuffled captions"}, {NOISE: own})
+    return Ranking(name, "mean recall", {NOISE: ("shuffled_captions", 0.4)}, {NOISE: own})
 
 
 def only(first: Ranking, second: Ranking) -> Agreement:
-    (one,) = agreements(first, second)
+    (one,) = between(first, second)
     return one
 
 
@@ -83,23 +91,37 @@ def test_rows_with_too_few_seeds_are_left_out_and_too_few_rows_are_not_compared(
     means = {f"m{place}": float(place) for place in range(6)}
     first, second = a_ranking(means, 0.1, 4), a_ranking(means, 0.1, 4, "two", key=1)
     cut = {**second.values[NOISE], "m0": {0: 1.0}}
-    assert "m0" not in only(first, Ranking("two", "x", second.labels, {NOISE: cut})).rows
+    assert "m0" not in only(first, Ranking("two", "x", second.noises, {NOISE: cut})).rows
     few = a_ranking({"m0": 1.0, "m1": 2.0}, 0.1, 4)
-    assert agreements(first, few) == []
+    assert between(first, few) == []
     with pytest.raises(UserError, match="suites one and one: have no noise in common"):
         agreement_text(first, few)
-    assert orders_text(first, [few]) == ""
+    with pytest.raises(UserError, match="suite one: has no two noises under which the same 5 methods have 3 seeds"):
+        agreement_text(first)
+    assert "## " not in agreement_page(first, [few])
+
+
+def test_two_noises_of_a_suite_are_compared() -> None:
+    up = {f"m{place}": float(place) for place in range(6)}
+    first, second = a_ranking(up, 1e-3, 4), a_ranking({**up, "m0": 9.0}, 1e-3, 3, key=1)
+    noises = {**first.noises, OTHER: ("edited_captions", 0.4)}
+    both = Ranking("one", "mean recall", noises, {**first.values, OTHER: second.values[NOISE]})
+    (one,) = within(both)
+    assert (one.title, one.seeds, one.same, one.opposite) == (f"{NOISE}; {OTHER}", (4, 3), 10, 5)
+    assert f"| {NOISE}; {OTHER} | 6 | 4 and 3 |" in agreement_text(both)
 
 
 def test_the_verb_and_the_page_print_a_line_for_each_noise(bounded: Store) -> None:
-    result = CliRunner().invoke(app, ["orders", "emoji_noisy", "emoji_noisy", "--results", str(bounded.root)])
-    assert result.exit_code == 0, result.output
-    assert "40 % shuffled captions" in result.stdout
-    assert "1.00 (1.00 to 1.00)" in result.stdout
+    for others, title in ((["emoji_noisy"], "## emoji_noisy and emoji_noisy"), ([], "## emoji_noisy: its noises")):
+        result = CliRunner().invoke(app, ["agreement", "emoji_noisy", *others, "--results", str(bounded.root)])
+        assert result.exit_code == 0, result.output
+        assert title in result.stdout
+        assert "40 % shuffled captions" in result.stdout
+        assert ("1.00 (1.00 to 1.00)" in result.stdout) == bool(others)
     means = {f"m{place}": float(place) for place in range(5)}
-    page = orders_text(a_ranking(means, 0.1, 3), [a_ranking(means, 0.1, 3, "two", key=1)])
-    assert page.startswith("# Do other comparisons rank the methods as one does?")
-    assert "## two" in page
+    page = agreement_page(a_ranking(means, 0.1, 3), [a_ranking(means, 0.1, 3, "two", key=1)])
+    assert page.startswith("# Do the comparisons rank the methods alike?")
+    assert "## one and two" in page
     assert page.count("| 40 % shuffled captions |") == 1
 
 
@@ -107,7 +129,7 @@ def test_a_damaged_run_is_named_left_out_and_the_exit_code_says_so(bounded: Stor
     shutil.copytree(bounded.root, tmp_path, dirs_exist_ok=True)
     broken = Store(tmp_path).run(bounded.plan("emoji_noisy")["cells"][0]["run"])  # type: ignore[index]
     broken.path("status.json").write_text("{")
-    result = CliRunner().invoke(app, ["orders", "emoji_noisy", "emoji_noisy", "--results", str(tmp_path)])
+    result = CliRunner().invoke(app, ["agreement", "emoji_noisy", "emoji_noisy", "--results", str(tmp_path)])
     assert result.exit_code == 1, result.output
     assert "status.json" in result.stderr
     assert "40 % shuffled captions" in result.stdout
