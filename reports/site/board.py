@@ -98,8 +98,9 @@ def _choice(name: str, values: Sequence[str]) -> Html:
 def _head(place: int, name: str, first: str) -> Html:
     """Words stand at the left of their column, and numbers, whose best is the highest, at the right."""
     words = "text wide" if name in _WIDE else "text" if first == _UP else ""
-    template = '<th scope="col" class="{}" data-place="{}" data-first="{}"><button>{}</button></th>'
-    return html(template, words, place, first, name)
+    return html(
+        '<th scope="col" class="{}" data-place="{}" data-first="{}"><button>{}</button></th>', words, place, first, name
+    )
 
 
 def _row(row: BoardRow) -> Html:
