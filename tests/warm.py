@@ -7,6 +7,7 @@ from importlib import import_module
 
 from bench import data
 from bench.data import emoji
+from bench.data.source import source
 from bench.suite.settings import DataSettings
 from bench.training.inputs import Vocabularies
 
@@ -25,7 +26,7 @@ for name in LAZY.split():
     import_module(name)
 for style in emoji.STYLES:
     emoji.shard(style)
-pairs = data.training(DataSettings(name="emoji", size=32))
+pairs = source(DataSettings(name="emoji", size=32)).pairs()
 pairs.content_hash  # noqa: B018  decoded and hashed once for all
 Vocabularies(pairs, DataSettings(name="emoji", size=32))(300, 12)  # the vocabulary of most suites of tests
 for split in ("iid", "novel"):

@@ -30,7 +30,8 @@ from bench.adapters import hyperparameters, oracle_file, registry
 from bench.adapters.describe import EXAMPLE, cost
 from bench.catalogue.noise_kinds import KINDS, NoiseKind
 from bench.console.markup import markdown, markdown_table
-from bench.data import Pairs, training
+from bench.data import Pairs
+from bench.data.source import source
 from bench.suite.suite import load_suite
 from methods.protocol import Method
 from reports.pages.sections import FIDELITY
@@ -196,7 +197,7 @@ def _examples(kind: NoiseKind) -> Iterator[tuple[bytes, str, str]]:
     """Yield pairs of a batch that the noise changes: the picture that training sees, own and given first caption."""
     options = _OPTIONS.get(kind.name, "{}")
     suite = load_suite("quickstart", ["data.size=64", f"noise={{kind: {kind.name}, rates: [0.4], options: {options}}}"])
-    pairs: Pairs = training(suite.data)
+    pairs: Pairs = source(suite.data).pairs()
     noise = kind.make(pairs, suite.noise, 0.4, 0)
     rows = np.arange(0, len(pairs), len(pairs) // _BATCH)
     given = noise.texts(pairs, rows[noise.donors_in_batch(0, len(rows))])

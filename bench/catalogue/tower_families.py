@@ -185,7 +185,7 @@ TOWER_FAMILIES: Registry[TowerFamily] = Registry(
         ),
         TowerFamily(
             name=FEATURES,
-            summary="a trained head (`towers.head`) on stored features, of `data.features`, or texts of `data.texts`",
+            summary="a trained head (`towers.head`) on stored features, of `data.features`",
             image=ImageTowers(
                 names=lambda: (FEATURES,),
                 config=lambda _name, width, _dim: {"width": width},

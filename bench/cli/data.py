@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bench.cli.options import DataFolder, Overrides, use_data
+from bench.cli.options import DataFolder, use_data
 from bench.console.text import echo
 from bench.errors import UserError
 
@@ -136,21 +136,3 @@ def pack(
     columns = (image_column, caption_column, key_column)
     options = Options(str(images) if images else None, *columns, separator, tuple(split or ()))
     echo(*packed(source, out, options, form, per_shard, workers))
-
-
-@app.command()
-def where(
-    suite: Annotated[
-        str | None,
-        typer.Argument(metavar="[SUITE]", help="A YAML file, or the name of a shipped suite.", show_default=False),
-    ] = None,
-    overrides: Overrides = None,
-    data: DataFolder = None,
-) -> None:
-    """Show which data is there, and what a suite lacks: where it was looked for, how to get it, how much disk."""
-    from bench.planning import availability
-    from bench.suite.suite import load_suite
-
-    use_data(data)
-    loaded = load_suite(suite, overrides or ()) if suite is not None else None
-    echo(*(availability.of_catalogue() if loaded is None else availability.of_suite(loaded)))

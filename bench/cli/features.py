@@ -47,32 +47,20 @@ Prompts = Annotated[
     Path | None, typer.Option("--prompts", metavar="FILE", help="Further texts, one a line, beside the captions.")
 ]
 Views = Annotated[int, typer.Option("--views", min=1, max=64, help="Stored views; all but the first are augmented.")]
-Device = Annotated[
-    str | None, typer.Option("--device", metavar="cpu|cuda:N", help="Default: the first GPU, or the CPU.")
-]
-Share = Annotated[
-    str | None,
-    typer.Option("--part", metavar="I/N", help="Each N-th block alone; without it, all that are missing, and join."),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show hours and disk, measured on one batch.")]
 
 # Options of `import`
 Source = Annotated[
-    Path, typer.Argument(metavar="SOURCE", help="A folder of SCAN, NCR, Noise of Web or clip-retrieval; a table.")
+    Path, typer.Argument(metavar="SOURCE", help="A Parquet file with keys and captions, or a folder of clip-retrieval.")
 ]
-Form = Annotated[str, typer.Option("--format", metavar="FORMAT", help="scan, noise-of-web, clip-retrieval or table.")]
 Name = Annotated[str | None, typer.Option("--name", help="The set's name; default: that of OUT.", show_default=False)]
-Split = Annotated[str, typer.Option("--split", help="Of scan and noise-of-web.")]
-Tokenizer = Annotated[str, typer.Option("--tokenizer", help="Of noise-of-web: bert, bpe or jieba.")]
 ImageFile = Annotated[
-    str | None, typer.Option("--images", metavar="FILE", help="Of a table: .npy, .safetensors[:NAME], or a column.")
+    str | None, typer.Option("--images", metavar="FILE", help="A .npy file, a row for each row of the Parquet file.")
 ]
-TextFile = Annotated[str | None, typer.Option("--texts", metavar="FILE", help="Of a table, as --images.")]
+TextFile = Annotated[
+    str | None, typer.Option("--texts", metavar="FILE", help="A .npy file, a row for each caption, in their order.")
+]
 Key = Annotated[str | None, typer.Option("--key", metavar="COLUMN", help="The column of keys.")]
 Caption = Annotated[str, typer.Option("--caption", metavar="COLUMN", help="The column of captions.")]
-EachCaption = Annotated[
-    bool, typer.Option("--each-caption", help="Of scan: one row a caption, for index files of NCR and DECL.")
-]
 StoredAs = Annotated[
     Dtype | None, typer.Option("--dtype", help="How numbers are stored; default: as they are.", show_default=False)
 ]
@@ -89,44 +77,35 @@ def extract(
     prompts: Prompts = None,
     views: Views = 1,
     dtype: Annotated[Dtype, typer.Option("--dtype", help="How numbers are stored.")] = Dtype.float16,
-    device: Device = None,
-    part: Share = None,
-    dry_run: DryRun = False,
     results: Results = Path("results"),
     data: DataFolder = None,
 ) -> None:
     """Encode images and captions once. A stopped extraction goes on where it was, to the same bytes."""
+    from bench.console.progress import Progress
     from bench.models import extract_features
 
     use_data(data)
     sets = tuple(dict.fromkeys([*(evaluation or ()), *(extract_features.evaluation_sets(suite) if suite else ())]))
-    request = extract_features.Request(
-        data_set, out, images, texts, sets, prompts, views, dtype.value, device, part, results
-    )
-    echo(*(extract_features.estimate(request) if dry_run else extract_features.extract(request, progress=True)))
+    request = extract_features.Request(data_set, out, images, texts, sets, prompts, views, dtype.value, results)
+    echo(*extract_features.extract(request, Progress()))
 
 
 @app.command("import")
 def import_features(
     source: Source,
     out: Out,
-    form: Form,
     name: Name = None,
-    split: Split = "train",
-    tokenizer: Tokenizer = "bert",
     images: ImageFile = None,
     texts: TextFile = None,
     key: Key = None,
     caption: Caption = "caption",
-    each_caption: EachCaption = False,
     dtype: StoredAs = None,
 ) -> None:
     """Bring features that others extracted into a feature set, sorted by key and bound to keys and captions."""
-    from bench.data.features import imports
+    from bench.data.features import imports, tables
 
-    request = imports.Request(source, split, tokenizer, images, texts, key, caption, each_caption)
-    rows, command = imports.read(form, request), f"bench features import --format {form}"
-    about = imports.save(out, rows, name or out.name, dtype.value if dtype else None, command)
+    rows = tables.read(tables.Request(source, images, texts, key, caption))
+    about = imports.save(out, rows, name or out.name, dtype.value if dtype else None, "bench features import")
     echo(f"{out}: {about.rows:,} rows, {about.texts:,} texts, content {about.content_hash[:16]}")
 
 
@@ -135,6 +114,6 @@ def verify(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A feature set.")],
 ) -> None:
     """Read every byte of a feature set and compare it with its description: sizes, sums, and which row is whose."""
-    from bench.data.features.verifying import verify as compare
+    from bench.data.features import verify as compare
 
     echo(*compare(folder))

@@ -196,10 +196,10 @@ def _opened(run: str, results: Path, dataset: str, plugin: list[str] | None) -> 
 def _pairs(stored: Stored, dataset: str) -> Pairs:
     """Load a data set as the run's towers read it: pixels, or stored features that lie with those it trained on."""
     from bench import data
-    from bench.data.features import training as features
+    from bench.data.source import source
 
     settings = stored.run.data
-    return features.evaluation_set(settings, dataset) if settings.on_features else data.load(dataset, settings.size)
+    return source(settings).evaluation(dataset) if settings.on_features else data.load(dataset, settings.size)
 
 
 def _show(stored: Stored, pairs: Pairs, lines: Sequence[Line], file: Path | None, notes: Sequence[str] = ()) -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 from bench.catalogue import evaluation_sets, training_sets
-from bench.catalogue.training_sets import Synonyms, TrainingSet
-from bench.data import digits, emoji, synthetic
+from bench.catalogue.training_sets import Synonyms
+from bench.data import digits, emoji
 from bench.data.pairs import MemoryPairs, Pairs, ResizedPairs
 from bench.data.photo import Resize
 from bench.errors import UserError
-from bench.suite.settings import DataSettings
 
 __all__ = [
     "TEMPLATES",
@@ -24,7 +22,6 @@ __all__ = [
     "load_resized",
     "names",
     "synonyms",
-    "training",
 ]
 
 #: prompt ensembles for zero-shot by data family (the part of a set's name before "/"); "{}" is the class name
@@ -78,48 +75,6 @@ def load_resized(name: str, size: int, seen: int, resize: Resize) -> Pairs:
         return pairs
     assert isinstance(pairs, MemoryPairs)
     return ResizedPairs.of(pairs, seen, resize)
-
-
-def training(settings: DataSettings) -> Pairs:
-    """Load the pairs that a run trains on. If they are missing, raises a UserError that says how to get them."""
-    if settings.embedded:
-        return _made(training_sets.TRAINING_SETS[settings.name], settings.size)
-    if settings.on_features:
-        from bench.data.features import training as features
-
-        return features.load(settings)
-    if settings.synthetic:
-        return synthetic.load(settings.name, str(settings.shards), settings.size)
-    from bench.data import shards
-
-    return shards.load(settings)
-
-
-@cache
-def _made(entry: TrainingSet, size: int) -> Pairs:
-    assert entry.load is not None
-    pairs: Pairs = entry.load(size)
-    return pairs
-
-
-def feature_width(pairs: Pairs) -> int:
-    """Return the numbers of an image in pairs of stored features."""
-    from bench.data.features.training import StoredFeatures
-
-    assert isinstance(pairs, StoredFeatures)
-    return pairs.width
-
-
-def stored_texts(pairs: Pairs, settings: DataSettings) -> Any:
-    """Return what finds the features of texts: those beside pixels, or of pairs of stored features.
-
-    Raises UserError if there are none.
-    """
-    from bench.data.features.training import StoredFeatures, texts_beside
-
-    if isinstance(pairs, StoredFeatures):
-        return pairs.lookup()
-    return texts_beside(settings)
 
 
 def templates(pairs: Pairs) -> tuple[str, ...]:

@@ -10,8 +10,8 @@ from PIL import Image
 
 from bench.arrays import Ints
 from bench.data import Pairs, emoji
-from bench.data.features.training import StoredFeatures
 from bench.data.noise import NoiseManifest
+from bench.data.pairs import StoredFeatures
 from bench.errors import UserError
 
 

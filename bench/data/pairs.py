@@ -69,6 +69,18 @@ class Pairs(Protocol):
         """sha256 over keys, captions, labels and decoded pixels: the same data gives the same hash in any file."""
 
 
+@runtime_checkable
+class StoredFeatures(Protocol):
+    """Training pairs whose images are stored features."""
+
+    @property
+    def width(self) -> int:
+        """P, the numbers of an image."""
+
+    def lookup(self) -> Any:
+        """Return what finds the features of texts. Raises UserError if there are none."""
+
+
 @dataclass(frozen=True, eq=False)
 class DerivedPairs:
     """Pairs made from others: the same in all that a subclass does not change."""

@@ -12,14 +12,14 @@ import numpy as np
 from bench import data
 from bench.catalogue import families
 from bench.catalogue.channels import Channels
-from bench.catalogue.evaluation_sets import entries, parse
+from bench.catalogue.evaluation_sets import parse
 from bench.catalogue.families import FAMILIES, Facts
 from bench.catalogue.families.random_guess import CAPTIONS
 from bench.catalogue.training_sets import TRAINING_SETS
 from bench.data import Pairs, evaluation
-from bench.data.features import training as features
 from bench.data.noise import ManifestSummary, NoiseManifest
 from bench.data.photo import CROP, Resize
+from bench.data.source import DataSource, facts_of, source
 from bench.data_folder import Missing
 from bench.errors import UserError
 from bench.suite.tasks import PROTOCOL, SuiteTasks, Task
@@ -33,6 +33,11 @@ class EvaluationPlan(SuiteTasks):
 
     size: int | None = None  #: pixels a side that the model sees; None = `data.size`
     resize: Resize = CROP  #: how an external model has its images made square
+
+    @property
+    def source(self) -> DataSource:
+        """Where its data comes from."""
+        return source(self.data)
 
     @property
     def seen(self) -> int:
@@ -71,13 +76,7 @@ class EvaluationPlan(SuiteTasks):
         tests = [task for task in self.chosen() if FAMILIES[task.family].split == "test"]
         named = [task.dataset for task in tests if task.dataset != self.training]
         named.sort(key=self.of_package)  # which are of another kind than the training pairs
-        return next((name for name in named if self._has_captions(name)), "")
-
-    def _has_captions(self, dataset: str) -> bool:
-        if self.of_package(dataset):
-            return True
-        own = self.stored(dataset)
-        return not own.classes if own is not None else evaluation.parse(dataset)[0].kind == "retrieval"
+        return next((name for name in named if self.source.has_captions(name)), "")
 
     def primary(self) -> dict[str, str]:
         """The headline, by which a suite is read first: data set, task and metric.
@@ -103,42 +102,26 @@ class EvaluationPlan(SuiteTasks):
     def load(self, dataset: str) -> Pairs:
         """A data set of a task. UserError if it is not there, with how to get it."""
         if dataset == self.training:
-            return data.training(self.data)
-        if self.data.on_features:
-            return features.evaluation_set(self.data, dataset)
-        if dataset in data.names():
-            return data.load_resized(dataset, self.drawn, self.seen, self.resize)
-        return evaluation.load(dataset, self.seen, self._resize(dataset))
+            return self.source.pairs()
+        return self.source.evaluation(dataset, self.drawn, self.seen, self._resize(dataset))
 
     def content(self, task: Task) -> str:
-        """16 digits of the hash of what a task scores, joined with what its probe learns from and with stored texts.
+        """16 digits of the hash of what a task scores, joined with what its probe learns from.
 
         "" for pairs of the package: the protocol's version fixes those.
         """
         parts = (task.dataset, task.train, task.validation)
         named = [name for name in parts if name and not self.of_package(name)]
         hashes = [self.load(name).content_hash for name in named]
-        if FAMILIES[task.family].texts != "none":
-            hashes += filter(None, [features.evaluation_texts_hash(self.data, task.dataset)])
         return (sha256("".join(hashes).encode()).hexdigest() if len(hashes) > 1 else "".join(hashes))[:16]
 
     def of_package(self, dataset: str) -> bool:
         """Whether the pixels of a data set of the package are scored; its stored features are not of the package."""
-        return dataset in data.names() and not self.data.on_features
-
-    def stored(self, dataset: str) -> Pairs | None:
-        """The stored features of an evaluation set; None if the suite has pixels, or the features are not here."""
-        if not self.data.on_features or features.missing_evaluation(self.data, dataset):
-            return None
-        return features.evaluation_set(self.data, dataset)
+        return self.source.of_package(dataset)
 
     def check(self, dataset: str) -> None:
         """Read a sample of an evaluation set that is there. UserError if it is broken; nothing if it is missing."""
-        if not self.data.on_features:
-            if evaluation.find(dataset) is not None:
-                evaluation.check(dataset)
-        elif not features.missing_evaluation(self.data, dataset):
-            features.evaluation_set(self.data, dataset)
+        self.source.check(dataset)
 
     def channels(self, dataset: str) -> Channels | None:
         """Channel statistics that the pixels of a data set are normalised with; None = those of the towers."""
@@ -148,6 +131,8 @@ class EvaluationPlan(SuiteTasks):
         return self.protocol.channels(entry.name, entry.classes > 0)
 
     def _resize(self, dataset: str) -> Resize:
+        if self.of_package(dataset) or self.data.on_features:
+            return self.resize
         entry, _ = evaluation.parse(dataset)
         asked = None if entry.classes else self.protocol.retrieval_resize
         return replace(self.resize, mode=asked) if asked else self.resize
@@ -178,16 +163,7 @@ class EvaluationPlan(SuiteTasks):
 
     def lacking(self, dataset: str, purpose: str) -> Missing | None:
         """Describe an evaluation set that is not there; None if it is. `purpose` says what it is used for."""
-        if self.data.on_features:
-            return features.missing_evaluation(self.data, dataset, purpose)
-        gone, get = evaluation.missing(dataset, purpose), self.data.how_to_get_shards
-        return replace(gone, get=get) if gone and get and parse(dataset)[0].name not in entries() else gone
-
-    def with_texts(self) -> list[str]:
-        """The evaluation sets whose texts are encoded, by tasks or by the diagnostics of held-out pairs."""
-        tasks = [task for task in self.chosen() if task.dataset != self.training]
-        read = [one.dataset for one in tasks if FAMILIES[one.family].texts != "none" or one.dataset == self.held_out]
-        return list(dict.fromkeys(read))
+        return self.source.missing_evaluation(dataset, purpose)
 
     def datasets(self) -> dict[str, dict[str, Any]]:
         """Data set -> description, n and chance ("task/metric" -> expected score of a uniformly random guess).
@@ -205,31 +181,13 @@ class EvaluationPlan(SuiteTasks):
         return described
 
     def _facts(self, dataset: str) -> Facts:
-        if dataset == self.training:
-            return self._training_facts()
-        if (own := self.stored(dataset)) is not None:
-            return replace(facts_of(own), metric="" if dataset in data.names() else parse(dataset)[0].metric)
-        if dataset in data.names():
-            return facts_of(data.load(dataset, self.drawn))
-        entry, _ = evaluation.parse(dataset)
-        images, classes = evaluation.counts(dataset)
-        return Facts(entry.description, images, {evaluation.CLASS: classes} if classes else {}, entry.metric)
-
-    def _training_facts(self) -> Facts:
-        if not (self.data.embedded or self.data.synthetic):
-            from bench.data import shards
-
-            gone = features.missing(self.data) if self.data.on_features else shards.missing(self.data)
-            if gone:
-                return Facts("the training pairs", self.data.rows or 0)
-        return facts_of(data.training(self.data))
+        if dataset != self.training:
+            return self.source.facts(dataset, self.drawn)
+        if self.source.missing():
+            return Facts("the training pairs", self.data.rows or 0)
+        return facts_of(self.source.pairs())
 
     def _chance(self, task: Task, facts: Facts) -> dict[str, float]:
         if self.of_package(task.train):  # a class may be in one of the sets alone
             facts = replace(facts, classes={task.label: len(np.unique(self.load(task.train).labels[task.label]))})
         return families.chance(task.family, task.label, facts, main=self.protocol.main)
-
-
-def facts_of(pairs: Pairs) -> Facts:
-    """The facts of a data set that is there."""
-    return Facts(pairs.description, len(pairs), {label: len(names) for label, names in pairs.classes.items()})

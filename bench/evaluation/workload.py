@@ -58,8 +58,9 @@ def _images(plan: EvaluationPlan, name: str) -> int:
 
 def _pairs(plan: EvaluationPlan, name: str) -> Pairs | None:
     """Stored features that are here, or pixels of the package; None for other data."""
-    own = plan.stored(name)
-    return data.load(name, plan.drawn) if own is None and name in data.names() else own
+    if plan.data.on_features and plan.lacking(name, "") is None:
+        return plan.load(name)
+    return data.load(name, plan.drawn) if name in data.names() else None
 
 
 def _texts(plan: EvaluationPlan, task: Task) -> tuple[object, int]:

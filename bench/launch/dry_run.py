@@ -10,6 +10,7 @@ from bench.catalogue import gpus
 from bench.console import progress
 from bench.console.progress import Progress, duration
 from bench.console.text import columns
+from bench.data.source import source
 from bench.errors import UserError
 from bench.planning import plan_file, requirements, tune
 from bench.planning.estimate import calibrated, estimate, on_gpu
@@ -130,7 +131,7 @@ def _hours(planned: list[Planned], store: Store, suite: Suite, means: _Means, sh
             return f"to do: {calibrated(todo).text}".splitlines()
         except UserError as error:  # the missing inputs are still listed after this line
             return [f"to do: {len(todo)} runs that cannot be timed: {error}"]
-    if means.gpu or not (suite.data.embedded or suite.data.on_features) or planned[0].expected:
+    if means.gpu or not source(suite.data).in_memory or planned[0].expected:
         share = gpus.UTILISATION if means.utilisation is None else means.utilisation
         return f"to do: {on_gpu(todo, gpus.find(means.gpu or GPU), share).text}".splitlines()
     left = estimate(planned, store)

@@ -1,126 +1,105 @@
-"""`bench features extract`: encode images and texts block by block; a stopped extraction goes on to the same bytes."""
+"""`bench features extract`: encode images and texts block by block; a stopped extraction goes on to the same bytes.
+
+A block of rows of an array is a part, whose file's name says all that its numbers depend on.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import shutil
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from bench.console.progress import duration
-from bench.data.features.about import EVALUATION
-from bench.data.features.stack import text_lines
+from bench.console.progress import Progress
+from bench.data.features import about as description
+from bench.data.features.about import EVALUATION, NAME, About, Encoder
+from bench.data.features.imports import Dtype
+from bench.data.features.rows import rows_hash
+from bench.data.features.stack import Stack, open_array, text_lines
+from bench.data.features.texts import TextPlan
+from bench.data.features.writing import Array, Content, vacant, write
 from bench.errors import UserError, one_line
 from bench.evaluation.features import IMAGE_BATCH, TEXT_BATCH
 from bench.evaluation.tasks import EvaluationPlan
-from bench.models.feature_parts import Extraction, Lines, Models, Request
-from bench.models.feature_targets import evaluation_target, training_target
-from bench.store.fence import Busy
+from bench.models.encoders import ImageEncoder, TextEncoder, image_encoder, text_encoder, weights_digest
+from bench.models.feature_targets import Target, evaluation_target, training_target
+from bench.store import files
+from bench.store.claim import Claim
 from bench.suite.suite import load_suite
+from bench.training.job import available_device
 
-__all__ = ["Request", "estimate", "evaluation_sets", "extract"]
-GIGABYTE = 1e9
+BLOCK = 4096  #: rows of a part, a multiple of both sizes of batches
 
 
-def extract(request: Request, progress: bool = False) -> list[str]:
+@dataclass(frozen=True)
+class Request:
+    """What to extract."""
+
+    data: str
+    out: Path
+    images: str | None = None  #: model; None leaves images out
+    texts: str | None = None
+    evaluation: tuple[str, ...] = ()
+    prompts: Path | None = None
+    views: int = 1
+    dtype: Dtype = "float16"
+    results: Path = Path("results")
+
+
+@dataclass(frozen=True)
+class Models:
+    """The two encoders and the digests of their weights; None for a side that is left out."""
+
+    image: ImageEncoder | None
+    text: TextEncoder | None
+    digests: dict[str, str]
+
+    @classmethod
+    def load(cls, request: Request) -> Models:
+        """Build the encoders on the first GPU or the CPU. Raises UserError if there is none, or as they do."""
+        if request.images is None and request.texts is None:
+            raise UserError("--images, --texts: name a model for one of them at least")
+        device = available_device()
+        image = image_encoder(request.images, request.results, device) if request.images else None
+        text = text_encoder(request.texts, request.results, device) if request.texts else None
+        both = {"image": image, "text": text}
+        return cls(image, text, {side: weights_digest(one.module) for side, one in both.items() if one})
+
+
+def extract(request: Request, shown: Progress | None = None) -> list[str]:
     """Extract the training set, then the evaluation sets below it; return a line for each.
 
-    With a part, only its blocks are encoded, and the same command without it joins all. Several processes that extract
-    the same set share its blocks by claims, and the last one joins them. Raises UserError for models, data and folders
-    that cannot be used.
+    Raises UserError for models, data and folders that cannot be used, and Busy while another process extracts the same.
     """
-    share = request.part is not None
-    request.share  # noqa: B018  raises before anything is loaded
     if request.out.name in ("", ".."):
         raise UserError(f"{request.out}: is a folder that is there; name the one that is to be made")
-    models, lines = Models.load(request), Lines(progress)
+    models = Models.load(request)
     root = request.out.with_name(f"{request.out.name}.work")
-    reports = []
     try:
         root.mkdir(parents=True, exist_ok=True)
-        for work in _extractions(request, models, root):
-            reports.append(_made(work, lines, share))
+        with Claim(root / "claims"):
+            lines = [_made(work, shown) for work in _extractions(request, models, root)]
+        shutil.rmtree(root, ignore_errors=True)
     except OSError as error:
         raise UserError(f"{root}: cannot be written: {one_line(error)}; the same command goes on") from error
-    if all(there for _, there in reports):
-        shutil.rmtree(root, ignore_errors=True)  # another process that finds all there removes it, too
-    return [line for line, _ in reports]
+    return lines
 
 
 def evaluation_sets(suite: str) -> list[str]:
-    """List the evaluation sets that a suite on stored features reads, trials included. Raises UserError for others.
-
-    Of a suite on stored texts beside pixels they are those whose texts it reads.
-    """
+    """List the evaluation sets that a suite on stored features reads, trials included. Raises UserError for others."""
     loaded = load_suite(suite)
-    if not loaded.data.on_features and loaded.data.texts is None:
-        raise UserError(f"--for {suite}: reads pixels; name a suite with data.features or data.texts")
+    if not loaded.data.on_features:
+        raise UserError(f"--for {suite}: reads pixels; name a suite with data.features")
     asked = [loaded.evaluate, *([loaded.evaluate.of_trials()] if loaded.tune else [])]
-    plans = [EvaluationPlan(loaded.data, one) for one in asked]
-    read = [plan.wanted() if loaded.data.on_features else plan.with_texts() for plan in plans]
+    read = [EvaluationPlan(loaded.data, one).wanted() for one in asked]
     return list(dict.fromkeys(name for names in read for name in names))
-
-
-def _made(work: Extraction, lines: Lines, share: bool) -> tuple[str, bool]:
-    """Extract and join a set; return a line to print, and whether the set is there."""
-    folder = work.target.folder
-    if work.is_there():
-        return f"{folder}: is there already", True
-    work.extract(lines)
-    if share:
-        return f"{folder}: part {work.request.part} is extracted; the same command without --part joins all", False
-    try:
-        with work.claim("join"):
-            if work.is_there():
-                return f"{folder}: was joined by another process", True
-            if left := sum(not part.done for part in work.parts):
-                fix = "the last one joins all; if they end before that, the same command goes on"
-                return f"{folder}: other processes encode {left} of {len(work.parts)} blocks; {fix}", False
-            about = work.join()
-    except Busy as other:
-        return f"{folder}: is joined by process {other.pid} on {other.host}", False
-    shutil.rmtree(work.work, ignore_errors=True)
-    return f"{folder}: {about.rows:,} rows, {about.texts:,} texts, content {about.content_hash[:16]}", True
-
-
-def estimate(request: Request) -> list[str]:
-    """Return lines with the hours and the disk that `extract` would take, measured on one batch of each array."""
-    models, lines, seconds, size = Models.load(request), [], 0.0, 0
-    for work in _extractions(request, models, request.out):
-        own, disk = _cost(work)
-        seconds, size = seconds + own, size + disk
-        texts = f", {len(work.plan.hashes):,} texts" if work.plan else ""
-        rows = f"{len(work.target):,} rows{texts}"
-        lines.append(f"{work.target.folder}: {rows}: about {duration(own)}, {disk / GIGABYTE:.2f} GB")
-    total = f"together about {duration(seconds)} ({seconds / 3600:.2f} h) on one device"
-    return [*lines, f"{total}, {size / GIGABYTE:.2f} GB, twice as much while parts are joined"]
-
-
-def _cost(work: Extraction) -> tuple[float, int]:
-    """Return seconds and bytes of a target."""
-    seconds, bytes_a_number = 0.0, np.dtype(work.request.dtype).itemsize
-    size = int(work.target.captions.nbytes + work.target.keys.array.nbytes) * 2
-    for side, views, rows in work.sides():
-        batch = min(rows, IMAGE_BATCH if side == "image" else TEXT_BATCH)
-        for _ in range(2):  # the first one warms up
-            began = time.perf_counter()
-            width = _encode_first(work, side, batch)
-        seconds += (time.perf_counter() - began) / batch * rows * views
-        size += rows * views * width * bytes_a_number
-    return seconds, size
-
-
-def _encode_first(work: Extraction, side: str, batch: int) -> int:
-    """Encode the first rows of an array and return its width."""
-    if side == "image":
-        assert work.models.image is not None
-        pixels = work.target.pictures(work.models.image.sight, 0).images(work.target.rows[:batch])
-        return int(work.models.image.features(pixels).shape[1])
-    assert work.models.text is not None
-    assert work.plan is not None
-    return int(work.models.text.features(work.plan.texts(0, batch)).shape[1])
 
 
 def _extractions(request: Request, models: Models, root: Path) -> Iterator[Extraction]:
@@ -131,3 +110,175 @@ def _extractions(request: Request, models: Models, root: Path) -> Iterator[Extra
     for name in request.evaluation:
         target = evaluation_target(name, request.out / EVALUATION / name, sight)
         yield Extraction(target, models, request, root / EVALUATION / name)
+
+
+def _made(work: Extraction, shown: Progress | None) -> str:
+    """Extract and join a set; return a line to print."""
+    folder = work.target.folder
+    if work.is_there():
+        return f"{folder}: is there already"
+    work.encode(shown)
+    about = work.join()
+    return f"{folder}: {about.rows:,} rows, {about.texts:,} texts, content {about.content_hash[:16]}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A block of rows of one view of the images, or of the texts."""
+
+    path: Path
+    side: str  #: "image" or "text"
+    view: int
+    start: int
+    stop: int
+
+    @property
+    def done(self) -> bool:
+        """Whether it is there as a whole."""
+        try:
+            return len(open_array(str(self.path))) == self.stop - self.start
+        except UserError:
+            return False
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """The work on one target."""
+
+    target: Target
+    models: Models
+    request: Request
+    work: Path  #: the folder of its parts
+
+    @cached_property
+    def plan(self) -> TextPlan | None:
+        """Which texts are encoded; None without a text encoder."""
+        return TextPlan.of(self.target.captions, self.target.prompts) if self.models.text else None
+
+    @cached_property
+    def parts(self) -> list[Part]:
+        """All parts in their order."""
+        parts = []
+        for side, views, rows in self._sides():
+            stamp = self._stamp(side)
+            for view in range(views):
+                for start in range(0, rows, BLOCK):
+                    name = f"{side}-{view}-{start // BLOCK:06d}-{stamp}.npy"
+                    parts.append(Part(self.work / name, side, view, start, min(start + BLOCK, rows)))
+        return parts
+
+    def _sides(self) -> list[tuple[str, int, int]]:
+        """List side, views and rows of each array."""
+        images = [("image", self.request.views, len(self.target))] if self.models.image else []
+        return images + ([("text", 1, len(self.plan.hashes))] if self.plan else [])
+
+    def _stamp(self, side: str) -> str:
+        """Return a hash of everything that the numbers of a side's parts depend on."""
+        words = [BLOCK, IMAGE_BATCH, TEXT_BATCH, self.request.dtype, self.models.digests[side]]
+        if side == "image":
+            assert self.models.image is not None
+            words += [self.target.content_hash, self.target.recipe, self.models.image.sight.words]
+        else:
+            assert self.models.text is not None
+            assert self.plan is not None
+            words += [self.models.text.words, hashlib.sha256(self.plan.hashes.tobytes()).hexdigest()]
+        return hashlib.sha256(repr(words).encode()).hexdigest()[:16]
+
+    def encode(self, shown: Progress | None) -> None:
+        """Make the parts that are not there."""
+        todo = [(number, part) for number, part in enumerate(self.parts, 1) if not part.done]
+        for (side, view), group in groupby(todo, lambda one: (one[1].side, one[1].view)):
+            numbered = list(group)
+            batches = self._batches(side, view, [part for _, part in numbered])
+            for number, part in numbered:
+                if shown is not None:
+                    shown.preparing("encoding", self.target.name, number, len(self.parts))
+                count = -(-(part.stop - part.start) // (IMAGE_BATCH if side == "image" else TEXT_BATCH))
+                self._store(part, [next(batches) for _ in range(count)])
+
+    def _batches(self, side: str, view: int, parts: Sequence[Part]) -> Iterator[npt.NDArray[Any]]:
+        """Yield the features of each batch of parts of one view; one stream of pixels serves all of them."""
+        if side == "image":
+            encoder = self.models.image
+            assert encoder is not None
+            rows = np.concatenate([np.arange(part.start, part.stop) for part in parts])
+            yield from map(encoder.features, self.target.pictures(encoder.sight, view).batches(rows, IMAGE_BATCH))
+        for part in parts if side == "text" else ():
+            assert self.models.text is not None
+            assert self.plan is not None
+            texts = self.plan.texts(part.start, part.stop)
+            yield from (
+                self.models.text.features(texts[at : at + TEXT_BATCH]) for at in range(0, len(texts), TEXT_BATCH)
+            )
+
+    def _store(self, part: Part, blocks: list[npt.NDArray[Any]]) -> None:
+        with np.errstate(over="ignore"):  # what becomes infinite is refused when the set is written
+            values = np.concatenate(blocks).astype(self.request.dtype)
+        with files.scratch(part.path) as path:
+            with open(path, "wb") as file:
+                np.save(file, values)
+            path.replace(part.path)
+
+    def join(self) -> About:
+        """Write the feature set from all parts. Raises UserError if a feature is not finite."""
+        target, arrays = self.target, dict[str, Array]()
+        for side, views, _ in self._sides():
+            stacks = [self._stack(side, view) for view in range(views)]
+            arrays[side] = Array(self._encoder(side, stacks[0].shape[0]), _reader(stacks, side == "image"))
+        content = Content(
+            target.name,
+            target.description,
+            target.keys,
+            target.captions,
+            arrays.get("image"),
+            arrays.get("text"),
+            self.plan,
+            target.labels,
+            target.classes,
+            target.templates,
+            target.prompts if self.plan else (),
+            "bench features extract",
+        )
+        return write(target.folder, content)
+
+    def _stack(self, side: str, view: int) -> Stack:
+        paths = [part.path for part in self.parts if (part.side, part.view) == (side, view)]
+        return Stack(f"{self.target.name}, {side} features", tuple(open_array(str(path)) for path in paths))
+
+    def _encoder(self, side: str, width: int) -> Encoder:
+        image, text = self.models.image, self.models.text
+        name, words, views = "", "", 1
+        if side == "image" and image is not None:
+            name, words, views = image.name, image.sight.words, self.request.views
+            words += f"; further views by {self.target.recipe!r}" if views > 1 else ""
+        elif text is not None:
+            name, words = text.name, text.words
+        return Encoder(name, self.models.digests[side], words, self.request.dtype, width, views)
+
+    def is_there(self) -> bool:
+        """Whether the feature set was made before. Raises UserError if something else lies in its place."""
+        folder = self.target.folder
+        if not (folder / NAME).is_file():
+            vacant(folder)
+            return False
+        about = description.read(folder)
+        sides = {side: one for side, one in (("image", about.image), ("text", about.text)) if one}
+        own = rows_hash(self.target.keys, self.target.captions, self.target.labels)
+        prompts = len(self.target.prompts) if self.plan else 0
+        same = sides.keys() == self.models.digests.keys() and all(
+            replace(one, name="") == replace(self._encoder(side, one.width), name="") for side, one in sides.items()
+        )
+        if not same or (about.rows_hash, about.prompts) != (own, prompts):
+            fault = "holds features of other pairs, prompts or encoders, or in another form"
+            raise UserError(f"{folder}: {fault}; give another folder, or remove it")
+        return True
+
+
+def _reader(stacks: Sequence[Stack], views: bool) -> Any:
+    """Return the function that reads rows start..stop-1 from parts; images get an axis of views."""
+
+    def read(start: int, stop: int) -> npt.NDArray[Any]:
+        blocks = [stack.take(np.arange(start, stop)) for stack in stacks]
+        return np.stack(blocks, 1) if views else blocks[0]
+
+    return read

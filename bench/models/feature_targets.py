@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -83,11 +82,6 @@ class Target:
 
     def __len__(self) -> int:
         return len(self.keys)
-
-    @cached_property
-    def rows(self) -> Ints:
-        """0..n-1."""
-        return np.arange(len(self.keys))
 
     def pictures(self, sight: Sight, view: int) -> Pictures:
         """Return the pixels of a view as an encoder sees them."""

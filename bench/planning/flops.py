@@ -152,7 +152,7 @@ _pairs: dict[tuple[str, str], int] = {}
 
 def _key(run: Run, inputs: Inputs) -> tuple[str, str]:
     """Return all that the towers, the method and the cost of a step follow from; the pairs give the vocabulary."""
-    return cost_key(run), inputs.content_hash
+    return cost_key(run), inputs.pairs.content_hash
 
 
 def pair_price(run: Run, inputs: Inputs) -> int:
@@ -181,7 +181,7 @@ def meta_towers(run: Run, inputs: Inputs) -> tuple[OpenClipTowers, Passes]:
     """
     content = run.content()
     settings = [content["towers"], run.train.bn_group, run.train.precision, run.data.size, run.start]
-    key = digest([*settings, inputs.content_hash])
+    key = digest([*settings, inputs.pairs.content_hash])
     if key not in _towers:
         try:
             towers = fresh_towers(run, inputs, "meta")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from bench.data import Pairs, training
+from bench.data import Pairs
 from bench.data.noise import NoiseManifest
+from bench.data.source import source
 from bench.errors import UserError, nearest
 from bench.suite.noise_settings import NoiseSettings
 from bench.suite.suite import Suite
@@ -28,7 +29,7 @@ def noise_manifest(
     for option, value, known in (("--rate", rate, noise.rates), ("--seed", seed, suite.seeds_of(rate, noise.kind))):
         if value not in known:
             raise UserError(f"{option} {value}: suite {suite.name} has {', '.join(map(str, known))}")
-    pairs, settings = training(suite.data), noise if rate else NoiseSettings(rates=(rate,))
+    pairs, settings = source(suite.data).pairs(), noise if rate else NoiseSettings(rates=(rate,))
     manifest = settings.entry.make(pairs, settings, rate, seed)
     assert isinstance(manifest, NoiseManifest)
     return pairs, manifest

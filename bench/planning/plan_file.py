@@ -135,37 +135,12 @@ def _budget(suite: Suite) -> dict[str, Any]:
 
 def _data(planned: Sequence[Planned]) -> dict[str, Any]:
     """The training pairs, or what the suite states about them if they are not on this machine."""
+    from bench.data.source import source
+
     first = planned[0]
     pairs = first.inputs
     about = {"name": pairs.name, "description": pairs.description, "size": first.run.data.size}
-    own = {"features": _features(first)} if first.run.data.on_features else {}
-    beside = next((one for one in planned if one.run.data.texts is not None), None)
-    texts = {"texts": _texts_beside(beside)} if beside else {}
-    return {**about, "rows": pairs.rows, "hash": pairs.data_hash, **own, **texts}
-
-
-def _texts_beside(planned: Planned) -> dict[str, Any]:
-    """The encoder of stored texts beside pixels; {} if they are made up or not on this machine."""
-    from bench.data.features.lookup import TextLookup
-    from bench.data.features.training import missing_texts, texts_beside
-
-    lookup = None if missing_texts(planned.run.data) else texts_beside(planned.run.data)
-    encoder = lookup.encoder if isinstance(lookup, TextLookup) else None
-    return {"name": encoder.name, "width": encoder.width} if encoder else {}
-
-
-def _features(planned: Planned) -> dict[str, Any]:
-    """The encoders of stored features, and where second views come from."""
-    from bench import data
-    from bench.data.features import FeaturePairs
-
-    settings = planned.run.data
-    pairs = None if planned.expected else data.training(settings)
-    encoders = {"image": pairs.about.image, "text": pairs.about.text} if isinstance(pairs, FeaturePairs) else {}
-    return {
-        "dropout": settings.feature_dropout,
-        **{kind: {"name": one.name, "width": one.width, "views": one.views} for kind, one in encoders.items() if one},
-    }
+    return {**about, "rows": pairs.rows, "hash": pairs.data_hash, **source(first.run.data).about(not first.expected)}
 
 
 def _blocks(suite: Suite) -> list[dict[str, Any]]:

@@ -11,7 +11,6 @@ import numpy as np
 
 from bench.catalogue.keep import Keep, kept_of
 from bench.console.progress import Progress
-from bench.data.features.training import with_made_up_texts
 from bench.errors import UserError
 from bench.hashing import digest
 from bench.planning import requirements
@@ -97,7 +96,7 @@ def _expected(run: Run, stand_in: Run, inputs: Inputs) -> InputsSummary:
     """Return the summary of inputs that are not all on this machine, from those of the run that stands in for it."""
     pairs, seen = inputs.pairs, len(inputs.seen)
     if stand_in.data == run.data:
-        return InputsSummary(pairs.name, pairs.description, len(pairs), seen, inputs.content_hash)
+        return InputsSummary(pairs.name, pairs.description, len(pairs), seen, inputs.pairs.content_hash)
     message = "not here when this was planned; the number of pairs is the stated one"
     return InputsSummary(run.data.name, message, len(pairs), seen)
 
@@ -112,7 +111,6 @@ def synthetic_of(run: Run) -> Run:
 
     If the suite states no number of rows, the run keeps its own pairs. Raises UserError if these are missing too.
     """
-    run = dataclasses.replace(run, data=with_made_up_texts(run.data))
     settings = run.data
     if settings.rows is None:
         if not requirements.training(run):

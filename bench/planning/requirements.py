@@ -25,10 +25,9 @@ def missing(suite: Suite) -> list[Missing]:
     """Return the missing training pairs, evaluation data, noise files and weights, each once; validate the others.
 
     Raises UserError for the first evaluation set or noise file that is there but broken, for poison that aims at a
-    class that a set lacks, and for a text that the stored texts beside pixels lack: before anything trains.
+    class that a set lacks: before anything trains.
     """
     from bench.data.noise import IMPORTED, index_shape
-    from bench.planning import stored_texts
 
     for file in (file for noise in suite.noise.kinds if noise.kind == IMPORTED for file in noise.files):
         if os.path.isfile(file):
@@ -38,7 +37,6 @@ def missing(suite: Suite) -> list[Missing]:
             plan.check(name)
     _check_target(suite)
     if not training(suite):
-        stored_texts.check(suite.data, plans(suite))
         _check_scorers(suite)
     return absent(suite)
 
@@ -84,23 +82,10 @@ def absent(suite: Suite) -> list[Missing]:
 
 
 def training(suite: Suite | Run) -> list[Missing]:
-    """Return the missing training pairs, and the missing stored texts beside them."""
-    from bench.data.features import training as features
+    """Return the missing training pairs."""
+    from bench.data.source import source
 
-    return [*training_pairs(suite), *features.missing_texts(suite.data)]
-
-
-def training_pairs(suite: Suite | Run) -> list[Missing]:
-    """Return the missing training pairs, whatever their texts are read by."""
-    if suite.data.embedded or suite.data.synthetic:
-        return []
-    if suite.data.on_features:
-        from bench.data.features import training as features
-
-        return features.missing(suite.data)
-    from bench.data import shards
-
-    return shards.missing(suite.data)
+    return source(suite.data).missing()
 
 
 def starts(suite: Suite) -> list[Missing]:

@@ -29,7 +29,7 @@ class DataSettings(Model):
     #: a run's content holds `keep` and its rule itself, because a row of the suite may have another
     later: ClassVar[frozenset[str]] = frozenset({"share", "block", "feature_dropout"})
     outside: ClassVar[frozenset[str]] = frozenset(
-        {"shards", "index", "rows", "workers", "keep", "keep_rule", "features", "texts", "widths", "get"}
+        {"shards", "index", "rows", "workers", "keep", "keep_rule", "features", "widths", "get"}
     )
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=NAME_LETTERS)] = "emoji"
@@ -47,14 +47,11 @@ class DataSettings(Model):
     keep_rule: Literal["samples", "passes"] = "samples"
     #: folder of stored features that the towers `features` read; "{data}" stands for the data folder
     features: Location | None = None
-    #: folder of stored features of which texts alone are read, beside images that are pixels; "{data}" as above.
-    #: "synthetic:768" makes vectors of 768 numbers up
-    texts: Location | None = None
-    #: the command that makes `features`, `texts` or (without these) shards, with evaluation sets that are in no
-    #: catalogue, for whoever does not have them yet
+    #: the command that makes `features` or, without them, shards, with evaluation sets that are in no catalogue, for
+    #: whoever does not have them yet
     get: Annotated[str, Field(max_length=2000), AfterValidator(one_line)] | None = None
-    #: numbers an image (null: it is pixels) and a text in the stored features; stand in while these are not there
-    widths: Annotated[tuple[Width | None, Width], Field(strict=False)] | None = None
+    #: numbers of an image and of a text in the stored features; stand in while these are not there
+    widths: Annotated[tuple[Width, Width], Field(strict=False)] | None = None
     #: share of the stored numbers of an image that are zeroed in each training view; the others are scaled up
     feature_dropout: Rate = 0.0
     #: decoding processes a rank; null = from the machine's cores
@@ -80,13 +77,6 @@ class DataSettings(Model):
         return Path(in_data_folder(self.features))
 
     @property
-    def text_folder(self) -> Path:
-        """The folder of stored texts beside pixels. Raises ValueError if there is none."""
-        if self.texts is None:
-            raise ValueError(f"{self.name} has no stored texts beside its images")
-        return Path(in_data_folder(self.texts))
-
-    @property
     def how_to_get(self) -> str | None:
         """The command that makes stored features, or shards without any; None if the suite does not say."""
         return self.get and in_data_folder(self.get)
@@ -94,7 +84,7 @@ class DataSettings(Model):
     @property
     def how_to_get_shards(self) -> str | None:
         """The command that makes the shards, and evaluation sets of no catalogue; None if the suite does not say."""
-        return None if self.on_features or self.texts is not None else self.how_to_get
+        return None if self.on_features else self.how_to_get
 
     @property
     def on_features(self) -> bool:
@@ -106,11 +96,6 @@ class DataSettings(Model):
         """The same pairs, all of them."""
         fields = type(self).model_fields
         return self.model_copy(update={name: fields[name].default for name in ("keep", "keep_rule")})
-
-    @property
-    def without_texts(self) -> DataSettings:
-        """The same pairs for towers that read token ids: without stored texts beside the images."""
-        return self if self.texts is None else self.model_copy(update={"texts": None, "widths": None, "get": None})
 
     @property
     def synthetic(self) -> bool:
@@ -125,14 +110,6 @@ class DataSettings(Model):
         if near and name not in own:
             raise fault(f"{name!r} is too near to {near[0]!r}, which comes with the package; did you mean {near[0]!r}?")
         return name
-
-    @field_validator("texts")
-    @classmethod
-    def _a_width(cls, texts: str | None) -> str | None:
-        width = texts.removeprefix(SYNTHETIC) if texts and texts.startswith(SYNTHETIC) else "1"
-        if not (width.isdecimal() and 1 <= int(width) <= MOST_NUMBERS):
-            raise fault(f"{texts!r} should be {SYNTHETIC}N with N from 1 to {MOST_NUMBERS:,}, the numbers of a text")
-        return texts
 
     @field_validator("shards")
     @classmethod
@@ -159,15 +136,9 @@ class DataSettings(Model):
     @model_validator(mode="after")
     def _features_have_a_folder(self) -> Self:
         for field in ("widths", "feature_dropout", "get"):
-            beside = self.texts is not None and field != "feature_dropout"
             shards = field == "get" and not self.embedded
-            if getattr(self, field) and not (self.on_features or beside or shards):
+            if getattr(self, field) and not (self.on_features or shards):
                 raise fault("is of stored features; name their folder in data.features", field)
-        if self.on_features and self.texts is not None:
-            raise fault("data.features has the texts of its images; leave one of the two away", "texts")
-        if self.widths and (self.widths[0] is None) == self.on_features:
-            first = "numbers of an image" if self.on_features else "null, because images are pixels"
-            raise fault(f"should be [{first}; numbers of a text]", "widths")
         return self
 
 

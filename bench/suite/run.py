@@ -179,7 +179,13 @@ class Run:
 
 
 #: fields of earlier versions in stored settings, at values that changed no result; null threads were torch's own choice
-GONE = (("shard_optimizer", False), ("shard_optimizer", True), ("augment_on", "host"))
+GONE = (
+    ("shard_optimizer", False),
+    ("shard_optimizer", True),
+    ("augment_on", "host"),
+    ("texts", None),
+    ("features", ""),
+)
 
 
 @dataclass(frozen=True)
@@ -229,7 +235,7 @@ def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
             noise=settings["noise"]["kind"],
             rate=settings["noise"]["rate"],
             noise_file=settings["noise"].get("file"),
-            noise_options=settings["noise"].get("options", {}),
+            noise_options=understood(settings["noise"].get("options", {})),
             seed=settings["seed"],
             budget=Budget.model_validate({settings["budget"]["kind"]: settings["budget"]["value"]}),
             towers=TowerSettings.model_validate(settings["towers"]),

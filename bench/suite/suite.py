@@ -304,7 +304,7 @@ class Suite(Model):
             method=entry.method,
             preset=entry.preset,
             config=hyperparameters.resolve(entry.method, entry.preset, entry.config),
-            data=self.data.untreated if "text" in towers.stored else self.data.untreated.without_texts,
+            data=self.data.untreated,
             keep=self.keep_of(entry).under(rate),
             keep_rule=self.data.keep_rule,
             pays_scorer=self.budget_rule == "total",

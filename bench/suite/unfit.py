@@ -84,13 +84,11 @@ def _unfit_features(data: DataSettings, towers: tuple[TowerSettings, ...]) -> It
             message = "towers.image reads stored features; name their folder, as `bench features` makes it"
             yield ("data", "features"), message
         elif data.on_features and "image" not in one.stored:
-            fix = f"say {FEATURES}" + (", or name the folder in data.texts instead" if one.stored else "")
-            yield ("towers", position, "image"), f"{one.image!r} reads pixels, which data.features has not; {fix}"
-        elif "text" in one.stored and not data.on_features and data.texts is None:
-            message = "towers.text reads stored features beside pixels; name the folder that has them"
-            yield ("data", "texts"), message
-    if data.texts is not None and not any("text" in one.stored for one in towers):
-        yield ("data", "texts"), f"no tower reads stored texts; say towers.text: {FEATURES}, or leave it away"
+            message = f"{one.image!r} reads pixels, which data.features has not; say {FEATURES}"
+            yield ("towers", position, "image"), message
+        elif "text" in one.stored and not data.on_features:
+            message = "reads stored features beside pixels; name a tower that reads tokens"
+            yield ("towers", position, "text"), message
     if data.on_features and data.shards is not None and not data.synthetic:
         yield ("data", "shards"), "images are the stored features of data.features; leave one of the two away"
 

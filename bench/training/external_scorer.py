@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 
-from bench import data
 from bench.data import MemoryPairs, Pairs
 from bench.data.pairs import ResizedPairs
 from bench.data.photo import CROP
+from bench.data.source import source
 from bench.errors import UserError, one_line
 from bench.hashing import OPEN_CLIP
 from bench.store import RunStore, reading
@@ -57,7 +57,7 @@ def images_seen(run: Run, pairs: Pairs) -> Pairs:
         return pairs
     if isinstance(pairs, MemoryPairs):
         return ResizedPairs.of(pairs, size, CROP)
-    return data.training(run.data.model_copy(update={"size": size}))
+    return source(run.data.model_copy(update={"size": size})).pairs()
 
 
 def _of_run(run: Run, scorer: Scorer, path: Path, device: torch.device) -> tuple[OpenClipTowers, Method]:
@@ -67,11 +67,11 @@ def _of_run(run: Run, scorer: Scorer, path: Path, device: torch.device) -> tuple
     inputs = InputsReader().for_model(scorer.run)
     settings = reading.read_json(home.path("settings.json"), "settings") or {}
     known = (settings.get("address") or {}).get("pairs")
-    if known != inputs.content_hash:
+    if known != inputs.pairs.content_hash:
         name = scorer.run.data.name
         fix = f"its vocabulary cannot be made again; put back the data of {name}, or name other weights"
         raise UserError(f"{path}: was trained on other pairs than those of {name} here: {fix}")
-    if scorer.run.towers.stored and InputsReader().for_model(_untreated(run)).content_hash != known:
+    if scorer.run.towers.stored and InputsReader().for_model(_untreated(run)).pairs.content_hash != known:
         raise UserError(f"{path}: reads other stored features than data.features has; name weights of a run on these")
     return rebuilt(scorer.run, inputs, path, device)
 

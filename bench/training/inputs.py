@@ -16,12 +16,11 @@ from bench.catalogue.keep import Asked
 from bench.catalogue.noise_kinds import KINDS
 from bench.data.kept import KeptPairs
 from bench.data.noise import ManifestSummary, Noise, NoiseManifest
-from bench.data.pairs import Pairs
+from bench.data.pairs import Pairs, StoredFeatures
+from bench.data.source import source
 from bench.errors import UserError
-from bench.hashing import digest
 from bench.suite.noise_settings import NoiseSettings
 from bench.suite.run import Run
-from bench.suite.settings import DataSettings
 from bench.towers.tokenization import SmallVocabulary, Tokenizer
 from methods.protocol import Facts
 
@@ -56,23 +55,19 @@ _learned: WeakKeyDictionary[Pairs, dict[tuple[int, int], SmallVocabulary]] = Wea
 class Vocabularies:
     """What text towers read the same pairs by: learned vocabularies, each learned once, or stored text features."""
 
-    def __init__(self, pairs: Pairs, settings: DataSettings) -> None:
-        self._pairs, self._settings = pairs, settings
+    def __init__(self, pairs: Pairs) -> None:
+        self._pairs = pairs
         self._checked: set[Noise] = set()
 
     @cached_property
     def _lookup(self) -> Any:
-        return data.stored_texts(self._pairs, self._settings)
+        assert isinstance(self._pairs, StoredFeatures)
+        return self._pairs.lookup()
 
     def stored(self) -> Tokenizer:
         """The lookup of captions and prompts in the stored text features. UserError if there are none."""
         lookup: Tokenizer = self._lookup
         return lookup
-
-    @property
-    def beside_hash(self) -> str:
-        """Hash of the stored texts that are read beside pixels; "" if there are none."""
-        return "" if self._settings.texts is None else str(self._lookup.content_hash)
 
     def check(self, noise: Noise | None) -> None:
         """Raise UserError if noise gives rows new texts, and one of them is not stored."""
@@ -111,12 +106,6 @@ class Inputs:
         return replace(self, kept=replace(self.kept, rows=rows), awaits_scores=False)
 
     @property
-    def content_hash(self) -> str:
-        """Hash of all pairs, with the stored texts that the run reads beside them."""
-        own, beside = self.pairs.content_hash, self.vocabularies.beside_hash
-        return digest({"pairs": own, "texts": beside}) if beside else own
-
-    @property
     def seen(self) -> Pairs:
         """The pairs that the run trains on."""
         return self.pairs if self.kept is None else self.kept
@@ -138,7 +127,7 @@ class Inputs:
             self.pairs.description,
             len(self.pairs),
             len(self.seen),
-            self.content_hash,
+            self.pairs.content_hash,
             self.manifest.summary if self.manifest else None,
             self.kept.keys_hash if self.kept and not self.scored else None,
         )
@@ -153,7 +142,7 @@ class InputsReader:
     def __init__(self) -> None:
         self._noise: dict[tuple[object, ...], Noise] = {}
         self._kept: dict[tuple[object, ...], KeptPairs] = {}
-        self._vocabularies: dict[tuple[Pairs, str | None], Vocabularies] = {}
+        self._vocabularies: dict[Pairs, Vocabularies] = {}
 
     def inputs(self, run: Run, kept_rows: Ints | None = None) -> Inputs:
         """All inputs of a run. Raises UserError if the data is missing, or too few rows for the run's treatment.
@@ -172,7 +161,7 @@ class InputsReader:
         """The run's noise, drawn from the run's seed; it is the same for every method of a suite."""
         if run.noise is None:
             return None
-        pairs = data.training(run.data)
+        pairs = source(run.data).pairs()
         key = _noise_key(run, pairs)
         if key not in self._noise:
             files = () if run.noise_file is None else (run.noise_file,)
@@ -181,9 +170,9 @@ class InputsReader:
         return self._noise[key]
 
     def _inputs(self, run: Run, noise: Noise | None) -> Inputs:
-        pairs = data.training(run.data)
+        pairs = source(run.data).pairs()
         kept = self._kept_pairs(run, pairs) if run.treated else None
-        vocabularies = self._vocabularies.setdefault((pairs, run.data.texts), Vocabularies(pairs, run.data))
+        vocabularies = self._vocabularies.setdefault(pairs, Vocabularies(pairs))
         if "text" in run.towers.stored:
             vocabularies.check(noise)
         facts, scored = facts_of(run, len(pairs if kept is None else kept)), run.keep.entry.scored

@@ -8,8 +8,9 @@ from typing import Literal
 import torch
 from torch import nn
 
-from bench import data
 from bench.adapters import hyperparameters
+from bench.data.pairs import StoredFeatures
+from bench.data.source import source
 from bench.hashing import OPEN_CLIP
 from bench.loading.loader import Loader
 from bench.loading.workers import processes
@@ -46,7 +47,7 @@ def fresh_towers(run: Run, inputs: Inputs, device: str = "cpu") -> OpenClipTower
     """A run's towers before it begins at weights; on "meta" they have shapes alone, without draws and memory."""
     spec = run.towers
     tokenizer = tokenizer_of(spec, inputs.vocabularies)
-    size = data.feature_width(inputs.pairs) if "image" in spec.stored else run.data.size
+    size = inputs.pairs.width if isinstance(inputs.pairs, StoredFeatures) else run.data.size
     with torch.device(device):
         return build_towers(spec, tokenizer, size, run.train.bn_group)
 
@@ -145,7 +146,7 @@ def make_job(
         recipe=run.train.augment,
         dtype=_DTYPES.get(run.train.precision, torch.float32),
         device=device,
-        workers=0 if run.data.embedded or run.data.on_features else processes(run.data.workers, current().world),
+        workers=0 if source(run.data).in_memory else processes(run.data.workers, current().world),
     )
     return Job(method, towers, loader, run.train, resolved, run.seed, out, current(), device, SNAPSHOTS)
 

@@ -79,10 +79,6 @@ def _features(results: Results) -> Iterable[str]:
         second = " with ".join(filter(None, (stored, dropped))) or "none"
         made = ", ".join(encoders) or "not here yet"
         yield f"Trained on stored features: {made}; further views of an image: {second}."
-    texts = results.plan["data"].get("texts")
-    if texts is not None:
-        made = f"by {texts['name']} ({texts['width']} numbers)" if texts else "that are not here yet"
-        yield f"Texts are stored features {made}; images are pixels."
     for entry in results.methods.values():
         for reason in dict.fromkeys(entry.get("inapplicable", {}).values()):
             yield f"Not applicable: {reason}."

@@ -15,13 +15,12 @@ import pyarrow as pa
 import pytest
 
 from bench import hashing
-from bench.data.features import FeaturePairs, load
+from bench.data.features import FeaturePairs, load, verify
 from bench.data.features import texts as texts_module
 from bench.data.features.about import IMAGE, INDEX, MAPPED, NAME, ROWS, TEXT, Encoder
 from bench.data.features.pairs import spread
 from bench.data.features.rows import CAPTIONS
 from bench.data.features.texts import TextPlan, text_hashes
-from bench.data.features.verifying import verify
 from bench.data.features.writing import Array, Content, write
 from bench.data.noise import draw_captions, shuffled_captions
 from bench.data.pairs import MemoryPairs, Pairs
@@ -209,8 +208,8 @@ def test_arrays_swapped_with_those_of_another_set_are_refused(copied: Path, tmp_
         FeaturePairs(copied)
 
 
-@pytest.mark.parametrize(("name", "line"), [(IMAGE, "image.npy: row 1, key 'k0001'"), (TEXT, "text.npy: row ")])
-def test_two_exchanged_rows_are_found_by_verify(copied: Path, name: str, line: str) -> None:
+@pytest.mark.parametrize("name", [IMAGE, TEXT])
+def test_two_exchanged_rows_are_found_by_verify(copied: Path, name: str) -> None:
     assert 1 not in spread(N)  # so that opening reads neither
 
     def exchange(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -218,9 +217,8 @@ def test_two_exchanged_rows_are_found_by_verify(copied: Path, name: str, line: s
         return values
 
     stored(copied / name, exchange)
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=rf"{name}: (sha256 is |row \d: the features are not)"):
         verify(copied)
-    assert line in str(error.value)
 
 
 def test_a_whole_set_is_verified_with_its_evaluation_sets(copied: Path) -> None:
@@ -281,12 +279,7 @@ def test_captions_of_other_rows_are_found(copied: Path, tmp_path: Path) -> None:
     write(tmp_path / "other", content(captions=lists(other), plan=plan))
     for name in (ROWS, MAPPED):
         shutil.copy(tmp_path / "other" / name, copied / name)
-    with pytest.raises(UserError, match=r"rows_hash: is not that of rows\.parquet"):
-        verify(copied)
-    own, about = json.loads((copied / NAME).read_text()), json.loads((tmp_path / "other" / NAME).read_text())
-    files = {**own["files"], **{name: about["files"][name] for name in (ROWS, MAPPED)}}
-    rewritten(copied, rows_hash=about["rows_hash"], files=files)  # whoever forges the description as well
-    with pytest.raises(UserError, match=r"text_index\.npy: is not the index of the captions"):
+    with pytest.raises(UserError, match=rf"{ROWS}: sha256 is .* features\.json says"):
         verify(copied)
 
 
@@ -328,13 +321,9 @@ def test_the_hash_of_a_text_is_fixed() -> None:
     assert hashing.digest({"a": 1.0}) == hashing.digest({"a": 1})
 
 
-def test_a_caption_that_is_no_text_any_more_is_named(copied: Path) -> None:
+def test_a_caption_or_a_key_that_is_no_text_any_more_is_refused(copied: Path) -> None:
     data = (copied / MAPPED).read_bytes()
-    (copied / MAPPED).write_bytes(data.replace(b"text 77", b"text \xff7"))
-    with pytest.raises(UserError, match=r"rows\.arrow: captions of row 77: not UTF-8"):
-        FeaturePairs(copied).captions(77)
-    with pytest.raises(UserError, match=r"rows\.arrow: is damaged"):
-        verify(copied)
-    (copied / MAPPED).write_bytes(data.replace(b"k0077", b"k\xff077"))
-    with pytest.raises(UserError, match=r"rows\.arrow: cannot be read"):
-        FeaturePairs(copied)
+    for old, new in ((b"text 77", b"text \xff7"), (b"k0077", b"k\xff077")):
+        (copied / MAPPED).write_bytes(data.replace(old, new))
+        with pytest.raises(UserError, match=r"rows\.arrow: cannot be read .*UTF"):
+            FeaturePairs(copied)

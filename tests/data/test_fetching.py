@@ -16,8 +16,9 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.cli import app
-from bench.data import evaluation, training
+from bench.data import evaluation
 from bench.data.fetching import fetch_evaluation, fetch_shards, names_shards
+from bench.data.shards import load as training
 from bench.errors import UserError
 from bench.suite.settings import DataSettings
 

@@ -39,6 +39,7 @@ from bench.data.noise.targeted import TEMPLATES
 from bench.data.noise.triggers import Trigger
 from bench.data.shards.indexing import build
 from bench.data.shards.sources import expand
+from bench.data.source import source
 from bench.data.strings import Strings
 from bench.errors import UserError
 from bench.evaluation.noise.attack import class_number, rates, same_set, targeted_rates
@@ -215,7 +216,7 @@ def test_an_index_with_a_row_for_each_caption_knows_its_images(
     for each_caption, known in ((False, False), (True, True)):
         shards = expand([str(tmp_path / "toy")])
         build(shards, tmp_path / "toy" / "index.parquet", workers=1, each_caption=each_caption)
-        pairs = bench.data.training(settings.model_copy(update={"workers": int(each_caption)}))
+        pairs = source(settings.model_copy(update={"workers": int(each_caption)})).pairs()
         images = Images.of(pairs)
         assert images.by_caption == known
         assert list(images.keys) == ["a", "b", "b#0", "c"]
@@ -460,7 +461,7 @@ def test_photographs_get_the_trigger_at_training_size(
     monkeypatch.setenv(data_folder.VARIABLE, str(tmp_path))
     home = tars.write_set(tmp_path / "toy", shards=1, rows=6)
     build(expand([str(home)]), home / "index.parquet", workers=1)
-    pairs = bench.data.training(DataSettings(name="toy", size=28))
+    pairs = source(DataSettings(name="toy", size=28)).pairs()
     manifest = poison(pairs, 0.5, 0, "backdoor", "cat", "checker", "corners")
     plain, cropped = (manifest.applied(pairs).sampled(np.arange(6), 0, 0, 0, one) for one in ("none", "openclip"))
     np.testing.assert_array_equal(plain, manifest.applied(pairs).images(np.arange(6)))

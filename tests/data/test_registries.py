@@ -32,6 +32,7 @@ from bench.data.shards.indexing import build
 from bench.data.shards.sources import expand
 from bench.errors import UserError
 from bench.loading.loader import HostRows
+from bench.planning import requirements
 from bench.planning.planner import plan
 from bench.registry import Registry, lazy
 from bench.store import Store
@@ -275,7 +276,7 @@ def test_a_training_set_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyP
             load_suite(file, ["data.name=square"])
     with added(TRAINING_SETS, LIST):
         file.write_text(EMOJI + "data: {name: weblist-part, size: 32}\nnoise: {rates: [0.5]}\n")
-        told = bench("data", "where", file)
+        told = "\n".join(requirements.listing(requirements.missing(load_suite(file))))
         assert "missing: weblist-part, training pairs, about 7 GB" in told
         assert f"list from https://example.org/list; fetch --to {tmp_path / 'weblist-part'}; then: bench" in told
 

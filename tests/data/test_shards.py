@@ -15,12 +15,14 @@ import pytest
 from PIL import Image
 
 from bench import data_folder as folders_of_data
-from bench.data import Pairs, training
+from bench.data import Pairs
 from bench.data import photo as photographs
+from bench.data.shards import load as training
 from bench.data.shards import missing
 from bench.data.shards import pairs as shard_pairs
 from bench.data.shards.indexing import build
 from bench.data.shards.sources import expand
+from bench.data.source import source
 from bench.errors import UserError
 from bench.suite.settings import DataSettings
 
@@ -210,7 +212,7 @@ def test_what_is_missing_is_said(data_folder, tars):
     assert (shard.looked, shard.bytes) == ((str(folder / "00001.tar"),), bytes)
     [named] = missing(DataSettings(name="mine", shards=str(folder)))
     assert "1 of 3 shards" in named.what
-    assert missing(DataSettings()) == []
+    assert source(DataSettings()).missing() == []
     (folder / "index.parquet").write_text("nothing")
     with pytest.raises(UserError, match=r"index\.parquet: not an index of shards"):
         missing(DataSettings(name="mine"))

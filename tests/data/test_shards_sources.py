@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bench import data_folder as folders_of_data
-from bench.data import training
 from bench.data.shards import index_path, missing
+from bench.data.shards import load as training
 from bench.data.shards.indexing import build
 from bench.data.shards.sources import braces, expand, named
 from bench.errors import UserError

@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import runpy
 import signal
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import open_clip
+import pyarrow
+import pyarrow.parquet
 import pytest
 import timm
 import torch
@@ -28,18 +29,19 @@ from bench.catalogue.channels import CLIP_CHANNELS
 from bench.cli import app
 from bench.data import evaluation_captions, shards, templates
 from bench.data import load as embedded
-from bench.data.features import FeaturePairs
-from bench.data.features.verifying import verify
+from bench.data.features import FeaturePairs, verify
 from bench.data.noise import shuffled_captions
 from bench.data.shards import indexing
 from bench.data.shards.sources import expand
 from bench.errors import UserError
 from bench.evaluation import zero_shot
-from bench.models import extract_features, feature_parts
+from bench.models import extract_features
 from bench.models.encoders import Sight, image_encoder, text_encoder
-from bench.models.extract_features import Request, estimate, extract
+from bench.models.extract_features import Extraction, Request, extract
 from bench.models.feature_targets import evaluation_target
 from bench.store import Store, writing
+from bench.store.claim import Claim
+from bench.store.fence import Busy
 from bench.suite.settings import DataSettings
 from bench.training.checkpoint import save_weights
 from bench.training.inputs import InputsReader
@@ -90,14 +92,13 @@ def data(webdataset_folder: Callable[..., Path], tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feature_parts, "BLOCK", BLOCK)
-    for module in (feature_parts, extract_features):
-        monkeypatch.setattr(module, "IMAGE_BATCH", BATCH)
-        monkeypatch.setattr(module, "TEXT_BATCH", BATCH)
+    monkeypatch.setattr(extract_features, "BLOCK", BLOCK)
+    monkeypatch.setattr(extract_features, "IMAGE_BATCH", BATCH)
+    monkeypatch.setattr(extract_features, "TEXT_BATCH", BATCH)
 
 
 def request(data: Path, out: Path, model: Path, **more: Any) -> Request:
-    own = {"images": str(model), "texts": str(model), "dtype": "float32", "device": "cpu"}
+    own = {"images": str(model), "texts": str(model), "dtype": "float32"}
     return Request(str(data), out, **{**own, **more})
 
 
@@ -138,14 +139,14 @@ def test_rows_and_noise_are_those_of_the_pixels(data: Path, model: Path, tmp_pat
 
 def killed_after(parts: int, asked: Request) -> None:
     """Extract in a process that kills itself as soon as so many parts are there."""
-    store = feature_parts.Extraction._store
+    store = Extraction._store
 
-    def counted(self: Any, part: Any, blocks: Any, lines: Any) -> None:
-        store(self, part, blocks, lines)
+    def counted(self: Any, part: Any, blocks: Any) -> None:
+        store(self, part, blocks)
         if len(list(self.work.glob("*.npy"))) == parts:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    feature_parts.Extraction._store = counted  # type: ignore[method-assign]  # in the process that dies
+    Extraction._store = counted  # type: ignore[method-assign]  # in the process that dies
     extract(asked)
 
 
@@ -163,27 +164,19 @@ def test_an_extraction_that_is_killed_goes_on_to_the_same_bytes(
     assert not again.out.exists()
     made = {path: path.stat().st_mtime_ns for path in (tmp_path / "again.work").rglob("*.npy")}
     assert len(made) == parts
-    encoded: list[int] = []
-    features = feature_parts.Lines.done
+    encoded: list[Any] = []
+    store = Extraction._store
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(feature_parts.Lines, "done", lambda self, rows: (encoded.append(rows), features(self, rows))[1])
+        patch.setattr(Extraction, "_store", lambda *given: (encoded.append(given[1]), store(*given))[1])
         extract(again)
     texts = len({caption(row) for row in range(N)})
     assert len(encoded) == N // BLOCK + -(-texts // BLOCK) - parts  # what was there is not encoded again
     assert content(again.out) == content(whole.out)
 
 
-def test_parts_of_several_processes_are_joined_to_the_same_bytes(data: Path, model: Path, tmp_path: Path) -> None:
-    extract(request(data, tmp_path / "whole", model))
-    for part in ("1/2", "0/2"):
-        (line,) = extract(request(data, tmp_path / "out", model, part=part))
-        assert f"part {part} is extracted; the same command without --part joins all" in line
-    extract(request(data, tmp_path / "out", model))
-    assert content(tmp_path / "out") == content(tmp_path / "whole")
+def test_the_folder_that_is_to_be_made_has_a_name(data: Path, model: Path) -> None:
     with pytest.raises(UserError, match=r"^\.: is a folder that is there; name the one that is to be made"):
         extract(request(data, Path(), model))
-    with pytest.raises(UserError, match="--part 2/2: should be I/N"):
-        extract(request(data, tmp_path / "other", model, part="2/2"))
 
 
 def test_evaluation_sets_lie_with_the_pairs_and_hold_their_prompts(
@@ -215,8 +208,8 @@ def test_a_set_of_the_package_brings_all_texts_that_its_evaluation_asks_for(tmp_
     assert texts >= set(zero_shot.prompts(pairs.classes["digit"], templates(pairs)))
     assert target.labels["digit"].tolist() == pairs.labels["digit"].tolist()
     pictures = target.pictures(Sight(12, CLIP_CHANNELS), 0)
-    assert [len(batch) for batch in pictures.batches(target.rows[:5], 2)] == [2, 2, 1]
-    assert (next(pictures.batches(target.rows, 3)) == pairs.images(np.arange(3))).all()
+    assert [len(batch) for batch in pictures.batches(np.arange(5), 2)] == [2, 2, 1]
+    assert (next(pictures.batches(np.arange(9), 3)) == pairs.images(np.arange(3))).all()
 
 
 def test_views_after_the_first_are_augmented(data: Path, model: Path, tmp_path: Path) -> None:
@@ -229,15 +222,6 @@ def test_views_after_the_first_are_augmented(data: Path, model: Path, tmp_path: 
     for one, other in ((0, 1), (0, 2), (1, 2)):
         same = np.isclose(array[:, one], array[:, other]).all(1)
         assert same.sum() < N // 2  # crops of tiny pictures may agree
-
-
-def test_a_dry_run_counts_rows_and_bytes_and_writes_nothing(data: Path, model: Path, tmp_path: Path) -> None:
-    before = sorted(tmp_path.rglob("*"))
-    lines = estimate(request(data, tmp_path / "out", model))
-    texts = len({caption(row) for row in range(N)})
-    assert f"{N} rows, {texts} texts: about" in lines[0]
-    assert "GB, twice as much while parts are joined" in lines[-1]
-    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_timm_model_sees_its_own_transform(tmp_path: Path) -> None:
@@ -326,42 +310,26 @@ def test_models_that_cannot_be_used_are_named_in_one_line(
 
 def test_the_verbs_print_what_they_made(data: Path, model: Path, tmp_path: Path) -> None:
     out, runner = tmp_path / "out", CliRunner()
-    options = ["--images", str(model), "--texts", str(model), "--device", "cpu"]
+    options = ["--images", str(model), "--texts", str(model)]
     result = runner.invoke(app, ["features", "extract", str(data), str(out), *options], catch_exceptions=False)
     assert result.exit_code == 0
     assert f"{out}: {N} rows" in result.stdout
     result = runner.invoke(app, ["features", "verify", str(out)], catch_exceptions=False)
     assert result.stdout.strip().endswith("whole")
     assert FeaturePairs(out).images(np.array([0])).dtype == np.float16
-    ims = tmp_path / "scan"
-    ims.mkdir()
-    np.save(ims / "train_ims.npy", np.ones((3, 2), np.float32))
-    (ims / "train_caps.txt").write_text("a\nb\nc\n")
-    result = runner.invoke(
-        app, ["features", "import", str(ims), str(tmp_path / "f30k"), "--format", "scan"], catch_exceptions=False
-    )
+    table = pyarrow.table({"key": list("abc"), "caption": list("xyz")})
+    pyarrow.parquet.write_table(table, rows := tmp_path / "rows.parquet")
+    np.save(tmp_path / "image.npy", np.ones((3, 2), np.float32))
+    arguments = ["features", "import", str(rows), str(tmp_path / "f30k"), "--images", str(tmp_path / "image.npy")]
+    result = runner.invoke(app, arguments, catch_exceptions=False)
     assert "f30k: 3 rows, 0 texts" in result.stdout
 
 
-def test_processes_share_blocks_by_claims_and_the_last_one_joins(data: Path, model: Path, tmp_path: Path) -> None:
-    """Another process holds a block, then the joining; a claim that its holder released is free."""
-    out, work = tmp_path / "out", tmp_path / "out.work" / "pairs"
-    asked = request(data, out, model)
-    models = feature_parts.Models.load(asked)
-    (extraction,) = extract_features._extractions(asked, models, tmp_path / "out.work")
-    blocks = len(extraction.parts)
-    with extraction.claim(extraction.parts[1].path.stem):
-        (line,) = extract(asked)
-        assert f"other processes encode 1 of {blocks} blocks; the last one joins all" in line
-        assert [part.done for part in extraction.parts] == [at != 1 for at in range(blocks)]
-        assert not out.exists()
-    with extraction.claim("join"):
-        (line,) = extract(asked)
-        assert line == f"{out}: is joined by process {os.getpid()} on {socket.gethostname()}"
-        assert all(part.done for part in extraction.parts)
-        assert work.is_dir()
+def test_one_process_at_a_time_extracts_a_set(data: Path, model: Path, tmp_path: Path) -> None:
+    """A claim that its holder released is free."""
+    asked = request(data, tmp_path / "out", model)
+    (work := tmp_path / "out.work").mkdir()
+    with Claim(work / "claims"), pytest.raises(Busy):
+        extract(asked)
     assert f"{N} rows" in extract(asked)[0]
-    verify(out)
-    assert not work.parent.exists()
-    extract(request(data, tmp_path / "alone", model))
-    assert content(out) == content(tmp_path / "alone")
+    assert not work.exists()

@@ -37,7 +37,7 @@ def layouts(tmp_path_factory: pytest.TempPathFactory, start_script: Callable[...
     folder = tmp_path_factory.mktemp("layouts")
     for name, (world, micro) in LAYOUTS.items():
         cases: dict[str, dict[str, Any]] = {method: {"method": method, "micro_batch": micro} for method in METHODS}
-        cases["stored_texts"] = {"texts": "synthetic:16", "micro_batch": micro, "samples": 96}
+        cases["stored"] = {"stored": True, "micro_batch": micro, "samples": 96}
         cases["recompute"] = {"recompute": True, "micro_batch": micro, "samples": 96}
         cases["single_precision"] = {"precision": "fp32", "samples": 48, "micro_batch": micro}
         run_ranks(start_script, folder / name, world, cases)
@@ -76,9 +76,9 @@ def test_ranks_and_micro_batches_give_the_single_process_result(layouts: Path, m
 
 
 @pytest.mark.parametrize("layout", ["micro", "two", "three"])
-def test_stored_texts_beside_pixels_give_the_single_process_result(layouts: Path, layout: str) -> None:
-    (one,) = states(layouts, "one", "stored_texts")
-    for other in states(layouts, layout, "stored_texts"):
+def test_heads_on_stored_features_give_the_single_process_result(layouts: Path, layout: str) -> None:
+    (one,) = states(layouts, "one", "stored")
+    for other in states(layouts, layout, "stored"):
         assert_close(one, other, rtol=1e-9)
     assert any(name.startswith("text.layers") for name in one["towers"]), "no head was trained"
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench import data
+from bench.data.source import source
 from bench.errors import UserError
 from bench.loading.batches import Batches
 from bench.suite.settings import DataSettings
@@ -55,7 +56,7 @@ def test_what_older_stores_hold_has_no_epoch_of_the_budget() -> None:
 
 @pytest.fixture(scope="module")
 def pairs() -> data.Pairs:
-    return data.training(DataSettings())
+    return source(DataSettings()).pairs()
 
 
 @pytest.mark.parametrize("batch", [100, 128, 257])

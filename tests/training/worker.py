@@ -33,12 +33,13 @@ DEFAULTS = {
     "micro_batch": None,
     "precision": "fp64",
     "noise": None,
-    "texts": None,
+    "stored": False,
     "rate": 0.0,
     "recompute": False,
 }
-#: of captions, or of stored texts beside pixels
-TEXTS = ({"vocabulary": 300, "context": 12}, {"text": "features", "head": {"kind": "mlp", "hidden": 16}})
+PIXELS = {"vocabulary": 300, "context": 12}
+STORED = {"image": "features", "text": "features", "head": {"kind": "mlp", "hidden": 16}}
+MADE_UP = {"name": "made", "features": "nowhere", "shards": "synthetic:192", "widths": (12, 16)}
 
 
 def make_run(settings: dict[str, object]) -> Run:
@@ -53,13 +54,13 @@ def make_run(settings: dict[str, object]) -> Run:
         method=s["method"],
         preset=None,
         config=hyperparameters.resolve(s["method"], None, s["config"]),
-        data=DataSettings(name="emoji", size=32, texts=s["texts"]),
+        data=DataSettings.model_validate(MADE_UP if s["stored"] else {"name": "emoji", "size": 32}),
         noise=s["noise"],
         rate=s["rate"],
         noise_file=None,
         seed=3,
         budget=Budget(samples=s["samples"]),
-        towers=TowerSettings.model_validate({"image": s["image"], "dim": 32, **TEXTS[s["texts"] is not None]}),
+        towers=TowerSettings.model_validate({"image": s["image"], "dim": 32, **(STORED if s["stored"] else PIXELS)}),
         train=TrainSettings(
             batch=s["batch"],
             micro_batch=s["micro_batch"],

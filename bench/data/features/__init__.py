@@ -5,11 +5,13 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from bench.data.features.about import NAME, About
+from bench.data.features.about import AGAIN, NAME, About, evaluation_folders
 from bench.data.features.pairs import FeaturePairs
 from bench.data.features.texts import TextFeatures
+from bench.errors import UserError
+from bench.hashing import file_hash
 
-__all__ = ["NAME", "About", "FeaturePairs", "TextFeatures", "load"]
+__all__ = ["NAME", "About", "FeaturePairs", "TextFeatures", "load", "verify"]
 
 
 def load(folder: Path | str, share: float = 1.0) -> FeaturePairs:
@@ -22,3 +24,19 @@ def load(folder: Path | str, share: float = 1.0) -> FeaturePairs:
 @lru_cache(maxsize=64)
 def _load(folder: Path, share: float, _changed: int) -> FeaturePairs:
     return FeaturePairs(folder, share)
+
+
+def verify(folder: Path) -> list[str]:
+    """Read every byte of a feature set and of the evaluation sets in it; return a line for each.
+
+    Raises UserError with the first file whose sha256 is not that of its description, or as `FeaturePairs` does.
+    """
+    lines = []
+    for one in (folder, *evaluation_folders(folder)):
+        about = FeaturePairs(one).about
+        for name in about.expected():
+            own, expected = file_hash(one / name), about.files[name].sha256
+            if own != expected:
+                raise UserError(f"{one / name}: sha256 is {own[:16]}..., {NAME} says {expected[:16]}...; {AGAIN}")
+        lines.append(f"{one}: {about.rows:,} rows, {about.texts:,} texts, content {about.content_hash[:16]}: whole")
+    return lines

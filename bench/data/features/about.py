@@ -73,14 +73,6 @@ class About:
         arrays = {name: self.files[name].sha256 for name in (IMAGE, TEXT, PROMPTS) if name in self.files}
         return digest({"rows": self.rows_hash, "arrays": arrays, "classes": self.classes, "templates": self.templates})
 
-    @property
-    def texts_hash(self) -> str:
-        """sha256 over the recorded sha256 of the text array and of its index; "" if there are no text features.
-
-        It holds which text has which numbers, and nothing of keys or images.
-        """
-        return digest({name: self.files[name].sha256 for name in (TEXT, INDEX)}) if self.text else ""
-
     def expected(self) -> tuple[str, ...]:
         """The names of the files that such a set has beside features.json."""
         text = (TEXT, INDEX) if self.text else ()

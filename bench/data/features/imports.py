@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,50 +14,16 @@ import pyarrow.compute as pc
 from bench.arrays import Ints, ragged
 from bench.data.features import writing
 from bench.data.features.about import About, Encoder
-from bench.data.features.rows import CAPTIONS
 from bench.data.features.stack import Stack
+from bench.data.features.tables import Imported
 from bench.data.features.texts import SHOWN, TextPlan
 from bench.data.features.writing import Array, Content
 from bench.data.strings import Strings
-from bench.errors import UserError, nearest
-from bench.registry import lazy
+from bench.errors import UserError
 
 SAME = 0.99  #: cosine that the features of equal captions have at least; another model's rounding is far smaller
 BLOCK = 1 << 12  #: rows that are compared at a time
 Dtype = Literal["float16", "float32"]
-
-
-@dataclass(frozen=True)
-class Request:
-    """What to import."""
-
-    source: Path
-    split: str = "train"  #: of SCAN's folders and Noise of Web
-    tokenizer: str = "bert"  #: of Noise of Web's token ids
-    images: str | None = None  #: array beside a table: FILE.npy, FILE.safetensors[:NAME], or a column of the table
-    texts: str | None = None
-    key: str | None = None  #: the column of keys
-    caption: str = "caption"  #: the column of captions, texts or lists of texts
-    each_caption: bool = False  #: of SCAN's folders: a row for each caption, instead of for each image
-
-
-@dataclass(frozen=True)
-class Imported:
-    """Rows of another format, in the order of their files."""
-
-    title: str  #: what it is, in words
-    keys: Sequence[str]  #: n
-    captions: Any  #: pyarrow Array of n lists of strings
-    image: Stack | None = None  #: n rows: [width], or [views, width]
-    text: Stack | None = None  #: a row [width] for each caption
-    pooled: str = ""  #: if an image row is [regions, width] and the mean over regions is kept: how a message says it
-
-
-def read(form: str, request: Request) -> Imported:
-    """Read a format of `FORMATS`. Raises UserError for another name, and for files that are missing or do not fit."""
-    if form not in FORMATS:
-        raise UserError(f"--format {form}: is unknown{nearest(form, FORMATS)}")
-    return FORMATS[form](request)
 
 
 def save(out: Path, imported: Imported, name: str, dtype: Dtype | None = None, command: str = "") -> About:
@@ -69,7 +33,7 @@ def save(out: Path, imported: Imported, name: str, dtype: Dtype | None = None, c
     repeat, or equal captions have different features, which is how a shifted text array shows.
     """
     writing.vacant(out)
-    check_counts(imported)
+    _check_counts(imported)
     keys = pa.array(imported.keys, pa.large_string())
     order = pc.sort_indices(keys).to_numpy().astype(np.int64)
     captions = imported.captions.take(pa.array(order))
@@ -77,51 +41,35 @@ def save(out: Path, imported: Imported, name: str, dtype: Dtype | None = None, c
         name, f"{imported.title}.", Strings(keys.take(pa.array(order))), captions, command=command or "bench features"
     )
     if imported.image is not None:
-        content = replace(content, image=_images(imported, order, dtype))
+        content = replace(content, image=_images(imported.image, order, dtype))
     if imported.text is not None:
-        plan, places = TextPlan.of(captions), caption_places(imported.captions, order)
+        plan, places = TextPlan.of(captions), _caption_places(imported.captions, order)
         _refuse_different(imported.text, plan, places)
         content = replace(content, plan=plan, text=_texts(imported.text, plan, places, dtype))
     return writing.write(out, content)
 
 
-def check_counts(imported: Imported) -> None:
-    """Raise UserError unless there are as many keys, lists of captions and features as belong together."""
-    n, total = len(imported.keys), pc.sum(pc.list_value_length(imported.captions)).as_py() or 0
-    if len(imported.captions) != n:
-        raise UserError(f"{imported.title}: {n:,} keys, but {len(imported.captions):,} captions")
+def _check_counts(imported: Imported) -> None:
+    """Raise UserError unless there are as many features as keys and captions."""
+    n, total = len(imported.keys), len(imported.captions.flatten())
     for stack, count, rows in ((imported.image, n, "keys"), (imported.text, total, "captions")):
         if stack is not None and len(stack) != count:
             raise UserError(f"{stack.name}: has {len(stack):,} rows for {count:,} {rows}; they must be equally many")
 
 
-def caption_places(captions: Any, order: Ints) -> Ints:
+def _caption_places(captions: Any, order: Ints) -> Ints:
     """Return int64 [T]: where each caption of the rows `order` stands among the captions in the order of the files."""
     counts = pc.list_value_length(captions).to_numpy(zero_copy_only=False).astype(np.int64)
     return ragged((np.cumsum(counts) - counts)[order], counts[order])[0]
 
 
-def lists_of(texts: Sequence[str], counts: Sequence[int]) -> Any:
-    """Group texts into a pyarrow Array of lists of `counts` texts each."""
-    ends = pa.array([0, *accumulate(counts)], pa.int32())
-    return pa.ListArray.from_arrays(ends, pa.array(texts, pa.large_string())).cast(CAPTIONS)
-
-
-def _images(imported: Imported, order: Ints, dtype: Dtype | None) -> Array:
-    stack = imported.image
-    assert stack is not None
-    views = stack.shape[0] if len(stack.shape) == 2 and not imported.pooled else 1
-    kind, width = _stored(stack, dtype), stack.shape[-1]
-    pooled = bool(imported.pooled) and len(stack.shape) == 2
-    how = f"mean over {stack.shape[0]} {imported.pooled}" if pooled else "as imported"
+def _images(stack: Stack, order: Ints, dtype: Dtype | None) -> Array:
+    views, width, kind = stack.shape[0] if len(stack.shape) == 2 else 1, stack.shape[-1], _stored(stack, dtype)
 
     def rows(start: int, stop: int) -> npt.NDArray[Any]:
-        values = stack.take(order[start:stop])
-        if imported.pooled and values.ndim == 3:
-            values = values.mean(1, dtype=np.float32)
-        return _cast(values.reshape(len(values), views, width), kind)
+        return _cast(stack.take(order[start:stop]).reshape(stop - start, views, width), kind)
 
-    return Array(Encoder(stack.name, "", how, kind, width, views), rows)
+    return Array(Encoder(stack.name, "", "as imported", kind, width, views), rows)
 
 
 def _texts(stack: Stack, plan: TextPlan, places: Ints, dtype: Dtype | None) -> Array:
@@ -157,11 +105,3 @@ def _refuse_different(stack: Stack, plan: TextPlan, places: Ints) -> None:
                 f"{stack.name}: {fault}, but their features have cosine {cosine[wrong]:.2f}; "
                 "the array is shifted against the captions, or made of other texts"
             )
-
-
-FORMATS: Mapping[str, Callable[[Request], Imported]] = {
-    "scan": lazy("bench.data.features.scan_layout:scan"),
-    "noise-of-web": lazy("bench.data.features.scan_layout:noise_of_web"),
-    "clip-retrieval": lazy("bench.data.features.clip_retrieval:clip_retrieval"),
-    "table": lazy("bench.data.features.tables:table"),
-}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bench.arrays import Ints
-from bench.data.features.about import Encoder, evaluation_folders
+from bench.data.features.about import evaluation_folders
 from bench.data.features.pairs import FeaturePairs
 from bench.data.features.texts import TextFeatures
 from bench.errors import UserError
@@ -31,16 +31,6 @@ class TextLookup:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the place alone: another process maps the same files."""
         return TextLookup, (self._pairs,)
-
-    @property
-    def encoder(self) -> Encoder | None:
-        """What made the training set's own texts."""
-        return self._pairs.about.text
-
-    @property
-    def content_hash(self) -> str:
-        """`About.texts_hash` of the training set's own texts."""
-        return self._pairs.about.texts_hash
 
     def __call__(self, texts: list[str]) -> Tensor:
         """n strings -> [n, Q] of the stored type. Raises UserError with a text that no set has."""

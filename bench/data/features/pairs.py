@@ -102,12 +102,8 @@ class FeaturePairs:
         return read_prompts(self.folder, self.about)
 
     def captions(self, row: int) -> tuple[str, ...]:
-        """Return the texts of a row, at least one. Raises UserError if they are damaged."""
-        try:
-            return tuple(self._table.captions[self._row(row)].as_py())
-        except UnicodeDecodeError as error:
-            fault = f"captions of row {self._row(row)}: not UTF-8"
-            raise UserError(f"{self.folder / MAPPED}: {fault}; the file is damaged, {AGAIN}") from error
+        """Return the texts of a row, at least one."""
+        return tuple(self._table.captions[int(self.whole_rows(np.array([row]))[0])].as_py())
 
     def caption_lists(self, rows: Ints) -> Any:
         """Map rows [m] to a pyarrow Array of m lists of texts."""
@@ -159,9 +155,6 @@ class FeaturePairs:
     def whole_rows(self, rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
         """Map rows of these pairs to rows of the arrays."""
         return rows if self.chosen is None else self.chosen[rows]
-
-    def _row(self, row: int) -> int:
-        return int(row) if self.chosen is None else int(self.chosen[row])
 
     def _views(self, rows: npt.NDArray[np.integer[Any]], views: Ints) -> npt.NDArray[Any]:
         if self.image_array is None:

@@ -121,11 +121,9 @@ def _check(batch: Any, about: About) -> None:
         raise ValueError(f"its columns are {', '.join(batch.schema.names)}, or have other types")
     if len(batch) != about.rows:
         raise ValueError(f"it has {len(batch):,} rows and features.json says {about.rows:,}")
-    batch.validate()
+    batch.validate(full=True)  # offsets, and UTF-8
     if batch["key"].null_count or batch["captions"].null_count or batch["captions"].values.null_count:
         raise ValueError("a key, a list of captions or a caption is null")
-    for name in ("key", "captions", "text_rows"):
-        _check_places(batch[name])
     counts = pc.list_value_length(batch["captions"])
     total = pc.sum(counts).as_py()
     if pc.min(counts).as_py() < 1 or total != about.captions:
@@ -133,23 +131,9 @@ def _check(batch: Any, about: About) -> None:
     if about.text and not counts.equals(pc.list_value_length(batch["text_rows"])):
         raise ValueError("text_rows: a row has another number of text rows than of captions")
     keys = batch["key"]
-    keys.validate(full=True)  # UTF-8
     if not pc.all(pc.less(keys[:-1], keys[1:]), min_count=0).as_py():
         raise ValueError("key: keys are not in byte order, or one stands twice")
     for label, names in about.classes.items():
         values = batch[LABEL + label]
         if values.null_count or pc.min(values).as_py() < 0 or pc.max(values).as_py() >= len(names):
             raise ValueError(f"{LABEL}{label}: a label lies outside 0 to {len(names) - 1}")
-
-
-def _check_places(array: Any) -> None:
-    """Raise ValueError unless the offsets of strings or lists rise and end inside their buffer."""
-    wide = pa.types.is_large_string(array.type)
-    buffers = array.buffers()
-    offsets = np.frombuffer(buffers[1], np.int64 if wide else np.int32, len(array) + 1)
-    inner: Any = None if wide else array.values
-    most = (buffers[2].size if buffers[2] else 0) if wide else len(inner)
-    if offsets[0] < 0 or offsets[-1] > most or (np.diff(offsets) < 0).any():
-        raise ValueError("the places of its strings are damaged")
-    if inner is not None and pa.types.is_large_string(inner.type):
-        _check_places(inner)

@@ -30,11 +30,6 @@ class SyntheticLookup:
         """Q as well."""
         return self.size
 
-    @property
-    def content_hash(self) -> str:
-        """Q is all that they hold."""
-        return f"synthetic-{self.size}"
-
     def check(self, _texts: list[str]) -> None:
         """Every text has a vector."""
 

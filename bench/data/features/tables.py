@@ -1,38 +1,101 @@
-"""A Parquet file with a column of keys and one of captions; its features are columns, .npy or .safetensors files."""
+"""Features of others: a Parquet file with .npy files beside it, or an output folder of clip-retrieval.
+
+layout: github.com/rom1504/clip-retrieval@07d747b clip_retrieval/clip_inference/writer.py (OutputSink):
+img_emb/img_emb_*.npy, text_emb/text_emb_*.npy, metadata/metadata_*.parquet
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from bench import reading
-from bench.data.features.imports import Imported, Request
 from bench.data.features.rows import CAPTIONS
-from bench.data.features.stack import Stack, column_array, open_array
+from bench.data.features.stack import Stack, open_array, stacked
 from bench.errors import UserError, nearest, one_line
 
-IMAGE, TEXT = "image", "text"  #: columns that hold features if no file is named
+KEYS = ("key", "image_path")  #: img2dataset's key; of a webdataset, clip-retrieval's image_path is the sample's key
 
 
-def table(request: Request) -> Imported:
-    """Read keys, captions and features. An array has a row for each row of the table, texts one for each caption.
+@dataclass(frozen=True)
+class Request:
+    """What to import."""
 
-    Raises UserError if a file or a column is missing or damaged, or there are no features.
-    """
-    rows = read_table(request.source)
-    keys = key_column(request.source, rows, request.key or "key")
-    captions = caption_column(request.source, rows, request.caption)
-    image, text = (_stack(request.source, rows, *one) for one in ((request.images, IMAGE), (request.texts, TEXT)))
+    source: Path  #: a Parquet file, or a folder of clip-retrieval
+    images: str | None = None  #: a .npy file with a row for each row of the Parquet file
+    texts: str | None = None  #: the same, with a row for each caption
+    key: str | None = None  #: the column of keys
+    caption: str = "caption"  #: the column of captions, texts or lists of texts
+
+
+@dataclass(frozen=True)
+class Imported:
+    """Rows of another format, in the order of their files."""
+
+    title: str  #: what it is, in words
+    keys: Sequence[str]  #: n
+    captions: Any  #: pyarrow Array of n lists of strings
+    image: Stack | None = None  #: n rows: [width], or [views, width]
+    text: Stack | None = None  #: a row [width] for each caption
+
+
+def read(request: Request) -> Imported:
+    """Read keys, captions and features. Raises UserError if a file or a column is missing, damaged or does not fit."""
+    if request.source.is_dir():
+        return _clip_retrieval(request)
+    rows = _table(request.source)
+    keys = _keys(request.source, rows, request.key or "key")
+    captions = _captions(request.source, rows, request.caption)
+    image, text = (Stack(file, (open_array(file),)) if file else None for file in (request.images, request.texts))
     if image is None and text is None:
-        fix = f"name them with --images and --texts, or call columns {IMAGE} and {TEXT}"
-        raise UserError(f"{request.source}: has no features; {fix}")
+        raise UserError(f"{request.source}: has no features; name their files with --images and --texts")
     return Imported(f"{request.source.name}, a table", keys, captions, image, text)
 
 
-def read_table(path: Path) -> Any:
-    """Read a Parquet file as a pyarrow Table. Raises UserError if it is missing or damaged."""
+def _clip_retrieval(request: Request) -> Imported:
+    """Read all parts in the order of their numbers."""
+    folder = request.source
+    metadata = _numbered(folder, "metadata", "parquet")
+    if not metadata:
+        raise UserError(f"{folder}: holds no metadata/metadata_*.parquet; clip-retrieval's `inference` writes them")
+    tables = {number: _table(path) for number, path in metadata.items()}
+    image, text = (_stack(folder, kind, metadata, tables) for kind in ("img_emb", "text_emb"))
+    key = request.key or next((name for name in KEYS if name in tables[min(tables)].column_names), KEYS[0])
+    keys = [one for number, path in metadata.items() for one in _keys(path, tables[number], key)]
+    captions = [_captions(path, tables[number], request.caption) for number, path in metadata.items()]
+    title = f"{folder.name}, embeddings of clip-retrieval"
+    return Imported(title, keys, pa.concat_arrays(captions).cast(CAPTIONS), image, text)
+
+
+def _stack(folder: Path, kind: str, metadata: dict[int, Path], tables: dict[int, Any]) -> Stack | None:
+    """Return the embeddings of a kind; None if there are none."""
+    files = _numbered(folder, kind, "npy")
+    if not files:
+        return None
+    for number in sorted(metadata.keys() ^ files.keys()):
+        lacking, there = (kind, metadata[number]) if number in metadata else ("metadata", files[number])
+        raise UserError(f"{folder}: there is {there.name}, but no part {number} of {lacking}; copy all parts")
+    arrays = {str(path): open_array(str(path)) for path in files.values()}
+    for number, path in files.items():
+        if len(arrays[str(path)]) != len(tables[number]):
+            rows = f"{len(arrays[str(path)]):,} rows, {metadata[number].name} has {len(tables[number]):,}"
+            raise UserError(f"{path}: has {rows}; they must be equally many")
+    return stacked(str(folder / kind), arrays)
+
+
+def _numbered(folder: Path, kind: str, suffix: str) -> dict[int, Path]:
+    """Map the numbers of parts to files, in rising order."""
+    pattern = re.compile(rf"{kind}_([0-9]+)\.{suffix}")
+    matches = ((pattern.fullmatch(path.name), path) for path in (folder / kind).glob(f"{kind}_*.{suffix}"))
+    return dict(sorted((int(match[1]), path) for match, path in matches if match))
+
+
+def _table(path: Path) -> Any:
     try:
         return reading.parquet(path)
     except (OSError, ValueError) as error:
@@ -40,8 +103,7 @@ def read_table(path: Path) -> Any:
         raise UserError(f"{path}: cannot be read as Parquet: {reason}") from error
 
 
-def key_column(path: Path, rows: Any, name: str) -> list[str]:
-    """Return the keys of a table as text. Raises UserError if the column is missing, has gaps or other values."""
+def _keys(path: Path, rows: Any, name: str) -> list[str]:
     column = _column(path, rows, name, "--key")
     if not (_text(column.type) or pa.types.is_integer(column.type)):
         raise UserError(f"{path}: {name}: is a column of {column.type}; keys are texts or whole numbers")
@@ -49,12 +111,11 @@ def key_column(path: Path, rows: Any, name: str) -> list[str]:
     return keys
 
 
-def caption_column(path: Path, rows: Any, name: str) -> Any:
-    """Return the captions of a table as a pyarrow Array of lists. Raises UserError as `key_column` does."""
+def _captions(path: Path, rows: Any, name: str) -> Any:
+    """Return a pyarrow Array of lists."""
     column = _column(path, rows, name, "--caption")
     if _text(column.type):
-        texts = pa.array(column.to_pylist(), pa.large_string())
-        return pa.ListArray.from_arrays(pa.array(range(len(texts) + 1), pa.int32()), texts).cast(CAPTIONS)
+        return pa.array([[text] for text in column.to_pylist()], CAPTIONS)
     lists = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
     if not lists or not _text(column.type.value_type):
         raise UserError(f"{path}: {name}: is a column of {column.type}; captions are texts or lists of texts")
@@ -62,16 +123,6 @@ def caption_column(path: Path, rows: Any, name: str) -> Any:
     if texts.flatten().null_count:
         raise UserError(f"{path}: {name}: a caption is null; leave it out")
     return texts
-
-
-def _stack(path: Path, rows: Any, given: str | None, default: str) -> Stack | None:
-    """Return the features in a file or a column."""
-    name = given or (default if default in rows.column_names else None)
-    if name is None:
-        return None
-    if name in rows.column_names:
-        return Stack(f"{path}: {name}", (column_array(path, name, rows[name]),))
-    return Stack(name, (open_array(name),))
 
 
 def _column(path: Path, rows: Any, name: str, option: str) -> Any:

@@ -56,8 +56,6 @@ def missing(settings: DataSettings) -> list[Missing]:
 
     Raises UserError if the index file is something else or cannot be read.
     """
-    if settings.embedded:
-        return []
     path = index_path(settings)
     if not os.path.isfile(path):
         return [_no_index(settings, path)]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import ValidationError
 
-from bench import data
 from bench.arrays import Floats, Ints
 from bench.data import Pairs
 from bench.data.noise import NoiseManifest, noisy_mask
+from bench.data.source import source
 from bench.errors import UserError, one_line
 from bench.evaluation.noise.audit import LEAST, Audit, audit
 from bench.store import RunStore, Store
@@ -69,7 +69,7 @@ def audited_run(store: Store, prefix: str) -> AuditedRun:
     out = find_run(store, prefix)
     manifest, confidence = _stored(out)
     try:
-        pairs = data.training(DataSettings.model_validate(understood(out.settings()["data"])))
+        pairs = source(DataSettings.model_validate(understood(out.settings()["data"]))).pairs()
     except (KeyError, ValidationError) as error:
         path = out.path("settings.json")
         raise UserError(f"{path}: data: is not of this version: {one_line(error, 200)}") from error

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench import data
 from bench.adapters import registry
 from bench.catalogue.budget_kinds import BUDGET_KINDS, Spent
+from bench.data.source import source
 from bench.errors import UserError, one_line
 from bench.launch.board.recomputed import recomputed, tolerance
 from bench.planning import requirements
@@ -127,7 +127,7 @@ class BundleChecker:
                 return None
             noise = self._reader.noise(run)
             drawn = getattr(noise, "content_hash", "")
-            self._manifests[key] = (data.training(run.data).content_hash, drawn)
+            self._manifests[key] = (source(run.data).pairs().content_hash, drawn)
         return self._manifests[key]
 
     def _refuse_renamed(self, run: RunStore, settings: Mapping[str, Any], outcome: BundleCheck) -> None:

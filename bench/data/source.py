@@ -1,0 +1,212 @@
+"""Where the pairs and the evaluation sets of a suite come from: the package, shards, or stored features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from bench import data
+from bench.catalogue.evaluation_sets import entries, parse
+from bench.catalogue.families import Facts
+from bench.catalogue.training_sets import TRAINING_SETS
+from bench.data import evaluation, features, shards, synthetic
+from bench.data.features import about as description
+from bench.data.features import synthetic as made_up
+from bench.data.features import training
+from bench.data.pairs import Pairs
+from bench.data.photo import CROP, Resize
+from bench.data_folder import Missing
+from bench.errors import UserError
+from bench.suite.settings import DataSettings
+
+
+class DataSource(Protocol):
+    """The pairs and evaluation sets of a suite; `source` chooses one of three for the suite's settings."""
+
+    in_memory: ClassVar[bool]  #: whether rows are read without decoding, so that no worker processes are needed
+
+    def pairs(self) -> Pairs:
+        """Return the training pairs, loaded once a process. UserError if they are not here, with how to get them."""
+
+    def missing(self) -> list[Missing]:
+        """List what is missing of the training pairs; [] if nothing is."""
+
+    def about(self, here: bool) -> dict[str, Any]:
+        """Return what plan.json says of it beyond the pairs; `here`: whether these are on this machine."""
+
+    def of_package(self, dataset: str) -> bool:
+        """Whether an evaluation set is read from the package."""
+
+    def evaluation(self, dataset: str, drawn: int = 0, seen: int = 0, resize: Resize = CROP) -> Pairs:
+        """Return an evaluation set with images of `seen` px a side, those of the package loaded at `drawn` px.
+
+        Raises UserError, with how to get it, if it is not here.
+        """
+
+    def missing_evaluation(self, dataset: str, purpose: str = "") -> Missing | None:
+        """Describe an evaluation set that is not here; None if it is. `purpose` says what it is used for."""
+
+    def check(self, dataset: str) -> None:
+        """Read a sample of an evaluation set that is here. Raises UserError if it is broken."""
+
+    def facts(self, dataset: str, drawn: int) -> Facts:
+        """Return the facts of an evaluation set; if it is not here, those that its publishers state."""
+
+    def has_captions(self, dataset: str) -> bool:
+        """Whether an evaluation set has captions rather than classes alone."""
+
+
+def source(settings: DataSettings) -> DataSource:
+    """Return the source of a suite's data."""
+    if settings.embedded:
+        return Embedded(settings)
+    return Features(settings) if settings.on_features else Shards(settings)
+
+
+def facts_of(pairs: Pairs) -> Facts:
+    """The facts of a data set that is there."""
+    return Facts(pairs.description, len(pairs), {label: len(names) for label, names in pairs.classes.items()})
+
+
+@dataclass(frozen=True)
+class _Pixels:
+    """Evaluation sets of the package and of the catalogue."""
+
+    settings: DataSettings
+    in_memory: ClassVar[bool] = False
+
+    def about(self, here: bool) -> dict[str, Any]:
+        return {}
+
+    def of_package(self, dataset: str) -> bool:
+        return dataset in data.names()
+
+    def evaluation(self, dataset: str, drawn: int = 0, seen: int = 0, resize: Resize = CROP) -> Pairs:
+        if dataset in data.names():
+            return data.load_resized(dataset, drawn, seen, resize)
+        return evaluation.load(dataset, seen, resize)
+
+    def missing_evaluation(self, dataset: str, purpose: str = "") -> Missing | None:
+        gone, get = evaluation.missing(dataset, purpose), self.settings.how_to_get_shards
+        return replace(gone, get=get) if gone and get and parse(dataset)[0].name not in entries() else gone
+
+    def check(self, dataset: str) -> None:
+        if evaluation.find(dataset) is not None:
+            evaluation.check(dataset)
+
+    def facts(self, dataset: str, drawn: int) -> Facts:
+        if dataset in data.names():
+            return facts_of(data.load(dataset, drawn))
+        entry, _ = parse(dataset)
+        images, classes = evaluation.counts(dataset)
+        return Facts(entry.description, images, {evaluation.CLASS: classes} if classes else {}, entry.metric)
+
+    def has_captions(self, dataset: str) -> bool:
+        return dataset in data.names() or parse(dataset)[0].kind == "retrieval"
+
+
+class Embedded(_Pixels):
+    """Pairs that come with the package."""
+
+    in_memory = True
+
+    def pairs(self) -> Pairs:
+        return _embedded(self.settings.name, self.settings.size)
+
+    def missing(self) -> list[Missing]:
+        return []
+
+
+@cache
+def _embedded(name: str, size: int) -> Pairs:
+    load = TRAINING_SETS[name].load
+    assert load is not None
+    pairs: Pairs = load(size)
+    return pairs
+
+
+class Shards(_Pixels):
+    """Pairs in indexed shards, or any number of made-up ones."""
+
+    def pairs(self) -> Pairs:
+        if self.settings.synthetic:
+            return synthetic.load(self.settings.name, str(self.settings.shards), self.settings.size)
+        return shards.load(self.settings)
+
+    def missing(self) -> list[Missing]:
+        return [] if self.settings.synthetic else shards.missing(self.settings)
+
+
+class Features(_Pixels):
+    """Stored features, with the evaluation sets that lie beside them; or made-up ones."""
+
+    in_memory = True
+
+    def pairs(self) -> Pairs:
+        if self.settings.synthetic:
+            return made_up.load(self.settings)
+        for gone in self.missing():
+            raise _not_there(gone)
+        folder = self.settings.feature_folder.absolute()
+        changed = (folder / description.NAME).stat().st_mtime_ns
+        return training.load(folder, self.settings.share, self.settings.feature_dropout, changed)
+
+    def missing(self) -> list[Missing]:
+        folder = self.settings.feature_folder
+        if self.settings.synthetic or _is_there(folder):
+            return []
+        what = f"{self.settings.name}, stored features"
+        get = f"bench features extract DATA {folder} --images MODEL --texts MODEL, or bench features import"
+        return [Missing(what, (str(folder / description.NAME),), self.settings.how_to_get or get, None)]
+
+    def about(self, here: bool) -> dict[str, Any]:
+        pairs = self.pairs() if here else None
+        own = {"image": pairs.about.image, "text": pairs.about.text} if isinstance(pairs, features.FeaturePairs) else {}
+        made = {kind: {"name": one.name, "width": one.width, "views": one.views} for kind, one in own.items() if one}
+        return {"features": {"dropout": self.settings.feature_dropout, **made}}
+
+    def of_package(self, dataset: str) -> bool:
+        return False
+
+    def evaluation(self, dataset: str, drawn: int = 0, seen: int = 0, resize: Resize = CROP) -> features.FeaturePairs:
+        if (gone := self.missing_evaluation(dataset)) is not None:
+            raise _not_there(gone)
+        pairs = features.load(self._folder(dataset))
+        if pairs.about.image is None:
+            raise UserError(f"{pairs.folder}: has no image features; extract it again with --images MODEL")
+        return pairs
+
+    def missing_evaluation(self, dataset: str, purpose: str = "") -> Missing | None:
+        folder, own = self._folder(dataset), self.settings.feature_folder
+        if _is_there(folder):
+            return None
+        what = f"{dataset}, stored features{f', {purpose}' * bool(purpose)}"
+        get = f"bench features extract DATA {own} --images MODEL --texts MODEL --evaluation {dataset}"
+        return Missing(what, (str(folder / description.NAME),), self.settings.how_to_get or get, None)
+
+    def check(self, dataset: str) -> None:
+        if not self.missing_evaluation(dataset):
+            self.evaluation(dataset)
+
+    def facts(self, dataset: str, drawn: int) -> Facts:
+        if self.missing_evaluation(dataset):
+            return super().facts(dataset, drawn)
+        metric = "" if dataset in data.names() else parse(dataset)[0].metric
+        return replace(facts_of(self.evaluation(dataset)), metric=metric)
+
+    def has_captions(self, dataset: str) -> bool:
+        here = not self.missing_evaluation(dataset)
+        return not self.evaluation(dataset).classes if here else parse(dataset)[0].kind == "retrieval"
+
+    def _folder(self, dataset: str) -> Path:
+        return self.settings.feature_folder / description.EVALUATION / dataset
+
+
+def _is_there(folder: Path) -> bool:
+    return (folder / description.NAME).is_file()
+
+
+def _not_there(gone: Missing) -> UserError:
+    return UserError(f"{gone.what}: not there; looked for {', '.join(gone.looked)}. To get it: {gone.get}")
