@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from bench.errors import UserError, nearest
-from bench.registry import lazy
 from bench.store import Store
 
 if TYPE_CHECKING:
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from reports.compare import Comparison
-    from reports.pages.gallery import Pictures
     from reports.results import Results as SuiteResults
     from reports.tables.table import Table
 
@@ -141,7 +139,7 @@ class Results:
         from reports.build import build, refuse_widths
 
         refuse_widths(widths, "widths")
-        return build(self._name(suite), self._store, widths=widths, pictures=report_pictures()).paths[0]
+        return build(self._name(suite), self._store, widths=widths).paths[0]
 
     def _read(self, suite: str | None) -> SuiteResults:
         from reports.results import load
@@ -156,13 +154,6 @@ class Results:
             which = f"say which suite: {', '.join(known)}" if known else "no suite was planned or run here"
             raise UserError(f"{self.folder}: {which}")
         return name
-
-
-def report_pictures() -> Pictures:
-    """Return where a report gets its pictures from: the package's data, which is imported when one is needed."""
-    from reports.pages.gallery import Pictures
-
-    return Pictures(*(lazy(f"bench.data.examples:{name}") for name in ("examples", "changed_captions")))
 
 
 def _table_of(results: SuiteResults, name: str) -> Table:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import csv
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench import resources
-from bench.console.markup import html
 from bench.errors import UserError, nearest
 from bench.store import Store
 from bench.store.files import write_bytes
-from reports.figures.beside import Drawn, Work, beside
 from reports.figures.figure_cache import FILE, kept, keys, listed
-from reports.figures.histograms import read, shown
-from reports.figures.pictures import SCORES
+from reports.figures.figure_registry import FIGURES, draw, draw_all, names
+from reports.figures.histograms import read
 from reports.pages.answer import paragraphs
-from reports.pages.gallery import Pictures, gallery
 from reports.papers.ours_vs_printed import paper_tables
 from reports.results import Results, load
 from reports.tables.footnotes import damaged_runs
@@ -30,9 +27,6 @@ from reports.tables.table import Table, in_one_scale
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-MANY = 100  #: runs from which on the report is worth a second process, which takes a second to start
 
 
 @dataclass(frozen=True)
@@ -51,14 +45,13 @@ def build(
     store: Store,
     outline: Mapping[str, Any] | None = None,
     widths: Sequence[str] = ("page",),
-    pictures: Pictures | None = None,
 ) -> Built:
     """Write `report.html`, `records.csv`, `tables/` and `figures/` beside the suite's plan; the page comes first.
 
     Without a plan, the `outline` of a suite that declares a paper's tables takes its place; no cell of ours has a run
     then. It works at any time: a cell without a value says why. Figures are drawn as PDF for these `widths` of a
-    paper, "page" and "column". The page shows the worst examples if `pictures` says where they come from. Files of an
-    earlier report are replaced one by one, and its tables and figures that no longer exist are removed.
+    paper, "page" and "column". Files of an earlier report are replaced one by one, and its tables and figures that no
+    longer exist are removed.
     Raises UserError if the suite has neither a plan in this store nor a paper's tables, and if a report with numbers
     would be replaced by one without any.
     """
@@ -67,12 +60,9 @@ def build(
         if plan is None and outline is not None and outline["tables"]:
             results = Results(outline, ())
             return _write(store.suite(suite), results, _printed_files(results))
-        many = plan is not None and len(plan["cells"]) >= MANY
-        with beside(many, many and not is_fresh(suite, store)) as begin:
-            results = load(suite, store)
-            _refuse_to_empty(store.suite(suite), results)
-            files = _files(results, store.suite(suite), begin, widths, pictures)
-        return _write(store.suite(suite), results, files)
+        results = load(suite, store)
+        _refuse_to_empty(store.suite(suite), results)
+        return _write(store.suite(suite), results, _files(results, store.suite(suite), widths))
 
 
 def _refuse_to_empty(folder: Path, results: Results) -> None:
@@ -128,34 +118,22 @@ def _write(folder: Path, results: Results, files: Mapping[str, bytes]) -> Built:
     )
 
 
-def _files(
-    results: Results,
-    folder: Path,
-    begin: Callable[[Work], Callable[[], Drawn]],
-    widths: Sequence[str],
-    pictures: Pictures | None,
-) -> dict[str, bytes]:
-    """Every file of a report by its name; last the list of its figures, see `reports.figures.figure_cache`.
+def _files(results: Results, folder: Path, widths: Sequence[str]) -> dict[str, bytes]:
+    """Every file of a report by its name; last the list of its figures, see `figure_cache`.
 
     Figures that an earlier report left in `folder` are taken from there, if they would be the same.
     """
-    diagnostics = read(results)
-    wanted = keys(results, diagnostics, widths)
-    drawn = kept(folder, wanted)
-    rest = begin(Work(results, diagnostics, [name for name in wanted if name not in drawn], widths))
-    made = all_tables(results)
-    from reports.pages.html import page, table_sections
+    from reports.pages.html import page
     from reports.tables.csv import records_csv
 
-    of_tables, sections, records = table_files(results, made), table_sections(results, made), records_csv(results)
-    examples = gallery(results, pictures) if pictures else html("")
-    drawn |= rest()  # last, because other processes may be at it
-    scores = [picture for name in SCORES if (picture := drawn[name])]
-    whole = page(results, made, scores, *shown(results, drawn), examples, sections)
-    files = {"report.html": whole.encode(), "records.csv": records.encode(), **of_tables}
-    for picture in (drawn[name] for name in wanted):
-        if picture:
-            files |= {f"figures/{name}": content for name, content in picture.files().items()}
+    learned, made = read(results), all_tables(results)
+    wanted = keys(results, learned, widths)
+    drawn = kept(folder, wanted)
+    drawn |= draw_all(results, learned, [name for name in wanted if name not in drawn], widths)
+    files = {"report.html": page(results, made, drawn).encode(), "records.csv": records_csv(results).encode()}
+    files |= table_files(results, made)
+    for picture in filter(None, map(drawn.get, wanted)):
+        files |= {f"figures/{name}": content for name, content in picture.files().items()}
     return {**files, FILE: listed(wanted, drawn)}
 
 
@@ -179,21 +157,20 @@ def figure_of(results: Results, name: str, methods: Sequence[str] = (), width: s
     Raises UserError if there is none of that name, or no numbers for it, for a width that is unknown or too narrow for
     it, and for methods that it does not take.
     """
-    from reports.figures.figure_registry import drawers, of_scores
     from reports.figures.figure_style import PAPER, SCREEN, look
+    from reports.figures.radar import radar
 
     if methods and name != "radar":
         raise UserError(f"methods: the figure {name!r} shows all; the radar takes them")
     refuse_widths([width] if width else [], "width")
-    drawn = of_scores(results, methods)
-    if name not in drawn:  # then diagnostics are read
-        drawn = drawers(results, read(results))
+    learned = {} if name in FIGURES else read(results)
+    known = names(results, learned)
+    if name not in known:
+        raise UserError(f"{name!r} is not a figure of this report{nearest(name, known)}")
     with look(PAPER[width] if width else SCREEN):
-        made = drawn[name]() if name in drawn else None
+        made = radar(results, methods) if methods else draw(name, results, learned)
     if made is not None and made.figure is not None:
         return made.figure
-    if name not in drawn:
-        raise UserError(f"{name!r} is not a figure of this report{nearest(name, drawn)}")
     if width:
         figure_of(results, name, methods)  # raises if it has no numbers
         raise UserError(f"the figure {name!r} has no room at the width of a {width}")

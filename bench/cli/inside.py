@@ -222,7 +222,7 @@ def _show(stored: Stored, pairs: Pairs, lines: Sequence[Line], file: Path | None
 
 def _runs(results: SuiteResults, labels: list[str] | None, noise: str | None) -> list[str]:
     """Return one finished run for each of the rows under a noise, the first seed that has one."""
-    from reports.pages.gallery import baseline_and_best
+    from reports.figures.chosen import baseline_and_best
 
     known = list(results.noises)
     if noise is not None and noise not in known:

@@ -135,10 +135,9 @@ def write_report(
 
     `widths`: of a paper, see `reports.build.build`. Damaged runs are named on stderr.
     """
-    from bench.results import report_pictures
     from reports.build import build
 
-    built = build(name, store, outline, widths, report_pictures())
+    built = build(name, store, outline, widths)
     echo(*built.answers)
     echo(*built.damaged, err=True)
     return built

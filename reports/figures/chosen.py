@@ -31,6 +31,15 @@ def chosen_of(results: Results) -> list[str]:
     return [label for label in results.methods if label in {results.baseline, *best, *bounds}]
 
 
+def baseline_and_best(results: Results, noise: str) -> list[str]:
+    """The baseline, and the best of the other compared methods on the headline number under a noise."""
+    measure = record_measure(results, *primary(results))
+    cells = {label: cell(results.of(label, noise), measure, entry["score"]) for label, entry in results.ranked.items()}
+    means = {label: one.value for label, one in cells.items() if one.value is not None and label != results.baseline}
+    choose = max if measure.column.higher_is_better is not False else min
+    return [results.baseline, *([choose(means, key=means.__getitem__)] if means else [])]
+
+
 def line_styles(results: Results, methods: Sequence[str]) -> dict[str, Mapping[str, Any]]:
     """Return the look of each line: its own, or `OTHER` if there are too many to name and it is not picked out.
 

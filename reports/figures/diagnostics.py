@@ -7,8 +7,7 @@ peak: shapes and places are to be compared, and a report of many methods is to b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from itertools import cycle
 
 import numpy as np
@@ -17,8 +16,8 @@ from matplotlib.collections import PolyCollection
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, MaxNLocator, StrMethodFormatter
 
-from reports.figures.figure_style import Sheet, broken, finish, in_sizes, marked, medium, plain
-from reports.figures.histograms import SIMILAR, SIMILARITIES, Entry, Learned, name_of, names, own_names, read, shown
+from reports.figures.figure_style import Sheet, broken, finish, marked, medium, plain
+from reports.figures.histograms import SIMILAR, SIMILARITIES, Entry, Learned, name_of, own_names
 from reports.figures.pictures import COLOURS, Picture
 from reports.results import Results
 
@@ -27,22 +26,8 @@ FILL = 0.45  #: opacity
 FAR = 1000  #: widths of an axis that lies so far from 0 are numbered by differences
 
 
-def learned(results: Results, widths: Sequence[str] = ()) -> tuple[Picture | None, dict[str, Picture]]:
-    """The figure of all methods' similarities, and for each method with diagnostics of its own a figure of those.
-
-    `widths`: of a paper, see `in_sizes`.
-    """
-    drawn = {name: in_sizes(draw, widths) for name, draw in drawers(results, read(results)).items()}
-    return shown(results, drawn)
-
-
-def drawers(results: Results, diagnostics: Learned) -> dict[str, Callable[[], Picture | None]]:
-    """The functions that draw the figures of `learned`, by the names of the figures."""
-    own = {name: partial(_own, results, method, diagnostics) for method, name in names(results, diagnostics).items()}
-    return {SIMILAR: partial(_similarities, results, diagnostics), **own}
-
-
-def _similarities(results: Results, diagnostics: Learned) -> Picture | None:
+def similarities(results: Results, diagnostics: Learned) -> Picture | None:
+    """Draw the similarities of pairs, a line a method. None if no method has any."""
     known = {name for entries in diagnostics.values() for name in SIMILARITIES.keys() & entries.keys()}
     styles = [(name, *style) for name, several in SIMILARITIES.items() if name in known for style in several]
     methods = [
@@ -92,7 +77,7 @@ def strips_of_methods(
     return finish(name, f"{caption}{_remarks(used)}", sheet.figure)
 
 
-def _own(results: Results, method: str, diagnostics: Learned) -> Picture | None:
+def own_diagnostics(results: Results, method: str, diagnostics: Learned) -> Picture | None:
     """Draw one panel a diagnostic, with one strip a noise and one colour a series. None if the method has none."""
     noises = [noise for noise in results.noises if diagnostics[method, noise].keys() - SIMILARITIES]
     own = own_names(results, method, diagnostics)

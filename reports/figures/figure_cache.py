@@ -22,8 +22,9 @@ from bench.resources import published
 from bench.store import Damaged
 from bench.store.files import dump
 from bench.store.reading import parsed, read_bytes
-from reports.figures.histograms import SIMILAR, SIMILARITIES, Learned, names
-from reports.figures.pictures import SCORES, Picture, file_name
+from reports.figures.figure_registry import FIGURES
+from reports.figures.histograms import SIMILAR, SIMILARITIES, Learned, names_of_own
+from reports.figures.pictures import Picture, file_name
 from reports.results import Results
 
 FILE = "figures.json"
@@ -40,9 +41,9 @@ def keys(results: Results, diagnostics: Learned, widths: Sequence[str]) -> dict[
     ]  # fmt: skip
     own = {
         name: _digest(common, name, [diagnostics[method, noise] for noise in results.noises])
-        for method, name in names(results, diagnostics).items()
+        for method, name in names_of_own(results, diagnostics).items()
     }
-    return {**dict.fromkeys(SCORES, scores), SIMILAR: _digest(common, similar), **own}
+    return {**dict.fromkeys(FIGURES, scores), SIMILAR: _digest(common, similar), **own}
 
 
 def _seen(results: Results, diagnostics: Learned) -> list[Any]:

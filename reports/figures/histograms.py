@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reports.figures.pictures import COLOURS, Picture
+from reports.figures.pictures import COLOURS
 from reports.results import Results, RunResult
 
 Entry = Mapping[str, Any]  #: a diagnostic as bench/store/histograms.py stores it
@@ -31,16 +31,12 @@ def read(results: Results, methods: Sequence[str] = ()) -> Learned:
     return {(method, noise): _first(results, method, noise) for method in chosen for noise in results.noises}
 
 
-def names(results: Results, diagnostics: Learned) -> dict[str, str]:
+def names_of_own(results: Results, diagnostics: Learned) -> dict[str, str]:
     """Return for each method with diagnostics of its own the name of their figure."""
+    if not diagnostics:
+        return {}
     own = (method for method in results.methods if own_names(results, method, diagnostics))
     return {method: name_of(results, method) for method in own}
-
-
-def shown(results: Results, drawn: Mapping[str, Picture | None]) -> tuple[Picture | None, dict[str, Picture]]:
-    """Of figures by their names, return that of all methods' similarities, and by method those of their own."""
-    own = {method: drawn.get(name_of(results, method)) for method in results.methods}
-    return drawn.get(SIMILAR), {method: picture for method, picture in own.items() if picture}
 
 
 def name_of(results: Results, method: str) -> str:

@@ -18,11 +18,6 @@ COLOURS = (
 )  # fmt: skip
 LINES: tuple[tuple[float, ...], ...] = ((), (4, 1.5), (1, 1), (4, 1.2, 1, 1.2))  #: on, off, ...; () is solid
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-#: names of the figures of scores, in the order of the page: those of `scores.py`, then those over data sets
-SCORES = (
-    *("differences", "recovered", "radar", "noise", "cost", "memorisation", "course", "shares"),
-    *("before_after", "embeddings", "wins", "ranks"),
-)
 
 
 @dataclass(frozen=True)
@@ -35,7 +30,7 @@ class Picture:
     least: int  #: pixels of width below which its words cannot be read on the screen
     webp: bytes = b""  #: the same pixels in less than half of the bytes, for the page
     pdf: Mapping[str, bytes] = field(default_factory=dict)  #: by the names of `PAPER`, where it fits
-    #: what the files were made from; it does not travel between processes
+    #: what the files were made from
     figure: Figure | None = field(default=None, compare=False)
 
     def files(self) -> dict[str, bytes]:

@@ -1,13 +1,10 @@
-"""Figures of a report: radar, score against noise rate, score against cost, wins. PDF for papers, PNG for the page.
-
-They are drawn on figures of their own, so that no global state of matplotlib is left.
-"""
+"""Scores against noise rates and against cost, and what the last weights lack of the best along a run."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache, partial
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,16 +13,10 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
-from reports.figures.before_after import before_after
 from reports.figures.chosen import OTHER, about_others, line_styles, named_in
-from reports.figures.embeddings import embeddings
-from reports.figures.figure_style import MARK, Sheet, finish, in_sizes, plain, room_for_names
-from reports.figures.forest import forest, recovered
+from reports.figures.figure_style import MARK, Sheet, finish, plain, room_for_names
 from reports.figures.lines import bars, beside, draw_lines, height, limits, name_lines
 from reports.figures.pictures import Picture
-from reports.figures.radar import radar
-from reports.figures.subset_curves import shares
-from reports.figures.training_curves import course
 from reports.headlines import Named, primary
 from reports.results import Results
 from reports.statistics.paired import Floats, mean, std
@@ -34,12 +25,6 @@ from reports.tables.table import scale
 from reports.vocabulary import detail, main_metric, metric_label
 
 SAME = 0.9  #: costs whose smallest is more than this share of the largest are about the same
-
-
-def pictures(results: Results, widths: Sequence[str] = ()) -> list[Picture]:
-    """All figures of scores that there are numbers for, and their PDFs for these widths of a paper."""
-    drawn = (in_sizes(partial(draw, results), widths) for draw in FIGURES.values())
-    return [one for one in drawn if one is not None]
 
 
 class Point(NamedTuple):
@@ -209,18 +194,3 @@ def _draw_lines_and_bars(
 
 def _label(dataset: str, task: str, metric: str) -> str:
     return f"{plain(' '.join(filter(None, (dataset, detail(task), metric_label(metric)))))}, %"
-
-
-#: of scores, in the order of the page
-FIGURES: Mapping[str, Callable[[Results], Picture | None]] = {
-    "differences": forest,
-    "recovered": recovered,
-    "radar": radar,
-    "noise": against_noise,
-    "cost": against_cost,
-    "memorisation": memorisation,
-    "course": course,
-    "shares": shares,
-    "before_after": before_after,
-    "embeddings": embeddings,
-}

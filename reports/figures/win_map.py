@@ -1,4 +1,4 @@
-"""The table of wins as a map of colours."""
+"""On how many data sets each method beats each other, as a map of colours."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from matplotlib.lines import Line2D
 from reports.figures.figure_style import Sheet, finish, look, marked, medium
 from reports.figures.pictures import Picture
 from reports.results import Results
-from reports.tables.table import Row, Table
+from reports.tables.over_sets import main_scores
+from reports.tables.pairs import PairsOfMethods
 
 _CAPTION = (
     "On which share of data sets and tasks the method of the line is better than that of the column; a tie is half a "
@@ -25,10 +26,13 @@ TWO_LINES = 0.22  #: inches of a cell in a paper that has room for a number and 
 
 
 @look()
-def wins_picture(results: Results, table: Table) -> Picture | None:
-    """The table of wins as a map, one panel a noise: colour says how many are won, a dot how many beyond chance."""
+def wins_picture(results: Results) -> Picture | None:
+    """Wins as a map, one panel a noise: colour says how many are won, a dot how many significantly."""
     labels = list(results.ranked)
-    shares = {noise: _shares(labels, rows) for noise, rows in table.groups()}
+    if len(labels) < 2:
+        return None
+    scores = {noise: [one for one in main_scores(results, noise) if one.values] for noise in results.noises}
+    shares = {noise: _shares(PairsOfMethods(labels, of)) for noise, of in scores.items() if of}
     if all(np.isnan(won).all() for won, _ in shares.values()):
         return None
     order = _from_best([won for won, _ in shares.values()])
@@ -43,7 +47,7 @@ def wins_picture(results: Results, table: Table) -> Picture | None:
     numbered = side >= TWO_LINES * len(labels) if medium().width else len(labels) <= NUMBERED
     tested = any(beyond.any() for _, beyond in shares.values())
     legend = [_key("s", colours(share), words) for share, words in ((0.0, "on none"), (0.5, "half"), (1.0, "on all"))]
-    legend += [_key("o", "#222222", "on all by more than chance")] if tested else []
+    legend += [_key("o", "#222222", "on all significantly")] if tested else []
     height, margins = side + names + 0.4, (0.1, 0.2, names, 0.4)
     sheet = Sheet(legend, len(shares), side + 0.3, height, margins, names - 0.1, least=side + 0.29, titles=list(shares))
     places, edges = np.arange(len(labels)), np.arange(len(labels) + 1) - 0.5
@@ -62,7 +66,7 @@ def wins_picture(results: Results, table: Table) -> Picture | None:
         panel.grid(visible=False)
     caption = _CAPTION
     caption += " Numbers are percent." if numbered else ""
-    caption += " The area of a dot is the share won by more than chance." if tested else ""
+    caption += " The area of a dot is the share won significantly." if tested else ""
     return finish("wins", caption, sheet.figure)
 
 
@@ -78,16 +82,12 @@ def _side(methods: int, panels: int, names: float) -> float | None:
     return next((side for side in sides if side >= 0.9 * medium().line * methods), None)
 
 
-def _shares(labels: Sequence[str], rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
-    """[methods, methods]: share of the data sets won, NaN if nothing is compared; share won beyond chance."""
-    won, beyond = np.full((2, len(labels), len(labels)), np.nan)
-    for row in rows:
-        for place, one in enumerate(row.cells[1:]):  # after the column of all methods together
-            if one.value is not None and one.also["of"]:
-                at = labels.index(row.method), place
-                won[at] = (one.value + one.also["ties"] / 2) / one.also["of"]
-                beyond[at] = one.also.get("by more than chance", 0) / one.also["of"]
-    return won, np.nan_to_num(beyond)
+def _shares(pairs: PairsOfMethods) -> tuple[np.ndarray, np.ndarray]:
+    """[methods, methods]: share of the data sets won, NaN if nothing is compared; share won significantly."""
+    with np.errstate(invalid="ignore"):
+        won, significant = (pairs.better + pairs.ties / 2) / pairs.of, pairs.shown / pairs.of
+    np.fill_diagonal(won, np.nan)
+    return won, np.nan_to_num(significant)
 
 
 def _from_best(won: Sequence[np.ndarray]) -> list[int]:
@@ -98,7 +98,7 @@ def _from_best(won: Sequence[np.ndarray]) -> list[int]:
 
 
 def _dots(panel: Axes, beyond: np.ndarray, cell: float) -> None:
-    """Draw a dot into every cell, `cell` inches wide, whose area is the share that is won by more than chance."""
+    """Draw a dot into every cell, `cell` inches wide, whose area is the share that is won significantly."""
     down, across = np.nonzero(beyond)
     areas = 30 * beyond[down, across] * (cell / CELL) ** 2  # square points; a cell on the screen has 130
     panel.scatter(across, down, areas, "#222222", linewidths=0)

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from bench.console.markup import Html, html, together
-from reports.pages.gallery import Example, picture_item, picture_list
 from reports.pages.html import document
+
+
+class Example(Protocol):
+    """A pair of a data set."""
+
+    @property
+    def captions(self) -> Sequence[str]:
+        """Its own, the plainest first."""
+
+    @property
+    def webp(self) -> bytes:
+        """Its picture."""
 
 
 def pictures_page(
@@ -19,6 +32,23 @@ def pictures_page(
     body = [
         html("<h1>{}</h1>", title),
         together(html("<p>{}</p>", line.strip()) for line in lines),
-        *(picture_list(heading, [picture_item(*pair) for pair in pairs]) for heading, pairs in lists),
+        *(
+            html('<h4>{}</h4><ol class="gallery">{}</ol>', heading, together(_item(*pair) for pair in pairs))
+            for heading, pairs in lists
+        ),
     ]
     return document(title, body)
+
+
+def _item(pair: Example, note: str, seen: str | None) -> Html:
+    """Return a picture with its caption; or with the one that training saw, its own struck out if it is another."""
+    own = pair.captions[0]
+    others = html("<del>{}</del> ", own) if seen not in (None, own) else html("")
+    return html(
+        '<li><img alt="" width="48" height="48" loading="lazy" src="data:image/webp;base64,{}">'
+        "<span>{}{}<small>{}</small></span></li>",
+        base64.b64encode(pair.webp).decode(),
+        others,
+        own if seen is None else seen,
+        note,
+    )

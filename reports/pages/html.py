@@ -8,6 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from bench.console.markup import Html, escaped, html, together
+from reports.figures.figure_registry import FIGURES
+from reports.figures.histograms import SIMILAR, name_of
 from reports.figures.pictures import Picture, style_of
 from reports.pages.sections import (
     answer_section,
@@ -36,30 +38,23 @@ _DIALOG = Html(
 def page(
     results: Results,
     tables: Sequence[Table],
-    pictures: Sequence[Picture],
-    similarities: Picture | None = None,
-    own: Mapping[str, Picture] = MappingProxyType({}),
-    examples: Html | None = None,
-    sections: Sequence[Html] = (),
+    drawn: Mapping[str, Picture | None] = MappingProxyType({}),
 ) -> Html:
-    """The whole document.
-
-    `similarities` and `own` (by method): as `diagnostics.learned` returns them. `examples`: the section that
-    `gallery.gallery` returns. `sections`: those of the tables, if `table_sections` has made them already.
-    """
-    first, *others = sections or table_sections(results, tables)
-    by_name = {picture.name: picture for picture in pictures}
+    """The whole document. `drawn`: figures by their names, as `figure_registry` knows them."""
+    first, *others = [_section(results, table, run_numbers(results), context(results)) for table in tables]
+    scores = {name: picture for name in FIGURES if (picture := drawn.get(name))}
+    own = {method: drawn.get(name_of(results, method)) for method in results.methods}
+    diagnostics = _diagnostics(drawn.get(SIMILAR), {method: one for method, one in own.items() if one})
     body = [
         html("<h1>{}</h1><p>{}</p>{}", results.suite, results.plan.get("description", ""), _counts(results)),
-        _nav(tables, bool(similarities or own), bool(examples)),
+        _nav(tables, bool(diagnostics)),
         answer_section(results),
-        *(_figure(by_name[name]) for name in _ANSWERING if name in by_name),
+        *(_figure(scores[name]) for name in _ANSWERING if name in scores),
         first,
         how_to_read(results),
-        *(_figure(picture) for picture in pictures if picture.name not in _ANSWERING),
+        *(_figure(picture) for name, picture in scores.items() if name not in _ANSWERING),
         *others,
-        _diagnostics(similarities, own),
-        examples or html(""),
+        diagnostics,
         methods_section(results),
         data_section(results),
         runs_section(results),
@@ -68,11 +63,6 @@ def page(
         _program(),
     ]
     return document(results.suite, body)
-
-
-def table_sections(results: Results, tables: Sequence[Table]) -> list[Html]:
-    """Return the section of each table: most of the page, and all of it that can be made while figures are drawn."""
-    return [_section(results, table, run_numbers(results), context(results)) for table in tables]
 
 
 def printed_page(results: Results, tables: Sequence[Table]) -> Html:
@@ -118,11 +108,10 @@ def _counts(results: Results) -> Html:
     return html('<p class="counts">{} of {} runs</p>', parts or html("<span>no runs</span>"), len(results.runs))
 
 
-def _nav(tables: Sequence[Table], diagnostics: bool, gallery: bool) -> Html:
+def _nav(tables: Sequence[Table], diagnostics: bool) -> Html:
     links = [(table.name, table.title) for table in tables]
     links.insert(1, ("reading", "How to read this"))
     links += [("diagnostics", "Diagnostics")] if diagnostics else []
-    links += [("gallery", "In pictures")] if gallery else []
     links += [("methods", "Methods"), ("data", "Data"), ("runs", "Runs"), ("settings", "Settings")]
     return _links(links)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reports.measure import Measure, lead, record_measure, values_by_seed
 from reports.results import Results
@@ -57,6 +58,13 @@ class Scored:
         own = [labels.index(label) for label in self.tests.labels]
         gaps[np.ix_(own, own)] = self.tests.gap
         return gaps
+
+    def shown(self, labels: Sequence[str]) -> NDArray[np.int64]:
+        """[m, m]: 1 where the row's method is significantly better than the column's, Holm over all pairs."""
+        shown = np.zeros((len(labels), len(labels)), np.int64)
+        own = [labels.index(label) for label in self.tests.labels]
+        shown[np.ix_(own, own)] = self.tests.shown
+        return shown
 
     def above_chance(self, label: str) -> dict[int, float]:
         """Seed -> the share of the way from chance to perfect; the value itself where the chance is not known."""

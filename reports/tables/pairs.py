@@ -10,7 +10,7 @@ import numpy as np
 from reports.measure import lead
 from reports.results import Results
 from reports.statistics.many_sets import blocks_for, mean_over_first, signed_rank
-from reports.statistics.paired import Floats, adjusted
+from reports.statistics.paired import adjusted
 from reports.tables.footnotes import context, notes_for, planned_seeds
 from reports.tables.over_sets import Scored
 from reports.tables.table import Cell, Column, Row, Table, unverified
@@ -52,11 +52,11 @@ class PairsOfMethods:
         in_block = [[one.block == block for one in scores] for block in blocks]
         self.places = {label: place for place, label in enumerate(labels)}
         self.mean, self.of = mean_over_first(gaps), np.isfinite(gaps).sum(0)
-        self.better = (gaps > 0).sum(0)
+        self.better, self.ties = (gaps > 0).sum(0), (gaps == 0).sum(0)
+        self.shown = np.sum([one.shown(labels) for one in scores], axis=0)  # of `better`: significantly, on their own
         self.needed, self.blocks = blocks_for(len(labels)), blocks
         self.p: dict[tuple[int, int], float] = {}
         by_block = np.stack([mean_over_first(gaps[chosen]) for chosen in in_block])
-        self.ranks = _mean_ranks(by_block)
         if len(blocks) >= self.needed:
             above = list(zip(*np.triu_indices(len(labels), 1), strict=True))
             known = (by_block[:, a, b] for a, b in above)
@@ -71,18 +71,6 @@ class PairsOfMethods:
         if self.p:
             return f"p: Wilcoxon's signed-rank test over {independent}, exact, Holm over all pairs."
         return f"{independent}; a signed-rank test that passes Holm over all pairs takes {self.needed}."
-
-
-def _mean_ranks(gaps: Floats) -> Floats:
-    """The mean rank of each method over blocks, 1 being best and a tie half; NaN for one that lacks a block.
-
-    gaps: [blocks, m, m], row minus column. Methods that lack a block are ranked with nobody.
-    """
-    known = np.isfinite(gaps.diagonal(axis1=1, axis2=2))  # [blocks, m]
-    own = np.array([bool(one.all()) for one in known.T])
-    among = own[:, None] & own
-    ranks = 0.5 + (among & (gaps < 0)).sum(2) + 0.5 * (among & (gaps == 0)).sum(2)  # each ties with itself
-    return np.where(own, ranks.mean(0), np.nan)
 
 
 def _pair(own: Cell, pairs: PairsOfMethods, label: str, other: str) -> Cell:

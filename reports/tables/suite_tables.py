@@ -19,25 +19,23 @@ from reports.tables.pairs import pairs_table
 from reports.tables.table import Cell, Column, Measured, Row, Table, Unit
 from reports.tables.tuning import tuning_table
 from reports.tables.vs_baseline import against_tables, headline_sentence
-from reports.tables.wins import wins_table
 from reports.vocabulary import detail, kind_of, metric_label
 
 ALIKE = 0.05  #: costs that are so near to the baseline's are the same
 #: names of other tables, and of other sections of the page
 _TAKEN = (
-    *("overview", "differences", "recovered", "resolution", "wins", "means", "pairs", "cost", "tuning"),
-    *("reading", "diagnostics", "gallery", "methods", "data", "runs", "settings"),
+    *("overview", "differences", "recovered", "resolution", "means", "pairs", "cost", "tuning"),
+    *("reading", "diagnostics", "methods", "data", "runs", "settings"),
 )
 
 
 def tables(results: Results) -> list[Table]:
-    """Overview, comparison with the baseline, wins, one table for each task family, costs, tuning."""
+    """Overview, comparisons with the baseline and over data sets, one table for each task family, costs, tuning."""
     families, tuning, compared = by_family(results), tuning_table(results), contrasts(results)
     scores = {noise: main_scores(results, noise) for noise in results.noises}
     return [
         overview(results, headline_sentence(results)),
         *against_tables(results, compared),
-        *([wins_table(results, scores)] if len(results.ranked) > 1 else []),
         *([means_table(results, scores), pairs_table(results, scores)] if _has_several(scores) else []),
         *(
             replace(family_table(results, name, measures), name=_file_name(name, place))

@@ -304,17 +304,12 @@ def test_edits_nest_over_strength_and_rates_and_leave_single_words() -> None:
 
 
 def test_a_manifest_of_edits_travels_through_parquet(tmp_path: Path) -> None:
-    from bench.data.examples import changed_captions
-
     pairs = captioned()
     manifest = edited_captions(pairs, 0.5, SEED, "drop", 0.3)
     manifest.save(tmp_path / "noise.parquet")
     again = NoiseManifest.load(tmp_path / "noise.parquet")
     assert (again.content_hash, again.notes) == (manifest.content_hash, {"op": "drop", "strength": 0.3})
     assert again.texts(pairs, np.arange(48)) == manifest.texts(pairs, np.arange(48))
-    changed = changed_captions(tmp_path / "noise.parquet")
-    assert changed[0] == "horse running a tall"
-    assert changed[5] == 5, "no word of it was dropped"
 
 
 def test_lines_show_edited_texts_and_how_near_neighbours_are() -> None:

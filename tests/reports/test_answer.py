@@ -14,6 +14,7 @@ from bench.store import Store
 from reports.build import build
 from reports.figures import figure_style as drawing
 from reports.figures import scores as figures
+from reports.figures.figure_registry import FIGURES, draw_all
 from reports.figures.forest import forest, recovered
 from reports.figures.win_map import wins_picture
 from reports.pages.answer import answers, cost_answer, question
@@ -110,7 +111,7 @@ def test_a_noise_whose_gap_is_not_resolved_is_named_under_the_figure(tmp_path: P
 
 
 def test_the_page_begins_with_the_answer(results: Results, bounded: Store) -> None:
-    text = page(results, tables(results), figures.pictures(results))
+    text = page(results, tables(results), draw_all(results, {}, FIGURES))
     parts = ("answer", "figure-recovered", "figure-differences", "overview", "figure-radar")
     order = [text.index(f'id="{part}"') for part in parts]
     assert order == sorted(order)
@@ -125,7 +126,7 @@ def test_the_answer_says_what_the_methods_cost(results: Results) -> None:
     least, most = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
     ends = f"from {known[least]:.2f} ({least}) to {known[most]:.2f} ({most})"
     assert cost_answer(results) == f"Cost: {ends} times clip's training FLOPs."
-    assert f"<li>{cost_answer(results).replace(chr(39), '&#x27;')}</li>" in page(results, tables(results), [])
+    assert f"<li>{cost_answer(results).replace(chr(39), '&#x27;')}</li>" in page(results, tables(results))
     nothing = Results(results.plan, tuple(replace(run, ledger={}) for run in results.runs))
     assert cost_answer(nothing) == ""
 
@@ -144,7 +145,7 @@ def test_a_column_of_equal_costs_is_left_out(results: Results) -> None:
 
 
 def test_a_recovered_gap_is_printed_as_a_number_and_not_as_a_note(results: Results) -> None:
-    text = page(results, tables(results), [])
+    text = page(results, tables(results))
     section = text[text.index('<section id="recovered">') : text.index('<section id="resolution">')]
     assert section.count("<tbody>") == 1
     assert 'class="chance"' not in section
@@ -153,10 +154,9 @@ def test_a_recovered_gap_is_printed_as_a_number_and_not_as_a_note(results: Resul
 def test_figures_mark_what_is_not_verified(results: Results) -> None:
     entries = [{**entry, "fidelity": "reconstructed"} for entry in results.plan["methods"]]
     doubtful = Results({**results.plan, "methods": entries}, results.runs)
-    (wins,) = [table for table in tables(doubtful) if table.name == "wins"]
     with drawing.look():
         drawn = {"forest": forest(doubtful), "noise": figures.against_noise(doubtful)}
-    drawn["wins"] = wins_picture(doubtful, wins)
+    drawn["wins"] = wins_picture(doubtful)
     for name, picture in drawn.items():
         assert picture is not None
         assert picture.figure is not None

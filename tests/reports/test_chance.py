@@ -74,9 +74,9 @@ def test_a_report_sets_them_apart(three: Store) -> None:
             (note,) = [note for note in table.footnotes if note.startswith("No row is told from chance on ")]
             assert "emoji/iid" in note
         assert not any(column.at_chance for column in before.columns)
-    text = page(results, tables(results), [])
+    text = page(results, tables(results))
     assert 'class="at-chance"' in text
-    assert 'class="at-chance"' not in page(plain, tables(plain), [])
+    assert 'class="at-chance"' not in page(plain, tables(plain))
     drawn, whole = radar(results), radar(plain)
     assert drawn is not None
     assert whole is not None

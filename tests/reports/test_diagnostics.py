@@ -18,13 +18,23 @@ from matplotlib.text import Text
 from bench.store import RunStore, Store
 from reports.figures import diagnostics
 from reports.figures import figure_style as drawing
-from reports.figures.diagnostics import _fill, _name_one_number, _own, _remarks, _scale, learned
+from reports.figures.diagnostics import _fill, _name_one_number, _remarks, _scale, own_diagnostics
+from reports.figures.figure_registry import FIGURES, draw_all, names
+from reports.figures.histograms import read
 from reports.figures.pictures import Picture
 from reports.pages.html import page
-from reports.results import load
+from reports.results import Results, load
 from reports.tables.suite_tables import tables
 
 SUITE = "emoji_noisy"
+OWN = ["similarities", "diagnostics-04-sogclr", "diagnostics-05-bayes", "diagnostics-07-prolip"]
+
+
+def learned(results: Results) -> dict[str, Picture]:
+    """The figures of diagnostics that there are numbers for, by name."""
+    found = read(results)
+    drawn = draw_all(results, found, [name for name in names(results, found) if name not in FIGURES])
+    return {name: picture for name, picture in drawn.items() if picture}
 
 
 @pytest.fixture
@@ -42,14 +52,12 @@ def sheets(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
 
 
 def test_every_method_with_diagnostics_has_its_figure(three: Store, sheets: dict[str, Figure]) -> None:
-    similarities, own = learned(load(SUITE, three))
-    assert similarities is not None
-    assert list(own) == ["sogclr", "bayes", "prolip"]
-    names = ["similarities", "diagnostics-04-sogclr", "diagnostics-05-bayes", "diagnostics-07-prolip"]
-    assert sorted(sheets) == sorted(names)
-    assert "Seed 0 alone." in similarities.caption
-    assert "14 numbers are left out" in own["bayes"].caption  # seven under each noise
-    assert "left out" not in own["prolip"].caption
+    found = learned(load(SUITE, three))
+    assert list(found) == OWN
+    assert sorted(sheets) == sorted(OWN)
+    assert "Seed 0 alone." in found["similarities"].caption
+    assert "14 numbers are left out" in found["diagnostics-05-bayes"].caption  # seven under each noise
+    assert "left out" not in found["diagnostics-07-prolip"].caption
     for figure in sheets.values():
         canvas = FigureCanvasAgg(figure)
         canvas.draw()  # for the last time it was drawn with other pixels an inch
@@ -72,7 +80,7 @@ def test_long_titles_and_narrow_axes_stay_apart(three: Store, sheets: dict[str, 
 
     titles = ("uncertainty", "Does an input lie within its masked version? (paper, Figure 8)", "uncertainty by length")
     noises = list(results.noises)
-    _own(results, "prolip", {("prolip", noise): {one: entry(one) for one in titles} for noise in noises})
+    own_diagnostics(results, "prolip", {("prolip", noise): {one: entry(one) for one in titles} for noise in noises})
     (figure,) = sheets.values()
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
@@ -122,17 +130,15 @@ def test_one_run_of_a_cell_is_read_and_it_is_the_first_that_has_any(
     monkeypatch.setattr(RunStore, "diagnostics", lambda run: [read.append(run.id), whole(run)][1])
     learned(results)
     assert read == [results.of(method, noise)[0].run for method in results.methods for noise in results.noises]
-    similarities, own = learned(load(SUITE, troubled))  # failed, missing and interrupted runs have none
-    assert similarities is not None
-    assert list(own) == ["sogclr", "bayes", "prolip"]
+    assert list(learned(load(SUITE, troubled))) == OWN  # failed, missing and interrupted runs have none
 
 
 def test_runs_without_diagnostics_leave_no_section(tmp_path: Path, stores: SimpleNamespace, three: Store) -> None:
     results = load(SUITE, stores.write_store(tmp_path, methods=stores.METHODS[:2], diagnostics=False))
-    assert learned(results) == (None, {})
-    assert "iagnostics" not in page(results, tables(results), [], *learned(results))
+    assert learned(results) == {}
+    assert "iagnostics" not in page(results, tables(results), learned(results))
     results = load(SUITE, three)
-    text = page(results, tables(results), [], *learned(results))
+    text = page(results, tables(results), learned(results))
     section = text[text.index('<section id="diagnostics">') : text.index('<section id="methods">')]
     assert re.findall("<h3>([^<]*)</h3>", section) == ["sogclr", "bayes", "prolip"]
     assert section.count("<img ") == 4

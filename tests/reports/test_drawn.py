@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,15 +14,14 @@ import pytest
 
 from bench.store import Store
 from reports.build import build
-from reports.figures.beside import Work
 from reports.figures.figure_cache import FILE, _code
-from reports.figures.figure_registry import of_scores
-from reports.figures.pictures import SCORES
-from reports.results import load
+from reports.figures.figure_registry import FIGURES, draw_all
+from reports.figures.histograms import Learned
+from reports.results import Results
 
 SUITE = "emoji_noisy"
 OWN = "diagnostics-02-sogclr"
-EVERY = {*SCORES, "similarities", OWN}
+EVERY = {*FIGURES, "similarities", OWN}
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +44,12 @@ def store(made: Store, tmp_path: Path) -> Store:
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the figures that are drawn."""
     names: list[str] = []
-    draw = Work.draw
-    monkeypatch.setattr(Work, "draw", lambda work, name: [names.append(name), draw(work, name)][1])
+
+    def noted(results: Results, learned: Learned, chosen: Sequence[str], widths: Sequence[str]) -> object:
+        names.extend(chosen)
+        return draw_all(results, learned, chosen, widths)
+
+    monkeypatch.setattr("reports.build.draw_all", noted)
     return names
 
 
@@ -82,10 +86,6 @@ def test_a_second_report_imports_nothing_that_draws(store: Store) -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_names_of_figures_of_scores_are_those_that_are_drawn(made: Store) -> None:
-    assert tuple(of_scores(load(SUITE, made))) == SCORES
-
-
 def test_another_run_redraws_scores_and_its_own_histograms_alone(
     made: Store, store: Store, drawn: list[str], stores: SimpleNamespace
 ) -> None:
@@ -96,7 +96,7 @@ def test_another_run_redraws_scores_and_its_own_histograms_alone(
         stores.write_evaluations(out, 1.0, "cosine", 0.4, 2, 1.0)
         stores.write_state(out, "done", 600)
     build(SUITE, store)
-    assert drawn == list(SCORES)
+    assert drawn == list(FIGURES)
     assert contents(store)["figures/noise.png"] != contents(made)["figures/noise.png"]
 
 
@@ -120,7 +120,7 @@ def test_another_number_redraws_every_figure_of_scores(store: Store, drawn: list
     lines[0]["value"] += number
     path.write_text(json.dumps(lines))
     build(SUITE, store)
-    assert drawn == (list(SCORES) if number else [])
+    assert drawn == (list(FIGURES) if number else [])
 
 
 def test_other_widths_and_other_code_redraw_all(

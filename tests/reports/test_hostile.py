@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import accumulate
-from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -167,14 +166,14 @@ class Seen(HTMLParser):
 
 @pytest.fixture(scope="module")
 def written(clean: Results, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    return _files(clean, tmp_path_factory.mktemp("written"), attrgetter("all"), ("page",), None)
+    return _files(clean, tmp_path_factory.mktemp("written"), ("page",))
 
 
 def test_a_hostile_plan_and_store_give_the_same_report_with_other_words(
     clean: Results, written: dict[str, bytes], tmp_path: Path
 ) -> None:
     turned_results = hostile(clean, lambda text: text + ALL)
-    files = _files(turned_results, tmp_path, attrgetter("all"), ("page",), None)
+    files = _files(turned_results, tmp_path, ("page",))
     before, after = (Seen(one["report.html"].decode()) for one in (written, files))
     assert after.tags == before.tags
     assert all(link.startswith(("#", "data:")) for link in after.links)
@@ -191,7 +190,7 @@ def test_a_hostile_plan_and_store_give_the_same_report_with_other_words(
 
 
 def test_families_that_we_do_not_know_name_no_file_by_themselves(clean: Results) -> None:
-    strange = ("..", "wins", "a b\n", "zero_shot\x00", "run-x", "x" * 300, "fine_one")
+    strange = ("..", "pairs", "a b\n", "zero_shot\x00", "run-x", "x" * 300, "fine_one")
     run = clean.runs[0]
     first = next(iter(run.records.values()))
     more = [replace(first, at=1.0, task=f"{name}/concept") for name in strange]
@@ -200,7 +199,7 @@ def test_families_that_we_do_not_know_name_no_file_by_themselves(clean: Results)
     names = [table.name for table in made]
     assert len({name.lower() for name in names}) == len(names)
     assert all(re.fullmatch("[a-z0-9_-]{1,60}", name) for name in names)
-    assert {"fine_one", "zero_shot", "wins"} <= set(names)
+    assert {"fine_one", "zero_shot", "pairs"} <= set(names)
     assert [table.title for table in made if table.name.startswith("family-")][:1] == [".."]
 
 

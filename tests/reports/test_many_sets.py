@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import product
-from types import SimpleNamespace
-from typing import cast
 
 import numpy as np
 import pytest
@@ -15,7 +12,6 @@ from rliable import metrics
 from scipy import stats
 
 from bench.store import Store
-from reports.figures.rank_diagram import ranks_picture, undivided
 from reports.measure import Measure
 from reports.results import Results, load
 from reports.statistics.many_sets import (
@@ -108,46 +104,11 @@ def test_pairs_over_enough_blocks_have_holms_p_of_signed_ranks() -> None:
                 assert pairs.mean[a, b] == pytest.approx((means[a] - means[b]).mean())
                 assert pairs.better[a, b] == 2 * (means[a] > means[b]).sum()
     assert {pair for pair, p in pairs.p.items() if p <= LEVEL} == {(0, 2), (2, 0), (1, 2), (2, 1)}
-    assert pairs.ranks == pytest.approx(stats.rankdata(-means, axis=0).mean(1))
-    assert undivided([2, 1, 0], pairs) == [(1, 2)]
     assert "over 9 independent blocks" in pairs.about
     few = PairsOfMethods(labels, scores[:10])
     assert few.p == {}
     assert "5 independent blocks" in few.about
     assert "takes 7" in few.about
-
-
-def test_groups_are_neighbours_in_rank_of_which_no_two_differ() -> None:
-    def groups(*apart: tuple[int, int]) -> list[tuple[int, int]]:
-        p = {(a, b): 0.01 if {(a, b), (b, a)} & {*apart} else 1.0 for a in range(4) for b in range(4)}
-        return undivided(range(4), cast("PairsOfMethods", SimpleNamespace(p=p)))
-
-    assert groups() == [(0, 3)]
-    assert groups((0, 3)) == [(0, 2), (1, 3)]
-    assert groups((1, 2)) == [(0, 1), (2, 3)]
-    assert groups((0, 1), (1, 2), (2, 3)) == []
-
-
-def test_the_diagram_is_drawn_where_its_tests_can_show_something(three: Store) -> None:
-    results = load(SUITE, three)
-    assert ranks_picture(results) is None, "two blocks cannot tell seven methods apart"
-    methods = [entry for entry in results.plan["methods"] if entry["label"] in ("clip", "sogclr")]
-    two = {**results.plan, "methods": methods, "datasets": {}}
-    runs = []
-    for run in results.runs:
-        if run.method in ("clip", "sogclr"):
-            one = run.find("emoji/iid", "zero_shot/concept", "top1", "cosine")
-            assert one is not None
-            copies = [replace(one, dataset=f"set{k}") for k in range(blocks_for(2))]
-            runs.append(replace(run, records={(1.0, c.dataset, c.task, c.metric, c.score): c for c in copies}))
-    picture = ranks_picture(Results(two, tuple(runs)))
-    assert picture is not None
-    assert picture.figure is not None
-    assert picture.png.startswith(b"\x89PNG")
-    panels = picture.figure.axes
-    assert [panel.get_title() for panel in panels] == [CLEAN, NOISY]
-    assert [text.get_text() for text in panels[0].get_yticklabels()] == ["sogclr", "clip"]
-    assert len(panels[0].lines) == 2, "a point for each, and no line joins them"
 
 
 def test_scores_above_chance_use_the_data_sets_that_all_methods_have() -> None:

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -27,10 +28,10 @@ from bench.errors import UserError
 from bench.store import Store
 from reports.build import all_tables, build
 from reports.figures.chosen import BEST, OTHER, chosen_of
+from reports.figures.figure_registry import FIGURES, draw_all
 from reports.figures.figure_style import PAPER, room_for_names, spread
-from reports.figures.pictures import COLOURS, LINES, style_of
+from reports.figures.pictures import COLOURS, LINES, Picture, style_of
 from reports.figures.radar import radar
-from reports.figures.scores import pictures
 from reports.headlines import primary
 from reports.pages.html import page
 from reports.pages.sections import run_numbers
@@ -43,6 +44,12 @@ from reports.tables.suite_tables import tables
 from reports.tables.table import Cell, Column, Row, Table, Unit, in_one_scale, unverified, words
 
 SUITE = "emoji_noisy"
+
+
+def pictures(results: Results, widths: Sequence[str] = ()) -> list[Picture]:
+    """The figures of scores that there are numbers for, but for the map of wins."""
+    drawn = draw_all(results, {}, [name for name in FIGURES if name != "wins"], widths)
+    return [picture for picture in drawn.values() if picture]
 
 
 def test_records_are_tidy_and_whole(three: Store) -> None:
@@ -99,7 +106,7 @@ def test_latex_rows_have_as_many_cells_as_columns(latex: list[str]) -> None:
 
 
 def test_latex_says_states_bold_and_zeros(latex: list[str]) -> None:
-    zero_shot, probe = latex[6], latex[8]
+    zero_shot, probe = latex[5], latex[7]
     assert r"\emph{failed}" in zero_shot
     assert r"\textbf{" in zero_shot
     assert r"permutation\_0.1" in zero_shot
@@ -154,7 +161,7 @@ class Outline(HTMLParser):
 @pytest.fixture(scope="module")
 def text(troubled: Store) -> str:
     results = load(SUITE, troubled)
-    return page(results, tables(results), pictures(results))
+    return page(results, tables(results), draw_all(results, {}, FIGURES))
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +180,7 @@ def test_the_page_is_well_formed_and_its_links_lead_somewhere(outline: Outline) 
 
 def test_the_page_needs_no_network(text: str, outline: Outline) -> None:
     assert all(source.startswith("data:") for source in outline.sources)
-    assert len(outline.sources) == 5
+    assert len(outline.sources) == 6
     assert not re.search(r"https?://|@import|url\(", text)
     assert 'name="viewport"' in text
 
@@ -208,7 +215,7 @@ said.lines = [...document.querySelectorAll("dialog tr")].map(row => [...row.cell
 const named = link => document.querySelector(link.hash).cells[0].textContent;
 said.rows = [...document.querySelectorAll("dialog a")].map(named);
 document.querySelector("dialog").close();
-document.querySelector("#wins td[data-v][data-also] a").click();
+document.querySelector("#pairs td[data-also] a").click();
 said.counts = document.querySelector("dialog h3").textContent;
 said.requests = performance.getEntriesByType("resource").map(one => one.name);
 return said;
@@ -232,8 +239,8 @@ def test_a_click_on_a_number_shows_its_runs(text: str, troubled: Store, tab: Any
         assert line[:3] == [str(part.seed), f"{100 * part.value:.1f}", part.run[:16]]
         assert line[3:] == ["" if part.low is None else f"{100 * part.low:.1f} to {100 * part.high:.1f}", str(part.n)]
     assert said["rows"] == [row.label] * len(lines)
-    wins = next(table for table in tables(results) if table.name == "wins")
-    also = next(cell.also for row in wins.rows for cell in row.cells if cell.value is not None and cell.also)
+    pairs = next(table for table in tables(results) if table.name == "pairs")
+    also = next(cell.also for row in pairs.rows for cell in row.cells if cell.also)
     assert said["counts"].endswith(" · " + ", ".join(f"{name} {count:g}" for name, count in also.items()))
     assert said["requests"] == []
 
@@ -251,7 +258,7 @@ def test_the_page_explains_itself(text: str) -> None:
 
 def test_with_one_seed_the_page_says_what_that_means(one: Store) -> None:
     results = load(SUITE, one)
-    assert "small gaps between methods are not evidence" in page(results, tables(results), [])
+    assert "small gaps between methods are not evidence" in page(results, tables(results))
 
 
 def test_figures_are_files_of_their_kind_and_the_same_each_time(three: Store) -> None:
@@ -514,16 +521,18 @@ def test_twenty_names_beside_lines_do_not_touch(crowded: Results) -> None:
 
 
 def test_a_long_page_is_folded_and_a_link_opens_what_it_leads_to(crowded: Results, tab: Any) -> None:
-    text = page(crowded, tables(crowded), [])
+    text = page(crowded, tables(crowded))
     tab.open(text)
     seen = "const seen = one => document.querySelector(one).checkVisibility();"
-    assert tab.run(f"{seen} return ['overview', 'differences', 'wins', 'runs'].map(id => seen(`#${{id}} table`));") == [
+    assert tab.run(
+        f"{seen} return ['overview', 'differences', 'pairs', 'runs'].map(id => seen(`#${{id}} table`));"
+    ) == [
         True,
         True,
         False,
         False,
     ]
-    for place, shown in (("wins", "#wins table"), ("r50", "#r50")):
+    for place, shown in (("pairs", "#pairs table"), ("r50", "#r50")):
         opened = f"addEventListener('hashchange', () => done(seen('{shown}')), {{ once: true }});"
         assert tab.run(f"{seen} return new Promise(done => {{ {opened} location.hash = '{place}'; }});")
     tab.resize(390)
@@ -532,7 +541,7 @@ def test_a_long_page_is_folded_and_a_link_opens_what_it_leads_to(crowded: Result
 
 
 def test_on_paper_wide_tables_are_smaller_and_not_cut(crowded: Results, tab: Any) -> None:
-    tab.open(page(crowded, tables(crowded), []))
+    tab.open(page(crowded, tables(crowded)))
     tab.resize(1047)
     widest = """
     for (const one of document.querySelectorAll("details")) one.open = true;

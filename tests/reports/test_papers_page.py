@@ -16,13 +16,13 @@ from bench.cli import app
 from bench.resources import published
 from bench.store import Record, RunStore
 from bench.suite.suite import load_suite
+from reports.figures.figure_registry import FIGURES
 from reports.figures.radar import NAMED, _axes, radar
-from reports.figures.scores import FIGURES
 from reports.papers.layouts import PAPERS
 from reports.results import Results, RunResult
 
 ROOT = Path(bench.__file__).parents[1]
-OTHERS = {"ranks", "wins", "similarities", "diagnostics"}  #: figures that are not of `FIGURES`; the last is of a row
+OTHERS = {"similarities", "diagnostics"}  #: figures that are not of `FIGURES`; the last is of a row
 Line = dict[str, str]
 
 

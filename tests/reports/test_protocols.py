@@ -17,13 +17,14 @@ from bench.store.histograms import store_diagnostics
 from methods.protocol import Diagnostic
 from reports.build import build
 from reports.compare import compare
-from reports.figures.diagnostics import learned
-from reports.figures.scores import against_cost, pictures
-from reports.results import load
+from reports.figures.figure_registry import FIGURES, draw_all
+from reports.figures.histograms import SIMILAR, read
+from reports.figures.scores import against_cost
+from reports.results import Results, load
 from reports.status import status
 from reports.tables.csv import records_csv
+from reports.tables.over_sets import main_scores
 from reports.tables.suite_tables import tables
-from reports.tables.wins import count_wins
 
 SUITE, OTHER = "emoji_noisy", "emoji_nuclr"
 METHODS = (("clip", "CLIP", 1.0, "cosine"), ("sogclr", "SogCLR", 1.15, "cosine"))
@@ -83,7 +84,7 @@ def test_a_footnote_says_under_which_protocol_a_missing_number_is_stored(store: 
     assert "emoji/iid zero_shot/concept (3)" in note, "sogclr's three runs"
     assert "emoji/iid retrieval (6)" in note
     assert f"`bench run {OTHER}`" in note
-    assert note in made["wins"].footnotes
+    assert note in made["cost"].footnotes
     assert not [
         note for table in tables(load(SUITE, store)) for note in table.footnotes if "evaluation protocol" in note
     ]
@@ -101,7 +102,7 @@ def test_a_higher_version_of_the_protocol_makes_old_numbers_missing(store: Store
         "Missing under this suite's evaluation protocol, common 2, but stored under nuclr 1 (in brackets the number "
         "of runs)",
     ]
-    assert pictures(load(SUITE, store)) == []
+    assert not any(draw_all(load(SUITE, store), {}, FIGURES).values())
 
 
 def test_compare_wins_and_curves_take_one_protocol(store: Store) -> None:
@@ -109,8 +110,8 @@ def test_compare_wins_and_curves_take_one_protocol(store: Store) -> None:
     assert "they have no seed in common yet" in text
     assert "note: Missing under this suite's evaluation protocol, nuclr 1, but stored under common 1" in text
     assert "note: Missing" not in compare(SUITE, store, "sogclr", "clip").text()
-    assert count_wins(load(OTHER, store), "40 % shuffled captions").full == 0
-    assert count_wins(load(SUITE, store), "40 % shuffled captions").full > 0
+    assert not any(len(one.values) > 1 for one in main_scores(load(OTHER, store), "40 % shuffled captions"))
+    assert any(len(one.values) > 1 for one in main_scores(load(SUITE, store), "40 % shuffled captions"))
     curve = against_cost(load(OTHER, store))
     assert curve is not None
     points = {key[0] for run in load(OTHER, store).runs for key in run.records}
@@ -132,15 +133,18 @@ def test_status_says_which_finished_runs_lack_evaluations_of_the_suite(store: St
 
 
 def test_diagnostics_of_another_protocol_are_not_drawn(store: Store) -> None:
-    assert learned(load(SUITE, store))[0] is not None
+    def drawn(results: Results) -> bool:
+        return draw_all(results, read(results), [SIMILAR])[SIMILAR] is not None
+
     other = load(OTHER, store)
-    assert learned(other)[0] is None
+    assert drawn(load(SUITE, store))
+    assert not drawn(other)
     run = next(run for run in other.runs if run.method == "clip")
     pairs = {"positive": torch.linspace(0, 1, 50), "negative": torch.linspace(-1, 0, 50)}
     found = [Diagnostic("similarity", "cosine similarity", "cosine similarity", pairs)]
     with writing(run.stored) as out:
         store_diagnostics(out, "evaluation", found, "nuclr-1")
-    assert learned(other)[0] is not None
+    assert drawn(other)
     with writing(run.stored) as out:
         store_diagnostics(out, "evaluation", found, "1")
     labels = [one["protocol"] for one in run.stored.diagnostics() if one["source"] == "evaluation"]

@@ -90,7 +90,6 @@ def test_every_family_has_its_table_and_every_column_its_own_name(three: Store) 
         "overview",
         "differences",
         "resolution",
-        "wins",
         "means",
         "pairs",
         "zero_shot",
@@ -196,7 +195,7 @@ def test_a_block_of_fewer_seeds_says_so_once(tmp_path: Path, stores: SimpleNames
     store.write_plan(SUITE, {**plan, "cells": cells})
     results = load(SUITE, store)
     (table,) = [table for table in tables(results) if table.name == "overview"]
-    page_text = page(results, [table], [])
+    page_text = page(results, [table])
     for text in (table_latex(table), table_text(table, 200), page_text):
         plain = text.replace(r"\%", "%")
         assert f"{CLEAN}, n = 2" in plain
@@ -221,7 +220,7 @@ def test_with_one_seed_there_is_no_spread_and_nothing_is_bold(one: Store) -> Non
         assert not any(cell.bold for cell in cells)
         assert all(cell.std is None for cell in cells)
         assert any("n = 1" in note for note in table.footnotes)
-        assert any("nothing is bold" in note for note in table.footnotes) or table.name == "wins"
+        assert any("nothing is bold" in note for note in table.footnotes)
 
 
 def test_a_second_score_gets_a_line_that_is_not_compared(three: Store) -> None:
@@ -312,7 +311,7 @@ def test_numbers_of_different_data_are_said_and_not_compared(three: Store) -> No
     assert all(bold(same).values())
     lost = {name for name, is_bold in bold(mixed).items() if not is_bold}
     assert lost == {"emoji/iid linear_probe/subgroup accuracy", "average linear_probe"}
-    counts = [re.search(r": (\d+) data sets", table["wins"].footnotes[0]) for table in (same, mixed)]
+    counts = [re.search(r": (\d+) data sets", table["means"].footnotes[0]) for table in (same, mixed)]
     assert [int(one[1]) for one in counts if one] == [14, 13]
 
 
@@ -341,7 +340,7 @@ def test_an_unverified_method_is_marked_in_every_table_and_kind_of_file(three: S
         for line in csv.DictReader(io.StringIO(table_csv(table))):
             wanted = "" if line["row"] == "chance" else "derived"
             assert line["fidelity"] == ("reconstructed (not verified)" if line["row"] == "ncu" else wanted)
-    text = page(results, tables(results), [])
+    text = page(results, tables(results))
     rows_of_it = [row for table in of_methods for row in table.rows if row.method == "ncu"]
     assert len(rows_of_it) == 2 * len(of_methods) - 1, "two noises, and noise is found under one of them"
     assert len(re.findall(r"</span>ncu‡</th>", text)) == len(rows_of_it)
@@ -368,7 +367,7 @@ def test_before_any_run_the_tables_stand_with_missing_cells(tmp_path: object, st
         (label, rate, seed): "missing" for label, *_ in stores.METHODS for rate in (0.0, 0.4) for seed in (0, 1, 2)
     }
     found = by_name(stores.write_store(tmp_path, states=states))
-    assert len(found) == 8
+    assert len(found) == 7
     assert {cell.state for row in found["shift"].rows if row.method for cell in row.cells} == {"missing"}
     assert "no column has two methods" in " ".join(found["shift"].footnotes)
 

@@ -16,10 +16,6 @@ from bench.errors import UserError
 from bench.store import Store
 from reports.build import Built, build
 from reports.compare import compare
-from reports.figures.beside import Work, beside
-from reports.figures.histograms import SIMILAR, read
-from reports.figures.pictures import SCORES
-from reports.results import load
 from reports.status import HEAD, status
 
 SUITE = "emoji_noisy"
@@ -64,7 +60,7 @@ def test_a_report_is_written_without_torch(store: Store) -> None:
     done = subprocess.run([sys.executable, "-c", BLOCKED, str(store.root)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     files, lines = map(int, done.stdout.split())
-    assert files == 2 + 2 * 12 + 1 + 2 * (6 + 1 + 3)
+    assert files == 2 + 2 * 11 + 1 + 2 * (6 + 1 + 3)
     assert lines == 1 + 42 + 4
 
 
@@ -75,84 +71,6 @@ def test_a_report_names_its_files_and_what_it_lacks(store: Store, reported: tupl
     assert len(built.failed) == 3
     assert len(built.missing) == 8
     assert contents(build(SUITE, store), store) == contents(built, first)
-
-
-def test_a_large_suites_figures_come_from_a_second_process_and_are_the_same(
-    store: Store, reported: tuple[Store, Built], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, built = reported
-    monkeypatch.setattr("reports.build.MANY", 1)
-    monkeypatch.setattr(Work, "draw", lambda *_: pytest.fail("drawn in this process"))
-    assert contents(build(SUITE, store), store) == contents(built, first)
-
-
-def work(store: Store) -> Work:
-    results = load(SUITE, store)
-    return Work(results, read(results), [*SCORES, SIMILAR], ["page"])
-
-
-def test_the_second_process_reads_no_store(store: Store) -> None:
-    asked = work(store)
-    expected = asked.all()
-    with beside(many=True, early=True) as begin:
-        shutil.rmtree(store.root)
-        drawn = begin(asked)()
-    assert list(asked.names) == list(expected)
-    assert {name: one and (one.png, one.webp, one.pdf) for name, one in drawn.items()} == {
-        name: one and (one.png, one.webp, one.pdf) for name, one in expected.items()
-    }
-
-
-def test_a_script_without_a_main_guard_may_ask_for_a_large_report(store: Store, tmp_path: Path) -> None:
-    code = f"""
-import reports.build
-from bench.store import Store
-reports.build.MANY = 1
-reports.figures.beside.Work.draw = lambda *_: 1 / 0  # of this process
-print(len(reports.build.build({SUITE!r}, Store({str(store.root)!r})).paths))
-"""
-    (tmp_path / "ask.py").write_text(code)
-    done = subprocess.run([sys.executable, "ask.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert int(done.stdout) > 20
-
-
-def test_figures_are_drawn_here_if_the_second_process_fails(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "false")
-    with beside(many=True, early=True) as begin:
-        drawn = begin(work(store))()
-    assert [name for name, picture in drawn.items() if picture] == [
-        *("differences", "radar", "noise", "cost", "memorisation", "wins", "similarities")
-    ]
-
-
-def test_figures_are_drawn_here_if_a_copy_of_the_second_process_fails(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A figure that it cannot draw for lack of memory, say, must not be missing from the report."""
-    program = tmp_path / "python"
-    program.write_text(
-        f"""#!{sys.executable}
-import os
-import sys
-sys.path[:] = os.environ["PYTHONPATH"].split(os.pathsep)
-import reports.figures.beside
-parent = os.getpid()
-draw, reports.figures.beside._cores = reports.figures.beside._draw, lambda: 3
-def broken(work, places, pipe):
-    if os.getpid() != parent:
-        os.read(places, 2)
-        os._exit(1)
-    draw(work, places, pipe)
-reports.figures.beside._draw = broken
-reports.figures.beside.main()
-"""
-    )
-    program.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(program))
-    asked = work(store)
-    with beside(many=True, early=True) as begin:
-        assert list(begin(asked)()) == list(asked.names)
 
 
 def test_numbers_are_not_replaced_by_nothing(tmp_path: Path, reported: tuple[Store, Built]) -> None:
