@@ -36,3 +36,12 @@ class Resolved:
     def flops(self) -> int:
         """FLOPs of all steps, scoring not included."""
         return sum(steps * self.step_flops[name] for name, steps in self.phases)
+
+    def phase_of(self, step: int) -> tuple[str, int, int]:
+        """Return name, first step and number of steps of a step's phase. Raises ValueError beyond the last."""
+        start = 0
+        for name, length in self.phases:
+            if step < start + length:
+                return name, start, length
+            start += length
+        raise ValueError(f"step {step} lies beyond the last phase, which ends at {start}")

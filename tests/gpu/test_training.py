@@ -12,8 +12,9 @@ from torch import Tensor
 from bench.checks.trainings import Training, make
 from bench.store import RunStore, writing
 from bench.towers.blocks import compile_blocks
+from bench.training.checkpoint import load_checkpoint
 from bench.training.distributed import current, join, leave
-from bench.training.loop import Interrupted, train
+from bench.training.loop import Interrupted, NotFinite, train
 
 
 def trained(training: Training, out: Path, device: torch.device) -> dict[str, Tensor]:
@@ -56,6 +57,19 @@ def test_an_interrupted_training_ends_at_the_same_weights(trained_on: str, place
     if place.type == "cpu":
         assert all(torch.equal(resumed[name], x) for name, x in straight.items())
     assert_near(resumed, straight, 1e-6)
+
+
+def test_a_loss_that_is_no_number_is_named_and_not_kept(device: torch.device, tmp_path: Path) -> None:
+    """A GPU's host looks at a step's numbers while the next step is computed."""
+    with writing(RunStore(tmp_path)) as out:
+        job = make(Training("clip", steps=6, precision="fp32", towers="vit"), out, device=device)
+        job.log_every, calls, own = 100, itertools.count(), job.method.loss
+        spoil = lambda x: x * (float("nan") if next(calls) == 3 else 1.0)  # noqa: E731
+        job.method.loss = lambda *given: {name: spoil(x) for name, x in own(*given).items()}  # type: ignore[method-assign]
+        with pytest.raises(NotFinite, match="contrastive is nan at step 3"):
+            train(job)
+    saved = load_checkpoint(RunStore(tmp_path))
+    assert saved is None or saved["step"] <= 3
 
 
 @pytest.mark.gpu
