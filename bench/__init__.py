@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bench.adapters.registry import add_plugin
-    from bench.checks.verb import check
+    from bench.checks.suite import check
     from bench.errors import UserError
     from bench.launch.dry_run import dry_run
     from bench.launch.run_suite import run_suite
@@ -35,7 +35,7 @@ _HOME = {
     "Suite": ("bench.suite.suite", "Suite"),
     "UserError": ("bench.errors", "UserError"),
     "add_plugin": ("bench.adapters.registry", "add_plugin"),
-    "check": ("bench.checks.verb", "check"),
+    "check": ("bench.checks.suite", "check"),
     "dry_run": ("bench.launch.dry_run", "dry_run"),
     "evaluate": ("bench.models.evaluate_checkpoint", "evaluate_checkpoint"),
     "export": ("bench.models.export", "export"),

@@ -138,12 +138,12 @@ def test_a_run_is_exported_by_the_beginning_of_its_id(folder: Path, tmp_path: Pa
 
 def test_an_adapter_is_checked_by_name_file_or_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from bench.adapters import registry
-    from bench.checks import suite, verb
+    from bench.checks import suite
     from methods.clip import Clip
 
     few = tuple(check for check in suite.CHECKS if check.name in ("card", "tiles"))
     examine = suite.examine
-    monkeypatch.setattr(verb, "examine", lambda subject, pool: examine(subject, pool, few))
+    monkeypatch.setattr(suite, "examine", lambda subject, pool: examine(subject, pool, few))
     monkeypatch.setattr(registry, "_plugins", {})
     file = tmp_path / "mine.py"
     file.write_text('from methods.clip import Clip\n\n\nclass Mine(Clip):\n    name = "mine"\n')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from methods.protocol import Clock, Facts, Identity, Method, Tensors
 FIDELITIES = ("official-checked", "formula-checked", "derived", "reconstructed")
 
 
-def card(subject: Subject, checks: tuple[str, ...]) -> None:
+def card(subject: Subject, checks: Sequence[str]) -> None:
     """The card is complete, presets can be made, `known_failures` names checks. A user's file may lack a citation."""
     kind, about = subject.kind, subject.kind.about
     wanted = ["title", "summary", "paper", "equations", "state"]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.checks import lab
-from bench.checks.subject import WHOLE, Failed, Subject, Variant, constants, distinct, moments, name_of, same, total_of
+from bench.checks.subject import WHOLE, Failed, Subject, Variant, constants, moments, name_of, same, total_of
 from bench.towers.build import OpenClipTowers
 from methods.protocol import Tensors
 
@@ -26,7 +26,7 @@ def micro_batches(subject: Subject) -> None:
     for variant, towers in _on_towers(subject):
         instance = subject.instance(variant.config, towers, batch=SMALL)
         instance.method.double(), instance.towers.double()
-        for when in distinct(moments(instance.method)):
+        for when in moments(instance.method):
             rows = instance.rows(when=when, total=SMALL)
             parts = [instance.rows(slice(at, at + 8), when, SMALL) for at in range(0, SMALL, 8)]
             with torch.no_grad():
@@ -41,7 +41,7 @@ def micro_batches(subject: Subject) -> None:
 
 def _on_towers(subject: Subject) -> Iterator[tuple[Variant, str]]:
     for variant in subject.variants:
-        for towers in subject.towers if variant.label == "default" else subject.towers[:1]:
+        for towers in ("vit", "resnet") if variant.label == "default" else ("vit",):
             yield variant, towers
 
 
@@ -98,7 +98,7 @@ def _acts(subject: Subject, variant: Variant) -> Iterator[tuple[str, Callable[[]
         with torch.no_grad():
             return {
                 f"{name}, {name_of(when)}": x
-                for when in distinct(moments(instance.method))
+                for when in moments(instance.method)
                 for name, x in instance.method.encode(instance.towers, instance.rows(when=when, total=SMALL)).items()
             }
 

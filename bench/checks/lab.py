@@ -14,7 +14,6 @@ import bench.lean_open_clip  # noqa: F401  before anything imports open_clip
 from bench.checks.oracles import Comparison, values
 from bench.towers.batchnorm import group_batchnorm
 from bench.towers.build import OpenClipTowers
-from bench.towers.heads import Head
 from methods.base import Adapter
 from methods.protocol import Batch, Clock, Facts, Rows, Tensors
 
@@ -129,10 +128,6 @@ def assert_close(actual: Any, expected: Any, rtol: float = 1e-9, atol: float = 1
     )
 
 
-PIXELS, STORED = ("vit", "resnet"), ("residual", "linear")  #: two kinds of towers on each kind of input
-WIDTHS = 20, 12  #: numbers of an image and of a text that towers on stored features read
-
-
 class TinyTowers(OpenClipTowers):
     """Real open_clip towers, small enough for a test, and a tokenizer of whole words.
 
@@ -162,29 +157,6 @@ class TinyTowers(OpenClipTowers):
             clip = open_clip.model.CustomTextCLIP(16, vision, {**tower, "no_causal_mask": not causal})
         super().__init__(clip.visual, clip.text, partial(whole_words, context=context), 16)
         group_batchnorm(self.visual, 8)
-
-
-class StoredTowers(OpenClipTowers):
-    """Heads of a kind of `bench.towers.heads`, and a lookup of captions that knows all of them."""
-
-    image_shape: tuple[int, ...] = WIDTHS[:1]
-
-    def __init__(self, kind: str) -> None:
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            image, text = (Head(width, 16, kind, 24, 1, 0.0) for width in WIDTHS)
-        super().__init__(image, text, features_of_words, 16)
-
-
-def tiny_towers(kind: str, **geometry: Any) -> TinyTowers | StoredTowers:
-    """Make towers of a kind; those on stored features have no geometry."""
-    return StoredTowers(kind) if kind in STORED else TinyTowers(kind, **geometry)
-
-
-def features_of_words(captions: list[str]) -> Tensor:
-    """b strings -> [b, Q]: the sum of a fixed vector a word."""
-    vectors = torch.randn(57, WIDTHS[1], generator=torch.Generator().manual_seed(4))
-    return torch.stack([vectors[[sum(word.encode()) % 57 for word in one.split()]].sum(0) for one in captions])
 
 
 def whole_words(captions: list[str], context: int) -> Tensor:

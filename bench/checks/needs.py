@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bench.checks import lab
-from bench.checks.subject import Failed, Instance, Subject, Variant, distinct, moments
+from bench.checks.subject import Failed, Instance, Subject, Variant, moments
 from methods.protocol import Rows
 
 SMALL = 16  #: rows that are encoded
@@ -55,32 +56,19 @@ def _plain(value: Any) -> Any:
     return value
 
 
-class _Views(tuple[Tensor, ...]):
-    """Views that record when one of them is taken."""
+def _recording(kind: type, word: str, recorded: set[str]) -> type:
+    """Return a sequence type that adds its word to a set when an item is read; reading the length adds nothing."""
 
-    recorded: set[str]
+    class Recording(kind):  # type: ignore[misc]
+        def __getitem__(self, at: Any) -> Any:
+            recorded.add(word)
+            return super().__getitem__(at)
 
-    def __getitem__(self, at: Any) -> Any:
-        self.recorded.add("second_view")
-        return super().__getitem__(at)
+        def __iter__(self) -> Any:
+            recorded.add(word)
+            return super().__iter__()
 
-    def __iter__(self) -> Iterator[Tensor]:
-        self.recorded.add("second_view")
-        return super().__iter__()
-
-
-class _Captions(list[str]):
-    """Captions that record when one of them is read; reading their number is not recorded."""
-
-    recorded: set[str]
-
-    def __getitem__(self, at: Any) -> Any:
-        self.recorded.add("tokens")
-        return super().__getitem__(at)
-
-    def __iter__(self) -> Iterator[str]:
-        self.recorded.add("tokens")
-        return super().__iter__()
+    return Recording
 
 
 class RecordingTowers(lab.TinyTowers):
@@ -122,12 +110,16 @@ class RecordingTowers(lab.TinyTowers):
         with self._unwatched():
             before, given = set(self.recorded), instance.rows(when=when, total=SMALL)
         self.recorded.intersection_update(before)  # making rows tokenizes captions
-        views = _Views(Recorded.of(view, "pixels", self.recorded) for view in given.views)
-        captions = _Captions(given.captions)
-        views.recorded = captions.recorded = self.recorded
+        views = [Recorded.of(view, "pixels", self.recorded) for view in given.views]
         images = Recorded.of(given.images, "pixels", self.recorded)
         tokens = Recorded.of(given.tokens, "tokens", self.recorded)
-        return Rows(images, tokens, captions, given.ids, given.positions, given.clock, views)
+        return dataclasses.replace(
+            given,
+            images=images,
+            tokens=tokens,
+            captions=_recording(list, "tokens", self.recorded)(given.captions),
+            views=_recording(tuple, "second_view", self.recorded)(views),
+        )
 
 
 def needs(subject: Subject) -> None:
@@ -156,7 +148,7 @@ def _read(subject: Subject, variant: Variant, kind: str) -> tuple[set[str], int]
     """Return the needs that a variant reads, and the number of views it asks for."""
     towers = RecordingTowers(kind)
     instance = subject.instance(variant.config, batch=SMALL, tiny=towers)
-    for when in distinct(moments(instance.method)):
+    for when in moments(instance.method):
         with torch.no_grad():
             instance.method.encode(towers, towers.rows(instance, when))
     return towers.recorded, instance.method.extra_views

@@ -31,7 +31,7 @@ def extremes(subject: Subject) -> None:
     Embeddings are all equal, or every image is orthogonal or opposite to its text, or all pairs are perfectly aligned.
     A learned logit scale is set to 1 and to 100; a fixed temperature stays as configured.
     """
-    for where, _, method, z, when in everywhere(subject, steps=(0,)):  # every moment is visited twice
+    for where, _, method, z, when in everywhere(subject):
         for kind in ("equal", "orthogonal", "opposite", "aligned"):
             for scale in (1.0, 100.0) if _scales(method) else (None,):
                 for dtype in (torch.float64, torch.float32, torch.bfloat16):

@@ -168,7 +168,7 @@ def state(subject: Subject) -> None:
     for variant in subject.variants:
         method, z = subject.embedded(variant)
         ids = torch.arange(TOTAL).flip(0)
-        for when in moments(method):
+        for when in moments(method, (0, 1)):
             total_of(method.loss(z, constants(method, z, when, ids)[1], WHOLE))
             method.after_step(when)
         method.end_epoch(0)

@@ -16,7 +16,6 @@ from bench.checks.subject import (
     Subject,
     Variant,
     constants,
-    distinct,
     graded,
     moments,
     name_of,
@@ -43,7 +42,7 @@ def fp32(subject: Subject) -> None:
     """
     for variant in subject.variants:
         method, z = subject.embedded(_sharp(subject, variant))
-        for when in distinct(moments(method, steps=(0,))):  # visits follow each other anyway
+        for when in moments(method):
             _compare(f"{variant.label}, {name_of(when)}", copy.deepcopy(method), z, when)
 
 

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -49,7 +49,7 @@ class Instance:
     """A method that was prepared, with tiny towers."""
 
     method: Any
-    towers: lab.TinyTowers | lab.StoredTowers
+    towers: lab.TinyTowers
 
     def rows(self, part: slice | None = None, when: Clock | None = None, total: int = TOTAL) -> Rows:
         """Some fixed rows, with the views the method asks for."""
@@ -66,41 +66,22 @@ class Subject:
 
     name: str
     plugin: Path | None = None  #: the file it comes from, if it is not a shipped method
-    features: bool = False  #: whether its towers read stored features
     memory: dict[Any, Any] = field(default_factory=dict, compare=False)  #: results that several checks share
 
     @cached_property
     def kind(self) -> type[Adapter]:
         return typing.cast("type[Adapter]", registry.find(self.name))
 
-    @property
-    def key(self) -> str:
-        """What tells its tasks from those of other subjects."""
-        return f"{self.name} on features" if self.features else self.name
-
-    @property
-    def towers(self) -> tuple[str, str]:
-        """The two kinds of towers that it is checked on."""
-        return lab.STORED if self.features else lab.PIXELS
-
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
-        """The defaults, every preset, and every other choice of every field that names its choices.
-
-        On stored features those alone that these suit, and the defaults.
-        """
+        """The defaults, every preset, and every other choice of every field that names its choices."""
         default = Variant("default", {})
         by_config = {_resolved(self.kind, {}): default}
         for label, config in self._candidates():
             resolved = _resolved(self.kind, config)
-            if resolved is not None and not self.lacking(config):
+            if resolved is not None:
                 by_config.setdefault(resolved, Variant(label, config))
         return tuple(by_config.values())
-
-    def lacking(self, config: Mapping[str, Any]) -> tuple[str, ...]:
-        """The needs under these hyper-parameters that stored features never meet; () on other towers."""
-        needs = self.kind.needs_under(self.kind.Config(**config)) if self.features else frozenset()
-        return tuple(sorted(needs - {"second_view"}))
 
     def _candidates(self) -> Iterator[tuple[str, dict[str, Any]]]:
         for preset, config in self.kind.presets.items():
@@ -113,17 +94,14 @@ class Subject:
     def instance(
         self,
         config: Mapping[str, Any],
-        towers: str | None = None,
+        towers: str = "vit",
         batch: int = TOTAL,
         seed: int = 0,
-        tiny: lab.TinyTowers | lab.StoredTowers | None = None,
+        tiny: lab.TinyTowers | None = None,
         **geometry: Any,
     ) -> Instance:
-        """A prepared method in single precision, on towers of a kind or on `tiny`; equal arguments, equal weights.
-
-        towers: by default the first of `self.towers`.
-        """
-        tiny = tiny or lab.tiny_towers(towers or self.towers[0], **geometry)
+        """A prepared method in single precision, on towers of a kind or on `tiny`; equal arguments, equal weights."""
+        tiny = tiny or lab.TinyTowers(towers, **geometry)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)
             method = self.kind(self.kind.Config(**config), Facts(rows=ROWS, batch=batch, dim=tiny.dim, seed=seed))
@@ -155,67 +133,26 @@ class Subject:
         return typing.cast("Tensor", self.memory[key])
 
 
-def moments(method: Any, steps: Sequence[int] = (0, 1)) -> list[Clock]:
-    """Return the first two steps of every phase, or these `steps`, and one far into the run, as `observe` gets them."""
+def moments(method: Any, steps: Sequence[int] = (0,)) -> list[Clock]:
+    """Return the first step of every phase, or these `steps`, and one far into the run, as `observe` gets them."""
     names = [phase.name for phase in method.phases()]
     first_steps = [Clock(step=step, phase=name, progress=0.0, epoch=0) for name in names for step in steps]
     return [*first_steps, Clock(step=90, phase=names[-1], progress=0.9, epoch=9)]
 
 
-class WatchedClock(Clock):
-    """A moment that records which of its fields are read."""
-
-    @classmethod
-    def of(cls, when: Clock) -> WatchedClock:
-        """Return a copy of a moment, of which nothing was read yet."""
-        watched = cls(when.step, when.phase, when.progress, when.epoch)
-        object.__setattr__(watched, "read", set())
-        return watched
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in _FIELDS or name == "__dict__":
-            object.__getattribute__(self, "read").update(_FIELDS if name == "__dict__" else (name,))
-        return object.__getattribute__(self, name)
-
-    def __reduce__(self) -> tuple[type[Clock], tuple[int, str, float, int]]:
-        return Clock, (self.step, self.phase, self.progress, self.epoch)  # a copy, which has read all
-
-    def looks_like(self, when: Clock) -> bool:
-        """Return whether all that was read of it is the same in `when`."""
-        return all(object.__getattribute__(self, name) == getattr(when, name) for name in [*self.read])
-
-
-_FIELDS = tuple(one.name for one in dataclasses.fields(Clock))
-
-
-def distinct(given: Iterable[Clock]) -> Iterator[WatchedClock]:
-    """Yield the moments that the caller can tell apart.
-
-    It has finished its work on a moment when it asks for the next one, and starts that from the same state. A moment
-    that is equal to an earlier one, in all that was read of that one, would give the same once more, and is left out.
-    """
-    visited: list[WatchedClock] = []
-    for when in given:
-        if not any(one.looks_like(when) for one in visited):
-            visited.append(WatchedClock.of(when))
-            yield visited[-1]
-
-
-def everywhere(subject: Subject, steps: Sequence[int] = (0, 1)) -> Iterator[tuple[str, Variant, Any, Tensors, Clock]]:
-    """(where, variant, method, leaves, moment) for every variant, at the `distinct` ones of its moments.
+def everywhere(subject: Subject) -> Iterator[tuple[str, Variant, Any, Tensors, Clock]]:
+    """(where, variant, method, leaves, moment) for every variant, at its moments.
 
     The method is each time in the state in which training starts, and the leaves are the same.
     """
     for variant in subject.variants:
         method, z = subject.embedded(variant)
-        for when in distinct(moments(method, steps)):
+        for when in moments(method):
             yield f"{variant.label}, {name_of(when)}", variant, copy.deepcopy(method), z, when
 
 
 def name_of(when: Clock) -> str:
-    """Return the words for a moment; they do not count as reading it."""
-    phase, step = (object.__getattribute__(when, name) for name in ("phase", "step"))
-    return f"phase {phase}, step {step}"
+    return f"phase {when.phase}, step {when.step}"
 
 
 def total_of(terms: Mapping[str, Tensor]) -> Tensor:

@@ -1,20 +1,26 @@
-"""The list of checks, and their results."""
+"""The list of checks, and their results on one adapter or all, from Python and for `bench check`."""
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import torch
 
 from bench.adapters import registry
 from bench.checks import card, encoding, needs, numbers, objective, precision, training
 from bench.checks.pool import Ranks
 from bench.checks.subject import Failed, Skipped, Subject
 from bench.errors import UserError
+from methods.protocol import Method
 
+Say = Callable[[str], object]
 Outcome = Literal["passed", "failed", "skipped", "expected"]
 
 
@@ -23,7 +29,7 @@ class Check:
     """One property that every method should have."""
 
     name: str
-    run: Callable[[Subject, Ranks], None]
+    run: Callable[..., None]  #: gets a Subject; that of ranks the pool as well, that of cards the names of checks
 
     @property
     def about(self) -> str:
@@ -41,77 +47,53 @@ class Result:
     seconds: float
     reason: str = ""
 
+    def __str__(self) -> str:
+        """One row of the table of one method."""
+        return f"{self.check:<16} {self.outcome:<9} {self.seconds:6.2f} s  {self.reason}".rstrip()
 
-def _alone(check: Callable[[Subject], None]) -> Callable[[Subject, Ranks], None]:
-    def run(subject: Subject, _: Ranks) -> None:
-        check(subject)
-
-    run.__doc__ = check.__doc__
-    return run
-
-
-def _card(subject: Subject, _: Ranks) -> None:
-    card.card(subject, tuple(check.name for check in CHECKS))
-
-
-_card.__doc__ = card.card.__doc__
 
 CHECKS: tuple[Check, ...] = (
-    Check("card", _card),
-    Check("refusals", _alone(card.refusals)),
-    Check("oracles", _alone(card.known_values)),
-    Check("identities", _alone(card.identities)),
-    Check("gradient", _alone(objective.gradient)),
-    Check("tiles", _alone(objective.tiles)),
-    Check("permutation", _alone(objective.permutation)),
-    Check("purity", _alone(objective.purity)),
-    Check("state", _alone(objective.state)),
-    Check("extremes", _alone(numbers.extremes)),
-    Check("fp32", _alone(precision.fp32)),
-    Check("scalars", _alone(numbers.scalars)),
-    Check("reports", _alone(numbers.reports)),
-    Check("micro_batches", _alone(encoding.micro_batches)),
-    Check("mixed_precision", _alone(encoding.mixed_precision)),
-    Check("randomness", _alone(encoding.randomness)),
-    Check("needs", _alone(needs.needs)),
-    Check("cost", _alone(encoding.cost)),
-    Check("resume", _alone(training.resume)),
-    Check("noise_mask", _alone(training.noise_mask)),
-    Check("learns", _alone(training.learns)),
+    Check("card", card.card),
+    Check("refusals", card.refusals),
+    Check("oracles", card.known_values),
+    Check("identities", card.identities),
+    Check("gradient", objective.gradient),
+    Check("tiles", objective.tiles),
+    Check("permutation", objective.permutation),
+    Check("purity", objective.purity),
+    Check("state", objective.state),
+    Check("extremes", numbers.extremes),
+    Check("fp32", precision.fp32),
+    Check("scalars", numbers.scalars),
+    Check("reports", numbers.reports),
+    Check("micro_batches", encoding.micro_batches),
+    Check("mixed_precision", encoding.mixed_precision),
+    Check("randomness", encoding.randomness),
+    Check("needs", needs.needs),
+    Check("cost", encoding.cost),
+    Check("resume", training.resume),
+    Check("noise_mask", training.noise_mask),
+    Check("learns", training.learns),
     Check("ranks", training.ranks),
 )
-
-
-#: these ask nothing of towers, or ask what `encode` reads of pixels and tokens
-WITHOUT_TOWERS = ("card", "refusals", "oracles", "identities", "needs")
-ON_FEATURES = tuple(check for check in CHECKS if check.name not in WITHOUT_TOWERS)
 
 
 def examine(subject: Subject, pool: Ranks, checks: tuple[Check, ...] = CHECKS) -> Iterator[Result]:
     """Run checks on one method. Ranks get their work first and are read last: they use the other core meanwhile."""
     if any(check.run is training.ranks for check in checks):
         with contextlib.suppress(Exception):  # the check itself meets the same error and reports it
-            pool.ask(subject.key, training.rank_trainings(subject))
+            pool.ask(subject.name, training.rank_trainings(subject))
     for check in checks:
         started = time.perf_counter()
         outcome, reason = _outcome(subject, pool, check)
         yield Result(subject.name, check.name, outcome, time.perf_counter() - started, reason)
 
 
-def examine_on_features(subject: Subject, pool: Ranks, checks: tuple[Check, ...] = ON_FEATURES) -> Iterator[Result]:
-    """Run checks on a method whose towers read stored features; all are skipped if it needs what these lack."""
-    lacking = subject.lacking({})
-    if not lacking:
-        yield from examine(subject, pool, checks)
-        return
-    reason = f"not applicable on stored features: needs {', '.join(lacking)}"
-    yield from (Result(subject.name, check.name, "skipped", 0.0, reason) for check in checks)
-
-
 def _outcome(subject: Subject, pool: Ranks, check: Check) -> tuple[Outcome, str]:
     known = subject.kind.known_failures.get(check.name)
     try:
-        check.run(subject, pool)
+        given: dict[object, list[object]] = {training.ranks: [pool], card.card: [[one.name for one in CHECKS]]}
+        check.run(subject, *given.get(check.run, ()))
     except Skipped as skipped:
         return "skipped", str(skipped)
     except UserError:
@@ -125,18 +107,58 @@ def _outcome(subject: Subject, pool: Ranks, check: Check) -> tuple[Outcome, str]
     return "passed", ""
 
 
-def subject_of(target: str, features: bool = False) -> Subject:
-    """Return the method of this name or in this file, on stored features if asked.
-
-    Raises UserError if there is none or it cannot be imported.
-    """
-    path, plugin = Path(target), None
+def subject_of(target: str) -> Subject:
+    """Return the method of this name or in this file. Raises UserError if there is none or it cannot be imported."""
+    path, name = Path(target), target
     if path.suffix == ".py" or path.is_file():
         if not path.is_file():
             raise UserError(f"{target}: no such file")
         name = registry.add_plugin(path)
-        plugin = path.resolve() if registry.source(name).plugin else None
-    else:
-        name = target
     registry.find(name)
-    return Subject(name, plugin, features)
+    source = registry.source(name)
+    return Subject(name, source.path if source.plugin else None)
+
+
+def check(adapter: str | Path | type[Method], say: Say = str) -> list[Result]:
+    """Run every check on one adapter: a method's name, a file with one, or its class; returns a result for each.
+
+    `say` receives each result as a line as soon as it is known. Raises UserError if there is no such method, or if a
+    file cannot be imported.
+    """
+    target = str(_file_of(adapter)) if isinstance(adapter, type) else str(adapter)
+    return _examined([target], say, failures_only=False)
+
+
+def check_all(say: Say = str) -> list[Result]:
+    """Run every check on every method that is known; `say` receives the failures as lines."""
+    return _examined(registry.names(), say, failures_only=True)
+
+
+def _examined(targets: Sequence[str], say: Say, failures_only: bool) -> list[Result]:
+    results: list[Result] = []
+    with _one_thread(), Ranks() as pool:
+        for subject in map(subject_of, targets):
+            say(f"{subject.name}: {subject.kind.about.title}")
+            for result in examine(subject, pool):
+                results.append(result)
+                if result.outcome == "failed" or not failures_only:
+                    say(str(result))
+    return results
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The ranks work beside this process, and bits should not depend on the machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _file_of(adapter: type[Method]) -> Path:
+    try:
+        return Path(inspect.getfile(adapter))
+    except (OSError, TypeError) as error:
+        raise UserError(f"{adapter.__name__}: has no source file; write the adapter to a file of its own") from error

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 
 from bench.adapters import registry
 from bench.checks.pool import Ranks
@@ -42,23 +43,21 @@ def stateful(subject: Subject) -> Iterator[Variant]:
 def rank_trainings(subject: Subject) -> dict[str, Training]:
     """Return the trainings of `ranks`: in fp64 on a vision transformer, for each set of state tensors.
 
-    On stored features, heads stand for the vision transformer and the ResNet. They have three steps, or two of each
-    phase. Nearly all rows are in every batch, so their state moves in every step
+    They have three steps, or two of each phase. Nearly all rows are in every batch, so their state moves in every step
     and is read from the second one on. With its defaults a method trains a step of each phase, and at least two, on a
     ResNet in fp64 as well: every BatchNorm moves in each step, and nothing that a method keeps depends on the image
     tower. A step of each phase is in fp32.
     """
     trainings = {}
-    first, second = subject.towers
     for variant in stateful(subject):
         config, phases = variant.config, len(subject.embedded(variant)[0].phases())
-        settings: dict[str, Any] = {"config": config, "towers": first, "rows": 50, "steps": max(3, 2 * phases)}
-        trainings[f"{variant.label}, fp64, {first}"] = training_of(subject, **settings)
+        settings: dict[str, Any] = {"config": config, "towers": "vit", "rows": 50, "steps": max(3, 2 * phases)}
+        trainings[f"{variant.label}, fp64, vit"] = training_of(subject, **settings)
         if variant.label == "default":
             settings["steps"] = phases
-            trainings[f"default, fp32, {first}"] = training_of(subject, **settings, precision="fp32")
+            trainings["default, fp32, vit"] = training_of(subject, **settings, precision="fp32")
             steps = max(2, phases)
-            trainings[f"default, fp64, {second}"] = training_of(subject, config=config, towers=second, steps=steps)
+            trainings["default, fp64, resnet"] = training_of(subject, config=config, towers="resnet", steps=steps)
     return trainings
 
 
@@ -70,8 +69,8 @@ def ranks(subject: Subject, pool: Ranks) -> None:
     the same bits.
     """
     trainings = rank_trainings(subject)
-    pool.ask(subject.key, trainings)
-    results = pool.answer(subject.key)
+    pool.ask(subject.name, trainings)
+    results = pool.answer(subject.name)
     (one,) = results["one process"]
     for name, training in trainings.items():
         rtol = 1e-9 if training.precision == "fp64" else 1e-5
@@ -133,7 +132,7 @@ def resume(subject: Subject) -> None:
     """
     for variant in stateful(subject):
         settings: dict[str, Any] = {"precision": "fp32", "steps": 6, "rows": 50, "batch": 16}
-        training = training_of(subject, towers=subject.towers[0], config=variant.config, **settings)
+        training = training_of(subject, towers="vit", config=variant.config, **settings)
         with tempfile.TemporaryDirectory() as folder:
             straight, broken = RunStore(Path(folder) / "straight"), RunStore(Path(folder) / "broken")
             train_alone(training, straight)
@@ -156,31 +155,16 @@ def _train_on(training: Training, out: RunStore, steps: int) -> None:
 
 
 def _same_bytes(where: str, actual: RunStore, expected: RunStore) -> None:
-    for name in ("metrics.jsonl", "weights-100.safetensors"):
-        if actual.path(name).read_bytes() != expected.path(name).read_bytes():
-            raise Failed(f"{where}: {name} has other bytes{_first_difference(actual, expected, name)}")
-
-
-def _first_difference(actual: RunStore, expected: RunStore, name: str) -> str:
-    from safetensors.torch import load_file
-
-    if name.endswith("jsonl"):
-        lines, wanted = actual.metrics(), expected.metrics()
-        step = next((a["step"] for a, b in zip(lines, wanted, strict=False) if a != b), None)
-        if step is not None:
-            return f", from step {step} on"
-        return f": {len(lines)} steps instead of {len(wanted)}" if len(lines) != len(wanted) else ", but equal values"
-    one, other = load_file(actual.path(name)), load_file(expected.path(name))
-    changed = [key for key in sorted({*one, *other}) if _bytes(one, key) != _bytes(other, key)]
-    return f": {', '.join(changed[:3])}" if changed else ", but equal tensors"
-
-
-def _bytes(tensors: Mapping[str, torch.Tensor], name: str) -> tuple[str, bytes] | None:
-    """Return a tensor's dtype and bytes, None if there is no such tensor."""
-    if name not in tensors:
-        return None
-    x = tensors[name]
-    return str(x.dtype), x.flatten().view(torch.uint8).numpy().tobytes()
+    metrics, weights = "metrics.jsonl", "weights-100.safetensors"
+    if actual.path(metrics).read_bytes() != expected.path(metrics).read_bytes():
+        lines = zip(actual.metrics(), expected.metrics(), strict=False)
+        first = next((f", from step {one['step']} on" for one, other in lines if one != other), "")
+        raise Failed(f"{where}: {metrics} has other bytes{first}")
+    if actual.path(weights).read_bytes() != expected.path(weights).read_bytes():
+        one, other = (load_file(run.path(weights)) for run in (actual, expected))
+        bits = [{name: (x.dtype, x.numpy().tobytes()) for name, x in tensors.items()} for tensors in (one, other)]
+        both = {name for name in one.keys() & other.keys() if bits[0][name] == bits[1][name]}
+        raise Failed(f"{where}: {weights} has other bytes: {', '.join(sorted({*one, *other} - both)[:3])}")
 
 
 def noise_mask(subject: Subject) -> None:
@@ -192,7 +176,7 @@ def noise_mask(subject: Subject) -> None:
     imported = sorted(_imports(Path(registry.source(subject.name).path)))
     if imported:
         raise Failed(f"imports {', '.join(imported)}; methods do not know the runner")
-    training = training_of(subject, towers=subject.towers[0], precision="fp32", steps=3, rows=20, batch=16)
+    training = training_of(subject, towers="vit", precision="fp32", steps=3, rows=20, batch=16)
     clean = pairs(training)
     manifest = shuffled_captions(clean, 0.5, seed=3)
     sources = manifest.donors_of(np.arange(len(clean)))
@@ -216,7 +200,7 @@ def learns(subject: Subject) -> None:
     """Ten steps of each phase on easy pairs, all of them in every batch, lower what the method monitors."""
     method, _ = subject.embedded(subject.variants[0])
     phases = [phase.name for phase in method.phases()]
-    settings: dict[str, Any] = {"towers": subject.towers[0], "precision": "fp32", "rows": 48, "optimiser": "adamw"}
+    settings: dict[str, Any] = {"towers": "vit", "precision": "fp32", "rows": 48, "optimiser": "adamw"}
     training = training_of(subject, **settings, patch=8, steps=10 * len(phases))
     with tempfile.TemporaryDirectory() as folder:
         out = RunStore(Path(folder) / "easy")

@@ -52,21 +52,16 @@ class Training:
 
 
 def pairs(training: Training) -> MemoryPairs:
-    """Pairs that can be learned: every caption is three words, every image the sum of its words' patterns.
-
-    An image is pixels, or what stored features are for towers that read these.
-    """
-    return _pairs(training.rows, training.towers in lab.STORED)
+    """Pairs that can be learned: every caption is three words, every image the sum of its words' patterns."""
+    return _pairs(training.rows)
 
 
 @lru_cache(maxsize=8)
-def _pairs(rows: int, stored: bool) -> MemoryPairs:
+def _pairs(rows: int) -> MemoryPairs:
     draws = np.random.default_rng(0)
     patterns = draws.integers(0, 80, (len(WORDS), 4, 4, 3)).repeat(8, axis=1).repeat(8, axis=2)
     chosen = np.array([draws.permutation(len(WORDS))[:3] for _ in range(rows)])
     images: Any = (patterns[chosen].sum(1) + draws.integers(0, 16, (rows, 32, 32, 3))).astype(np.uint8)
-    if stored:
-        images = draws.standard_normal((len(WORDS), lab.WIDTHS[0]), np.float32)[chosen].sum(1)
     texts = [[" ".join(WORDS[i] for i in words)] for words in chosen.tolist()]
     keys = [f"{row:04d}" for row in range(rows)]
     return MemoryPairs.build("check/train", "drawn for bench check", keys, texts, {}, {}, images)
@@ -85,7 +80,7 @@ def make(
         registry.add_plugin(training.plugin)
     data = data or pairs(training)
     dtype = {"fp64": torch.float64}.get(training.precision, torch.float32)
-    towers = lab.tiny_towers(training.towers, patch=training.patch)
+    towers = lab.TinyTowers(training.towers, patch=training.patch)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         facts = Facts(len(data), training.batch, towers.dim, seed=3)

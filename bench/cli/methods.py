@@ -53,27 +53,22 @@ def check(
     method: Annotated[str | None, typer.Argument(metavar="NAME|FILE", help="A method, or a file with one.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All methods, then a matrix.")] = False,
     report: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="Write the table there too: .md, .html or .json.")
+        Path | None, typer.Option("--report", metavar="FILE", help="Write the results there too, as JSON.")
     ] = None,
     plugin: Plugins = None,
-    features: Annotated[
-        bool, typer.Option("--features", help="On towers that read stored features: what involves towers.")
-    ] = False,
 ) -> None:
     """Check that a method is what it says: known values, gradients, ranks, resuming, cost and more."""
     load_plugins(plugin)
-    from bench.checks import shown, verb
+    from bench.checks import shown, suite
+    from bench.cli.text import write_file
 
     if (method is None) != everything:
         raise UserError("bench check: say either a method (a name or a file) or --all")
-    if report is not None:
-        shown.check_format(report)
-    how = {"features": features}
-    results = verb.check_all(echo, **how) if method is None else verb.check(method, echo, **how)
+    results = suite.check_all(echo) if method is None else suite.check(method, echo)
     if everything:
         echo("", *shown.matrix(results).split("\n"))
     echo(shown.verdict(results))
     if report is not None:
-        shown.write(report, results)
+        write_file("--report", report, shown.as_json(results).encode())
     if any(result.outcome == "failed" for result in results):
         raise typer.Exit(1)

@@ -12,7 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 from bench.adapters import describe, oracle_file, registry
-from bench.checks import lab, oracles, verb
+from bench.checks import lab, oracles
 from bench.checks.pool import Ranks
 from bench.checks.subject import Subject, graded
 from bench.checks.suite import CHECKS, Result, examine, subject_of
@@ -230,7 +230,7 @@ def test_an_entry_point_gets_no_values_of_a_shipped_part(tmp_path: Path, monkeyp
     monkeypatch.syspath_prepend(str(folder))
     registry.forget()
     try:
-        assert verb._named("gaussian") == Subject("gaussian")
+        assert subject_of("gaussian") == Subject("gaussian")
         assert "my_gaussian.oracles.json" in oracle_check("gaussian").reason
         assert oracle_file.fidelity("gaussian", registry.find("gaussian").about) == "unchecked"
     finally:

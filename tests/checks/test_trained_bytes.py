@@ -33,11 +33,11 @@ METRICS = [json.dumps(line) for line in LINES]
 @pytest.mark.parametrize(
     ("lines", "tensors", "message"),
     [
-        (METRICS[:2], TENSORS, "metrics.jsonl has other bytes: 2 steps instead of 3"),
-        ([*METRICS, METRICS[0]], TENSORS, "metrics.jsonl has other bytes: 4 steps instead of 3"),
-        ([], TENSORS, "metrics.jsonl has other bytes: 0 steps instead of 3"),
+        (METRICS[:2], TENSORS, "metrics.jsonl has other bytes"),
+        ([*METRICS, METRICS[0]], TENSORS, "metrics.jsonl has other bytes"),
+        ([], TENSORS, "metrics.jsonl has other bytes"),
         ([METRICS[0], METRICS[1].replace("1.0", "1.5")], TENSORS, "metrics.jsonl has other bytes, from step 1 on"),
-        ([line.replace(" ", "") for line in METRICS], TENSORS, "metrics.jsonl has other bytes, but equal values"),
+        ([line.replace(" ", "") for line in METRICS], TENSORS, "metrics.jsonl has other bytes"),
         (METRICS, {**TENSORS, "b": -TENSORS["b"]}, "weights-100.safetensors has other bytes: b"),
         (METRICS, {**TENSORS, "a": -TENSORS["a"]}, "weights-100.safetensors has other bytes: a"),
         (METRICS, {**TENSORS, "c": torch.ones(1)}, "weights-100.safetensors has other bytes: c"),

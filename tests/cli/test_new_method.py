@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from bench.adapters import registry
 from bench.adapters.scaffold import method_source, new_method
-from bench.checks import suite, verb
+from bench.checks import suite
 from bench.cli import app
 from bench.errors import UserError
 
@@ -81,7 +81,8 @@ def test_an_identity_that_says_an_old_field_is_named(monkeypatch: pytest.MonkeyP
     text = method.read_text().replace(old, "OLD").replace("epsilon", "smoothing").replace("OLD", old)
     method.write_text(text)
     chosen = tuple(check for check in suite.CHECKS if check.name in ("refusals", "identities"))
-    monkeypatch.setattr(verb, "examine", lambda subject, pool: suite.examine(subject, pool, chosen))
+    examine = suite.examine
+    monkeypatch.setattr(suite, "examine", lambda subject, pool: examine(subject, pool, chosen))
     result = CliRunner().invoke(app, ["check", str(method)])
     assert result.exit_code == 1, result.output
     output = " ".join(result.output.split())

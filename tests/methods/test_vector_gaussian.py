@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bench.checks.lab import tiny_towers
+from bench.checks.lab import TinyTowers
 from methods.pcmepp import Pcmepp
 from methods.pcmepp_features import PcmeppFeatures
 from methods.prolip import Prolip
@@ -33,9 +33,9 @@ def test_the_loss_is_the_original_one_on_the_same_gaussians(lab, kind, original,
 
 
 @pytest.mark.parametrize("kind", [ProlipFeatures, PcmeppFeatures])
-@pytest.mark.parametrize("towers", ["residual", "resnet"])
+@pytest.mark.parametrize("towers", ["vit", "resnet"])
 def test_the_variance_is_linear_in_the_tower_s_output(kind, towers):
-    tiny = tiny_towers(towers)
+    tiny = TinyTowers(towers)
     method = kind(kind.Config(logvar=-3.0), Facts(rows=8, batch=4, dim=tiny.dim, seed=0))
     method.prepare(tiny)
     images = torch.randn(4, *tiny.image_shape)
@@ -49,7 +49,7 @@ def test_the_variance_is_linear_in_the_tower_s_output(kind, towers):
 
 
 def test_half_precision_does_not_reach_the_variances():
-    tiny = tiny_towers("residual")
+    tiny = TinyTowers("vit")
     head = VectorHead("image", tiny.dim, -10.0)
     images = torch.randn(4, *tiny.image_shape)
     with torch.autocast("cpu", torch.bfloat16):
