@@ -84,10 +84,6 @@ GpuName = Annotated[
 Utilisation = Annotated[
     float | None, typer.Option("--utilisation", metavar="SHARE", help="With --gpu: of the card's peak; 0.35.")
 ]
-Calibrate = Annotated[
-    bool,
-    typer.Option("--calibrate", help="With --dry-run: hours of this machine, evaluation too, by 20 timed steps."),
-]
 
 # Options of `bench eval`
 CheckpointFile = Annotated[

@@ -14,7 +14,6 @@ import typer
 
 from bench.cli.options import (
     RESULTS,
-    Calibrate,
     DataFolder,
     DryRun,
     GpuName,
@@ -64,7 +63,6 @@ def run(
     plan_only: PlanOnly = False,
     gpu: GpuName = None,
     utilisation: Utilisation = None,
-    calibrate: Calibrate = False,
 ) -> None:
     """Train and evaluate what is missing of a suite, then write its report.
 
@@ -83,11 +81,11 @@ def run(
             others = dry_run or track or jobs or gpus or processes or launcher != "local"
             return _queue(loaded, results, labels, numbers, others)
         if dry_run:
-            estimate = partial(bench.dry_run, gpu=gpu, utilisation=utilisation, calibrate=calibrate)
+            estimate = partial(bench.dry_run, gpu=gpu, utilisation=utilisation)
             echo(*estimate(loaded, results, only=labels, seeds=numbers))
             return 0
-        if gpu or utilisation or calibrate:
-            raise UserError("--gpu, --utilisation and --calibrate estimate hours; they go with --dry-run")
+        if gpu or utilisation:
+            raise UserError("--gpu and --utilisation estimate hours; they go with --dry-run")
         start = partial(bench.run_suite, jobs=jobs, gpus=gpus, processes=processes, launcher=launcher, track=track)
         return _reported(loaded.name, results, start(loaded, results, only=labels, seeds=numbers))
 

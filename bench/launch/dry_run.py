@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from bench.catalogue import gpus
@@ -13,7 +12,7 @@ from bench.console.text import columns
 from bench.data.source import source
 from bench.errors import UserError
 from bench.planning import plan_file, requirements, tune
-from bench.planning.estimate import calibrated, estimate, on_gpu
+from bench.planning.estimate import estimate, on_gpu
 from bench.planning.outcomes import is_complete
 from bench.planning.planned import Planned
 from bench.store import Store
@@ -26,21 +25,6 @@ from bench.training.inputs import InputsReader
 GPU = "A100"  #: the card of the estimate if the suite cannot be timed here and no card is named
 
 
-@dataclass(frozen=True)
-class _Means:
-    """How hours are estimated: from the FLOPs on a named card, or from steps timed on this machine."""
-
-    gpu: str | None
-    utilisation: float | None  #: share of the card's peak; None stands for `gpus.UTILISATION`
-    calibrate: bool
-
-    def __post_init__(self) -> None:
-        if self.calibrate and (self.gpu or self.utilisation):
-            raise UserError("--calibrate times this machine; leave --gpu and --utilisation away")
-        if self.utilisation is not None and self.gpu is None:
-            raise UserError(f"--utilisation {self.utilisation:g}: is of a card; name it with --gpu")
-
-
 def dry_run(
     suite: Suite | str | Path,
     results: Path | str = "results",
@@ -49,12 +33,11 @@ def dry_run(
     seeds: Sequence[int] = (),
     gpu: str | None = None,
     utilisation: float | None = None,
-    calibrate: bool = False,
 ) -> list[str]:
     """Describe in lines of text what `run_suite` would do: its runs, their steps, estimated hours, missing inputs.
 
     suite, results, only, seeds: as `run_suite` takes them. gpu: the card whose hours are estimated, such as "a100", at
-    the share `utilisation` of its peak. calibrate: time 20 steps on this machine instead.
+    the share `utilisation` of its peak.
 
     Trains nothing. Without `only` and `seeds` it writes the plan of the suite, so that its report can be drawn; with
     them it counts the cost of these runs alone and writes nothing. Raises UserError for bad settings and for options
@@ -62,16 +45,24 @@ def dry_run(
 
     >>> print(*bench.dry_run("quickstart"), sep="\\n")  # doctest: +SKIP
     """
-    means = _Means(gpu, utilisation, calibrate)
+    if utilisation is not None and gpu is None:
+        raise UserError(f"--utilisation {utilisation:g}: is of a card; name it with --gpu")
+    share = gpus.UTILISATION if utilisation is None else utilisation
     loaded = suite if isinstance(suite, Suite) else load_suite(suite)
     loaded.select(only, seeds)  # refuses unknown labels and seeds before anything is planned
     store = Store(Path(results))
     with progress.on() as shown:
-        return _lines(loaded, store, only, seeds, means, shown)
+        return _lines(loaded, store, only, seeds, gpu, share, shown)
 
 
 def _lines(
-    suite: Suite, store: Store, only: Sequence[str], seeds: Sequence[int], means: _Means, shown: Progress
+    suite: Suite,
+    store: Store,
+    only: Sequence[str],
+    seeds: Sequence[int],
+    gpu: str | None,
+    share: float,
+    shown: Progress,
 ) -> list[str]:
     """Plan the suite and describe its runs; `shown` says meanwhile what is looked for, planned and estimated."""
     shown.preparing("looking for data", suite.data.name)
@@ -97,7 +88,7 @@ def _lines(
         lines.append("rows whose trials are still to be made are shown at the suite's settings")
     if suite.tune and not present:
         lines.append(f"{suite.tune.trials} trials of every row come on top; they are planned when the data is here")
-    return [*lines, *_hours([*trials, *planned], store, suite, means, shown), *requirements.listing(lacking)]
+    return [*lines, *_hours([*trials, *planned], store, suite, gpu, share, shown), *requirements.listing(lacking)]
 
 
 def _left_out(suite: Suite) -> list[str]:
@@ -116,24 +107,20 @@ def _stored(one: Planned, store: Store) -> str:
     return "trained" if state == "done" else state
 
 
-def _hours(planned: list[Planned], store: Store, suite: Suite, means: _Means, shown: Progress) -> list[str]:
-    """Estimate the runs that are not complete, by `means`.
+def _hours(
+    planned: list[Planned], store: Store, suite: Suite, gpu: str | None, share: float, shown: Progress
+) -> list[str]:
+    """Estimate the runs that are not complete on a card at a share of its peak.
 
-    Without any means, embedded data and stored features are estimated by steps timed on this machine, and other data on
+    Without a card, embedded data and stored features are estimated by steps timed on this machine, and other data on
     the card `GPU`.
     """
     todo = [one for one in planned if one.expected or not is_complete(one, store)]
     if not todo:
         return []
     shown.preparing("estimating", f"{len(todo)} runs")
-    if means.calibrate:
-        try:
-            return f"to do: {calibrated(todo).text}".splitlines()
-        except UserError as error:  # the missing inputs are still listed after this line
-            return [f"to do: {len(todo)} runs that cannot be timed: {error}"]
-    if means.gpu or not source(suite.data).in_memory or planned[0].expected:
-        share = gpus.UTILISATION if means.utilisation is None else means.utilisation
-        return f"to do: {on_gpu(todo, gpus.find(means.gpu or GPU), share).text}".splitlines()
+    if gpu or not source(suite.data).in_memory or planned[0].expected:
+        return f"to do: {on_gpu(todo, gpus.find(gpu or GPU), share).text}".splitlines()
     left = estimate(planned, store)
     evaluation = "not known yet" if left.evaluate_seconds is None else duration(left.evaluate_seconds)
     training, disk = duration(left.train_seconds), f"{left.disk_bytes / 2**20:,.0f} MiB"

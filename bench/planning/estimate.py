@@ -15,7 +15,7 @@ from bench.planning.flops import count_forward_flops, meta_towers
 from bench.planning.outcomes import is_complete
 from bench.planning.planned import Planned
 from bench.planning.planner import costed
-from bench.planning.timing import CALIBRATION_STEPS, time_steps
+from bench.planning.timing import time_steps
 from bench.store import Damaged, Store
 from bench.suite.run import Run
 from bench.suite.settings import SNAPSHOTS, TowerSettings
@@ -46,7 +46,7 @@ class Training:
     source: str  #: where the hours come from
     evaluation: Evaluation
     evaluate_hours: float  #: of one device
-    reading: str  #: whether reading data is in the hours
+    rates: tuple[float, float]  #: pairs a second in training and images a second in evaluation that these hours take
 
     @property
     def text(self) -> str:
@@ -57,7 +57,8 @@ class Training:
             f"{self.disk_bytes / 2**30:,.1f} GiB\n"
             f"hours are of {self.source}; evaluation is the towers' forwards on {self.evaluation.read.images:,} images "
             f"and {self.evaluation.read.texts:,} texts, {self.evaluation.flops:.2e} FLOPs, without fits of probes\n"
-            f"{self.reading}"
+            f"reading is not in the hours: a card then waits for nothing if {self.rates[0]:,.0f} pairs/s are decoded "
+            f"in training and {self.rates[1]:,.0f} images/s in evaluation"
         )
 
 
@@ -73,35 +74,18 @@ def on_gpu(planned: Sequence[Planned], gpu: Gpu, utilisation: float = UTILISATIO
     source = f"one {gpu.name} at {utilisation:.0%} of {gpu.peak / 1e12:,.0f} TFLOP/s {gpu.precision} ({gpu.datasheet})"
     pairs = sum(one.resolved.steps * one.resolved.batch for one in planned) / hours / 3600 if hours else 0.0
     images = sum(one.read.images for one in measured) / evaluate_hours / 3600 if evaluate_hours else 0.0
-    reading = (
-        f"reading is not in the hours: a card then waits for nothing if {pairs:,.0f} pairs/s are decoded in training "
-        f"and {images:,.0f} images/s in evaluation"
+    return Training(
+        runs=len(planned),
+        steps=sum(one.resolved.steps for one in planned),
+        samples=sum(one.resolved.steps * one.resolved.batch for one in planned),
+        flops=sum(one.resolved.flops for one in planned),
+        hours=hours,
+        disk_bytes=_disk(planned, reader),
+        source=source,
+        evaluation=Evaluation(sum((one.read for one in measured), Workload()), sum(one.flops for one in measured)),
+        evaluate_hours=evaluate_hours,
+        rates=(pairs, images),
     )
-    return _training(planned, hours, source, measured, evaluate_hours, reading, _disk(planned, reader))
-
-
-def calibrated(planned: Sequence[Planned], steps: int = CALIBRATION_STEPS) -> Training:
-    """Estimate training and evaluation on this device from `steps` real steps of the first run with each towers."""
-    reader, hours, evaluate_hours = InputsReader(), 0.0, 0.0
-    firsts: list[str] = []
-    measured: list[Evaluation] = []
-    with device(alone=False):
-        for group in _by_towers(planned):
-            first = group[0]
-            run = costed(first)
-            seconds = time_steps(run, reader.inputs(run), steps)
-            rate = statistics.mean(first.resolved.step_flops[name] / spent for name, spent in seconds.items())
-            hours += sum(one.resolved.flops for one in group) / rate / 3600
-            firsts.append(first.run.title)
-            measured.append(_evaluation(group, reader))
-            evaluate_hours += measured[-1].flops / rate / 3600
-    reading = (
-        "reading is not in the hours: the training data is not here, and steps were timed on synthetic pairs"
-        if any(one.expected for one in planned)
-        else "reading the training data is in the hours, as in the timed steps; reading evaluation data is not"
-    )
-    source = f"this machine, {steps} timed steps of {'; '.join(firsts)}"
-    return _training(planned, hours, source, measured, evaluate_hours, reading, _disk(planned, reader))
 
 
 def _towers(planned: Planned, reader: InputsReader) -> OpenClipTowers:
@@ -124,29 +108,6 @@ def _evaluation(group: Sequence[Planned], reader: InputsReader) -> Evaluation:
                 known[key] = workload(one.evaluation, at, rows)
             total += known[key]
     return Evaluation(total, total.images * per_image + total.texts * per_text)
-
-
-def _training(
-    planned: Sequence[Planned],
-    hours: float,
-    source: str,
-    measured: Sequence[Evaluation],
-    evaluate_hours: float,
-    reading: str,
-    disk_bytes: int,
-) -> Training:
-    return Training(
-        runs=len(planned),
-        steps=sum(one.resolved.steps for one in planned),
-        samples=sum(one.resolved.steps * one.resolved.batch for one in planned),
-        flops=sum(one.resolved.flops for one in planned),
-        hours=hours,
-        disk_bytes=disk_bytes,
-        source=source,
-        evaluation=Evaluation(sum((one.read for one in measured), Workload()), sum(one.flops for one in measured)),
-        evaluate_hours=evaluate_hours,
-        reading=reading,
-    )
 
 
 def _by_towers(planned: Sequence[Planned]) -> list[list[Planned]]:

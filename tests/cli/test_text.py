@@ -109,9 +109,7 @@ def test_folders_are_refused_where_a_file_has_their_name(tmp_path: Path, monkeyp
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--gpu", "a100"], "--gpu, --utilisation and --calibrate estimate hours; they go with --dry-run"),
-        (["--calibrate"], "they go with --dry-run"),
-        (["--dry-run", "--calibrate", "--gpu", "a100"], "--calibrate times this machine; leave --gpu"),
+        (["--gpu", "a100"], "--gpu and --utilisation estimate hours; they go with --dry-run"),
         (["--dry-run", "--utilisation", "0.5"], "--utilisation 0.5: is of a card; name it with --gpu"),
         (["--launcher", "slrum"], "--launcher slrum: should be local or slurm or ray; did you mean 'slurm'?"),
         (["--seeds", "0;1"], "--seeds 0;1: should be whole numbers with commas between"),

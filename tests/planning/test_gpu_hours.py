@@ -12,7 +12,7 @@ from bench.catalogue.gpus import Gpu, find, gpu_hours
 from bench.errors import UserError
 from bench.evaluation import EvaluationPlan, evaluate
 from bench.evaluation.workload import workload
-from bench.planning.estimate import Training, calibrated, estimate, on_gpu
+from bench.planning.estimate import Training, estimate, on_gpu
 from bench.planning.planner import forecast, plan
 from bench.store import Store, writing
 from bench.suite.suite import load_suite
@@ -151,22 +151,6 @@ def test_what_an_evaluation_encodes_is_what_was_counted(tmp_path: Path) -> None:
     counted = workload(asked, 1.0)
     assert counted.images == seen["images"] > 0
     assert counted.texts >= seen["texts"] > 0.5 * counted.texts
-
-
-def test_calibration_times_real_steps_of_every_towers(tmp_path: Path) -> None:
-    planned = plan(load_suite("smoke").runs(), Store(tmp_path))
-    estimate = calibrated(planned, steps=4)
-    assert 0 < estimate.hours < 1
-    assert "4 timed steps of clip, clean, seed 0" in estimate.source
-    assert 0 < estimate.evaluate_hours < 1
-    assert "reading the training data is in the hours" in estimate.text
-
-
-def test_calibration_on_synthetic_pairs_says_so(tmp_path: Path) -> None:
-    (tmp_path / "two.yaml").write_text(TWO_TOWERS)
-    estimate = calibrated(forecast(load_suite(tmp_path / "two.yaml").runs(), Store(tmp_path)), steps=4)
-    assert estimate.text.endswith("the training data is not here, and steps were timed on synthetic pairs")
-    assert estimate.evaluate_hours > 0
 
 
 def test_seconds_of_several_ranks_are_divided_among_them(tmp_path: Path) -> None:
