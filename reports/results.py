@@ -12,7 +12,6 @@ from typing import Any, cast
 
 from bench.errors import UserError
 from bench.store import Damaged, Record, RunStore, Store
-from bench.store.doctor import refuse_damaged
 from bench.store.pack import ARCHIVE
 from bench.store.run import damaged_status
 from reports.plan_fields import refuse_unfit
@@ -243,7 +242,7 @@ def _read(store: Store, cell: Mapping[str, Any], protocol: str) -> dict[str, Any
         stored = {"ledger": run.ledger(), "environment": run.environment()}
         version = run.settings().get("training_version")
         evaluations = {key: run.records_of(key) for key in run.evaluations()}
-        refuse_damaged(run)
+        run.diagnostics()  # which figures read
     except Damaged as error:
         reached = {key: value for key, value in status.items() if key == "step"}
         return {"status": {**damaged_status(error), **reached}, "records": {}, "ledger": {}, "environment": {}}

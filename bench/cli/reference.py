@@ -52,16 +52,16 @@ def submit(
 
     Runs that are not finished are listed and left out. Nothing is written unless the bundle passes `bench board`.
     """
-    from bench.launch.board.submit import submit as submitted
+    from bench.board.submit import submit as submitted
 
     store = store_at(results)
     name = suite_name(suite, store)
-    written = submitted(name, store, out or BOARD / f"{name}.tar.xz")
-    echo(*(f"left out: {line}" for line in written.packed.unfinished))
-    echo(*written.check.text(), *written.check.problems)
-    if written.check.problems:
+    packed, check = submitted(name, store, out or BOARD / f"{name}.tar.xz")
+    echo(*(f"left out: {line}" for line in packed.unfinished))
+    echo(*check.text(), *check.problems)
+    if check.problems:
         raise typer.Exit(1)
-    echo(f"{written.check.path}: {written.packed.bytes / 2**20:,.2f} MiB; commit it and open a pull request")
+    echo(f"{check.path}: {packed.bytes / 2**20:,.2f} MiB; commit it and open a pull request")
 
 
 def board(
@@ -77,8 +77,8 @@ def board(
 
     Exit code 1 if something is wrong. A bundle that passes is consistent, not proven.
     """
-    from bench.launch.board.bundle import check_folder
-    from bench.launch.board.submit import rerun_of
+    from bench.board.bundle import check_folder
+    from bench.board.submit import rerun_of
 
     outcomes = check_folder(bundles or [BOARD])
     for one in outcomes:
@@ -99,20 +99,14 @@ def board(
             raise typer.Exit(1)
 
 
-def verify(
-    run: RunId,
-    results: Results = RESULTS,
-    tolerance: Annotated[
-        float, typer.Option("--tolerance", metavar="SHARE", min=0.0, help="Of losses, on another type of machine.")
-    ] = 0.02,
-) -> None:
+def verify(run: RunId, results: Results = RESULTS) -> None:
     """Train a stored run again in a temporary store and compare: bytes, or losses on another type of machine.
 
     Exit code 1 if they differ.
     """
-    from bench.launch.board.retrain import retrain
+    from bench.board.retrain import retrain
 
-    verified = retrain(store_at(results), run, tolerance)
+    verified = retrain(store_at(results), run)
     echo(f"{verified.title}: {'consistent' if verified.consistent else 'NOT consistent'}: {verified.text}")
     if not verified.consistent:
         raise typer.Exit(1)

@@ -26,7 +26,7 @@ from bench.cli.options import (
     use_data,
 )
 from bench.console.text import echo
-from bench.errors import UNFINISHED, UserError
+from bench.errors import UNFINISHED
 
 if TYPE_CHECKING:
     from bench.store.collect import Item
@@ -117,10 +117,6 @@ def pack(
 
 def collect(
     results: Results = RESULTS,
-    suite: Annotated[
-        list[str] | None, typer.Option("--suite", metavar="NAME", help="Only runs of this suite; may be repeated.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show it; this is the default.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Delete what is shown.")] = False,
 ) -> None:
     """Show, and with --yes free, what no suite needs: runs without a plan, checkpoints of complete runs, leftovers.
@@ -128,22 +124,20 @@ def collect(
     Records, ledgers and final weights of runs that a plan names are kept, and so is what a live process works on. A run
     with a damaged file is left alone and named; the exit code is then 1.
     """
-    if dry_run and yes:
-        raise UserError("--dry-run and --yes: say one of them")
     from bench.console.text import columns
     from bench.store.collect import RUN
     from bench.store.collect import collect as collected
     from bench.store.lookup import SHORT
 
-    items = collected(store_at(results), suite or (), delete=yes)
+    items, damaged = collected(store_at(results), delete=yes)
     rows = [(item.path.name[:SHORT], _mib([item]), "no suite names this run") for item in items if item.kind == RUN]
     for kind in dict.fromkeys(item.kind for item in items):
         own = [item for item in items if item.kind == kind]
         rows.append((str(len(own)), _mib(own), kind))
     echo(*columns(rows))
     echo(f"freed {_mib(items)}" if yes else f"would free {_mib(items)}{'; --yes does it' if items else ''}")
-    echo(*(f"left alone: {error}" for error in items.damaged), err=True)
-    if items.damaged:
+    echo(*(f"left alone: {error}" for error in damaged), err=True)
+    if damaged:
         raise typer.Exit(1)
 
 

@@ -14,7 +14,7 @@ from bench.launch.execute import execute, take_part
 from bench.planning.outcomes import State, Summary, is_complete, ready
 from bench.planning.planned import Planned
 from bench.store import Busy, Claim, ClaimLost, RunStore, RunWriter, Store
-from bench.store.doctor import make_room, repair
+from bench.store.doctor import repair
 from bench.training.checkpoint import CHECKPOINT
 from bench.training.inputs import InputsReader
 from bench.training.loop import Interrupted, NotFinite
@@ -53,7 +53,6 @@ def work(
     out = store.run(one.id)
     mended: list[str] = []
     try:
-        mended += make_room(out)
         with out.claim() as claim:
 
             def action() -> None:

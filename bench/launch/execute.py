@@ -21,7 +21,7 @@ from bench.launch.trackers import tracked
 from bench.machine.environment import environment, reset_peak_memory
 from bench.planning.planned import Planned
 from bench.store import ClaimLost, Damaged, Record, RunStore, RunWriter, Store
-from bench.store.doctor import gone, refuse_changed, write_hashes
+from bench.store.doctor import refuse_changed
 from bench.store.format import FORMAT
 from bench.store.writer import AGAIN, FEATURES
 from bench.suite.run import TRAINING_VERSION
@@ -53,7 +53,7 @@ def execute(
     """
     inputs = _read_inputs(planned, reader)
     with tracked(writer, track, planned.run.title, planned.resolved.steps) as out:
-        points, removed = _to_measure(planned, out), gone(out)
+        points = _to_measure(planned, out)
         _prepare_store(planned, inputs, out)
         if points or planned.lent or not out.finished:  # else only a small file was damaged
             lacking = _lacking(planned, out, points)
@@ -73,7 +73,6 @@ def execute(
                     if to_train:
                         _train(planned, inputs, store, out, job, lacking)
                 _evaluate(planned, inputs, out, job, progress, others)
-        write_hashes(out, removed)
         if not out.finished:
             out.set_status("done", step=planned.resolved.steps, steps=planned.resolved.steps)
 
@@ -220,7 +219,7 @@ def _evaluate(planned: Planned, inputs: Inputs, out: RunWriter, job: Job, progre
         nonlocal booked
         out.write_records(key, records, outcomes)
         now = time.perf_counter()
-        out.charge_evaluation(key, (now - booked) * job.group.world)
+        out.charge_evaluation((now - booked) * job.group.world)
         booked = now
         progress.measured(sum(map(out.has_records, keys)), len(keys))
 

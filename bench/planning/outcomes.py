@@ -9,7 +9,6 @@ from typing import Literal
 from bench.planning.planned import Planned
 from bench.store import Damaged, RunStore, Store
 from bench.store.doctor import problems, refuse_changed
-from bench.store.reading import refuse_bad_tensors
 from bench.training.checkpoint import weights_name
 
 State = Literal["done", "busy", "interrupted", "failed"]
@@ -53,7 +52,6 @@ def ready(planned: Sequence[Planned], store: Store) -> tuple[list[Planned], set[
 def _has_weights(run: RunStore) -> bool:
     name = weights_name(1.0)
     try:
-        refuse_bad_tensors(run.path(name))
         refuse_changed(run, name)
     except Damaged:
         return False

@@ -1,6 +1,6 @@
 """The fence of a claim: a process that slept through its claim writes nothing that a reader sees.
 
-Every holder of a claim has a folder of its own beside the run's files. Each of its writes begins in there and ends with
+Every holder of a claim has a folder of its own below the run's folder. Each of its writes begins in there and ends with
 one rename out of there. Whoever takes the claim over first renames that folder away, in one step. From then on every
 rename of the former holder fails, because its source is gone, at whatever point that process slept. There is no moment
 between a check and a write. Nothing makes such a folder again.
@@ -20,7 +20,8 @@ from pathlib import Path
 
 from bench.store import files
 
-PREFIX = f"{files.TEMPORARY}{files.CLAIM_FILE}-"  #: of the folders of claims: PREFIX, number, "-", token
+CLAIM, HOLDER = "claim", "holder.json"  #: folder of a run with its holder's own folder, and the file in there
+PREFIX = f"{files.TEMPORARY}{CLAIM}-"  #: begins the name of a claim that is made or released
 
 
 class Busy(Exception):
@@ -42,9 +43,9 @@ class ClaimLost(Busy):
 class Fence:
     """Writes files below `folder` for one holder of the claim. Every method raises ClaimLost once the claim is lost."""
 
-    def __init__(self, folder: Path, number: int, token: str) -> None:
+    def __init__(self, folder: Path, token: str) -> None:
         self.folder = folder
-        self.path = folder / f"{PREFIX}{number}-{token}"  #: the holder's own folder
+        self.path = folder / CLAIM / token  #: the holder's own folder
 
     @property
     def lost(self) -> bool:
@@ -61,10 +62,6 @@ class Fence:
                 raise ClaimLost from error
             raise
 
-    def new(self) -> Path:
-        """Return a path in the holder's folder that nothing uses."""
-        return self.path / uuid.uuid4().hex
-
     def write_path(self, name: str, writer: Callable[[Path], object]) -> None:
         """Let `writer` write to a temporary path, then publish it under `name` in one step."""
         with self.guarded():
@@ -75,22 +72,10 @@ class Fence:
         with self.guarded():
             return files.publish_folder(self.folder / name, content, inside=self.path)
 
-    def publish(self, fresh: Path, name: str) -> None:
-        """Put a file or folder at `fresh`, a path of `new`, in its place. A folder that is there already stays."""
-        with self.guarded():
-            target = self.folder / name
-            files.make_folder(target.parent, self.path)
-            if fresh.is_dir():
-                files.publish(fresh, target)
-            else:
-                fresh.replace(target)
-
     def link(self, name: str, other: str) -> None:
         """Publish the file `name` also under the name `other`."""
         with self.guarded():
-            fresh = self.new()
-            os.link(self.folder / name, fresh)
-            fresh.replace(self.folder / other)
+            self._link(self.folder / name, self.folder / other)
 
     def set_aside(self, name: str) -> Path:
         """Rename a damaged file or folder to the first free name `NAME.damaged-N` beside it; return the new path."""
@@ -105,7 +90,7 @@ class Fence:
     def append(self, name: str, content: bytes) -> None:
         """Add bytes at the end of a file in one write. Raises OSError if the disk does not take all of them."""
         with self.guarded():
-            descriptor = os.open(self._own(name), os.O_WRONLY | os.O_APPEND)
+            descriptor = os.open(self.own(name), os.O_WRONLY | os.O_APPEND)
             try:
                 if os.write(descriptor, content) < len(content):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(self.folder / name))
@@ -115,7 +100,7 @@ class Fence:
     def overwrite(self, name: str, content: bytes) -> None:
         """Write bytes over the beginning of a file in one write, without waiting for the disk."""
         with self.guarded():
-            descriptor = os.open(self._own(name), os.O_WRONLY)
+            descriptor = os.open(self.own(name), os.O_WRONLY)
             try:
                 os.pwrite(descriptor, content, 0)
             finally:
@@ -131,12 +116,15 @@ class Fence:
             if content is None:
                 content = target.read_bytes() if target.exists() else b""
             files.write_bytes(own, content, inside=self.path)
-            fresh = self.new()
-            os.link(own, fresh)
             files.make_folder(target.parent, self.path)
-            fresh.replace(target)
+            self._link(own, target)
 
-    def _own(self, name: str) -> Path:
+    def _link(self, source: Path, target: Path) -> None:
+        fresh = self.path / uuid.uuid4().hex
+        os.link(source, fresh)
+        fresh.replace(target)
+
+    def own(self, name: str) -> Path:
         """Return the holder's own name of a file that grows; the first use of a holder renews the file."""
         path = self._second_name(name)
         if not path.exists():
@@ -145,16 +133,3 @@ class Fence:
 
     def _second_name(self, name: str) -> Path:
         return self.path / f"grows-{name.replace('/', '-')}"
-
-
-def shut_out(folder: Path, number: int, token: str) -> None:
-    """Take the folder of a claim away from its holder, which loses the claim by this.
-
-    Of a damaged claim the token is not known (""); then every claim of this number is meant.
-    """
-    for name in os.listdir(folder):
-        if name.startswith(f"{PREFIX}{number}-{token}"):
-            away = folder / f"{files.TEMPORARY}shut-out-{uuid.uuid4().hex}"
-            with contextlib.suppress(FileNotFoundError):  # another process was faster
-                (folder / name).rename(away)
-            files.remove(away)

@@ -24,7 +24,6 @@ from bench.store.process import ended, machine
 from bench.store.reading import free_name
 
 TEMPORARY = ".tmp-"  #: prefix of what a killed writer leaves behind
-CLAIM_FILE = "claim"
 
 
 @contextlib.contextmanager
@@ -53,11 +52,10 @@ def _clear_dead(folder: Path) -> None:
 
 
 def make_folder(folder: Path, inside: Path) -> None:
-    """Make a folder and its parents, each by one rename out of `inside`. What is in its place is moved aside."""
+    """Make a folder and its parents, each by one rename out of `inside`."""
     if folder.is_dir():
         return
     make_folder(folder.parent, inside)
-    _make_way(folder, inside)
     fresh = inside / uuid.uuid4().hex
     fresh.mkdir()
     publish(fresh, folder)
@@ -69,12 +67,6 @@ def set_aside(path: Path, inside: Path) -> Path:
     path.rename(fresh)
     fresh.rename(aside)
     return aside
-
-
-def _make_way(folder: Path, inside: Path) -> None:
-    """Move aside what is in the place of a folder and is none."""
-    if os.path.lexists(folder) and not folder.is_dir():
-        set_aside(folder, inside)
 
 
 def remove(path: Path) -> None:
@@ -145,15 +137,10 @@ def dump(value: Any) -> bytes:
 
 
 def publish_folder(target: Path, files: dict[str, bytes], inside: Path | None = None) -> bool:
-    """Publish a folder with these files in one step. Returns False, and changes nothing, if the folder exists.
-
-    A file in its place is moved aside.
-    """
+    """Publish a folder with these files in one step. Returns False, and changes nothing, if the folder exists."""
     if target.is_dir():
         return False
     with scratch(target, inside) as path:
-        if inside is not None:
-            _make_way(target, inside)
         path.mkdir()
         for name, content in files.items():
             (path / name).write_bytes(content)
@@ -171,22 +158,6 @@ def publish(fresh: Path, target: Path) -> bool:
         remove(fresh)
         return False
     return True
-
-
-def clear_scratch(folder: Path) -> None:
-    """Remove what killed writers left in `folder` and below. Call it only while holding the claim on the folder.
-
-    Folders of claims stay: other processes may be about to claim, and their folders come and go meanwhile.
-    """
-    for base, folders, names in os.walk(folder):  # goes on where a folder is gone
-        folders[:] = [name for name in folders if not _of_a_claim(name)]
-        for name in (*folders, *names):
-            if name.startswith(TEMPORARY) and not _of_a_claim(name):
-                remove(Path(base, name))
-
-
-def _of_a_claim(name: str) -> bool:
-    return name.startswith(f"{TEMPORARY}{CLAIM_FILE}-")
 
 
 def clock(folder: Path) -> float:

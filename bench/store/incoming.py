@@ -22,16 +22,17 @@ from bench.errors import UserError
 from bench.hashing import canonical, digest
 from bench.store import files, reading
 from bench.store.archive import unpack, unpacked_limit
-from bench.store.doctor import hashed, problems, sha256
+from bench.store.doctor import problems, sha256
+from bench.store.fence import CLAIM
 from bench.store.format import NAME
 from bench.store.reading import ASIDE, Damaged
 from bench.store.run import HASHES, RunStore, Store, weights_name
-from bench.store.writer import AGAIN, FEATURES
+from bench.store.writer import AGAIN, FEATURES, is_hashed
 
 MEMORY = Path("/dev/shm")  #: where Linux has a file system in memory
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  #: of a suite and of a calibration
 _ID = re.compile(r"[0-9a-f]{64}")  #: of a run
-_LEFT_OUT = (files.TEMPORARY, "claim-")  #: begin names of files about processes of the other machine
+_LEFT_OUT = (files.TEMPORARY, CLAIM)  #: begin names of files about processes of the other machine
 
 
 class Untrusted(Exception):
@@ -217,7 +218,8 @@ def refuse_run(run: RunStore) -> None:
         if status["state"] == "done":
             if 1.0 not in weights and not run.path(weights_name(1.0)).exists():
                 raise Damaged(run.path("status.json"), "says done, but there are neither final weights nor records")
-            if lacking := sorted({*hashed(run)} - {*run.hashes()}):
+            names = {str(path.relative_to(run.folder)) for path in run.folder.rglob("*") if path.is_file()}
+            if lacking := sorted(filter(is_hashed, names - {*run.hashes()})):
                 raise Damaged(run.path(HASHES), f"holds no hash of {lacking[0]}")
 
 

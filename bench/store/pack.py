@@ -5,7 +5,7 @@ weights, checkpoints, metrics of steps, noise manifests and outcomes of single e
 bytes: members stand in the order of their names and carry no times, owners or rights.
 
 A bundle, which `bench submit` writes, also has the outcomes of single examples, so that scores can be computed again,
-the losses of the steps, and `bundle.json` with the sha256 of every other member.
+and the losses of the steps.
 """
 
 from __future__ import annotations
@@ -23,13 +23,11 @@ from bench.store import files
 from bench.store.doctor import problems
 from bench.store.format import FORMAT, NAME
 from bench.store.reading import ARRAYS, LINES, Damaged, read_bytes
-from bench.store.run import HASHES, LATER, METRICS, RENEW_PLAN, RunStore, Store
+from bench.store.run import HASHES, METRICS, RENEW_PLAN, RunStore, Store
 
 SUFFIX = ".tar.xz"
 ARCHIVE = f"runs{SUFFIX}"  #: of a committed comparison, in its folder
 FINISHED = ("done", "failed")  #: states of a run that does not go on; why it failed is a result as well
-BUNDLE = "bundle.json"  #: member of a bundle: {"bundle": BUNDLE_VERSION, "suite": ..., "members": {name: sha256}}
-BUNDLE_VERSION = 1
 _PARTS = ("settings.json", "status.json", "ledger.json", "environment.json", "diagnostics.json", HASHES)
 
 
@@ -76,15 +74,8 @@ def pack(suite: str, store: Store, target: Path, bundle: bool = False) -> Packed
             count += 1
     if not count:
         raise UserError(f"suite {suite}: none of its runs in {store.root} is finished and whole", *damaged)
-    if bundle:
-        members[BUNDLE] = files.dump(_about(suite, members))
     files.write_path(target, lambda path: _write(path, members))
     return Packed(count, target.stat().st_size, tuple(unfinished), tuple(damaged))
-
-
-def _about(suite: str, members: Mapping[str, bytes]) -> dict[str, Any]:
-    digests = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(members.items())}
-    return {"bundle": BUNDLE_VERSION, "suite": suite, "members": digests}
 
 
 def _planned(plan: Mapping[str, Any]) -> dict[str, str]:
@@ -117,7 +108,6 @@ def _contents(run: RunStore, bundle: bool) -> dict[str, bytes]:
 
 def _names(run: RunStore, bundle: bool) -> Iterator[str]:
     yield from _PARTS
-    yield from (f"{LATER}/{path.name}" for path in sorted(run.path(LATER).glob("*.json")))
     parts = ("records.json", "outcomes.npz") if bundle else ("records.json",)
     yield from (f"evaluations/{key}/{part}" for key in run.evaluations() for part in parts)
     yield from (METRICS,) if bundle else ()

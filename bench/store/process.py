@@ -50,7 +50,6 @@ def identity() -> dict[str, Any]:
         "pid": pid,
         "started": state_and_start(pid)[1],
         "token": uuid.uuid4().hex,
-        "released": False,
     }
 
 

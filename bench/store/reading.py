@@ -47,10 +47,7 @@ SMALL = 8 << 20  #: bytes of a JSON file; parsed, `[[],[],...` takes thirty time
 PLAN = 64 << 20  #: bytes of a plan.json: about 2 KiB for every run
 LINES = 1 << 30  #: bytes of a file of JSON lines
 ARRAYS = 4 << 30  #: bytes of all arrays of an archive
-HEADER = 64 << 20  #: bytes of the header of a safetensors file
 DEPTH = 32  #: levels of nesting; the deepest file of a store, a plan, has eight
-ZIP_END, PARQUET_END = b"PK\x05\x06", b"PAR1"
-_ZIP_TAIL, _PARQUET_TAIL = 22, 4  #: bytes of the last record
 
 
 class Damaged(UserError):
@@ -216,53 +213,6 @@ def value_of_line(path: Path, number: int, line: bytes, model: Model) -> Any:
 def complete_lines(path: str | Path) -> list[bytes]:
     """Return the lines of a file that end in a line break; [] if there is no file. Raises Damaged."""
     return (read_bytes(path, LINES) or b"").split(b"\n")[:-1]
-
-
-def refuse_cut_lines(path: str | Path) -> None:
-    """Raise Damaged if a line of a file of JSON lines, but the last, was cut: it does not begin or end as an object."""
-    content = read_bytes(path, LINES) or b""
-    content = content[: content.rfind(b"\n") + 1]
-    count = content.count(b"\n")
-    if count and not (content[:1] == b"{" and content.count(b"}\n") == content.count(b"\n{") + 1 == count):
-        raise Damaged(path, "has a line that was cut")
-
-
-def refuse_cut(path: str | Path, tail: bytes) -> None:
-    """Raise Damaged unless a file, if there is one, ends as its kind does: `ZIP_END` or `PARQUET_END`."""
-    opened = _open(path)
-    if opened is None:
-        return
-    descriptor, size = opened
-    length = _ZIP_TAIL if tail == ZIP_END else _PARQUET_TAIL
-    try:
-        last = os.pread(descriptor, length, max(0, size - length))
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    finally:
-        os.close(descriptor)
-    if not last.startswith(tail):
-        raise Damaged(path, "is empty" if not size else "is cut short")
-
-
-def refuse_bad_tensors(path: str | Path) -> None:
-    """Raise Damaged unless a safetensors file, if there is one, has the tensors that its header lists."""
-    with _stream(path) as (file, size):
-        if file is None:
-            return
-        length = int.from_bytes(file.read(8), "little")
-        if size < 8 or length > min(size - 8, HEADER):
-            raise Damaged(path, "is empty" if not size else "is cut short, or is no file of tensors")
-        header = parsed(path, file.read(length))
-    ends = [0]
-    for name, entry in header.items() if isinstance(header, dict) else [("header", None)]:
-        if name == "__metadata__":
-            continue
-        offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
-        if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(one) is int for one in offsets):
-            raise Damaged(path, f"{name[:80]}: has no place in the file")
-        ends.append(offsets[1])
-    if max(ends) != size - 8 - length:
-        raise Damaged(path, f"holds {size - 8 - length:,} bytes of tensors, its header lists {max(ends):,}")
 
 
 def refuse_bad_archive(path: str | Path) -> None:

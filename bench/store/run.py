@@ -7,9 +7,8 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from bench.store import files, reading
 from bench.store.claim import HEARTBEAT, STALE_AFTER, Claim, holder
@@ -23,7 +22,6 @@ TRIALS = "trials.json"  #: file beside a suite's plan with trial runs that the p
 QUEUE = "queue.json"  #: file beside a suite's plan with the suite, for workers to make its runs
 METRICS = "metrics.jsonl"
 TRAIN_SECONDS = "train_seconds"
-LATER = "later"  #: folder of a finished run with notes on evaluations that later suites added
 HASHES = "hashes.json"
 RENEW_PLAN = "delete it, and `bench run {} --dry-run` writes it again"  #: remedy, with the suite
 _RENEW_TRIALS = "delete it, and `bench run` writes it again"
@@ -110,42 +108,21 @@ class RunStore:
         return cast("dict[str, Any]", reading.read_json(f"{self.folder}/{name}", model) or {})
 
     def ledger(self) -> dict[str, Any]:
-        """Return the stored content with the seconds of evaluations that were added later; {} if none was written."""
-        ledger = self._read("ledger.json", "ledger")
-        for note in self._later("seconds") if ledger else ():
-            ledger["evaluate_seconds"] += note["evaluate_seconds"]
-        return ledger
+        """Return the stored content, or {} if nothing was written."""
+        return self._read("ledger.json", "ledger")
 
     def environment(self) -> dict[str, Any]:
         """Return the stored content, or {} if nothing was written."""
         return self._read("environment.json", "environment")
 
     def diagnostics(self) -> list[dict[str, Any]]:
-        """Return the stored histograms; [] if there are none, as for runs older than diagnostics."""
+        """Return the stored histograms; [] if there are none."""
         entries: list[dict[str, Any]] = self._read("diagnostics.json", "diagnostics").get("diagnostics", [])
-        for note in self._later("diagnostics"):
-            for source, protocol in {(one["source"], one.get("protocol", "")) for one in note["diagnostics"]}:
-                entries = others(entries, source, protocol)
-            entries = [*entries, *note["diagnostics"]]
         return entries
 
     def hashes(self) -> dict[str, str]:
-        """Return the sha256 of weights and records by their paths below the run, as stored when they were made.
-
-        What was added to the finished run has its hash in a file of its own. A run that an earlier version made may
-        have none.
-        """
-        stored = cast("dict[str, str]", self._read(HASHES, "hashes"))
-        for note in self._later("hashes"):
-            stored |= note
-        return stored
-
-    def _later(self, kind: Literal["seconds", "diagnostics", "hashes"]) -> list[dict[str, Any]]:
-        """Return the notes of one kind that later suites added to the finished run."""
-        folder = f"{self.folder}/{LATER}"
-        names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-        wanted = (name for name in names if name.startswith(f"{kind}-") and name.endswith(".json"))
-        return [self._read(f"{LATER}/{name}", kind) for name in wanted]
+        """Return the sha256 of weights, records and noise by their paths below the run, stored as they were made."""
+        return cast("dict[str, str]", self._read(HASHES, "hashes"))
 
     def _evaluation(self, key: str) -> Path:
         if not key or key.startswith(".") or "/" in key:
@@ -209,9 +186,6 @@ _OLDER = _FIELDS - {"data"}
 _FLOAT = (float, int)
 _KINDS = {"str": (str,), "float": _FLOAT, "int": (int,), "bool": (bool,), "float | None": (*_FLOAT, type(None))}
 _ALLOWED = {field.name: _KINDS[str(field.type)] for field in fields(Record)}  #: JSON may give a float as a whole number
-#: the names of a line and the types of its values, as they are written; other orders are looked at one by one
-_ORDERS = frozenset(tuple(_ALLOWED)[:end] for end in (len(_ALLOWED), -1))
-_TYPES = frozenset(types[:end] for types in product(*_ALLOWED.values()) for end in (len(_ALLOWED), -1))
 _HUGE = 1e300  #: no sum of a record's numbers is beyond; NaN and infinities are
 
 
@@ -222,25 +196,19 @@ def record_line(record: Record) -> dict[str, Any]:
 
 def _record(line: Any) -> Record:
     """Return a line of records.json as a record. Raises ValueError or OverflowError if it is none."""
-    if type(line) is not dict or tuple(line) not in _ORDERS or tuple(map(type, line.values())) not in _TYPES:
-        _refuse_line(line)
+    if type(line) is not dict:
+        raise ValueError("holds something else than records")
+    if not _OLDER <= line.keys() <= _FIELDS:
+        raise ValueError(f"a record has other fields than this version's: {sorted(line.keys() ^ _FIELDS)}")
+    for name, value in line.items():
+        if type(value) not in _ALLOWED[name]:
+            raise ValueError(f"{name} of a record is of the wrong type")
     if not -_HUGE < line["at"] + line["value"] + line["n"] + (line["low"] or 0) + (line["high"] or 0) < _HUGE:
         raise ValueError("a number of a record is not finite")
     # A report reads tens of thousands of records, and the frozen class's own __init__ takes three times as long.
     record = object.__new__(Record)
     record.__dict__.update(line)
     return record
-
-
-def _refuse_line(line: Any) -> None:
-    """Raise ValueError unless a line has the fields of a record, in any order, each of its type."""
-    if not isinstance(line, dict):
-        raise ValueError("holds something else than records")
-    if line.keys() != _FIELDS and line.keys() != _OLDER:
-        raise ValueError(f"a record has other fields than this version's: {sorted(line.keys() ^ _FIELDS)}")
-    for name, value in line.items():
-        if type(value) not in _ALLOWED[name]:
-            raise ValueError(f"{name} of a record is of the wrong type")
 
 
 def weights_name(at: float) -> str:

@@ -11,18 +11,24 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.hashing import file_hash
 from bench.store import files, reading
 from bench.store.claim import Claim
-from bench.store.run import HASHES, LATER, METRICS, STATES, TRAIN_SECONDS, Record, RunStore, record_line
+from bench.store.run import HASHES, METRICS, STATES, TRAIN_SECONDS, Record, RunStore, record_line
 
 if TYPE_CHECKING:
     import numpy as np
 
 KEPT = "kept.parquet"  #: file of a run whose pairs a reference run scores: those that it trains on
 #: files of a run that follow from its plan, its scorer and its files
-RENEWED = ("settings.json", "noise.parquet", KEPT, HASHES)
+RENEWED = ("settings.json", "noise.parquet", KEPT)
 FEATURES = "features"  #: folder of a run with features that evaluation can extract again
 AGAIN = "again"  #: folder of a finished run in which weights that `bench gc` removed are trained once more
+
+
+def is_hashed(name: str) -> bool:
+    """Return whether the sha256 of a file, by its path below a run, is stored: of weights, records and noise."""
+    return name.startswith(("weights-", "evaluations/")) or name in ("noise.parquet", KEPT)
 
 
 class Finished(Exception):
@@ -32,8 +38,8 @@ class Finished(Exception):
 class RunWriter(RunStore):
     """A run's folder as the holder of its claim sees it. Every write raises ClaimLost once the claim is lost.
 
-    A run whose status is `done` is finished. Later suites may add evaluations to it, each a new folder, and notes in
-    `later/`. Every other write to it raises Finished.
+    A run whose status is `done` is finished. Later suites may add evaluations to it, each a new folder, with their
+    hashes, seconds and diagnostics. Every other write to it raises Finished.
     """
 
     def __init__(self, claim: Claim, below: str = "") -> None:
@@ -43,10 +49,9 @@ class RunWriter(RunStore):
         self.own_claim = claim
         self._below = f"{below}/" if below else ""
         self.finished = self.status()["state"] == "done"
-        if claim.took_over and not self.finished:  # the holder before may be asleep with these files open
-            for name in (METRICS, TRAIN_SECONDS):
-                if self.path(name).exists():
-                    claim.fence.renew(self._below + name)
+        for name in () if self.finished else (METRICS, TRAIN_SECONDS):
+            if self.path(name).exists():  # the holder before may be asleep with it open
+                claim.fence.own(self._below + name)
 
     def progress(self) -> dict[str, Any]:
         """Return the step that the run has reached, for its next status."""
@@ -68,13 +73,19 @@ class RunWriter(RunStore):
         A finished run may get back a file of `RENEWED` that it lacks, because it was damaged and moved aside.
         """
         lacking = name in RENEWED and not self.path(name).exists()
-        if self.finished and not lacking and name.split("/")[0] not in (FEATURES, LATER):
+        if self.finished and not lacking and name.split("/")[0] != FEATURES:
             raise Finished(f"run {self.id}: is finished, so {name} is not written")
         return self._below + name
 
     def write_path(self, name: str, writer: Callable[[Path], object]) -> None:
-        """Let `writer` write to a temporary path, then publish it under `name` in one step."""
-        self.own_claim.fence.write_path(self._open(name), writer)
+        """Let `writer` write to a temporary path, then publish it under `name` in one step; note its hash before."""
+
+        def write(path: Path) -> None:
+            writer(path)
+            if is_hashed(name):
+                self.note_hashes({name: file_hash(path)})
+
+        self.own_claim.fence.write_path(self._open(name), write)
 
     def write_bytes(self, name: str, content: bytes) -> None:
         """Publish bytes under `name` in one step."""
@@ -115,42 +126,32 @@ class RunWriter(RunStore):
         self.own_claim.fence.overwrite(self._open(TRAIN_SECONDS), f"{seconds:<24.17g}\n".encode())
 
     def write_ledger(self, ledger: Mapping[str, Any]) -> None:
-        """Write what the run spent. Times are stored here, and for evaluations of later suites in `later/`."""
+        """Write what the run spent."""
         self.write_json("ledger.json", ledger)
 
-    def charge_evaluation(self, key: str, seconds: float) -> None:
-        """Add the seconds of a measured evaluation to the ledger; for a finished run, to a file of their own."""
-        if self.finished:
-            self.write_json(f"{LATER}/seconds-{key}.json", {"evaluate_seconds": seconds})
-            return
-        ledger = self.ledger()
-        self.write_ledger({**ledger, "evaluate_seconds": ledger["evaluate_seconds"] + seconds})
+    def charge_evaluation(self, seconds: float) -> None:
+        """Add the seconds of a measured evaluation to the ledger, of a finished run too, unless it lost its ledger."""
+        if ledger := self.ledger():
+            self._add("ledger.json", {**ledger, "evaluate_seconds": ledger["evaluate_seconds"] + seconds})
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         """Write packages, commit and hardware; they are not part of the run's identity."""
         self.write_json("environment.json", environment)
 
     def write_diagnostics(self, staying: list[dict[str, Any]], entries: list[dict[str, Any]]) -> None:
-        """Write histograms of what the method learned (bench/store/histograms.py) beside the stored ones that stay.
-
-        For a finished run only the entries are written, to a file of their own.
-        """
-        if self.finished and entries:
-            self.write_json(f"{LATER}/diagnostics-{len(self._later('diagnostics')) + 1}.json", {"diagnostics": entries})
-        elif not self.finished:
-            self.write_json("diagnostics.json", {"diagnostics": [*staying, *entries]})
-
-    def write_hashes(self, known: Mapping[str, str]) -> None:
-        """Replace the stored sha256 of all files; for a finished run, add these, in a file of their own."""
-        notes = len(list(self.folder.glob(f"{LATER}/hashes-*")))  # with those that were moved aside
-        later = f"{LATER}/hashes-{notes + 1:04d}.json"
-        self.write_json(later if self.finished and self.path(HASHES).exists() else HASHES, known)
+        """Write histograms of what the method learned (bench/store/histograms.py) beside the stored ones that stay."""
+        self._add("diagnostics.json", {"diagnostics": [*staying, *entries]})
 
     def note_hashes(self, fresh: Mapping[str, str]) -> None:
         """Store the sha256 of files that are about to appear, so that none is there without, whenever a kill comes."""
         stored = self.hashes()
         if any(stored.get(name) != digest for name, digest in fresh.items()):
-            self.write_hashes(fresh if self.finished else {**stored, **fresh})
+            self._add(HASHES, dict(sorted({**stored, **fresh}.items())))
+
+    def _add(self, name: str, value: Any) -> None:
+        """Replace a file that grows with the evaluations of a run, finished or not."""
+        content = files.dump(value)
+        self.own_claim.fence.write_path(self._below + name, lambda path: path.write_bytes(content))
 
     def write_records(self, key: str, records: list[Record], outcomes: Mapping[str, np.ndarray]) -> bool:
         """Publish an evaluation: its records and per-example outcomes appear together, as one folder.
@@ -186,8 +187,10 @@ class RunWriter(RunStore):
 
     def restore(self, names: Iterable[str]) -> None:
         """Add these files of `again` to the finished run unless it has them, then remove `again`."""
+        known = RunStore(self.path(AGAIN)).hashes()
         for name in names:
             if not self.path(name).exists():
+                self.note_hashes({name: known[name]})
                 self.own_claim.fence.link(f"{AGAIN}/{name}", name)
         self.own_claim.fence.discard(AGAIN)
 

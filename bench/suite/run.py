@@ -178,7 +178,7 @@ class Run:
         }
 
 
-#: fields of earlier versions in stored settings, at values that changed no result; null threads were torch's own choice
+#: fields of earlier versions in stored settings, at values that changed no result
 GONE = (
     ("shard_optimizer", False),
     ("shard_optimizer", True),

@@ -17,7 +17,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from bench.errors import one_line
-from bench.hashing import file_hash
 from bench.store import Damaged, RunStore, RunWriter
 from bench.store.doctor import CHECKPOINT as CHECKPOINT
 from bench.store.run import weights_name as weights_name
@@ -172,11 +171,7 @@ def save_weights(out: RunWriter, at: float, method: Method, towers: nn.Module) -
         for name, tensor in module.state_dict().items()
     }
 
-    def write(path: Path) -> None:
-        save_file(tensors, path)
-        out.note_hashes({weights_name(at): file_hash(path)})
-
-    out.write_path(weights_name(at), write)
+    out.write_path(weights_name(at), lambda path: save_file(tensors, path))
 
 
 def load_weights(path: Path, method: Method, towers: nn.Module) -> None:

@@ -38,7 +38,7 @@ CODES = {0, 1, 2, 75}
 #: patterns below a run
 OF_RUN = [
     *("status.json", "settings.json", "ledger.json", "environment.json", "diagnostics.json", "hashes.json"),
-    *("metrics.jsonl", "train_seconds", "weights-*.safetensors", "checkpoint.pt", "noise.parquet", "claim-*"),
+    *("metrics.jsonl", "train_seconds", "weights-*.safetensors", "checkpoint.pt", "noise.parquet"),
     *("job.json", "evaluations", "evaluations/*", "evaluations/*/records.json", "evaluations/*/outcomes.npz"),
     *("features", "."),
 ]
@@ -128,9 +128,7 @@ def extra(draw: random.Random, path: Path) -> None:
     """A file that does not belong there, beside the path or in it."""
     folder = path if path.is_dir() else path.parent
     own = (f"{path.name}.bak", f"{path.name}.damaged-1", f".tmp-{path.name}-x", f"{path.name}~", "later", "again")
-    name = draw.choice(
-        (*own, "claim-99999999", "claim-1.bak", ".DS_Store", "x\ny", "\u202e.json", "weights-.safetensors")
-    )
+    name = draw.choice((*own, "claim-1.bak", ".DS_Store", "x\ny", "\u202e.json", "weights-.safetensors"))
     if os.path.lexists(folder / name):
         return
     if draw.random() < 0.7:
@@ -199,7 +197,7 @@ def whole(run: Path) -> dict[str, str]:
     return {
         str(path.relative_to(run)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(run.rglob("*"))
-        if path.is_file() and not path.name.startswith(("claim-", "checkpoint", "weights-0", ".tmp-"))
+        if path.is_file() and not path.name.startswith(("checkpoint", "weights-0", ".tmp-"))
     }
 
 
@@ -268,11 +266,6 @@ def examine(draw: random.Random, root: Path, original: dict[str, str], counts: C
             assert "state: done" in output
         elif arguments[0] in ("status", "compare", "report", "gc", "doctor"):
             assert code in (0, 1), output
-    if of_run:
-        for path in (root / "runs" / first).glob("claim-*"):  # one that cannot be read counts as held, until it is old
-            if path.is_file() or path.is_fifo():
-                path.chmod(0o600)
-                os.utime(path, (1, 1))
     for _ in range(2):  # a store.json of another format keeps all else from being looked at
         code, output = called(root, "doctor", "--fix")
     if of_run:

@@ -115,7 +115,7 @@ class Falling(Progress):
     def step(self, step: int, steps: int, loss: float, samples_per_second: float) -> None:
         assert step <= 4, "it went on for more than a step"
         if step == 4:
-            for path in self.run.folder.glob("claim-*"):
+            for path in self.run.folder.glob("claim/*/holder.json"):
                 os.utime(path, (1, 1))
             with writing(self.run) as out:
                 out.set_status("interrupted", step=2)

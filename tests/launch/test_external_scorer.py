@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import bench
+from bench.board.retrain import _restored
 from bench.errors import UserError
-from bench.launch.board.retrain import _restored
 from bench.launch.scored import _external
 from bench.models import stored_run
 from bench.planning import requirements

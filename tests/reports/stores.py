@@ -13,7 +13,6 @@ import torch
 
 from bench.hashing import digest as address_digest
 from bench.store import Record, RunWriter, Store, files, writing
-from bench.store.doctor import write_hashes
 from bench.store.histograms import store_diagnostics
 from methods.protocol import Diagnostic
 
@@ -104,7 +103,6 @@ def _write_store(
                             write_diagnostics(out, label, rate, seed)
                     if checkable and state != "missing":
                         out.write_settings({"id": out.id, "address": address, **address})
-                        write_hashes(out)
                     write_state(out, state, cell["steps"])
     store.write_plan(suite, plan(suite, methods, rates, seeds, cells))
     return store

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,8 +13,7 @@ from bench.console.progress import Progress
 from bench.errors import UserError
 from bench.launch.claimed import work
 from bench.store import Damaged, RunStore, Store, files, writing
-from bench.store.claim import STALE_AFTER
-from bench.store.doctor import problems, sha256, verify, write_hashes
+from bench.store.doctor import problems, sha256
 from bench.store.run import HASHES
 
 WEIGHTS = "weights-100.safetensors"
@@ -53,14 +49,6 @@ def test_a_store_that_is_not_there_is_not_called_whole(tmp_path: Path, tiny: Sim
         tiny.bench(tmp_path / "nothing", "doctor")
 
 
-def test_a_run_without_hashes_is_whole(store: Path, tiny: SimpleNamespace) -> None:
-    """An earlier version finished it."""
-    for path in store.glob(f"runs/*/{HASHES}"):
-        path.unlink()
-    assert tiny.bench(store, "doctor").exit_code == 0
-    assert "nothing to do" in tiny.bench(store, "run", "SUITE").stdout
-
-
 def test_changed_bytes_are_listed_moved_aside_and_measured_again(store: Path, tiny: SimpleNamespace) -> None:
     run = next(Store(store).runs())
     records = min(run.folder.glob("evaluations/*/records.json"))
@@ -85,8 +73,7 @@ def test_changed_bytes_are_listed_moved_aside_and_measured_again(store: Path, ti
         assert "; " in line
     fixed = tiny.bench(store, "doctor", "--fix")
     assert fixed.exit_code == 0
-    assert fixed.stdout.endswith("problems: 0, repaired: 4\n")
-    assert "moved aside and kept: 4" in fixed.stdout
+    assert fixed.stdout.endswith("problems: 0, moved aside: 4\n")
     assert not records.exists()
     assert "nothing to do" not in tiny.bench(store, "run", "SUITE").stdout
     assert records.read_text() == before
@@ -110,7 +97,7 @@ def test_records_of_a_run_that_was_stopped_while_it_was_measured_are_not_believe
     assert "records.json: differs from the sha256" in tiny.bench(store, "doctor").stdout
     state, message = work(one, Store(store), Progress(), lambda: False)
     assert state == "done"
-    assert f"evaluations/{key}: differs from the sha256" in message
+    assert f"evaluations/{key}/records.json: differs from the sha256" in message
     before = tiny.contents(finished / "runs" / one.id)
     for name in (*names, HASHES):
         assert sha256(run.path(name)) == before[name]
@@ -129,20 +116,6 @@ def test_a_kill_between_the_hash_of_an_evaluation_and_its_folder_costs_nothing(
         assert problems(run, thorough=True) == []
         assert out.write_records("k", [], {"top1": np.ones(2)})
     assert problems(run, thorough=True) == []
-
-
-def test_leftovers_are_listed_and_removed(store: Path, tiny: SimpleNamespace) -> None:
-    run = next(Store(store).runs())
-    left = run.path(".tmp-weights-100.safetensors-1-abc")
-    left.write_bytes(b"half")
-    shutil.copy(run.path("claim-1"), run.path("claim-1.bak"))
-    old = left.stat().st_mtime - STALE_AFTER - 60
-    for path in (left, run.path("claim-1.bak")):
-        os.utime(path, (old, old))
-    assert f"{left}: was left by a process that is gone" in tiny.bench(store, "doctor").stdout
-    assert tiny.bench(store, "doctor", "--fix").exit_code == 0
-    assert not left.exists()
-    assert run.path("claim-1.bak").exists()
 
 
 def test_a_run_at_work_is_left_alone(store: Path, tiny: SimpleNamespace) -> None:
@@ -171,42 +144,15 @@ def test_weights_that_changed_are_not_exported(store: Path, tmp_path: Path) -> N
     assert not (tmp_path / "model").exists()
 
 
-def test_a_run_of_another_store_is_verified(store: Path) -> None:
-    run = next(Store(store).runs())
-    assert verify(run) == []
-    run.path(HASHES).unlink()
-    path = min(run.folder.glob("evaluations/*/records.json"))
-    path.write_text(json.dumps([{**line, "run": "0" * 64} for line in json.loads(path.read_text())]))
-    assert [error.reason for error in verify(run)] == ["holds records of another run"]
-
-
-def test_later_hashes_add_to_the_first(tmp_path: Path) -> None:
+def test_hashes_are_those_of_the_last_bytes_and_in_one_order(tmp_path: Path) -> None:
+    """So that a run that was killed ends with the bytes of one that was not; a finished run adds its own as well."""
     run = RunStore(tmp_path / ("a" * 64))
     with writing(run) as out:
-        out.write_bytes(WEIGHTS, b"one")
-        write_hashes(out)
-        first = run.hashes()
-        write_hashes(out)
-        assert not run.path("later").exists()
-        out.set_status("done")
-        run.path("weights-050.safetensors").write_bytes(b"two")
-        run.path(WEIGHTS).write_bytes(b"three")
-        write_hashes(out, again={WEIGHTS})
-    assert run.path("later/hashes-0001.json").exists()
-    assert run.hashes().keys() == {WEIGHTS, "weights-050.safetensors"}
-    assert run.hashes()[WEIGHTS] != first[WEIGHTS]
-
-
-def test_a_run_at_work_keeps_one_file_of_hashes_in_order(tmp_path: Path) -> None:
-    """So that a run that was killed ends with the bytes of one that was not."""
-    run = RunStore(tmp_path / ("a" * 64))
-    with writing(run) as out:
-        for name in (WEIGHTS, "weights-050.safetensors", WEIGHTS):
-            out.write_bytes(name, str(out.folder.stat().st_mtime_ns).encode())
-            write_hashes(out, again={name})
+        for name, content in ((WEIGHTS, b"one"), ("weights-050.safetensors", b"two"), (WEIGHTS, b"three")):
+            out.write_bytes(name, content)
             assert run.hashes()[name] == sha256(run.path(name))
-        assert list(run.hashes()) == ["weights-050.safetensors", WEIGHTS]
-        run.path("weights-050.safetensors").unlink()
-        write_hashes(out)
-    assert list(run.hashes()) == [WEIGHTS]
-    assert not run.path("later").exists()
+        out.set_status("done")
+        out.write_records("k", [], {})
+    names = ["evaluations/k/outcomes.npz", "evaluations/k/records.json", "weights-050.safetensors", WEIGHTS]
+    assert list(run.hashes()) == names
+    assert problems(run, thorough=True) == []

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 import stat
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -128,26 +126,6 @@ def test_a_place_that_cannot_be_taken_is_an_error(tmp_path: Path) -> None:
     assert names(tmp_path) == ["key"]
 
 
-def test_a_killed_writer_leaves_only_what_the_next_holder_clears(tmp_path: Path) -> None:
-    """A real process, killed in the middle of a write."""
-    code = (
-        "import sys, time\nfrom pathlib import Path\nfrom bench.store import files\n"
-        "def slow(path):\n    path.write_bytes(b'half')\n    print('writing', flush=True)\n    time.sleep(1e6)\n"
-        "files.write_path(Path(sys.argv[1]), slow)\n"
-    )
-    target = tmp_path / "run" / "checkpoint.pt"
-    files.write_bytes(target, b"old")
-    process = subprocess.Popen([sys.executable, "-c", code, str(target)], stdout=subprocess.PIPE, env={**os.environ})
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"writing\n"
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert target.read_bytes() == b"old"
-    assert len(names(target.parent)) == 2, "the half is there, under a temporary name"
-    files.clear_scratch(tmp_path / "run")
-    assert names(target.parent) == ["checkpoint.pt"]
-
-
 class Listing:
     """The entries of a folder, as `os.scandir` gives them."""
 
@@ -165,41 +143,6 @@ class Listing:
 
     def __exit__(self, *_: object) -> None:
         """A list needs no end."""
-
-
-def test_clearing_goes_on_where_another_process_took_its_folder_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A winner that stumbled over a loser's folder took itself for busy, and nobody had the run."""
-    making = tmp_path / "evaluations"
-    making.mkdir()
-    left = tmp_path / f"{files.TEMPORARY}left"
-    left.write_text("left")
-    scandir = os.scandir
-
-    def vanishing(path: str) -> Any:
-        entries = scandir(path)
-        if Path(path) != tmp_path:
-            return entries
-        listed = list(entries)
-        making.rmdir()
-        return Listing(listed)
-
-    monkeypatch.setattr(os, "scandir", vanishing)
-    files.clear_scratch(tmp_path)
-    assert not left.exists()
-
-
-def test_clearing_leaves_other_processes_claims_in_the_making(tmp_path: Path) -> None:
-    claim = tmp_path / f"{files.TEMPORARY}{files.CLAIM_FILE}-1-abc"
-    left = tmp_path / "deep" / f"{files.TEMPORARY}weights-1-abc"
-    left.mkdir(parents=True)
-    (left / "x").write_text("x")
-    claim.write_text("{}")
-    (tmp_path / "status.json").write_text("{}")
-    files.clear_scratch(tmp_path)
-    assert names(tmp_path) == [claim.name, "deep", "status.json"]
-    assert names(tmp_path / "deep") == []
 
 
 def test_removing_what_is_not_there_is_nothing(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and not path.name.startswith("claim-")
+        if path.is_file() and "claim" not in path.parts
     }
 
 

@@ -18,9 +18,10 @@ import pytest
 from bench.errors import UserError
 from bench.hashing import digest
 from bench.store import RunStore, Store, archive
-from bench.store.doctor import HASHES, sha256
+from bench.store.doctor import sha256
 from bench.store.files import write_json
 from bench.store.merge import merge
+from bench.store.run import HASHES
 
 LINK = "links are not followed"
 

@@ -7,22 +7,21 @@ here are budgets, noise, scores and duplicates.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bench.adapters import registry
+from bench.board.recomputed import recomputed, tolerance
 from bench.catalogue.budget_kinds import BUDGET_KINDS, Spent
 from bench.data.source import source
 from bench.errors import UserError, one_line
-from bench.launch.board.recomputed import recomputed, tolerance
 from bench.planning import requirements
 from bench.store import Damaged, RunStore, Store
 from bench.store.incoming import unpacked
 from bench.store.lookup import SHORT
-from bench.store.pack import BUNDLE, BUNDLE_VERSION, SUFFIX
-from bench.store.reading import PLAN, read_json
+from bench.store.pack import SUFFIX
 from bench.suite.run import run_of_settings
 from bench.training.inputs import InputsReader
 from bench.training.schedule import Resolved
@@ -61,7 +60,6 @@ class BundleChecker:
 
     _records: dict[str, str] = field(default_factory=dict)  #: run -> hash of its final records
     _weights: dict[str, tuple[str, str]] = field(default_factory=dict)  #: hash of weights -> run, and what it is
-    _manifests: dict[str, tuple[str, str]] = field(default_factory=dict)  #: asked -> hashes of pairs and manifest
     _reader: InputsReader = field(default_factory=InputsReader)
 
     def check(self, path: Path) -> BundleCheck:
@@ -76,7 +74,6 @@ class BundleChecker:
 
     def _bundle(self, store: Store, outcome: BundleCheck) -> None:
         suites = store.plans()
-        outcome.problems += [f"{outcome.path}: {wrong}" for wrong in _wrong_members(store.root, suites)]
         if len(suites) != 1:
             outcome.problems.append(f"{outcome.path}: holds the plans of {len(suites)} suites, and should hold one")
             return
@@ -108,27 +105,16 @@ class BundleChecker:
         if address["manifest"] is None:
             return
         outcome.noisy += 1
-        here = self._manifest({name: settings[name] for name in ("data", "noise", "seed")}, settings)
-        if here is None:
+        # Noise does not depend on the method, which may be a plug-in that is not here.
+        run = run_of_settings({**settings, "method": min(registry.names()), "config": {}}, Path("settings.json"))
+        if requirements.training(run):
             return
         outcome.drawn += 1
-        for name, known, own in zip(("pairs", "manifest"), here, (address["pairs"], address["manifest"]), strict=True):
-            if known != own:
+        here = {"pairs": source(run.data).pairs().content_hash}
+        here["manifest"] = getattr(self._reader.noise(run), "content_hash", "")
+        for name, known in here.items():
+            if known != (own := address[name]):
                 raise Refused(f"noise: the {name} of its settings have the hash {known[:12]}, and it says {own[:12]}")
-
-    def _manifest(self, asked: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[str, str] | None:
-        """Return the hashes of pairs and manifest that settings give on this machine; None if data are missing."""
-        key = repr(asked)
-        if key not in self._manifests:
-            # Noise does not depend on the method, which may be a plug-in that is not here.
-            any_method = {**settings, "method": min(registry.names()), "config": {}}
-            run = run_of_settings(any_method, Path("settings.json"))
-            if requirements.training(run):
-                return None
-            noise = self._reader.noise(run)
-            drawn = getattr(noise, "content_hash", "")
-            self._manifests[key] = (source(run.data).pairs().content_hash, drawn)
-        return self._manifests[key]
 
     def _refuse_renamed(self, run: RunStore, settings: Mapping[str, Any], outcome: BundleCheck) -> None:
         """Raise Refused if other records of this run, or its weights under another name, were seen before."""
@@ -164,25 +150,6 @@ def _bundles(path: Path) -> list[Path]:
     if not path.is_file():
         raise UserError(f"{path}: no such bundle or folder of bundles; `bench submit RESULTS SUITE` writes one")
     return [path]
-
-
-def _wrong_members(root: Path, suites: Sequence[str]) -> Iterator[str]:
-    """Yield what is wrong with `bundle.json`: a version, a missing, changed or added member."""
-    about = read_json(root / BUNDLE, limit=PLAN)
-    if not isinstance(about, dict) or not isinstance(about.get("members"), dict):
-        yield f"{BUNDLE}: is missing; `bench submit RESULTS SUITE` writes bundles"
-        return
-    if about.get("bundle") != BUNDLE_VERSION:
-        yield f"{BUNDLE}: bundle: is {about.get('bundle')!r}, and this version reads {BUNDLE_VERSION}"
-    if [about.get("suite")] != suites:
-        yield f"{BUNDLE}: suite: is {about.get('suite')!r}, and there is a plan of {', '.join(suites) or 'none'}"
-    files = {str(path.relative_to(root)): path for path in sorted(root.rglob("*")) if path.is_file()}
-    files.pop(BUNDLE)
-    for name in sorted(files.keys() ^ about["members"].keys()):
-        yield f"{name}: is {'not named in' if name in files else 'missing, and named in'} {BUNDLE}"
-    for name in sorted(files.keys() & about["members"].keys()):
-        if hashlib.sha256(files[name].read_bytes()).hexdigest() != about["members"][name]:
-            yield f"{name}: differs from the sha256 in {BUNDLE}"
 
 
 def _named(plan: Mapping[str, Any]) -> dict[str, list[Any]]:

@@ -1,14 +1,16 @@
 """`bench verify`: a stored run is trained and measured once more in a store of its own, and compared.
 
 On the same type of machine the weights must have the same bytes and the scores must be equal. On another type the
-losses of all steps, or without them the final scores, must agree within a tolerance.
+losses of all steps must agree within a tolerance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from bench.console.progress import Progress
 from bench.errors import UserError
@@ -22,7 +24,7 @@ from bench.suite.run import Run, run_of_settings
 from bench.suite.scorers import with_scorer
 from bench.training.inputs import InputsReader
 
-TOLERANCE = 0.02  #: largest difference of a loss, relative to the largest loss, and of a score
+TOLERANCE = 0.02  #: largest difference of a loss, relative to the largest loss
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,10 @@ class Verified:
     run: str
     title: str
     consistent: bool
-    compared: str  #: "bytes", "losses" or "scores"
     text: str  #: one sentence
 
 
-def retrain(store: Store, prefix: str, tolerance: float = TOLERANCE) -> Verified:
+def retrain(store: Store, prefix: str) -> Verified:
     """Train the finished run whose id begins with `prefix` again and compare.
 
     Raises UserError if it is not finished, if a run that it starts from is not stored here, if code or data now give
@@ -56,7 +57,7 @@ def retrain(store: Store, prefix: str, tolerance: float = TOLERANCE) -> Verified
             state, message = work(planned, again, Progress(), lambda: False, reader=reader)
             if state != "done":
                 raise UserError(f"run {stored.id[:SHORT]}: the retraining ended as {state}: {message}")
-        return _compared(stored, again.run(stored.id), run.title, tolerance)
+        return _compared(stored, again.run(stored.id), run.title)
 
 
 def _chain(run: Run) -> list[Run]:
@@ -85,26 +86,21 @@ def _other_id(stored: RunStore, identity: str, address: Mapping[str, Any]) -> st
     return f"run {stored.id[:SHORT]}: cannot be trained again as it was; {words} (it was made at commit {commit})"
 
 
-def _compared(stored: RunStore, again: RunStore, title: str, tolerance: float) -> Verified:
-    same_type = _machine(stored) == _machine(again)
-    known, new = _finals(stored), _finals(again)
+def _compared(stored: RunStore, again: RunStore, title: str) -> Verified:
     weights = [{record.checkpoint for record in run.records() if record.at == 1.0} for run in (stored, again)]
-    if same_type or weights[0] == weights[1]:
-        differing = [key for key in known if known[key] != new.get(key)]
-        if weights[0] != weights[1]:
-            text = "the weights have other bytes on the same type of machine"
-        elif differing:
-            text = f"the weights have the same bytes, and {len(differing)} of {len(known)} scores are others"
-        else:
-            text = f"the weights have the same bytes, and all {len(known)} scores are equal"
-        return Verified(stored.id, title, weights[0] == weights[1] and not differing, "bytes", text)
-    losses = [[float(line["loss"]) for line in run.metrics()] for run in (stored, again)]
-    if losses[0]:
-        difference, what = _loss_difference(*losses), "losses"
-    else:
-        difference, what = _score_difference(known, new), "scores"
-    text = f"{what} differ by at most {difference:.2g} on another type of machine; {tolerance:g} is allowed"
-    return Verified(stored.id, title, difference <= tolerance, what, text)
+    if weights[0] == weights[1]:
+        known, new = _finals(stored), _finals(again)
+        differing = sum(value != new.get(key) for key, value in known.items())
+        scores = f"{differing} of {len(known)} scores are others" if differing else f"all {len(known)} scores are equal"
+        return Verified(stored.id, title, not differing, f"the weights have the same bytes, and {scores}")
+    if _machine(stored) == _machine(again):
+        return Verified(stored.id, title, False, "the weights have other bytes on the same type of machine")
+    losses = [np.array([line["loss"] for line in run.metrics()]) for run in (stored, again)]
+    if len(losses[0]) != len(losses[1]):
+        return Verified(stored.id, title, False, f"{len(losses[0])} losses are stored, and there are {len(losses[1])}")
+    difference = float(np.abs(losses[0] - losses[1]).max() / (np.abs(losses[0]).max() or 1.0))
+    text = f"losses differ by at most {difference:.2g} on another type of machine; {TOLERANCE:g} is allowed"
+    return Verified(stored.id, title, difference <= TOLERANCE, text)
 
 
 def _machine(run: RunStore) -> tuple[Any, ...]:
@@ -118,16 +114,3 @@ def _machine(run: RunStore) -> tuple[Any, ...]:
 def _finals(run: RunStore) -> dict[tuple[str, ...], float]:
     final = (record for record in run.records() if record.at == 1.0)
     return {(one.dataset, one.task, one.metric, one.score, one.protocol): one.value for one in final}
-
-
-def _loss_difference(known: Sequence[float], new: Sequence[float]) -> float:
-    """Return the largest difference over the largest loss; infinite if the numbers of steps differ."""
-    if len(known) != len(new):
-        return float("inf")
-    scale = max(map(abs, known)) or 1.0
-    return max(abs(one - other) for one, other in zip(known, new, strict=True)) / scale
-
-
-def _score_difference(known: Mapping[Any, float], new: Mapping[Any, float]) -> float:
-    shared = known.keys() & new.keys()
-    return max((abs(known[key] - new[key]) for key in shared), default=float("inf"))

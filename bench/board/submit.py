@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 
+from bench.board.bundle import BundleCheck, check_folder
+from bench.board.retrain import Verified, retrain
 from bench.errors import UserError
-from bench.launch.board.bundle import BundleCheck, check_folder
-from bench.launch.board.retrain import Verified, retrain
 from bench.machine.environment import environment
 from bench.store import Store, files
 from bench.store.incoming import unpacked
@@ -19,21 +19,13 @@ CHEAPEST = "cheapest"
 RERUNS = ".rerun.json"  #: ends the name of the file beside a bundle that says what was rerun
 
 
-@dataclass(frozen=True)
-class Submitted:
-    """A bundle and what its check said; the file is gone if it did not pass."""
+def submit(suite: str, store: Store, target: Path) -> tuple[Packed, BundleCheck]:
+    """Write the bundle of a suite and check it beside the bundles that lie there; the file goes if it does not pass.
 
-    packed: Packed
-    check: BundleCheck
-
-
-def submit(suite: str, store: Store, target: Path) -> Submitted:
-    """Write the bundle of a suite and check it beside the bundles that lie there. Raises the errors of `pack`.
-
-    UserError if the file is there already, or a run of the suite is damaged.
+    Raises the errors of `pack`; UserError if the file already exists, or a run of the suite is damaged.
     """
     if target.exists():
-        raise UserError(f"{target}: is there already; --out FILE gives the bundle another name")
+        raise UserError(f"{target}: already exists; --out FILE gives the bundle another name")
     packed = pack(suite, store, target, bundle=True)
     if packed.damaged:
         target.unlink()
@@ -41,7 +33,7 @@ def submit(suite: str, store: Store, target: Path) -> Submitted:
     (check,) = check_folder([target])
     if check.problems:
         target.unlink()
-    return Submitted(packed, check)
+    return packed, check
 
 
 def rerun_of(path: Path, run: str) -> Verified:
@@ -51,22 +43,9 @@ def rerun_of(path: Path, run: str) -> Verified:
     """
     with unpacked(path) as store:
         verified = retrain(store, _cheapest(store) if run == CHEAPEST else run)
-    note = {
-        "run": verified.run,
-        "title": verified.title,
-        "consistent": verified.consistent,
-        "compared": verified.compared,
-        "text": verified.text,
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "environment": environment(available_device()),
-    }
-    files.write_json(note_of(path), note)
+    where = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "environment": environment(available_device())}
+    files.write_json(path.with_name(path.name.removesuffix(SUFFIX) + RERUNS), {**asdict(verified), **where})
     return verified
-
-
-def note_of(path: Path) -> Path:
-    """Return the file beside a bundle that says what was rerun."""
-    return path.with_name(path.name.removesuffix(SUFFIX) + RERUNS)
 
 
 def _cheapest(store: Store) -> str:
