@@ -27,7 +27,7 @@ from reports.reference.claims_page import claims_text
 from reports.results import load
 
 INDEX, CLAIMS, AGREEMENT = "index.html", "CLAIMS.md", "AGREEMENT.md"
-PAGE, TABLES, SUMS = "report.html", "tables", "tables.sha256"  #: of a comparison
+PAGE, SUMS = "report.html", "tables.sha256"  #: of a comparison
 _TITLE = "Committed comparisons"
 
 
