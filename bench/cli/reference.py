@@ -30,7 +30,7 @@ def reference(
 
 
 def claims(suite: SuiteName, results: Results = RESULTS) -> None:
-    """Say which orderings that the five papers print hold in a suite, do not, or cannot be told, as Markdown."""
+    """Say which orderings that the five papers print hold in a suite, do not, or are inconclusive, as Markdown."""
     from bench import resources
     from reports.reference.claims import read_claims
     from reports.reference.claims_page import claims_text

@@ -19,8 +19,8 @@ from reports.statistics.paired import LEVEL, MINIMUM, Difference, adjusted, diff
 from reports.statistics.power import detectable
 from reports.vocabulary import family
 
-Verdict = Literal["holds", "does not hold", "cannot be told", "not tested"]
-VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "cannot be told", "not tested")
+Verdict = Literal["holds", "does not hold", "inconclusive", "not tested"]
+VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "inconclusive", "not tested")
 NOT_RUN = "this noise rate was not run"
 
 
@@ -96,7 +96,7 @@ class Judged:
         if self.test is None or self.p is None:
             return "not tested"
         if self.p > LEVEL:
-            return "cannot be told"
+            return "inconclusive"
         return "holds" if self.test.value > 0 else "does not hold"
 
     @property

@@ -18,7 +18,7 @@ from reports.tables.vs_baseline import interval, p_text, signed
 _HEAD = ("as printed", "where", "printed", "here", "difference (95 %)", "p", "could show", "seeds", "verdict")
 _READING = (
     "*holds*: the row that stands for the better method is better here too. *does not hold*: the opposite is shown. "
-    "*cannot be told*: neither is shown, which refutes nothing; `could show` is the smallest difference that these "
+    "*inconclusive*: neither is shown, which refutes nothing; `could show` is the smallest difference that these "
     f"seeds show with {100 * POWER:.0f} % power, before the correction. *not tested*: no numbers, or too few seeds.",
     "Differences are in points, the better one as printed minus the other, by a paired t-test over the seeds that both "
     f"rows have; it takes {MINIMUM}. The interval is of one difference alone. p is adjusted by Holm over the "
