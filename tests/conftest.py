@@ -26,7 +26,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else every fork of a
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each worker and each process of a test compiles all anew
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when huggingface_hub is imported
 
-import bench.lean_open_clip  # noqa: E402, F401  before anything imports open_clip or torchvision
+import bench.machine.torchvision_fix  # noqa: E402, F401  before anything imports open_clip or torchvision
 from bench.adapters import registry  # noqa: E402
 from bench.store import RunStore, RunWriter, writing  # noqa: E402
 
@@ -43,7 +43,7 @@ LONG = (
     "checks/test_mutations models/test_eval training/test_ranks cli/test_new_method reports/test_verbs "
     "store/test_merge towers/test_towers adapters/test_source_hash models/test_open_clip_models checks/test_side "
     "planning/test_tune launch/test_nursery suite/test_keep reports/test_outputs store/test_damage cli/test_gaussian "
-    "reports/test_sizes towers/test_lean_open_clip cli/test_run"
+    "reports/test_sizes cli/test_run"
 )
 
 

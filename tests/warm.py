@@ -28,7 +28,7 @@ for style in emoji.STYLES:
     emoji.shard(style)
 pairs = source(DataSettings(name="emoji", size=32)).pairs()
 pairs.content_hash  # noqa: B018  decoded and hashed once for all
-Vocabularies(pairs, DataSettings(name="emoji", size=32))(300, 12)  # the vocabulary of most suites of tests
+Vocabularies(pairs)(300, 12)  # the vocabulary of most suites of tests
 for split in ("iid", "novel"):
     data.load(f"emoji/{split}", 32)
 gc.freeze()  # no process that is forked from here looks for garbage in what is shared, and copies it by that

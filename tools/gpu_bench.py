@@ -44,7 +44,7 @@ from PIL import Image
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
-import bench.lean_open_clip  # noqa: F401  before open_clip
+import bench.machine.torchvision_fix  # noqa: F401  before open_clip
 from bench.adapters import registry
 from bench.catalogue import architectures
 from bench.checks import lab

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import bench.lean_open_clip  # noqa: F401  before anything imports open_clip
+import bench.machine.torchvision_fix  # noqa: F401  before anything imports open_clip
 from bench.checks.oracles import Comparison, values
 from bench.towers.batchnorm import group_batchnorm
 from bench.towers.build import OpenClipTowers

@@ -30,7 +30,7 @@ def auto_augment(image: Image.Image, draws: Sequence[float]) -> Image.Image:
     """CyCLIP's second view: torchvision's AutoAugment with ImageNet's policies, seeded by two draws."""
     import torch
 
-    from bench.torchvision_fix import prepare_torchvision
+    from bench.machine.torchvision_fix import prepare_torchvision
 
     prepare_torchvision()
     from torchvision.transforms import AutoAugment

@@ -45,7 +45,7 @@ def evaluate(
     """
     features = Features(method, towers, checkpoint, plan.protocol.label, features_dir, plan.channels, inside, helpers)
     bench = Bench(plan, features, manifest, kept)
-    for task in plan.tasks(at, manifest):
+    for task in plan.tasks(at, manifest.summary if manifest else None):
         if done(task.key(at)):
             continue
         numbers, outcomes = FAMILIES[task.family].measures()(task, bench)

@@ -41,12 +41,13 @@ def diagnose(
     protocol = plan.protocol.label
     if any(entry["source"] == "evaluation" and entry.get("protocol") == protocol for entry in out.diagnostics()):
         return
-    tasks = plan.tasks(1.0, manifest)
+    noise = manifest.summary if manifest else None
+    tasks = plan.tasks(1.0, noise)
     features = Features(method, towers, checkpoint, protocol, out.path(FEATURES), plan.channels, out.inside, helpers)
     diagnostics: list[Diagnostic] = []
     if plan.held_out in {task.dataset for task in tasks}:
         diagnostics += _held_out(plan.load(plan.held_out), features, plan)
-    if manifest is not None and manifest.mixed and any(FAMILIES[task.family].on_training_pairs for task in tasks):
+    if manifest and noise and noise.mixed and any(FAMILIES[task.family].on_training_pairs for task in tasks):
         diagnostics.append(_training(plan.load(plan.training), features, manifest))
     store_diagnostics(out, "evaluation", diagnostics, protocol)
 

@@ -17,7 +17,7 @@ from bench.catalogue.families import FAMILIES, Facts
 from bench.catalogue.families.random_guess import CAPTIONS
 from bench.catalogue.training_sets import TRAINING_SETS
 from bench.data import Pairs, evaluation
-from bench.data.noise import ManifestSummary, NoiseManifest
+from bench.data.noise import ManifestSummary
 from bench.data.photo import CROP, Resize
 from bench.data.source import DataSource, facts_of, source
 from bench.data_folder import Missing
@@ -50,7 +50,7 @@ class EvaluationPlan(SuiteTasks):
         sizes = TRAINING_SETS["emoji"].sizes
         return self.data.size if self.data.size in sizes else max(sizes)
 
-    def tasks(self, at: float, manifest: NoiseManifest | ManifestSummary | None) -> tuple[Task, ...]:
+    def tasks(self, at: float, manifest: ManifestSummary | None) -> tuple[Task, ...]:
         """Tasks after a share `at` of the budget: all at the end, before it those of `evaluate.along`.
 
         If the suite names none there, they are those of zero-shot and memorisation, each on its first data set.
@@ -95,7 +95,7 @@ class EvaluationPlan(SuiteTasks):
         main = family.main if known else family.main_of_kind.get(parse(first.dataset)[0].kind, family.main)
         return {"dataset": first.dataset, "task": first.name, "metric": main}
 
-    def keys(self, curve: Iterable[float], manifest: NoiseManifest | ManifestSummary | None) -> tuple[str, ...]:
+    def keys(self, curve: Iterable[float], manifest: ManifestSummary | None) -> tuple[str, ...]:
         """The keys of a run's records once it is evaluated at all points of the curve and at the end."""
         return tuple(task.key(at) for at in (*curve, 1.0) for task in self.tasks(at, manifest))
 

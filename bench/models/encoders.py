@@ -138,7 +138,7 @@ def _timm(given: str, device: torch.device) -> ImageEncoder:
     import timm
     from timm.data.config import resolve_model_data_config
 
-    import bench.torchvision_fix  # noqa: F401  before timm, which imports torchvision
+    import bench.machine.torchvision_fix  # noqa: F401  before timm, which imports torchvision
 
     name, at, file = given.removeprefix(TIMM).partition("@")
     if not timm.is_model(name.split(".")[0]):

@@ -117,7 +117,7 @@ def evaluate_checkpoint(
     plan = weights.plan(suite)
     folder = store.suite(suite.name) / "evaluated" / f"{weights.hash[:16]}-{digest(weights.content())[:8]}"
     manifest = weights.manifest()
-    out, tasks = RunStore(folder), plan.tasks(1.0, manifest)
+    out, tasks = RunStore(folder), plan.tasks(1.0, manifest.summary if manifest else None)
     if not tasks:
         families = ", ".join(suite.evaluate.tasks)
         raise UserError(f"{given}: suite {suite.name} asks for nothing that can be measured on it (tasks: {families})")

@@ -16,8 +16,6 @@ from torch import Tensor, nn
 from bench.catalogue import architectures
 from bench.errors import UserError, one_line
 from bench.evaluation.features import evaluation_mode
-from bench.lean_open_clip import load_for
-from bench.models import export_card
 from bench.models.open_clip_models import CONFIG, Preprocess
 from bench.models.stored_run import rebuild
 from bench.store import Store, files
@@ -60,7 +58,6 @@ def export(run: str, folder: Path | str, results: Path | str = "results") -> Non
     try:
         _write(folder, towers, method, settings)
         _same_as_open_clip(folder, towers, settings)
-        (folder / "README.md").write_text(export_card.card(out, settings, method, folder), encoding="utf-8")
     except BaseException:
         shutil.rmtree(folder)
         raise
@@ -130,7 +127,6 @@ def _write(folder: Path, towers: OpenClipTowers, method: Method, run: Run) -> No
     preprocess = Preprocess(run.data.size, towers.channels).to_json()  # evaluation's own way with photographs
     written = json.dumps({"model_cfg": config, "preprocess_cfg": preprocess}, indent=2)
     (folder / CONFIG).write_text(written + "\n", encoding="utf-8")
-    load_for(config["text_cfg"])
     blank = CustomTextCLIP(**{key: value for key, value in config.items() if key != "custom_text"})
     state = {f"visual.{name}": x for name, x in towers.visual.state_dict().items()}
     state |= {f"text.{name}": x for name, x in _text_state(towers.text).items()}

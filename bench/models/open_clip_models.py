@@ -14,7 +14,6 @@ from bench.catalogue.channels import CLIP_CHANNELS, Channels
 from bench.data.photo import CROP, Resize
 from bench.errors import UserError, nearest, one_line
 from bench.hashing import OPEN_CLIP
-from bench.lean_open_clip import load_for
 from bench.reading import JSON_BYTES, content, parsed
 from bench.towers.build import OpenClipTowers
 from bench.towers.state_dicts import fetched
@@ -177,7 +176,6 @@ def load(model: Foreign, size: int) -> OpenClipTowers:
     """
     import open_clip
 
-    load_for((open_clip.get_model_config(model.name) or {}).get("text_cfg") or {})
     a_file = bool(model.pretrained) and Path(model.pretrained) == model.weights
     try:
         made: Any = open_clip.create_model(

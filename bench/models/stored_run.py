@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from bench import resources
 from bench.errors import UserError
 from bench.evaluation import PROTOCOL
 from bench.evaluation.features import Features
 from bench.hashing import file_hash
-from bench.store import Damaged, RunStore, Store
+from bench.store import RunStore, Store
 from bench.store.doctor import refuse_changed
 from bench.store.lookup import SHORT, find_run
 from bench.suite.run import Run, run_of_settings
@@ -53,16 +51,11 @@ def of_suite(store: Store, name: str) -> str:
     """Return the id of the one run that a suite has. Raises UserError if it is not planned here or has several runs."""
     plan = store.plan(name)
     if plan is None:
-        raise UserError(f"suite:{name}: is not in {store.root}; train it with: {_command(store, name)}")
+        raise UserError(f"suite:{name}: is not in {store.root}; train it with: bench run {name} --results {store.root}")
     runs = list(dict.fromkeys(cell["run"] for cell in plan["cells"]))
     if len(runs) != 1:
         raise UserError(f"suite:{name}: has {len(runs)} runs; choose one of `bench status {name}` as run:ID")
     return str(runs[0])
-
-
-def _command(store: Store, name: str, *options: str) -> str:
-    suite = name if resources.is_suite(name) else f"{name}.yaml"
-    return shlex.join(["bench", "run", suite, *options, "--results", str(store.root)])
 
 
 def rebuild(out: RunStore, device: torch.device) -> tuple[Run, OpenClipTowers, Method]:
@@ -73,28 +66,8 @@ def rebuild(out: RunStore, device: torch.device) -> tuple[Run, OpenClipTowers, M
     """
     path = out.path(weights_name(1.0))
     if not path.exists():
-        store = Store(out.folder.parents[1])
-        raise UserError(
-            f"run {out.id[:SHORT]} has no final weights ({out.status()['state']}); {_how_to_train(out, store)}"
-        )
+        fix = "run the suite that it comes from: bench run SUITE"
+        raise UserError(f"run {out.id[:SHORT]} has no final weights ({out.status()['state']}); {fix}")
     refuse_changed(out, path.name)
     run = run_of_settings(out.settings(), out.path("settings.json"))
     return run, *rebuilt(run, InputsReader().for_model(run), path, device)
-
-
-def _how_to_train(out: RunStore, store: Store) -> str:
-    """Return the command that trains a run, read from the first plan that names it."""
-    for name in store.plans():
-        for cell in _cells(store, name):
-            if out.id in (cell["run"], cell["reference_run"]):
-                chosen = _command(store, name, "--only", cell["method"], "--seeds", str(cell["seed"]))
-                return f"train it with: {chosen}"
-    return f"no suite in {store.root} plans it; run the suite it comes from with: bench run SUITE"
-
-
-def _cells(store: Store, suite: str) -> list[dict[str, Any]]:
-    """Return the cells of a suite's plan; none if it cannot be read, because the others may name the run."""
-    try:
-        return list((store.plan(suite) or {"cells": []})["cells"])
-    except Damaged:
-        return []

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import bench.lean_open_clip  # noqa: F401  before anything imports open_clip
+import bench.machine.torchvision_fix  # noqa: F401  before anything imports open_clip
 
 # isort: split
 from open_clip.transformer import TextTransformer

@@ -16,7 +16,7 @@ from bench.catalogue.architectures import Config
 from bench.catalogue.channels import CLIP_CHANNELS, IMAGENET_CHANNELS, Channels
 from bench.catalogue.tower_families import image_towers, text_towers
 from bench.errors import UserError, one_line
-from bench.lean_open_clip import load_for
+from bench.machine import torchvision_fix  # noqa: F401  before anything imports open_clip
 from bench.suite import tower_files
 from bench.towers.batchnorm import group_batchnorm
 from bench.towers.heads import Head
@@ -188,7 +188,6 @@ def open_clip_text(name: str, config: Config, dim: int, tokenizer: Tokenizer) ->
     config = {"vocab_size": tokenizer.size, **config}
     if config.get("hf_model_name"):
         config["hf_model_pretrained"] = False
-    load_for(config)
     try:
         text: nn.Module = _build_text_tower(dim, config, architectures.quick_gelu(name))
     except OSError as error:  # raised by the hub, where open_clip reads the configuration of a transformers model

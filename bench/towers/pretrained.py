@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from bench.errors import UserError, one_line
 from bench.suite import tower_files
 from bench.suite.tower_files import hub_name
-from bench.towers.state_dicts import read
+from bench.towers.state_dicts import read, refuse_misfit, unwrapped
 
 if TYPE_CHECKING:
     from bench.suite.settings import TowerSettings
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _CLASSIFIERS = ("fc.", "head.", "classifier.", "last_linear.")
 #: prefixes of the projection to the shared embedding; files that were trained otherwise lack it, and it starts fresh
 _PROJECTIONS = ("proj", "head.", "attnpool.c_proj.", "attnpool.positional_embedding", "text_projection")
-_SHOWN = 3  #: wrong tensors that an error names
 
 
 def begin(towers: OpenClipTowers, spec: TowerSettings, fetch: bool) -> None:
@@ -51,7 +50,10 @@ def _image_weights(visual: nn.Module, spec: TowerSettings) -> dict[str, Tensor]:
     assert spec.image_start is not None
     if spec.image_start == "imagenet":
         return _from_timm(spec)
-    weights = _flat(_file(spec.image_start, "image_start"))
+    if not Path(spec.image_start).is_file():
+        raise UserError(f"towers.image_start: {spec.image_start}: no such file; a file of weights, or imagenet")
+    state = unwrapped(Path(spec.image_start))
+    weights = {name.removeprefix("module."): x for name, x in state.items() if isinstance(x, Tensor)}
     if any(name.startswith("visual.") for name in weights):  # a whole CLIP
         return {name.removeprefix("visual."): x for name, x in weights.items() if name.startswith("visual.")}
     if hasattr(visual, "trunk") and not any(name.startswith("trunk.") for name in weights):
@@ -115,20 +117,6 @@ def _weights_in(folder: Path) -> Path:
     raise UserError(f"towers.text_start: {folder}: holds neither model.safetensors nor pytorch_model.bin")
 
 
-def _file(place: str, field: str) -> dict[str, Any]:
-    if not Path(place).is_file():
-        raise UserError(f"towers.{field}: {place}: no such file; a file of weights, or imagenet")
-    return read(Path(place))
-
-
-def _flat(state: dict[str, Any]) -> dict[str, Tensor]:
-    """Return a state dict without the dictionaries that trainers wrap around it."""
-    for wrapper in ("state_dict", "model"):
-        if isinstance(state.get(wrapper), dict):
-            state = state[wrapper]
-    return {name.removeprefix("module."): x for name, x in state.items() if isinstance(x, Tensor)}
-
-
 def _fill(tower: nn.Module, weights: dict[str, Tensor], place: str, field: str) -> None:
     """Load weights into a tower. Every tensor but those of its projection must exist, and all must fit."""
     own = tower.state_dict()
@@ -140,7 +128,5 @@ def _fill(tower: nn.Module, weights: dict[str, Tensor], place: str, field: str) 
             wrong += [] if fresh else [f"lacks {name}"]
         elif weights[name].shape != x.shape:
             wrong.append(f"{name} is {list(weights[name].shape)} in the file, but {list(x.shape)} in the tower")
-    if wrong:
-        more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
-        raise UserError(f"towers.{field}: {place}: does not fit: {'; '.join(wrong[:_SHOWN])}{more}")
+    refuse_misfit(f"towers.{field}: {place}", wrong)
     tower.load_state_dict({**own, **weights})

@@ -43,6 +43,22 @@ def read(path: Path) -> dict[str, Any]:
     return state
 
 
+def unwrapped(path: Path) -> dict[str, Any]:
+    """Return the content of a file without the dictionaries that trainers wrap around; errors of `read`."""
+    state = read(path)
+    for wrapper in ("state_dict", "model"):
+        if isinstance(state.get(wrapper), dict):
+            state = state[wrapper]
+    return state
+
+
+def refuse_misfit(place: str, wrong: list[str]) -> None:
+    """Raise UserError that names the first of what is wrong with the tensors of `place`; nothing if nothing is."""
+    if wrong:
+        more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+        raise UserError(f"{place}: does not fit: {'; '.join(wrong[:_SHOWN])}{more}")
+
+
 def refusal(error: Exception) -> str:
     """Return why a file of weights was not read, as one line, without torch's advice to execute what is in it."""
     if isinstance(error, pickle.UnpicklingError):
@@ -77,11 +93,9 @@ def tensors_of(path: Path, bert: bool = False) -> dict[str, tuple[str, Tensor]]:
 
 def _entries(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a file by its own names, without dictionaries that are wrapped around them."""
-    state = read(path)
+    state = unwrapped(path)
     if {"towers", "method", "step"} <= state.keys():  # a checkpoint of ours
         state = {f"{part}.{name}": value for part in ("towers", "method") for name, value in state[part].items()}
-    elif isinstance(state.get("state_dict"), dict):  # a checkpoint of open_clip's trainer
-        state = state["state_dict"]
     for given, value in state.items():
         if not isinstance(given, str) or not isinstance(value, Tensor):
             raise UserError(f"{path}: {given!r} is of type {type(value).__name__}; a state dict holds only tensors")
@@ -108,9 +122,7 @@ def fit(path: Path, modules: dict[str, Any]) -> None:
             wrong.append(
                 f"{given} is {_shape(value)} in the file, but {_shape(wanted[name])} in the {name.split('.')[0]}"
             )
-    if wrong:
-        more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
-        raise UserError(f"{path}: does not fit: {'; '.join(wrong[:_SHOWN])}{more}")
+    refuse_misfit(str(path), wrong)
     for part in states:
         module = modules[part]
         assert isinstance(module, nn.Module)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from bench.adapters import hyperparameters
+from bench.data.features.training import TrainingFeatures
 from bench.data.pairs import StoredFeatures
 from bench.data.source import source
 from bench.hashing import OPEN_CLIP
@@ -133,6 +134,8 @@ def make_job(
     torch.set_num_threads(run.train.threads)
     towers, method = build(run, inputs)
     prepare(method, towers, run, device, reference, starts)
+    if isinstance(inputs.pairs, TrainingFeatures):
+        inputs.pairs.refuse_fewer_views(1 + method.extra_views)
     if run.train.recompute:
         recompute(towers)
     if run.train.compile:

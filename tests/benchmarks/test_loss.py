@@ -33,7 +33,7 @@ ONE_PROCESS = """
 import json, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-import bench.torchvision_fix, test_loss
+import bench.machine.torchvision_fix, test_loss
 name, batch, width, tiled = sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5] == "tiled"
 step = test_loss.Step(name, batch, width, tiled)
 def kilobytes(field):

@@ -30,7 +30,7 @@ ONE_PROCESS = """
 import json, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-import bench.torchvision_fix, test_retrieval
+import bench.machine.torchvision_fix, test_retrieval
 arguments = test_retrieval.features()
 (lambda a, b: a @ b.T)(*(x[:256] for x in arguments[:2]))  # starts the threads
 def kilobytes(field):

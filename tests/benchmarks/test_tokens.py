@@ -19,7 +19,7 @@ from open_clip.tokenizer import SimpleTokenizer
 from PIL import Image
 from pytest_benchmark.fixture import BenchmarkFixture
 
-import bench.lean_open_clip  # noqa: F401  before open_clip
+import bench.machine.torchvision_fix  # noqa: F401  before open_clip
 from bench.checks.lab import TinyTowers
 from bench.data import shards
 from bench.data.shards import indexing

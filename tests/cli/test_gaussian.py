@@ -16,7 +16,7 @@ from bench.errors import UserError
 from bench.evaluation.probabilistic import manipulated
 from bench.launch.launchers.local import run_all
 from bench.planning import planner
-from bench.store import RunStore, Store, writing
+from bench.store import RunStore, Store
 from bench.suite.suite import load_suite
 
 SUITE = """\
@@ -172,18 +172,3 @@ def test_mistakes_are_named(done: Path, arguments: list[str], said: str) -> None
     verb, *rest = arguments
     with pytest.raises(UserError, match=said):
         bench(done, "gaussian", verb, run_of(done, "prolip"), *rest)
-
-
-def test_a_run_without_weights_says_how_to_train_it(done: Path) -> None:
-    suite = done / "longer.yaml"
-    suite.write_text(SUITE.replace("name: tiny", "name: longer").replace("samples: 32", "samples: 48"))
-    assert bench(done, "run", str(suite), "--dry-run").exit_code == 0
-    store = Store(done / "out")
-    plan = store.plan("longer")
-    assert plan is not None
-    cell = plan["cells"][1]
-    with writing(store.run(cell["run"])) as out:
-        out.write_settings({"label": "prolip"})
-    command = f"bench run longer.yaml --only prolip --seeds 0 --results {done / 'out'}"
-    with pytest.raises(UserError, match=rf"has no final weights \(missing\); train it with: {command}"):
-        bench(done, "hierarchy", cell["run"])

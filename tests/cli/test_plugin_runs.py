@@ -105,11 +105,7 @@ def test_what_reads_results_needs_no_file(trained: Path, command: list[str]) -> 
     assert bench(trained, *given).exit_code == 0
 
 
-def test_a_claim_without_values_is_not_printed_as_such(trained: Path, tmp_path: Path) -> None:
+def test_a_claim_without_values_is_not_printed_as_such(trained: Path) -> None:
     plan = json.loads((trained / "results" / "own" / "plan.json").read_text())
     assert [entry["fidelity"] for entry in plan["methods"]] == ["unchecked"]
     assert "mine,unchecked (not verified)," in (trained / "results" / "own" / "tables" / "overview.csv").read_text()
-    bench(trained, "export", run_of(trained).id, str(tmp_path / "out"), "--plugin", str(trained / "mine.py"))
-    card = (tmp_path / "out" / "README.md").read_text()
-    assert "- method: `mine`, unchecked, label 'mine'" in card
-    assert "official-checked" not in card

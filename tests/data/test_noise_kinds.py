@@ -290,7 +290,7 @@ def test_edits_nest_over_strength_and_rates_and_leave_single_words() -> None:
             assert all(small <= large for small, large in zip(fewer, more, strict=True))
         assert {len(one) for one in words[-1]} == {1}
         assert not len(made[0].wrong_rows), "at strength 0 the data is clean, double spaces included"
-        assert not made[0].mixed
+        assert not made[0].summary.mixed
         assert all(
             given[1] == texts[row][1]
             for row, given in zip(made[2].rows, made[2].texts(pairs, made[2].rows), strict=True)
@@ -419,7 +419,7 @@ def test_poison_takes_the_rows_of_an_independent_implementation(case: dict[str, 
     assert first_texts(pairs, manifest) == case["captions"]
     assert (manifest.realised_rate == 0) == case["label_consistent"]
     assert manifest.wrong_rows.tolist() == case["rows"]
-    assert (manifest.notes["pairs"], manifest.poisoned, manifest.summary.poisoned) == (len(case["rows"]), True, True)
+    assert (manifest.notes["pairs"], manifest.summary.poisoned) == (len(case["rows"]), True)
 
 
 def poisoned(rate: float, attack: str = "backdoor", trigger: str = "checker", seed: int = 0) -> NoiseManifest:
@@ -560,9 +560,9 @@ def test_roles_of_poison_travel_with_the_manifest(tmp_path: Path) -> None:
     poisoned(0.1).save(tmp_path / "noise.parquet")
     again = NoiseManifest.load(tmp_path / "noise.parquet")
     assert again.roles.to_pylist() == ["backdoor"] * 5
-    assert again.poisoned
+    assert again.summary.poisoned
     shuffled_captions(captioned(), 0.5, 0).save(tmp_path / "noise.parquet")
-    assert not NoiseManifest.load(tmp_path / "noise.parquet").poisoned
+    assert not NoiseManifest.load(tmp_path / "noise.parquet").summary.poisoned
 
 
 def test_the_number_of_poisoned_pairs_may_be_given_and_has_to_be_the_rate() -> None:

@@ -23,7 +23,7 @@ from bench.catalogue.channels import CLIP_CHANNELS
 from bench.cli import app
 from bench.errors import UserError
 from bench.evaluation.features import extract_images, extract_texts
-from bench.models import export_card, open_clip_models
+from bench.models import export, open_clip_models
 from bench.store import RunStore, Store
 from bench.training.inputs import InputsReader
 from bench.training.job import build, prepare
@@ -130,14 +130,8 @@ def test_bench_eval_of_the_folder_gives_the_runs_numbers(folder: Path, label: st
     assert found
 
 
-def test_the_card_says_what_it_is(folder: Path) -> None:
-    card, out = (folder / "small" / "README.md").read_text(), run_of(folder, "small")
-    said = ["library_name: open_clip", "# CLIP", out.id, "shuffled_captions at rate 0.4", "512 samples", "512 pairs"]
-    assert [text for text in said if text not in card] == []
-    record = next(one for one in out.records() if one.at == 1)
-    assert f"| {record.dataset} | {record.task} | {record.metric} | cosine | {record.value:.4f} |" in card
+def test_the_files_are_those_that_open_clip_reads(folder: Path) -> None:
     assert sorted(path.name for path in (folder / "small").iterdir()) == [
-        "README.md",
         "open_clip_config.json",
         "open_clip_model.safetensors",
         "tokenizer.json",
@@ -209,7 +203,7 @@ def test_an_export_that_cannot_be_written_to_its_end_leaves_nothing(
     def full(*_: object) -> str:
         raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr(export_card, "card", full)
+    monkeypatch.setattr(export, "_same_as_open_clip", full)
     with pytest.raises(OSError, match="full"):
         bench("export", run_of(folder, "small").id, str(tmp_path / "model"), "--results", str(folder / "out"))
     assert not (tmp_path / "model").exists()

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, distributed
 from torch.nn.functional import normalize
 
-import bench.lean_open_clip  # noqa: F401  before open_clip
+import bench.machine.torchvision_fix  # noqa: F401  before open_clip
 
 PAGE = Path(__file__).parents[2] / "docs" / "why.md"
 BATCH, WIDTH, SCALE = 16, 12, 10.0

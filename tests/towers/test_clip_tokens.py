@@ -11,7 +11,7 @@ import pytest
 import torch
 from open_clip.tokenizer import SimpleTokenizer
 
-import bench.lean_open_clip  # noqa: F401  before open_clip
+import bench.machine.torchvision_fix  # noqa: F401  before open_clip
 from bench.towers import tokenization
 from bench.towers.tokenization import ClipTokenizer, SmallVocabulary
 

@@ -277,6 +277,13 @@ def test_features_of_the_emoji_have_the_tasks_of_the_emoji(tmp_path: Path) -> No
     assert stored.content(task) == stored.load(task.dataset).content_hash[:16]
 
 
+def test_as_many_views_are_stored_as_a_method_reads(features: Path) -> None:
+    TrainingFeatures(features).refuse_fewer_views(2)
+    TrainingFeatures(features, dropout=0.5).refuse_fewer_views(3)
+    with pytest.raises(UserError, match=r"data\.features: 2 stored views of an image, and the method reads 3; store"):
+        TrainingFeatures(features).refuse_fewer_views(3)
+
+
 def test_a_second_view_is_stored_or_dropped(tmp_path: Path, features: Path) -> None:
     towers = TowerSettings.model_validate(TOWERS)
     one = STORED.training_set(tmp_path / "one")

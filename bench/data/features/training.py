@@ -36,6 +36,13 @@ class TrainingFeatures(FeaturePairs):
         assert self.about.image is not None
         return self.about.image.width
 
+    def refuse_fewer_views(self, wanted: int) -> None:
+        """Raise UserError if fewer views of an image than `wanted` are stored, and no numbers are dropped."""
+        assert self.about.image is not None
+        if self.about.image.views < wanted and not self.dropout:
+            fault = f"{self.about.image.views} stored views of an image, and the method reads {wanted}"
+            raise UserError(f"data.features: {fault}; store as many, or set data.feature_dropout")
+
     def lookup(self) -> TextLookup:
         """Return what finds the features of texts. Raises UserError if there are none."""
         return TextLookup(self)

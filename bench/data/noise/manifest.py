@@ -94,6 +94,31 @@ class NoiseManifest(Noise):
         keys, donor_keys = all_keys.take(rows), all_keys.take(donors)
         return cls(kind, rate, seed, len(pairs), rows, donors, keys, donor_keys, lost / max(1, len(pairs)), **more)
 
+    @classmethod
+    def of_attack(
+        cls,
+        pairs: Pairs,
+        rate: float,
+        seed: int,
+        rows: Ints,
+        texts: Sequence[str] | None,
+        roles: Sequence[str],
+        notes: Mapping[str, Any],
+        **more: Any,
+    ) -> Self:
+        """Make the manifest of poisoned `rows` [m], rising, with a text [m] in place of each one's; None = they stay.
+
+        roles: [m], the part that each row has in the attack; more: further fields.
+        """
+        import pyarrow as pa
+
+        lost, edited = 0, None
+        if texts is not None:
+            lost = sum(text not in pairs.captions(row) for row, text in zip(rows.tolist(), texts, strict=True))
+            edited = pa.array([[text] for text in texts], text_lists())
+        parts = pa.array(roles, pa.string())
+        return cls.of(pairs, "poison", rate, seed, rows, rows, lost, edited=edited, roles=parts, notes=notes, **more)
+
     @cached_property
     def content_hash(self) -> str:
         """sha256 over the manifest's effect: number of rows, keys, donor keys, and edited texts if there are any."""
@@ -113,20 +138,11 @@ class NoiseManifest(Noise):
             return self.rows
         return self.rows[np.diff(self.edited.offsets.to_numpy()) > 0]
 
-    @property
+    @cached_property
     def summary(self) -> ManifestSummary:
         """The manifest without its rows."""
-        return ManifestSummary(self.content_hash, self.realised_rate, len(self.wrong_rows), self.n, self.poisoned)
-
-    @property
-    def poisoned(self) -> bool:
-        """Whether the rows are an attack, so that its success can be measured."""
-        return self.roles is not None
-
-    @property
-    def mixed(self) -> bool:
-        """Whether both corrupted and clean rows are known, so that noise can be detected."""
-        return 0 < len(self.wrong_rows) < self.n
+        poisoned = self.roles is not None
+        return ManifestSummary(self.content_hash, self.realised_rate, len(self.wrong_rows), self.n, poisoned)
 
     def donors_of(self, rows: Ints) -> Ints:
         """Map rows [b] to the rows [b] whose captions they take; a clean row maps to itself."""
@@ -232,14 +248,6 @@ def text_lists() -> Any:
     import pyarrow as pa
 
     return pa.list_(pa.large_string())
-
-
-def replaced(pairs: Pairs, rows: Ints, texts: Sequence[str]) -> tuple[int, Any]:
-    """Return how many texts [m] are none of their row's own captions, and what a manifest keeps of them."""
-    import pyarrow as pa
-
-    lost = sum(text not in pairs.captions(row) for row, text in zip(rows.tolist(), texts, strict=True))
-    return lost, pa.array([[text] for text in texts], text_lists())
 
 
 def noisy_mask(manifest: NoiseManifest, n: int) -> npt.NDArray[np.bool_]:

@@ -8,12 +8,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from bench import counter
 from bench.arrays import Ints
 from bench.catalogue.noise_kinds import PoisonOptions
-from bench.data.noise.manifest import Noise, NoiseManifest, check_rate, replaced
+from bench.data.noise.manifest import Noise, NoiseManifest, check_rate
 from bench.data.noise.targeted import targeted, template
 from bench.data.noise.triggers import Trigger, TriggeredPairs
 from bench.data.pairs import Pairs
@@ -72,25 +71,13 @@ def poison(
     order, count = first_poisoned(pairs, rate, seed, count)
     if attack == "label_consistent":
         order = _with_words(pairs, order, target, count)
-    rows, lost, edited = np.sort(order[:count]), 0, None
+    rows, texts = np.sort(order[:count]), None
     if attack == "backdoor":
         draw = counter.uniform(seed, "template")
         texts = [template(draw, pairs.keys[row]).format(target) for row in rows.tolist()]
-        lost, edited = replaced(pairs, rows, texts)
-    return Poison.of(
-        pairs,
-        "poison",
-        rate,
-        seed,
-        rows,
-        rows,
-        lost,
-        edited=edited,
-        roles=pa.array([attack] * len(rows), pa.string()),
-        notes={"attack": attack, "target": target, "trigger": kind, "place": place, "pairs": count},
-        trigger=Trigger(kind, place, seed),
-        target=target,
-    )
+    notes = {"attack": attack, "target": target, "trigger": kind, "place": place, "pairs": count}
+    made = {"trigger": Trigger(kind, place, seed), "target": target}
+    return Poison.of_attack(pairs, rate, seed, rows, texts, [attack] * len(rows), notes, **made)
 
 
 def _with_words(pairs: Pairs, order: Ints, target: str, count: int) -> Ints:

@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from bench import counter, data
 from bench.arrays import Ints
 from bench.catalogue.families import FAMILIES
 from bench.data.features.pairs import FeaturePairs
-from bench.data.noise.manifest import NoiseManifest, replaced
+from bench.data.noise.manifest import NoiseManifest
 from bench.data.noise.triggers import TriggeredPairs
 from bench.data.pairs import Pairs
 from bench.errors import UserError
@@ -96,24 +95,11 @@ def targeted(pairs: Pairs, rate: float, seed: int, order: Ints, dataset: str, nu
     rising = np.argsort(order)
     rows, turns, texts = order[rising], turns[rising], [texts[place] for place in rising.tolist()]
     keys = [tests.keys[row] for row in targets.tolist()]
-    lost, edited = replaced(pairs, rows, texts)
     places = dict(zip([pairs.keys[row] for row in rows.tolist()], turns.tolist(), strict=True))
-    return Targeted.of(
-        pairs,
-        "poison",
-        rate,
-        seed,
-        rows,
-        rows,
-        lost,
-        edited=edited,
-        roles=pa.array([f"target {keys[turn]}" for turn in turns.tolist()], pa.string()),
-        notes={"attack": "targeted", "images": dataset, "targets": len(targets), "pairs": len(rows)},
-        images=Replacements(tests.images(targets), places),
-        dataset=dataset,
-        targets=targets,
-        classes=classes,
-    )
+    notes = {"attack": "targeted", "images": dataset, "targets": len(targets), "pairs": len(rows)}
+    made = {"images": Replacements(tests.images(targets), places), "dataset": dataset}
+    roles = [f"target {keys[turn]}" for turn in turns.tolist()]
+    return Targeted.of_attack(pairs, rate, seed, rows, texts, roles, notes, targets=targets, classes=classes, **made)
 
 
 def _tests(pairs: Pairs, dataset: str) -> Pairs:
