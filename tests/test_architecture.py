@@ -19,8 +19,6 @@ OF_PAPERS = {
     "bench/suite/settings.py": "evaluation protocols of papers",
     "bench/catalogue/augmentations.py": "augmentations of papers",
     "bench/catalogue/protocols.py": "evaluation protocols of papers",
-    "reports/papers/layouts.py": "papers whose printed tables are laid out",
-    "reports/papers/layouts_prolip.py": "a paper whose printed tables are laid out",
 }
 ALLOWED = ("methods.protocol", "methods.base")
 

@@ -16,7 +16,7 @@ from reports.figures.figure_style import Sheet, finish, handles, look, medium, p
 from reports.figures.pictures import Picture, style_of
 from reports.headlines import by_family
 from reports.measure import Measure, cell, record_measure
-from reports.papers.layouts import PAPERS
+from reports.papers.layouts import DATASETS, PAPERS
 from reports.papers.published import read
 from reports.results import Results
 from reports.statistics.chance import carries_nothing
@@ -120,7 +120,7 @@ def _printed(results: Results) -> set[tuple[str, str, str]]:
     if paper is None or not paper.radar:
         return set()
     numbers = [one for one in read(published(), paper.name) if one.table in paper.radar]
-    known = ((paper.datasets.get(one.dataset, ""), paper.metrics.get(one.metric)) for one in numbers)
+    known = ((DATASETS.get(one.dataset, ""), paper.metrics.get(one.metric)) for one in numbers)
     return {(dataset, name, own.metric) for dataset, own in known if dataset and own for name in own.families}
 
 

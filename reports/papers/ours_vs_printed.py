@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from reports.measure import Ask, Found, Measure, averaged, cell
-from reports.papers.layout import Own, value
+from reports.papers.layouts import DATASETS, Own, value
 from reports.papers.printed_tables import NOT_OURS, Beside, Printed, asked, beside
 from reports.papers.published import Published
 from reports.results import Results, RunResult
 from reports.tables.footnotes import other_protocols
 from reports.tables.table import UNVERIFIED, Cell, Column, Measured, Table, unverified
 from reports.vocabulary import family
+
+Tasks = dict[tuple[str, str, str], list[str]]  #: (dataset, family, metric) -> tasks that are measured
 
 
 def paper_tables(results: Results, folder: Path) -> list[Table]:
@@ -36,10 +38,13 @@ def _unverified(results: Results) -> Iterable[str]:
 
 def _beside(table: Printed, results: Results) -> Beside:
     declared: Mapping[str, Any] = results.plan["tables"]
+    tasks: Tasks = {}
+    for dataset, task, metric in results.measures:
+        tasks.setdefault((dataset, family(task), metric), []).append(task)
 
     def own(number: Published, row: Sequence[Published]) -> tuple[Cell, str]:
         label, block = _label(declared, number), _block(table, results, number)
-        ask = _ask(table, number, row)
+        ask = _ask(table, tasks, number, row)
         if label is None or block is None or ask is None:
             return NOT_OURS, ""
         entry = results.methods.get(label)
@@ -73,17 +78,17 @@ def _block(table: Printed, results: Results, number: Published) -> str | None:
     return str(chosen[0]["label"]) if chosen else None
 
 
-def _ask(table: Printed, number: Published, row: Sequence[Published]) -> Ask | None:
+def _ask(table: Printed, tasks: Tasks, number: Published, row: Sequence[Published]) -> Ask | None:
     """Return how a run's own value of a printed number is read; None if we do not measure it."""
     paper = table.paper
     if number.heading in paper.averages:
         left_out = {*paper.averages, *paper.averages[number.heading]}
-        return _average([_ask(table, one, row) for one in row if one.heading not in left_out])
+        return _average([_ask(table, tasks, one, row) for one in row if one.heading not in left_out])
     own = paper.rows.get(f"{number.method} {value(number, 'K')}".strip()) or paper.metrics.get(number.metric)
     if own is not None and number.heading in paper.means:
-        return _average([_record(name, own) for name in _members(paper.means[number.heading])])
-    dataset = paper.datasets.get(number.dataset)
-    return None if own is None or dataset is None else _record(dataset, own)
+        return _average([_record(tasks, name, own) for name in _members(paper.means[number.heading])])
+    dataset = DATASETS.get(number.dataset)
+    return None if own is None or dataset is None else _record(tasks, dataset, own)
 
 
 def _average(parts: Sequence[Ask | None]) -> Ask | None:
@@ -92,23 +97,18 @@ def _average(parts: Sequence[Ask | None]) -> Ask | None:
     return averaged(asks) if asks and len(asks) == len(parts) else None
 
 
-def _record(dataset: str, own: Own) -> Ask:
-    metric = own.metric or _main_metric(dataset)
-
-    def ask(run: RunResult, score: str) -> Found:
-        for kind in own.families:
-            for (at, name, task, what, under), record in run.records.items():
-                if (at, name, family(task), what) == (1.0, dataset, kind, metric) and under in (score, ""):
-                    return Measured(run.run, run.seed, record.value, record.n, record.low, record.high)
-        return None
-
-    return ask
-
-
-def _main_metric(dataset: str) -> str:
+def _record(tasks: Tasks, dataset: str, own: Own) -> Ask:
     from bench.catalogue.evaluation_sets import entries
 
-    return entries()[dataset].metric
+    metric = own.metric or entries()[dataset].metric
+    known = [task for kind in own.families for task in tasks.get((dataset, kind, metric), ())]
+
+    def ask(run: RunResult, score: str) -> Found:
+        found = (run.find(dataset, task, metric, score) for task in known)
+        record = next(filter(None, found), None)
+        return None if record is None else Measured(run.run, run.seed, record.value, record.n, record.low, record.high)
+
+    return ask
 
 
 def _members(group: str) -> list[str]:

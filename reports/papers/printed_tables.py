@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import UserError, nearest
-from reports.papers.layout import Layout, Paper
-from reports.papers.layouts import PAPERS
+from reports.papers.layouts import PAPERS, Layout, Paper
 from reports.papers.published import Published, read
 from reports.tables.table import Cell, Column, Row, Table
 

@@ -75,12 +75,9 @@ def test_print_errors_are_said() -> None:
     assert "SoftCLIP was trained from scratch" in notes("ncu", "4")
 
 
-def test_text_keeps_zeros_and_breaks_wide_tables() -> None:
+def test_text_keeps_zeros() -> None:
     text = table_text(alone(printed(published(), "bayes_weighted_cl", "1")), 80)
     assert "CyCLIP  17.77  36.20" in text
-    wide = table_text(alone(printed(published(), "prolip", "C.1")), 90)
-    assert max(map(len, wide.splitlines())) <= 90
-    assert wide.count("\nSigLIP ") > 4  # a line of every block
     assert "29.55 ± 0.26" in table_text(alone(printed(published(), "nuclr", "1")), 100)
 
 
