@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import keyword
 import re
@@ -30,14 +29,8 @@ def new_method(name: str, folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in files.items():
-            with path.open("x", encoding="utf-8") as file:
-                file.write(text)
+            path.write_text(text, encoding="utf-8")
     except OSError as error:
-        if isinstance(error, FileExistsError) and folder.is_dir():  # another process was faster
-            raise UserError(f"{error.filename}: is there already; choose another name or --folder") from error
-        for path in files:
-            with contextlib.suppress(OSError):
-                path.unlink()
         raise UserError(f"{error.filename or folder}: cannot be written: {error.strerror}") from error
     return list(files)
 
