@@ -50,7 +50,6 @@ for verb in (
     reference.board,
     reference.verify,
     reference.site,
-    inside.hierarchy,
     inside.gaussian,
     inside.embeddings,
     inside.state,
@@ -65,7 +64,6 @@ app.command("import")(store.merge)
 app.command("gc")(store.collect)
 noises = typer.Typer(help="The noise of a suite, and how noisy data is.", no_args_is_help=True)
 noises.command("show")(noise.show)
-noises.command("audit")(noise.audit)
 app.add_typer(noises, name="noise")
 app.add_typer(data.app, name="data")
 app.add_typer(features.app, name="features")

@@ -28,13 +28,13 @@ from bench.errors import UserError, nearest
 if TYPE_CHECKING:
     from bench.data import Pairs
     from bench.evaluation.embedding_map import EmbeddingMap
-    from bench.evaluation.probabilistic.prompt_filter import Line
+    from bench.evaluation.probabilistic.manipulated import Line
     from bench.models.stored_run import Stored
     from reports.results import Results as SuiteResults
 
 Dataset = Annotated[str, typer.Option("--dataset", metavar="NAME", help="Pairs to measure on.")]
 IID = "emoji/iid"
-GAUSSIAN = ("prompts", "bprw", "uncertainty", "inclusion", "manipulated", "cost")
+GAUSSIAN = ("manipulated", "cost")
 
 
 def embeddings(
@@ -116,35 +116,19 @@ def state(
         echo(csv_file)
 
 
-def hierarchy(
-    run: RunId, results: Results = RESULTS, dataset: Dataset = IID, csv_file: CsvFile = None, plugin: Plugins = None
-) -> None:
-    """Walk from images to a root and see which of their captions, from group to tags, are met. For any method."""
-    stored, pairs = _opened(run, results, dataset, plugin)
-    from bench.evaluation.probabilistic.hierarchy import traversals
-
-    _show(stored, pairs, traversals(stored.features, pairs), csv_file)
-
-
 def gaussian(
     what: Annotated[str, typer.Argument(metavar="WHAT", help="|".join(GAUSSIAN))],
     run: RunId,
     results: Results = RESULTS,
     dataset: Dataset = IID,
     label: Annotated[str, typer.Option("--label", help="What to classify, as in zero_shot/LABEL.")] = "concept",
-    # official: github.com/naver-ai/prolip@59f6324 src/analysis/unc_zeroshot_prompts.py
-    leak: Annotated[
-        bool, typer.Option("--leak", help="bprw: take images from the scored set, as paper and official code do.")
-    ] = False,
     csv_file: CsvFile = None,
     plugin: Plugins = None,
 ) -> None:
-    """Measure what the variances of a method with Gaussian embeddings are good for.
+    """Measure what no task of a suite does of a method with Gaussian embeddings (ProLIP's Tables C.6, C.8 and C.9).
 
-    prompts: zero-shot accuracy with the most uncertain prompts of each class left out. bprw: with prompts weighted by
-    how well they explain images. uncertainty: variances of captions by length and level, of images by style. inclusion:
-    share of images within their captions. manipulated: accuracy and variances with pixels hidden or attacked. cost:
-    parameters and time of the heads that give variances.
+    manipulated: accuracy and variances with pixels hidden or attacked. cost: parameters and time of the heads that give
+    variances.
     """
     if what not in GAUSSIAN:
         raise UserError(f"bench gaussian {what}: should be {', '.join(GAUSSIAN)}{nearest(what, GAUSSIAN)}")
@@ -156,32 +140,15 @@ def gaussian(
         raise UserError(f"run {stored.title}: {stored.run.method} gives no variances; methods that do: {able}")
     if label not in pairs.classes:
         raise UserError(f"--label {label}: no label of {pairs.name}{nearest(label, pairs.classes)}")
-    lines, notes = _measured(what, stored, pairs, label, leak)
-    _show(stored, pairs, lines, csv_file, notes)
-
-
-def _measured(what: str, stored: Stored, pairs: Pairs, label: str, leak: bool) -> tuple[list[Line], list[str]]:
-    """Return one of the measures of GAUSSIAN, and notes on it."""
-    from bench.evaluation.probabilistic import bprw, cost, manipulated, prompt_filter, uncertainty
-
-    features = stored.features
-    if what == "prompts":
-        return prompt_filter.prompt_filtering(features, pairs, label), []
-    if what == "uncertainty":
-        return uncertainty.uncertainties(features, pairs), []
-    if what == "inclusion":
-        return uncertainty.inclusions(features, pairs, stored.run.train.batch)
-    if what == "bprw":
-        source = pairs if leak else _pairs(stored, f"{pairs.name.split('/')[0]}/train")
-        if source.name == pairs.name and not leak:
-            raise UserError(f"{pairs.name}: weights would be fitted to the images they are scored on; add --leak")
-        note = f"weights were fitted to images of {source.name}{', the scored set: LEAK' if leak else ''}"
-        return bprw.reweighting(features, pairs, source, label), [note]
     if stored.run.data.on_features:
         raise UserError(f"run {stored.title}: its images are stored features, which have no pixels to change")
+    from bench.evaluation.probabilistic import cost, manipulated
+
     if what == "manipulated":
-        return manipulated.manipulations(features, pairs, label), []
-    return cost.head_costs(features, pairs), []
+        lines = manipulated.manipulations(stored.features, pairs, label)
+    else:
+        lines = cost.head_costs(stored.features, pairs)
+    _show(stored, pairs, lines, csv_file)
 
 
 def _opened(run: str, results: Path, dataset: str, plugin: list[str] | None) -> tuple[Stored, Pairs]:
@@ -202,8 +169,8 @@ def _pairs(stored: Stored, dataset: str) -> Pairs:
     return source(settings).evaluation(dataset) if settings.on_features else data.load(dataset, settings.size)
 
 
-def _show(stored: Stored, pairs: Pairs, lines: Sequence[Line], file: Path | None, notes: Sequence[str] = ()) -> None:
-    """Print the table and the notes; write the table to `file` as CSV."""
+def _show(stored: Stored, pairs: Pairs, lines: Sequence[Line], file: Path | None) -> None:
+    """Print the table; write it to `file` as CSV."""
     from bench.cli.text import write_csv
     from bench.console.text import columns
 
@@ -212,7 +179,7 @@ def _show(stored: Stored, pairs: Pairs, lines: Sequence[Line], file: Path | None
         form = {"parameters": ",.0f", "variance": ".4g"}.get(one.metric, ".4f")
         value, low, high = (f"{x:{form}}" for x in (one.value, *one.interval))
         rows.append((what, one.metric, one.score, value, f"{low} to {high}", str(one.n)))
-    echo(f"run {stored.title}, on {pairs.name}", *columns(rows), *notes)
+    echo(f"run {stored.title}, on {pairs.name}", *columns(rows))
     if file is not None:
         head = ("what", "metric", "score", "value", "low", "high", "n")
         exact = [(what, one.metric, one.score, one.value, *one.interval, one.n) for what, one in lines]

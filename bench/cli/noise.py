@@ -1,4 +1,4 @@
-"""`bench noise`: the pairs that a suite corrupts, and how noisy data is."""
+"""`bench noise`: the pairs that a suite corrupts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bench.cli.options import RESULTS, CsvFile, DataFolder, Overrides, Results, RunId, SuiteName, store_at, use_data
+from bench.cli.options import DataFolder, Overrides, SuiteName, use_data
 from bench.console.text import echo
 
 Rate = Annotated[float | None, typer.Option("--rate", help="One of the suite's rates; default: the highest.")]
@@ -48,37 +48,5 @@ def show(
             for i, picture, (own, given, source) in zip(places, pictures, changes(pairs, manifest, places), strict=True)
         ]
         page = pictures_page(f"Noise in {pairs.name}", [summary(pairs, manifest)], [(f"Shown: {len(places)}", items)])
-        write_file("--html", html, page.encode())
-        echo(html)
-
-
-def audit(
-    run: RunId,
-    results: Results = RESULTS,
-    csv: CsvFile = None,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write the pairs of least confidence with pictures.")
-    ] = None,
-    count: Annotated[int, typer.Option("--count", min=1, help="Pairs on the page.")] = 60,
-    data: DataFolder = None,
-) -> None:
-    """Estimate how many of a run's own training pairs are wrong, beside those that its noise made wrong."""
-    use_data(data)
-    from bench.cli.text import write_csv, write_file
-    from bench.evaluation.noise.audited_run import audited_run
-
-    audited = audited_run(store_at(results), run)
-    echo(*audited.lines())
-    if csv is not None:
-        write_csv(csv, audited.table())
-        echo(csv)
-    if html is not None:
-        from bench.data.examples import drawn
-        from reports.pages.audit_page import pictures_page
-
-        pictures, confidences = drawn(audited.pairs, audited.rows[:count]), audited.confidence[:count].tolist()
-        items = [(one, f"confidence {c:.3f}", None) for one, c in zip(pictures, confidences, strict=True)]
-        heading = f"The {len(items)} of least confidence, which are not all wrong"
-        page = pictures_page(f"Pairs of {audited.pairs.name} that look wrong", audited.lines(), [(heading, items)])
         write_file("--html", html, page.encode())
         echo(html)

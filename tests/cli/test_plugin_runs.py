@@ -69,12 +69,11 @@ def rebuilding(folder: Path, run: RunStore, out: Path) -> list[list[str]]:
     return [
         ["export", run.id, str(out)],
         ["eval", str(run.path("weights-100.safetensors")), "--suite", str(folder / "other.yaml")],
-        ["hierarchy", run.id],
-        ["gaussian", "uncertainty", run.id],
+        ["gaussian", "cost", run.id],
     ]
 
 
-@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize("place", range(3))
 def test_what_rebuilds_the_model_asks_for_the_file(trained: Path, tmp_path: Path, place: int) -> None:
     command = rebuilding(trained, run_of(trained), tmp_path / "out")[place]
     said = r"settings\.json: was trained with the method 'mine'; give the file that defines it: --plugin FILE$"
@@ -83,7 +82,7 @@ def test_what_rebuilds_the_model_asks_for_the_file(trained: Path, tmp_path: Path
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("place", range(2))
 def test_with_the_file_it_works(trained: Path, tmp_path: Path, place: int) -> None:
     command = rebuilding(trained, run_of(trained), tmp_path / "out")[place]
     result = bench(trained, *command, "--plugin", str(trained / "mine.py"))

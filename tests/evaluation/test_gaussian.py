@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -17,7 +16,7 @@ from bench.checks import lab
 from bench.checks.oracles import Case, cases
 from bench.errors import UserError
 from bench.evaluation.probabilistic import bprw, hierarchy
-from bench.evaluation.probabilistic.prompt_filter import Filter, default_filters, filtered_class_vectors
+from bench.evaluation.probabilistic.prompts import filtered_class_vectors, surest
 from bench.evaluation.zero_shot import class_vectors, classify
 
 seeds = st.integers(0, 2**31)
@@ -147,19 +146,15 @@ U = torch.tensor([[1.0, 2.0, 2.0, 9.0], [3.0, 4.0, 5.0, 6.0]])
 
 
 @pytest.mark.parametrize(
-    ("strategy", "value", "kept"),
+    ("limit", "kept"),
     [
-        ("by_ranking", 1, [[1, 0, 0, 0], [1, 0, 0, 0]]),
-        ("by_ranking", 2, [[1, 1, 1, 0], [1, 1, 0, 0]]),  # a tie stays
-        ("std_per_class", 0.0, [[1, 1, 1, 0], [1, 1, 0, 0]]),
-        ("std_per_class", 1.2, [[1, 1, 1, 0], [1, 1, 1, 1]]),  # biased stds would leave the last one out
-        ("std_all", 4, [[1, 1, 1, 0], [1, 0, 0, 0]]),
-        ("std_all", 2, [[1, 1, 1, 0], [1, 0, 0, 0]]),  # the second class is empty and keeps its surest
-        ("abs", 0.5, [[1, 0, 0, 0], [1, 0, 0, 0]]),
+        ([[2.0], [4.0]], [[1, 1, 1, 0], [1, 1, 0, 0]]),
+        ([[9.0], [2.0]], [[1, 1, 1, 1], [1, 0, 0, 0]]),  # the second class is empty and keeps its surest
+        ([[0.5]], [[1, 0, 0, 0], [1, 0, 0, 0]]),
     ],
 )
-def test_what_a_filter_keeps(strategy: Any, value: float, kept: list[list[int]]) -> None:
-    assert Filter(strategy, value).kept(U).int().tolist() == kept
+def test_which_prompts_are_kept(limit: list[list[float]], kept: list[list[int]]) -> None:
+    assert surest(U, torch.tensor(limit)).int().tolist() == kept
 
 
 def test_keeping_all_prompts_is_the_ensemble() -> None:
@@ -167,8 +162,6 @@ def test_keeping_all_prompts_is_the_ensemble() -> None:
     found = filtered_class_vectors(texts, torch.ones(6, 4, dtype=torch.bool))
     for name, expected in class_vectors(texts, 4).items():
         lab.assert_close(found[name], expected)
-    for one in default_filters(U):
-        assert bool(one.kept(U).any(1).all())
 
 
 # --- traversals -----------------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from bench.evaluation.probabilistic import bprw, hierarchy, uncertainty
-from bench.evaluation.probabilistic.prompt_filter import Filter, default_filters, filtered_class_vectors, top1
+from bench.evaluation.probabilistic import bprw, hierarchy
+from bench.evaluation.probabilistic.prompts import filtered_class_vectors, top1
 from bench.evaluation.zero_shot import class_vectors
 
 few = settings(max_examples=25, deadline=None)
@@ -24,32 +24,6 @@ def gaussians(seed: int, *shape: int) -> dict[str, torch.Tensor]:
     draws = torch.Generator().manual_seed(seed)
     means, logvar = (torch.randn(*shape, generator=draws, dtype=torch.float64) for _ in range(2))
     return {"embedding": F.normalize(means, dim=-1), "logvar": logvar - 2}
-
-
-@few
-@given(st.floats(-2, 2), st.floats(-2, 1), st.floats(-2, 2), st.floats(-2, 1))
-def test_inclusion_is_the_difference_of_two_integrals(m1: float, v1: float, m2: float, v2: float) -> None:
-    """ln of the integrals of unnormalised densities; the normaliser is the official code's, twice the integral's."""
-    x = torch.linspace(-20, 20, 20_001, dtype=torch.float64)
-
-    def log_overlap(inner: tuple[float, float], outer: tuple[float, float]) -> float:
-        (m, v), (n, w) = inner, outer
-        density = (-((x - m) ** 2) / math.exp(v) - (x - n) ** 2 / (2 * math.exp(w))).exp()
-        return math.log(float(torch.trapezoid(density, x))) - 2 * v - w
-
-    arguments = (torch.tensor([value], dtype=torch.float64) for value in (m1, v1, m2, v2))
-    found = float(uncertainty.inclusion(*arguments)[0])
-    assert found == pytest.approx(log_overlap((m1, v1), (m2, v2)) - log_overlap((m2, v2), (m1, v1)), abs=1e-6)
-
-
-@few
-@given(SEEDS, st.integers(1, 6))
-def test_inclusion_has_a_sign_that_turns_with_its_sides(seed: int, dims: int) -> None:
-    a, b = gaussians(seed, 4, dims), gaussians(seed + 1, 4, dims)
-    forth = uncertainty.inclusion(a["embedding"], a["logvar"], b["embedding"], b["logvar"])
-    back = uncertainty.inclusion(b["embedding"], b["logvar"], a["embedding"], a["logvar"])
-    assert torch.allclose(forth, -back)
-    assert torch.equal(uncertainty.within(a, b), forth.sum(-1) > 0)
 
 
 @few
@@ -92,7 +66,7 @@ def test_a_path_is_walked_step_by_step(seed: int, n: int, m: int, steps: int) ->
         assert float(found.recall[i]) == pytest.approx(len(right) / own[i].sum())
         assert bool(found.any[i]) == bool(right)
         assert bool(found.r1_root[i]) == own[i, np.argmax(texts @ roots[i])]
-    numbers = {one.metric: one for one in found.numbers()}
+    numbers = {one.metric: one for one in found.numbers("cosine")}
     assert numbers["recall"].value == pytest.approx(float(found.recall.mean()))
     assert all(one.n == n and one.interval[0] <= one.value + 1e-12 for one in numbers.values())
 
@@ -176,28 +150,6 @@ def test_a_setting_draws_about_a_hundred_points(shots: int, a: float, images: in
 
 
 @few
-@given(SEEDS, st.integers(1, 4), st.integers(2, 6), st.data())
-def test_filters_keep_what_their_rule_says(seed: int, classes: int, prompts: int, drawn: st.DataObject) -> None:
-    u = torch.from_numpy(np.random.default_rng(seed).integers(1, 9, (classes, prompts)).astype(np.float64))
-    rank, place = drawn.draw(st.integers(1, prompts)), drawn.draw(st.integers(1, classes * prompts))
-    bound = drawn.draw(st.floats(0, 10))
-    rules = {
-        Filter("by_ranking", rank): [[x <= sorted(row)[rank - 1] for x in row] for row in u.tolist()],
-        Filter("std_all", place): [[x <= sorted(u.flatten().tolist())[place - 1] for x in row] for row in u.tolist()],
-        Filter("abs", bound): [[x <= bound for x in row] for row in u.tolist()],
-        Filter("std_per_class", 0.5): [
-            [x <= np.mean(row) + 0.5 * np.std(row, ddof=1) + 1e-12 for x in row] for row in u.tolist()
-        ],
-    }
-    for one, kept in rules.items():
-        expected = [
-            [keep or (not any(row) and x == min(values)) for keep, x in zip(row, values, strict=True)]
-            for row, values in zip(kept, u.tolist(), strict=True)
-        ]
-        assert one.kept(u).tolist() == expected, str(one)
-
-
-@few
 @given(SEEDS, st.integers(1, 4), st.integers(2, 5))
 def test_vectors_of_kept_prompts_are_those_of_an_ensemble_of_them(seed: int, classes: int, prompts: int) -> None:
     texts = gaussians(seed, classes * prompts, 3)
@@ -211,32 +163,10 @@ def test_vectors_of_kept_prompts_are_those_of_an_ensemble_of_them(seed: int, cla
             assert torch.allclose(found[name][number], alone[name][0])
 
 
-def test_default_filters_are_one_of_each_kind_and_half_of_the_prompts() -> None:
-    u = torch.arange(14, dtype=torch.float64).reshape(2, 7)
-    assert [str(one) for one in default_filters(u)] == [
-        "by_ranking=1", "by_ranking=4", "std_per_class=0", "std_all=7", "abs=6.5",
-    ]  # fmt: skip
-    assert [str(one) for one in default_filters(u[:, :1])][:2] == ["by_ranking=1", "std_per_class=0"]
-
-
-def test_a_line_a_score_has_the_share_of_hits() -> None:
+def test_top1_has_the_share_of_hits() -> None:
     images, classes = gaussians(1, 40, 3), gaussians(2, 5, 3)
     labels = (images["embedding"] @ classes["embedding"].T).argmax(1)
     labels[:10] = (labels[:10] + 1) % 5
-    lines = {number.score: (what, number) for what, number in top1("all", images, classes, labels)}
-    assert list(lines) == ["cosine", "csd"]
-    what, number = lines["cosine"]
-    assert (what, number.metric, number.value, number.n) == ("all", "top1", 0.75, 40)
+    number = top1(images, classes, labels, "cosine")
+    assert (number.metric, number.score, number.value, number.n) == ("top1", "cosine", 0.75, 40)
     assert number.interval[0] < 0.75 < number.interval[1]
-
-
-@few
-@given(st.lists(st.text("abc", min_size=1, max_size=3), min_size=1, max_size=20), st.integers(0, 99))
-def test_a_quarter_of_the_words_in_their_order(parts: list[str], number: int) -> None:
-    text = " ".join(parts)
-    found = uncertainty.fewer_words(text, number).split()
-    assert len(found) == max(1, round(len(parts) / 4))
-    rest = iter(parts)
-    assert all(word in rest for word in found)  # a subsequence
-    assert found == uncertainty.fewer_words(text, number).split()
-    assert uncertainty.words(text) == len(parts)

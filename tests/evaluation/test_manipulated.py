@@ -11,8 +11,7 @@ from bench import data
 from bench.checks import lab
 from bench.data import MemoryPairs, Pairs
 from bench.evaluation.features import Features
-from bench.evaluation.probabilistic.manipulated import EPS, attacked, occluded
-from bench.evaluation.probabilistic.uncertainty import MEAN_COLOUR, with_pixels
+from bench.evaluation.probabilistic.manipulated import EPS, MEAN_COLOUR, attacked, occluded, with_pixels
 from methods.clip import Clip
 from methods.protocol import Facts
 

@@ -5,7 +5,7 @@ official: github.com/naver-ai/prolip@59f6324 src/analysis/unc_zeroshot_prompts.p
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -13,16 +13,9 @@ from torch import Tensor
 from bench.checks.lab import exact_tensor
 from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
 from bench.evaluation.probabilistic import bprw, hierarchy
-from bench.evaluation.probabilistic.prompt_filter import Filter, filtered_class_vectors, total_variance
+from bench.evaluation.probabilistic.prompts import filtered_class_vectors, surest, total_variance
 from bench.evaluation.ranks import offsets
 from bench.evaluation.zero_shot import class_vectors
-
-_FILTERS: dict[str, Any] = {
-    "by_ranking": "by_ranking",
-    "by_std_values_per_class": "std_per_class",
-    "by_std_values_all": "std_all",
-    "by_abs_value": "abs",
-}
 
 
 def _prompts() -> dict[str, Tensor]:
@@ -38,9 +31,15 @@ def _prompts() -> dict[str, Tensor]:
 @case("gaussian", "prolip/prompt_filtering")
 def _prompt_filtering(expected: Entry) -> Comparisons:
     texts = _prompts()
+    u = total_variance(texts).reshape(3, 5)
+    limits: dict[str, Callable[[float], Tensor]] = {
+        "by_ranking": lambda k: u.kthvalue(int(k), dim=1, keepdim=True).values,
+        "by_std_values_per_class": lambda times: u.mean(1, keepdim=True) + times * u.std(1, keepdim=True),
+        "by_std_values_all": lambda k: u.flatten().kthvalue(int(k)).values,
+        "by_abs_value": lambda limit: torch.tensor(limit, dtype=u.dtype),
+    }
     for name, result in expected["results"].items():
-        mask = Filter(_FILTERS[name], result["coeff"]).kept(total_variance(texts).reshape(3, 5))
-        vectors = filtered_class_vectors(texts, mask)
+        vectors = filtered_class_vectors(texts, surest(u, limits[name](result["coeff"])))
         yield Comparison(f"{name}: means", vectors["embedding"].T, result["classifier"])
         yield Comparison(f"{name}: variances", vectors["logvar"].exp().T, result["var"])
 

@@ -1,8 +1,7 @@
 """Bayesian prompt re-weighting (Chun et al., ProLIP, ICLR 2025, Section 3.4, Algorithm 1). Needs variances.
 
 A class is a mixture of its prompts' Gaussians; the weights are fitted by EM to points drawn from images' Gaussians.
-Paper and code (below) take those images from the set that is then scored. Here they come from the training split; if
-the scored set is given instead, the result is marked as a leak.
+Paper and code (below) take those images from the set that is then scored. Here they come from the training split.
 
 official: github.com/naver-ai/prolip@59f6324 src/analysis/unc_zeroshot_prompts.py (estimate_mixing_proportions)
 """
@@ -13,16 +12,12 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from bench.data import Pairs, templates
 from bench.errors import UserError
-from bench.evaluation.bootstrap import mean_interval
 from bench.evaluation.features import Features
-from bench.evaluation.measures import Number
-from bench.evaluation.probabilistic.prompt_filter import Line, top1
 from bench.evaluation.zero_shot import class_vectors, prompts
 from methods.base import stream
 
@@ -120,30 +115,19 @@ def fit(texts: Mapping[str, Tensor], images: Mapping[str, Tensor], rows: Tensor,
     return mixture_weights(torch.stack(densities), initial_weights(variances), setting.a)
 
 
-def reweighting(features: Features, pairs: Pairs, source: Pairs, label: str) -> list[Line]:
-    """Measure top-1 accuracy by CSD with equal weights, and with weights fitted to images of `source`.
+def reweighted(features: Features, pairs: Pairs, source: Pairs, label: str, shots: int) -> dict[str, Tensor]:
+    """Return the features of the classes of a label with weights of prompts that are fitted to images of `source`.
 
-    "largest weight" is the mean over classes of a class's largest weight (1 / K for equal weights of K templates).
     Raises UserError if a class has no image in `source`.
     """
-    names, own = pairs.classes[label], templates(pairs)
-    images, others = features.images(pairs), features.images(source)
-    flat = features.texts(prompts(names, own))
-    labels = torch.from_numpy(pairs.labels[label])
-    ensemble = class_vectors(flat, len(own))
+    names, own, setting = pairs.classes[label], templates(pairs), Setting(shots)
+    others, flat = features.images(source), features.texts(prompts(names, own))
     texts = {name: values.reshape(len(names), len(own), -1) for name, values in flat.items()}
-    lines = list(top1("all prompts alike", images, ensemble, labels, ["csd"]))
-    for setting in map(Setting, SHOTS):
-        if setting.shots:
-            rows = labelled_rows(source, label, names, setting.shots)
-        else:
-            rows = (ensemble["embedding"] @ others["embedding"].T).topk(min(setting.images, len(source)), dim=1).indices
-        weights = fit(texts, others, rows, setting)
-        mean, variance = mixed(weights, texts["embedding"].double(), texts["logvar"].double().exp())
-        classes = {"embedding": mean.float(), "logvar": variance.log().float()}
-        what = f"{setting.shots} labelled images" if setting.shots else f"{rows.shape[1]} nearest images, no labels"
-        what += " (LEAK)" if source.name == pairs.name else ""
-        largest: np.ndarray = weights.amax(1).cpu().numpy()
-        lines += top1(what, images, classes, labels, ["csd"])
-        lines.append((what, Number("largest weight", "", float(largest.mean()), len(largest), mean_interval(largest))))
-    return lines
+    if shots:
+        rows = labelled_rows(source, label, names, shots)
+    else:
+        ensemble = class_vectors(flat, len(own))["embedding"]
+        rows = (ensemble @ others["embedding"].T).topk(min(setting.images, len(source)), dim=1).indices
+    weights = fit(texts, others, rows, setting)
+    mean, variance = mixed(weights, texts["embedding"].double(), texts["logvar"].double().exp())
+    return {"embedding": mean.float(), "logvar": variance.log().float()}

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from bench.data import Pairs
 from bench.evaluation.features import IMAGE_BATCH, Features, evaluation_mode
 from bench.evaluation.measures import Number
-from bench.evaluation.probabilistic.prompt_filter import Line
-from bench.evaluation.probabilistic.uncertainty import mean_line
+from bench.evaluation.probabilistic.manipulated import Line, mean_line
 from bench.towers.build import normalise
 
 ROUNDS = 7  #: each measures both ways, in turn, so that a busy machine slows both

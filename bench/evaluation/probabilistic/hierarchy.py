@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -21,9 +21,7 @@ from bench.data import Pairs
 from bench.data.evaluation import EvaluationPairs
 from bench.errors import UserError
 from bench.evaluation.bootstrap import mean_interval
-from bench.evaluation.features import Features
 from bench.evaluation.measures import Bench, Measured, Number
-from bench.evaluation.probabilistic.prompt_filter import Line
 from bench.evaluation.tasks import Task
 from methods.base import spans
 
@@ -69,12 +67,12 @@ class Traversal:
     any: Tensor  #: whether at least one of its own captions is met
     r1_root: Tensor  #: whether the caption nearest to the root is its own
 
-    def numbers(self) -> list[Number]:
-        """Return the means with their intervals over images."""
+    def numbers(self, score: str) -> list[Number]:
+        """Return the means with their intervals over images, under a score."""
         numbers = []
         for name, values in vars(self).items():
             outcomes = values.double().cpu().numpy()
-            numbers.append(Number(name, "cosine", float(outcomes.mean()), len(outcomes), mean_interval(outcomes)))
+            numbers.append(Number(name, score, float(outcomes.mean()), len(outcomes), mean_interval(outcomes)))
         return numbers
 
 
@@ -126,33 +124,21 @@ def roots(images: Mapping[str, Tensor], texts: Mapping[str, Tensor], empty: Mapp
     return by_name
 
 
-def traversals(features: Features, pairs: Pairs) -> list[Line]:
-    """Measure precision, recall, any and R@1 of the root over all distinct captions of the set, for each root.
-
-    `r1_root` counts a hit as 1; counted like recall, over all four levels, a hit would be a quarter. Raises UserError
-    if the data set has no hierarchy.
-    """
-    captions = levels(pairs)
-    pool = sorted({text for texts in captions for text in texts})
-    images, texts, empty = features.images(pairs), features.texts(pool), features.texts([""])
-    own = ownership(captions, pool).to(images["embedding"].device)
-    return [
-        (name, number)
-        for name, root in roots(images, texts, empty).items()
-        for number in traverse(images["embedding"], texts["embedding"], own, root).numbers()
-    ]
-
-
 def along_hierarchy(task: Task, bench: Bench) -> Measured:
-    """Measure what the paths from images to a root meet of their captions: the task of `bench hierarchy`.
+    """Measure precision, recall, any and R@1 of the root over all distinct captions of the set.
 
     The path to the empty text counts under the score "cosine", the one to ProLIP's root, which needs variances, under
-    "csd".
+    "csd". `r1_root` counts a hit as 1; counted like recall, over all four levels, a hit would be a quarter. Raises
+    UserError if the data set has no hierarchy.
     """
-    lines = traversals(bench.features, bench.plan.load(task.dataset))
-    roots_met = list(dict.fromkeys(name for name, _ in lines))
-    scores = dict(zip(roots_met, ("cosine", "csd"), strict=False))
-    return [replace(number, score=scores[name]) for name, number in lines], {}
+    pairs = bench.plan.load(task.dataset)
+    captions = levels(pairs)
+    pool = sorted({text for texts in captions for text in texts})
+    images, texts, empty = bench.features.images(pairs), bench.features.texts(pool), bench.features.texts([""])
+    own = ownership(captions, pool).to(images["embedding"].device)
+    ways = zip(("cosine", "csd"), roots(images, texts, empty).values(), strict=False)
+    met = {score: traverse(images["embedding"], texts["embedding"], own, root) for score, root in ways}
+    return [number for score, one in met.items() for number in one.numbers(score)], {}
 
 
 def ownership(captions: Sequence[Sequence[str]], pool: Sequence[str]) -> Tensor:

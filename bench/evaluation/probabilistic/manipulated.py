@@ -15,12 +15,15 @@ from torch import Tensor
 
 from bench.arrays import Pixels
 from bench.data import MemoryPairs, Pairs, templates
+from bench.evaluation.bootstrap import mean_interval
 from bench.evaluation.features import IMAGE_BATCH, Features, evaluation_mode
-from bench.evaluation.probabilistic.prompt_filter import Line, top1, total_variance
-from bench.evaluation.probabilistic.uncertainty import MEAN_COLOUR, mean_line, with_pixels
+from bench.evaluation.measures import Number, scores_of
+from bench.evaluation.probabilistic.prompts import top1, total_variance
 from bench.evaluation.zero_shot import class_vectors
 from bench.evaluation.zero_shot import prompts as class_prompts
 
+Line = tuple[str, Number]  #: a description, and the measured number
+MEAN_COLOUR = np.array([123, 117, 104], np.uint8)  #: CLIP's channel means, the colour of what is hidden
 SHARES = (0.0, 0.025, 0.05, 0.075, 0.1)  #: of the area that is hidden, the paper's
 ITERATIONS = (1, 5, 10, 40)  #: of the attack, the paper's
 EPS, STEP = 8.0, 2.0  #: most that a channel changes, and by one iteration; of 255
@@ -40,9 +43,14 @@ def manipulations(features: Features, pairs: Pairs, label: str) -> list[Line]:
     lines = list[Line]()
     for name, one in chain(hidden, moved):  # one at a time: together they may not fit
         images = features.images(one)
-        lines += top1(name, images, classes, labels)
-        lines.append(mean_line(name, total_variance(images).double().cpu().numpy()))
+        lines += [(name, top1(images, classes, labels, score)) for score in scores_of(images, classes)]
+        lines.append(mean_line(name, total_variance(images).double().cpu().numpy(), "variance"))
     return lines
+
+
+def mean_line(name: str, values: np.ndarray, metric: str) -> Line:
+    """Return the mean of values [n] with its interval, as a line of a table."""
+    return name, Number(metric, "", float(values.mean()), len(values), mean_interval(values))
 
 
 def occluded(pairs: Pairs, share: float) -> MemoryPairs:
@@ -56,6 +64,12 @@ def occluded(pairs: Pairs, share: float) -> MemoryPairs:
     top, left = (height - tall) // 2, (width - wide) // 2
     pixels[:, top : top + tall, left : left + wide] = MEAN_COLOUR
     return with_pixels(pairs, pixels)
+
+
+def with_pixels(pairs: Pairs, pixels: Pixels) -> MemoryPairs:
+    """Return the same pairs with other images, uint8 [n, H, W, 3]."""
+    texts = [pairs.captions(row) for row in range(len(pairs))]
+    return MemoryPairs.build(pairs.name, pairs.description, pairs.keys, texts, pairs.labels, pairs.classes, pixels)
 
 
 def attacked(features: Features, pairs: Pairs, labels: Tensor, classes: Tensor, iterations: int) -> MemoryPairs:

@@ -1,6 +1,8 @@
-"""The task `prompts`: zero-shot accuracy by which prompts speak for a class (ProLIP's Table 3).
+"""The task `prompts`: zero-shot accuracy by which prompts speak for a class (Chun et al., ProLIP, ICLR 2025, Table 3).
 
 Any method has all prompts alike and a single one; choosing or weighting prompts by their variances needs variances.
+
+official: github.com/naver-ai/prolip@59f6324 src/analysis/unc_zeroshot_prompts.py
 """
 
 from __future__ import annotations
@@ -10,14 +12,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from bench import data
+from bench.evaluation.bootstrap import mean_interval
 from bench.evaluation.measures import Bench, Measured, Number, scores_of
-from bench.evaluation.probabilistic.bprw import SHOTS, reweighting
-from bench.evaluation.probabilistic.prompt_filter import Filter, filtered_class_vectors, top1, total_variance
+from bench.evaluation.probabilistic.bprw import SHOTS, reweighted
 from bench.evaluation.tasks import Task
-from bench.evaluation.zero_shot import class_vectors, prompts
+from bench.evaluation.zero_shot import class_vectors, classify, prompts
 
 SINGLE = "a photo of"  #: the single prompt is the first that begins so, or else the first
 
@@ -33,25 +36,45 @@ def prompt_choices(task: Task, bench: Bench) -> Measured:
     images, texts = bench.features.images(pairs), bench.features.texts(prompts(names, templates))
     labels = torch.from_numpy(pairs.labels[task.label])
     single = next((one for one in templates if one.startswith(SINGLE)), templates[0])
-    classes = {
+    classes: dict[str, Mapping[str, Tensor]] = {
         "all": class_vectors(texts, len(templates)),
         "single": class_vectors(bench.features.texts(prompts(names, [single])), 1),
     }
     scores = scores_of(images, texts)
-    numbers = [one for name, vectors in classes.items() for one in _top1(name, images, vectors, labels, scores)]
+    numbers = [replace(top1(images, classes[name], labels, score), metric=name) for name in classes for score in scores]
     if "csd" in scores:
         u = total_variance(texts).reshape(-1, len(templates))
-        half = Filter("by_ranking", math.ceil(len(templates) / 2))
-        filters = {"filtered": Filter("std_per_class", 0.0), "half": half}
-        for name, one in filters.items():
-            numbers += _top1(name, images, filtered_class_vectors(texts, one.kept(u)), labels, ["csd"])
-        weighted = reweighting(bench.features, pairs, bench.plan.load(task.train), task.label)
-        fitted = [number for _, number in weighted[1:] if number.metric == "top1"]
-        numbers += [replace(one, metric=f"bprw_{shots}") for shots, one in zip(SHOTS, fitted, strict=True)]
+        limits = {"filtered": u.mean(1, keepdim=True), "half": u.kthvalue(math.ceil(u.shape[1] / 2), 1, True).values}
+        source = bench.plan.load(task.train)
+        by_variance = {
+            **{name: filtered_class_vectors(texts, surest(u, limit)) for name, limit in limits.items()},
+            **{f"bprw_{shots}": reweighted(bench.features, pairs, source, task.label, shots) for shots in SHOTS},
+        }
+        numbers += [replace(top1(images, one, labels, "csd"), metric=name) for name, one in by_variance.items()]
     return numbers, {}
 
 
-def _top1(
-    name: str, images: Mapping[str, Tensor], classes: Mapping[str, Tensor], labels: Tensor, scores: list[str]
-) -> list[Number]:
-    return [replace(number, metric=name) for _, number in top1(name, images, classes, labels, scores)]
+def surest(u: Tensor, limit: Tensor) -> Tensor:
+    """Return bool [C, K]: the prompts whose u [C, K] is at most `limit`, and the most certain prompt of each class."""
+    return (u <= limit) | (u == u.amin(1, keepdim=True))
+
+
+def total_variance(features: Mapping[str, Tensor]) -> Tensor:
+    """Return [n]: the trace of each covariance, which ProLIP calls the uncertainty of an input."""
+    return features["logvar"].exp().sum(-1)
+
+
+def filtered_class_vectors(texts: Mapping[str, Tensor], mask: Tensor) -> dict[str, Tensor]:
+    """Average the prompts in `mask` [C, K] as `class_vectors` does: unit mean of means, mean of variances."""
+    shape = (*mask.shape, -1)
+    share = mask.to(texts["embedding"].dtype)[..., None]
+    share = share / share.sum(1, keepdim=True)
+    means = (share * F.normalize(texts["embedding"], dim=-1).reshape(shape)).sum(1)
+    variances = (share * texts["logvar"].exp().reshape(shape)).sum(1)
+    return {"embedding": F.normalize(means, dim=-1), "logvar": variances.log()}
+
+
+def top1(images: Mapping[str, Tensor], classes: Mapping[str, Tensor], labels: Tensor, score: str) -> Number:
+    """Return the top-1 accuracy of images [n] among classes [C] by a score; labels int64 [n]."""
+    hits = classify(images, classes, labels, score).hits(1)
+    return Number("top1", score, float(hits.mean()), len(hits), mean_interval(hits))
