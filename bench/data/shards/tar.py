@@ -24,7 +24,6 @@ class Member:
 
     name: bytes
     kind: str  #: "file", "link" or "special"
-    start: int  #: of its first header, in bytes
     offset: int  #: of its data, in bytes
     size: int
 
@@ -37,13 +36,13 @@ class Broken(Exception):
         super().__init__(f"{message} at byte {offset}")
 
 
-def members(file: BinaryIO, size: int, start: int = 0) -> Iterator[Member]:
-    """Yield the members in order, from the first header at or after `start`. `size` is the file's, in bytes.
+def members(file: BinaryIO, size: int) -> Iterator[Member]:
+    """Yield the members in order. `size` is the file's, in bytes.
 
     The caller may read and seek between two members. Raises Broken if a header is damaged, a member is cut off or the
     end mark is missing.
     """
-    at = begun = start
+    at = 0
     given: dict[str, bytes] = {}  # attributes that extra headers give to the next member
     while True:
         file.seek(at)
@@ -65,18 +64,18 @@ def members(file: BinaryIO, size: int, start: int = 0) -> Iterator[Member]:
             given.update(_attributes(file.read(length), data))
         elif kind not in _SHARED_ATTRIBUTES + _LONG_LINK:
             if kind not in _FOLDER:
-                yield _member(header, kind, given, begun, data, length)
-            given, begun = {}, at
+                yield _member(header, kind, given, data, length)
+            given = {}
 
 
-def _member(header: bytes, kind: bytes, given: dict[str, bytes], start: int, offset: int, size: int) -> Member:
+def _member(header: bytes, kind: bytes, given: dict[str, bytes], offset: int, size: int) -> Member:
     name = given.get("path")
     if name is None:
         name = header[:100].split(b"\0", 1)[0]
         if header[257:262] == b"ustar" and header[262:263] == b"\0" and header[345]:
             name = header[345:500].split(b"\0", 1)[0] + b"/" + name
     sort = "file" if kind in _FILES and "GNU.sparse" not in given else "link" if kind in _LINKS else "special"
-    return Member(name, sort, start, offset, size)
+    return Member(name, sort, offset, size)
 
 
 def _length(header: bytes, given: bytes | None, at: int) -> int:
