@@ -384,22 +384,3 @@ def test_puzzles_share_their_images(evaluation_folder: Path) -> None:
         pairs.images(np.array([1]))[0],
         np.asarray(picture(3).resize((32, 24), Image.Resampling.BICUBIC).crop((4, 0, 28, 24))),
     )
-
-
-def test_where_says_what_is_there_and_how_to_get_the_rest(
-    evaluation_folder: Path, webdataset_folder: Folder, tmp_path: Path
-) -> None:
-    webdataset_folder(evaluation_folder / "wds_pets", classified(), classes=CLASSES)
-    asked = "{tasks: [zero_shot, linear_probe], datasets: {zero_shot: [pets], linear_probe: [pets]}}"
-    suite = tmp_path / "mine.yaml"
-    suite.write_text(f"name: mine\nbudget: {{epochs: 1}}\nmethods: [clip]\nevaluate: {asked}\n")
-    found = CliRunner().invoke(app, ["data", "where", str(suite)])
-    assert found.exit_code == 0, found.output
-    lines = found.output.splitlines()
-    assert lines[1].split() == ["pets", "evaluation", "set", "7", str(evaluation_folder / "wds_pets" / "test")]
-    assert lines[2] == "missing: Oxford Pets (pets/train), linear_probe"
-    assert f"    looked for {evaluation_folder / 'wds_vtab-pets' / 'train'}" in lines
-    assert any(line.startswith("    get it: hf download clip-benchmark/wds_vtab-pets") for line in lines)
-    everything = CliRunner().invoke(app, ["data", "where", "--data", str(tmp_path / "data")]).output
-    assert "pets " in everything.splitlines()[1]
-    assert "imagenet1k, imagenetv2" in everything
