@@ -79,7 +79,7 @@ def _visible(contrast: Contrast) -> str:
 
 def _shown(contrast: Contrast, word: str) -> list[str]:
     """Labels with this verdict, the largest difference first."""
-    labels = [label for label in contrast.gains if word in contrast.verdict(label).split(", ")]
+    labels = [label for label in contrast.gains if word in contrast.verdicts(label)]
     return sorted(labels, key=lambda label: -abs(contrast.gains[label].value))
 
 

@@ -81,15 +81,12 @@ class Contrast:
         steps = adjusted(p_values)
         return {label for label, p in zip(self.gains, steps, strict=True) if p <= LEVEL}
 
-    def verdict(self, label: str) -> str:
-        """ "better", "worse", "practically the same", two of them, or "" if nothing is shown."""
+    def verdicts(self, label: str) -> tuple[str, ...]:
+        """ "better" or "worse", and "practically the same"; () if nothing is shown."""
         test = self.gains.get(label)
-        words = []
-        if test and self.p_values[label] <= LEVEL:
-            words.append("better" if test.value > 0 else "worse")
-        if label in self.same:
-            words.append("practically the same")
-        return ", ".join(words)
+        different = bool(test) and self.p_values[label] <= LEVEL
+        apart = ("better" if test and test.value > 0 else "worse",) if different else ()
+        return (*apart, "practically the same") if label in self.same else apart
 
     @cached_property
     def detectable(self) -> Detectable | None:

@@ -22,11 +22,6 @@ from reports.tables.vs_baseline import against_tables, headline_sentence
 from reports.vocabulary import detail, kind_of, metric_label
 
 ALIKE = 0.05  #: costs that are so near to the baseline's are the same
-#: names of other tables, and of other sections of the page
-_TAKEN = (
-    *("overview", "differences", "recovered", "resolution", "means", "pairs", "cost", "tuning"),
-    *("reading", "diagnostics", "methods", "data", "runs", "settings"),
-)
 
 
 def tables(results: Results) -> list[Table]:
@@ -54,13 +49,9 @@ def _has_several(scores: Mapping[str, Sequence[Scored]]) -> bool:
 def _file_name(name: str, place: int) -> str:
     """The name of a family's table, which becomes a file, an anchor and a LaTeX label.
 
-    Records of other versions and machines may have families that we do not know. A name of theirs that is no plain
-    word, or that something else here has, gets the family's place in it.
+    A family of another version or machine, which we do not know, has its place in the name: nothing else has that name.
     """
-    taken = name in _TAKEN or name.startswith(("paper_", "run-", "figure-", "family-"))
-    if kind_of(name) is not None or (re.fullmatch("[a-z0-9_-]{1,60}", name) and not taken):
-        return name
-    return f"family-{place}-{re.sub('[^a-z0-9_]+', '-', name.lower())[:40].strip('-')}"
+    return name if kind_of(name) else f"family-{place}-{re.sub('[^a-z0-9_]+', '-', name.lower())[:40].strip('-')}"
 
 
 def overview(results: Results, more: str = "") -> Table:

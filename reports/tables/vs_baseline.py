@@ -100,7 +100,7 @@ def _difference(results: Results, contrast: Contrast, label: str) -> Cell:
     if test is None or first.state != "value":
         return first
     p = contrast.p_values[label]
-    words = ", ".join(filter(None, (interval(test), p_text(p), contrast.verdict(label))))
+    words = ", ".join((interval(test), p_text(p), *contrast.verdicts(label)))
     also = {"low": test.low, "high": test.high, "p adjusted": p, "p": test.p, "n": test.n}
     return replace(first, value=test.value, text="", small=words, also=also)
 
