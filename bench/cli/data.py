@@ -9,17 +9,12 @@ import typer
 
 from bench.cli.options import DataFolder, use_data
 from bench.console.text import echo
-from bench.errors import UserError
 
 app = typer.Typer(help="Training and evaluation data on disk.", no_args_is_help=True)
 
 
 Workers = Annotated[
     int | None, typer.Option("--workers", min=1, help="Processes; default: one a core.", show_default=False)
-]
-FormName = Annotated[
-    str | None,
-    typer.Option("--form", metavar="NAME", help="table, coco, karpathy, parquet, folder; default: what fits."),
 ]
 
 
@@ -100,7 +95,6 @@ def pack(
         Path, typer.Argument(metavar="INPUT", help="A .csv, .tsv, .json or .parquet, or a folder of images or Parquet.")
     ],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder of the shards, such as data/mine.")],
-    form: FormName = None,
     images: Annotated[
         Path | None,
         typer.Option("--images", metavar="DIR", help="Folder that paths are relative to; default: the input's."),
@@ -115,9 +109,6 @@ def pack(
     key_column: Annotated[
         str | None, typer.Option("--key-column", metavar="NAME", help="Names of pairs; default: their numbers.")
     ] = None,
-    separator: Annotated[
-        str | None, typer.Option("--separator", metavar="LETTER", help="Of a table; default: tab or comma, as it has.")
-    ] = None,
     split: Annotated[
         list[str] | None, typer.Option("--split", metavar="NAME", help="Of Karpathy's JSON; may be repeated.")
     ] = None,
@@ -131,8 +122,6 @@ def pack(
     from bench.data.pack.packing import pack as packed
     from bench.data.pack.sample import Options
 
-    if separator is not None and len(separator) != 1:
-        raise UserError(f"--separator {separator!r}: should be one letter; omit it for a tab")
     columns = (image_column, caption_column, key_column)
-    options = Options(str(images) if images else None, *columns, separator, tuple(split or ()))
-    echo(*packed(source, out, options, form, per_shard, workers))
+    options = Options(str(images) if images else None, *columns, tuple(split or ()))
+    echo(*packed(source, out, options, per_shard, workers))

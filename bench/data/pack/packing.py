@@ -10,7 +10,7 @@ from pathlib import Path
 from bench import hashing, reading
 from bench.console.csv_text import csv_text
 from bench.console.text import echo
-from bench.data.pack.forms import form_of, samples
+from bench.data.pack.forms import samples
 from bench.data.pack.sample import Options, Sample
 from bench.data.pack.writing import Fault, Job, make_shard, read_note
 from bench.data.shards.indexing import in_processes
@@ -26,19 +26,18 @@ def pack(
     source: Path,
     out: Path,
     options: Options,
-    form: str | None = None,
     per_shard: int = PER_SHARD,
     workers: int | None = None,
 ) -> list[str]:
     """Pack an input into OUT/00000.tar and so on; return lines that say what was made and what was left out.
 
-    form: a name of `forms.FORMS`; by default the form that fits. workers: processes; by default one a core. A pack
+    workers: processes; by default one a core. A pack
     that was stopped goes on; bytes depend neither on `workers` nor on stops. What cannot be packed is listed in
     OUT/faults.csv. Raises UserError for a bad input, for a folder that holds other shards, and if nothing is left.
     """
     if source.resolve() == out.resolve():
         raise UserError(f"{out}: is the input; give another folder for the shards")
-    listed, faults = _keyed(samples(source, form_of(source, form), options))
+    listed, faults = _keyed(samples(source, options))
     try:
         jobs = _jobs(listed, out, per_shard)
         todo = [job for job in jobs if read_note(job) is None]

@@ -24,7 +24,6 @@ class Options:
     image_column: str | None = None
     caption_column: str | None = None
     key_column: str | None = None
-    separator: str | None = None  #: of a table; default: a tab if its first line has one, else a comma
     splits: tuple[str, ...] = ()  #: of Karpathy's JSON; none: all
 
 
