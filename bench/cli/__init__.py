@@ -10,7 +10,6 @@ import typer
 
 from bench.cli import (
     data,
-    doctor,
     export,
     features,
     inside,
@@ -38,7 +37,7 @@ for verb in (
     runs.status,
     runs.show,
     export.export,
-    doctor.doctor,
+    store.doctor,
     store.pack,
     reference.reference,
     reporting.compare,

@@ -1,4 +1,4 @@
-"""Verbs on what is stored: measure a checkpoint, merge another store, free space."""
+"""Verbs on what is stored: measure a checkpoint, merge another store, free space, look for damage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bench.cli.options import (
     use_data,
 )
 from bench.console.text import echo
-from bench.errors import UNFINISHED
+from bench.errors import UNFINISHED, UserError
 
 if TYPE_CHECKING:
     from bench.store.collect import Item
@@ -138,6 +138,31 @@ def collect(
     echo(f"freed {_mib(items)}" if yes else f"would free {_mib(items)}{'; --yes does it' if items else ''}")
     echo(*(f"left alone: {error}" for error in damaged), err=True)
     if damaged:
+        raise typer.Exit(1)
+
+
+def doctor(
+    results: Results = RESULTS,
+    fix: Annotated[bool, typer.Option("--fix", help="Move damaged files aside.")] = False,
+) -> None:
+    """Look at everything that is stored, to the last byte: what is damaged, a line each, with the remedy.
+
+    Weights and records are compared with their stored hashes. With --fix, what is damaged is renamed to NAME.damaged-1,
+    so that `bench run` makes again what it can. Exit code 1 if problems remain.
+    """
+    from bench.store import Damaged
+    from bench.store.doctor import examine
+
+    if not results.is_dir():
+        raise UserError(f"--results {results}: no such folder, so nothing was looked at; name the folder of a store")
+    try:
+        wrong, mended = examine(store_at(results), fix)
+    except Damaged as error:  # store.json: nothing is looked at in a store whose format is not known
+        echo(error)
+        raise typer.Exit(1) from error
+    echo(*wrong, *mended)
+    echo(f"problems: {len(wrong)}" + (f", moved aside: {len(mended)}" if mended else ""))
+    if wrong:
         raise typer.Exit(1)
 
 

@@ -130,11 +130,6 @@ def test_what_the_options_cannot_be_is_exit_code_2(arguments: list[str]) -> None
     assert CliRunner().invoke(app, arguments).exit_code == 2
 
 
-def test_gc_is_told_one_thing(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["gc", "--dry-run", "--yes", "--results", str(tmp_path)])
-    assert str(result.exception) == "--dry-run and --yes: say one of them"
-
-
 def test_check_is_told_one_thing() -> None:
     for arguments in (["check"], ["check", "clip", "--all"]):
         result = CliRunner().invoke(app, arguments)

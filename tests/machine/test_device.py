@@ -74,23 +74,9 @@ def test_no_link_is_followed_and_the_folder_is_this_users_alone(tmp_path: Path) 
     assert target.read_text() == "precious"
 
 
-def test_the_folder_of_a_killed_process_goes_with_the_next_one() -> None:
-    code = (
-        "import sys\nfrom bench.machine.private_folder import ScratchFolder\nfolder = ScratchFolder('ranks')\n"
-        "(folder.path / 'meeting').touch()\nprint(folder.path, flush=True)\nsys.stdin.read()"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True) as process:
-        assert process.stdout is not None
-        theirs = Path(process.stdout.readline().strip())
-        first = ScratchFolder("ranks")
-        assert (theirs / "meeting").exists(), "its process lives"
-        process.kill()
-        process.wait()
-    second = ScratchFolder("ranks")
-    assert not theirs.exists()
-    assert first.path.is_dir()
-    for folder in (first, second, second):
-        folder.remove()
+def test_a_scratch_folder_is_private_and_goes_with_its_context() -> None:
     with ScratchFolder("verify") as path:
         assert path.is_dir()
-    assert sorted(path.name for path in private_folder().iterdir()) == ["making"]
+        assert path.stat().st_mode & 0o777 == 0o700
+        assert ScratchFolder("verify").path != path
+    assert not path.exists()
