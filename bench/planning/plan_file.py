@@ -129,8 +129,9 @@ def _tables(suite: Suite) -> dict[str, Any] | None:
 
 
 def _budget(suite: Suite) -> dict[str, Any]:
-    unit = BUDGET_KINDS[suite.budget.kind].unit
-    return {"kind": suite.budget.kind, "value": suite.budget.value, "unit": unit, "rule": suite.budget_rule}
+    values = [budget.value for budget in suite.budget.all]
+    unit, several = BUDGET_KINDS[suite.budget.kind].unit, {"values": values} if len(values) > 1 else {}
+    return {"kind": suite.budget.kind, "value": max(values), **several, "unit": unit, "rule": suite.budget_rule}
 
 
 def _data(planned: Sequence[Planned]) -> dict[str, Any]:
@@ -146,17 +147,15 @@ def _data(planned: Sequence[Planned]) -> dict[str, Any]:
 def _blocks(suite: Suite) -> list[dict[str, Any]]:
     """The blocks of the comparison: each noise under each of the suite's towers. Runs are compared within a block."""
     counted = any(noise.seeds for noise in suite.noise.kinds)
-    blocks = {
-        run.block: {
-            "label": run.block,
-            "kind": run.noise,
-            "title": KINDS[run.noise].title if run.noise else "",
-            "rate": run.rate,
-            "towers": run.towers.label,
-            **({"seeds": list(suite.seeds_of(run.rate, run.noise))} if counted else {}),
-        }
-        for run in suite.cells()
-    }
+    budgets = {budget.label: budget.value for budget in suite.budget.all}
+    blocks: dict[str, dict[str, Any]] = {}
+    for run in suite.cells():
+        block = blocks.setdefault(run.block, {"label": run.block, "kind": run.noise})
+        block |= {"title": KINDS[run.noise].title if run.noise else "", "rate": run.rate, "towers": run.towers.label}
+        if run.budget_label:
+            block["budget"] = budgets[run.budget_label]
+        if counted:
+            block["seeds"] = list(dict.fromkeys((*block.get("seeds", ()), run.seed)))
     return list(blocks.values())
 
 

@@ -122,7 +122,7 @@ def trial_suite(suite: Suite, rows: Sequence[MethodEntry], choices: Mapping[str,
         methods=tuple(entries),
         seeds=(tune.seed,),
         noise=suite.noise.at(rate),
-        budget=tune.budget or suite.budget,
+        budget=tune.budget or suite.budget.scaled(1.0),
         evaluate=suite.evaluate.of_trials(),
     ).with_references(tuned(suite, choices).methods)
 

@@ -19,6 +19,9 @@ from bench.catalogue.noise_kinds import KINDS, NoiseKind, Options
 from bench.settings_base import Locations, Model, NonEmptyList, Rate, entry_of, once
 from bench.yaml_source import fault, faults_of
 
+SeedCount = Annotated[int, Field(ge=1)]
+SeedCounts = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(strict=False)]
+
 
 class NoiseSettings(Model):
     """One kind of noise at several rates; the seed of the noise is the seed of the run.
@@ -30,8 +33,9 @@ class NoiseSettings(Model):
     rates: Annotated[tuple[Rate, ...], NonEmptyList] = (0.0,)
     files: Locations = ()  #: of a kind that has them, one for each rate above 0, in that order
     options: dict[str, Any] = Field(default_factory=dict)  #: the kind's own settings, part of the identity
-    #: for each rate, in that order, how many of the suite's seeds it has, the first ones; none given: all
-    seeds: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(strict=False)] = ()
+    #: for each rate, in that order, how many of the suite's seeds it has, the first ones; none given: all. In a suite
+    #: with several budgets also a list of such counts for each budget, where 0 leaves a rate out
+    seeds: Annotated[tuple[SeedCount | SeedCounts, ...], Field(strict=False)] = ()
     #: whether the pairs are as people left them: without any injected noise they are called "natural noise", not
     #: "clean", and no row may use the truth, which nobody knows
     natural: bool = False
@@ -91,8 +95,12 @@ class NoiseSettings(Model):
 
     @model_validator(mode="after")
     def _a_count_for_each_rate(self) -> Self:
-        if self.seeds and len(self.seeds) != len(self.rates):
-            raise fault(f"{len(self.seeds)} counts for {len(self.rates)} rates; give one for each", "seeds")
+        by_budget = [counts for counts in self.seeds if isinstance(counts, tuple)]
+        if by_budget and len(by_budget) < len(self.seeds):
+            raise fault("should hold numbers alone, or a list for each budget", "seeds")
+        for counts in by_budget or [self.seeds] * bool(self.seeds):
+            if len(counts) != len(self.rates):
+                raise fault(f"{len(counts)} counts for {len(self.rates)} rates; give one for each", "seeds")
         return self
 
     @model_serializer(mode="wrap")
@@ -118,11 +126,20 @@ class NoiseSettings(Model):
         level._others = ()
         return level
 
-    def levels(self, seeds: tuple[int, ...]) -> list[tuple[NoiseSettings, tuple[int, ...]]]:
-        """Each kind at each of its rates alone, with those of `seeds` that runs have there; clean pairs come once."""
+    def counts(self, budget: int = 0) -> tuple[int, ...]:
+        """How many seeds each rate has under the budget of that number; () for all."""
+        if self.seeds and isinstance(self.seeds[0], tuple):
+            return self.seeds[min(budget, len(self.seeds) - 1)]  # type: ignore[return-value]  # one of several lists
+        return self.seeds  # type: ignore[return-value]  # numbers alone
+
+    def levels(self, seeds: tuple[int, ...], budget: int = 0) -> list[tuple[NoiseSettings, tuple[int, ...]]]:
+        """Each kind at each of its rates alone, with those of `seeds` that runs have there; clean pairs come once.
+
+        budget: the number of the suite's budget, where it has several.
+        """
         levels: dict[tuple[str, float], tuple[NoiseSettings, tuple[int, ...]]] = {}
         for noise in self.kinds:
-            counts = dict(zip(noise.rates, noise.seeds, strict=False))
+            counts = dict(zip(noise.rates, noise.counts(budget), strict=False))
             for rate in noise.rates:
                 level = (noise.at(rate), seeds[: counts.get(rate)])
                 levels.setdefault((noise.kind if rate else "", rate), level)

@@ -99,6 +99,7 @@ class Run:
     )  #: the kind's own settings, defaults included
     #: whether nobody knows that pairs without injected noise are right; for the printed name alone
     natural: bool = False
+    budget_label: str = ""  #: for the printed name alone, where a suite has several: "40 epochs"
     scorer: Scorer | None = None  #: the external model that scores its pairs
 
     @property
@@ -108,9 +109,9 @@ class Run:
 
     @property
     def block(self) -> str:
-        """Which runs it is compared with: its towers, where a suite has several, and its noise."""
+        """Which runs it is compared with: its noise, and its towers and budget where a suite has several."""
         noise = noise_label(self.noise or "shuffled_captions", self.rate, self.natural)
-        return f"{self.towers.label}, {noise}" if self.towers.label else noise
+        return ", ".join(filter(None, (self.towers.label, noise, self.budget_label)))
 
     @property
     def title(self) -> str:

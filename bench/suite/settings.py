@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from bench.catalogue import families, tower_families
 from bench.catalogue.augmentations import AUGMENTATIONS, DEFAULTS
@@ -28,17 +40,56 @@ from bench.suite.data_settings import DataSettings as DataSettings
 from bench.suite.data_settings import in_data_folder
 from bench.suite.head_settings import HeadSettings
 from bench.suite.keep_settings import KeepSettings
-from bench.yaml_source import fault
+from bench.yaml_source import fault, faults_of
 
 Protocol = Literal["common", "bayes", "nuclr", "ncu", "prolip"]
 SNAPSHOTS = (0.25, 0.5, 0.75)  #: shares of the budget at which every run keeps its weights
 
 
 class Budget(Model):
-    """What a run may spend: `{kind: value}` of exactly one of `bench.catalogue.budget_kinds`."""
+    """What a run may spend: `{kind: value}` of exactly one of `bench.catalogue.budget_kinds`.
+
+    A suite with several budgets holds the first, which knows the others; see `all`.
+    """
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Annotated[float, Field(gt=0)]] = Field(init=False)
+    _others: tuple[Budget, ...] = PrivateAttr(default=())
+
+    @classmethod
+    def of_several(cls, entries: Sequence[Any]) -> Budget:
+        """Read several budgets of one kind, in any order. The faults of an entry are raised with its number."""
+        budgets: list[Budget] = []
+        for number, entry in enumerate(entries):
+            try:
+                one = cls.model_validate(entry)
+            except ValidationError as error:
+                place, message = faults_of(error, cls)[0]
+                raise fault(message, number, *place) from error
+            if budgets and one.kind != budgets[0].kind:
+                raise fault(f"is in {one.kind}; all budgets of a suite are in one unit, here {budgets[0].kind}", number)
+            if one.value in [other.value for other in budgets]:
+                raise fault(f"duplicate budget {one.label}", number)
+            budgets.append(one)
+        if not budgets:
+            raise fault("is empty; name a budget such as {epochs: 10}")
+        budgets[0]._others = tuple(budgets[1:])
+        return budgets[0]
+
+    @model_serializer(mode="wrap")
+    def _with_others(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = handler(self)
+        return {**values, "others": [one.model_dump() for one in self._others]} if self._others else values
+
+    @property
+    def all(self) -> tuple[Budget, ...]:
+        """Every budget of the suite, as it lists them."""
+        return (self, *self._others)
+
+    @property
+    def label(self) -> str:
+        """As printed: "40 epochs"."""
+        return f"{self.value:g} {BUDGET_KINDS[self.kind].unit}"
 
     @model_validator(mode="before")
     @classmethod

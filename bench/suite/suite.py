@@ -69,6 +69,11 @@ class Suite(Model):
             raise fault(f"{name!r} is where the store keeps {name.removesuffix('.json')}; choose another name")
         return name
 
+    @field_validator("budget", mode="before")
+    @classmethod
+    def _one_budget_or_several(cls, budget: Any) -> Any:
+        return Budget.of_several(budget) if isinstance(budget, list | tuple) else budget
+
     @field_validator("noise", mode="before")
     @classmethod
     def _one_kind_or_several(cls, noise: Any) -> Any:
@@ -104,7 +109,7 @@ class Suite(Model):
 
     @model_validator(mode="after")
     def _not_too_many(self) -> Self:
-        runs = sum(len(seeds) for _, seeds in self.noise.levels(self.seeds)) * len(self.towers) * len(self.methods)
+        runs = sum(len(seeds) for *_, seeds in self._levels()) * len(self.towers) * len(self.methods)
         trials = self.tune.trials * len(self.methods) if self.tune else 0
         for place, count in (("seeds", runs), ("tune", trials)):
             if count > MOST_RUNS:
@@ -216,18 +221,28 @@ class Suite(Model):
         chosen._only, chosen._seeds = tuple(only), tuple(seeds)
         return chosen
 
+    def _levels(self) -> list[tuple[Budget, NoiseSettings, tuple[int, ...]]]:
+        """Each budget with each kind of noise at each rate alone, and the seeds that runs have there."""
+        return [
+            (budget, *level)
+            for number, budget in enumerate(self.budget.all)
+            for level in self.noise.levels(self.seeds, number)
+        ]
+
     def cells(self) -> list[Run]:
-        """One run a cell: seeds, then towers, noise rates, methods that apply, in suite order, whatever is selected."""
-        levels = list(self.noise.levels(self.seeds))
+        """One run a cell, in the suite's order, whatever is selected.
+
+        Seeds, then towers, budgets, noise rates, methods that apply.
+        """
         rows = [
             (towers, [entry for entry in self.methods if not inapplicable(entry, towers, self.data)])
             for towers in self.towers
         ]
         return [
-            self._run(entry, towers, noise, seed)
+            self._run(entry, towers, budget, noise, seed)
             for seed in self.seeds
             for towers, entries in rows
-            for noise, seeds in levels
+            for budget, noise, seeds in self._levels()
             if seed in seeds
             for entry in entries
         ]
@@ -239,8 +254,8 @@ class Suite(Model):
 
     def seeds_of(self, rate: float, kind: str | None = None) -> tuple[int, ...]:
         """The seeds that runs have at a rate of a kind of noise, by default of the first kind that has the rate."""
-        known = (seeds for one, seeds in self.noise.levels(self.seeds) if one.is_at(rate, kind))
-        return next(known, self.seeds)
+        known = [seeds for _, one, seeds in self._levels() if one.is_at(rate, kind)]
+        return max(known, key=len, default=self.seeds)
 
     def runs(self) -> list[Run]:
         """The runs, each once, a reference before the runs that start from it; selections apply."""
@@ -254,18 +269,19 @@ class Suite(Model):
                 ordered.setdefault(run.key, run)
         return list(ordered.values())
 
-    def _run(self, entry: MethodEntry, towers: TowerSettings, noise: NoiseSettings, seed: int) -> Run:
+    def _run(self, entry: MethodEntry, towers: TowerSettings, budget: Budget, noise: NoiseSettings, seed: int) -> Run:
         """The run of an entry; `noise`: a kind at one rate alone."""
         treatment = self.keep_of(entry).under(noise.rates[0])
         given = self._reference(entry, treatment)
         share = REFERENCE_SHARE if given and self.budget_rule == "total" else 1.0
         if not given:
-            return self._one(entry, towers, noise, seed, share)
+            return self._one(entry, towers, budget, noise, seed, share)
         if chain := self.chain(entry):
             raise UserError(chain)
         keep = UNTREATED if treatment.entry.reference_keeps_all else treatment
         row = given.model_copy(update={"label": f"{given.method} (reference)", "keep": keep})
-        return self._one(entry, towers, noise, seed, share, self._one(row, towers, noise, seed, share))
+        reference = self._one(row, towers, budget, noise, seed, share)
+        return self._one(entry, towers, budget, noise, seed, share, reference)
 
     def _reference(self, entry: MethodEntry, keep: KeepSettings) -> MethodEntry | None:
         """The row whose run an entry needs: to start from, or to have its pairs scored by. None if it needs none.
@@ -293,6 +309,7 @@ class Suite(Model):
         self,
         entry: MethodEntry,
         towers: TowerSettings,
+        budget: Budget,
         noise: NoiseSettings,
         seed: int,
         share: float,
@@ -314,7 +331,8 @@ class Suite(Model):
             noise_options=noise.chosen_options().model_dump(mode="json"),
             natural=self.noise.found,
             seed=seed,
-            budget=self.budget.scaled(share),
+            budget=budget.scaled(share),
+            budget_label=budget.label if len(self.budget.all) > 1 else "",
             towers=towers,
             train=self.train if entry.lr is None else self.train.model_copy(update={"lr": entry.lr}),
             evaluate=self.evaluate,

@@ -59,10 +59,14 @@ def _nothing_to_spend(suite: Suite) -> Iterator[Fault]:
 def _too_many_seeds(suite: Suite) -> Iterator[Fault]:
     several = len(suite.noise.kinds) > 1
     for number, noise in enumerate(suite.noise.kinds):
-        for place, count in enumerate(noise.seeds):
-            if count > len(suite.seeds):
-                above: Place = ("noise", number) if several else ("noise",)
-                yield (*above, "seeds", place), f"{count} should be at most {len(suite.seeds)}, the suite's seeds"
+        above: Place = ("noise", number, "seeds") if several else ("noise", "seeds")
+        by_budget = [counts for counts in noise.seeds if isinstance(counts, tuple)]
+        if by_budget and len(by_budget) != len(suite.budget.all):
+            yield above, f"{len(by_budget)} lists for {len(suite.budget.all)} budgets; give one for each"
+        for place, counts in enumerate(by_budget or noise.seeds):
+            for count in counts if isinstance(counts, tuple) else (counts,):
+                if count > len(suite.seeds):
+                    yield (*above, place), f"{count} should be at most {len(suite.seeds)}, the suite's seeds"
 
 
 def _moving_clean_pairs(suite: Suite) -> Iterator[Fault]:
