@@ -114,6 +114,10 @@ class Results:
         """The runs of one cell, one a seed."""
         return self._cells.get((method, noise), [])
 
+    def budget(self, noise: str) -> float:
+        """The budget of the runs of a block, in the unit of the suite's."""
+        return float(self.noises[noise].get("budget", self.plan["budget"]["value"]))
+
     def inapplicable(self, method: str, noise: str) -> str:
         """Why a method has no runs on the towers of a block; "" if it has."""
         reasons: Mapping[str, str] = self.methods[method].get("inapplicable", {})

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Self
 
 from pydantic import (
+    BeforeValidator,
     Field,
     PrivateAttr,
     SerializerFunctionWrapHandler,
@@ -17,10 +18,19 @@ from pydantic import (
 
 from bench.catalogue.noise_kinds import KINDS, NoiseKind, Options
 from bench.settings_base import Locations, Model, NonEmptyList, Rate, entry_of, once
-from bench.yaml_source import fault, faults_of
+from bench.yaml_source import fault, faults_of, shown
 
-SeedCount = Annotated[int, Field(ge=1)]
-SeedCounts = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(strict=False)]
+
+def _seed_counts(value: Any) -> Any:
+    """A number of seeds from 1, or a list of numbers from 0; a fault for anything else."""
+    several = isinstance(value, list | tuple)
+    for place, count in enumerate(value) if several else [(None, value)]:
+        at, least = ([] if place is None else [place]), int(not several)
+        if type(count) is not int:
+            raise fault(f"{shown(count)} should be a valid integer", *at)
+        if count < least:
+            raise fault(f"{count} should be greater than or equal to {least}", *at)
+    return tuple(value) if several else value
 
 
 class NoiseSettings(Model):
@@ -35,7 +45,9 @@ class NoiseSettings(Model):
     options: dict[str, Any] = Field(default_factory=dict)  #: the kind's own settings, part of the identity
     #: for each rate, in that order, how many of the suite's seeds it has, the first ones; none given: all. In a suite
     #: with several budgets also a list of such counts for each budget, where 0 leaves a rate out
-    seeds: Annotated[tuple[SeedCount | SeedCounts, ...], Field(strict=False)] = ()
+    seeds: Annotated[
+        tuple[Annotated[int | tuple[int, ...], BeforeValidator(_seed_counts)], ...], Field(strict=False)
+    ] = ()
     #: whether the pairs are as people left them: without any injected noise they are called "natural noise", not
     #: "clean", and no row may use the truth, which nobody knows
     natural: bool = False
@@ -98,9 +110,9 @@ class NoiseSettings(Model):
         by_budget = [counts for counts in self.seeds if isinstance(counts, tuple)]
         if by_budget and len(by_budget) < len(self.seeds):
             raise fault("should hold numbers alone, or a list for each budget", "seeds")
-        for counts in by_budget or [self.seeds] * bool(self.seeds):
-            if len(counts) != len(self.rates):
-                raise fault(f"{len(counts)} counts for {len(self.rates)} rates; give one for each", "seeds")
+        for given in [len(counts) for counts in by_budget] or [len(self.seeds) or len(self.rates)]:
+            if given != len(self.rates):
+                raise fault(f"{given} counts for {len(self.rates)} rates; give one for each", "seeds")
         return self
 
     @model_serializer(mode="wrap")

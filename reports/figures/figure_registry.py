@@ -12,6 +12,7 @@ from reports.results import Results
 #: figures of scores -> module and function that draw them, below `reports.figures`
 FIGURES: Mapping[str, tuple[str, str]] = {
     "differences": ("forest", "forest"),
+    "regimes": ("regimes", "regimes_picture"),
     "recovered": ("forest", "recovered"),
     "radar": ("radar", "radar"),
     "noise": ("scores", "against_noise"),

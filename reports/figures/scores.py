@@ -68,11 +68,13 @@ def memorisation(results: Results) -> Picture | None:
 
 def _over_rates(results: Results, name: str, points: Sequence[Point], label: str, caption: str) -> Picture | None:
     """Draw scores over rates, one panel a kind of noise; None below two rates."""
-    panels: dict[str, dict[str, Floats]] = {}
-    for kind in dict.fromkeys(entry["kind"] for entry in results.noises.values() if entry["kind"]):
-        noises = [noise for noise, entry in results.noises.items() if entry["kind"] in (kind, None)]
+    panels: dict[tuple[str, float], dict[str, Floats]] = {}
+    blocks = {noise: (entry["kind"], results.budget(noise)) for noise, entry in results.noises.items()}
+    for kind, budget in dict.fromkeys(block for block in blocks.values() if block[0]):
+        noises = [noise for noise, block in blocks.items() if block in ((kind, budget), (None, budget))]
         if len(noises) > 1:
-            panels[kind] = _lines([(one.method, one.rate, one.score) for one in points if one.noise in noises])
+            of = [(one.method, one.rate, one.score) for one in points if one.noise in noises]
+            panels[kind, budget] = _lines(of)
     methods = [method for method in results.methods if any(method in lines for lines in panels.values())]
     if not methods:
         return None
@@ -81,8 +83,9 @@ def _over_rates(results: Results, name: str, points: Sequence[Point], label: str
     tall = height(3.6, len(named_in(styles)), 0.65)
     sheet = Sheet((), len(panels), 5.1 + room, tall, (0.8, room, 0.5, 0.15))
     titles = {entry["kind"]: entry.get("title") for entry in results.noises.values()}  # older plans have no title
-    for place, (kind, lines) in enumerate(panels.items()):
-        title = titles[kind] or kind.replace("_", " ")
+    several, unit = len({budget for _, budget in panels}) > 1, results.plan["budget"].get("unit", "")
+    for place, ((kind, budget), lines) in enumerate(panels.items()):
+        title = (titles[kind] or kind.replace("_", " ")) + f" ({budget:g} {unit})" * several
         panel = sheet.panel(place, xlabel=f"{plain(title)}, % of pairs", ylabel=beside(sheet, label))
         there = {method: lines[method] for method in styles if method in lines}
         ends = _draw_lines_and_bars(panel, styles, there)

@@ -31,8 +31,8 @@ def course(results: Results) -> Picture | None:
     sheet = Sheet(
         (), len(curves), 3.8 + room, height(3.4, len(named_in(styles)), 0.8), (0.75, room, 0.5, 0.3), titles=titles
     )
-    whole, unit = _end(results)
-    for place, ((_, dataset, task), lines) in enumerate(curves.items()):
+    for place, ((noise, dataset, task), lines) in enumerate(curves.items()):
+        whole, unit = _end(results, noise)
         panel = sheet.panel(place, xlabel=unit)
         what = detail(task) or family(task)
         of = dataset.removesuffix(f"/{what}")  # "flickr30k/validation", of the task "validation"
@@ -47,10 +47,10 @@ def course(results: Results) -> Picture | None:
     return finish("course", caption, sheet.figure)
 
 
-def _end(results: Results) -> tuple[float, str]:
-    """The end of the axis, and what it counts."""
-    budget = results.plan["budget"]
-    return (float(budget["value"]), "epochs") if budget["kind"] == "epochs" else (100.0, "% of the budget")
+def _end(results: Results, noise: str) -> tuple[float, str]:
+    """The end of a block's axis, and what it counts."""
+    in_epochs = results.plan["budget"]["kind"] == "epochs"
+    return (results.budget(noise), "epochs") if in_epochs else (100.0, "% of the budget")
 
 
 def _metric(task: str) -> str:
@@ -68,9 +68,8 @@ def _curves(results: Results) -> Mapping[Point, Mapping[str, Floats]]:
             if family(task) in along and metric == _metric(task) and score in (own, ""):
                 points = values.setdefault((run.noise, dataset, task), {}).setdefault(run.method, {})
                 points.setdefault(at, []).append(100 * record.value)
-    whole, _ = _end(results)
     return {
-        place: {label: _line(lines[label], whole) for label in results.methods if label in lines}
+        place: {label: _line(lines[label], _end(results, place[0])[0]) for label in results.methods if label in lines}
         for place, lines in sorted(values.items(), key=lambda item: list(results.noises).index(item[0][0]))
     }
 

@@ -9,6 +9,7 @@ from reports.results import Results
 from reports.statistics.contrasts import Contrast, headline_contrasts
 from reports.statistics.paired import MINIMUM, mean
 from reports.statistics.power import POWER
+from reports.statistics.regimes import regimes
 from reports.tables.suite_tables import ALIKE, relative_costs
 from reports.tables.table import show
 from reports.tables.vs_baseline import interval, resolution_text, signed
@@ -33,7 +34,8 @@ def answers(results: Results) -> list[str]:
 
 def paragraphs(results: Results) -> tuple[str, ...]:
     """What the seeds answer, a paragraph a noise, and what the methods cost if it is known."""
-    return (*answers(results), *filter(None, [cost_answer(results)]))
+    over_budgets = [one.sentence(results.baseline) for one in regimes(results)]
+    return (*answers(results), *over_budgets, *filter(None, [cost_answer(results)]))
 
 
 def cost_answer(results: Results) -> str:

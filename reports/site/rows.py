@@ -85,7 +85,7 @@ def listed(paths: Sequence[Path]) -> list[Path]:
 
 def board_rows(source: str, results: Results, rerun: str | None) -> Iterator[BoardRow]:
     """Yield the rows of a suite in its order. Raises UserError if its plan names no headline number."""
-    measure, budget = headlines(results)[0], results.plan["budget"]
+    measure, unit = headlines(results)[0], results.plan["budget"]["kind"]
     contrasts = {one.noise: one for one in headline_contrasts(results)}
     for noise, entry in results.noises.items():
         contrast = contrasts.get(noise)
@@ -100,7 +100,7 @@ def board_rows(source: str, results: Results, rerun: str | None) -> Iterator[Boa
                 noise=noise,
                 rate=entry["rate"],
                 fidelity=about["fidelity"],
-                budget=f"{budget['value']:g} {budget['kind']}",
+                budget=f"{results.budget(noise):g} {unit}",
                 hardware="; ".join(sorted(filter(None, {_hardware(one) for one in runs}))) or "not known",
                 measure=f"{measure.column.group} {measure.column.label}",
                 score=cell(runs, measure, about["score"]),

@@ -150,7 +150,9 @@ def planned_seeds(results: Results) -> str:
 
 
 def _budget(budget: Mapping[str, Any]) -> str:
-    text = f"Budget of every run: {budget['value']:g} {budget.get('unit', budget['kind'].replace('_', ' '))}"
+    values = ", ".join(f"{value:g}" for value in budget.get("values", [budget["value"]]))
+    one = "Budgets" if "values" in budget else "Budget of every run"
+    text = f"{one}: {values} {budget.get('unit', budget['kind'].replace('_', ' '))}"
     rules = {
         "total": "; a method that starts from a reference run pays for it out of the same budget",
         "additional": "; a reference run that a method starts from is paid on top, and counted in its costs",

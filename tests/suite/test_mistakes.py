@@ -64,8 +64,8 @@ CASES = [
     ("epochs: 2", "epochs: .inf", "small.yaml:7: budget.epochs: inf should be a finite number"),
     ("batch: 64", "batch: 100\n  bn_group: 64", "small.yaml:10: train.bn_group: 64 does not divide batch 100"),
     ("batch: 64", "batch: 200", "small.yaml:8: train.bn_group: 128 does not divide batch 200"),
-    ("batch: 64", "batch: 64\n  compile: max", "small.yaml:10: train.compile: 'max' should be true, false or reduce-"),
-    ("batch: 64", "batch: 64\n  compile: 1", "small.yaml:10: train.compile: 1 should be true, false or reduce-"),
+    ("batch: 64", "batch: 64\n  compile: max", "small.yaml:10: train.compile: 'max' should be a valid boolean"),
+    ("batch: 64", "batch: 64\n  compile: 1", "small.yaml:10: train.compile: 1 should be a valid boolean"),
     ("batch: 64", "batch: 64\n  micro_batch: 128", "small.yaml:10: train.micro_batch: 128 should be at most batch 64 "),
     (
         "batch: 64",

@@ -1,0 +1,71 @@
+"""Gains over the baseline as the budget grows: from which budget a method is better, and from which it is worse."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from reports.results import Results
+from reports.statistics.contrasts import Contrast, headline_contrasts
+from reports.statistics.paired import LEVEL, Difference, adjusted
+
+
+@dataclass(frozen=True)
+class Regimes:
+    """One noise at every budget of the suite, the smallest first."""
+
+    noise: str  #: without the budget: "40 % shuffled captions"
+    unit: str  #: of the budgets, such as "epochs"
+    budgets: tuple[float, ...]
+    contrasts: tuple[Contrast, ...]  #: one a budget
+
+    @cached_property
+    def significant(self) -> dict[tuple[str, float], Difference]:
+        """Differences from the baseline by method and budget that are significant: Holm over methods and budgets."""
+        tests = {
+            (label, budget): gain
+            for budget, contrast in zip(self.budgets, self.contrasts, strict=True)
+            for label, gain in contrast.gains.items()
+        }
+        steps = adjusted([gain.p for gain in tests.values()])
+        return {place: gain for (place, gain), p in zip(tests.items(), steps, strict=True) if p <= LEVEL}
+
+    def since(self, label: str, better: bool) -> float | None:
+        """The smallest budget from which on a method is significantly better, or worse, at every larger one as well."""
+        found = None
+        for budget in reversed(self.budgets):
+            gain = self.significant.get((label, budget))
+            if gain is None or (gain.value > 0) != better:
+                break
+            found = budget
+        return found
+
+    def sentence(self, baseline: str) -> str:
+        """Who is better or worse than the baseline at the largest budget, and since which."""
+        parts = []
+        for better, word in ((True, "better"), (False, "worse")):
+            since = {label: self.since(label, better) for label in self.contrasts[-1].gains}
+            named = [f"{label} from {budget:g} on" for label, budget in since.items() if budget is not None]
+            parts.append(f"significantly {word} than {baseline}: {', '.join(named) or 'no method'}")
+        ends = f"{self.budgets[0]:g} to {self.budgets[-1]:g} {self.unit}"
+        return f"{self.noise}, {ends}: {'; '.join(parts)} (Holm over methods and budgets)."
+
+
+def regimes(results: Results) -> list[Regimes]:
+    """Each noise with its contrasts on the primary metric over budgets; [] for a suite with one budget."""
+    found: dict[tuple[str, str | None, float], dict[float, Contrast]] = {}
+    for contrast in headline_contrasts(results):
+        block = results.noises[contrast.noise]
+        if "budget" in block:
+            key = (block.get("towers", ""), block["kind"], block["rate"])
+            found.setdefault(key, {})[block["budget"]] = contrast
+    return [
+        Regimes(
+            next(iter(of.values())).noise.rpartition(", ")[0],
+            str(results.plan["budget"]["unit"]),
+            tuple(sorted(of)),
+            tuple(of[budget] for budget in sorted(of)),
+        )
+        for of in found.values()
+        if len(of) > 1
+    ]

@@ -1,0 +1,82 @@
+"""Budgets as an axis of a report: from which one a method is better, Holm over budgets and methods, the figure."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+
+from bench.store import Store
+from reports.build import build
+from reports.results import Results, load
+from reports.statistics.regimes import regimes
+
+SUITE = "emoji_noisy"
+
+
+@pytest.fixture(scope="module")
+def store(bounded: Store, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """The two noise rates of a store, told as two budgets of one rate."""
+    store = Store(Path(shutil.copytree(bounded.root, tmp_path_factory.mktemp("regimes") / "store")))
+    plan = store.plan(SUITE)
+    assert plan is not None
+    names = {}
+    for block, budget in zip(plan["noises"], (40.0, 10.0), strict=True):
+        names[block["label"]] = f"40 % shuffled captions, {budget:g} epochs"
+        block |= {"kind": "shuffled_captions", "rate": 0.4, "budget": budget, "label": names[block["label"]]}
+    for cell in plan["cells"]:
+        cell["noise"] = names[cell["noise"]]
+    plan["budget"] = {"kind": "epochs", "value": 40.0, "values": [10.0, 40.0], "unit": "epochs", "rule": "total"}
+    store.write_plan(SUITE, plan)
+    return store
+
+
+@pytest.fixture(scope="module")
+def results(store: Store) -> Results:
+    return load(SUITE, store)
+
+
+def test_what_is_significant_is_what_holm_over_both_leaves(results: Results) -> None:
+    (found,) = regimes(results)
+    assert (found.noise, found.unit, found.budgets) == ("40 % shuffled captions", "epochs", (10.0, 40.0))
+    places, p_values = [], []
+    for budget, contrast in zip(found.budgets, found.contrasts, strict=True):
+        base = contrast.values[results.baseline]
+        for label in contrast.ranked:
+            if label != results.baseline:
+                own = contrast.values[label]
+                places.append((label, budget))
+                p_values.append(stats.ttest_rel([own[s] for s in base], [base[s] for s in base]).pvalue)
+    kept = multipletests(p_values, method="holm")[0]
+    assert set(found.significant) == {place for place, significant in zip(places, kept, strict=True) if significant}
+    assert found.significant
+    assert len(found.significant) < len(places)
+
+
+def test_since_is_the_smallest_budget_from_which_it_holds_at_all_larger_ones(results: Results) -> None:
+    (found,) = regimes(results)
+    gains = {place: np.sign(gain.value) for place, gain in found.significant.items()}
+    for label in found.contrasts[0].gains:
+        for better, sign in ((True, 1), (False, -1)):
+            at = [budget for budget in found.budgets if gains.get((label, budget)) == sign]
+            expected = None if 40.0 not in at else min(at)
+            assert found.since(label, better) == expected, label
+
+
+def test_the_report_draws_it_and_says_it(store: Store) -> None:
+    build(SUITE, store)
+    page = (store.suite(SUITE) / "report.html").read_text()
+    (sentence,) = [one.sentence("clip") for one in regimes(load(SUITE, store))]
+    assert sentence.startswith("40 % shuffled captions, 10 to 40 epochs: significantly better than clip:")
+    assert "Holm over methods and budgets" in sentence
+    assert "Budgets: 10, 40 epochs" in page
+    assert sentence in page.replace("&gt;", ">")
+    assert (store.suite(SUITE) / "figures" / "regimes.png").is_file()
+
+
+def test_a_suite_with_one_budget_has_none(bounded: Store) -> None:
+    assert regimes(load(SUITE, bounded)) == []
