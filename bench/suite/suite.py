@@ -13,7 +13,7 @@ from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, field_
 
 from bench import hashing, resources
 from bench.adapters import hyperparameters, registry
-from bench.catalogue.augmentations import DEFAULTS, fitting
+from bench.catalogue.augmentations import DEFAULTS
 from bench.errors import UserError, nearest
 from bench.settings_base import NAME_LETTERS, Model, NonEmptyList, Seed, once
 from bench.suite.keep_settings import UNTREATED, KeepSettings
@@ -137,33 +137,12 @@ class Suite(Model):
                 raise fault(f"uses {uses}, which nobody knows of natural noise", *place)
         return self
 
-    @model_validator(mode="after")
-    def _can_be_tuned(self) -> Self:
-        """A trial has one pair of towers, noise of a rate that there is a file for, and a set to be scored on."""
-        if self.tune is None:
-            return self
-        if self.evaluate.datasets.get("validation") == ():
-            raise fault("trials are scored on it; name one set at least", "evaluate", "datasets", "validation")
-        if len(self.towers) > 1:
-            raise fault("trials need one pair of towers; make a suite of each", "towers")
-        if self.tune.rate is not None and self.noise.files and self.tune.rate not in self.noise.rates:
-            raise fault(f"{self.tune.rate:g} is none of the suite's rates, which have files", "tune", "rate")
-        return self
-
     @field_validator("train")
     @classmethod
     def _an_augmentation_that_fits(cls, train: TrainSettings, info: ValidationInfo) -> TrainSettings:
         if "augment" in train.model_fields_set or "data" not in info.data:
             return train
         return train.model_copy(update={"augment": DEFAULTS[info.data["data"].images]})
-
-    @model_validator(mode="after")
-    def _a_recipe_of_such_images(self) -> Self:
-        kind, given = self.data.images, self.train.augment
-        if given not in fitting(kind):
-            message = f"{given!r} is no recipe for {kind}, which {self.data.name} is{nearest(given, fitting(kind))}"
-            raise fault(message, "train", "augment")
-        return self
 
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from bench.adapters import hyperparameters, registry
+from bench.catalogue.augmentations import fitting
 from bench.catalogue.families import FAMILIES
 from bench.catalogue.noise_kinds import KINDS
 from bench.catalogue.tower_families import FEATURES
@@ -42,10 +43,27 @@ class Suite(Protocol):
 
 def unfit(suite: Suite) -> Iterator[Fault]:
     """Sections that do not fit each other, whatever the methods."""
+    kind, given = suite.data.images, suite.train.augment
+    if given not in fitting(kind):
+        message = f"{given!r} is no recipe for {kind}, which {suite.data.name} is{nearest(given, fitting(kind))}"
+        yield ("train", "augment"), message
+    yield from _unfit_trials(suite)
     yield from _unfit_features(suite.data, suite.towers)
     yield from _too_many_seeds(suite)
     yield from _moving_clean_pairs(suite)
     yield from _nothing_to_spend(suite)
+
+
+def _unfit_trials(suite: Suite) -> Iterator[Fault]:
+    """A trial has one pair of towers, noise of a rate that there is a file for, and a set to be scored on."""
+    if suite.tune is None:
+        return
+    if suite.evaluate.datasets.get("validation") == ():
+        yield ("evaluate", "datasets", "validation"), "trials are scored on it; name one set at least"
+    if len(suite.towers) > 1:
+        yield ("towers",), "trials need one pair of towers; make a suite of each"
+    if suite.tune.rate is not None and suite.noise.files and suite.tune.rate not in suite.noise.rates:
+        yield ("tune", "rate"), f"{suite.tune.rate:g} is none of the suite's rates, which have files"
 
 
 def _nothing_to_spend(suite: Suite) -> Iterator[Fault]:
