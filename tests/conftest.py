@@ -42,7 +42,7 @@ LONG = (
     "checks/test_methods launch/test_jobs launch/test_gpus launch/test_nodes training/test_resume launch/test_scored "
     "checks/test_mutations models/test_eval training/test_ranks cli/test_new_method reports/test_verbs "
     "store/test_merge towers/test_towers adapters/test_source_hash models/test_open_clip_models checks/test_side "
-    "planning/test_tune launch/test_nursery suite/test_keep reports/test_outputs store/test_damage cli/test_gaussian "
+    "planning/test_tune suite/test_keep reports/test_outputs store/test_damage cli/test_gaussian "
     "reports/test_sizes cli/test_run"
 )
 
@@ -161,7 +161,7 @@ sys.argv = arguments
 if arguments[0] == "bench":
     from bench.cli import main
     if {"--jobs", "--processes"} & {*arguments}:
-        from forked_nursery import prepare
+        from forked_server import prepare
         prepare()
     main()
 else:
@@ -218,7 +218,7 @@ class ForkedProcess:
         return code, self.output
 
     def workers(self) -> list[int]:
-        """The processes that make its runs, in the order of their start: its nursery's."""
+        """The processes that make its runs, in the order of their start: those of its fork server."""
         return [pid for server in children(self.pid) for pid in children(server)]
 
     @property

@@ -15,12 +15,12 @@ gc.disable()  # until all is imported, as in conftest.py
 
 #: modules that `bench run` imports where it needs them
 LAZY = (
-    "bench.cli.runs bench.launch.launchers.local bench.launch.rank bench.launch.run_suite methods.ncu "
+    "bench.cli.runs bench.launch.launchers.local bench.launch.side_by_side bench.launch.run_suite methods.ncu "
     "torch.utils.flop_counter "
     "PIL.WebPImagePlugin pyarrow.parquet pyarrow.pandas_compat pandas reports.build reports.tables.csv "
     "reports.figures.diagnostics reports.figures.scores reports.pages.html reports.figures.win_map "
     "matplotlib.backends.backend_pdf fontTools.subset fontTools.varLib "
-    "forked_nursery"
+    "forked_server"
 )
 for name in LAZY.split():
     import_module(name)

@@ -140,20 +140,16 @@ def _on_all_ranks(plugin: list[str] | None, data: Path | None, results: Path, le
 
     results: a folder that all ranks see.
     """
-    from bench.launch.nodes.place import place
-
-    here = place()
-    if here:
+    if os.environ.get("WORLD_SIZE", "1") != "1":
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch prints stacks of a rank that ended; we say which
     if sys.stderr.isatty():
         echo("loading torch", err=True)  # which takes seconds; what comes after shows its own progress
+    from bench.launch.torchrun import meet, on_all_ranks, place
+
+    here = place()
     load_plugins(plugin)
     use_data(data)
-    if here is None:
-        return lead()
-    from bench.launch.nodes.command import on_all_ranks
-
-    return on_all_ranks(here, results, lead)
+    return lead() if here is None else on_all_ranks(meet(here), results, lead)
 
 
 def _refuse(suite: Suite, only: list[str], seeds: list[int], launcher: str, results: Path) -> None:

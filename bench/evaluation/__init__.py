@@ -10,7 +10,7 @@ import numpy as np
 from bench.arrays import Ints
 from bench.catalogue.families import FAMILIES
 from bench.data.noise import NoiseManifest
-from bench.evaluation.features import Features, Helpers, PooledTowers
+from bench.evaluation.features import Features, PooledTowers, Ranks
 from bench.evaluation.measures import Bench, Number
 from bench.evaluation.tasks import PROTOCOL, EvaluationPlan, Task
 from bench.store import Record
@@ -33,17 +33,18 @@ def evaluate(
     publish: Callable[[str, list[Record], dict[str, np.ndarray]], object],
     features_dir: Path | None,
     inside: Path | None = None,
-    helpers: Helpers | None = None,
+    ranks: Ranks | None = None,
 ) -> None:
     """Measure one checkpoint (`checkpoint`: sha256 of its weights, taken after a share `at` of the budget).
 
     `kept`: rows that a scorer chose to train on. A task whose key is `done` is skipped; the result of every other is
     passed to `publish(key, records, outcomes)` as soon as it is measured, so a killed evaluation continues where it
     stopped. Features are stored in `features_dir` until all tasks are published, written through `inside`, the folder
-    of a claim. `helpers` has other ranks extract them too. Raises FloatingPointError if features or confidences are
+    of a claim. `ranks` measure the same together; the
+    first one alone publishes. Raises FloatingPointError if features or confidences are
     not finite, and UserError if data is missing or cannot be read.
     """
-    features = Features(method, towers, checkpoint, plan.protocol.label, features_dir, plan.channels, inside, helpers)
+    features = Features(method, towers, checkpoint, plan.protocol.label, features_dir, plan.channels, inside, ranks)
     bench = Bench(plan, features, manifest, kept)
     for task in plan.tasks(at, manifest.summary if manifest else None):
         if done(task.key(at)):

@@ -11,10 +11,10 @@ from torch import Tensor
 from bench.catalogue.families import FAMILIES
 from bench.data import Pairs
 from bench.data.noise import NoiseManifest, noisy_mask
-from bench.evaluation.features import Features, Helpers, PooledTowers
+from bench.evaluation.features import Features, PooledTowers, Ranks
 from bench.evaluation.measures import agreement
 from bench.evaluation.tasks import EvaluationPlan
-from bench.store import RunWriter
+from bench.store import RunStore, RunWriter
 from bench.store.histograms import store_diagnostics
 from bench.store.writer import FEATURES
 from methods.protocol import Diagnostic, Method
@@ -28,28 +28,33 @@ def diagnose(
     method: Method,
     towers: PooledTowers,
     plan: EvaluationPlan,
-    out: RunWriter,
+    out: RunStore,
     checkpoint: str,
     manifest: NoiseManifest | None,
-    helpers: Helpers | None = None,
+    ranks: Ranks | None = None,
 ) -> None:
     """Store the diagnostics of final weights in the run, once per protocol, for data sets that the plan's tasks use.
+
+    `out` is a RunWriter, but for the further ones of several `ranks`, which measure along.
 
     The features stay in the run's folder under the names that tasks use: a following `evaluate` reads them and then
     removes them. No records are written. Raises FloatingPointError and UserError as `evaluate` does.
     """
     protocol = plan.protocol.label
-    if any(entry["source"] == "evaluation" and entry.get("protocol") == protocol for entry in out.diagnostics()):
+    measured = any(one["source"] == "evaluation" and one.get("protocol") == protocol for one in out.diagnostics())
+    if measured if ranks is None else ranks.agree(measured):
         return
     noise = manifest.summary if manifest else None
     tasks = plan.tasks(1.0, noise)
-    features = Features(method, towers, checkpoint, protocol, out.path(FEATURES), plan.channels, out.inside, helpers)
+    inside = out.inside if isinstance(out, RunWriter) else None
+    features = Features(method, towers, checkpoint, protocol, out.path(FEATURES), plan.channels, inside, ranks)
     diagnostics: list[Diagnostic] = []
     if plan.held_out in {task.dataset for task in tasks}:
         diagnostics += _held_out(plan.load(plan.held_out), features, plan)
     if manifest and noise and noise.mixed and any(FAMILIES[task.family].on_training_pairs for task in tasks):
         diagnostics.append(_training(plan.load(plan.training), features, manifest))
-    store_diagnostics(out, "evaluation", diagnostics, protocol)
+    if isinstance(out, RunWriter):
+        store_diagnostics(out, "evaluation", diagnostics, protocol)
 
 
 def _held_out(pairs: Pairs, features: Features, plan: EvaluationPlan) -> Iterator[Diagnostic]:

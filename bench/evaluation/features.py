@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -39,7 +38,7 @@ class PooledTowers(Towers, Protocol):
 
 
 class Ranks(Protocol):
-    """The processes that extract features together: every one has the same weights and makes the same calls.
+    """The processes that evaluate together: every one has the same weights and makes the same calls.
 
     Batch i is encoded by rank i modulo `world`. Batches are the same for any number of ranks, and so are the features.
     """
@@ -54,11 +53,11 @@ class Ranks(Protocol):
     def receive_(self, x: Tensor, rank: int) -> None:
         """Fill a tensor with the next one that a rank sends."""
 
+    def agree(self, value: Any) -> Any:
+        """Return the first rank's value, on every rank."""
 
-#: makes other ranks call an extraction for the time of a context, and yields the ranks that do; None: this one alone
-Helpers = Callable[["Extraction"], AbstractContextManager[Ranks | None]]
-#: `extract_images` or `extract_texts` with everything but method, towers and ranks
-Extraction = partial[Tensors]
+    def rows(self, *values: float) -> list[list[float]]:
+        """Return the numbers of every rank; no rank goes on before all have called it."""
 
 
 @contextmanager
@@ -189,8 +188,8 @@ class Features:
     """The features of one checkpoint: the latest in memory and, with a folder, all on disk, where they survive a kill.
 
     `channels`: maps a data set's name to the channels that normalise its pixels; None stands for the towers' own.
-    `inside`: the folder of the claim under which `folder` is written, see `bench.store.files`. `helpers`: has other
-    ranks extract with this one.
+    `inside`: the folder of the claim under which `folder` is written, see `bench.store.files`. `ranks`: make the same
+    calls together; they share a folder, which the first one writes and all read.
     """
 
     def __init__(
@@ -202,10 +201,9 @@ class Features:
         folder: Path | None,
         channels: Callable[[str], Channels | None] | None = None,
         inside: Path | None = None,
-        helpers: Helpers | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
-        self.method, self.towers, self.channels, self.inside = method, towers, channels, inside
-        self.helpers = helpers
+        self.method, self.towers, self.channels, self.inside, self.ranks = method, towers, channels, inside, ranks
         name = _digest(checkpoint, protocol)[:16]
         self.folder = None if folder is None else folder / name  # for this checkpoint alone, so that it can be removed
         self.device = next(towers.visual.parameters()).device
@@ -227,21 +225,19 @@ class Features:
     def extracted_images(
         self, pairs: Pairs, kind: Kind = "embedding", rows: Ints | None = None, channels: Channels | None = None
     ) -> Tensors:
-        """Return `extract_images` of this checkpoint, on all ranks."""
-        return self._on_ranks(partial(extract_images, pairs=pairs, kind=kind, rows=rows, channels=channels))
+        """Return `extract_images` of this checkpoint."""
+        return extract_images(self.method, self.towers, pairs, kind, rows, channels, self.ranks)
 
     def extracted_texts(self, texts: Sequence[str]) -> Tensors:
-        """Return `extract_texts` of this checkpoint, on all ranks."""
-        return self._on_ranks(partial(extract_texts, texts=texts))
-
-    def _on_ranks(self, extraction: Extraction) -> Tensors:
-        if self.helpers is None:
-            return extraction(self.method, self.towers)
-        with self.helpers(extraction) as ranks:
-            return extraction(self.method, self.towers, ranks=ranks)
+        """Return `extract_texts` of this checkpoint."""
+        return extract_texts(self.method, self.towers, texts, self.ranks)
 
     def discard(self) -> None:
         """Remove the files, once everything is measured."""
+        if self.ranks is not None:
+            self.ranks.rows(0)
+            if self.ranks.rank:
+                return
         if self.folder is not None and self.inside is not None:
             files.discard(self.folder, self.inside)
         elif self.folder is not None:
@@ -250,6 +246,7 @@ class Features:
     def kept(self, key: tuple[str, ...], extract: Callable[[], Tensors], place: torch.device | None = None) -> Tensors:
         """Return the result of `extract()`, computed once for each `key` of this checkpoint and protocol.
 
+        Of several ranks, the first one's result counts; `extract()` may be {} on the others.
         What is read from disk comes to `place`, by default the towers' device; to the CPU it is mapped.
         """
         name = _digest(*key)
@@ -268,20 +265,33 @@ class Features:
     def _stored(self, name: str, extract: Callable[[], Tensors], place: torch.device) -> Tensors:
         if self.folder is None:
             return extract()
-        path = next((one for one in self.folder.glob(f"{name}-*.safetensors") if _is_whole(one)), None)
-        if path is None:
-            path = self._written(name, extract)
-        return load_file(path, device=str(place))
+        file = self._agree(lambda: self._found(name))
+        if file is None:
+            found = extract()
+            file = self._agree(lambda: self._written(name, found))
+        assert file is not None
+        return load_file(self.folder / file, device=str(place))
 
-    def _written(self, name: str, extract: Callable[[], Tensors]) -> Path:
-        """Write features, from where they are in memory, under a name that ends in the file's sha256."""
+    def _agree(self, action: Callable[[], str | None]) -> str | None:
+        """Return what `action` returns on the first rank: a shared folder may show others an older state."""
+        if self.ranks is None:
+            return action()
+        agreed: str | None = self.ranks.agree(None if self.ranks.rank else action())
+        return agreed
+
+    def _found(self, name: str) -> str | None:
         assert self.folder is not None
-        found = {part: values.cpu().contiguous() for part, values in extract().items()}
+        return next((one.name for one in self.folder.glob(f"{name}-*.safetensors") if _is_whole(one)), None)
+
+    def _written(self, name: str, features: Tensors) -> str:
+        """Write features, from where they are in memory, to a file whose name ends in its sha256; return the name."""
+        assert self.folder is not None
+        found = {part: values.cpu().contiguous() for part, values in features.items()}
         with files.scratch(self.folder / name, self.inside) as fresh:
             save_file(found, fresh)
             path = self.folder / f"{name}-{file_hash(fresh)}.safetensors"
             files.write_path(path, lambda target: fresh.replace(target), inside=self.inside)
-        return path
+        return path.name
 
 
 def _is_whole(path: Path) -> bool:

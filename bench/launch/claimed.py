@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import traceback
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from bench.console.progress import Progress
-from bench.launch.execute import execute, take_part
+from bench.launch.execute import execute
+from bench.launch.ranks import ALONE, Ranks, described, message_of
 from bench.planning.outcomes import State, Summary, is_complete, ready
 from bench.planning.planned import Planned
 from bench.store import Busy, Claim, ClaimLost, RunStore, RunWriter, Store
 from bench.store.doctor import repair
 from bench.training.checkpoint import CHECKPOINT
 from bench.training.inputs import InputsReader
-from bench.training.loop import Interrupted, NotFinite
+from bench.training.loop import Interrupted
 
 
 @dataclass(frozen=True)
@@ -42,49 +42,61 @@ def work(
     progress: Progress,
     should_stop: Callable[[], bool],
     track: str | None = None,
-    together: Callable[[], AbstractContextManager[None]] = nullcontext,
     reader: InputsReader | None = None,
+    ranks: Ranks = ALONE,
 ) -> tuple[State, str]:
-    """Claim a run and execute it; return its final state and a message. What is damaged in it is moved aside first.
+    """Execute a run under its claim; return its final state and a message. What is damaged is moved aside first.
 
-    The status is written while the claim is held. What there is to train and to evaluate happens in the context of
-    `together`, which makes the other ranks call `assist`.
+    All `ranks` call this; the first one claims the run and writes its status while it holds the claim.
     """
-    out = store.run(one.id)
-    mended: list[str] = []
-    try:
-        with out.claim() as claim:
+    out, mended = store.run(one.id), list[str]()
 
-            def action() -> None:
+    def action(claim: Claim | None) -> None:
+        with ranks.together(out):
+            if claim:
                 mended.extend(repair(claim))
                 for line in mended:  # before a training of days, and again at its end
                     progress.stage(line)
-                execute(one, store, RunWriter(claim), progress, should_stop, track, together, reader)
+            execute(one, store, RunWriter(claim) if claim else None, progress, should_stop, track, reader)
 
+    if ranks.rank:
+        refusal: tuple[State, str] | None = ranks.first()
+        return refusal or _guarded(one, None, action)
+    try:
+        with ExitStack() as held:
+            try:
+                claim = held.enter_context(out.claim())
+            except (Busy, OSError) as error:  # an error of the disk, if it is full, fails this run alone
+                refused: tuple[State, str] = ("failed", message_of(error))
+                if isinstance(error, Busy):
+                    refused = "busy", str(error)
+                ranks.first(refused)
+                return refused
+            ranks.first(None)
             state, message = _guarded(one, claim, action)
             return state, "; ".join(filter(None, (message, *mended)))
-    except Busy as busy:  # a lost claim too
+    except Busy as busy:  # the claim was lost
         return "busy", str(busy)
-    except OSError as error:  # the folder cannot be claimed, as on a full disk: this fails this run alone
-        return "failed", _message(error)
 
 
-def _guarded(one: Planned, claim: Claim, action: Callable[[], None]) -> tuple[State, str]:
-    """Call `action` and turn an error or a stop request into a state and a message.
+def _guarded(one: Planned, claim: Claim | None, action: Callable[[Claim | None], None]) -> tuple[State, str]:
+    """Call `action` and turn an error or a stop request into a state and a message, which the claim's holder writes.
 
     Raises ClaimLost. A finished run keeps its status, whatever happens to an evaluation that is added to it.
     """
     try:
-        with claim.fence.guarded():
-            action()
+        with claim.fence.guarded() if claim else nullcontext():
+            action(claim)
     except ClaimLost:
         raise
     except Interrupted as stop:
-        _note(claim, "interrupted", step=stop.step, steps=one.resolved.steps)
+        if claim:
+            _note(claim, "interrupted", step=stop.step, steps=one.resolved.steps)
         return "interrupted", str(stop)
     except Exception as error:  # whatever a run raises fails this run alone
-        _note(claim, "failed", error=_described(error))
-        return "failed", _message(error)
+        if claim:
+            _note(claim, "failed", error=described(error))
+        return "failed", message_of(error)
     return "done", ""
 
 
@@ -99,57 +111,10 @@ def _note(claim: Claim, state: str, **details: Any) -> None:
             out.set_status(state, **{**out.progress(), **details})
 
 
-def assist(
-    one: Planned, store: Store, should_stop: Callable[[], bool], reader: InputsReader | None = None
-) -> tuple[State, str, dict[str, Any] | None]:
-    """Take part in the training and evaluation of a run as one of its further ranks; write nothing to the store.
-
-    Returns the final state, a message, and for a failed run the error as its status holds it.
-    """
-    try:
-        take_part(one, store, should_stop, reader)
-    except Exception as error:  # the first rank waits for this one, so the starter must hear of it
-        return outcome(error)
-    return "done", "", None
-
-
 def reached(run: RunStore) -> tuple[int, int]:
     """Return how far a run is: when its checkpoint was written, in ns, and the number of its evaluations."""
     checkpoint = run.path(CHECKPOINT)
     return checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0, len(run.evaluations())
-
-
-class RankFailed(Exception):
-    """Another rank failed first; `described` is its error as a status holds it."""
-
-    def __init__(self, rank: int, message: str, described: dict[str, Any]) -> None:
-        super().__init__(f"rank {rank}: {message}")
-        self.described = described
-
-
-def outcome(error: Exception) -> tuple[State, str, dict[str, Any] | None]:
-    """Return the state, message and described error of a rank's part that an error ended."""
-    if isinstance(error, Interrupted):
-        return "interrupted", str(error), None
-    return "failed", _message(error), _described(error)
-
-
-def _message(error: Exception) -> str:
-    return str(error) if isinstance(error, RankFailed) else f"{type(error).__name__}: {error}"
-
-
-def _described(error: Exception) -> dict[str, Any]:
-    """Return an error as status.json holds it; a loss that became NaN or infinite adds its step and term."""
-    if isinstance(error, RankFailed):
-        return error.described
-    described: dict[str, Any] = {
-        "type": type(error).__name__,
-        "message": str(error),
-        "traceback": "".join(traceback.format_exception(error)),
-    }
-    if isinstance(error, NotFinite):
-        described.update(step=error.step, term=error.term)
-    return described
 
 
 def fail(one: Planned, store: Store, message: str, error: dict[str, Any]) -> tuple[State, str]:

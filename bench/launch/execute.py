@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,8 +16,6 @@ from bench.errors import UserError
 from bench.evaluation import evaluate
 from bench.evaluation.diagnostics import diagnose
 from bench.hashing import file_hash
-from bench.launch import scored
-from bench.launch.helpers import Begin, Helpers, Load, Score, helpers, requests
 from bench.launch.trackers import tracked
 from bench.machine.environment import environment, reset_peak_memory
 from bench.planning.planned import Planned
@@ -25,56 +24,81 @@ from bench.store.doctor import refuse_changed
 from bench.store.format import FORMAT
 from bench.store.writer import AGAIN, FEATURES
 from bench.suite.run import TRAINING_VERSION
+from bench.training import scored_pairs
 from bench.training.checkpoint import CHECKPOINT, checkpoint_step, load_weights, weights_name
 from bench.training.distributed import current
 from bench.training.inputs import Inputs, InputsReader
 from bench.training.job import available_device, make_job
 from bench.training.ledger import Ledger
 from bench.training.loop import Interrupted, Job, train
+from bench.training.scored_pairs import Scoring
 
 
 def execute(
     planned: Planned,
     store: Store,
-    writer: RunWriter,
+    writer: RunWriter | None,
     progress: Progress,
     should_stop: Callable[[], bool],
     track: str | None = None,
-    together: Callable[[], AbstractContextManager[None]] = nullcontext,
     reader: InputsReader | None = None,
 ) -> None:
     """Train and evaluate one run as far as it is not done yet, and close its ledger.
 
     A finished run does not change: evaluations that it lacks are added, on weights that are trained once more in a
-    folder of their own if `bench gc` removed them. `writer` writes the run under its claim. In the context of
-    `together` the other ranks `take_part`; `track` names a tracker; `reader` makes the inputs, and a process that
-    executes several runs passes the same one. Raises Interrupted after a requested stop, ClaimLost if the claim is
-    lost, and any error of a broken run; the caller then sets the status.
+    folder of their own if `bench gc` removed them. All ranks of the process group call this; the first one writes the
+    run under its claim with `writer`, the others have None. `track` names a tracker; `reader` makes the inputs, and a
+    process that executes several runs passes the same one. Raises Interrupted after a requested stop, ClaimLost if the
+    claim is lost, and any error of a broken run; the caller then sets the status.
     """
-    inputs = _read_inputs(planned, reader)
-    with tracked(writer, track, planned.run.title, planned.resolved.steps) as out:
-        points = _to_measure(planned, out)
-        _prepare_store(planned, inputs, out)
-        if points or planned.lent or not out.finished:  # else only a small file was damaged
-            lacking = _lacking(planned, out, points)
-            to_train = bool(lacking) or not (out.finished or out.ledger())
-            trained = out.again() if out.finished and lacking else out
-            steps = planned.resolved.steps
-            damaged = _leave_checkpoint(trained, steps, lacking) if to_train else ""  # before another rank reads it
-            if damaged:
-                progress.stage(damaged)
-            with together(), helpers(planned.evaluation) as others:
-                if to_train:
-                    inputs = scored.chosen(planned, inputs, store, out, others)
-                    progress.stage("train")
-                with others.together(Begin(to_train)):
-                    job = _job(planned, inputs, store, trained)
-                    job.should_stop, job.on_step = should_stop, progress.step
-                    if to_train:
-                        _train(planned, inputs, store, out, job, lacking)
-                _evaluate(planned, inputs, out, job, progress, others)
-        if not out.finished:
-            out.set_status("done", step=planned.resolved.steps, steps=planned.resolved.steps)
+    inputs, steps = _read_inputs(planned, reader), planned.resolved.steps
+    with tracked(writer, track, planned.run.title, steps) if writer else nullcontext(None) as own:
+        out = own or store.run(planned.id)
+        todo = current().agree(_prepare(planned, inputs, own, progress) if own else _Todo())
+        if todo.points or todo.train:  # else only a small file was damaged
+            reference = store.run(planned.reference) if planned.reference else None
+            scoring = Scoring(planned.run, planned.scorer, reference)
+            if todo.train:
+                inputs = scored_pairs.chosen(scoring, inputs, out)
+                progress.stage("train")
+            job = _job(planned, inputs, reference, _trained(out, todo.again))
+            job.should_stop, job.on_step = should_stop, progress.step
+            if todo.train:
+                ledger = train(job)
+                if own:
+                    _close(planned, scoring, inputs, reference, own, job, ledger, todo)
+            _evaluate(planned, inputs, out, job, progress, todo.points)
+        if own and not own.finished:
+            own.set_status("done", step=steps, steps=steps)
+
+
+@dataclass(frozen=True)
+class _Todo:
+    """What there is to do for a run, as the first rank saw it."""
+
+    points: tuple[float, ...] = ()  #: shares of the budget at which a record is missing
+    lacking: tuple[float, ...] = ()  #: and at which weights are needed but not there
+    train: bool = False
+    again: bool = False  #: whether it trains in a folder of its own, because it is finished
+
+
+def _prepare(planned: Planned, inputs: Inputs, out: RunWriter, progress: Progress) -> _Todo:
+    """Look at what there is of the run, write its small files, and leave a checkpoint that training can go on from."""
+    points = _to_measure(planned, out)
+    _prepare_store(planned, inputs, out)
+    lacking = _lacking(planned, out, points)
+    train, again = bool(lacking) or not (out.finished or out.ledger()), out.finished and bool(lacking)
+    damaged = _leave_checkpoint(out.again() if again else out, planned.resolved.steps, lacking) if train else ""
+    if damaged:
+        progress.stage(damaged)
+    return _Todo(tuple(points), tuple(lacking), train, again)
+
+
+def _trained(out: RunStore, again: bool) -> RunStore:
+    """Where the run is trained: a finished one in a folder of its own."""
+    if not again:
+        return out
+    return out.again() if isinstance(out, RunWriter) else RunStore(out.path(AGAIN))
 
 
 def _lacking(planned: Planned, out: RunStore, points: list[float]) -> list[float]:
@@ -87,14 +111,24 @@ def _lacking(planned: Planned, out: RunStore, points: list[float]) -> list[float
     return [at for at in sorted(needed) if not out.path(weights_name(at)).exists()]
 
 
-def _train(planned: Planned, inputs: Inputs, store: Store, out: RunWriter, job: Job, lacking: list[float]) -> None:
-    """Train the run and write its ledger; in a finished run, make the weights that it is `lacking` again."""
+def _close(
+    planned: Planned,
+    scoring: Scoring,
+    inputs: Inputs,
+    reference: RunStore | None,
+    out: RunWriter,
+    job: Job,
+    ledger: Ledger,
+    todo: _Todo,
+) -> None:
+    """Write environment and ledger of a training; give a finished run the weights back that it lacked."""
     if out.finished:
-        train(job)
-        out.restore(map(weights_name, lacking))
-    else:
-        out.write_environment(environment(job.device, job.group.world))
-        _write_ledger(planned, inputs, store, out, train(job))
+        out.restore(map(weights_name, todo.lacking))
+        return
+    out.write_environment(environment(job.device, job.group.world))
+    budget, paid = planned.run.budget, reference.ledger() if reference else None
+    spent = scored_pairs.cost(scoring, planned.resolved.scoring_flops, inputs, out)
+    out.write_ledger(ledger.statement(budget.kind, budget.value, planned.resolved, paid, spent))
 
 
 def _leave_checkpoint(out: RunWriter, steps: int, lacking: list[float]) -> str:
@@ -114,47 +148,6 @@ def _leave_checkpoint(out: RunWriter, steps: int, lacking: list[float]) -> str:
     return ""
 
 
-def take_part(
-    planned: Planned, store: Store, should_stop: Callable[[], bool], reader: InputsReader | None = None
-) -> None:
-    """Another rank's part of `execute`: train and extract features with the first one, and write nothing.
-
-    Raises the errors of `train`, of `scored.scoring_model` and of extraction.
-    """
-    out = store.run(planned.id)
-    inputs = _read_inputs(planned, reader)
-    model: scored.ScoringModel | Job | None = None
-    with requests(planned.evaluation) as asked:
-        for request in asked:
-            if isinstance(request, Score):
-                model = scored.scoring_model(planned, inputs, store)
-                asked.share(model.pairs)
-            elif isinstance(request, Begin):
-                model = None  # so that its memory is free for the next one
-                model = _join_training(planned, inputs, store, should_stop, request)
-            elif isinstance(request, Load):
-                assert model is not None
-                load_weights(out.path(request.weights), model.method, model.towers)
-            else:
-                assert model is not None
-                request(model.method, model.towers, ranks=current())
-
-
-def _join_training(
-    planned: Planned, inputs: Inputs, store: Store, should_stop: Callable[[], bool], begin: Begin
-) -> Job:
-    """Build the run's towers and method on another rank, and train them with the first one if it asks for that."""
-    out = store.run(planned.id)
-    finished = out.status()["state"] == "done"
-    if begin.train:
-        inputs = scored.recorded(inputs, out)
-    job = _job(planned, inputs, store, RunStore(out.path(AGAIN)) if finished else out)
-    job.should_stop = should_stop
-    if begin.train:
-        train(job)
-    return job
-
-
 def _prepare_store(planned: Planned, inputs: Inputs, out: RunWriter) -> None:
     """Write the small files that are not there; note that the run is worked on, unless it is finished."""
     versions = {"format": FORMAT, "training_version": TRAINING_VERSION}
@@ -172,10 +165,9 @@ def _manifest(planned: Planned, inputs: Inputs) -> NoiseManifest | None:
     return inputs.manifest if planned.manifest is not None else None
 
 
-def _job(planned: Planned, inputs: Inputs, store: Store, out: RunStore) -> Job:
+def _job(planned: Planned, inputs: Inputs, reference: RunStore | None, out: RunStore) -> Job:
     device = available_device()
     reset_peak_memory(device)
-    reference = store.run(planned.reference) if planned.reference else None
     if reference is not None:
         refuse_changed(reference, weights_name(1.0))
     return make_job(planned.run, inputs, planned.resolved, out, reference, device)
@@ -196,39 +188,40 @@ def _to_measure(planned: Planned, out: RunStore) -> list[float]:
     return [at for at in points if not all(out.has_records(one.key(at)) for one in plan.tasks(at, planned.manifest))]
 
 
-def _write_ledger(planned: Planned, inputs: Inputs, store: Store, out: RunWriter, ledger: Ledger) -> None:
-    budget = planned.run.budget
-    paid = store.run(planned.reference).ledger() if planned.reference else None
-    scoring = scored.cost(planned, inputs, out)
-    statement = ledger.statement(budget.kind, budget.value, planned.resolved, paid, scoring)
-    out.write_ledger(statement)
-
-
-def _evaluate(planned: Planned, inputs: Inputs, out: RunWriter, job: Job, progress: Progress, others: Helpers) -> None:
-    """Evaluate the kept weights, publishing each task when it is done and skipping those already there."""
-    booked = time.perf_counter()
+def _evaluate(
+    planned: Planned, inputs: Inputs, out: RunStore, job: Job, progress: Progress, points: Sequence[float]
+) -> None:
+    """Evaluate the kept weights at `points`, publishing each task when it is done and skipping those already there."""
+    booked, writer, group = time.perf_counter(), out if isinstance(out, RunWriter) else None, job.group
+    should_stop = job.should_stop or (lambda: False)
 
     def done(key: str) -> bool:
-        if out.lost:
+        per_rank = group.rows(should_stop(), bool(writer and writer.lost), bool(writer and writer.has_records(key)))
+        if per_rank[0][1]:
             raise ClaimLost
-        if job.should_stop is not None and job.should_stop():
+        if any(asked for asked, _, _ in per_rank):
             raise Interrupted(planned.resolved.steps)
-        return out.has_records(key)
+        return bool(per_rank[0][2])
 
     def publish(key: str, records: list[Record], outcomes: dict[str, np.ndarray]) -> None:
         nonlocal booked
-        out.write_records(key, records, outcomes)
+        if writer is None:
+            return
+        writer.write_records(key, records, outcomes)
         now = time.perf_counter()
-        out.charge_evaluation((now - booked) * job.group.world)
+        writer.charge_evaluation((now - booked) * group.world)
         booked = now
         progress.measured(sum(map(out.has_records, keys)), len(keys))
 
-    manifest, kept, keys = _manifest(planned, inputs), scored.kept_rows(inputs, out), planned.evaluation_keys()
-    for at in _to_measure(planned, out):
-        checkpoint = _load(weights_name(at), out, job, others)
+    manifest, kept, keys = _manifest(planned, inputs), scored_pairs.kept_rows(inputs, out), planned.evaluation_keys()
+    ranks = group if group.world > 1 else None
+    for at in points:
+        path = out.path(weights_name(at))
+        checkpoint = group.agree(file_hash(path) if writer else "")  # others read it once the first one has
+        load_weights(path, job.method, job.towers)
         progress.stage("evaluate" if at == 1.0 else f"evaluate at {at:.0%}")
         if at == 1.0:  # first, because the tasks use the features it leaves behind, and then discard them
-            diagnose(job.method, job.towers, planned.evaluation, out, checkpoint, manifest, others.extracting)
+            diagnose(job.method, job.towers, planned.evaluation, out, checkpoint, manifest, ranks)
         evaluate(
             job.method,
             job.towers,
@@ -241,13 +234,6 @@ def _evaluate(planned: Planned, inputs: Inputs, out: RunWriter, job: Job, progre
             done=done,
             publish=publish,
             features_dir=out.path(FEATURES),
-            inside=out.inside,
-            helpers=others.extracting,
+            inside=writer.inside if writer else None,
+            ranks=ranks,
         )
-
-
-def _load(weights: str, out: RunStore, job: Job, others: Helpers) -> str:
-    """Load kept weights on all ranks; return the file's hash."""
-    with others.together(Load(weights)):
-        load_weights(out.path(weights), job.method, job.towers)
-        return file_hash(out.path(weights))

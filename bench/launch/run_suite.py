@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bench.console import progress
 from bench.errors import UserError
 from bench.launch.launchers import LAUNCHERS, Request
-from bench.launch.nodes.place import place
+from bench.launch.torchrun import place
 from bench.launch.trackers import refuse_missing
 from bench.planning import plan_file, requirements, tune
 from bench.planning.outcomes import Summary

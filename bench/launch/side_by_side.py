@@ -1,21 +1,39 @@
-"""Make several runs at a time, or one run on several processes; each run has a team of processes of its own.
+"""Make several runs at a time, or one run on several processes.
 
-Small towers leave most of a machine idle, large ones need all of its GPUs. Every process computes with the suite's
-`train.threads`, and on a machine with GPUs each takes one in turn. The number of jobs changes no result.
+Small towers leave most of a machine idle, large ones need all of its GPUs. A team of processes, the ranks, makes one
+run at a time. Every process computes with the suite's `train.threads`, and on a machine with GPUs each takes one in
+turn. The number of jobs changes no result.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import time
 from collections.abc import Collection
-from multiprocessing.connection import wait
+from dataclasses import dataclass
+from multiprocessing import Pipe, parent_process
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
 
+import torch
+from torch.distributed import FileStore  # type: ignore[attr-defined]
+
+from bench.adapters import registry
 from bench.console.progress import Progress
-from bench.launch.claimed import Options, cannot_start
-from bench.launch.nursery import Flag, Nursery
-from bench.launch.team import Team, TeamContext
-from bench.planning.outcomes import Summary
+from bench.launch.claimed import Options, cannot_start, fail, work
+from bench.launch.ranks import ALONE, Ranks
+from bench.machine.private_folder import ScratchFolder
+from bench.machine.processes import STOPPING, start
+from bench.planning.outcomes import State, Summary
 from bench.planning.planned import Planned
 from bench.store import Store
+from bench.training.inputs import InputsReader
+
+MODULES = (__name__, "torch.utils.flop_counter", "pyarrow.parquet")  #: what runs import
+PATIENCE = 0.5  #: seconds between messages on the steps of one run
 
 
 def run_side_by_side(
@@ -23,43 +41,43 @@ def run_side_by_side(
 ) -> None:
     """Make the runs `waiting` in `options.jobs` teams of `options.ranks`; add the final state of each to `summary`.
 
-    Embedded data is read once, before processes are forked that share it. After a stop request every process writes
-    its checkpoint and ends. A process that dies fails only its own run.
+    After a stop request to this process, or to one of theirs, every process writes its checkpoint and ends. A process
+    that dies fails only its own run.
     """
     waiting, before = list(waiting), len(summary.skipped)
-    total, started = before + len(waiting), before
-    shared = TeamContext(Nursery(), store, options, Flag())
-    teams: list[Team] = []
+    total, started, stopping = before + len(waiting), before, False
+    teams = [_Team(number, store, options, progress.beside()) for number in range(min(options.jobs, len(waiting)))]
     try:
-        shared.read_data([one.run for one in waiting])
         while True:
-            if requested:
-                shared.stop.set()
-            stopping = shared.stop.is_set()  # a process that gets SIGTERM itself sets the event, but not `requested`
-            wanted = 0 if stopping else min(options.jobs, len(teams) + len(waiting))
-            teams += (Team(shared, number, progress) for number in range(len(teams), wanted))
+            if not stopping and (requested or any(team.asked_to_stop for team in teams)):
+                stopping = True
+                for team in teams:
+                    team.send(None)
             for team in teams:
                 running = {other.one.id for other in teams if other.one}
-                one = None if team.one or stopping else _next(waiting, running, summary, shared, progress)
+                one = None if team.one or stopping else _next(waiting, running, summary, store, progress, options)
                 if one:
                     team.begin(one, started, total)
                     started += 1
             busy = {connection: team for team in teams if team.one for connection in team.connections}
             if not busy:
                 break
-            ready = wait(list(busy), timeout=0.2)
-            for connection in [connection for connection in busy if connection in ready]:
+            for connection in wait(list(busy), timeout=0.2):
+                assert isinstance(connection, Connection)
                 busy[connection].listen(connection, summary)
     finally:
         for team in teams:
             team.close()
-        shared.nursery.close()
-        shared.stop.close()
     summary.interrupted += [one.id for one in waiting]
 
 
 def _next(
-    waiting: list[Planned], running: Collection[str], summary: Summary, shared: TeamContext, progress: Progress
+    waiting: list[Planned],
+    running: Collection[str],
+    summary: Summary,
+    store: Store,
+    progress: Progress,
+    options: Options,
 ) -> Planned | None:
     """Remove and return the first run of `waiting` that can start now; also remove runs before it that never can."""
     ahead = set(running)
@@ -68,6 +86,175 @@ def _next(
             ahead.add(one.id)
             continue
         waiting.remove(one)
-        if not cannot_start(one, summary, shared.store, progress, shared.options.queued):
+        if not cannot_start(one, summary, store, progress, options.queued):
             return one
     return None
+
+
+class _Team:
+    """The processes that make one run at a time. `number` counts the teams that work beside each other."""
+
+    def __init__(self, number: int, store: Store, options: Options, progress: Progress) -> None:
+        self.number, self.store, self.options, self.progress = number, store, options, progress
+        self.one: Planned | None = None
+        self.connections: list[Connection] = []
+        self.asked_to_stop = False  #: whether one of its processes got SIGTERM
+        self._processes: list[BaseProcess] = []
+        self._folder: ScratchFolder | None = None
+
+    def begin(self, one: Planned, number: int, total: int) -> None:
+        """Have the processes make a run; start new ones first if one of them is gone."""
+        if not self._processes or not all(process.is_alive() for process in self._processes):
+            self.close(patience=0)
+            self._start()
+        self.one = one
+        self.progress.run_started(one.run, number, total)
+        self.send(one)
+
+    def _start(self) -> None:
+        world = self.options.ranks
+        self._folder = folder = ScratchFolder("ranks")
+        for rank in range(world):
+            ours, theirs = Pipe()
+            place = _Place(rank, world, self.number * world + rank, folder.path / "meeting")
+            with theirs:
+                arguments = (theirs, place, self.store.root, registry.plugins(), self.options)
+                self._processes.append(start(serve, arguments, MODULES))
+            self.connections.append(ours)
+
+    def send(self, one: Planned | None) -> None:
+        """Send a run to all processes, or None as a request to stop."""
+        for connection in self.connections:
+            with contextlib.suppress(OSError):  # it died, which `listen` notes
+                connection.send(one)
+
+    def listen(self, connection: Connection, summary: Summary) -> None:
+        """Handle one message of a rank, or its death; at the end of the run, add its final state to `summary`."""
+        if connection not in self.connections or self.one is None:
+            return  # its process was ended meanwhile
+        try:
+            kind, *content = connection.recv()
+        except (EOFError, OSError):
+            message = self._ended()
+            self._end(summary, *fail(self.one, self.store, message, {"type": "Process", "message": message}))
+            return
+        if kind == "end":
+            self._end(summary, *content)
+        elif kind == "stop":
+            self.asked_to_stop = True
+        else:
+            getattr(self.progress, kind)(*content)
+
+    def _end(self, summary: Summary, state: State, message: str) -> None:
+        assert self.one is not None
+        summary.add(state, self.one.id)
+        self.progress.run_finished(self.one.run, state, message)
+        self.one = None
+
+    def _ended(self) -> str:
+        """End every rank, as one of them died; return a message with the exit codes of those that did."""
+        gone = wait([process.sentinel for process in self._processes], timeout=10.0)
+        dead = {rank: process for rank, process in enumerate(self._processes) if process.sentinel in gone}
+        for process in dead.values():
+            process.join()
+        ends = [f"ended with exit code {process.exitcode}" for process in dead.values()]
+        if len(self._processes) == 1:
+            message = f"its process {ends[0] if ends else 'fell silent'}"
+        else:
+            named = [f"rank {rank} {end}" for rank, end in zip(dead, ends, strict=True)]
+            message = f"of its {len(self._processes)} processes {', '.join(named) or 'one fell silent'}"
+        self.close(patience=0)
+        return message
+
+    def close(self, patience: float = 10.0) -> None:
+        """Ask the processes to end by closing their connections; kill those that still run after `patience` seconds."""
+        for connection in self.connections:
+            connection.close()
+        for process in self._processes:
+            process.join(timeout=patience)
+            process.kill()
+            process.join()
+            process.close()
+        self._processes, self.connections = [], []
+        if self._folder is not None:
+            self._folder.remove()
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Rank and device of one process of a team."""
+
+    rank: int
+    world: int  #: processes in the team
+    device: int  #: index of its GPU, modulo the number of GPUs; unused without GPUs
+    meeting: Path  #: the file through which torch.distributed connects the ranks
+
+
+class _Starter(Progress):
+    """The process that started this one: it is sent the progress of a run, and says that the run is to stop."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self.connection = connection
+        self.terminated = False  #: whether this process got SIGTERM
+        self._orphaned = self._said = False
+
+    def should_stop(self) -> bool:
+        """Whether the run is to stop: the starter says so or is gone, or this process got SIGTERM, as it then hears."""
+        if self.terminated and not self._said:
+            self._said = True
+            self.send("stop")
+        return self.terminated or self._orphaned or self.connection.poll()
+
+    def send(self, *message: object) -> None:
+        """Send a message, or note that the receiving process is gone."""
+        try:
+            self.connection.send(message)
+        except OSError:
+            self._orphaned = True
+
+    def stage(self, name: str) -> None:
+        self.send("stage", name)
+
+    def measured(self, done: int, total: int) -> None:
+        self.send("measured", done, total)
+
+    def step(self, step: int, steps: int, loss: float, samples_per_second: float) -> None:
+        if step == steps or time.monotonic() - self._spoken >= PATIENCE:
+            self._spoken = time.monotonic()
+            self.send("step", step, steps, loss, samples_per_second)
+
+
+def serve(connection: Connection, place: _Place, root: Path, plugins: list[str], options: Options) -> None:
+    """Make the runs that arrive through `connection` until its other end closes; the first rank reports.
+
+    If the starter dies during a run, the run stops at a checkpoint.
+    """
+    starter = _Starter(connection)
+
+    def terminate(_number: int, _frame: object) -> None:
+        starter.terminated = True
+
+    for number in STOPPING:  # the starter hears those that all processes of a job get
+        signal.signal(number, terminate if number == signal.SIGTERM else signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+    os.environ["LOCAL_WORLD_SIZE"] = str(place.world * options.jobs)  # torchrun's; the loader divides the cores by it
+    if torch.cuda.is_available():
+        torch.cuda.set_device(place.device % torch.cuda.device_count())
+    for plugin in plugins:
+        registry.add_plugin(plugin)
+    ranks, store, reader = ALONE, Store(root), InputsReader()
+    if place.world > 1:
+        above = parent_process()
+        orphaned = lambda: above is not None and not above.is_alive()  # noqa: E731
+        ranks = Ranks(place.rank, place.world, FileStore(str(place.meeting), place.world), orphaned=orphaned)
+    with open(os.devnull, "w") as unread:
+        progress = Progress(unread) if place.rank else starter
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                one = connection.recv()
+                if one is None:  # a request to stop that came after the end of its run
+                    continue
+                end = work(one, store, progress, starter.should_stop, options.track, reader, ranks)
+                if not place.rank:
+                    starter.send("end", *end)

@@ -4,8 +4,8 @@ A job does what the same command does on one machine: it claims a run, goes on f
 minutes before its time is up, SLURM sends SIGUSR2 to all tasks: the job then stops at a checkpoint and asks to be
 queued again. A preempted job is queued again by SLURM itself.
 
-A job over several nodes has a task for each rank. The first task leads, the others train along (bench/launch/nodes/).
-When a rank is lost with its process or node, the ranks that are left ask SLURM to queue the job again.
+A job over several nodes has a task for each rank (bench/launch/torchrun.py). When a rank is lost with its process or
+node, the ranks that are left ask SLURM to queue the job again.
 """
 
 from __future__ import annotations
@@ -25,11 +25,8 @@ from bench.adapters import registry
 from bench.console.progress import Progress
 from bench.launch.claimed import Options, reached
 from bench.launch.launchers.local import run_all
-from bench.launch.nodes.command import leader, on_all_ranks
-from bench.launch.nodes.follower import Follower
-from bench.launch.nodes.meeting import Meeting
-from bench.launch.nodes.place import Place, place
-from bench.launch.world_size import ranks
+from bench.launch.torchrun import meet, on_all_ranks, place
+from bench.launch.world_size import ranks_of_a_run
 from bench.planning.outcomes import Summary
 from bench.planning.planned import Planned
 from bench.store import Store
@@ -75,42 +72,29 @@ class SlurmJob:
             registry.add_plugin(plugin)
         os.environ.update(torchrun_variables(os.environ))
         here, before = place(), self._reached()
-        if here is not None and here.rank:
-            follower = Follower(Meeting(here), self.root)
-            follower.follow()
-            if follower.leader_lost:
-                self._requeue(before)
-            return "trained along"
         if here is None:
-            self._make(course, replace(self.options, ranks=self._ranks()))
+            alone = ranks_of_a_run(self.gpus, None, 1) if self.gpus else self.options.ranks
+            self._make(course, replace(self.options, ranks=alone))
         else:
-            self._lead(course, here)
+            ranks = meet(here)
+            on_all_ranks(ranks, self.root, lambda: self._make(course, replace(self.options, ranks=here.world)))
+            course.lost = bool(ranks.lost)
+            if here.rank:
+                if 0 in ranks.lost:
+                    self._requeue(before)
+                return "trained along"
         return self._conclude(course, before)
 
-    def _ranks(self) -> int:
-        return ranks(self.gpus, None, 1) if self.gpus else self.options.ranks
-
-    def _lead(self, course: _Course, here: Place) -> None:
-        """Make the runs together with the other ranks."""
-
-        def lead() -> int:
-            self._make(course, replace(self.options, ranks=here.world))
-            led = leader()
-            course.lost = led is not None and bool(led.lost)
-            return 0
-
-        on_all_ranks(here, self.root, lead)
-
-    def _make(self, course: _Course, options: Options) -> None:
-        """Make the runs; repeat while one is busy, for as long as a dead node may still seem to hold it."""
+    def _make(self, course: _Course, options: Options) -> int:
+        """Make the runs; repeat while one is busy, for as long as a dead node may still seem to hold it. Return 0."""
         store, deadline = Store(self.root), time.monotonic() + STALE_AFTER + 6 * PAUSE
         while True:
             if course.time_is_up:  # the signal came before a run began
                 course.summary = Summary(interrupted=[one.id for one in self.runs])
-                return
+                return 0
             course.summary = run_all(list(self.runs), store, Progress(sys.stdout), options)
             if not course.summary.busy or course.summary.interrupted or time.monotonic() > deadline:
-                return
+                return 0
             time.sleep(PAUSE)
 
     def _conclude(self, course: _Course, before: list[tuple[int, int]]) -> str:

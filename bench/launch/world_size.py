@@ -19,7 +19,7 @@ def gpu_count() -> int:
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
-def ranks(gpus: int | None, processes: int | None, jobs: int) -> int:
+def ranks_of_a_run(gpus: int | None, processes: int | None, jobs: int) -> int:
     """Return the processes per run: `gpus` with a GPU each, or `processes` on CPUs, or 1 if neither is given.
 
     Raises UserError if the machine has fewer GPUs than `jobs` runs need, or if `processes` would leave GPUs idle.

@@ -37,6 +37,12 @@ class Planned:
         return None if self.run.keep.entry.truth_alone else self.inputs.manifest
 
     @property
+    def scorer(self) -> str | None:
+        """The id of the run, or the sha256 of the external model's weights, that scores the run's pairs."""
+        weights: str = self.address["keep"]["weights"] if self.run.scorer else ""
+        return weights or self.reference
+
+    @property
     def evaluation(self) -> EvaluationPlan:
         """The tasks that are measured on this run."""
         return EvaluationPlan(self.run.data, self.run.evaluate)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -19,8 +18,8 @@ from bench.towers.batchnorm import GroupedBatchNorm2d
 
 #: how long a rank waits for the others in one message: for a checkpoint on a slow disk, or code being compiled
 PATIENCE = timedelta(minutes=30)
-FOREVER = timedelta(days=1000)  #: how long a rank waits for the next word of the first one
-LOOK = 0.005  #: seconds between looks whether a word has come
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -72,6 +71,13 @@ class Group:
         found: list[list[float]] = self.gather(torch.tensor([values], dtype=torch.float64)).tolist()
         return found
 
+    def agree(self, value: T) -> T:
+        """Return the first rank's value, on every rank. The network between them is trusted."""
+        told = [value]
+        if self.world > 1:
+            dist.broadcast_object_list(told, group_src=0, group=self.members)
+        return told[0]
+
     def send(self, x: Tensor) -> dist.Work:
         """Begin to send a tensor on the CPU to the first rank, which calls `receive_`; `wait` of the result ends it."""
         work = dist.isend(x, group_dst=0, group=self.members)
@@ -95,49 +101,6 @@ class Group:
             norm.running_mean.lerp_(mean, norm.momentum)
             norm.running_var.lerp_(var, norm.momentum)
             norm.seen.clear()
-
-
-class Words:
-    """What the first rank tells all others, who wait for the next word for as long as it takes. `words` makes it.
-
-    Signals are handled meanwhile, and a lost connection is an error. The network is trusted.
-    """
-
-    def __init__(self, members: dist.ProcessGroup) -> None:
-        self._members = members
-
-    def tell(self, content: bytes) -> None:
-        """Send bytes to all other ranks; return when all have them."""
-        self._broadcast(torch.tensor([len(content)]))
-        self._broadcast(torch.frombuffer(bytearray(content), dtype=torch.uint8))
-
-    def hear(self) -> bytes:
-        """Wait for the next word of the first rank and return it."""
-        self._broadcast(size := torch.zeros(1, dtype=torch.int64))
-        self._broadcast(content := torch.empty(int(size), dtype=torch.uint8))
-        return content.numpy().tobytes()
-
-    def _broadcast(self, x: Tensor) -> None:
-        work = dist.broadcast(x, group_src=0, group=self._members, async_op=True)
-        assert work is not None
-        while not work.is_completed():  # `wait` would put off the handling of signals
-            time.sleep(LOOK)
-        work.wait()
-
-
-@contextmanager
-def words(group: Group) -> Iterator[Words | None]:
-    """Yield what carries words from the first rank of all to the others; None in a group of one. All ranks call it."""
-    if group.world == 1:
-        yield None
-        return
-    members = dist.new_group(backend="gloo", timeout=FOREVER)
-    assert isinstance(members, dist.ProcessGroup)
-    try:
-        yield Words(members)
-    finally:
-        if dist.is_initialized():
-            dist.destroy_process_group(members)
 
 
 def join(rank: int, world: int, meeting: Store, near: bool) -> None:

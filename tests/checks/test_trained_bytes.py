@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from bench.checks import training
-from bench.checks.pool.packing import pack, unpack
+from bench.checks.packing import pack, unpack
 from bench.checks.subject import Failed
 from bench.store import RunStore
 

@@ -15,7 +15,8 @@ from bench.data import evaluation
 from bench.data.shards.indexing import build
 from bench.data.shards.sources import expand
 from bench.errors import UserError
-from bench.launch.claimed import assist, work
+from bench.launch.claimed import work
+from bench.launch.ranks import ALONE, Ranks
 from bench.planning import plan_file, planner
 from bench.planning.planned import Planned
 from bench.store import Store
@@ -38,7 +39,7 @@ def planned_of(folder: Path, store: Store, more: str, augment: str = "emoji") ->
 
 def outcomes(one: Planned, store: Store) -> list[tuple[str, str]]:
     """What becomes of a run's first rank and of another one."""
-    return [work(one, store, Progress(), lambda: False)[:2], assist(one, store, lambda: False)[:2]]
+    return [work(one, store, Progress(), lambda: False, ranks=ranks) for ranks in (ALONE, Ranks(rank=1))]
 
 
 def refused(one: Planned, store: Store) -> bool:

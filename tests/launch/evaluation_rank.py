@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 from torch.distributed import FileStore
 
 from bench.adapters import registry
 from bench.console.progress import Progress
-from bench.launch.execute import execute, take_part
+from bench.launch.execute import execute
 from bench.store import Store, writing
 from bench.training.distributed import join, leave
 
@@ -27,11 +28,8 @@ def main() -> None:
     if world > 1:
         join(rank, world, FileStore(str(folder / "meeting"), world), near=True)
     for one in pickle.loads((folder / "planned.pickle").read_bytes()):
-        if rank:
-            take_part(one, store, lambda: False)
-        else:
-            with writing(store.run(one.id)) as out:
-                execute(one, store, out, Progress(), lambda: False)
+        with nullcontext(None) if rank else writing(store.run(one.id)) as out:
+            execute(one, store, out, Progress(), lambda: False)
     leave()
 
 

@@ -8,16 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from bench import data
-from bench.data.pairs import ResizedPairs
-from bench.data.photo import CROP
 from bench.evaluation.features import IMAGE_BATCH
-from bench.evaluation.probabilistic.manipulated import occluded
-from bench.launch import helpers
-from bench.launch.helpers import Load
 from bench.planning.planned import Planned
 from bench.planning.planner import plan
 from bench.store import RunStore, Store
@@ -97,36 +90,6 @@ def test_records_are_the_same_bytes_and_every_rank_encodes_its_share(
             shares = [by_rank[rank][kind] for rank in range(world)]
             assert sum(shares) == alone[0][kind]
             assert min(shares) > 0.6 * sum(shares) / world, (kind, shares)
-
-
-def test_pairs_travel_by_name_and_only_those_that_all_ranks_have(planned: Planned) -> None:
-    tasks = planned.evaluation
-    shared = helpers._Shared(tasks)
-    train, iid = tasks.load("emoji/train"), tasks.load("emoji/iid")
-    manifest = planned_manifest(planned)
-    for pairs in (iid, manifest.triggered(iid), manifest.applied(train)):
-        packed = helpers._packed(Load(pairs), shared)  # type: ignore[arg-type]
-        assert len(packed) < 200_000, "not the pixels"
-        arrived: Any = helpers._Unpickler(helpers.io.BytesIO(packed), shared).load()
-        assert arrived.weights.content_hash == pairs.content_hash
-        assert np.array_equal(arrived.weights.images(np.arange(3)), pairs.images(np.arange(3)))
-    for scored in (resized := ResizedPairs.of(train, 96 - train.pixels.shape[1], CROP), manifest.applied(resized)):
-        with pytest.raises(helpers._Private):
-            helpers._packed(Load(scored), shared)  # type: ignore[arg-type]
-        shared.scored = resized
-        packed = helpers._packed(Load(scored), shared)  # type: ignore[arg-type]
-        arrived = helpers._Unpickler(helpers.io.BytesIO(packed), shared).load()
-        assert arrived.weights.content_hash == scored.content_hash
-        shared.scored = None
-    for pairs in (occluded(iid, 0.1), data.load("emoji/novel", 96 - planned.run.data.size)):
-        with pytest.raises(helpers._Private):
-            helpers._packed(Load(pairs), shared)  # type: ignore[arg-type]
-
-
-def planned_manifest(planned: Planned) -> Any:
-    from bench.training.inputs import InputsReader
-
-    return InputsReader().inputs(planned.run).manifest
 
 
 @pytest.mark.parametrize(

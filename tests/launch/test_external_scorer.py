@@ -16,7 +16,6 @@ from safetensors.torch import load_file, save_file
 import bench
 from bench.board.retrain import _restored
 from bench.errors import UserError
-from bench.launch.scored import _external
 from bench.models import stored_run
 from bench.planning import requirements
 from bench.planning.planner import forecast, plan
@@ -27,6 +26,7 @@ from bench.suite.run import Run, run_of_settings
 from bench.suite.suite import Suite, load_suite
 from bench.training import external_scorer
 from bench.training.inputs import InputsReader
+from bench.training.scored_pairs import Scoring
 from reports.results import load
 from reports.tables.suite_tables import spent, tables
 
@@ -244,7 +244,7 @@ def test_weights_that_changed_after_the_plan_are_refused(weights: Path, tmp_path
     tensors = load_file(weights)
     save_file({name: x + 0 if x.is_floating_point() else x for name, x in tensors.items()}, weights, {"by": "another"})
     with pytest.raises(UserError, match="changed since this was planned; start again: the run then gets an id of its"):
-        _external(planned)
+        Scoring(planned.run, planned.scorer, None).model(InputsReader().inputs(planned.run).pairs)
 
 
 def test_a_stored_row_is_restored_with_its_scorer(made: Store) -> None:

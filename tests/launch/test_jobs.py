@@ -87,7 +87,7 @@ def test_side_by_side_gives_the_bytes_of_in_turn(tmp_path: Path, unreported: Cal
 IDLE = """
 from bench.cli import main
 from bench.launch.launchers import local
-from forked_nursery import prepare
+from forked_server import prepare
 
 prepare()
 local.WORTHWHILE, local.cores = 0, lambda: 3

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from bench.errors import UserError
-from bench.launch.nodes.place import Place, place
+from bench.launch.torchrun import Place, place
 from bench.store import RunStore, Store
 from bench.store.writer import KEPT
 

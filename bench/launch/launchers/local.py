@@ -5,22 +5,19 @@ A run that fails stops no other.
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 from bench.console.progress import Progress
 from bench.errors import UserError
 from bench.launch.claimed import SEQUENTIAL, Options, cannot_start, work
 from bench.launch.launchers import Request
-from bench.launch.nodes.command import leader
-from bench.launch.nodes.place import place
 from bench.launch.side_by_side import run_side_by_side
-from bench.launch.world_size import gpu_count, ranks, refuse_odd_shares
+from bench.launch.torchrun import place, ranks
+from bench.launch.world_size import gpu_count, ranks_of_a_run, refuse_odd_shares
 from bench.machine.capacity import cores, free_memory
 from bench.machine.device_lock import device
+from bench.machine.processes import stop_requests
 from bench.planning.outcomes import Summary, ready
 from bench.planning.planned import Planned
 from bench.store import Store
@@ -34,10 +31,10 @@ MEMORY = 2 << 30  #: bytes of the host that a run is given room for
 def prepare(suite: Suite, store: Store, request: Request) -> Callable[[list[Planned], Progress], Summary]:
     """See `bench.launch.launchers.Launcher`."""
     jobs = request.jobs or 1
-    world_size = _all_ranks(request) or ranks(request.gpus, request.processes, jobs)
+    world_size = _all_ranks(request) or ranks_of_a_run(request.gpus, request.processes, jobs)
     options = Options(jobs, world_size, request.track, request.queued)
     refuse_sharing(suite.budget.timed, options)
-    auto = request.jobs is None and leader() is None
+    auto = request.jobs is None and ranks().world == 1
     return lambda planned, progress: run_all(planned, store, progress, options, auto)
 
 
@@ -61,14 +58,14 @@ def _all_ranks(request: Request) -> int | None:
 
     Raises UserError for options that such a launcher decides, and outside of `bench run` and `bench worker`.
     """
-    led, here = leader(), place()
-    if led is None and here is not None:
-        raise UserError(f"WORLD_SIZE: {here.world}: only `bench run` and `bench worker` run on several ranks; unset it")
-    if led is None:
+    here = place()
+    if here is None:
         return None
+    if ranks().world == 1:
+        raise UserError(f"WORLD_SIZE: {here.world}: only `bench run` and `bench worker` run on several ranks; unset it")
     if request.gpus or request.processes or (request.jobs or 1) > 1:
         raise UserError("--gpus, --processes, --jobs: torchrun says how many ranks make a run, one run at a time")
-    return led.meeting.place.world
+    return here.world
 
 
 def refuse_sharing(timed: bool, options: Options) -> None:
@@ -102,7 +99,7 @@ def run_all(
     refuse_odd_shares(waiting, options.ranks)
     options = replace(options, jobs=suitable_jobs(waiting, options.ranks)) if auto else options
     with stop_requests(options.deaf) as requested, device(alone=timed):
-        if leader() is None and (options.jobs > 1 or options.ranks > 1):
+        if ranks().world == 1 and (options.jobs > 1 or options.ranks > 1):
             run_side_by_side(waiting, summary, store, progress, requested, options)
         else:
             _run_in_turn(waiting, summary, store, progress, requested, options)
@@ -113,41 +110,19 @@ def _run_in_turn(
     waiting: list[Planned], summary: Summary, store: Store, progress: Progress, requested: list[int], options: Options
 ) -> None:
     before, total = len(summary.skipped), len(summary.skipped) + len(waiting)
-    reader, led = InputsReader(), leader()
+    reader, together = InputsReader(), ranks()
 
     def should_stop() -> bool:
-        return bool(requested or (led and led.meeting.orphaned))
+        return bool(requested) or together.orphaned()
 
     for number, one in enumerate(waiting):
         if cannot_start(one, summary, store, progress, options.queued):
             continue
         progress.run_started(one.run, before + number, total)
-        together = partial(led.together, one, store) if led else nullcontext
-        state, message = work(one, store, progress, should_stop, options.track, together, reader)
+        together.first(one)
+        state, message = work(one, store, progress, should_stop, options.track, reader, together)
         summary.add(state, one.id)
         progress.run_finished(one.run, state, message)
-        if should_stop() or (led and led.lost):
+        if should_stop() or together.lost:
             summary.interrupted += [later.id for later in waiting[number + 1 :]]
             break
-
-
-@contextmanager
-def stop_requests(deaf: bool = False) -> Iterator[list[int]]:
-    """Yield a list that SIGTERM and SIGINT append to, as a request to write a checkpoint and stop.
-
-    After the first of them SIGINT has Python's own handler again, so a second Ctrl-C ends the process at once;
-    not with `deaf`.
-    """
-    requested: list[int] = []
-
-    def note(number: int, _frame: object) -> None:
-        requested.append(number)
-        if not deaf:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield requested
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
