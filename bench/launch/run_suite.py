@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from bench.training.inputs import InputsReader
 
 if TYPE_CHECKING:
     from bench.launch.launchers import Launch
+    from bench.planning.planned import Planned
     from bench.planning.tune import Choice
 
 
@@ -57,17 +59,32 @@ def run_suite(
     requirements.refuse(loaded)
     store = Store(Path(results))
     # The launcher looks at the machine before planning times any steps.
-    return make_runs(loaded, store, make.prepare(loaded, store, Request(jobs, gpus, processes, track)), only, seeds)
+    launch = make.prepare(loaded, store, Request(jobs, gpus, processes, track))
+    return SuiteRuns(loaded, store, launch, only, seeds).make()
 
 
-def make_runs(suite: Suite, store: Store, launch: Launch, only: Sequence[str], seeds: Sequence[int]) -> Summary:
-    """Have `launch` make the trials of `tune` and then the runs of the suite; if trials are not finished, no runs."""
-    choices: dict[str, Choice] = {}
-    reader = InputsReader()
-    with progress.on() as shown:
-        if suite.tune:
-            choices, trials = tune.search(suite, store, only, lambda planned: launch(planned, shown), reader, shown)
-            if trials.busy or trials.interrupted or trials.failed or trials.queued:
-                return trials
-        chosen = tune.tuned(suite, choices).select(only, seeds)
-        return launch(plan_file.write(chosen, choices, store, reader=reader, shown=shown), shown)
+@dataclass
+class SuiteRuns:
+    """The runs of a suite: trials of `tune` first, then those that are planned by their results."""
+
+    suite: Suite
+    store: Store
+    launch: Launch
+    only: Sequence[str]
+    seeds: Sequence[int]
+    _planned: list[Planned] | None = field(default=None, init=False)  #: once the trials are finished
+
+    def make(self) -> Summary:
+        """Have `launch` make the runs that are left, none if trials are not finished. A second call plans nothing."""
+        with progress.on() as shown:
+            if self._planned is None:
+                choices: dict[str, Choice] = {}
+                reader = InputsReader()
+                if self.suite.tune:
+                    work = lambda planned: self.launch(planned, shown)  # noqa: E731
+                    choices, trials = tune.search(self.suite, self.store, self.only, work, reader, shown)
+                    if trials.busy or trials.interrupted or trials.failed or trials.queued:
+                        return trials
+                chosen = tune.tuned(self.suite, choices).select(self.only, self.seeds)
+                self._planned = plan_file.write(chosen, choices, self.store, reader=reader, shown=shown)
+            return self.launch(self._planned, shown)

@@ -143,7 +143,8 @@ class _Team:
         elif kind == "stop":
             self.asked_to_stop = True
         else:
-            getattr(self.progress, kind)(*content)
+            shown = {"stage": self.progress.stage, "measured": self.progress.measured, "step": self.progress.step}
+            shown[kind](*content)
 
     def _end(self, summary: Summary, state: State, message: str) -> None:
         assert self.one is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from bench.console import progress
 from bench.console.text import echo
 from bench.errors import UserError, nearest
 from bench.launch.launchers import Request, local
-from bench.launch.run_suite import make_runs
+from bench.launch.run_suite import SuiteRuns
 from bench.launch.trackers import refuse_missing
 from bench.planning import plan_file, requirements, tune
 from bench.planning.outcomes import Summary
@@ -53,6 +54,14 @@ def as_written(suite: Suite) -> dict[str, Any]:
     return settings
 
 
+@dataclass(frozen=True)
+class _Queued:
+    """A queued suite as this worker read it."""
+
+    since: int  #: when it was queued
+    suite: SuiteRuns
+
+
 def work_off(results: Path, names: Sequence[str], request: Request) -> Summary:
     """Make the runs of the suites `names`, with none of all that are queued, until no run is left to make.
 
@@ -65,10 +74,13 @@ def work_off(results: Path, names: Sequence[str], request: Request) -> Summary:
     store = Store(results)
     names = _queued(store, names)
     done: dict[str, None] = {}
+    known: dict[str, _Queued | None] = {}
     while True:
         total = Summary()
         for name in names:
-            _add(total, _make(name, store, request))
+            known[name] = runs = _runs(name, store, request, known.get(name))
+            if runs is not None:
+                _add(total, runs.suite.make())
             if total.interrupted:
                 break
         done |= dict.fromkeys(total.done)
@@ -90,16 +102,18 @@ def _queued(store: Store, names: Sequence[str]) -> list[str]:
     return list(names) or known
 
 
-def _make(name: str, store: Store, request: Request) -> Summary:
-    """Make the runs of one queued suite that nobody holds."""
+def _runs(name: str, store: Store, request: Request, before: _Queued | None) -> _Queued | None:
+    """Return the runs of a queued suite; those of `before` unless it was queued anew; None if somebody deleted it."""
     queued = store.queued(name)
-    if queued is None:  # somebody deleted it meanwhile
-        return Summary()
+    if queued is None:
+        return None
     content, since = queued
+    if before is not None and before.since == since:
+        return before
     suite = _suite(store, name, content)
     requirements.refuse(suite)
     launch = local.prepare(suite, store, Request(**{**vars(request), "queued": since}))
-    return make_runs(suite, store, launch, content["only"], content["seeds"])
+    return _Queued(since, SuiteRuns(suite, store, launch, content["only"], content["seeds"]))
 
 
 def _suite(store: Store, name: str, content: Mapping[str, Any]) -> Suite:

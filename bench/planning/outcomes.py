@@ -27,7 +27,8 @@ class Summary:
 
     def add(self, state: State, identity: str) -> None:
         """Note the outcome of one run."""
-        getattr(self, state).append(identity)
+        own = {"done": self.done, "busy": self.busy, "interrupted": self.interrupted, "failed": self.failed}
+        own[state].append(identity)
 
 
 def is_complete(planned: Planned, store: Store) -> bool:

@@ -264,7 +264,7 @@ def _make(task: _Task) -> tuple[State, str]:
     store = Store(task.root)
     with task.log.open("a", encoding="utf-8") as log:
         summary = run_all([task.one], store, Progress(log), task.options)
-    states: tuple[State, ...] = ("failed", "busy", "interrupted")
-    state: State = next((state for state in states if getattr(summary, state)), "done")
-    error = store.run(task.one.id).status().get("error", {}) if state == "failed" else {}
-    return state, f"{error['type']}: {error['message']}" if error else ""
+    if summary.failed:
+        error = store.run(task.one.id).status().get("error", {})
+        return "failed", f"{error['type']}: {error['message']}" if error else ""
+    return "busy" if summary.busy else "interrupted" if summary.interrupted else "done", ""
