@@ -214,23 +214,29 @@ class Features:
         own = (self.channels(pairs.name) if self.channels else None) or self.towers.channels
         return self.kept(
             ("images", kind, pairs.content_hash, repr(own)),  # the hash tells size and resizing as well
-            lambda: self.extracted_images(pairs, kind, None, own),
+            lambda: extract_images(self.method, self.towers, pairs, kind, None, own, self.ranks),
             _place(kind, self.device),
         )
 
     def texts(self, texts: Sequence[str]) -> Tensors:
         """Return `extract_texts(texts)`, computed once."""
-        return self.kept(("texts", *texts), lambda: self.extracted_texts(texts))
+        return self.kept(("texts", *texts), lambda: extract_texts(self.method, self.towers, texts, self.ranks))
 
     def extracted_images(
         self, pairs: Pairs, kind: Kind = "embedding", rows: Ints | None = None, channels: Channels | None = None
     ) -> Tensors:
         """Return `extract_images` of this checkpoint."""
-        return extract_images(self.method, self.towers, pairs, kind, rows, channels, self.ranks)
+        return self._on_all_ranks(extract_images(self.method, self.towers, pairs, kind, rows, channels, self.ranks))
 
     def extracted_texts(self, texts: Sequence[str]) -> Tensors:
         """Return `extract_texts` of this checkpoint."""
-        return extract_texts(self.method, self.towers, texts, self.ranks)
+        return self._on_all_ranks(extract_texts(self.method, self.towers, texts, self.ranks))
+
+    def _on_all_ranks(self, found: Tensors) -> Tensors:
+        if self.ranks is None:
+            return found
+        given: Tensors = self.ranks.agree({name: values.cpu() for name, values in found.items()})
+        return {name: values.to(self.device) for name, values in given.items()}
 
     def discard(self) -> None:
         """Remove the files, once everything is measured."""

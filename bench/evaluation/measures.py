@@ -312,8 +312,6 @@ def agreement(features: Features, pairs: Pairs, noise: Noise | None) -> Tensors:
 def _agreement(features: Features, pairs: Pairs, noise: Noise, rows: np.ndarray) -> Tensors:
     texts = features.extracted_texts([texts[0] for texts in noise.texts(pairs, rows)])
     images = features.extracted_images(noise.applied(pairs), rows=rows)
-    if not images:  # on another rank than the first
-        return {}
     with evaluation_mode(features.method):
         confidence = features.method.confidence(images, texts)
     cosine = (images["embedding"] * texts["embedding"]).sum(1)

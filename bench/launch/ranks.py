@@ -102,7 +102,7 @@ class Ranks:
             return value
         key = f"told/{next(self._told)}"
         if not self.rank:
-            self._store.set(key, pickle.dumps(value))  # type: ignore[arg-type]  it takes bytes
+            self._store.set(key, pickle.dumps(value))  # type: ignore[arg-type]
             return value
         while not self._store.check([key]):
             if stopped or self.orphaned():

@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from multiprocessing import Pipe, parent_process
 from multiprocessing.connection import Connection, wait
@@ -143,7 +143,11 @@ class _Team:
         elif kind == "stop":
             self.asked_to_stop = True
         else:
-            shown = {"stage": self.progress.stage, "measured": self.progress.measured, "step": self.progress.step}
+            shown: dict[str, Callable[..., None]] = {
+                "stage": self.progress.stage,
+                "measured": self.progress.measured,
+                "step": self.progress.step,
+            }
             shown[kind](*content)
 
     def _end(self, summary: Summary, state: State, message: str) -> None:
