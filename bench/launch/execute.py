@@ -18,20 +18,20 @@ from bench.evaluation.diagnostics import diagnose
 from bench.hashing import file_hash
 from bench.launch.trackers import tracked
 from bench.machine.environment import environment, reset_peak_memory
+from bench.models import scored_pairs
+from bench.models.scored_pairs import Scoring
 from bench.planning.planned import Planned
 from bench.store import ClaimLost, Damaged, Record, RunStore, RunWriter, Store
 from bench.store.doctor import refuse_changed
 from bench.store.format import FORMAT
 from bench.store.writer import AGAIN, FEATURES
 from bench.suite.run import TRAINING_VERSION
-from bench.training import scored_pairs
 from bench.training.checkpoint import CHECKPOINT, checkpoint_step, load_weights, weights_name
 from bench.training.distributed import current
 from bench.training.inputs import Inputs, InputsReader
 from bench.training.job import available_device, make_job
 from bench.training.ledger import Ledger
 from bench.training.loop import Interrupted, Job, train
-from bench.training.scored_pairs import Scoring
 
 
 def execute(

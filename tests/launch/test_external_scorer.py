@@ -17,6 +17,7 @@ import bench
 from bench.board.retrain import _restored
 from bench.errors import UserError
 from bench.models import stored_run
+from bench.models.scored_pairs import Scoring
 from bench.planning import requirements
 from bench.planning.planner import forecast, plan
 from bench.store import RunStore, Store
@@ -26,7 +27,6 @@ from bench.suite.run import Run, run_of_settings
 from bench.suite.suite import Suite, load_suite
 from bench.training import external_scorer
 from bench.training.inputs import InputsReader
-from bench.training.scored_pairs import Scoring
 from reports.results import load
 from reports.tables.suite_tables import spent, tables
 
