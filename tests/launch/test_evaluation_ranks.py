@@ -23,7 +23,7 @@ budget: {samples: %d}
 noise: {kind: poison, rates: [0.3], options: {target: cat face}}
 towers: {dim: 8, vocabulary: 300, context: 12}
 train: {batch: 96, bn_group: 16, threads: 1}
-evaluate: {tasks: [zero_shot, retrieval, linear_probe, noise_detection, attack_success, memorisation]}
+evaluate: {tasks: [zero_shot, retrieval, linear_probe, noise_detection, attack_success]}
 methods: [%s]
 """
 WORLDS = (1, 2, 3)
