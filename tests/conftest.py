@@ -42,7 +42,7 @@ LONG = (
     "checks/test_methods launch/test_jobs launch/test_gpus launch/test_nodes training/test_resume launch/test_scored "
     "checks/test_mutations models/test_eval training/test_ranks cli/test_new_method reports/test_verbs "
     "store/test_merge towers/test_towers adapters/test_source_hash models/test_open_clip_models checks/test_side "
-    "planning/test_tune suite/test_keep reports/test_outputs store/test_damage cli/test_gaussian "
+    "planning/test_tune suite/test_keep reports/test_outputs store/test_damage evaluation/test_variance_tasks "
     "reports/test_sizes cli/test_run"
 )
 

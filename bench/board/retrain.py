@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from bench.console.progress import Progress
 from bench.errors import UserError
 from bench.hashing import canonical
 from bench.launch.claimed import work
-from bench.machine.private_folder import ScratchFolder
+from bench.machine.private_folder import scratch_folder
 from bench.planning.planner import plan
 from bench.store import RunStore, Store
 from bench.store.lookup import SHORT, find_run
@@ -48,8 +49,8 @@ def retrain(store: Store, prefix: str) -> Verified:
     if state != "done":
         raise UserError(f"run {stored.id[:SHORT]}: is {state}; only a finished run can be verified")
     run = _restored(store, stored.settings(), stored)
-    with ScratchFolder("verify") as folder:
-        again = Store(folder)
+    with scratch_folder("verify") as folder:
+        again = Store(Path(folder))
         reader = InputsReader()
         for planned in plan([*_chain(run)], again, reader):
             if planned.run is run and planned.id != stored.id:

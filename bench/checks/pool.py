@@ -17,6 +17,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from bench.checks.packing import Packed, pack
 from bench.checks.subject import Failed
 from bench.checks.trainings import Training, make
-from bench.machine.private_folder import ScratchFolder
+from bench.machine.private_folder import scratch_folder
 from bench.machine.processes import start
 from bench.store import RunStore, RunWriter
 from bench.training.distributed import Group
@@ -52,7 +53,7 @@ class Ranks:
     def __init__(self) -> None:
         self._processes: list[BaseProcess] = []
         self._connections: list[Connection] = []
-        self._scratch: ScratchFolder | None = None
+        self._scratch: TemporaryDirectory[str] | None = None
         self._thread = ThreadPoolExecutor(1)  # asks them, while the caller goes on
         self._asked: dict[str, Future[Results]] = {}
 
@@ -103,11 +104,11 @@ class Ranks:
             return time.monotonic(), "its process ended"
 
     def _start(self) -> None:
-        self._scratch = ScratchFolder("check")
+        self._scratch = scratch_folder("check")
         for rank in range(WORLD):
             ours, theirs = Pipe()
             with theirs:
-                self._processes.append(start(_serve, (theirs, rank, self._scratch.path), MODULES))
+                self._processes.append(start(_serve, (theirs, rank, Path(self._scratch.name)), MODULES))
             self._connections.append(ours)
 
     def _end(self) -> None:
@@ -119,7 +120,7 @@ class Ranks:
             connection.close()
         self._processes, self._connections = [], []
         if self._scratch is not None:
-            self._scratch.remove()
+            self._scratch.cleanup()
 
 
 class MetricsOnly(RunWriter):

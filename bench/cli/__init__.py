@@ -10,7 +10,6 @@ import typer
 
 from bench.cli import (
     data,
-    export,
     features,
     inside,
     methods,
@@ -36,7 +35,7 @@ for verb in (
     reporting.report,
     runs.status,
     runs.show,
-    export.export,
+    inside.export,
     store.doctor,
     store.pack,
     reference.reference,
@@ -49,7 +48,6 @@ for verb in (
     reference.board,
     reference.verify,
     reference.site,
-    inside.gaussian,
     inside.embeddings,
     inside.state,
     methods.methods,

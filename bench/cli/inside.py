@@ -1,9 +1,8 @@
-"""Verbs that look inside the models of stored runs."""
+"""Verbs on the models of stored runs: hand one on, look inside."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,15 +25,24 @@ from bench.console.text import echo
 from bench.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from bench.data import Pairs
     from bench.evaluation.embedding_map import EmbeddingMap
-    from bench.evaluation.probabilistic.manipulated import Line
-    from bench.models.stored_run import Stored
     from reports.results import Results as SuiteResults
 
-Dataset = Annotated[str, typer.Option("--dataset", metavar="NAME", help="Pairs to measure on.")]
-IID = "emoji/iid"
-GAUSSIAN = ("manipulated", "cost")
+
+def export(
+    run: RunId,
+    out: Annotated[Path, typer.Argument(metavar="DIR", help="An empty or new folder.")],
+    results: Results = RESULTS,
+    plugin: Plugins = None,
+    data: DataFolder = None,
+) -> None:
+    """Write a run's model as a folder that open_clip loads: configuration, weights, tokenizer and a card."""
+    import bench
+
+    load_plugins(plugin)
+    use_data(data)
+    bench.export(run, out, store_at(results).root)
+    echo(f"local-dir:{out}: open_clip loads it, with the bench's embeddings")
 
 
 def embeddings(
@@ -114,77 +122,6 @@ def state(
     if csv_file is not None:
         write_csv(csv_file, [("key", shown.name), *zip(shown.pairs.keys, shown.values.tolist(), strict=True)])
         echo(csv_file)
-
-
-def gaussian(
-    what: Annotated[str, typer.Argument(metavar="WHAT", help="|".join(GAUSSIAN))],
-    run: RunId,
-    results: Results = RESULTS,
-    dataset: Dataset = IID,
-    label: Annotated[str, typer.Option("--label", help="What to classify, as in zero_shot/LABEL.")] = "concept",
-    csv_file: CsvFile = None,
-    plugin: Plugins = None,
-) -> None:
-    """Measure what no task of a suite does of a method with Gaussian embeddings (ProLIP's Tables C.6, C.8 and C.9).
-
-    manipulated: accuracy and variances with pixels hidden or attacked. cost: parameters and time of the heads that give
-    variances.
-    """
-    if what not in GAUSSIAN:
-        raise UserError(f"bench gaussian {what}: should be {', '.join(GAUSSIAN)}{nearest(what, GAUSSIAN)}")
-    stored, pairs = _opened(run, results, dataset, plugin)
-    if "logvar" not in stored.features.texts([""]):
-        from bench.adapters import registry
-
-        able = ", ".join(name for name, method in registry.all_methods().items() if method.score == "csd")
-        raise UserError(f"run {stored.title}: {stored.run.method} gives no variances; methods that do: {able}")
-    if label not in pairs.classes:
-        raise UserError(f"--label {label}: no label of {pairs.name}{nearest(label, pairs.classes)}")
-    if stored.run.data.on_features:
-        raise UserError(f"run {stored.title}: its images are stored features, which have no pixels to change")
-    from bench.evaluation.probabilistic import cost, manipulated
-
-    if what == "manipulated":
-        lines = manipulated.manipulations(stored.features, pairs, label)
-    else:
-        lines = cost.head_costs(stored.features, pairs)
-    _show(stored, pairs, lines, csv_file)
-
-
-def _opened(run: str, results: Path, dataset: str, plugin: list[str] | None) -> tuple[Stored, Pairs]:
-    """Load a stored run's model and the pairs to measure it on."""
-    load_plugins(plugin)
-    from bench.models import stored_run
-
-    stored = stored_run.load(store_at(results), run)
-    return stored, _pairs(stored, dataset)
-
-
-def _pairs(stored: Stored, dataset: str) -> Pairs:
-    """Load a data set as the run's towers read it: pixels, or stored features that lie with those it trained on."""
-    from bench import data
-    from bench.data.source import source
-
-    settings = stored.run.data
-    return source(settings).evaluation(dataset) if settings.on_features else data.load(dataset, settings.size)
-
-
-def _show(stored: Stored, pairs: Pairs, lines: Sequence[Line], file: Path | None) -> None:
-    """Print the table; write it to `file` as CSV."""
-    from bench.cli.text import write_csv
-    from bench.console.text import columns
-
-    rows = [("", "metric", "score", "value", "95 % interval", "n")]
-    for what, one in lines:
-        form = {"parameters": ",.0f", "variance": ".4g"}.get(one.metric, ".4f")
-        value, low, high = (f"{x:{form}}" for x in (one.value, *one.interval))
-        rows.append((what, one.metric, one.score, value, f"{low} to {high}", str(one.n)))
-    echo(f"run {stored.title}, on {pairs.name}", *columns(rows))
-    if file is not None:
-        head = ("what", "metric", "score", "value", "low", "high", "n")
-        exact = [(what, one.metric, one.score, one.value, *one.interval, one.n) for what, one in lines]
-        write_csv(file, [head, *exact])
-        echo(file)
 
 
 def _runs(results: SuiteResults, labels: list[str] | None, noise: str | None) -> list[str]:

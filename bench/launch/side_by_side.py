@@ -17,6 +17,7 @@ from multiprocessing import Pipe, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from torch.distributed import FileStore  # type: ignore[attr-defined]
@@ -25,7 +26,7 @@ from bench.adapters import registry
 from bench.console.progress import Progress
 from bench.launch.claimed import Options, cannot_start, fail, work
 from bench.launch.ranks import ALONE, Ranks
-from bench.machine.private_folder import ScratchFolder
+from bench.machine.private_folder import scratch_folder
 from bench.machine.processes import STOPPING, start
 from bench.planning.outcomes import State, Summary
 from bench.planning.planned import Planned
@@ -100,7 +101,7 @@ class _Team:
         self.connections: list[Connection] = []
         self.asked_to_stop = False  #: whether one of its processes got SIGTERM
         self._processes: list[BaseProcess] = []
-        self._folder: ScratchFolder | None = None
+        self._folder: TemporaryDirectory[str] | None = None
 
     def begin(self, one: Planned, number: int, total: int) -> None:
         """Have the processes make a run; start new ones first if one of them is gone."""
@@ -113,10 +114,10 @@ class _Team:
 
     def _start(self) -> None:
         world = self.options.ranks
-        self._folder = folder = ScratchFolder("ranks")
+        self._folder = folder = scratch_folder("ranks")
         for rank in range(world):
             ours, theirs = Pipe()
-            place = _Place(rank, world, self.number * world + rank, folder.path / "meeting")
+            place = _Place(rank, world, self.number * world + rank, Path(folder.name) / "meeting")
             with theirs:
                 arguments = (theirs, place, self.store.root, registry.plugins(), self.options)
                 self._processes.append(start(serve, arguments, MODULES))
@@ -182,7 +183,7 @@ class _Team:
             process.close()
         self._processes, self.connections = [], []
         if self._folder is not None:
-            self._folder.remove()
+            self._folder.cleanup()
 
 
 @dataclass(frozen=True)

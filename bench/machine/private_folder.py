@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
 import tempfile
 from pathlib import Path
@@ -38,18 +37,6 @@ def open_file(name: str) -> int:
         raise UserError(f"{path}: cannot be opened for a lock, remove it: {error.strerror}") from error
 
 
-class ScratchFolder:
-    """An empty folder for the time that this process needs it. As a context manager it gives its path."""
-
-    def __init__(self, purpose: str) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix=f"{purpose}-", dir=private_folder()))
-
-    def __enter__(self) -> Path:
-        return self.path
-
-    def __exit__(self, *_: object) -> None:
-        self.remove()
-
-    def remove(self) -> None:
-        """Remove the folder with all that is in it. A second call does nothing."""
-        shutil.rmtree(self.path, ignore_errors=True)
+def scratch_folder(purpose: str) -> tempfile.TemporaryDirectory[str]:
+    """Return an empty folder below the private one, which goes by `cleanup()` or as its context ends."""
+    return tempfile.TemporaryDirectory(prefix=f"{purpose}-", dir=private_folder(), ignore_cleanup_errors=True)

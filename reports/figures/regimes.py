@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from matplotlib.ticker import FixedLocator, NullLocator
 
@@ -55,7 +53,7 @@ def _lines(results: Results, one: Regimes) -> dict[str, Floats]:
         gains = [contrast.gain(label) for contrast in one.contrasts]
         if label != results.baseline and any(gains):
             points = [
-                (budget, POINTS * gain.value, POINTS * (gain.high - gain.value) if gain.n > 1 else math.nan)
+                (budget, POINTS * gain.value, POINTS * (gain.high - gain.value))
                 for budget, gain in zip(one.budgets, gains, strict=True)
                 if gain
             ]

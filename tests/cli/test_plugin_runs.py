@@ -69,7 +69,7 @@ def rebuilding(folder: Path, run: RunStore, out: Path) -> list[list[str]]:
     return [
         ["export", run.id, str(out)],
         ["eval", str(run.path("weights-100.safetensors")), "--suite", str(folder / "other.yaml")],
-        ["gaussian", "cost", run.id],
+        ["state", run.id, "any"],
     ]
 
 

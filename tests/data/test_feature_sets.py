@@ -114,7 +114,7 @@ def test_features_of_texts_are_found_by_the_string(whole: Path) -> None:
     asked = ["shared 0", "text 149", "shared 0"]
     assert pairs.texts.lookup(asked).shape == (3, Q)
     assert pairs.texts.rows(asked)[0] == pairs.texts.rows(asked)[2]
-    own = pairs.text_row_lists(np.array([12])).to_pylist()[0]
+    own = pairs._table.text_rows[int(pairs.whole_rows(np.array([12]))[0])].as_py()
     assert own == pairs.texts.rows(TEXTS[12]).tolist()
     with pytest.raises(UserError, match=r"text\.npy: has no feature of the text 'text 150'"):
         pairs.texts.lookup(["text 1", "text 150"])

@@ -12,7 +12,7 @@ import pytest
 
 from bench.errors import UserError
 from bench.machine.device_lock import InUse, device
-from bench.machine.private_folder import ScratchFolder, private_folder
+from bench.machine.private_folder import private_folder, scratch_folder
 
 HOLD = """
 import sys
@@ -75,8 +75,8 @@ def test_no_link_is_followed_and_the_folder_is_this_users_alone(tmp_path: Path) 
 
 
 def test_a_scratch_folder_is_private_and_goes_with_its_context() -> None:
-    with ScratchFolder("verify") as path:
-        assert path.is_dir()
-        assert path.stat().st_mode & 0o777 == 0o700
-        assert ScratchFolder("verify").path != path
-    assert not path.exists()
+    with scratch_folder("verify") as name, scratch_folder("verify") as other:
+        assert Path(name).is_dir()
+        assert Path(name).stat().st_mode & 0o777 == 0o700
+        assert other != name
+    assert not Path(name).exists()

@@ -109,10 +109,6 @@ class FeaturePairs:
         """Map rows [m] to a pyarrow Array of m lists of texts."""
         return self._table.captions.take(pa.array(self.whole_rows(rows)))
 
-    def text_row_lists(self, rows: Ints) -> Any:
-        """Map rows [m] to a pyarrow Array of m lists of rows of text.npy, one for each caption."""
-        return self._table.text_rows.take(pa.array(self.whole_rows(rows)))
-
     def images(self, rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[Any]:
         """Map rows [b] to features [b, P] of the stored type: the first view. Raises UserError without image.npy."""
         return self._views(rows, np.zeros(len(rows), np.int64))
