@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import keyword
+import os
 import re
 from pathlib import Path
 
@@ -31,6 +32,8 @@ def new_method(name: str, folder: Path) -> list[Path]:
         for path, text in files.items():
             path.write_text(text, encoding="utf-8")
     except OSError as error:
+        for path in filter(os.path.isfile, files):  # none of them was there before
+            path.unlink()
         raise UserError(f"{error.filename or folder}: cannot be written: {error.strerror}") from error
     return list(files)
 

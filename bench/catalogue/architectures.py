@@ -6,12 +6,18 @@ import json
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from bench.errors import UserError, one_line
 from bench.reading import JSON_BYTES, content, parsed
 
 Config = dict[str, Any]
+Channels: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]  #: mean and standard deviation of red, green, blue
+
+CLIP_CHANNELS: Channels = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
+IMAGENET_CHANNELS: Channels = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+# official: github.com/bokun-wang/NUCLR@ddaec8d clip.py (create_zeroshot_dataloader), its values for CIFAR-10
+CIFAR_CHANNELS: Channels = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
 
 #: Vision towers for CPUs; `image_size` is set from the data. Ten epochs of CLIP on emoji/train at 32 px (D = 128, one
 #: core, top-1 on emoji/iid, 0.1 is chance; a text tower of width 96): timm's test_resnet 6.5 % in 39 CPU seconds,

@@ -17,25 +17,24 @@ class Gpu:
     name: str
     peak: float  #: FLOP/s of dense matrix products in 16 bits, summed in 32; sparsity is not counted
     precision: str  #: the 16 bits
-    memory_gib: int
     datasheet: str
 
 
 _ALL = (
-    Gpu("T4", 65e12, "fp16", 16, "NVIDIA T4, 2019"),
-    Gpu("V100", 125e12, "fp16", 32, "NVIDIA V100 SXM2, 2020"),
-    Gpu("RTX 3090", 71e12, "bf16", 24, "NVIDIA GA102 whitepaper, 2021"),
-    Gpu("A10", 125e12, "bf16", 24, "NVIDIA A10, 2021"),
-    Gpu("RTX A6000", 154.8e12, "bf16", 48, "NVIDIA GA102 whitepaper, 2021"),
-    Gpu("A100", 312e12, "bf16", 80, "NVIDIA A100 SXM, 2022"),
-    Gpu("RTX 4090", 165.2e12, "bf16", 24, "NVIDIA Ada whitepaper, 2022"),
-    Gpu("L4", 121e12, "bf16", 24, "NVIDIA L4, 2023"),
-    Gpu("L40S", 362e12, "bf16", 48, "NVIDIA L40S, 2023"),
-    Gpu("H100 PCIe", 756e12, "bf16", 80, "NVIDIA H100 PCIe, 2023"),
-    Gpu("H100", 989e12, "bf16", 80, "NVIDIA H100 SXM, 2023"),
-    Gpu("H200", 989e12, "bf16", 141, "NVIDIA H200 SXM, 2024"),
-    Gpu("MI300X", 1307e12, "bf16", 192, "AMD Instinct MI300X, 2023"),
-    Gpu("B200", 2250e12, "bf16", 180, "NVIDIA DGX B200, 2024"),
+    Gpu("T4", 65e12, "fp16", "NVIDIA T4, 2019"),
+    Gpu("V100", 125e12, "fp16", "NVIDIA V100 SXM2, 2020"),
+    Gpu("RTX 3090", 71e12, "bf16", "NVIDIA GA102 whitepaper, 2021"),
+    Gpu("A10", 125e12, "bf16", "NVIDIA A10, 2021"),
+    Gpu("RTX A6000", 154.8e12, "bf16", "NVIDIA GA102 whitepaper, 2021"),
+    Gpu("A100", 312e12, "bf16", "NVIDIA A100 SXM, 2022"),
+    Gpu("RTX 4090", 165.2e12, "bf16", "NVIDIA Ada whitepaper, 2022"),
+    Gpu("L4", 121e12, "bf16", "NVIDIA L4, 2023"),
+    Gpu("L40S", 362e12, "bf16", "NVIDIA L40S, 2023"),
+    Gpu("H100 PCIe", 756e12, "bf16", "NVIDIA H100 PCIe, 2023"),
+    Gpu("H100", 989e12, "bf16", "NVIDIA H100 SXM, 2023"),
+    Gpu("H200", 989e12, "bf16", "NVIDIA H200 SXM, 2024"),
+    Gpu("MI300X", 1307e12, "bf16", "AMD Instinct MI300X, 2023"),
+    Gpu("B200", 2250e12, "bf16", "NVIDIA DGX B200, 2024"),
 )
 
 

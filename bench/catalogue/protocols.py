@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from bench.catalogue.channels import CIFAR_CHANNELS, IMAGENET_CHANNELS, Channels
+from bench.catalogue.architectures import CIFAR_CHANNELS, IMAGENET_CHANNELS, Channels
 
 #: How a picture becomes a square, in open_clip's words (`bench.data.photo.Resize`).
 Mode: TypeAlias = Literal["shortest", "longest", "squash"]

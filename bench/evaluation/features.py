@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from bench.arrays import Ints, Pixels
-from bench.catalogue.channels import Channels
+from bench.catalogue.architectures import Channels
 from bench.data import Pairs
 from bench.evaluation.pixels import batches
 from bench.hashing import file_hash

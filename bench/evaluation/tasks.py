@@ -11,7 +11,7 @@ import numpy as np
 
 from bench import data
 from bench.catalogue import families
-from bench.catalogue.channels import Channels
+from bench.catalogue.architectures import Channels
 from bench.catalogue.evaluation_sets import parse
 from bench.catalogue.families import FAMILIES, Facts
 from bench.catalogue.families.random_guess import CAPTIONS

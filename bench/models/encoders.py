@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.arrays import Pixels
-from bench.catalogue.channels import Channels
+from bench.catalogue.architectures import Channels
 from bench.data.photo import CROP, Resize
 from bench.errors import UserError, nearest, one_line
 from bench.models import open_clip_models, stored_run

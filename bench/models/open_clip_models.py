@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from bench.catalogue import architectures, tower_families
-from bench.catalogue.channels import CLIP_CHANNELS, Channels
+from bench.catalogue.architectures import CLIP_CHANNELS, Channels
 from bench.data.photo import CROP, Resize
 from bench.errors import UserError, nearest, one_line
 from bench.hashing import OPEN_CLIP

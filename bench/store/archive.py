@@ -17,11 +17,19 @@ HEADER = 1 << 20  #: bytes of a long name or of a header's further fields
 
 
 class _Header(tarfile.TarInfo):
-    """A header of a member. Names and fields that follow it are read at once, so they have at most `HEADER` bytes."""
+    """A header of a member. Names and fields that follow it are read at once, so they have at most `HEADER` bytes.
+
+    tarfile takes a header that is cut or damaged for the end of the archive; here it is an error.
+    """
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        info = super().frombuf(buf, encoding, errors)
+        try:
+            info = super().frombuf(buf, encoding, errors)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # zeros, with which an archive ends
+            raise
+        except tarfile.HeaderError as error:
+            raise ValueError(f"a header is cut or damaged: {error}") from error
         if info.size > HEADER and info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
             raise ValueError(f"a name or a header of {info.size:,} bytes")
         return info

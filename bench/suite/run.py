@@ -203,13 +203,6 @@ class Scorer:
         return {"weights": hashing.weights(self.weights), "read": {"run": self.stored} if self.stored else towers}
 
 
-def _method(name: str, path: Path) -> str:
-    """Return the name of a stored run's method. Raises UserError if its file is not known to this process."""
-    if name not in registry.names():
-        raise UserError(f"{path}: was trained with the method {name!r}; give the file that defines it: --plugin FILE")
-    return name
-
-
 def understood(section: dict[str, Any]) -> dict[str, Any]:
     """Return a section of a settings.json without what earlier versions wrote of fields that are gone."""
     return {key: value for key, value in section.items() if (key, value) not in GONE}
@@ -218,14 +211,17 @@ def understood(section: dict[str, Any]) -> dict[str, Any]:
 def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
     """Return the run that a settings.json describes, without the run it started from or that scored its pairs.
 
-    Raises UserError, with `path`, for settings that this version does not understand.
+    Raises UserError, with `path`, for settings that this version does not understand, and for an unknown method.
     """
     try:
+        if (name := settings["method"]) not in registry.names():
+            fix = "give the file that defines it: --plugin FILE"
+            raise UserError(f"{path}: was trained with the method {name!r}; {fix}")
         keep = settings.get("keep", {})
         own = {key: keep[key] for key in ("kind", "share", "rows") if key in keep}
         return Run(
             label=settings["label"],
-            method=_method(settings["method"], path),
+            method=name,
             preset=settings["preset"],
             config=settings["config"],
             data=DataSettings.model_validate(understood(settings["data"])),

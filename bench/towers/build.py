@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.catalogue import architectures
-from bench.catalogue.architectures import Config
-from bench.catalogue.channels import CLIP_CHANNELS, IMAGENET_CHANNELS, Channels
+from bench.catalogue.architectures import CLIP_CHANNELS, IMAGENET_CHANNELS, Channels, Config
 from bench.catalogue.tower_families import image_towers, text_towers
 from bench.errors import UserError, one_line
 from bench.machine import torchvision_fix  # noqa: F401  before anything imports open_clip

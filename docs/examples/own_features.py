@@ -32,7 +32,7 @@ if __name__ == "__main__":
     pd.DataFrame(pairs).to_parquet("pairs.parquet")
     arrays = ["--images", "image.npy", "--texts", "text.npy"]
     command = [sys.executable, "-m", "bench", "features", "import", "pairs.parquet", "mine-features"]
-    subprocess.run([*command, "--format", "table", *arrays], check=True)
+    subprocess.run([*command, *arrays], check=True)
     Path("heads.yaml").write_text(SUITE)
     bench.run_suite("heads.yaml", "results")
     print(bench.Results("results", "heads").table("noise_detection").filter(regex="^method|AUROC$"))

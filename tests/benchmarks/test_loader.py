@@ -26,7 +26,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from torch import Tensor
 from torchvision.transforms import Compose, InterpolationMode, Normalize, RandomResizedCrop, ToTensor
 
-from bench.catalogue.channels import CLIP_CHANNELS
+from bench.catalogue.architectures import CLIP_CHANNELS
 from bench.checks.lab import TinyTowers
 from bench.data import shards
 from bench.data.shards import indexing

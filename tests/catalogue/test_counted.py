@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.catalogue import architectures, augmentations, evaluation_sets, families, tower_families
+from bench.catalogue.architectures import CIFAR_CHANNELS, CLIP_CHANNELS, IMAGENET_CHANNELS
 from bench.catalogue.budget_kinds import BUDGET_KINDS, Spent, StepCosts
-from bench.catalogue.channels import CIFAR_CHANNELS, CLIP_CHANNELS, IMAGENET_CHANNELS
 from bench.catalogue.families import Facts, random_guess
 from bench.catalogue.gpus import find, gpu_hours
 from bench.catalogue.keep import KEEPS, Asked

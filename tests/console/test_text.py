@@ -21,7 +21,7 @@ from bench.errors import UserError
 ROOT = Path(bench.__file__).parents[1]
 TEXT = st.text(st.characters() | st.sampled_from("\x1b\n\r\u202e\u200b\ud800\u3164\ufe0f\x9b\u2028"), max_size=40)
 #: a process that talks to its parent over a pipe, and the one function that prints
-MAY_PRINT = {"bench/checks/pool/rank.py", "bench/console/text.py"}
+MAY_PRINT = {"bench/console/text.py"}
 
 
 @settings(deadline=None)

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bench.data import evaluation, workers
+from bench.data import evaluation
 from bench.data.synthetic import SyntheticPairs
 from bench.evaluation import EvaluationPlan, evaluate, pixels
+from bench.loading import workers
 from bench.store import Record, RunStore, RunWriter
 from bench.suite.settings import DataSettings, EvaluateSettings
 from bench.towers.build import OpenClipTowers

@@ -18,7 +18,7 @@ from PIL import Image
 from sklearn.metrics import balanced_accuracy_score, f1_score
 
 from bench import data
-from bench.catalogue.channels import CIFAR_CHANNELS, IMAGENET_CHANNELS
+from bench.catalogue.architectures import CIFAR_CHANNELS, IMAGENET_CHANNELS
 from bench.catalogue.protocols import PROTOCOLS
 from bench.data import evaluation
 from bench.data.noise import shuffled_captions
@@ -315,7 +315,7 @@ def test_defaults_cover_the_papers_tables() -> None:
         ("zero_shot", "imagenet_a", "'imagenet_a' is no evaluation data set; did you mean 'imagenet-a'"),
         ("retrieval", "Flickr30", "'Flickr30' is no evaluation data set; did you mean 'flickr30k'"),
         ("zero_shot", "birds/test", "'birds/test' is no evaluation data set; valid: "),
-        ("noise_detection", "birds", "'birds': noise is looked for among the training pairs alone"),
+        ("noise_detection", "birds", "'birds': is measured on the training pairs alone"),
         ("zero_shot", "flickr30k", "'flickr30k' has no classes to be scored by"),
         ("retrieval", "cars", "'cars' has no captions to be scored by"),
         ("linear_probe", "imagenet-a", "'imagenet-a' has no training split for a probe to learn from"),
@@ -325,7 +325,7 @@ def test_defaults_cover_the_papers_tables() -> None:
             "emoji/openmoji",
             "'emoji/openmoji': zero_shot has no task on it, but on emoji/iid, ",
         ),
-        ("noise_detection", "emoji", "'emoji': noise is looked for among the training pairs alone"),
+        ("noise_detection", "emoji", "'emoji': is measured on the training pairs alone"),
     ],
 )
 def test_a_wrong_name_is_said_when_the_suite_is_read(tmp_path: Path, family: str, name: str, message: str) -> None:

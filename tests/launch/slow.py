@@ -11,11 +11,11 @@ from methods.protocol import Clock
 
 
 class Slow(Clip):
-    """CLIP whose steps take 0.25 s more, until the file that the variable SLOW_UNTIL names is there."""
+    """CLIP whose steps take a second more, until the file that the variable SLOW_UNTIL names is there."""
 
     name = "slow"
 
     def after_step(self, clock: Clock) -> None:
         super().after_step(clock)
         if not Path(os.environ["SLOW_UNTIL"]).exists():
-            time.sleep(0.25)
+            time.sleep(1.0)

@@ -12,7 +12,7 @@ import bench
 from bench.console.progress import Progress
 from bench.launch.claimed import Options
 from bench.launch.launchers.local import refuse_sharing, run_all
-from bench.launch.world_size import ranks, refuse_odd_shares
+from bench.launch.world_size import ranks_of_a_run, refuse_odd_shares
 from bench.planning import planner
 from bench.planning.flops import StepPrices
 from bench.planning.outcomes import Summary, is_complete
@@ -130,20 +130,20 @@ def test_processes_that_the_machine_has_no_room_for(
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(bench.UserError) as caught:
-        ranks(gpus, processes, jobs)
+        ranks_of_a_run(gpus, processes, jobs)
     assert str(caught.value).startswith(said)
 
 
 def test_one_process_a_run_unless_more_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert [ranks(None, asked, 2) for asked in (None, 1, 3)] == [1, 1, 3]
+    assert [ranks_of_a_run(None, asked, 2) for asked in (None, 1, 3)] == [1, 1, 3]
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
-    assert [ranks(gpus, None, 2) for gpus in (None, 1, 2)] == [1, 1, 2]
+    assert [ranks_of_a_run(gpus, None, 2) for gpus in (None, 1, 2)] == [1, 1, 2]
     with pytest.raises(bench.UserError, match=r"--gpus 3 x --jobs 2: this machine has 4 GPUs that torch can use$"):
-        ranks(3, None, 2)
+        ranks_of_a_run(3, None, 2)
     with pytest.raises(bench.UserError, match="--processes 2: is for machines without GPUs, this one has 4"):
-        ranks(None, 2, 1)
+        ranks_of_a_run(None, 2, 1)
 
 
 def test_a_batch_divides_among_ranks_in_whole_groups_where_towers_have_batchnorm(

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 from typer.testing import CliRunner
 
 from bench import data
-from bench.catalogue.channels import CLIP_CHANNELS
+from bench.catalogue.architectures import CLIP_CHANNELS
 from bench.cli import app
 from bench.errors import UserError
 from bench.evaluation.features import extract_images, extract_texts

@@ -25,7 +25,7 @@ from PIL import Image
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
-from bench.catalogue.channels import CLIP_CHANNELS
+from bench.catalogue.architectures import CLIP_CHANNELS
 from bench.cli import app
 from bench.data import evaluation_captions, shards, templates
 from bench.data import load as embedded

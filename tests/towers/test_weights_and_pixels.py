@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import nn
 
-from bench.catalogue.channels import CIFAR_CHANNELS, CLIP_CHANNELS, IMAGENET_CHANNELS
+from bench.catalogue.architectures import CIFAR_CHANNELS, CLIP_CHANNELS, IMAGENET_CHANNELS
 from bench.checks import lab
 from bench.errors import UserError
 from bench.hashing import Absent
