@@ -67,7 +67,7 @@ def test_runs_whose_data_is_missing_have_hours_and_disk(tmp_path: Path) -> None:
     file = tmp_path / "two.yaml"
     file.write_text(TWO_TOWERS)
     expected = forecast(load_suite(file).runs(), Store(tmp_path))
-    card = Gpu("card", 1e12, "bf16", 8, "none")
+    card = Gpu("card", 1e12, "bf16", "none")
     estimate = on_gpu(expected, card, 0.5)
     assert isinstance(estimate, Training)
     assert (estimate.runs, estimate.steps, estimate.samples) == (2, 2 * 2 * 15, 2 * 2 * 15 * 64)
@@ -99,7 +99,7 @@ def test_evaluation_is_the_forwards_on_the_catalogues_counts(tmp_path: Path, eva
     assert not evaluation_folder.exists()
     (tmp_path / "exact.yaml").write_text(EXACT)
     expected = forecast(load_suite(tmp_path / "exact.yaml").runs(), Store(tmp_path))
-    estimate = on_gpu(expected, Gpu("card", 1e12, "bf16", 8, "none"), 0.5)
+    estimate = on_gpu(expected, Gpu("card", 1e12, "bf16", "none"), 0.5)
     tests = 10_000 + 50_000 + 10_000 + 1_000 + 3_563  # ImageNet-V2 is scored by ImageNet's prompts
     half, end, noise = 10_000, tests + 50_000 + 10_000, 1_000  # the probe reads both splits before the projection
     prompts, names = 18 * 10, 80 * 1000
