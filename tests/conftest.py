@@ -242,9 +242,12 @@ class ForkedProcess:
 _started: list[ForkedProcess] = []
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", autouse=True)
 def warm_fork_server() -> None:
-    """Start the server that `bench` processes are forked from, with all that any of them imports."""
+    """Start the server that `bench` processes are forked from, with all that any of them imports.
+
+    A process has one such server, so this one is started before a test makes the ranks of `bench check` start another.
+    """
     multiprocessing.get_context("forkserver").set_forkserver_preload(["warm"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]))

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing.context import ForkServerProcess
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 SHARDS, IN_EACH, BATCH = 3, 18, 16  #: three steps an epoch and six rows over
 WHOLE = slice(0, BATCH)
+
+
+def workers_of_loaders() -> list[BaseProcess]:
+    """The processes that loaders started; ranks of `bench check` may be left by other tests of this process."""
+    return [one for one in multiprocessing.active_children() if not isinstance(one, ForkServerProcess)]
 
 
 def write_shards(folder: Path, spoiled: str = "") -> None:
@@ -142,8 +149,8 @@ def expected(folder: Path) -> Taken:
 def test_workers_and_micro_batches_are_nothing(folder: Path, expected: Taken, workers: int, size: int) -> None:
     with closing(loader(folder, workers)) as one:
         taken(one, range(7), size=size).same(expected)
-        assert len(multiprocessing.active_children()) == workers
-    assert not multiprocessing.active_children()
+        assert len(workers_of_loaders()) == workers
+    assert not workers_of_loaders()
 
 
 def test_with_no_shared_memory_to_spare_the_rows_are_the_same(
@@ -163,7 +170,7 @@ def test_the_training_process_makes_no_tokens(folder: Path) -> None:
     with closing(loader(folder, 2)) as one:
         one.towers.tokenizer = partial(where, context=16)
         parts = [part for step in range(4) for part in held(one, step, size=5)]
-        workers = {child.pid for child in multiprocessing.active_children()}
+        workers = {child.pid for child in workers_of_loaders()}
     assert all(part.tokens.shape == (len(part.captions), 16) for part in parts)
     assert {int(number) for part in parts for number in part.tokens.unique()} == workers
 
@@ -223,26 +230,26 @@ def test_an_image_that_cannot_be_read_is_named(tmp_path: Path, workers: int) -> 
     assert "00001.tar" in str(caught.value)
     assert "'000010007'" in str(caught.value)
     assert "Traceback" not in str(caught.value)
-    assert not multiprocessing.active_children()
+    assert not workers_of_loaders()
 
 
 def test_a_process_that_dies_is_an_error_and_no_wait(folder: Path) -> None:
     with closing(loader(folder, 2)) as one:
         held(one, 0)
-        os.kill(multiprocessing.active_children()[0].pid or 0, signal.SIGKILL)
+        os.kill(workers_of_loaders()[0].pid or 0, signal.SIGKILL)
         with pytest.raises(RuntimeError, match=r"killed by signal|exited unexpectedly|died"):
             taken(one, range(1, 200))
-    assert not multiprocessing.active_children()
+    assert not workers_of_loaders()
 
 
 def test_a_signal_to_all_processes_ends_no_worker(folder: Path, expected: Taken) -> None:
     with closing(loader(folder, 2)) as one:
         held(one, 0)
-        for child in multiprocessing.active_children():
+        for child in workers_of_loaders():
             for number in (signal.SIGINT, signal.SIGTERM):
                 subprocess.run(["kill", f"-{number}", str(child.pid)], check=True)  # not from its parent
         assert torch.equal(taken(one, range(1, 7)).pixels, expected.pixels[:, BATCH:])
-        assert len(multiprocessing.active_children()) == 2
+        assert len(workers_of_loaders()) == 2
 
 
 def a_run(folder: Path, workers: int, **train: Any) -> Run:
@@ -280,7 +287,7 @@ def test_a_training_stopped_in_mid_epoch_goes_on_to_the_same_weights(
     stopped.should_stop = iter([False, True]).__next__
     with pytest.raises(Interrupted):
         train(stopped)
-    assert not multiprocessing.active_children()
+    assert not workers_of_loaders()
     resumed = a_job(a_run(folder, 1), tmp_path, "parts", writer)
     train(resumed)
     store = Store(tmp_path)
