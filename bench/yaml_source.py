@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticCustomError
@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 from bench.errors import UserError, nearest
 from bench.yaml_loader import MAX_BYTES, MAX_DEPTH, MAX_LETTERS, InvalidYaml, Place, parse
 
+M = TypeVar("M", bound=BaseModel)
 Fault = tuple[Place, str]  #: where, and what is wrong there
 _SHOWN = 200  #: letters of an override in messages
 _LISTED = 50  #: mistakes of a file that are listed
@@ -172,6 +173,16 @@ def faults_of(error: ValidationError, model: type[BaseModel]) -> list[Fault]:
             message = _SAID.sub(lambda match: _WORDS[match[0]], item["msg"])
             faults.append((place, f"{shown(item['input'])} {message[0].lower()}{message[1:]}"))
     return faults
+
+
+def each_of(model: type[M], entries: Sequence[Any]) -> Iterator[tuple[int, M]]:
+    """Yield the entries of a list as models, each with its number, with which its faults are raised."""
+    for number, entry in enumerate(entries):
+        try:
+            yield number, model.model_validate(entry)
+        except ValidationError as error:
+            place, message = faults_of(error, model)[0]
+            raise fault(message, number, *place) from error
 
 
 _WORDS = {

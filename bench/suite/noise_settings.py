@@ -18,7 +18,7 @@ from pydantic import (
 
 from bench.catalogue.noise_kinds import KINDS, NoiseKind, Options
 from bench.settings_base import Locations, Model, NonEmptyList, Rate, entry_of, once
-from bench.yaml_source import fault, faults_of, shown
+from bench.yaml_source import each_of, fault, faults_of, shown
 
 
 def _seed_counts(value: Any) -> Any:
@@ -57,12 +57,7 @@ class NoiseSettings(Model):
     def of_several(cls, entries: Sequence[Any]) -> NoiseSettings:
         """Read the settings of several kinds. The faults of an entry are raised with its number."""
         kinds: list[NoiseSettings] = []
-        for number, entry in enumerate(entries):
-            try:
-                one = cls.model_validate(entry)
-            except ValidationError as error:
-                place, message = faults_of(error, cls)[0]
-                raise fault(message, number, *place) from error
+        for number, one in each_of(cls, entries):
             if one.kind in [other.kind for other in kinds]:
                 raise fault(f"{one.kind!r} stands twice; make a suite of each", number, "kind")
             kinds.append(one)

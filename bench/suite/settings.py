@@ -11,7 +11,6 @@ from pydantic import (
     Field,
     PrivateAttr,
     SerializerFunctionWrapHandler,
-    ValidationError,
     ValidationInfo,
     field_validator,
     model_serializer,
@@ -40,7 +39,7 @@ from bench.suite.data_settings import DataSettings as DataSettings
 from bench.suite.data_settings import in_data_folder
 from bench.suite.head_settings import HeadSettings
 from bench.suite.keep_settings import KeepSettings
-from bench.yaml_source import fault, faults_of
+from bench.yaml_source import each_of, fault
 
 Protocol = Literal["common", "bayes", "nuclr", "ncu", "prolip"]
 SNAPSHOTS = (0.25, 0.5, 0.75)  #: shares of the budget at which every run keeps its weights
@@ -60,12 +59,7 @@ class Budget(Model):
     def of_several(cls, entries: Sequence[Any]) -> Budget:
         """Read several budgets of one kind, in any order. The faults of an entry are raised with its number."""
         budgets: list[Budget] = []
-        for number, entry in enumerate(entries):
-            try:
-                one = cls.model_validate(entry)
-            except ValidationError as error:
-                place, message = faults_of(error, cls)[0]
-                raise fault(message, number, *place) from error
+        for number, one in each_of(cls, entries):
             if budgets and one.kind != budgets[0].kind:
                 raise fault(f"is in {one.kind}; all budgets of a suite are in one unit, here {budgets[0].kind}", number)
             if one.value in [other.value for other in budgets]:
