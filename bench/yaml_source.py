@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -91,6 +91,18 @@ class YamlSource:
         place += (last,)
         self.marks = {known: mark for known, mark in self.marks.items() if known[: len(place)] != place}
         self.marks[place] = source
+
+    def spread(self, key: str, apart: Callable[[Any], list[Any]]) -> None:
+        """Put in place of each entry of the list below `key` those that `apart` makes of it, with its marks."""
+        if not isinstance(entries := self.data.get(key), list):
+            return
+        parts = [(origin, one) for origin, entry in enumerate(entries) for one in apart(entry)]
+        if len(parts) == len(entries):
+            return
+        marks = {at: mark for at, mark in self.marks.items() if at[:1] != (key,) or len(at) == 1}
+        for place, (origin, _) in enumerate(parts):
+            marks |= {(key, place, *at[2:]): mark for at, mark in self.marks.items() if at[:2] == (key, origin)}
+        self.marks, self.data = marks, {**self.data, key: [one for _, one in parts]}
 
     def fail(self, faults: Sequence[Fault]) -> UserError:
         """One line a fault, in the order of the file."""

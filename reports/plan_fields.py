@@ -15,6 +15,12 @@ TREATMENTS = {
     "samples": "as many samples as without, so kept pairs are seen more often",
     "passes": "as many passes as without, so fewer samples",
 }  #: rule of `keep` -> its meaning
+#: `teacher` of `keep` -> who trains the run that scores the pairs, and on what
+TEACHERS = {
+    "paid": "paid from its own budget",
+    "given": "on top of its budget",
+    "given_clean": "trained on clean pairs on top of its budget",
+}
 _SHOWN = ("methods", "noises", "seeds")
 _TUNING = ("methods", "budget", "rate", "seed", "lr", "temperature")
 _TABLES = ("paper", "numbers", "rows", "towers")

@@ -179,6 +179,12 @@ def find(name: str) -> type[Method]:
     return method
 
 
+def start(name: str, given: str | None) -> str | None:
+    """Return the method whose run a method starts from; None if it begins at fresh towers or at `given` weights."""
+    method = find(name)
+    return None if given and method.side != "reference" else method.reference
+
+
 def all_methods() -> dict[str, type[Method]]:
     """Return every method by name, sorted."""
     return {name: find(name) for name in names()}

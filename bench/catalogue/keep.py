@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -43,7 +43,7 @@ class Keep:
     truth_alone: bool = False  #: its rows follow from which pairs are clean; whose captions the others have is nothing
     reference_keeps_all: bool = False  #: a run that the method starts from is not treated
     scored: bool = False  #: `choose` asks for scores: a run of the same noise and seed, not treated, is trained first
-    score: Literal["cosine", "csd"] = "cosine"  #: what the scorer says of a pair; the second needs variances
+    score: str = "cosine"  #: what the scorer says of a pair; "csd" needs variances; "s_clip_loss", "norm_sim"
     about_external: str = ""  #: `about` where given weights score the pairs, and no run does; "" = it takes none
 
 
@@ -122,6 +122,22 @@ KEEPS: Registry[Keep] = Registry(
             scored=True,
             score="csd",
             about_external="the pairs of smallest distance (CSD) under an external model",
+        ),
+        *(  # Wang et al., NeurIPS 2024
+            Keep(
+                name,
+                f"the pairs of {largest} under a reference run",
+                _highest,
+                takes=("share",),
+                reference_keeps_all=True,
+                scored=True,
+                score=name,
+                about_external=f"the pairs of {largest} under an external model",
+            )
+            for name, largest in (
+                ("s_clip_loss", "largest s-CLIPLoss, the cosine less what its batch has by chance,"),
+                ("norm_sim", "largest NormSim (p = 2), the image's likeness to a sample of all images,"),
+            )
         ),
         # the control beside any choice of rows: it differs in number alone
         Keep("random", "a random share of the pairs", _random, takes=("share",)),

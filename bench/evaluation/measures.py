@@ -36,6 +36,7 @@ from bench.evaluation.zero_shot import (
 )
 from methods.protocol import Tensors
 
+OfChunk = Callable[[Features, Tensors, Tensors], Tensors]  #: of features of images and of texts
 CHUNK = 1 << 16  #: training pairs whose features are in memory at a time
 VALIDATION_SHARE = 0.2  #: share of a probe's training pairs that validates it, if no validation set is named
 
@@ -299,19 +300,36 @@ def agreement(features: Features, pairs: Pairs, noise: Noise | None) -> Tensors:
     They are computed in chunks, because features of millions of pairs do not fit in memory; stored chunks survive a
     kill.
     """
+    return _in_chunks("agreement", _agreement, features, pairs, noise)
+
+
+def embeddings(features: Features, pairs: Pairs, noise: Noise | None) -> tuple[Tensor, Tensor]:
+    """Return the unit embeddings [n, D] of images and of texts of training pairs, on the CPU, as `agreement` does."""
+    found = _in_chunks("embeddings", _embeddings, features, pairs, noise)
+    return found["image"], found["text"]
+
+
+def _embeddings(_: Features, images: Tensors, texts: Tensors) -> Tensors:
+    return {"image": images["embedding"], "text": texts["embedding"]}
+
+
+def _in_chunks(what: str, of: OfChunk, features: Features, pairs: Pairs, noise: Noise | None) -> Tensors:
     parts = []
     for start in range(0, len(pairs), CHUNK):
         rows = np.arange(start, min(start + CHUNK, len(pairs)))
         fixed = noise.content_hash if isinstance(noise, NoiseManifest) else ""
-        key = ("agreement", pairs.content_hash, fixed, str(start))
-        chunk = features.kept(key, partial(_agreement, features, pairs, noise or Noise(), rows))
+        key = (what, pairs.content_hash, fixed, str(start))
+        chunk = features.kept(key, partial(_chunk, of, features, pairs, noise or Noise(), rows))
         parts.append({name: values.cpu() for name, values in chunk.items()})
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
-def _agreement(features: Features, pairs: Pairs, noise: Noise, rows: np.ndarray) -> Tensors:
+def _chunk(of: OfChunk, features: Features, pairs: Pairs, noise: Noise, rows: np.ndarray) -> Tensors:
     texts = features.extracted_texts([texts[0] for texts in noise.texts(pairs, rows)])
-    images = features.extracted_images(noise.applied(pairs), rows=rows)
+    return of(features, features.extracted_images(noise.applied(pairs), rows=rows), texts)
+
+
+def _agreement(features: Features, images: Tensors, texts: Tensors) -> Tensors:
     with evaluation_mode(features.method):
         confidence = features.method.confidence(images, texts)
     cosine = (images["embedding"] * texts["embedding"]).sum(1)

@@ -17,7 +17,8 @@ from bench.catalogue.keep import Asked
 from bench.data import Pairs
 from bench.errors import UserError, one_line
 from bench.evaluation.features import Features
-from bench.evaluation.measures import agreement
+from bench.evaluation.measures import agreement, embeddings
+from bench.evaluation.noise.filters import FILTERS
 from bench.evaluation.tasks import PROTOCOL
 from bench.hashing import file_hash
 from bench.store import Damaged, RunStore, RunWriter
@@ -139,9 +140,13 @@ def _scores(scoring: Scoring, inputs: Inputs, out: RunStore) -> Floats:
     towers, method, weights, pairs = scoring.model(inputs.pairs)
     inside, ranks = out.inside if isinstance(out, RunWriter) else None, group if group.world > 1 else None
     features = Features(method, towers, weights, PROTOCOL, out.path(FEATURES), None, inside, ranks)
-    found = agreement(features, pairs, inputs.noise)[scoring.run.keep.entry.score].double().numpy()
+    score = scoring.run.keep.score
+    if score in FILTERS:
+        found = FILTERS[score](*embeddings(features, pairs, inputs.noise), pairs.keys, scoring.run.seed)
+    else:
+        found = agreement(features, pairs, inputs.noise)[score]
     features.discard()
-    return found
+    return found.double().cpu().numpy()
 
 
 def _save(path: Path, inputs: Inputs, rows: Ints, scores: Floats, about: Mapping[str, Any]) -> None:

@@ -202,9 +202,10 @@ def _keep(suite: Suite, entry: MethodEntry) -> dict[str, Any] | None:
     return {
         "label": keep.label,
         "about": keep.about,
-        "uses": keep.entry.uses,
+        "uses": keep.uses,
         "rule": suite.data.keep_rule,
         **({"scorer": suite.scorer_of(entry)} if keep.by_run else {}),
+        **({"teacher": keep.teacher} if keep.teacher else {}),
         **({"external": _external(keep)} if keep.weights else {}),
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -20,6 +20,11 @@ class KeepSettings(Model):
     kind: str = "all"
     share: Annotated[float, Field(gt=0, le=1)] | None = None  #: of the rows
     rows: Annotated[int, Field(ge=1)] | None = None  #: how many
+    #: label of the row whose method scores the pairs in place of the baseline; of `score` by its own confidence
+    by: Annotated[Word, Field(min_length=1)] | None = None
+    #: the run that scores the pairs is paid from the row's budget, comes on top of it, or is trained on clean pairs and
+    #: comes on top as well; null = as the suite's budget_rule says
+    teacher: Literal["paid", "given", "given_clean"] | None = None
     #: of an external model that scores the pairs, in place of a run of this noise: a file, or
     #: "open_clip:MODEL/TAG". Its training is not charged. "{data}" stands for the data folder.
     weights: Annotated[Location, Field(min_length=1)] | None = None
@@ -42,6 +47,9 @@ class KeepSettings(Model):
                 raise fault(f"{self.kind} {'needs it' if takes else 'has none; leave it away'}", name)
         if self.weights is not None and not self.entry.about_external:
             raise fault(f"{self.kind} has none; leave it away", "weights")
+        for name in ("by", "teacher"):
+            if getattr(self, name) is not None and not self.by_run:
+                raise fault("no run of this suite scores the pairs; leave it away", name)
         if self.weights is None and not self.entry.about:
             raise fault(f"{self.kind} needs those of a model with variances, such as a stored run of ProLIP", "weights")
         return self
@@ -65,14 +73,27 @@ class KeepSettings(Model):
 
     @property
     def label(self) -> str:
-        """As printed: "oracle", "random 0.5", "trusted 500"."""
-        external = ["external"] if self.weights else []
-        return " ".join([self.kind, *(f"{getattr(self, name):g}" for name in self.entry.takes), *external])
+        """As printed: "oracle", "random 0.5", "trusted 500", "score 0.6 by rcl given"."""
+        by, teacher = f"by {self.by}" if self.by else "", self.teacher or ""
+        parts = [f"{getattr(self, name):g}" for name in self.entry.takes]
+        return " ".join(filter(None, [self.kind, *parts, by, teacher, "external" if self.weights else ""]))
 
     @property
     def about(self) -> str:
         """The kept rows, as a clause after "trained on"."""
-        return self.entry.about_external if self.weights else self.entry.about
+        if self.weights:
+            return self.entry.about_external
+        return self.entry.about.replace("cosine", "confidence") if self.score == "confidence" else self.entry.about
+
+    @property
+    def uses(self) -> str:
+        """Knowledge that no method has, in the choice or in the run that scores the pairs."""
+        return "a scorer trained on clean pairs" if self.teacher == "given_clean" else self.entry.uses
+
+    @property
+    def score(self) -> str:
+        """What the scorer says of a pair."""
+        return "confidence" if self.by and self.entry.score == "cosine" else self.entry.score
 
     @property
     def by_run(self) -> bool:
@@ -86,6 +107,10 @@ class KeepSettings(Model):
             return self.towers
         return (self.weights or "").removeprefix(OPEN_CLIP).rpartition("/")[0]
 
+    def is_paid(self, rule: str) -> bool:
+        """Whether the run's budget pays for its reference run and for scoring, under the suite's `budget_rule`."""
+        return rule == "total" if self.teacher is None else self.teacher == "paid"
+
     def under(self, rate: float) -> KeepSettings:
         """Itself, or the default where it leaves nothing out: the clean rows at rate 0, or the whole share."""
         leaves_nothing = self.share == 1.0 or (self.entry.truth_alone and not rate)
@@ -93,7 +118,22 @@ class KeepSettings(Model):
 
     def content(self) -> dict[str, Any]:
         """What identities see: the kind with its own parameters. `Scorer` has what they see of the weights."""
-        return {"kind": self.kind, **{name: getattr(self, name) for name in self.entry.takes}}
+        by = {"by": "confidence"} if self.score == "confidence" else {}
+        return {"kind": self.kind, **{name: getattr(self, name) for name in self.entry.takes}, **by}
 
 
 UNTREATED = KeepSettings()
+
+
+def shares_apart(entry: Any) -> list[Any]:
+    """A row as it is written, as one row for each share that its `keep` lists."""
+    keep = entry.get("keep") if isinstance(entry, dict) else None
+    if not isinstance(keep, dict):
+        return [entry]
+    shares = keep.get("share")
+    if not isinstance(shares, list) or not all(type(one) in (int, float) for one in shares):
+        return [entry]
+    label = entry.get("label", entry.get("method"))
+    return [
+        {**entry, "label": f"{label}, {100 * share:g} % kept", "keep": {**keep, "share": share}} for share in shares
+    ]

@@ -218,7 +218,7 @@ def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
             fix = "give the file that defines it: --plugin FILE"
             raise UserError(f"{path}: was trained with the method {name!r}; {fix}")
         keep = settings.get("keep", {})
-        own = {key: keep[key] for key in ("kind", "share", "rows") if key in keep}
+        own = {key: keep[key] for key in ("kind", "share", "rows", "by") if key in keep}
         return Run(
             label=settings["label"],
             method=name,

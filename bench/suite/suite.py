@@ -16,7 +16,7 @@ from bench.adapters import hyperparameters, registry
 from bench.catalogue.augmentations import DEFAULTS
 from bench.errors import UserError, nearest
 from bench.settings_base import NAME_LETTERS, Model, NonEmptyList, Seed, once
-from bench.suite.keep_settings import UNTREATED, KeepSettings
+from bench.suite.keep_settings import UNTREATED, KeepSettings, shares_apart
 from bench.suite.launcher_settings import RaySettings, SlurmSettings
 from bench.suite.noise_settings import NoiseSettings
 from bench.suite.printed_tables import PaperTables
@@ -128,11 +128,11 @@ class Suite(Model):
 
     @model_validator(mode="after")
     def _rows_can_train(self) -> Self:
-        """The learning rate of a row can fall, and no row uses the truth about natural noise, which nobody knows."""
+        """The learning rate of a row can fall, and no row uses what nobody knows about natural noise."""
         for position, entry in enumerate(self.methods):
             if entry.lr is not None and entry.lr < self.train.final_lr:
                 raise fault(f"{entry.lr:g} is below train.final_lr {self.train.final_lr:g}", "methods", position, "lr")
-            if self.noise.found and (uses := self.keep_of(entry).entry.uses):
+            if self.noise.found and (uses := self.keep_of(entry).uses):
                 place = ("methods", position, "keep") if entry.keep else ("data", "keep")
                 raise fault(f"uses {uses}, which nobody knows of natural noise", *place)
         return self
@@ -169,9 +169,9 @@ class Suite(Model):
         """Label of the row that others are compared with; without one of that label or method, the first row."""
         return self._baseline_among(self.methods).label
 
-    def _baseline_among(self, rows: Sequence[MethodEntry]) -> MethodEntry:
-        named = [row for row in rows if row.label == self.baseline]
-        of_method = [row for row in rows if row.method == self.baseline and not self.keep_of(row).entry.uses]
+    def _baseline_among(self, rows: Sequence[MethodEntry], by: str | None = None) -> MethodEntry:
+        named = [row for row in rows if row.label == (by or self.baseline)]
+        of_method = [row for row in rows if row.method == self.baseline and not self.keep_of(row).uses]
         return [*named, *of_method, rows[0]][0]
 
     def changed(self, **sections: Any) -> Suite:
@@ -252,31 +252,34 @@ class Suite(Model):
         """The run of an entry; `noise`: a kind at one rate alone."""
         treatment = self.keep_of(entry).under(noise.rates[0])
         given = self._reference(entry, treatment)
-        share = REFERENCE_SHARE if given and self.budget_rule == "total" else 1.0
+        share = REFERENCE_SHARE if given and treatment.is_paid(self.budget_rule) else 1.0
         if not given:
             return self._one(entry, towers, budget, noise, seed, share)
         if chain := self.chain(entry):
             raise UserError(chain)
         keep = UNTREATED if treatment.entry.reference_keeps_all else treatment
         row = given.model_copy(update={"label": f"{given.method} (reference)", "keep": keep})
-        reference = self._one(row, towers, budget, noise, seed, share)
+        taught = noise.at(0.0) if treatment.teacher == "given_clean" else noise
+        reference = self._one(row, towers, budget, taught, seed, share)
         return self._one(entry, towers, budget, noise, seed, share, reference)
 
     def _reference(self, entry: MethodEntry, keep: KeepSettings) -> MethodEntry | None:
         """The row whose run an entry needs: to start from, or to have its pairs scored by. None if it needs none.
 
         It is the suite's own row of that name, so that what was chosen for it holds for the start as well. A run that
-        the method starts from scores the pairs too; otherwise the suite's baseline does.
+        the method starts from scores the pairs too; otherwise the suite's baseline does, or the row that `keep` names.
         """
-        method, rows = registry.find(entry.method), self._references or self.methods
-        start = None if entry.start and method.side != "reference" else method.reference
-        if start:
+        rows = self._references or self.methods
+        if start := registry.start(entry.method, entry.start):
             return next((row for row in rows if row.label == row.method == start), MethodEntry(method=start))
-        return self._baseline_among(rows) if keep.by_run else None  # a suite of trials has other rows itself
+        return self._baseline_among(rows, keep.by) if keep.by_run else None  # a suite of trials has other rows itself
 
     def chain(self, entry: MethodEntry) -> str:
         """Why an entry cannot start where its method does: that start needs a start of its own. "" if it can."""
-        given = self._reference(entry, self.keep_of(entry))
+        keep = self.keep_of(entry)
+        if (start := registry.start(entry.method, entry.start)) and (keep.by or keep.teacher):
+            return f"{entry.method} starts from a run of {start}, which scores its pairs: omit keep.by and keep.teacher"
+        given = self._reference(entry, keep)
         if given is None or given.start or not (first := registry.find(given.method).reference):
             return ""
         verb = "starts from" if registry.find(entry.method).reference else "is scored by"
@@ -303,7 +306,7 @@ class Suite(Model):
             data=self.data.untreated,
             keep=self.keep_of(entry).under(rate),
             keep_rule=self.data.keep_rule,
-            pays_scorer=self.budget_rule == "total",
+            pays_scorer=self.keep_of(entry).is_paid(self.budget_rule),
             noise=noise.kind if rate else None,
             rate=rate,
             noise_file=noise.file(rate),
@@ -336,6 +339,7 @@ def load_suite(suite: str | Path, overrides: Sequence[str] = (), check_methods: 
 
 def parse_suite(source: YamlSource, check_methods: bool = True) -> Suite:
     """The suite that a source holds. Raises UserError with one line for each mistake."""
+    source.spread("methods", shares_apart)
     try:
         loaded = Suite.model_validate(source.data)
     except ValidationError as error:

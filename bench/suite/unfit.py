@@ -50,6 +50,7 @@ def unfit(suite: Suite) -> Iterator[Fault]:
     yield from _unfit_trials(suite)
     yield from _unfit_features(suite.data, suite.towers)
     yield from _too_many_seeds(suite)
+    yield from _unknown_scorers(suite)
     yield from _moving_clean_pairs(suite)
     yield from _nothing_to_spend(suite)
 
@@ -87,15 +88,26 @@ def _too_many_seeds(suite: Suite) -> Iterator[Fault]:
                     yield (*above, place), f"{count} should be at most {len(suite.seeds)}, the suite's seeds"
 
 
+def _unknown_scorers(suite: Suite) -> Iterator[Fault]:
+    """Rows of `keep.by` that are no rows, or whose own pairs are chosen."""
+    plain = [one.label for one in suite.methods if one.keep is None]
+    for place, keep in _treatments(suite):
+        if keep.by and keep.by not in plain:
+            yield (*place, "by"), f"{keep.by!r} is no row without keep of this suite{nearest(keep.by, plain)}"
+
+
+def _treatments(suite: Suite) -> Iterator[tuple[Place, KeepSettings]]:
+    yield ("data", "keep"), suite.data.keep
+    yield from ((("methods", at, "keep"), entry.keep) for at, entry in enumerate(suite.methods) if entry.keep)
+
+
 def _moving_clean_pairs(suite: Suite) -> Iterator[Fault]:
     """A treatment that keeps clean rows needs noise whose rows are fixed."""
     moving = next((one.kind for one in suite.noise.kinds if not one.entry.fixed and any(one.rates)), None)
     if moving is None:
         return
-    asked: list[tuple[tuple[str | int, ...], KeepSettings | None]] = [(("data", "keep"), suite.data.keep)]
-    asked += [(("methods", position, "keep"), entry.keep) for position, entry in enumerate(suite.methods)]
-    for place, keep in asked:
-        if keep is not None and keep.entry.uses:
+    for place, keep in _treatments(suite):
+        if keep.entry.uses:
             yield place, f"{keep.kind} needs a fixed set of clean pairs, which {moving} leaves none"
 
 

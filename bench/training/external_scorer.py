@@ -40,7 +40,7 @@ def load(run: Run, device: torch.device) -> tuple[OpenClipTowers, Method]:
         _refuse_other_inputs(run, scorer.run)
         path = located(scorer.weights, "keep.weights")
         towers, method = _of_run(run, scorer, path, device) if scorer.stored else _bare(run, scorer, path, device)
-        if run.keep.entry.score != "cosine" and method.score == "cosine":
+        if run.keep.entry.score == "csd" and method.score == "cosine":
             fix = f"{run.keep.kind} needs a stored run of a method with variances"
             raise UserError(f"{path}: gives no variances; {fix}")
         return towers, method

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from reports.plan_fields import TREATMENTS
+from reports.plan_fields import TEACHERS, TREATMENTS
 from reports.results import Results, RunResult, begins_at
 from reports.statistics.paired import MINIMUM
 from reports.tables.table import OVER_BUDGET, TOLD, UNVERIFIED, Row, unverified
@@ -170,6 +170,7 @@ def _treatments(results: Results) -> Iterable[str]:
             counts = ", ".join(f"{n:,}" for n in seen)
             share = f" ({counts} of {rows:,})" if seen else ""
             scorer = f", a shared run of {keep['scorer']} that is charged to it" if keep.get("scorer") else ""
+            scorer += f", {TEACHERS[keep['teacher']]}" if keep.get("teacher") in TEACHERS else ""
             external = _external(keep["external"]) if keep.get("external") else ""
             yield f"{label}: trained on {keep['about']}{scorer}{external}{share}; {TREATMENTS[keep['rule']]}."
         if entry.get("untrained"):

@@ -46,6 +46,7 @@ GIVEN = (
     r"ncr/parts/\d+/margin",
     r"ncr/split/\d+/clean_probability",
     r"ncr/traces/\d+/(margin|warm_epochs|noisy_rows_from_epoch)",
+    r"filters/(inputs/.*|cases/\d+/(batch|temperature|repeats|permutations/\d+|proxy/\d+|fractions))",
     r"crcl/cases/\d+/(temperature|complementary_weight|floor)",
     r"crcl/traces/\d+/(temperature|alpha|warm_epochs|stage|start_labels)",
 )

@@ -91,6 +91,60 @@ def test_the_rows_of_highest_cosine_are_kept(made: Path) -> None:
         assert table["key"].to_pylist() == [inputs.pairs.keys[row] for row in kept]
 
 
+FILTERS = """\
+methods=[clip, rcl,
+{method: siglip, label: by rcl, keep: {kind: score, share: 0.6, by: rcl}},
+{method: clip, label: s_clip_loss, keep: {kind: s_clip_loss, share: 0.6}},
+{method: rcl, label: norm_sim, keep: {kind: norm_sim, share: 0.6}},
+{method: clip, label: clean teacher, keep: {kind: score, share: 0.6, teacher: given_clean}}]
+"""
+
+
+def test_every_filter_keeps_the_rows_of_its_own_score(tmp_path: Path) -> None:
+    """Against numpy, for the confidence of a row, s-CLIPLoss, NormSim, and a scorer of clean pairs."""
+    run_it(tmp_path, tmp_path / "out", FILTERS)
+    runs = runs_of(Store(tmp_path / "out"))
+    noisy = InputsReader().inputs(rebuild(runs["clip"], torch.device("cpu"))[0])
+    assert isinstance(noisy.noise, NoiseManifest)
+    rows = np.arange(len(noisy.pairs))
+    texts = [texts[0] for texts in noisy.noise.texts(noisy.pairs, rows)]
+
+    def features(stored: RunStore) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        _, towers, method = rebuild(stored, torch.device("cpu"))
+        for part in (towers, method):
+            part.eval()  # type: ignore[attr-defined]
+        with torch.no_grad():
+            images = normalise(noisy.pairs.images(rows), torch.device("cpu"), towers.channels)
+            image, text = method.image_features(towers, images), method.text_features(towers, towers.tokenize(texts))
+        return method, image, text
+
+    by_rcl = features(runs["rcl"])
+    _, image, text = features(runs["clip"])
+    v, t = (side["embedding"].double().numpy() for side in (image, text))
+    s = v @ t.T
+    apart = [(one - np.diag(s)[:, None]) / 0.01 for one in (s, s.T)]
+    loss = -0.005 * sum(np.log(np.exp(one - one.max(1, keepdims=True)).sum(1)) + one.max(1) for one in apart)
+    with torch.no_grad():
+        confidence = by_rcl[0].confidence(by_rcl[1], by_rcl[2]).double().numpy()
+    norm = np.sqrt(((v @ v.T) ** 2).sum(1))  # fewer pairs than the targets at most
+    store = Store(tmp_path / "out")
+    clean = store.run(runs["clean teacher"].settings()["address"]["reference"])
+    assert clean.settings()["noise"]["rate"] == 0.0
+    _, image, text = features(clean)
+    cosine = (image["embedding"] * text["embedding"]).sum(1).numpy()
+    asked = {"by rcl": confidence, "s_clip_loss": loss, "norm_sim": norm, "clean teacher": cosine}
+    for label, score in asked.items():
+        table = pq.read_table(runs[label].path(KEPT))
+        kept = table["row"].to_numpy()
+        assert len(kept) == np.ceil(0.6 * len(rows)), label
+        assert np.allclose(table["score"].to_numpy(), score[kept], rtol=1e-4, atol=1e-4), label
+        assert score[kept].min() >= np.delete(score, kept).max() - 1e-4, label
+    assert len({tuple(pq.read_table(runs[label].path(KEPT))["row"].to_pylist()) for label in asked}) == len(asked)
+    notes = {note for table in tables(load("scored", store)) for note in table.footnotes}
+    assert any(note.startswith("by rcl: trained on the pairs of highest confidence under") for note in notes)
+    assert any("clean teacher: " in note and "trained on clean pairs on top of its budget" in note for note in notes)
+
+
 def test_precision_and_recall_of_the_choice_are_measured(made: Path) -> None:
     results = load("scored", Store(made / "out"))
     for run in results.runs:

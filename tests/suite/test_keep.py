@@ -193,6 +193,55 @@ def test_a_row_may_have_a_treatment_of_its_own(tmp_path: Path) -> None:
     assert suite.baseline_row == "clip"
 
 
+def rows_of(folder: Path, *rows: str, rule: str = "total") -> dict[str, Run]:
+    """The runs of a suite with these rows, by label; those that only score pairs have labels of their own."""
+    file = folder / "rows.yaml"
+    file.write_text(f"{SUITE}budget_rule: {rule}\n".replace("[sogclr]", "\n- " + "\n- ".join(rows)))
+    return {run.label: run for run in load_suite(file).runs()}
+
+
+def test_a_list_of_shares_is_a_row_for_each(tmp_path: Path) -> None:
+    store = Store(tmp_path / "out")
+    listed = rows_of(tmp_path, "clip", "{method: rcl, keep: {kind: random, share: [0.4, 1]}}", "siglip")
+    assert list(listed) == ["clip", "rcl, 40 % kept", "rcl, 100 % kept", "siglip"]
+    alone = rows_of(tmp_path, "clip", "{method: rcl, keep: {kind: random, share: 0.4}}", "{method: rcl, label: whole}")
+    assert identity(listed["rcl, 40 % kept"], store) == identity(alone["rcl"], store)
+    assert identity(listed["rcl, 100 % kept"], store) == identity(alone["whole"], store)
+    with pytest.raises(UserError, match=r"rows.yaml:\d+: methods.2.keep.share: 2 should be less than or equal to 1"):
+        rows_of(tmp_path, "clip", "{method: rcl, keep: {kind: random, share: [0.4, 2]}}")
+    with pytest.raises(UserError) as caught:
+        rows_of(tmp_path, "clip", "{method: rcl, keep: {kind: random, share: [0.4, 1]}}", "{method: siglip, lrr: 1}")
+    line = next(n for n, text in enumerate((tmp_path / "rows.yaml").read_text().splitlines(), 1) if "lrr" in text)
+    assert str(caught.value).startswith(f"{tmp_path / 'rows.yaml'}:{line}: ")
+
+
+def test_any_row_may_score_the_pairs(tmp_path: Path) -> None:
+    row = "{{method: siglip, keep: {{kind: score, share: 0.5{}}}}}"
+    own, other, same = (rows_of(tmp_path, "clip", "rcl", row.format(by)) for by in ("", ", by: rcl", ", by: clip"))
+    assert [runs["siglip"].reference.method for runs in (own, other, same)] == ["clip", "rcl", "clip"]  # type: ignore[union-attr]
+    assert len({runs["siglip"].key for runs in (own, other, same)}) == 3, "cosine and confidence are two scores"
+    assert other["siglip"].reference.budget.value == other["rcl"].budget.value / 2  # type: ignore[union-attr]
+    free = rows_of(tmp_path, "clip", "rcl", row.format(", by: rcl"), rule="additional")
+    assert free["siglip"].reference.key == free["rcl"].key, "the trained run of that row"  # type: ignore[union-attr]
+
+
+def test_who_pays_the_teacher_and_what_it_saw(tmp_path: Path) -> None:
+    row = "{{method: clip, label: filtered, keep: {{kind: score, share: 0.5{}}}}}"
+    rules = {rule: rows_of(tmp_path, "clip", row.format(""), rule=rule) for rule in ("total", "additional")}
+    for rule in rules:
+        asked = {
+            teacher: rows_of(tmp_path, "clip", row.format(f", teacher: {teacher}"), rule=rule)
+            for teacher in ("paid", "given", "given_clean")
+        }
+        assert asked["paid"]["filtered"].key == rules["total"]["filtered"].key
+        assert asked["given"]["filtered"].key == rules["additional"]["filtered"].key
+        clean = asked["given_clean"]["filtered"]
+        assert clean.reference is not None
+        assert (clean.reference.rate, clean.reference.noise, clean.rate) == (0.0, None, 0.4)
+        assert clean.keep.uses == "a scorer trained on clean pairs"
+        assert clean.reference.budget == clean.budget == asked["given_clean"]["clip"].budget
+
+
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
@@ -200,6 +249,20 @@ def test_a_row_may_have_a_treatment_of_its_own(tmp_path: Path) -> None:
         (["data.keep=random"], "data.keep.share: random needs it"),
         (["data.keep={kind: oracle, share: 0.5}"], "data.keep.share: oracle has none; leave it away"),
         (["data.keep_rule=pases"], "data.keep_rule: 'pases' should be 'samples' or 'passes'; did you mean 'passes'?"),
+        (["data.keep={kind: random, share: 0.5, by: clip}"], "no run of this suite scores the pairs; leave it away"),
+        (["data.keep={kind: score, share: 0.5, teacher: free}"], "valid: given, given_clean, paid"),
+        (
+            ["data.keep={kind: score, share: 0.5, by: sogclrr}"],
+            "data.keep.by: 'sogclrr' is no row without keep of this suite; did you mean 'sogclr'?",
+        ),
+        (
+            ["data.keep={kind: score, share: 0.5, teacher: given_clean}", "noise.natural=true"],
+            "data.keep: uses a scorer trained on clean pairs, which nobody knows of natural noise",
+        ),
+        (
+            ["methods=[clip, {method: ncu, keep: {kind: score, share: 0.5, by: clip}}]"],
+            "ncu starts from a run of clip, which scores its pairs: omit keep.by and keep.teacher",
+        ),
         (
             ["data.keep=oracle", "noise.kind=resampled_positives"],
             "data.keep: oracle needs a fixed set of clean pairs, which resampled_positives leaves none",
