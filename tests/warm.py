@@ -18,7 +18,7 @@ LAZY = (
     "bench.cli.runs bench.launch.launchers.local bench.launch.side_by_side bench.launch.run_suite methods.ncu "
     "torch.utils.flop_counter "
     "PIL.WebPImagePlugin pyarrow.parquet pyarrow.pandas_compat pandas reports.build reports.tables.csv "
-    "reports.figures.diagnostics reports.figures.scores reports.pages.html reports.figures.win_map "
+    "reports.figures.diagnostics reports.figures.scores reports.pages.html "
     "matplotlib.backends.backend_pdf fontTools.subset fontTools.varLib "
     "forked_server"
 )

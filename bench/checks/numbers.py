@@ -104,18 +104,14 @@ def reports(subject: Subject) -> None:
             raise Failed(
                 f"{where}: monitored = {method.monitored!r}, but monitor() has {', '.join(numbers) or 'nothing'}"
             )
-        _well_formed(where, shown)
+        names = [one.name for one in shown]
+        if len(set(names)) < len(names) or not all(name.isidentifier() for name in names):
+            raise Failed(f"{where}: names of diagnostics should be identifiers, each once: {', '.join(names)}")
+        for one in shown:
+            for legend, x in one.series.items():
+                if x.ndim != 1 or not bool(x.isfinite().all()) or (one.log and not bool((x > 0).all())):
+                    raise Failed(f"{where}: diagnostic {one.name}, {legend}: should be 1-D, finite, positive where log")
     _features(subject.instance(subject.variants[0].config))
-
-
-def _well_formed(where: str, shown: Any) -> None:
-    names = [one.name for one in shown]
-    if len(set(names)) < len(names) or not all(name.isidentifier() for name in names):
-        raise Failed(f"{where}: names of diagnostics should be identifiers, each once: {', '.join(names)}")
-    for one in shown:
-        for legend, x in one.series.items():
-            if x.ndim != 1 or not bool(x.isfinite().all()) or (one.log and not bool((x > 0).all())):
-                raise Failed(f"{where}: diagnostic {one.name}, {legend}: should be 1-D, finite, positive where log")
 
 
 def _features(instance: Instance) -> None:

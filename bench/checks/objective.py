@@ -32,7 +32,9 @@ def gradient(subject: Subject) -> None:
     """The gradient is that of the value, in z and in the method's parameters, with `observe` and `draw` held."""
     rows = 6
     for where, _, method, z, when in everywhere(subject):
-        _soften(method)
+        for module in method.modules():  # small logits, so that finite differences are exact enough
+            if isinstance(module, LogitScale):
+                module.rho.data.fill_(0.5)
         small = {name: x.detach()[:rows].clone().requires_grad_(x.requires_grad) for name, x in z.items()}
         _, drawn = constants(method, small, when)
         inputs = [x for x in small.values() if x.requires_grad]
@@ -47,13 +49,6 @@ def gradient(subject: Subject) -> None:
         except RuntimeError as error:
             raise Failed(f"{where}: {one_line(error, 300)}") from error
         _slope_of_parameters(where, method, lambda value=value, inputs=inputs: value(*inputs))
-
-
-def _soften(method: Any) -> None:
-    """Make logits small, so that finite differences are exact enough."""
-    for module in method.modules():
-        if isinstance(module, LogitScale):
-            module.rho.data.fill_(0.5)
 
 
 def _slope_of_parameters(where: str, method: Any, value: Any) -> None:

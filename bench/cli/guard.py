@@ -59,7 +59,8 @@ def guard() -> Iterator[None]:
         try:
             yield
         finally:
-            _flush()
+            if sys.exc_info()[0] in (None, SystemExit):  # a full disk or a closed pipe can be reported now
+                sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
         _end(error, output)
     except SystemExit as stop:
@@ -182,15 +183,6 @@ def _saved(error: BaseException) -> str:
         echo(*text.split("\n"), err=True)
         return f"The traceback stands above, because it could not be written ({one_line(failure, _LONGEST)})"
     return f"The traceback is in {file.name}"
-
-
-def _flush() -> None:
-    """Write what is left of the output now, while a full disk or a closed pipe can still be reported.
-
-    Without effect while another error is under way, which is reported instead.
-    """
-    if sys.exc_info()[0] in (None, SystemExit):
-        sys.stdout.flush()
 
 
 def _output() -> tuple[int, ...]:

@@ -113,7 +113,7 @@ def state(
     shown = row_state.find_state(stored, name)
     echo(f"run {stored.title}, {len(shown.values)} pairs of {shown.pairs.name}", *row_state.state_text(shown, count))
     if html is not None:
-        from reports.pages.audit_page import pictures_page
+        from reports.pages.pictures import pictures_page
 
         spread, pictures = row_state.state_spread(shown), row_state.state_pictures(shown, count)
         page = pictures_page(stored.title, [spread], pictures)

@@ -39,7 +39,7 @@ def show(
     echo(*noise_lines(pairs, manifest, count))
     if html is not None:
         from bench.data.examples import drawn
-        from reports.pages.audit_page import pictures_page
+        from reports.pages.pictures import pictures_page
 
         places = shown(manifest, count)
         pictures = drawn(manifest.applied(pairs), manifest.rows[places])

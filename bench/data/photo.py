@@ -86,7 +86,9 @@ def decode(data: bytes) -> Image.Image:
             if excess := too_many_scans(data, image):
                 raise Undecodable(excess)
             image.load()
-            return _rgb(image)
+            if image.mode.startswith("I"):
+                return Image.fromarray((np.asarray(image).astype(np.int64) >> 8).astype(np.uint8)).convert("RGB")
+            return image.convert("RGB")
     except Undecodable:
         raise
     except Exception as error:  # Pillow's plugins raise many types for broken bytes
@@ -143,12 +145,6 @@ def sampled(image: Image.Image, row: int, epoch: int, seed: int, view: int, reci
     if do.after is not None:
         image = do.after(image, draws[23:])
     return np.asarray(image)
-
-
-def _rgb(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I"):
-        return Image.fromarray((np.asarray(image).astype(np.int64) >> 8).astype(np.uint8)).convert("RGB")
-    return image.convert("RGB")
 
 
 def _padded(image: Image.Image, size: int, resize: Resize) -> Image.Image:

@@ -10,6 +10,7 @@ the next run has a new group. The network between the ranks is trusted, as torch
 from __future__ import annotations
 
 import contextlib
+import json
 import pickle
 import time
 import traceback
@@ -154,7 +155,8 @@ class Ranks:
                 own = _End(order, self.rank, message_of(error), described(error))
                 traceback.clear_frames(error.__traceback__)  # what they hold of the group keeps its connections open
                 leave()
-                ends = [_End(*pickle.loads(end)) for end in self._collect(f"{number}/end", pickle.dumps(own), FAREWELL)]
+                told = self._collect(f"{number}/end", json.dumps(own).encode(), FAREWELL)
+                ends = [_End(*json.loads(end)) for end in told]
             except dist.DistError:  # what holds the keys is gone, with its machine or its process
                 self.lost = [rank for rank in range(self.world) if rank != self.rank]
         if isinstance(error, Interrupted | Busy):

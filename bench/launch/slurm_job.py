@@ -104,7 +104,9 @@ class SlurmJob:
         if not left:
             return "done"
         if summary.interrupted and not (course.time_is_up or course.lost):
-            _await_end(course)
+            end = time.monotonic() + NOTICE
+            while not course.time_is_up and time.monotonic() < end:
+                time.sleep(LOOK)
         if set(left) - set(summary.failed) and (
             (course.time_is_up and _restarts() < RESTARTS and _requeued()) or (course.lost and self._requeue(before))
         ):
@@ -123,13 +125,6 @@ class SlurmJob:
         """
         most = RESTARTS if self._reached() != before else LOSSES
         return _restarts() < most and _requeued()
-
-
-def _await_end(course: _Course) -> None:
-    """Wait until SLURM ends the job: it queues a preempted one again only if it has to end the job itself."""
-    end = time.monotonic() + NOTICE
-    while not course.time_is_up and time.monotonic() < end:
-        time.sleep(LOOK)
 
 
 def _restarts() -> int:

@@ -23,8 +23,6 @@ from bench.store import Claim, ClaimLost, Record, RunStore, RunWriter
 if TYPE_CHECKING:
     import numpy as np
 
-PROJECT = "robust-cl-bench"  #: of W&B, unless its own variable names another project
-
 
 class Sink(Protocol):
     """The receiver of points. Opening one deletes what an earlier process sent of the same run."""
@@ -48,55 +46,38 @@ class TensorBoard:
         own = folder / f"{re.sub(r'[^0-9A-Za-z.-]+', '_', title)}-{run.id[:8]}"
         shutil.rmtree(own, ignore_errors=True)
         self._writer: Any = SummaryWriter(str(own))
+        self.close = self._writer.close
 
     def line(self, step: int, values: Mapping[str, float]) -> None:
-        """See `Sink`."""
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
         self._writer.flush()
 
     def record(self, name: str, at: float, step: int, value: float) -> None:
-        """See `Sink`."""
         self.line(step, {name: value})
-
-    def close(self) -> None:
-        """See `Sink`."""
-        self._writer.close()
 
 
 class WeightsAndBiases:
     """Sends to a run of Weights & Biases with the run's own id; records go to its summary.
 
-    WANDB_MODE=offline is honoured. The service drops steps that it has already, so a resumed run repeats nothing.
+    The service drops steps that it has already, so a resumed run repeats nothing.
     """
 
     def __init__(self, folder: Path, run: RunStore, title: str) -> None:
         import wandb
 
         folder.mkdir(parents=True, exist_ok=True)
-        for old in folder.glob(f"wandb/offline-run-*-{run.id[:16]}"):
+        own, project = run.id[:16], os.environ.get("WANDB_PROJECT", "robust-cl-bench")
+        for old in folder.glob(f"wandb/offline-run-*-{own}"):
             shutil.rmtree(old)
-        project, own = os.environ.get("WANDB_PROJECT", PROJECT), run.id[:16]
         self._run = wandb.init(project=project, id=own, name=title, dir=folder, config=run.settings(), resume="allow")
+        self.close = self._run.finish
 
     def line(self, step: int, values: Mapping[str, float]) -> None:
-        """See `Sink`."""
         self._run.log(dict(values), step=step)
 
     def record(self, name: str, at: float, step: int, value: float) -> None:
-        """See `Sink`."""
         self._run.summary[name if at == 1.0 else f"{name} at {at:.0%}"] = value
-
-    def close(self) -> None:
-        """See `Sink`."""
-        self._run.finish()
-
-
-def _refuse_without_login() -> None:
-    import wandb
-
-    if wandb.setup().settings.mode == "online" and not wandb.api.api_key:
-        raise UserError("--track wandb: nobody is logged in; run 'wandb login', or set WANDB_MODE=offline")
 
 
 @dataclass(frozen=True)
@@ -105,11 +86,10 @@ class Tracker:
 
     name: str  #: the word of `--track NAME`
     open: Callable[[Path, RunStore, str], Sink]  #: (folder of the tracker in the results, run, title) -> an open sink
-    refuse: Callable[[], None] = lambda: None  #: raises UserError if the package cannot send, as without a login
 
 
 TRACKERS: Registry[Tracker] = Registry(
-    "a tracker", (Tracker("tensorboard", TensorBoard), Tracker("wandb", WeightsAndBiases, _refuse_without_login))
+    "a tracker", (Tracker("tensorboard", TensorBoard), Tracker("wandb", WeightsAndBiases))
 )
 
 
@@ -120,7 +100,11 @@ def refuse_missing(name: str) -> None:
         raise UserError(f"--track {name}: should be {' or '.join(names)}{nearest(name, names)}")
     if find_spec(name) is None:
         raise UserError(f"--track {name}: is not installed; pip install 'robust-cl-bench[{name}]'")
-    TRACKERS[name].refuse()
+    if name == "wandb":
+        import wandb
+
+        if wandb.setup().settings.mode == "online" and not wandb.api.api_key:
+            raise UserError("--track wandb: nobody is logged in; run 'wandb login', or set WANDB_MODE=offline")
 
 
 class Tracked(RunWriter):
@@ -136,15 +120,15 @@ class Tracked(RunWriter):
         self._sink: Sink | None = None
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
-        sink = self._filled()
+        self._fill()
         super().append_metrics(line)
-        self._send(sink, line)
+        self._send(line)
 
     def write_records(self, key: str, records: list[Record], outcomes: Mapping[str, np.ndarray]) -> bool:
-        sink = self._filled()
+        self._fill()
         written = super().write_records(key, records, outcomes)
         for record in records if written else ():
-            self._record(sink, record)
+            self._send(record)
         return written
 
     def close(self) -> None:
@@ -152,30 +136,26 @@ class Tracked(RunWriter):
         if self._sink is not None and not self.lost:
             self._sink.close()
 
-    def _filled(self) -> Sink:
-        """Return the sink; open it first and send what earlier processes stored."""
+    def _fill(self) -> None:
+        """Open the sink, unless it is open, and send what earlier processes stored."""
         if self._sink is None:
-            self._refuse_lost()
+            if self.lost:
+                raise ClaimLost
             self._sink = self._open_sink()
-            for line in self.metrics():
-                self._send(self._sink, line)
-            for record in self.records():
-                self._record(self._sink, record)
-        return self._sink
+            stored: list[dict[str, Any] | Record] = [*self.metrics(), *self.records()]
+            for sent in stored:
+                self._send(sent)
 
-    def _refuse_lost(self) -> None:
+    def _send(self, sent: Mapping[str, Any] | Record) -> None:
         if self.lost:
             raise ClaimLost
-
-    def _send(self, sink: Sink, line: Mapping[str, Any]) -> None:
-        self._refuse_lost()
-        sink.line(line["step"], {name: value for name, value in _numbers(line) if name != "step"})
-
-    def _record(self, sink: Sink, record: Record) -> None:
-        self._refuse_lost()
-        protocol = record.protocol if "-" in record.protocol else ""  # the name of the common protocol is left out
-        parts = (protocol, record.dataset, record.task, record.metric, record.score)
-        sink.record("/".join(filter(None, parts)), record.at, round(record.at * self.steps), record.value)
+        assert self._sink is not None
+        if isinstance(sent, Record):
+            protocol = sent.protocol if "-" in sent.protocol else ""  # the name of the common protocol is left out
+            parts = (protocol, sent.dataset, sent.task, sent.metric, sent.score)
+            self._sink.record("/".join(filter(None, parts)), sent.at, round(sent.at * self.steps), sent.value)
+        else:
+            self._sink.line(sent["step"], {name: value for name, value in _numbers(sent) if name != "step"})
 
 
 def _numbers(line: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:

@@ -80,7 +80,9 @@ def work_off(results: Path, names: Sequence[str], request: Request) -> Summary:
         for name in names:
             known[name] = runs = _runs(name, store, request, known.get(name))
             if runs is not None:
-                _add(total, runs.suite.make())
+                for state, identities in vars(runs.suite.make()).items():
+                    merged: list[str] = getattr(total, state)
+                    merged += [identity for identity in identities if identity not in merged]
             if total.interrupted:
                 break
         done |= dict.fromkeys(total.done)
@@ -123,13 +125,6 @@ def _suite(store: Store, name: str, content: Mapping[str, Any]) -> Suite:
         raise UserError(f"{source.name}: holds the suite {suite.name}, not {name}; queue {name} again")
     suite.select(content["only"], content["seeds"])
     return suite
-
-
-def _add(total: Summary, summary: Summary) -> None:
-    """Add the outcomes of one suite to those of all; suites share runs."""
-    for state, identities in vars(summary).items():
-        merged: list[str] = getattr(total, state)
-        merged += [identity for identity in identities if identity not in merged]
 
 
 def _wait(store: Store, busy: Sequence[str]) -> None:

@@ -8,7 +8,6 @@ import torch
 
 from bench.errors import UserError
 from bench.planning.planned import Planned
-from bench.suite.run import Run
 from bench.towers.batchnorm import grouped_norms
 from bench.training.inputs import InputsReader
 from bench.training.job import build
@@ -50,12 +49,8 @@ def refuse_odd_shares(planned: Sequence[Planned], ranks: int) -> None:
         batch, group = run.train.batch, run.train.bn_group
         if batch % ranks:
             raise UserError(f"train.batch: {batch} does not divide among {ranks} processes; use another number of them")
-        if batch // ranks % group and _has_batchnorm(run):
+        if batch // ranks % group and grouped_norms(build(run, InputsReader().for_model(run))[0]):
             raise UserError(
                 f"train.bn_group: {group} does not divide the {batch // ranks} pairs of batch {batch} that each of "
                 f"{ranks} processes has; use fewer processes, or a smaller bn_group (which makes other runs)"
             )
-
-
-def _has_batchnorm(run: Run) -> bool:
-    return bool(grouped_norms(build(run, InputsReader().for_model(run))[0]))

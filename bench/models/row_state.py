@@ -87,7 +87,7 @@ def state_spread(state: RowState) -> str:
 
 
 def state_pictures(state: RowState, count: int) -> Iterator[tuple[str, list[tuple[Example, str, None]]]]:
-    """Yield the pairs at both ends, as training saw them, for `reports.pages.audit_page.pictures_page`.
+    """Yield the pairs at both ends, as training saw them, for `reports.pages.pictures.pictures_page`.
 
     Raises UserError if an image cannot be read.
     """

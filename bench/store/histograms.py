@@ -11,8 +11,6 @@ from bench.arrays import Floats
 from bench.store.run import others
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from bench.store import RunWriter
     from methods.protocol import Diagnostic
 
@@ -49,7 +47,9 @@ def histogram(diagnostic: Diagnostic) -> dict[str, Any]:
             raise ValueError(
                 f"diagnostic {diagnostic.name!r}: {legend!r} should be 1-D, not of shape {[*values.shape]}"
             )
-        series[legend], dropped[legend] = _usable(values, diagnostic.log)
+        numbers = values.detach().double().cpu().numpy()
+        good = np.isfinite(numbers) & ((numbers > 0) | (not diagnostic.log))
+        series[legend], dropped[legend] = numbers[good], int((~good).sum())
     edges = _edges(np.concatenate([*series.values(), np.empty(0)]), diagnostic.log)
     return {
         "name": diagnostic.name,
@@ -59,13 +59,6 @@ def histogram(diagnostic: Diagnostic) -> dict[str, Any]:
         "edges": edges.tolist(),
         "series": {legend: _summary(values, dropped[legend], edges) for legend, values in series.items()},
     }
-
-
-def _usable(values: Tensor, log: bool) -> tuple[Floats, int]:
-    """Return the numbers that a histogram can hold, and how many were dropped."""
-    numbers = values.detach().double().cpu().numpy()
-    good = np.isfinite(numbers) & ((numbers > 0) | (not log))
-    return numbers[good], int((~good).sum())
 
 
 def _edges(values: Floats, log: bool) -> Floats:

@@ -154,19 +154,14 @@ def build_towers(spec: TowerSettings, tokenizer: Tokenizer, image_size: int, bn_
 
     image_size: pixels a side, or the numbers of an image's stored features.
     """
-    visual = _visual(spec, image_size, bn_group)
-    text = text_towers(spec.text).build(spec.text, tower_files.text_config(spec), spec.dim, tokenizer)
-    return OpenClipTowers(visual, text, tokenizer, spec.dim, channels_of(spec))
-
-
-def _visual(spec: TowerSettings, size: int, bn_group: int) -> nn.Module:
-    config = tower_files.image_config(spec, size)
+    config = tower_files.image_config(spec, image_size)
     try:
         visual: nn.Module = image_towers(spec.image).build(spec.image, config, spec.dim)
         group_batchnorm(visual, bn_group)
     except (AssertionError, RuntimeError, TypeError, ValueError) as error:  # raised by parts that do not fit together
-        raise UserError(f"towers.image: {spec.image} at {size} px cannot be built: {error}") from error
-    return visual
+        raise UserError(f"towers.image: {spec.image} at {image_size} px cannot be built: {error}") from error
+    text = text_towers(spec.text).build(spec.text, tower_files.text_config(spec), spec.dim, tokenizer)
+    return OpenClipTowers(visual, text, tokenizer, spec.dim, channels_of(spec))
 
 
 def open_clip_image(name: str, config: Config, dim: int) -> nn.Module:

@@ -43,7 +43,6 @@ class CheckpointWriter:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=THREAD)
         self._writing: Future[None] | None = None
         self._published = time.monotonic()
-        self._memory = HostMemory()
 
     def __enter__(self) -> CheckpointWriter:
         return self
@@ -83,7 +82,7 @@ class CheckpointWriter:
             "ledger": asdict(ledger),
             **side_towers.state(method, towers),
         }
-        self._writing = self._thread.submit(self._publish, self._memory.copy(state))
+        self._writing = self._thread.submit(self._publish, host_copy(state))
 
     def wait(self) -> None:
         """Wait until the last checkpoint is published. Raises what kept it from being so."""
@@ -97,35 +96,9 @@ class CheckpointWriter:
         self._out.set_status("running", stage="train", step=state["step"], steps=self._steps)
 
 
-class HostMemory:
-    """Holds one copy of a state, in the place of the one before: fresh memory would take several times as long."""
-
-    def __init__(self) -> None:
-        self._held: list[torch.UntypedStorage] = []
-
-    def copy(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Return a copy of nested mappings and lists with tensors, which share memory where they did.
-
-        If they were on the CPU, `torch.save` writes the same bytes of both. The copy before is overwritten.
-        """
-        copied: dict[int, torch.UntypedStorage] = {}
-        copies: dict[int, Any] = {}
-        for x in _tensors(state):
-            own = x.untyped_storage()
-            if own._cdata not in copied:
-                copied[own._cdata] = self._place(len(copied), own.nbytes()).copy_(own)
-            copies[id(x)] = torch.empty(0, dtype=x.dtype).set_(
-                copied[own._cdata], x.storage_offset(), x.size(), x.stride()
-            )
-        return copy.deepcopy(state, copies)  # for each tensor it takes the copy that is there
-
-    def _place(self, number: int, size: int) -> torch.UntypedStorage:
-        """Return the memory, of `size` bytes, of the storage of this number."""
-        if number == len(self._held):
-            self._held.append(torch.UntypedStorage(size))
-        elif self._held[number].nbytes() != size:  # another phase trains other parameters
-            self._held[number] = torch.UntypedStorage(size)
-        return self._held[number]
+def host_copy(state: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of nested mappings and lists, with tensors in host memory. `torch.save` writes the same bytes."""
+    return copy.deepcopy(state, {id(x): x.detach().cpu() for x in _tensors(state) if x.is_cuda})
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

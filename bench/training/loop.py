@@ -97,7 +97,9 @@ def _train(job: Job, books: Books) -> None:
             at = slice(places.start - share.start, places.stop - share.start)
             own = {key: gradient[at] for key, gradient in gradients.items()}
             again = local if single else _encode(job, loader.on_device(micro_batch))
-            _backward(again, own)
+            reached = [key for key in own if again[key].requires_grad]
+            if reached:
+                torch.autograd.backward([again[key] for key in reached], [own[key] for key in reached])
         record_statistics(norms, True)
         group.sum_gradients(trained)
 
@@ -141,9 +143,3 @@ def _leaf(name: str, x: Tensor) -> Tensor:
     if not x.is_floating_point():
         return x
     return (x if x.dtype == torch.float64 else x.float()).clone().requires_grad_(is_leaf(name, x))
-
-
-def _backward(local: Tensors, gradients: Tensors) -> None:
-    reached = [key for key in gradients if local[key].requires_grad]
-    if reached:
-        torch.autograd.backward([local[key] for key in reached], [gradients[key] for key in reached])

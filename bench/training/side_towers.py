@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from bench.towers.build import OpenClipTowers
 from bench.towers.state_dicts import fit
@@ -36,7 +37,7 @@ def follow(method: Method, towers: OpenClipTowers, clock: Clock) -> None:
     if not 0 <= decay <= 1:
         raise ValueError(f"{method.name}.side_decay gives {decay} at step {clock.step}, but it must lie in [0, 1]")
     held, own = (list[torch.Tensor](pair.parameters()) for pair in (towers.side, towers))
-    torch._foreach_lerp_(held, own, 1 - decay)
+    get_ema_multi_avg_fn(decay)(held, own, None)
     for mine, buffer in zip(towers.side.buffers(), towers.buffers(), strict=True):
         mine.copy_(buffer)
 

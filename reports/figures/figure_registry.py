@@ -22,7 +22,6 @@ FIGURES: Mapping[str, tuple[str, str]] = {
     "shares": ("subset_curves", "shares"),
     "before_after": ("before_after", "before_after"),
     "embeddings": ("embeddings", "embeddings"),
-    "wins": ("win_map", "wins_picture"),
 }
 
 

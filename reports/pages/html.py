@@ -218,14 +218,10 @@ def _row(results: Results, table: Table, row: Row, places: Mapping[str, int], co
     return html(
         '<tr><th scope="row" title="{0}">{1}{0}{2}</th>{3}</tr>',
         row.label,
-        _dot(results, row.method) if row.method else "",
+        html('<span class="dot" style="--c: {}"></span>', style_of(results, row.method)["color"]) if row.method else "",
         row.mark,
         together(cells),
     )
-
-
-def _dot(results: Results, method: str) -> Html:
-    return html('<span class="dot" style="--c: {}"></span>', style_of(results, method)["color"])
 
 
 def _cell(cell: Cell, column: Column, full: int, places: Mapping[str, int], counted: Sequence[str]) -> Html:

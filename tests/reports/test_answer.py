@@ -16,7 +16,6 @@ from reports.figures import figure_style as drawing
 from reports.figures import scores as figures
 from reports.figures.figure_registry import FIGURES, draw_all
 from reports.figures.forest import forest, recovered
-from reports.figures.win_map import wins_picture
 from reports.pages.answer import answers, cost_answer, question
 from reports.pages.html import page
 from reports.results import Results, load
@@ -156,7 +155,6 @@ def test_figures_mark_what_is_not_verified(results: Results) -> None:
     doubtful = Results({**results.plan, "methods": entries}, results.runs)
     with drawing.look():
         drawn = {"forest": forest(doubtful), "noise": figures.against_noise(doubtful)}
-    drawn["wins"] = wins_picture(doubtful)
     for name, picture in drawn.items():
         assert picture is not None
         assert picture.figure is not None

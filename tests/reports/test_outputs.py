@@ -47,8 +47,8 @@ SUITE = "emoji_noisy"
 
 
 def pictures(results: Results, widths: Sequence[str] = ()) -> list[Picture]:
-    """The figures of scores that there are numbers for, but for the map of wins."""
-    drawn = draw_all(results, {}, [name for name in FIGURES if name != "wins"], widths)
+    """The figures of scores that there are numbers for."""
+    drawn = draw_all(results, {}, FIGURES, widths)
     return [picture for picture in drawn.values() if picture]
 
 

@@ -18,7 +18,7 @@ from bench.store import Store
 
 def test_figures_are_matplotlib_figures_that_can_be_saved_again(three: Store) -> None:
     results = bench.Results(three.root)
-    for name in ("differences", "radar", "noise", "cost", "memorisation", "wins"):
+    for name in ("differences", "radar", "noise", "cost", "memorisation"):
         figure = results.figure(name)
         assert isinstance(figure, Figure)
         buffer = io.BytesIO()

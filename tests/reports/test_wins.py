@@ -10,7 +10,6 @@ import numpy as np
 
 from bench.store import Store
 from reports.compare import compare
-from reports.figures.win_map import _shares, wins_picture
 from reports.results import Results, load
 from reports.statistics.paired import LEVEL, MINIMUM, adjusted, difference
 from reports.tables.over_sets import main_scores
@@ -82,30 +81,3 @@ def test_nothing_is_significant_below_three_seeds(tmp_path: object, stores: Simp
     pairs = pairs_of(load(SUITE, stores.write_store(tmp_path, seeds=range(MINIMUM - 1))), NOISY)
     assert pairs.better[pairs.places["sogclr"], pairs.places["ncu"]] == 15
     assert not pairs.shown.any()
-
-
-def test_the_map_shows_the_shares(three: Store, one: Store) -> None:
-    results = load(SUITE, three)
-    labels, pairs = list(results.methods), pairs_of(results, NOISY)
-    won, significant = _shares(pairs)
-    at = labels.index("clip"), labels.index("sogclr")
-    assert (won[at], won[at[::-1]]) == (0, 1)
-    assert np.isnan(won.diagonal()).all()
-    assert significant[at[::-1]] == pairs.shown[at[::-1]] / 15
-    first, again = wins_picture(results), wins_picture(results)
-    assert first is not None
-    assert first == again
-    assert "significantly" in first.caption
-    assert first.figure is not None
-    panel = next(axes for axes in first.figure.axes if axes.get_title() == NOISY)
-    order = [text.get_text() for text in first.figure.axes[0].get_yticklabels()]
-    shares = [_shares(pairs_of(results, noise))[0] for noise in results.noises]
-    means = np.nanmean(np.concatenate(shares, axis=1), axis=1)
-    assert order == [labels[place] for place in np.argsort(-means, kind="stable")], "the best stands first"
-    numbers = {text.get_position(): text.get_text() for text in panel.texts}
-    row, column = order.index("sogclr"), order.index("clip")
-    assert numbers[column, row - 0.22] == "100"
-    assert len(numbers) == np.isfinite(won).sum(), "no number in the diagonal"
-    alone = wins_picture(load(SUITE, one))
-    assert alone is not None
-    assert "significantly" not in alone.caption

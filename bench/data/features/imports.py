@@ -33,7 +33,10 @@ def save(out: Path, imported: Imported, name: str, dtype: Dtype | None = None, c
     repeat, or equal captions have different features, which is how a shifted text array shows.
     """
     writing.vacant(out)
-    _check_counts(imported)
+    n, total = len(imported.keys), len(imported.captions.flatten())
+    for stack, count, rows in ((imported.image, n, "keys"), (imported.text, total, "captions")):
+        if stack is not None and len(stack) != count:
+            raise UserError(f"{stack.name}: has {len(stack):,} rows for {count:,} {rows}; they must be equally many")
     keys = pa.array(imported.keys, pa.large_string())
     order = pc.sort_indices(keys).to_numpy().astype(np.int64)
     captions = imported.captions.take(pa.array(order))
@@ -47,14 +50,6 @@ def save(out: Path, imported: Imported, name: str, dtype: Dtype | None = None, c
         _refuse_different(imported.text, plan, places)
         content = replace(content, plan=plan, text=_texts(imported.text, plan, places, dtype))
     return writing.write(out, content)
-
-
-def _check_counts(imported: Imported) -> None:
-    """Raise UserError unless there are as many features as keys and captions."""
-    n, total = len(imported.keys), len(imported.captions.flatten())
-    for stack, count, rows in ((imported.image, n, "keys"), (imported.text, total, "captions")):
-        if stack is not None and len(stack) != count:
-            raise UserError(f"{stack.name}: has {len(stack):,} rows for {count:,} {rows}; they must be equally many")
 
 
 def _caption_places(captions: Any, order: Ints) -> Ints:

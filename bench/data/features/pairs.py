@@ -52,7 +52,10 @@ class FeaturePairs:
             if index[1].max() >= n or not (index[0, :-1] < index[0, 1:]).all():
                 raise UserError(f"{self.folder / INDEX}: its hashes do not rise, or name rows beyond {n - 1}; {AGAIN}")
             self.texts = TextFeatures(path, mapped(path, (n, text.width), text.dtype), index)
-        self._check_sample()
+        for row in spread(self.about.rows):
+            self.check_image(row)
+        for place in spread(self.about.texts):
+            self.check_text(place)
         #: [n] rows of the whole set, rising, if there is a share
         self.chosen: Ints | None = smallest(self._table.keys, share) if share < 1 else None
         if self.chosen is not None and not len(self.chosen):
@@ -157,13 +160,6 @@ class FeaturePairs:
             raise UserError(f"{self.folder}: has no {IMAGE}; extract the set again with --images MODEL")
         features: npt.NDArray[Any] = np.asarray(self.image_array[self.whole_rows(rows), views])
         return features
-
-    def _check_sample(self) -> None:
-        """Compare the digests of some rows, spread evenly. Raises UserError with the first that differs."""
-        for row in spread(self.about.rows):
-            self.check_image(row)
-        for place in spread(self.about.texts):
-            self.check_text(place)
 
     def check_image(self, row: int) -> None:
         """Compare the features of a row of image.npy with the digest of key and features. Raises UserError."""

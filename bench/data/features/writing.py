@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -164,7 +164,7 @@ def _write_array(
             stop = min(start + step, shape[0])
             block = _checked(source.read(start, stop), (stop - start, *shape[1:]), dtype, source.encoder.name, start)
             digests[start:stop] = row_digests(prefixes_of(start, stop), block)
-            _append(file, block)
+            file.write(block.data.cast("B") if block.size else b"")
     return digests
 
 
@@ -185,10 +185,6 @@ def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
     form = {"descr": dtype.str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(buffer, form)  # type: ignore[no-untyped-call]
     return buffer.getvalue()
-
-
-def _append(file: BinaryIO, block: npt.NDArray[Any]) -> None:
-    file.write(block.data.cast("B") if block.size else b"")
 
 
 def _file(path: Path) -> File:

@@ -45,7 +45,8 @@ def pack(
             echo(f"{len(jobs) - len(todo) + number} of {len(jobs)} shards", err=True)
         notes = [note for job in jobs if (note := read_note(job)) is not None]
         faults += [fault for _, own in notes for fault in own]
-        _write_faults(out / FAULTS, faults)
+        text = csv_text([("key", "path", "reason", "detail"), *map(astuple, faults)])
+        files.write_bytes(out / FAULTS, text.encode("utf-8", "backslashreplace"))
     except OSError as error:  # an image that cannot be read is a fault
         raise UserError(f"{out}: cannot be written: {one_line(error)}") from error
     packed = sum(number for number, _ in notes)
@@ -87,8 +88,3 @@ def _jobs(listed: Sequence[Sample], out: Path, per_shard: int) -> list[Job]:
     return [
         Job(part, out / f"{number:05d}.tar", out / NOTES / f"{number:05d}.json") for number, part in enumerate(parts)
     ]
-
-
-def _write_faults(path: Path, faults: Sequence[Fault]) -> None:
-    text = csv_text([("key", "path", "reason", "detail"), *map(astuple, faults)])
-    files.write_bytes(path, text.encode("utf-8", "backslashreplace"))

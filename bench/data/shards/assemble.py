@@ -65,7 +65,8 @@ def write(jobs: Sequence[Job], out: Path, limit: float, each_caption: bool, bega
     rows = np.bincount(shard[order], minlength=len(jobs))
     faults = _weighed(faults, jobs, rows)
     faults_file = out.with_name(f"{out.name.removesuffix('.parquet')}.faults.csv")
-    _list(faults, faults_file)
+    heads = tuple(field.name for field in fields(Fault))
+    files.write_bytes(faults_file, csv_text([heads, *map(astuple, faults)]).encode(), durable=False)
     counts = _counted(faults)
     _check(out, len(order), faults, counts, limit, faults_file)
     about = About(
@@ -143,11 +144,6 @@ def _check(out: Path, rows: int, faults: Sequence[Fault], counts: dict[str, int]
         lines.append(f"  {count:,} {reason}, such as " + "; ".join(which))
     lines.append(f"each one is in {listed}; mend the shards, or raise --limit (what is scanned is kept)")
     raise UserError(*lines)
-
-
-def _list(faults: Sequence[Fault], path: Path) -> None:
-    heads = tuple(field.name for field in fields(Fault))
-    files.write_bytes(path, csv_text([heads, *map(astuple, faults)]).encode(), durable=False)
 
 
 def _relative(job: Job, out: Path) -> str:

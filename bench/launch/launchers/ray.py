@@ -123,7 +123,10 @@ class _Queue:
             while True:
                 if requested and not stopping:
                     stopping = True
-                    self._cancel()
+                    import ray
+
+                    for reference in self._tasks:
+                        ray.cancel(reference)
                     self.summary.interrupted += [one.id for one in waiting]
                     self.summary.interrupted += [attempt.one.id for attempt in self._lost]
                     waiting, self._lost = [], []
@@ -181,13 +184,6 @@ class _Queue:
         reference = remote.remote(task)
         self._tasks[reference] = attempt
         note(self.store.run(one.id), f"ray-{reference.task_id().hex()[:8]}", log, identity())
-
-    def _cancel(self) -> None:
-        """Take back the tasks that wait, and have those that work stop at a checkpoint."""
-        import ray
-
-        for reference in self._tasks:
-            ray.cancel(reference)
 
     def _listen(self, stopping: bool) -> None:
         """Wait for the end of tasks, and note what became of their runs."""

@@ -1,25 +1,16 @@
-"""Pages of pairs with their pictures: of an audit, of noise, of a method's state, of ways through a hierarchy."""
+"""Pages of pairs with their pictures: of noise (`bench noise show`), and of a method's state (`bench state`)."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from bench.console.markup import Html, html, together
 from reports.pages.html import document
 
-
-class Example(Protocol):
-    """A pair of a data set."""
-
-    @property
-    def captions(self) -> Sequence[str]:
-        """Its own, the plainest first."""
-
-    @property
-    def webp(self) -> bytes:
-        """Its picture."""
+if TYPE_CHECKING:
+    from bench.data.examples import Example
 
 
 def pictures_page(
