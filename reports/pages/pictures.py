@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from bench.console.markup import Html, html, together
 from reports.pages.html import document
 
-if TYPE_CHECKING:
-    from bench.data.examples import Example
+
+class Example(Protocol):
+    """A pair of a data set."""
+
+    @property
+    def captions(self) -> Sequence[str]:
+        """Its own, the plainest first."""
+
+    @property
+    def webp(self) -> bytes:
+        """Its picture."""
 
 
 def pictures_page(
