@@ -171,7 +171,7 @@ def status_rows(suite: str, store: Store) -> list[tuple[str, ...]]:
     Only runs that are not done are looked up in SLURM's queue. Raises UserError if the suite has no plan.
     """
     from bench.store.jobs import jobs
-    from bench.store.lookup import SHORT
+    from bench.store.run import SHORT
     from reports.status import status
 
     rows = status(suite, store)

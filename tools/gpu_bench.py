@@ -50,7 +50,7 @@ from bench.catalogue import architectures
 from bench.checks import lab
 from bench.console.text import columns
 from bench.data.pack.packing import pack
-from bench.data.pack.sample import Options
+from bench.data.pack.writing import Options
 from bench.data.shards import indexing
 from bench.data.shards.sources import expand
 from bench.loading.loader import Loader
@@ -65,8 +65,7 @@ from bench.towers.build import OpenClipTowers
 from bench.training import side_towers
 from bench.training.inputs import InputsReader
 from bench.training.job import available_device, make_job
-from bench.training.loop import Job, train
-from bench.training.tiles import tiles
+from bench.training.loop import Job, tiles, train
 from methods.protocol import Batch, Clock, Facts
 
 Row = dict[str, Any]

@@ -20,8 +20,8 @@ from bench.errors import UserError, one_line
 from bench.planning import requirements
 from bench.store import Damaged, RunStore, Store
 from bench.store.incoming import unpacked
-from bench.store.lookup import SHORT
 from bench.store.pack import SUFFIX
+from bench.store.run import SHORT
 from bench.suite.run import run_of_settings
 from bench.training.inputs import InputsReader
 from bench.training.schedule import Resolved

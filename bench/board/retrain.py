@@ -20,7 +20,7 @@ from bench.launch.claimed import work
 from bench.machine.private_folder import scratch_folder
 from bench.planning.planner import plan
 from bench.store import RunStore, Store
-from bench.store.lookup import SHORT, find_run
+from bench.store.run import SHORT, find_run
 from bench.suite.run import Run, run_of_settings
 from bench.suite.scorers import with_scorer
 from bench.training.inputs import InputsReader

@@ -100,6 +100,11 @@ class NoiseKind:
     options: type[Options] = Options
 
 
+def _plain(target: str) -> Callable[[Any, Any, float, int], Any]:
+    """Return the `make` of a kind without settings of its own: of pairs, rate and seed."""
+    return lambda pairs, _settings, rate, seed: lazy(target)(pairs, rate, seed)
+
+
 KINDS: Registry[NoiseKind] = Registry(
     "a kind of noise",
     (
@@ -107,13 +112,13 @@ KINDS: Registry[NoiseKind] = Registry(
             name="shuffled_captions",
             title="shuffled captions",
             summary="a fixed share of the pairs swap captions among themselves",
-            make=lazy("bench.data.noise.shuffled:make_shuffled"),
+            make=_plain("bench.data.noise.shuffled:shuffled_captions"),
         ),
         NoiseKind(
             name="shuffled_images",
             title="images with shuffled captions",
             summary="a fixed share of the images swap captions among themselves, each all of its captions together",
-            make=lazy("bench.data.noise.shuffled:make_shuffled_images"),
+            make=_plain("bench.data.noise.shuffled:shuffled_images"),
             effect="take the captions of another image",
         ),
         NoiseKind(
@@ -149,7 +154,7 @@ KINDS: Registry[NoiseKind] = Registry(
             name="resampled_positives",
             title="resampled positives",
             summary="in every step a share of the batch takes the caption of a row that is drawn in the batch",
-            make=lazy("bench.data.noise.resampled:make_resampled"),
+            make=lambda _pairs, _settings, rate, seed: lazy("bench.data.noise.resampled:Resampled")(rate, seed),
             fixed=False,
         ),
         NoiseKind(

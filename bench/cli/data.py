@@ -120,7 +120,7 @@ def pack(
     Images are copied as they are. What cannot be packed is listed in OUT/faults.csv.
     """
     from bench.data.pack.packing import pack as packed
-    from bench.data.pack.sample import Options
+    from bench.data.pack.writing import Options
 
     columns = (image_column, caption_column, key_column)
     options = Options(str(images) if images else None, *columns, tuple(split or ()))

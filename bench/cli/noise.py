@@ -38,7 +38,7 @@ def show(
     pairs, manifest = noise_manifest(load_suite(suite, overrides or (), check_methods=False), rate, seed, kind)
     echo(*noise_lines(pairs, manifest, count))
     if html is not None:
-        from bench.data.examples import drawn
+        from bench.data.pairs import drawn
         from reports.pages.pictures import pictures_page
 
         places = shown(manifest, count)

@@ -200,7 +200,7 @@ def show(run: RunId, results: Results = RESULTS) -> None:
     """
     from bench.cli.text import describe
     from bench.store.doctor import problems
-    from bench.store.lookup import find_run
+    from bench.store.run import find_run
 
     stored = find_run(store_at(results), run)
     damaged = problems(stored)

@@ -127,7 +127,7 @@ def collect(
     from bench.console.text import columns
     from bench.store.collect import RUN
     from bench.store.collect import collect as collected
-    from bench.store.lookup import SHORT
+    from bench.store.run import SHORT
 
     items, damaged = collected(store_at(results), delete=yes)
     rows = [(item.path.name[:SHORT], _mib([item]), "no suite names this run") for item in items if item.kind == RUN]

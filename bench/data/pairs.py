@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -220,3 +221,22 @@ class ResizedPairs(MemoryPairs):
     def content_hash(self) -> str:
         own = super().content_hash
         return hashlib.sha256(repr((own, self.size, self.resize.label)).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Example:
+    """One pair."""
+
+    captions: tuple[str, ...]  #: its own, the plainest first
+    webp: bytes  #: its picture
+
+
+def drawn(pairs: Pairs, rows: Ints) -> list[Example]:
+    """Return some rows of any pairs of pictures. Raises UserError if they are stored features, or cannot be read."""
+    if isinstance(pairs, StoredFeatures):
+        raise UserError(f"{pairs.name}: its images are stored features, which have no pictures")
+    examples = []
+    for row, pixels in zip(rows.tolist(), pairs.images(rows), strict=True):
+        Image.fromarray(pixels).save(file := io.BytesIO(), "WEBP", lossless=True)
+        examples.append(Example(pairs.captions(row), file.getvalue()))
+    return examples

@@ -17,7 +17,7 @@ from bench.planning.outcomes import is_complete
 from bench.planning.planned import Planned
 from bench.store import Store
 from bench.store.doctor import problems
-from bench.store.lookup import SHORT
+from bench.store.run import SHORT
 from bench.suite.suite import Suite, load_suite
 from bench.suite.unfit import left_out
 from bench.training.inputs import InputsReader

@@ -22,7 +22,7 @@ from bench.planning import plan_file, requirements, tune
 from bench.planning.outcomes import Summary
 from bench.store import Store
 from bench.store.claim import holder
-from bench.store.lookup import SHORT
+from bench.store.run import SHORT
 from bench.suite.suite import Suite, parse_suite
 from bench.training.inputs import InputsReader
 from bench.yaml_source import YamlSource

@@ -19,7 +19,7 @@ from bench.evaluation.features import evaluation_mode
 from bench.models.open_clip_models import CONFIG, Preprocess
 from bench.models.stored_run import rebuild
 from bench.store import Store, files
-from bench.store.lookup import SHORT, find_run
+from bench.store.run import SHORT, find_run
 from bench.suite import tower_files
 from bench.towers.bert import BertText, bert_config, hf_name
 from bench.towers.build import OpenClipTowers

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.data import Pairs
-from bench.data.examples import Example, drawn
 from bench.data.noise import Noise
+from bench.data.pairs import Example, drawn
 from bench.errors import UserError, nearest
 from bench.training.inputs import Inputs, InputsReader
 

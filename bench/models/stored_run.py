@@ -11,7 +11,7 @@ from bench.evaluation.features import Features
 from bench.hashing import file_hash
 from bench.store import RunStore, Store
 from bench.store.doctor import refuse_changed
-from bench.store.lookup import SHORT, find_run
+from bench.store.run import SHORT, find_run
 from bench.suite.run import Run, run_of_settings
 from bench.training.checkpoint import weights_name
 from bench.training.inputs import InputsReader

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from bench.errors import UserError
 from bench.store import files, reading
 from bench.store.claim import HEARTBEAT, STALE_AFTER, Claim, holder
 from bench.store.format import mark, refuse_newer
@@ -285,3 +286,20 @@ class Store:
     def plans(self) -> list[str]:
         """Return the names of the suites that have a plan here, sorted."""
         return sorted(path.parent.name for path in self.root.glob("[!.]*/plan.json"))
+
+
+SHORT = 16  #: characters of an id that are printed
+
+
+def find_run(store: Store, prefix: str) -> RunStore:
+    """Return the one stored run whose id starts with `prefix`. Raises UserError if there are none or several."""
+    ids = [run.id for run in store.runs()]
+    matches = [identity for identity in ids if identity.startswith(prefix)] if prefix else []
+    if prefix in matches:
+        return store.run(prefix)
+    if not matches:
+        raise UserError(f"{prefix!r}: no run in {store.root} has an id that starts like this ({len(ids)} are stored)")
+    if len(matches) > 1:
+        some = ", ".join(identity[:SHORT] for identity in matches[:4])
+        raise UserError(f"{prefix!r}: {len(matches)} runs start like this: {some}{', ...' if len(matches) > 4 else ''}")
+    return store.run(matches[0])

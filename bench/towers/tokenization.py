@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from functools import cached_property
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
 import torch
 from tokenizers import Tokenizer as Encoder
 from tokenizers import models, normalizers, pre_tokenizers, trainers
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from bench.suite.settings import TowerSettings
 
 PAD, UNKNOWN = "<pad>", "<unk>"
-WORDS = 1 << 18  #: words and parts of words whose ids a process keeps, about 60 MB
+WORDS = 1 << 18  #: words whose ids a process keeps, about 60 MB
 CAPTIONS = 1 << 16  #: captions whose ids a learned vocabulary keeps
 
 
@@ -73,12 +71,7 @@ class SmallVocabulary:
 
 
 class ClipTokenizer:
-    """CLIP's byte-pair encoding: open_clip's tokenizer, with the ids of words that were met before kept.
-
-    No token spans white space, so the ids of a text are those of its words, one after the other. A text of printable
-    ASCII without "&" is the same before and after ftfy and `html.unescape`, which take most of open_clip's time; any
-    other text is given to open_clip whole.
-    """
+    """CLIP's byte-pair encoding: open_clip's tokenizer, which keeps a bounded number of the words that it has met."""
 
     def __init__(self, context_length: int, options: dict[str, Any]) -> None:
         """`options`: further arguments of open_clip's SimpleTokenizer."""
@@ -86,37 +79,14 @@ class ClipTokenizer:
 
         self._whole = SimpleTokenizer(context_length=context_length, **options)
         self.size, self.context_length = self._whole.vocab_size, context_length
-        self._by_words = not {"additional_special_tokens", "reduction_mask"} & set(options)
-        self._words: dict[str, list[int]] = {}
         self._specials = dict(self._whole.cache)
 
     def __call__(self, texts: list[str]) -> Tensor:
         """n strings -> [n, context_length] int64; a long text loses its tail, never its end token."""
-        if not self._by_words:
-            whole: Tensor = self._whole(texts)
-            return whole
-        if len(self._words) + len(self._whole.cache) > WORDS:
-            self._words, self._whole.cache = {}, dict(self._specials)
-        lists = [self._ids(text)[: self.context_length - 2] for text in texts]
-        lengths = np.array([len(ids) for ids in lists], np.int64)
-        rows = np.zeros((len(texts), self.context_length), np.int64)
-        rows[:, 0] = self._whole.sot_token_id
-        rows[:, 1:][np.arange(self.context_length - 1) < lengths[:, None]] = list(chain.from_iterable(lists))
-        rows[np.arange(len(texts)), lengths + 1] = self._whole.eot_token_id
-        return torch.from_numpy(rows)
-
-    def _ids(self, text: str) -> list[int]:
-        """The ids of a text without those of its start and its end."""
-        if "&" in text or not (text.isascii() and text.isprintable()):
-            whole: list[int] = self._whole.encode(text)
-            return whole
-        words, ids = self._words, list[int]()
-        for word in text.split():
-            known = words.get(word)
-            if known is None:
-                known = words[word] = self._whole.encode(word)
-            ids += known
-        return ids
+        if len(self._whole.cache) > WORDS:
+            self._whole.cache = dict(self._specials)
+        tokens: Tensor = self._whole(texts)
+        return tokens
 
 
 def learned(towers: TowerSettings, config: dict[str, Any], learn: TrainingTexts) -> Tokenizer:

@@ -16,9 +16,20 @@ from bench.training.books import Job as Job
 from bench.training.books import NotFinite as NotFinite
 from bench.training.ledger import Ledger
 from bench.training.optimizer import make_optimiser, named_parameters, set_learning_rate, set_trainable
-from bench.training.tiles import tiles
 from methods.base import stream
 from methods.protocol import Batch, Clock, Rows, Tensors
+
+ENTRIES = 2**22  #: similarities that a tile holds at once, 16 MiB in fp32; other tiles would round differently
+
+
+def tiles(whole_batch: bool, share: slice, batch: int) -> Iterator[slice]:
+    """This rank's anchors in tiles of whole blocks of 32; a whole-batch loss has one tile of all B."""
+    if whole_batch:
+        yield slice(0, batch)
+        return
+    size = max(32, ENTRIES // batch // 32 * 32)
+    for start in range(share.start, share.stop, size):
+        yield slice(start, min(start + size, share.stop))
 
 
 def train(job: Job) -> Ledger:

@@ -23,7 +23,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from bench.adapters import registry
 from bench.checks import lab
 from bench.training import side_towers
-from bench.training.tiles import tiles
+from bench.training.loop import tiles
 from methods.protocol import Batch, Facts, Tensors
 
 BATCH, WIDTH = 1024, 512

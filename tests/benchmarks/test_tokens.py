@@ -1,4 +1,4 @@
-"""CLIP's tokens a second beside open_clip's own tokenizer; what 1,024 ready rows cost the training process."""
+"""What 1,024 ready rows cost the training process."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ from bench.suite.settings import DataSettings
 from bench.towers.tokenization import ClipTokenizer
 from methods.protocol import Clock
 
-CAPTIONS = int(os.environ.get("BENCH_CAPTIONS", "100000"))  #: whose tokens are compared
-TIMED = 20_000  #: of these
+CAPTIONS = int(os.environ.get("BENCH_CAPTIONS", "100000"))
 BATCH, STEPS = 1024, 4
 
 
@@ -52,25 +51,6 @@ def seconds(tokenizer: Any, captions: list[str]) -> float:
     for start in range(0, len(captions), BATCH):
         tokenizer(captions[start : start + BATCH])
     return time.thread_time() - started
-
-
-def test_captions_a_second_beside_open_clip(benchmark: BenchmarkFixture, captions: list[str]) -> None:
-    """Both know the words already. The median ratio of neighbours, because what else the machine does changes."""
-    own, peer = ClipTokenizer(77, {}), SimpleTokenizer()
-    started = time.thread_time()
-    made = own(captions)
-    first = len(captions) / (time.thread_time() - started)
-    assert torch.equal(made, peer(captions))
-    rounds: list[tuple[float, float]] = []
-    timed = captions[:TIMED]
-    benchmark.pedantic(lambda: rounds.append((seconds(own, timed), seconds(peer, timed))), rounds=3, iterations=1)
-    rates = [len(timed) / min(column) for column in zip(*rounds, strict=True)]
-    ratio = statistics.median(b / a for a, b in rounds)
-    benchmark.extra_info.update(captions_a_second=rates[0], open_clip=rates[1], ratio=ratio, equal=len(captions))
-    said = f"{len(captions):,} captions equal, {first:,.0f}/s with no word known before"
-    print(f"\ntokens: {said}; {rates[0]:,.0f}/s, open_clip {rates[1]:,.0f}; ratio {ratio:.1f}", file=sys.stderr)
-    assert rates[0] > 50_000
-    assert ratio > 4
 
 
 def packed(folder: Path, captions: list[str]) -> DataSettings:

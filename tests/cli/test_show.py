@@ -11,7 +11,7 @@ from bench.cli.text import describe
 from bench.console.text import columns
 from bench.errors import UserError
 from bench.store import Record, Store, writing
-from bench.store.lookup import find_run
+from bench.store.run import find_run
 
 A, B = "ab" + "0" * 62, "ac" + "1" * 62
 

@@ -9,7 +9,7 @@ from bench import counter
 from bench.data import MemoryPairs
 from bench.data.order import block_order, epoch_order, steps_per_epoch
 from bench.errors import UserError
-from bench.loading.batches import Batches
+from bench.loading.loader import Batches
 
 
 def pairs_of(n):

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from bench.data.pack.packing import pack
-from bench.data.pack.sample import Options, key_of
+from bench.data.pack.writing import Options, key_of
 from bench.data.shards import indexing
 from bench.data.shards.index import Index
 from bench.data.shards.sources import expand

@@ -17,7 +17,7 @@ from bench.errors import UserError
 from bench.store import Damaged, RunStore, Store, files, reading
 from bench.store.doctor import examine, problems, repair
 from bench.store.jobs import jobs
-from bench.store.lookup import find_run
+from bench.store.run import find_run
 
 BIG = 2**70
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bench import data
 from bench.data.source import source
 from bench.errors import UserError
-from bench.loading.batches import Batches
+from bench.loading.loader import Batches
 from bench.suite.settings import DataSettings
 from bench.training.schedule import Resolved
 

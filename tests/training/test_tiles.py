@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.training.tiles import ENTRIES, tiles
+from bench.training.loop import ENTRIES, tiles
 
 
 @given(st.integers(1, 8), st.integers(1, 2**14))

@@ -5,10 +5,9 @@ lists the corrupted rows and their donors. Other kinds draw captions anew within
 makes one kind, or several that are made alike.
 """
 
-from bench.data.noise.draws import caption_choice, draw_captions
 from bench.data.noise.edited import edited_captions
 from bench.data.noise.imported import IMPORTED, import_ncr, index_shape
-from bench.data.noise.manifest import ManifestSummary, Noise, NoiseManifest, noisy_mask
+from bench.data.noise.manifest import ManifestSummary, Noise, NoiseManifest, caption_choice, draw_captions, noisy_mask
 from bench.data.noise.poison import Poison, poison
 from bench.data.noise.resampled import Resampled
 from bench.data.noise.semantic import semantic_swap

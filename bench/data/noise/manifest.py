@@ -270,3 +270,15 @@ def first_rows(pairs: Pairs, rate: float, seed: int) -> Ints:
     """
     check_rate(rate)
     return counter.hash_order(pairs.keys, str(seed).encode())[: round(rate * len(pairs))]
+
+
+def caption_choice(counts: Ints, rows: Ints, epoch: int, seed: int) -> Ints:
+    """Return int64 [b]: the index in 0..counts[i]-1 that row rows[i] draws, keyed by (seed, row, epoch) alone."""
+    return counter.below(counts, counter.words(counter.word(seed, "captions", epoch), rows)[:, 0])
+
+
+def draw_captions(pairs: Pairs, noise: Noise | None, rows: Ints, epoch: int, seed: int) -> list[str]:
+    """Return the b captions that `rows` [b] train with in an epoch, drawn from the texts that the noise gives them."""
+    texts = (noise or Noise()).texts(pairs, rows)
+    choice = caption_choice(np.array([len(t) for t in texts], np.int64), rows, epoch, seed)
+    return [t[i] for t, i in zip(texts, choice.tolist(), strict=True)]

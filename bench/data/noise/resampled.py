@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bench import counter
 from bench.arrays import Ints
 from bench.data.noise.manifest import Noise, check_rate
-from bench.data.pairs import Pairs
-
-if TYPE_CHECKING:
-    from bench.suite.noise_settings import NoiseSettings
 
 
 @dataclass(frozen=True)
@@ -38,8 +33,3 @@ class Resampled(Noise):
         chosen = np.argsort(drawn[:, 0], kind="stable")[:count]
         positions[chosen] = counter.below(np.full(len(chosen), batch), drawn[chosen, 1])
         return positions
-
-
-def make_resampled(_pairs: Pairs, _settings: NoiseSettings, rate: float, seed: int) -> Noise:
-    """Make the noise of the entry "resampled_positives". Raises UserError if the rate is not in [0, 1]."""
-    return Resampled(rate, seed)

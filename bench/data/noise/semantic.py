@@ -13,8 +13,8 @@ import numpy as np
 
 from bench.arrays import Floats, Ints
 from bench.catalogue.noise_kinds import NeighbourOptions
-from bench.data.noise.cycle import cycle
 from bench.data.noise.manifest import Noise, NoiseManifest, first_rows
+from bench.data.noise.shuffled import cycle
 from bench.data.pairs import Pairs
 from bench.data.text_sets import TextSets
 

@@ -2,19 +2,51 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import pairwise
 
 import numpy as np
 
 from bench import counter
-from bench.data.noise.cycle import cycle
+from bench.arrays import Ints
 from bench.data.noise.images import Images
-from bench.data.noise.manifest import Noise, NoiseManifest, check_rate, first_rows
+from bench.data.noise.manifest import NoiseManifest, check_rate, first_rows
 from bench.data.pairs import Pairs
 from bench.data.text_sets import TextSets
+from bench.errors import UserError
 
-if TYPE_CHECKING:
-    from bench.suite.noise_settings import NoiseSettings
+
+def cycle(rows: list[int], kinds: list[int], what: str, unit: str = "rows") -> Ints:
+    """Reorder rows as little as possible into a cycle whose neighbours differ in kind.
+
+    A row of the same kind as the one before it waits, and is inserted after the next row of another kind. The rows
+    that still wait at the end are all of one kind; they are inserted between neighbours that are both of other kinds.
+    There are enough such places exactly if no kind has more than half of the rows. Raises UserError otherwise.
+    """
+    placed: list[int] = []  # indices into `rows`
+    waiting: list[int] = []  # indices of rows of the kind that was placed last
+    for i, kind in enumerate(kinds):
+        if placed and kind == kinds[placed[-1]]:
+            waiting.append(i)
+            continue
+        placed.append(i)
+        if waiting:
+            placed.append(waiting.pop())
+    if len(placed) > 1 and kinds[placed[0]] == kinds[placed[-1]]:
+        waiting.append(placed.pop())
+    if waiting:
+        kind = kinds[waiting[0]]
+        spread: list[int] = []
+        for here, after in pairwise([*placed, placed[0]]):
+            spread.append(here)
+            if waiting and kind not in (kinds[here], kinds[after]):
+                spread.append(waiting.pop())
+        placed = spread
+    if waiting or len(placed) == 1:
+        raise UserError(
+            f"{what}: {len(rows)} {unit} cannot swap captions, more than half of them have the same ones; "
+            "change the rate"
+        )
+    return np.array([rows[i] for i in placed], dtype=np.int64)
 
 
 def shuffled_captions(pairs: Pairs, rate: float, seed: int) -> NoiseManifest:
@@ -47,13 +79,3 @@ def shuffled_images(pairs: Pairs, rate: float, seed: int) -> NoiseManifest:
     rows, donors = images.swapped(ordered, np.roll(ordered, -1))
     lost = TextSets.of(pairs, rows).disjoint(rows, donors)
     return NoiseManifest.of(pairs, "shuffled_images", rate, seed, rows, donors, lost)
-
-
-def make_shuffled(pairs: Pairs, _settings: NoiseSettings, rate: float, seed: int) -> Noise:
-    """Make the noise of the entry "shuffled_captions"; errors as in `shuffled_captions`."""
-    return shuffled_captions(pairs, rate, seed)
-
-
-def make_shuffled_images(pairs: Pairs, _settings: NoiseSettings, rate: float, seed: int) -> Noise:
-    """Make the noise of the entry "shuffled_images"; errors as in `shuffled_images`."""
-    return shuffled_images(pairs, rate, seed)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench import reading
-from bench.data.pack.sample import Options, Sample, key_of
+from bench.data.pack.writing import Options, Sample, key_of
 from bench.data.shards.scan import IMAGES
 from bench.errors import UserError, nearest, one_line
 

@@ -11,8 +11,7 @@ from bench import hashing, reading
 from bench.console.csv_text import csv_text
 from bench.console.text import echo
 from bench.data.pack.forms import samples
-from bench.data.pack.sample import Options, Sample
-from bench.data.pack.writing import Fault, Job, make_shard, read_note
+from bench.data.pack.writing import Fault, Job, Options, Sample, make_shard, read_note
 from bench.data.shards.indexing import in_processes
 from bench.errors import UserError, one_line
 from bench.machine.capacity import cores

@@ -31,8 +31,8 @@ from bench.planning.planned import Planned
 from bench.store import Store
 from bench.store.claim import holder
 from bench.store.jobs import note
-from bench.store.lookup import SHORT
 from bench.store.process import identity
+from bench.store.run import SHORT
 from bench.suite.launcher_settings import RaySettings
 from bench.suite.suite import Suite
 
