@@ -154,7 +154,7 @@ KINDS: Registry[NoiseKind] = Registry(
             name="resampled_positives",
             title="resampled positives",
             summary="in every step a share of the batch takes the caption of a row that is drawn in the batch",
-            make=lambda _pairs, _settings, rate, seed: lazy("bench.data.noise.resampled:Resampled")(rate, seed),
+            make=lambda _pairs, _settings, rate, seed: lazy("bench.data.noise.shuffled:Resampled")(rate, seed),
             fixed=False,
         ),
         NoiseKind(

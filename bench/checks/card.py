@@ -5,16 +5,21 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn.functional import normalize
 
-from bench.adapters import oracle_file, registry
-from bench.checks import brought, lab, oracles
+from bench.adapters import hyperparameters, oracle_file, registry
+from bench.adapters.oracle_file import Numbers, OracleCase, OracleStep
+from bench.checks import lab, oracles
+from bench.checks.oracles import Case, Comparison
 from bench.checks.subject import TOTAL, Failed, Skipped, Subject, Variant, constants, graded, same, total_of
 from bench.errors import UserError, nearest, one_line
-from methods.protocol import Clock, Facts, Identity, Method, Tensors
+from methods.protocol import Batch, Clock, Facts, Identity, Method, Tensors
 
 FIDELITIES = ("official-checked", "formula-checked", "derived", "reconstructed")
 
@@ -73,7 +78,7 @@ def known_values(subject: Subject) -> None:
     lacking = oracle_file.lacking(file, subject.kind.about.fidelity) if not cases else ""
     if lacking:
         raise Failed(lacking)
-    cases += brought.cases(subject.name, file)
+    cases += brought(subject.name, file)
     if not cases:
         raise Skipped("no oracle values")
     for case in cases:
@@ -86,7 +91,7 @@ def known_values(subject: Subject) -> None:
                 raise Failed(f"{case.path}: {one.what}: {one_line(error, 300)}") from error
 
 
-def _compared(case: oracles.Case) -> Iterator[oracles.Comparison]:
+def _compared(case: Case) -> Iterator[Comparison]:
     """Yield the comparisons of a case. An error of the adapter becomes Failed and names the case."""
     try:
         yield from case.compare()
@@ -138,3 +143,54 @@ def _two_sides(
         loss = total_of(method.loss(z, constants(method, z, when)[1], slice(0, rows)))
         sides.append(graded(method, loss, z))
     return sides[0], sides[1]
+
+
+def brought(method: str, path: Path) -> Iterator[Case]:
+    """Yield one case for each case of the file, none if there is no file. Raises UserError for an invalid file."""
+    file = oracle_file.read(path)
+    for case in file.cases if file else ():
+        yield Case(f"{path.name}, case {case.name!r}", partial(_compare, method, path, case))
+
+
+def _compare(name: str, path: Path, case: OracleCase) -> Iterator[Comparison]:
+    image = case.steps[0].inputs["image"]
+    facts = Facts(rows=case.rows, batch=len(image), dim=len(image[0]), seed=case.seed)
+    try:
+        method = lab.exact(lambda: hyperparameters.make(name, None, case.config, facts))
+    except UserError as error:
+        raise UserError(f"{path}: case {case.name!r}: {one_line(error)}") from error
+    for number, step in enumerate(case.steps):
+        after = case.steps[number + 1].epoch if number + 1 < len(case.steps) else step.epoch
+        yield from _step(method, number, step, after, case.tolerance)
+
+
+def _step(method: Any, number: int, step: OracleStep, next_epoch: int, tolerance: float) -> Iterator[Comparison]:
+    z = {key: torch.tensor(value, dtype=torch.float64, requires_grad=True) for key, value in step.inputs.items()}
+    total = len(z["image"])
+    clock = Clock(number, step.phase or method.phases()[-1].name, step.progress, step.epoch)
+    with torch.no_grad():
+        observed = method.observe(z, Batch(torch.tensor(step.ids or range(total)), clock))
+    loss = lab.sum_of_tiles(method, z, observed)
+    values = graded(method, loss, z)
+    if step.loss is not None:
+        yield _close(f"loss of step {number}", values["loss"], step.loss, tolerance)
+    for key, value in step.gradient.items():
+        what = f"gradient of {key}"
+        yield _close(f"{what} of step {number}", _known(values, what), value, tolerance)
+    method.after_step(clock)
+    state = method.state_dict()
+    for key, value in step.state.items():
+        yield _close(f"{key} after step {number}", _known(state, key), value, tolerance)
+    if next_epoch > step.epoch:
+        method.end_epoch(step.epoch)
+
+
+def _known(values: dict[str, Tensor], name: str) -> Tensor:
+    if name not in values:
+        raise Failed(f"there is no {name}{nearest(name, values)}")
+    return values[name]
+
+
+def _close(what: str, actual: Tensor, expected: Numbers, tolerance: float) -> Comparison:
+    largest = float(torch.as_tensor(expected, dtype=torch.float64).abs().max())
+    return Comparison(what, actual.double(), expected, tolerance, 1e-3 * tolerance * largest)

@@ -24,9 +24,8 @@ import torch
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from bench.checks.packing import Packed, pack
 from bench.checks.subject import Failed
-from bench.checks.trainings import Training, make
+from bench.checks.trainings import Packed, Training, make, pack
 from bench.machine.private_folder import scratch_folder
 from bench.machine.processes import start
 from bench.store import RunStore, RunWriter

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +18,7 @@ from bench.adapters import registry
 from bench.checks import card, encoding, needs, numbers, objective, precision, training
 from bench.checks.pool import Ranks
 from bench.checks.subject import Failed, Skipped, Subject
+from bench.console.text import joined
 from bench.errors import UserError
 from methods.protocol import Method
 
@@ -162,3 +164,34 @@ def _file_of(adapter: type[Method]) -> Path:
         return Path(inspect.getfile(adapter))
     except (OSError, TypeError) as error:
         raise UserError(f"{adapter.__name__}: has no source file; write the adapter to a file of its own") from error
+
+
+SIGNS: dict[Outcome, str] = {"passed": "+", "failed": "FAIL", "skipped": "-", "expected": "x"}
+LEGEND = "+ passed, - does not apply, x fails as declared"
+
+
+def verdict(results: Sequence[Result]) -> str:
+    """One sentence."""
+    counts = {outcome: sum(result.outcome == outcome for result in results) for outcome in SIGNS}
+    summary = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
+    return f"{summary} in {sum(result.seconds for result in results):.0f} s"
+
+
+def matrix(results: Sequence[Result]) -> str:
+    """Methods by checks."""
+    methods = list(dict.fromkeys(result.method for result in results))
+    checks = [check.name for check in CHECKS if any(result.check == check.name for result in results)]
+    result_of = {(result.method, result.check): result for result in results}
+    width = max(map(len, methods))
+    lines = [f"{number:>{width}}  {check}" for number, check in enumerate(checks, 1)]
+    lines += ["", " " * width + "".join(f"{number:>5}" for number in range(1, len(checks) + 1))]
+    for method in methods:
+        cells = "".join(f"{SIGNS[result_of[method, check].outcome]:>5}" for check in checks)
+        seconds = sum(result_of[method, check].seconds for check in checks)
+        lines.append(f"{method:<{width}}{cells}  {seconds:5.1f} s")
+    return joined([*lines, "", LEGEND])
+
+
+def as_json(results: Sequence[Result]) -> str:
+    """A list with an object for each result."""
+    return json.dumps([asdict(result) for result in results], indent=1) + "\n"

@@ -15,10 +15,9 @@ import torch
 from safetensors.torch import load_file
 
 from bench.adapters import registry
-from bench.checks.packing import Packed, identical, unpack
 from bench.checks.pool import Ranks
 from bench.checks.subject import Failed, Subject, Variant, same
-from bench.checks.trainings import Training, make, pairs, train_alone
+from bench.checks.trainings import Packed, Training, identical, make, pairs, train_alone, unpack
 from bench.data.noise import shuffled_captions
 from bench.data.pairs import MemoryPairs
 from bench.store import RunStore, writing

@@ -59,16 +59,16 @@ def check(
 ) -> None:
     """Check that a method is what it says: known values, gradients, ranks, resuming, cost and more."""
     load_plugins(plugin)
-    from bench.checks import shown, suite
+    from bench.checks import suite
     from bench.cli.text import write_file
 
     if (method is None) != everything:
         raise UserError("bench check: say either a method (a name or a file) or --all")
     results = suite.check_all(echo) if method is None else suite.check(method, echo)
     if everything:
-        echo("", *shown.matrix(results).split("\n"))
-    echo(shown.verdict(results))
+        echo("", *suite.matrix(results).split("\n"))
+    echo(suite.verdict(results))
     if report is not None:
-        write_file("--report", report, shown.as_json(results).encode())
+        write_file("--report", report, suite.as_json(results).encode())
     if any(result.outcome == "failed" for result in results):
         raise typer.Exit(1)

@@ -13,7 +13,6 @@ from bench.catalogue.families import Facts
 from bench.catalogue.training_sets import TRAINING_SETS
 from bench.data import evaluation, features, shards, synthetic
 from bench.data.features import about as description
-from bench.data.features import synthetic as made_up
 from bench.data.features import training
 from bench.data.pairs import Pairs
 from bench.data.photo import CROP, Resize
@@ -146,7 +145,7 @@ class Features(_Pixels):
 
     def pairs(self) -> Pairs:
         if self.settings.synthetic:
-            return made_up.load(self.settings)
+            return synthetic.load_features(self.settings)
         for gone in self.missing():
             raise _not_there(gone)
         folder = self.settings.feature_folder.absolute()

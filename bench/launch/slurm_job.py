@@ -24,9 +24,8 @@ from types import FrameType
 from bench.adapters import registry
 from bench.console.progress import Progress
 from bench.launch.claimed import Options, reached
-from bench.launch.launchers.local import run_all
+from bench.launch.launchers.local import ranks_of_a_run, run_all
 from bench.launch.torchrun import meet, on_all_ranks, place
-from bench.launch.world_size import ranks_of_a_run
 from bench.planning.outcomes import Summary
 from bench.planning.planned import Planned
 from bench.store import Store

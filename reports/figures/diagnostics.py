@@ -7,8 +7,9 @@ peak: shapes and places are to be compared, and a report of many methods is to b
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import cycle
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,9 +18,9 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, MaxNLocator, StrMethodFormatter
 
 from reports.figures.figure_style import Sheet, broken, finish, marked, medium, plain
-from reports.figures.histograms import SIMILAR, SIMILARITIES, Entry, Learned, name_of, own_names
+from reports.figures.histograms import SIMILAR, SIMILARITIES, Entry, Learned, name_of, own_names, read
 from reports.figures.pictures import COLOURS, Picture
-from reports.results import Results
+from reports.results import Results, begins_at
 
 Style = tuple[str, str, int, str, str]  #: diagnostic, series, way, colour, words of the legend
 FILL = 0.45  #: opacity
@@ -204,3 +205,43 @@ def _fill(panel: Axes, entries: Sequence[Entry | None], series: str, colour: str
             shapes.append(np.column_stack((np.repeat(edges, 2), place - height * heights)))
     filled = PolyCollection(shapes, facecolors=[(colour, FILL)], edgecolors=[colour], linewidths=0.6)
     panel.add_collection(filled, autolim=False)
+
+
+_STYLES: tuple[Style, ...] = (
+    ("similarity", "negative mean", 1, COLOURS[7], "mean of an image's negatives"),
+    ("similarity", "negative top", 1, COLOURS[1], "mean of its largest 5 %"),
+    ("similarity", "positive", 1, COLOURS[0], "positive pairs"),
+)
+
+
+def before_after(results: Results) -> Picture | None:
+    """Draw a strip for every untrained row, above those that begin with its weights. None without such rows."""
+    methods = _in_order(results)
+    if len(methods) < 2:
+        return None
+    diagnostics = {key: _with_summaries(entries) for key, entries in read(results, methods).items()}
+    caption = (
+        "Cosine similarity of held-out pairs before and after training: a line a row, the untrained one above those "
+        "that begin with its weights. Of each image: its own text, the mean over the texts of others, and the mean of "
+        "the largest 5 % of these. Each curve is scaled to its own peak."
+    )
+    return strips_of_methods(
+        "before_after", results, diagnostics, methods, _STYLES, 0.34 if medium().width else 0.6, caption
+    )
+
+
+def _in_order(results: Results) -> list[str]:
+    """Labels: each untrained row, then the rows that begin where it stays."""
+    trained = {label: entry for label, entry in results.methods.items() if not entry.get("untrained")}
+    labels: list[str] = []
+    for label, entry in results.methods.items():
+        after = [one for one, other in trained.items() if begins_at(other) == begins_at(entry) is not None]
+        if entry.get("untrained") and after:
+            labels += [label, *after]
+    return list(dict.fromkeys(labels))
+
+
+def _with_summaries(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """The diagnostics that have all series of the figure; runs of older versions lack some."""
+    wanted = {series for _, series, *_ in _STYLES}
+    return {name: one for name, one in entries.items() if wanted <= one["series"].keys()}

@@ -20,7 +20,7 @@ FIGURES: Mapping[str, tuple[str, str]] = {
     "memorisation": ("scores", "memorisation"),
     "course": ("training_curves", "course"),
     "shares": ("subset_curves", "shares"),
-    "before_after": ("before_after", "before_after"),
+    "before_after": ("diagnostics", "before_after"),
     "embeddings": ("embeddings", "embeddings"),
 }
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bench.checks import lab, shown
+from bench.checks import lab, suite
 from bench.checks.subject import (
     ROWS,
     TOTAL,
@@ -160,20 +160,20 @@ def results() -> list[Result]:
 def test_a_line_and_a_verdict_have_outcome_time_and_reason() -> None:
     assert str(results()[0]).split() == ["card", "passed", "0.25", "s"]
     assert str(results()[1]).endswith('1.50 s  a <b> & "c"')
-    assert shown.verdict(results()) == "1 passed, 1 failed, 1 skipped, 1 expected in 2 s"
-    assert shown.verdict(results()[:1] * 3) == "3 passed in 1 s"
+    assert suite.verdict(results()) == "1 passed, 1 failed, 1 skipped, 1 expected in 2 s"
+    assert suite.verdict(results()[:1] * 3) == "3 passed in 1 s"
 
 
 def test_a_matrix_has_a_sign_for_every_outcome() -> None:
-    lines = shown.matrix(results()).splitlines()
+    lines = suite.matrix(results()).splitlines()
     assert [line.split() for line in lines[:2]] == [["1", "card"], ["2", "tiles"]]
     signs = {line.split()[0]: line.split()[1:] for line in lines if line.startswith(("one", "other"))}
     assert signs == {"one": ["+", "FAIL", "1.8", "s"], "other": ["-", "x", "0.2", "s"]}
-    assert lines[-1] == shown.LEGEND
+    assert lines[-1] == suite.LEGEND
 
 
 def test_json_holds_all_of_the_results() -> None:
-    assert [Result(**row) for row in json.loads(shown.as_json(results()))] == results()
+    assert [Result(**row) for row in json.loads(suite.as_json(results()))] == results()
 
 
 def raising(error: Exception | None) -> Check:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bench.checks.shown import matrix
-from bench.checks.suite import CHECKS, Result
+from bench.checks.suite import CHECKS, Result, matrix
 
 EVIL = '<script>alert(1)</script>"><img src=x onerror=y> | [x](javascript:z)\n| fake |\x1b[2J'
 

@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from bench.checks import training
-from bench.checks.packing import pack, unpack
 from bench.checks.subject import Failed
+from bench.checks.trainings import pack, unpack
 from bench.store import RunStore
 
 LINES = [{"step": step, "loss": 2.0 - step} for step in range(3)]

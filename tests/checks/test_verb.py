@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.adapters import registry
-from bench.checks import shown, suite
+from bench.checks import suite
 from bench.checks.suite import CHECKS, Check
 from bench.cli import app, methods
 from bench.errors import UserError
@@ -85,4 +85,4 @@ def test_a_file_that_cannot_be_imported_is_named_with_its_line(tmp_path: Path) -
 
 def test_every_check_has_a_line_about_it() -> None:
     assert all(check.about for check in CHECKS)
-    assert set(shown.SIGNS) == {"passed", "failed", "skipped", "expected"}
+    assert set(suite.SIGNS) == {"passed", "failed", "skipped", "expected"}

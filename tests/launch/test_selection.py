@@ -11,8 +11,7 @@ import pytest
 import bench
 from bench.console.progress import Progress
 from bench.launch.claimed import Options
-from bench.launch.launchers.local import refuse_sharing, run_all
-from bench.launch.world_size import ranks_of_a_run, refuse_odd_shares
+from bench.launch.launchers.local import ranks_of_a_run, refuse_odd_shares, refuse_sharing, run_all
 from bench.planning import planner
 from bench.planning.flops import StepPrices
 from bench.planning.outcomes import Summary, is_complete

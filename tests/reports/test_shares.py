@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from bench.store import Store
 from reports.build import figure_of
-from reports.figures.before_after import before_after
+from reports.figures.diagnostics import before_after
 from reports.figures.figure_style import PAPER, look
 from reports.figures.subset_curves import _groups, shares
 from reports.results import Results, load

@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bench.board.bundle import check_folder
-from bench.board.recomputed import recomputed
+from bench.board.bundle import check_folder, recomputed
 from bench.board.retrain import retrain
 from bench.board.submit import rerun_of, submit
 from bench.catalogue.families.random_guess import with_means

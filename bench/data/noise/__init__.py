@@ -9,9 +9,8 @@ from bench.data.noise.edited import edited_captions
 from bench.data.noise.imported import IMPORTED, import_ncr, index_shape
 from bench.data.noise.manifest import ManifestSummary, Noise, NoiseManifest, caption_choice, draw_captions, noisy_mask
 from bench.data.noise.poison import Poison, poison
-from bench.data.noise.resampled import Resampled
 from bench.data.noise.semantic import semantic_swap
-from bench.data.noise.shuffled import shuffled_captions, shuffled_images
+from bench.data.noise.shuffled import Resampled, shuffled_captions, shuffled_images
 from bench.data.noise.targeted import Targeted
 
 __all__ = [

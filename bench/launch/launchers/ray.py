@@ -23,8 +23,7 @@ from bench.console.text import echo
 from bench.errors import UserError, one_line
 from bench.launch.claimed import Options, cannot_start, fail, reached
 from bench.launch.launchers import Request
-from bench.launch.launchers.local import run_all
-from bench.launch.world_size import refuse_odd_shares
+from bench.launch.launchers.local import refuse_odd_shares, run_all
 from bench.machine.processes import stop_requests
 from bench.planning.outcomes import State, Summary, is_complete, ready
 from bench.planning.planned import Planned

@@ -20,8 +20,8 @@ from bench.console.progress import Progress
 from bench.errors import UserError
 from bench.launch.claimed import Options, cannot_start
 from bench.launch.launchers import Request
+from bench.launch.launchers.local import refuse_odd_shares
 from bench.launch.slurm_job import NOTICE, SlurmJob
-from bench.launch.world_size import refuse_odd_shares
 from bench.planning.outcomes import Summary, ready
 from bench.planning.planned import Planned
 from bench.store import Store
