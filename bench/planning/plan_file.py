@@ -44,12 +44,29 @@ def write(
     if shown is not None:
         shown.preparing("planning", "evaluation sets")
     made = build(suite, planned, choices, last)
+    if added := _added(made["cells"], last, store):
+        made["added"] = added
     if last is None or hashing.digest({**last, "made": made["made"]}) != hashing.digest(made):
         store.write_plan(suite.name, made)
     if len(choices) == len(suite.applicable):
         store.forget_trials(suite.name)  # the plan names them now
     chosen = {run.key for run in suite.runs()}
     return [one for one in planned if one.run.key in chosen]
+
+
+def _added(cells: Sequence[Mapping[str, Any]], last: Mapping[str, Any] | None, store: Store) -> list[list[Any]]:
+    """Return each noise and seed that joined the plan when results under that noise existed: a second look."""
+    if last is None:
+        return []
+    now = dict.fromkeys((cell["noise"], cell["seed"]) for cell in cells)
+    new = now.keys() - {(cell["noise"], cell["seed"]) for cell in last["cells"]}
+    seen = {
+        noise
+        for noise in dict(new)
+        if any(cell["noise"] == noise and store.run(cell["run"]).status()["state"] == "done" for cell in last["cells"])
+    }
+    before = {tuple(place) for place in last.get("added", ())}
+    return [list(place) for place in now if place in before or (place in new and place[0] in seen)]
 
 
 def selected(

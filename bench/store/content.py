@@ -101,6 +101,11 @@ def _histogram(value: Any) -> str:
     return "" if all(count in (0, bins) for count in counts) else ".series: should have a count for each bin"
 
 
+def _place(value: Any) -> str:
+    good = type(value) is list and len(value) == 2 and type(value[0]) is str and type(value[1]) is int
+    return "" if good else ": should be the label of a noise and a seed"
+
+
 def _trials(value: Any) -> str:
     return _wrong(value, [_TRIAL]) if value else ": should be a list of trials"
 
@@ -165,6 +170,7 @@ _PLAN = {
     "baseline?": _maybe(_TEXT),
     "noises?": [_BLOCK],
     "seeds?": [_WHOLE],
+    "added?": [_place],
     "tuning?": _maybe({"methods": {"*": _CHOICE}, "seed?": _WHOLE, "rate?": _maybe(_AMOUNT)}),
     "datasets?": {"*": {"description?": _TEXT, "n?": _COUNT, "chance?": {"*": _NUMBER}}},
     "settings?": {"train?": _ANY, "evaluate?": _maybe({"curve": [_NUMBER], "along?": [_TEXT]})},

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,9 +40,9 @@ class Merged:
 def merge(source: Path, store: Store, dry_run: bool = False) -> Merged:
     """Merge a results folder, or a tar archive of one, into `store`; with `dry_run` only report what would be done.
 
-    A run appears by rename. Complete runs of `store` are never changed. If the same evaluation has other numbers in
-    the other store, ours stay and the conflict is reported. What is damaged or forged is left out and reported.
-    Raises UserError if `source` is no store, or an archive that does not fit.
+    A run appears by rename. Complete runs of `store` are never changed. A run with other numbers in the other store
+    is refused in one line that names both machines: one id has one result. What is damaged or forged is left out and
+    reported. Raises UserError if `source` is no store, or an archive that does not fit.
     """
     if source.is_dir() and source.resolve() == store.root.resolve():
         raise UserError(f"{source}: is this store itself")
@@ -105,9 +105,9 @@ def _take_run(theirs: Incoming, run: RunStore, ours: RunStore, merged: Merged, s
     further = here is None or (there > here and not here[0])
     if (conflicts := theirs.read(lambda run: _conflicts(run, ours), run)) or not further:
         merged.known.append(run.id)
-        merged.problems += [
-            f"run {run.id}: evaluation {key} has other records there; ours is kept" for key in conflicts
-        ]
+        if conflicts:
+            machines = f"{_machine(ours.environment())} here, {_machine(theirs.read(RunStore.environment, run))} there"
+            raise Untrusted(f"has other numbers there ({machines}) in {', '.join(conflicts)}; ours are kept")
         return
     taken = merged.new if here is None else merged.advanced
     if dry_run:
@@ -130,6 +130,11 @@ def _conflicts(run: RunStore, ours: RunStore) -> list[str]:
     """Return the keys of the evaluations that both have with other records."""
     names = {key: f"evaluations/{key}/records.json" for key in run.evaluations() if ours.has_records(key)}
     return [key for key, name in names.items() if read_bytes(run.path(name)) != read_bytes(ours.path(name))]
+
+
+def _machine(environment: Mapping[str, Any]) -> str:
+    """Return the device that a run was trained on, as its environment says."""
+    return str((environment.get("hardware") or {}).get("device") or "an unknown machine")
 
 
 def _placed(copy: RunStore, ours: RunStore) -> bool:

@@ -45,7 +45,8 @@ def pack(suite: str, store: Store, target: Path, bundle: bool = False) -> Packed
     """Write the finished runs that a suite's plan measures, trials too, to an archive, or to a `bundle`.
 
     Runs that others start from are not measured, and their costs stand in the ledgers of the others. Raises UserError
-    for another suffix than `SUFFIX`, without a plan, and if no run is finished; Damaged for the plan.
+    for another suffix than `SUFFIX`, without a plan, if no run is finished, and if a run was made by code with
+    uncommitted changes; Damaged for the plan.
     """
     if not target.name.endswith(SUFFIX) or target.is_dir():
         raise UserError(f"{target}: should be a file whose name ends in {SUFFIX}")
@@ -53,7 +54,7 @@ def pack(suite: str, store: Store, target: Path, bundle: bool = False) -> Packed
     if plan is None:
         raise UserError(f"{store.suite(suite) / 'plan.json'}: is not there; {RENEW_PLAN.format(suite)}")
     members = {NAME: files.dump({"format": FORMAT}), f"{suite}/plan.json": files.dump(plan)}
-    unfinished, damaged, count = [], [], 0
+    unfinished, damaged, count, changed = [], [], 0, 0
     for identity, name in _planned(plan).items():
         run = store.run(identity)
         state = run.status()["state"]
@@ -61,7 +62,7 @@ def pack(suite: str, store: Store, target: Path, bundle: bool = False) -> Packed
             unfinished.append(f"{name}: {state}")
             continue
         try:
-            contents = _contents(run, bundle)
+            contents, of_changes = _contents(run, bundle), of_changed_code(run.environment())
         except Damaged as error:
             damaged.append(f"{name}: {error}")
             continue
@@ -71,11 +72,19 @@ def pack(suite: str, store: Store, target: Path, bundle: bool = False) -> Packed
             unfinished.append(f"{name}: {state}, without settings")
         else:
             members |= {f"runs/{identity}/{part}": content for part, content in contents.items()}
-            count += 1
+            count, changed = count + 1, changed + of_changes
+    if changed:
+        message = f"{changed} of its {count} finished runs were made by code with uncommitted changes"
+        raise UserError(f"suite {suite}: {message}, which nobody else has; commit it, and make them again")
     if not count:
         raise UserError(f"suite {suite}: none of its runs in {store.root} is finished and whole", *damaged)
     files.write_path(target, lambda path: _write(path, members))
     return Packed(count, target.stat().st_size, tuple(unfinished), tuple(damaged))
+
+
+def of_changed_code(environment: Mapping[str, Any]) -> bool:
+    """Return whether a run's commit had uncommitted changes, by its environment."""
+    return str(environment.get("commit")).endswith("+")
 
 
 def _planned(plan: Mapping[str, Any]) -> dict[str, str]:

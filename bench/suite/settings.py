@@ -325,6 +325,13 @@ class MethodEntry(Model):
             return {"label": value["method"], **value}
         return value
 
+    def without_noise(self, baseline: MethodEntry) -> MethodEntry:
+        """The row at rate 0: an oracle of the baseline's method is the baseline there, whatever trials chose for it."""
+        of_it = (self.method, self.preset, self.start) == (baseline.method, baseline.preset, baseline.start)
+        if self.keep is None or not self.keep.entry.truth_alone or not of_it:
+            return self
+        return baseline.model_copy(update={"label": self.label, "keep": self.keep})
+
     def start_of(self, towers: TowerSettings) -> str | None:
         """The weights these towers begin at."""
         return self.start and in_data_folder(self.start.replace("{towers}", towers.label))

@@ -22,14 +22,7 @@ from bench.suite.noise_settings import NoiseSettings
 from bench.suite.printed_tables import PaperTables
 from bench.suite.run import Run
 from bench.suite.scorers import with_scorer
-from bench.suite.settings import (
-    Budget,
-    DataSettings,
-    EvaluateSettings,
-    MethodEntry,
-    TowerSettings,
-    TrainSettings,
-)
+from bench.suite.settings import Budget, DataSettings, EvaluateSettings, MethodEntry, TowerSettings, TrainSettings
 from bench.suite.tune_settings import TuneSettings
 from bench.suite.unfit import inapplicable, left_out, unfit, unknown_names, unmeasured
 from bench.yaml_source import YamlSource, fault, faults_of
@@ -250,6 +243,8 @@ class Suite(Model):
 
     def _run(self, entry: MethodEntry, towers: TowerSettings, budget: Budget, noise: NoiseSettings, seed: int) -> Run:
         """The run of an entry; `noise`: a kind at one rate alone."""
+        if not noise.rates[0] and not self._references:  # the rows of trials have no baseline among them
+            entry = entry.without_noise(self._baseline_among(self.methods))
         treatment = self.keep_of(entry).under(noise.rates[0])
         given = self._reference(entry, treatment)
         share = REFERENCE_SHARE if given and treatment.is_paid(self.budget_rule) else 1.0

@@ -122,11 +122,15 @@ def claim_measure(results: Results, wanted: ClaimMeasure) -> Measure | None:
     """Return the measure of a suite that stands for a claim's; None if the suite measures a part of it nowhere."""
     parts = []
     for part in wanted.parts:
-        own = [one for one in results.measures if part.task in (one[1], family(one[1])) and one[2] == part.metric]
-        if not own:
+        if not (own := numbers_of(results, part)):
             return None
         parts.append(average_measure(part.task, part.metric, "", [record_measure(results, *one) for one in own]))
     return average_measure(wanted.label, wanted.label, "", parts)
+
+
+def numbers_of(results: Results, part: Part) -> list[tuple[str, str, str]]:
+    """Return the data set, task and metric of each stored number that a part averages."""
+    return [one for one in results.measures if part.task in (one[1], family(one[1])) and one[2] == part.metric]
 
 
 def _noises(results: Results, paper: PaperClaims) -> Iterator[str | float]:

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from bench.console.markup import markdown, markdown_table
+from reports.headlines import primary
 from reports.papers.layouts import PAPERS
-from reports.reference.claims import NOT_RUN, VERDICTS, Claims, Judged, PaperClaims, judge
+from reports.reference.claims import NOT_RUN, VERDICTS, ClaimMeasure, Claims, Judged, PaperClaims, judge, numbers_of
 from reports.results import Results
 from reports.statistics.paired import MINIMUM
 from reports.statistics.power import POWER
@@ -38,10 +39,21 @@ def claims_text(results: Results, claims: Claims) -> str:
         "",
         *markdown_table(["orderings of", *VERDICTS], [_counts(name, of_paper) for name, of_paper in judged.items()]),
         *(line for text in _READING for line in ("", text)),
+        "",
+        f"The headline of the suite is {markdown(' '.join(primary(results)))}. What each measure below is:",
+        "",
+        *(f"- {markdown(one.label)}: {_averaged(results, one)}." for one in claims.measures.values()),
     ]
     for name, of_paper in judged.items():
         lines += ["", *_section(results, name, claims, of_paper)]
     return "\n".join(lines) + "\n"
+
+
+def _averaged(results: Results, wanted: ClaimMeasure) -> str:
+    """The data sets over which each part of a measure is the mean."""
+    sets = (dict.fromkeys(dataset for dataset, *_ in numbers_of(results, part)) for part in wanted.parts)
+    parts = (f"{part.metric} over {', '.join(own) or 'no set'}" for part, own in zip(wanted.parts, sets, strict=True))
+    return markdown("the mean of " + "; and of ".join(parts))
 
 
 def _counts(name: str, judged: Sequence[Judged]) -> list[str]:

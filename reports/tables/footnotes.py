@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from bench.store.pack import of_changed_code
 from reports.plan_fields import TEACHERS, TREATMENTS
 from reports.results import Results, RunResult, begins_at
 from reports.statistics.paired import MINIMUM
@@ -18,6 +19,7 @@ BOLD = (
     "Bold: no method of its column is shown to be better under the same noise (paired t-test over the seeds that both "
     "have, Holm at 5 % over all pairs of methods)."
 )
+SAME_SHARE = 0.005  #: shares of pairs that differ by less are called the same
 _ENVIRONMENT = ("packages", "hardware", "commit")
 
 
@@ -64,6 +66,9 @@ def context(results: Results) -> tuple[str, ...]:
         *_mixed(results),
         *_versions(results.runs),
         *_environments(results.runs),
+        *_machines(results.runs),
+        *_changed_code(results.runs),
+        *_added(results.plan.get("added", ())),
     )
 
 
@@ -172,10 +177,27 @@ def _treatments(results: Results) -> Iterable[str]:
             scorer = f", a shared run of {keep['scorer']} that is charged to it" if keep.get("scorer") else ""
             scorer += f", {TEACHERS[keep['teacher']]}" if keep.get("teacher") in TEACHERS else ""
             external = _external(keep["external"]) if keep.get("external") else ""
-            yield f"{label}: trained on {keep['about']}{scorer}{external}{share}; {TREATMENTS[keep['rule']]}."
+            known = _true_share(results, label) if scorer or external else ""
+            yield f"{label}: trained on {keep['about']}{scorer}{external}{share}; {TREATMENTS[keep['rule']]}{known}."
         if entry.get("untrained"):
             begun = f"begins with {begins_at(entry)}" if begins_at(entry) else "is fresh"
             yield f"{label}: not trained here: the row measures the weights that it {begun}, and spends nothing."
+
+
+def _true_share(results: Results, label: str) -> str:
+    """The noises under which a row keeps the very share of the pairs that is clean, as text that follows."""
+    rows, noises = results.plan["data"]["rows"], results.noises
+    at = dict.fromkeys(
+        run.noise
+        for run in results.runs
+        if run.method == label
+        and run.kept_rows
+        and (rate := noises[run.noise]["rate"])
+        and abs(run.kept_rows / rows + rate - 1) < SAME_SHARE
+    )
+    return (
+        f"; the share kept is the true share of clean pairs under {', '.join(at)}, which no method knows" if at else ""
+    )
 
 
 def _external(weights: Mapping[str, Any]) -> str:
@@ -226,6 +248,41 @@ def _environments(runs: Sequence[RunResult]) -> Iterable[str]:
         yield f"Mixed environments, so small differences may not be the methods': {'; '.join(differing)}."
 
 
+def _machines(runs: Sequence[RunResult]) -> Iterable[str]:
+    """For each noise, the seeds whose runs were made on several types of machine."""
+    devices: dict[tuple[str, int], set[str]] = {}
+    for run in runs:
+        if device := (run.environment.get("hardware") or {}).get("device"):
+            devices.setdefault((run.noise, run.seed), set()).add(str(device))
+    mixed = [place for place, names in devices.items() if len(names) > 1]
+    if mixed:
+        names = " and ".join(sorted(set[str]().union(*(devices[place] for place in mixed))))
+        yield (
+            f"Machines mixed within a seed ({names}), so paired differences there are in part the machines': "
+            f"{_places(mixed)}."
+        )
+
+
+def _changed_code(runs: Sequence[RunResult]) -> Iterable[str]:
+    changed = [run for run in runs if of_changed_code(run.environment)]
+    if changed:
+        places = _places((run.noise, run.seed) for run in changed)
+        yield f"{len(changed)} of {len(runs)} runs were made by code with uncommitted changes: {places}."
+
+
+def _added(added: Iterable[tuple[str, int]]) -> Iterable[str]:
+    if places := _places(added):
+        yield f"Added after results existed, so p values and intervals are not those of one planned look: {places}."
+
+
+def _places(places: Iterable[tuple[str, int]]) -> str:
+    """ "40 % shuffled captions, seeds 3, 4; clean, seeds 0": each noise with its seeds."""
+    seeds: dict[str, list[str]] = {}
+    for noise, seed in dict.fromkeys((noise, seed) for noise, seed in places):
+        seeds.setdefault(noise, []).append(str(seed))
+    return "; ".join(f"{noise}, seed{'s' * (len(own) > 1)} {', '.join(own)}" for noise, own in seeds.items())
+
+
 def _canonical(environment: Mapping[str, Any]) -> str:
     return json.dumps([environment.get(key) for key in _ENVIRONMENT], sort_keys=True)
 
@@ -235,4 +292,4 @@ def _flat(content: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
         if isinstance(value, Mapping):
             yield from value.items()
         else:
-            yield name, value[:HASH] if isinstance(value, str) else value
+            yield name, value[:HASH] + "+" * value.endswith("+") if isinstance(value, str) else value

@@ -261,6 +261,43 @@ def test_footnotes_name_manifests_budget_seeds_and_mixed_environments(troubled: 
     assert "Mixed environments" not in " ".join(by_name(three)["overview"].footnotes)
 
 
+def test_machines_within_a_seed_changed_code_and_added_seeds_are_said(three: Store) -> None:
+    results = load(SUITE, three)
+    assert not {"Machines", "Added"} & {note.split()[0] for note in footnotes.context(results)}
+    elsewhere = {"commit": "1" * 40 + "+", "hardware": {"device": "another CPU"}}
+    whole, one = [(NOISY, "clip", 1), (CLEAN, "clip", 2), (CLEAN, "bayes", 2)], []
+    for run in results.runs:
+        moved = (run.noise, run.method, run.seed) in whole or (run.noise, run.seed) == (CLEAN, 0)
+        one.append(replace(run, environment={**run.environment, **elsewhere}) if moved else run)
+    said = footnotes.context(Results({**results.plan, "added": [[NOISY, 2], [CLEAN, 2], [NOISY, 1]]}, tuple(one)))
+    count = sum(run.environment.get("commit", "").endswith("+") for run in one)
+    assert (
+        f"Machines mixed within a seed (a CPU and another CPU), so paired differences there are in part the machines': "
+        f"{CLEAN}, seed 2; {NOISY}, seed 1." in said
+    )
+    assert (
+        f"{count} of {len(one)} runs were made by code with uncommitted changes: {CLEAN}, seeds 0, 2; {NOISY}, seed 1."
+        in said
+    )
+    assert said[-1].endswith(f"not those of one planned look: {NOISY}, seeds 2, 1; {CLEAN}, seed 2.")
+    assert "commit 0123456789ab / 111111111111+" in " ".join(said)
+
+
+@pytest.mark.parametrize(("rate", "kept", "said"), [(0.4, 2700, True), (0.4, 2722, True), (0.3, 2700, False)])
+def test_a_filter_that_keeps_the_true_share_says_so(three: Store, rate: float, kept: int, said: bool) -> None:
+    results = load(SUITE, three)
+    keep = {"about": "pairs", "rule": "samples", "scorer": "clip"}
+    methods = [{**entry, **({"keep": keep} if entry["label"] == "bayes" else {})} for entry in results.plan["methods"]]
+    noises = [{**entry, "rate": rate if entry["rate"] else 0.0} for entry in results.plan["noises"]]
+    runs = tuple(replace(run, kept_rows=kept) for run in results.runs)
+    (note,) = [
+        one
+        for one in footnotes.context(Results({**results.plan, "methods": methods, "noises": noises}, runs))
+        if "bayes" in one
+    ]
+    assert (f"the true share of clean pairs under {NOISY}, which no method knows." in note) == said
+
+
 def test_runs_of_different_versions_of_the_runner_are_said(tmp_path: Path, stores: SimpleNamespace) -> None:
     store = stores.write_store(tmp_path, methods=stores.METHODS[:2], rates=(0.0,), seeds=(0,), diagnostics=False)
     for version, cell in enumerate(store.plan(SUITE)["cells"], start=1):

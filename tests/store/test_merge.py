@@ -101,15 +101,23 @@ def test_the_run_that_is_further_wins(finished: Path, here: Path, tmp_path: Path
     assert not list(here.rglob(".tmp-*"))
 
 
-def test_other_numbers_are_reported_and_ours_stay(finished: Path, store: Path, tiny: SimpleNamespace) -> None:
-    for path in sorted(store.glob("runs/*/evaluations/*/records.json"))[:2]:
+@pytest.mark.promise("one id has one result: a run with other numbers is refused by name, with both machines")
+def test_other_numbers_are_one_line_with_both_machines_and_ours_stay(
+    finished: Path, store: Path, tiny: SimpleNamespace
+) -> None:
+    keys = sorted(path.name for path in next(iter(Store(store).runs())).path("evaluations").iterdir())
+    run = next(iter(Store(store).runs()))
+    for path in (run.path(f"evaluations/{key}/records.json") for key in keys):
         path.write_text(path.read_text().replace('"value": 0.', '"value": 0.9'))
-    (run, key) = (path.parents[2].name, path.parent.name)
+    there = run.environment()["hardware"]["device"]
+    write_json(run.path("environment.json"), {**run.environment(), "hardware": {"device": "another CPU"}})
     before = tiny.contents(store)
     result = tiny.bench(store, "import", str(finished))
     assert result.exit_code == 1
-    assert f"run {run}: evaluation {key} has other records there; ours is kept" in result.stderr
-    assert "left out: 2, see above" in result.stdout
+    machines = f"(another CPU here, {there} there)"
+    said = f"run {run.id}: has other numbers there {machines} in {', '.join(keys)}; ours are kept"
+    assert result.stderr.splitlines() == [said]
+    assert "left out: 1, see above" in result.stdout
     assert tiny.contents(store) == before
 
 

@@ -18,6 +18,7 @@ import pytest
 from bench.errors import UserError
 from bench.store import Store
 from bench.store.doctor import examine
+from bench.store.files import write_json
 from bench.store.incoming import unpacked
 from bench.store.merge import merge
 from bench.store.pack import pack
@@ -49,6 +50,15 @@ def packed_again(path: Path, content: Members) -> Path:
 
 def numbers(store: Store) -> dict[str, Any]:
     return {run.id: (run.records(), run.ledger(), run.environment(), run.diagnostics()) for run in store.runs()}
+
+
+@pytest.mark.promise("no archive holds runs of a changed tree")
+def test_runs_of_code_with_uncommitted_changes_are_refused(store: Path, tmp_path: Path) -> None:
+    run = next(iter(Store(store).runs()))
+    write_json(run.path("environment.json"), {**run.environment(), "commit": "1" * 40 + "+"})
+    with pytest.raises(UserError, match="suite tiny: 1 of its 2 finished runs were made by code with uncommitted"):
+        pack("tiny", Store(store), tmp_path / "a.tar.xz")
+    assert not (tmp_path / "a.tar.xz").exists()
 
 
 @pytest.mark.promise("the same runs give the same archive, without weights and times")

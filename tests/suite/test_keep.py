@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from bench.catalogue.keep import KEEPS, Keep
 from bench.cli import app
 from bench.errors import UserError
+from bench.planning import tune
 from bench.planning.planner import forecast, plan
 from bench.store import Store, writing
 from bench.suite.run import Run
@@ -240,6 +241,22 @@ def test_who_pays_the_teacher_and_what_it_saw(tmp_path: Path) -> None:
         assert (clean.reference.rate, clean.reference.noise, clean.rate) == (0.0, None, 0.4)
         assert clean.keep.uses == "a scorer trained on clean pairs"
         assert clean.reference.budget == clean.budget == asked["given_clean"]["clip"].budget
+
+
+@pytest.mark.promise("at rate 0 the oracle is the baseline's run, whatever trials chose for each")
+def test_an_oracle_without_noise_is_the_run_of_the_baseline(tmp_path: Path) -> None:
+    file = tmp_path / "kept.yaml"
+    rows = "[{method: sogclr, keep: oracle}, clip, {method: clip, label: bound, keep: oracle}]"
+    file.write_text(SUITE.replace("rates: [0.4]", "rates: [0.0, 0.4]").replace("[sogclr]", rows))
+    suite = load_suite(file, ["tune={trials: 2, rate: 0}"])
+    trials = [tune.Trial({"lr": lr}, "", None, lr) for lr in (1e-3, 2e-3, 3e-3)]
+    chosen = {row.label: tune.Choice((trial,), {}) for row, trial in zip(suite.methods, trials, strict=True)}
+    runs = {(run.label, run.rate): run for run in tune.tuned(suite, chosen).cells()}
+    assert runs["bound", 0.0].key == runs["clip", 0.0].key
+    assert [runs[label, 0.0].train.lr for label in ("bound", "sogclr")] == [2e-3, 1e-3]
+    assert runs["bound", 0.4].train.lr == 3e-3
+    tried = tune.trial_suite(suite, [suite.methods[2]], {}).cells()
+    assert [run.train.lr for run in tried] == [suite.train.lr, 0.002]
 
 
 @pytest.mark.parametrize(
