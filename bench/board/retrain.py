@@ -1,4 +1,4 @@
-"""`bench verify`: a stored run is trained and measured once more in a store of its own, and compared.
+"""`bench verify`: a stored run is trained once more in a store of its own, and compared; bundles written and rerun.
 
 On the same type of machine the weights must have the same bytes and the scores must be equal. On another type the
 losses of all steps must agree within a tolerance.
@@ -6,24 +6,30 @@ losses of all steps must agree within a tolerance.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bench.board.bundle import BundleCheck, check_folder
 from bench.console.progress import Progress
 from bench.errors import UserError
 from bench.hashing import canonical
 from bench.launch.claimed import work
+from bench.machine.environment import environment
 from bench.machine.private_folder import scratch_folder
 from bench.planning.planner import plan
-from bench.store import RunStore, Store
+from bench.store import RunStore, Store, files
+from bench.store.incoming import unpacked
+from bench.store.pack import SUFFIX, Packed, pack
 from bench.store.run import SHORT, find_run
 from bench.suite.run import Run, run_of_settings
 from bench.suite.scorers import with_scorer
 from bench.training.inputs import InputsReader
+from bench.training.job import available_device
 
 TOLERANCE = 0.02  #: largest difference of a loss, relative to the largest loss
 
@@ -115,3 +121,45 @@ def _machine(run: RunStore) -> tuple[Any, ...]:
 def _finals(run: RunStore) -> dict[tuple[str, ...], float]:
     final = (record for record in run.records() if record.at == 1.0)
     return {(one.dataset, one.task, one.metric, one.score, one.protocol): one.value for one in final}
+
+
+CHEAPEST = "cheapest"
+RERUNS = ".rerun.json"  #: ends the name of the file beside a bundle that says what was rerun
+
+
+def submit(suite: str, store: Store, target: Path) -> tuple[Packed, BundleCheck]:
+    """Write the bundle of a suite and check it beside the bundles that lie there; the file goes if it does not pass.
+
+    Raises the errors of `pack`; UserError if the file already exists, or a run of the suite is damaged.
+    """
+    if target.exists():
+        raise UserError(f"{target}: already exists; --out FILE gives the bundle another name")
+    packed = pack(suite, store, target, bundle=True)
+    if packed.damaged:
+        target.unlink()
+        raise UserError(*packed.damaged)
+    (check,) = check_folder([target])
+    if check.problems:
+        target.unlink()
+    return packed, check
+
+
+def rerun_of(path: Path, run: str) -> Verified:
+    """Train a run of a bundle again, `CHEAPEST` or by the beginning of its id, and note the outcome beside the bundle.
+
+    Raises UserError as `retrain` does.
+    """
+    with unpacked(path) as store:
+        verified = retrain(store, _cheapest(store) if run == CHEAPEST else run)
+    where = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "environment": environment(available_device())}
+    files.write_json(path.with_name(path.name.removesuffix(SUFFIX) + RERUNS), {**asdict(verified), **where})
+    return verified
+
+
+def _cheapest(store: Store) -> str:
+    """Return the finished run that took least time and starts from no other run."""
+    alone = [run for run in store.runs() if run.settings()["address"]["reference"] is None]
+    done = [run for run in alone if run.read_status()["state"] == "done"]
+    if not done:
+        raise UserError(f"{CHEAPEST}: every run of the bundle starts from another run, which it does not hold")
+    return min(done, key=lambda run: (run.ledger()["train_seconds"], run.id)).id

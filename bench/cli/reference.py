@@ -52,7 +52,7 @@ def submit(
 
     Runs that are not finished are listed and left out. Nothing is written unless the bundle passes `bench board`.
     """
-    from bench.board.submit import submit as submitted
+    from bench.board.retrain import submit as submitted
 
     store = store_at(results)
     name = suite_name(suite, store)
@@ -78,7 +78,7 @@ def board(
     Exit code 1 if something is wrong. A bundle that passes is consistent, not proven.
     """
     from bench.board.bundle import check_folder
-    from bench.board.submit import rerun_of
+    from bench.board.retrain import rerun_of
 
     outcomes = check_folder(bundles or [BOARD])
     for one in outcomes:

@@ -11,9 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench.console.csv_text import csv_text
 from bench.console.progress import duration
-from bench.console.text import columns, joined
+from bench.console.text import columns, csv_text, joined
 from bench.errors import UserError
 from bench.store import Damaged, Record, RunStore, files
 

@@ -31,7 +31,12 @@ def scratch(target: Path, inside: Path | None = None) -> Iterator[Path]:
     """Yield a temporary path, beside `target` or in `inside`; whatever is left there at the end is removed."""
     if inside is None:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _clear_dead(target.parent)
+        # What processes of this machine left here when they were killed is removed.
+        pattern = re.compile(rf"{re.escape(TEMPORARY)}.+-{machine()}-([0-9]+)-[0-9a-f]{{8}}")
+        for name in os.listdir(target.parent):
+            match = pattern.fullmatch(name)
+            if match and ended(int(match[1])):
+                remove(target.parent / name)
         path = target.parent / f"{TEMPORARY}{target.name}-{machine()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     else:
         make_folder(target.parent, inside)
@@ -40,15 +45,6 @@ def scratch(target: Path, inside: Path | None = None) -> Iterator[Path]:
         yield path
     finally:
         remove(path)
-
-
-def _clear_dead(folder: Path) -> None:
-    """Remove what processes of this machine left in `folder` when they were killed."""
-    pattern = re.compile(rf"{re.escape(TEMPORARY)}.+-{machine()}-([0-9]+)-[0-9a-f]{{8}}")
-    for name in os.listdir(folder):
-        match = pattern.fullmatch(name)
-        if match and ended(int(match[1])):
-            remove(folder / name)
 
 
 def make_folder(folder: Path, inside: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.console.csv_text import csv_text
 from bench.console.markup import Html, html, together
+from bench.console.text import csv_text
 from bench.errors import UserError
 from bench.store.files import write_bytes
 from reports.pages.html import asset, document

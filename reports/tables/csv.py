@@ -7,7 +7,7 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from bench.console.csv_text import csv_text
+from bench.console.text import csv_text
 from bench.store import Record
 from reports.results import Results
 from reports.tables.table import Cell, Row, Table, unverified

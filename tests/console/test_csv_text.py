@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.console.csv_text import FORMULA, cell_text, csv_text
-from bench.console.text import storable
+from bench.console.text import FORMULA, cell_text, csv_text, storable
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("=+-@\t\r\n'\",;"), max_size=20)
 

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from bench import resources
-from bench.console.csv_text import csv_text
+from bench.console.text import csv_text
 from bench.errors import UserError
 from bench.planning.plan_file import outline
 from bench.store import Store, writing

@@ -18,8 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.board.bundle import check_folder, recomputed
-from bench.board.retrain import retrain
-from bench.board.submit import rerun_of, submit
+from bench.board.retrain import rerun_of, retrain, submit
 from bench.catalogue.families.random_guess import with_means
 from bench.cli import app
 from bench.errors import UserError

@@ -8,8 +8,7 @@ from dataclasses import astuple, replace
 from pathlib import Path
 
 from bench import hashing, reading
-from bench.console.csv_text import csv_text
-from bench.console.text import echo
+from bench.console.text import csv_text, echo
 from bench.data.pack.forms import samples
 from bench.data.pack.writing import Fault, Job, Options, Sample, make_shard, read_note
 from bench.data.shards.indexing import in_processes

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bench.arrays import Ints
-from bench.console.csv_text import csv_text
+from bench.console.text import csv_text
 from bench.data.shards.index import INDEX_SCHEMA, VERSION, About, Entry, content_hash, fixed, ids_hash
 from bench.data.shards.part import Job, read_part
 from bench.data.shards.scan import Fault
