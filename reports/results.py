@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -192,6 +193,12 @@ def begins_at(entry: Mapping[str, Any]) -> str | None:
 def uses(entry: Mapping[str, Any]) -> str:
     """What a row of the plan was trained on that no method knows: "the truth", "trusted pairs"; "" for most."""
     return str((entry.get("keep") or {}).get("uses", ""))
+
+
+def recipe(entry: Mapping[str, Any]) -> str:
+    """All settings of a row but its label and its choice of pairs: rows of one recipe differ in their pairs alone."""
+    fields = ("method", "preset", "lr", "start", "reference", "config")
+    return json.dumps([entry.get(name) for name in fields], sort_keys=True)
 
 
 def load(suite: str, store: Store) -> Results:

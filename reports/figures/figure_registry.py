@@ -20,6 +20,7 @@ FIGURES: Mapping[str, tuple[str, str]] = {
     "memorisation": ("scores", "memorisation"),
     "course": ("training_curves", "course"),
     "shares": ("subset_curves", "shares"),
+    "kept_share": ("subset_curves", "kept_share"),
     "before_after": ("diagnostics", "before_after"),
     "embeddings": ("embeddings", "embeddings"),
 }

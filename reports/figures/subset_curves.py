@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from reports.figures.figure_style import Sheet, finish, name_ends, room_for_names
+from reports.figures.figure_style import MARK, Sheet, finish, name_ends, room_for_names
 from reports.figures.lines import bars, beside, draw_lines, height, limits
-from reports.figures.pictures import Picture, style_of
+from reports.figures.pictures import COLOURS, MARKERS, Picture, style_of
 from reports.headlines import by_family, headlines
 from reports.measure import Measure, cell
-from reports.results import Results, begins_at
+from reports.results import Results, begins_at, recipe
 from reports.statistics.paired import Floats
+from reports.statistics.regimes import Regimes, regimes
 from reports.vocabulary import kind_of
 
 #: label of the row with the largest share that names no other line -> [3, n]: shares, means, deviations, percent
 Lines = Mapping[str, Floats]
-_FIELDS = ("method", "preset", "lr", "start", "reference")
 
 
 def shares(results: Results) -> Picture | None:
@@ -57,6 +57,51 @@ def shares(results: Results) -> Picture | None:
     return finish("shares", caption, sheet.figure)
 
 
+def kept_share(results: Results) -> Picture | None:
+    """Draw the gain over the baseline against the share kept: a panel a noise and choice of pairs, a line a budget.
+
+    Level lines are the oracle's gain. None without several budgets and a choice with two shares below the whole.
+    """
+    base = results.baseline
+    groups = [labels for labels in _groups(results) if base in labels and len(labels) > 2]
+    panels = [
+        (one, labels) for one in regimes(results) for labels in groups if len(_gains(results, one, 0, labels)[0]) > 2
+    ]
+    if not panels:
+        return None
+    titles = [f"{one.noise}: {labels[0].partition(', ')[0]}" for one, labels in panels]
+    sheet = Sheet((), len(panels), 4.2, 3.4, (0.8, 0.2, 0.8, 0.3), titles=titles)
+    column = panels[0][0].contrasts[0].measure.column
+    for place, (one, labels) in enumerate(panels):
+        panel = sheet.panel(place, xlabel="pairs trained on, %")
+        panel.set_ylabel(beside(sheet, f"{column.label}: better by, points"))
+        panel.axhline(0, color="#888888", linewidth=0.8)
+        for number, (budget, contrast) in enumerate(zip(one.budgets, one.contrasts, strict=True)):
+            colour = COLOURS[number % len(COLOURS)]
+            x, y, half = _gains(results, one, number, labels)
+            panel.errorbar(x, y, half, color=colour, label=f"{budget:g} {one.unit}", **MARK, marker=MARKERS[number % 8])
+            if contrast.gap:
+                panel.axhline(100 * contrast.gap.value, color=colour, linewidth=1, dashes=(4, 2))
+        panel.set_xlim(0, 103)
+    sheet.figure.legend(*panel.get_legend_handles_labels(), loc="lower center", ncols=4)
+    caption = (
+        f"{column.label}: mean difference to {base} over seeds against the share of the pairs that a run trained on; "
+        "100 % is the baseline itself. Bars: 95 % intervals, not adjusted. Dashed: the oracle at the same budget."
+    )
+    return finish("kept_share", caption, sheet.figure)
+
+
+def _gains(results: Results, one: Regimes, number: int, labels: Sequence[str]) -> Floats:
+    """Return [3, n]: shares in percent, gains at the budget of that number and half intervals in points."""
+    total, contrast = results.plan["data"]["rows"], one.contrasts[number]
+    points = {100.0: (0.0, 0.0)}
+    for label in labels:
+        kept = next((run.kept_rows for run in results.of(label, contrast.noise) if run.kept_rows), None)
+        if kept and total and (gain := contrast.gain(label)):
+            points[100 * kept / total] = (100 * gain.value, 100 * (gain.high - gain.value))
+    return np.array([(share, *gain) for share, gain in sorted(points.items())]).T
+
+
 def _questions(results: Results) -> list[Measure]:
     """One number for each question that runs without noise answer as well."""
     noisy = {f"average {name}" for name in by_family(results) if (kind := kind_of(name)) and kind.needs_noise}
@@ -68,7 +113,7 @@ def _groups(results: Results) -> list[list[str]]:
     whole: dict[str, list[str]] = {}
     parts: dict[tuple[str, str], list[str]] = {}
     for label, entry in results.methods.items():
-        same = json.dumps([*(entry.get(name) for name in _FIELDS), entry.get("config")], sort_keys=True)
+        same = recipe(entry)
         if entry.get("untrained"):
             continue
         if keep := entry.get("keep"):
@@ -79,9 +124,10 @@ def _groups(results: Results) -> list[list[str]]:
 
 
 def _kind(keep: Mapping[str, Any]) -> str:
-    """ "random 0.5" -> "random"; rows whose pairs other weights score are of another kind."""
+    """ "score 0.5 by rcl" -> "score by rcl"; rows whose pairs other weights score are of another kind."""
     external = json.dumps(keep.get("external")) if keep.get("external") else ""
-    return str(keep.get("label", keep["about"])).partition(" ")[0] + external
+    kind, _, rest = str(keep.get("label", keep["about"])).partition(" ")
+    return f"{kind} {rest.partition(' ')[2]}".strip() + external
 
 
 def _lines(results: Results, groups: Iterable[list[str]], noise: str, measure: Measure) -> Lines:

@@ -13,6 +13,7 @@ from reports.results import Results, RunResult
 from reports.statistics.chance import is_chance
 from reports.statistics.contrasts import contrasts
 from reports.statistics.paired import mean
+from reports.tables.filter_or_loss import filter_tables
 from reports.tables.footnotes import brief, footnotes, notes_for
 from reports.tables.over_sets import Scored, main_scores, means_table
 from reports.tables.pairs import pairs_table
@@ -31,6 +32,7 @@ def tables(results: Results) -> list[Table]:
     return [
         overview(results, headline_sentence(results)),
         *against_tables(results, compared),
+        *filter_tables(results),
         *([means_table(results, scores), pairs_table(results, scores)] if _has_several(scores) else []),
         *(
             replace(family_table(results, name, measures), name=_file_name(name, place))
