@@ -7,9 +7,12 @@ import copy
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.adapters import hyperparameters, registry
@@ -78,8 +81,8 @@ def tower_flops(
 
     towers: on meta; passes: as `counting` takes them.
     """
-    meta_method = copy.deepcopy(method)
-    assert isinstance(meta_method, nn.Module)
+    assert isinstance(method, nn.Module)
+    meta_method = copy.deepcopy(method, {id(state): state.to("meta") for state in method.buffers()})
     meta_method.to("meta")
     set_trainable(meta_method, towers, phase)
     with counting(towers, passes) as count:
@@ -212,9 +215,28 @@ def _step_prices(run: Run, inputs: Inputs) -> StepPrices:
         raise UserError(f"{path}:{line}: counting a step failed: {type(error).__name__}: {error}") from error
 
 
+class _ValuesLeft(TorchDispatchMode):
+    """Tensors on meta meet others: the result is on meta, and what would be overwritten by it keeps its values.
+
+    A method can thereby encode draws of its own while it is prepared, without the work of real towers.
+    """
+
+    def __torch_dispatch__(
+        self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = args, kwargs or {}
+        on_meta = {one.is_meta for one in tree_leaves(given) if isinstance(one, Tensor)}
+        if len(on_meta) == 2:
+            if op._schema.is_mutable:
+                return args[0]
+            given = tree_map_only(Tensor, lambda one: one.to("meta"), given)
+        return op(*given[0], **given[1])
+
+
 def _prepared_prices(method: Method, towers: OpenClipTowers, run: Run, passes: Passes) -> StepPrices:
     """Begin as the run does, and count. Method and towers are changed."""
-    prepare(method, towers, run, None, None, starts="files")
+    with _ValuesLeft():  # type: ignore[no-untyped-call]
+        prepare(method, towers, run, None, None, starts="files")
     towers.to("meta")
     phases = tuple(Phase(phase.name, phase.share, phase.lr_scale) for phase in method.phases())
     return StepPrices(phases, _step_flops(method, towers, run.train.batch, run.data.size, passes))

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from bench.training.inputs import InputsReader
     from methods.protocol import Facts
 
+#: what an oracle is trained on where the pairs themselves are as people left them
+_LEFT_ALONE = "the pairs that the injected noise leaves alone"
+
 
 def write(
     suite: Suite,
@@ -218,7 +221,7 @@ def _keep(suite: Suite, entry: MethodEntry) -> dict[str, Any] | None:
         return None
     return {
         "label": keep.label,
-        "about": keep.about,
+        "about": _LEFT_ALONE if keep.entry.truth_alone and suite.noise.found else keep.about,
         "uses": keep.uses,
         "rule": suite.data.keep_rule,
         **({"scorer": suite.scorer_of(entry)} if keep.by_run else {}),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
+from bench.arrays import Ints
 from bench.catalogue.keep import Keep, kept_of
 from bench.console.progress import Progress
 from bench.errors import UserError
@@ -126,7 +127,13 @@ class _First(KeepSettings):
 
     @property
     def entry(self) -> Keep:
-        return Keep("first", "the first pairs", lambda asked: np.arange(kept_of(asked), dtype=np.int64), ("share",))
+        return Keep("first", "the first pairs", lambda asked: _rows(kept_of(asked)), ("share",))
+
+
+@lru_cache(maxsize=8)
+def _rows(count: int) -> Ints:
+    """Return the first rows, int64 [count]; the same array again, because each of a suite's stand-ins asks for it."""
+    return np.arange(count, dtype=np.int64)
 
 
 def _as_many(run: Run) -> KeepSettings:

@@ -49,7 +49,7 @@ class NoiseSettings(Model):
         tuple[Annotated[int | tuple[int, ...], BeforeValidator(_seed_counts)], ...], Field(strict=False)
     ] = ()
     #: whether the pairs are as people left them: without any injected noise they are called "natural noise", not
-    #: "clean", and no row may use the truth, which nobody knows
+    #: "clean", and no row may use the truth, which nobody knows, but which pairs injected noise corrupted
     natural: bool = False
     _others: tuple[NoiseSettings, ...] = PrivateAttr(default=())
 

@@ -121,13 +121,18 @@ class Suite(Model):
 
     @model_validator(mode="after")
     def _rows_can_train(self) -> Self:
-        """The learning rate of a row can fall, and no row uses what nobody knows about natural noise."""
+        """The learning rate of a row can fall, and no row uses what nobody knows about natural noise.
+
+        Which pairs injected noise corrupted is known, of natural pairs too.
+        """
+        injected = any(rate for one in self.noise.kinds for rate in one.rates)
         for position, entry in enumerate(self.methods):
             if entry.lr is not None and entry.lr < self.train.final_lr:
                 raise fault(f"{entry.lr:g} is below train.final_lr {self.train.final_lr:g}", "methods", position, "lr")
-            if self.noise.found and (uses := self.keep_of(entry).uses):
+            keep = self.keep_of(entry)
+            if self.noise.found and keep.uses and not (keep.entry.truth_alone and injected):
                 place = ("methods", position, "keep") if entry.keep else ("data", "keep")
-                raise fault(f"uses {uses}, which nobody knows of natural noise", *place)
+                raise fault(f"uses {keep.uses}, which nobody knows of natural noise", *place)
         return self
 
     @field_validator("train")

@@ -8,6 +8,7 @@ import pytest
 
 from bench.catalogue.noise_kinds import noise_label
 from bench.errors import UserError
+from bench.planning import plan_file
 from bench.planning.noise_manifest import noise_manifest
 from bench.planning.plan_file import outline
 from bench.suite.suite import Suite, load_suite
@@ -78,7 +79,7 @@ def test_natural_noise_is_not_called_clean_and_nothing_else_changes(tmp_path: Pa
 
 @pytest.mark.parametrize("keep", ["oracle", "{kind: trusted, rows: 9}"])
 def test_no_row_uses_a_truth_that_nobody_knows(tmp_path: Path, keep: str) -> None:
-    text = TEXT.replace("{kind: shuf", "{natural: true, kind: shuf")
+    text = "".join([*TEXT.splitlines(keepends=True)[:7], "noise: {natural: true}\n"])
     rows = f"methods: [clip, {{method: clip, label: bound, keep: {keep}}}]"
     message = r"kinds\.yaml:7: methods\.1\.keep: uses .*, which nobody knows of natural noise"
     with pytest.raises(UserError, match=message):
@@ -86,6 +87,22 @@ def test_no_row_uses_a_truth_that_nobody_knows(tmp_path: Path, keep: str) -> Non
     with pytest.raises(UserError, match=r"data\.keep: uses "):
         suite_of(tmp_path, text, ("budget", f"data: {{keep: {keep}}}\nbudget"))
     assert suite_of(tmp_path, text, ("sogclr]", "{method: clip, label: r, keep: {kind: random, share: 0.5}}]")).methods
+
+
+def test_which_pairs_injected_noise_left_alone_is_known_of_natural_pairs_too(tmp_path: Path) -> None:
+    text = TEXT.replace("{kind: shuf", "{natural: true, kind: shuf")
+    rows = "methods: [clip, {method: clip, label: bound, keep: oracle}]"
+    suite = suite_of(tmp_path, text, ("methods: [clip, sogclr]", rows))
+    keys = {rate: {run.key for run in suite.cells() if run.rate == rate} for rate in (0.0, 0.4)}
+    assert len(keys[0.0]) == 3, "where nothing is injected, the bound is the baseline's run"
+    assert len(keys[0.4]) == 10
+    plain = suite_of(tmp_path, TEXT, ("methods: [clip, sogclr]", rows))
+    said = [plan_file._keep(one, one.methods[1]) or {} for one in (suite, plain)]
+    assert [one["about"] for one in said] == [
+        "the pairs that the injected noise leaves alone", "the pairs that are known to be clean",
+    ]  # fmt: skip
+    with pytest.raises(UserError, match=r"methods\.1\.keep: uses trusted pairs, which nobody knows of natural noise"):
+        suite_of(tmp_path, text, ("methods: [clip, sogclr]", rows.replace("oracle", "{kind: trusted, rows: 9}")))
 
 
 def test_the_manifest_of_each_kind_can_be_looked_at(tmp_path: Path) -> None:

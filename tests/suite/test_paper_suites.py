@@ -17,7 +17,7 @@ from reports.papers.printed_tables import printed
 
 #: name -> batch, D, budget, pairs, methods, towers, runs
 FACTS = {
-    "cc3m_noisy": (1024, 1024, ("flops", 7.35e18), 3_000_000, 23, 1, 207),
+    "cc3m_noisy": (1024, 1024, ("flops", 7.35e18), 3_000_000, 38, 1, 342),
     "bayes_cc3m": (1024, 1024, ("epochs", 32), 3_000_000, 8, 1, 8),
     "bayes_priors_cc3m": (1024, 1024, ("epochs", 32), 3_000_000, 4, 1, 4),
     "label_augmentation_cc3m": (1024, 1024, ("epochs", 32), 3_000_000, 16, 3, 48),
@@ -74,7 +74,7 @@ def test_a_suites_evaluation_data_is_in_the_catalogue(suites: dict[str, Suite], 
     named = [one for sets in asked.datasets.values() for one in sets]
     assert named
     assert [unknown(one) for one in named if unknown(one)] == []
-    assert set(asked.datasets) == set(asked.tasks) - {"noise_detection"}
+    assert set(asked.datasets) == set(asked.tasks) - {"noise_detection", "memorisation"}
 
 
 @pytest.mark.parametrize("name", DECLARED)
@@ -96,6 +96,13 @@ def test_noise_is_read_as_the_suites_say(suites: dict[str, Suite]) -> None:
         assert suites[name].noise.rates == (0.0,)
     for name in set(FACTS) - {"bayes_cc3m", "bayes_priors_cc3m"}:
         assert suites[name].noise.natural, "pairs of the web: nobody knows that they are right"
+
+
+def test_memorisation_is_measured_where_noise_is_injected(suites: dict[str, Suite]) -> None:
+    injected = {name for name, suite in suites.items() if any(suite.noise.rates)}
+    assert injected == {name for name, suite in suites.items() if "memorisation" in suite.evaluate.tasks}
+    main = suites["cc3m_noisy"].evaluate
+    assert (main.curve, main.along) == ((0.25, 0.5, 0.75), ("zero_shot", "retrieval", "memorisation"))
 
 
 def test_runs_of_the_same_prior_are_shared(suites: dict[str, Suite]) -> None:

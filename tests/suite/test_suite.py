@@ -208,10 +208,13 @@ def test_shipped_suites_load(name: str) -> None:
     assert suite.runs()
 
 
-def test_the_big_suite_has_every_method() -> None:
+@pytest.mark.parametrize("name", ["emoji_noisy", "cc3m_noisy"])
+def test_the_big_suites_have_every_method_and_bound(name: str) -> None:
     ablations = {"ncu_ablation"}  # of a paper's own table; no method to choose
     vectors = {"pcmepp_features", "prolip_features"}  # forms for stored features, where the originals do not apply
-    assert {entry.method for entry in load_suite("emoji_noisy").methods} == set(registry.names()) - ablations - vectors
+    rows = load_suite(name).methods
+    assert {entry.method for entry in rows} == set(registry.names()) - ablations - vectors
+    assert {"oracle", "clip filtered", "clip random"} < {entry.label for entry in rows}
     assert vectors < {entry.method for entry in load_suite("cc3m_features").methods}
 
 
