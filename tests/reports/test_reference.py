@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import runpy
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,7 @@ from reports.reference.render import (
 
 SUITE = "emoji_noisy"
 COMMITTED = Path(__file__).parents[2] / "results" / "reference"
+own = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("recomputed.py"))))
 STATES = {("ncu", 0.4, 2): "failed", ("ncu", 0.0, 1): "missing", ("ncu", 0.4, 0): "missing"}
 
 
@@ -145,9 +147,14 @@ def test_a_folder_without_comparisons_and_an_archive_of_two_suites_are_refused(r
 def test_what_is_committed_is_what_its_archives_give() -> None:
     """Every table has its sum in `tables.sha256`; pages over several comparisons are committed whole."""
     claims, made = read_claims(resources.published()), list[Comparison]()
+    results: dict[tuple[str, str], bytes] = {}
     for folder in comparisons(COMMITTED):
         with opened(folder) as (suite, store):
             made.append(computed(folder.name, suite, store, claims))
+            assert own.check(store.root, suite, made[-1].tables) >= 2, "numbers computed by other code"
+            for run, evaluations in own.records_of(store.root).items():
+                for key, content in evaluations.items():
+                    assert results.setdefault((run, key), content) == content, f"{folder}: {run} has two results"
         assert (folder / SUMS).read_text() == made[-1].sums, folder
     for name, text in over_all(made).items():
         if name != INDEX:

@@ -1,0 +1,61 @@
+"""Numbers of a committed comparison computed from its stored records by other code, which knows nothing of reports."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+ROW = "sogclr"  #: a row of every committed comparison
+
+
+def records_of(root: Path) -> dict[str, dict[str, bytes]]:
+    """Run -> evaluation -> the bytes of its records."""
+    found: dict[str, dict[str, bytes]] = {}
+    for path in root.glob("runs/*/evaluations/*/records.json"):
+        found.setdefault(path.parents[2].name, {})[path.parent.name] = path.read_bytes()
+    return found
+
+
+def check(root: Path, suite: str, tables: Mapping[str, bytes]) -> int:
+    """Compare a mean, a paired difference with its t-interval, and a recovered gap; return how many there were."""
+    plan = json.loads((root / suite / "plan.json").read_text())
+    wanted, records = {"at": 1.0, **plan["primary"]}, records_of(root)
+    noises = [cell["noise"] for cell in plan["cells"]]
+    noise = max(plan["noises"], key=lambda one: (one["rate"] > 0, noises.count(one["label"])))["label"]
+    found: dict[str, dict[int, float]] = {"clip": {}, "oracle": {}, ROW: {}}
+    for cell in plan["cells"]:
+        if cell["noise"] == noise and cell["method"] in found:
+            stored = (one for part in records[cell["run"]].values() for one in json.loads(part))
+            values = [one["value"] for one in stored if wanted.items() <= one.items()]
+            assert len(values) <= 1, "one run has one result"
+            if values:
+                found[cell["method"]][cell["seed"]] = values[0]
+    clip, row = (np.array([found[label][seed] for seed in sorted(found["clip"])]) for label in ("clip", ROW))
+
+    def line(name: str) -> tuple[str, dict[str, str]]:
+        """The headline's column, the first of a table, and the line of the row."""
+        lines = list(csv.DictReader(io.StringIO(tables[f"tables/{name}.csv"].decode())))
+        return list(lines[0])[4], next(one for one in lines if one["row"] == ROW and one["noise"] in (noise, ""))
+
+    column, shown = line("overview")
+    assert float(shown[column]) == pytest.approx(row.mean(), rel=1e-9)
+    column, shown = line("differences")
+    low, high = stats.t.interval(0.95, len(row) - 1, (row - clip).mean(), stats.sem(row - clip))
+    ours = sorted(abs(end) for end in ((row - clip).mean(), low, high))  # lower may be better: signs differ then
+    assert sorted(abs(float(shown[f"{column}{end}"])) for end in ("", " low", " high")) == pytest.approx(ours, rel=1e-6)
+    column = f"{column} {noise}"
+    if "tables/recovered.csv" not in tables:
+        return 2
+    lines = list(csv.DictReader(io.StringIO(tables["tables/recovered.csv"].decode())))
+    if column not in lines[0]:  # nothing is measured on an oracle that no poison reaches
+        return 2
+    gap = (row - clip).mean() / (np.array([found["oracle"][seed] for seed in sorted(found["clip"])]) - clip).mean()
+    assert float(next(one for one in lines if one["row"] == ROW)[column]) == pytest.approx(gap, rel=1e-6)
+    return 3
