@@ -17,7 +17,7 @@ from bench.store.files import write_bytes
 from reports.figures.figure_cache import FILE, kept, keys, listed
 from reports.figures.figure_registry import FIGURES, draw, draw_all, names
 from reports.figures.histograms import read
-from reports.pages.answer import paragraphs
+from reports.pages.answer import judged, paragraphs
 from reports.papers.ours_vs_printed import paper_tables
 from reports.results import Results, load
 from reports.tables.footnotes import damaged_runs
@@ -37,7 +37,7 @@ class Built:
     failed: tuple[str, ...]  #: ids of runs
     missing: tuple[str, ...]  #: ids of runs that are neither done nor failed nor damaged
     damaged: tuple[str, ...]  #: a sentence for each run that a damaged file keeps out
-    answers: tuple[str, ...]  #: a paragraph a noise, and one on what the methods cost
+    answers: tuple[str, ...]  #: whether it can speak of robustness, a paragraph a noise, and what the methods cost
 
 
 def build(
@@ -114,7 +114,7 @@ def _write(folder: Path, results: Results, files: Mapping[str, bytes]) -> Built:
         failed=tuple(run for run, state in states.items() if state == "failed"),
         missing=tuple(run for run, state in states.items() if state not in ("failed", "done", "damaged")),
         damaged=damaged_runs(results),
-        answers=paragraphs(results) if results.runs else (),
+        answers=(*judged(results), *paragraphs(results)) if results.runs else (),
     )
 
 

@@ -12,7 +12,9 @@ from bench.errors import UserError
 from bench.store import Store
 from reports.headlines import Named, primary
 from reports.measure import cell, record_measure
+from reports.pages.answer import judged
 from reports.results import Results, load, uses
+from reports.statistics.chance import unlearned
 from reports.statistics.concepts import MEANING, MEANING_OF_BOTH, Examples, Outcomes, over_examples
 from reports.statistics.paired import LEVEL, MINIMUM, Difference, adjusted, difference, mean
 from reports.tables.footnotes import damaged_runs, other_protocols
@@ -36,6 +38,8 @@ class Line:
     test: Difference | None  #: None if no test is possible
     examples: Examples | None  #: None if examples or concepts are not stored
     primary: bool
+    clean: str | None = None  #: the block of clean pairs beside the noise
+    unlearned: tuple[str, ...] = ()  #: of the two, what has not learned under the noise
 
 
 @dataclass(frozen=True)
@@ -51,10 +55,17 @@ class Comparison:
     told: tuple[tuple[str, str], ...] = ()  #: of the two, what was trained on knowledge that no method has
     notes: tuple[str, ...] = ()  #: numbers of the suite that are stored under other protocols alone
     damaged: tuple[str, ...] = ()  #: a sentence for each run of the suite, and each outcomes, with a damaged file
+    validity: tuple[str, ...] = ()  #: whether the suite can speak of robustness, a sentence a noise
 
     def text(self) -> str:
-        """Plain text: the verdict, then a block for each noise, then notes."""
-        parts = [self.verdict, "", f"{self.a} against {self.b}: differences are {self.a} minus {self.b}, in points"]
+        """Plain text: what it can speak of, the verdict, then a block for each noise, then notes."""
+        parts = [
+            *self.validity,
+            *([""] * bool(self.validity)),
+            self.verdict,
+            "",
+            f"{self.a} against {self.b}: differences are {self.a} minus {self.b}, in points",
+        ]
         examples = [line.examples for line in self.lines if line.examples]
         more = 2 if any(one.over_both for one in examples) else int(bool(examples))
         for noise, ratio in self.cost:
@@ -103,7 +114,9 @@ def compare(suite: str, store: Store, a: str, b: str | None = None) -> Compariso
     doubtful = tuple(label for label in (a, b) if unverified(results.methods[label]["fidelity"]))
     informed = tuple((label, uses(results.methods[label])) for label in (a, b) if uses(results.methods[label]))
     damaged = (*damaged_runs(results), *(one for of_run in outcomes.values() for one in of_run.damaged))
-    return Comparison(a, b, shown, costs, sentence, doubtful, informed, tuple(other_protocols(results)), damaged)
+    notes = tuple(other_protocols(results))
+    said = judged(results, (a, b))
+    return Comparison(a, b, shown, costs, sentence, doubtful, informed, notes, damaged, said)
 
 
 def _family(task: str) -> str:
@@ -115,7 +128,7 @@ def _line(results: Results, outcomes: Mapping[str, Outcomes], noise: str, named:
     cells = {label: cell(results.of(label, noise), measure, results.methods[label]["score"]) for label in (a, b)}
     own, other = ({part.seed: part.value for part in cells[label].measured} for label in (a, b))
     shared = sorted(own.keys() & other.keys())
-    column = measure.column
+    column, lost = measure.column, tuple(label for label in (a, b) if label in unlearned(results)[noise])
     return Line(
         noise=noise,
         what=f"{_family(named[1])} {column.group} {column.label}",
@@ -124,9 +137,11 @@ def _line(results: Results, outcomes: Mapping[str, Outcomes], noise: str, named:
         higher_is_better=bool(column.higher_is_better),
         shared=len(shared),
         gap=mean([own[seed] - other[seed] for seed in shared]) if shared else None,
-        test=difference(own, other),
+        test=None if lost else difference(own, other),
         examples=_examples(results, outcomes, named, cells) if measure.comparable else None,
         primary=named == primary(results),
+        clean=results.clean(noise),
+        unlearned=lost,
     )
 
 
@@ -148,7 +163,10 @@ def verdict(a: str, b: str, lines: Sequence[Line], costs: Mapping[str, float | N
     """One sentence on the suite's primary number, with Holm at 5 % over its noises."""
     tested = [(line.noise, line.test.p) for line in lines if line.test]
     p = dict(zip((noise for noise, _ in tested), adjusted([one for _, one in tested]).tolist(), strict=True))
-    parts = [_part(a, b, line, p.get(line.noise, math.nan), costs[line.noise]) for line in lines]
+    gaps = {line.noise: line.gap for line in lines}
+    parts = [
+        _part(a, b, line, p.get(line.noise, math.nan), costs[line.noise], gaps.get(line.clean or "")) for line in lines
+    ]
     holm = f" (p adjusted by Holm over {len(p)} noises)" if len(p) > 1 else ""
     return f"Verdict on {lines[0].what}{holm}: " + "; ".join(parts) + "."
 
@@ -159,10 +177,12 @@ def _no_verdict(named: Named) -> str:
     return f"No verdict: {lacking} (evaluate.tasks without {family(task)})."
 
 
-def _part(a: str, b: str, line: Line, p: float, cost: float | None) -> str:
+def _part(a: str, b: str, line: Line, p: float, cost: float | None, clean: float | None) -> str:
     spent = "" if cost is None else f", {a} at {cost:.2f} times the cost of {b}"
     if line.gap is None:
         return f"under {line.noise} they have no seed in common yet"
+    if line.unlearned:
+        return f"under {line.noise} {' and '.join(line.unlearned)} has not learned, so nothing is tested{spent}"
     points = f"{100 * abs(line.gap):.1f} points"
     better, worse = (a, b) if (line.gap > 0) == line.higher_is_better else (b, a)
     if line.test is None:
@@ -172,4 +192,7 @@ def _part(a: str, b: str, line: Line, p: float, cost: float | None) -> str:
     test = f"{p_text(p)}, n = {line.test.n}"
     if p > LEVEL:
         return f"under {line.noise} no difference is shown ({points} for {better}, {test}){spent}"
-    return f"under {line.noise} {better} is better than {worse} by {points} ({test}){spent}"
+    beside = (
+        "" if clean is None else f", on clean pairs {better} - {worse} is {signed(clean * (1 if better == a else -1))}"
+    )
+    return f"under {line.noise} {better} is better than {worse} by {points} ({test}{beside}){spent}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bench.errors import UserError
 from reports.measure import Measure, average_measure, record_measure
 from reports.results import Results
-from reports.vocabulary import family, kind_of, metric_label, short
+from reports.vocabulary import family, kind_of, main_metric, metric_label, short
 
 Named = tuple[str, str, str]  #: dataset, task, metric
 
@@ -27,6 +27,13 @@ def primary(results: Results) -> Named:
         again = f"`bench run {results.suite} --dry-run` writes the plan again"
         raise UserError(f"{results.suite}/plan.json: primary is missing; {again}")
     return number["dataset"], number["task"], number["metric"]
+
+
+def along(results: Results) -> Named:
+    """The number that was measured along the runs: the headline, or the first of those that were, if it was not."""
+    on_the_way = {key[1:4] for run in results.runs for key in run.records if key[0] < 1}
+    main = (named for named in results.measures if named[2] == main_metric(named[1]))
+    return next((named for named in (primary(results), *main) if named in on_the_way), primary(results))
 
 
 def headlines(results: Results) -> list[Measure]:

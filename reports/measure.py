@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -152,8 +152,13 @@ def worst(states: Sequence[State]) -> State:
     return next((state for state in order if state in states), "missing")
 
 
-def rows(results: Results, measures: Sequence[Measure], all_lines: Sequence[Line]) -> list[Row]:
-    """All rows, grouped by noise, with bold set in every group and column."""
+def rows(
+    results: Results,
+    measures: Sequence[Measure],
+    all_lines: Sequence[Line],
+    unlearned: Mapping[str, Collection[str]],
+) -> list[Row]:
+    """All rows, grouped by noise, with bold set in every group and column. `unlearned`: noise -> methods at chance."""
     all_rows: list[Row] = []
     for noise in results.noises:
         group = []
@@ -165,8 +170,10 @@ def rows(results: Results, measures: Sequence[Measure], all_lines: Sequence[Line
                 )
                 entry = results.methods[line.method]
                 knowledge = uses(entry)
-                compared = line.compared and not knowledge
-                group.append(Row(line.label, cells, noise, line.method, compared, entry["fidelity"], knowledge))
+                at_chance = line.method in unlearned[noise]
+                compared = line.compared and not knowledge and not at_chance
+                about = (entry["fidelity"], knowledge)
+                group.append(Row(line.label, cells, noise, line.method, compared, *about, unlearned=at_chance))
         all_rows.extend(_bold(group, measures))
     return all_rows
 

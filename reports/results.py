@@ -119,6 +119,17 @@ class Results:
         """The budget of the runs of a block, in the unit of the suite's."""
         return float(self.noises[noise].get("budget", self.plan["budget"]["value"]))
 
+    def clean(self, noise: str) -> str | None:
+        """The block of clean pairs with the towers and the budget of a noise; None without one, and for itself."""
+        block = self.noises[noise]
+        same = (
+            label
+            for label, other in self.noises.items()
+            if not other.get("kind")
+            and (other.get("towers"), other.get("budget")) == (block.get("towers"), block.get("budget"))
+        )
+        return next(same, None) if block.get("kind") else None
+
     def inapplicable(self, method: str, noise: str) -> str:
         """Why a method has no runs on the towers of a block; "" if it has."""
         reasons: Mapping[str, str] = self.methods[method].get("inapplicable", {})

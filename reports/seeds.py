@@ -13,7 +13,7 @@ from reports.statistics.contrasts import Contrast, Detectable, contrasts
 from reports.statistics.paired import LEVEL, MINIMUM
 from reports.statistics.power import MAX_SEEDS, POWER, seeds_for
 from reports.tables.footnotes import damaged_runs
-from reports.tables.vs_baseline import interval, resolution_text, signed
+from reports.tables.vs_baseline import detectable_text, gap_text, resolution_text
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,9 @@ def _row(line: SeedLine) -> Sequence[str]:
     return (
         f"{column.group} {column.label}",
         str(line.detectable.n),
-        *(f"{100 * value:.2f}" for value in (line.detectable.std, line.detectable.value, line.detectable.adjusted)),
-        f"{signed(gap.value)} ({interval(gap)})" if gap else "",
+        f"{100 * line.detectable.std:.2f}",
+        *map(detectable_text, (line.detectable.value, line.detectable.adjusted)),
+        gap_text(line.contrast, gap) if gap else "",
         resolution_text(ratio) if ratio else "",
         *(f"over {MAX_SEEDS}" if n is None else str(n) for n in (line.seeds, line.seeds_adjusted)),
     )

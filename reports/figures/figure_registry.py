@@ -13,6 +13,7 @@ from reports.results import Results
 FIGURES: Mapping[str, tuple[str, str]] = {
     "differences": ("forest", "forest"),
     "regimes": ("regimes", "regimes_picture"),
+    "kept": ("kept", "kept_picture"),
     "recovered": ("forest", "recovered"),
     "radar": ("radar", "radar"),
     "noise": ("scores", "against_noise"),

@@ -17,12 +17,12 @@ from reports.figures.chosen import OTHER, about_others, line_styles, named_in
 from reports.figures.figure_style import MARK, Sheet, finish, plain, room_for_names
 from reports.figures.lines import bars, beside, draw_lines, height, limits, name_lines
 from reports.figures.pictures import Picture
-from reports.headlines import Named, primary
+from reports.headlines import Named, along, primary
 from reports.results import Results
 from reports.statistics.paired import Floats, mean, std
 from reports.tables.suite_tables import spent
 from reports.tables.table import scale
-from reports.vocabulary import detail, main_metric, metric_label
+from reports.vocabulary import detail, metric_label
 
 SAME = 0.9  #: costs whose smallest is more than this share of the largest are about the same
 
@@ -50,7 +50,7 @@ def against_noise(results: Results) -> Picture | None:
 def memorisation(results: Results) -> Picture | None:
     """What the last weights lack of the best along the run, over noise rates; needs two rates and points on the way."""
     of_runs: dict[tuple[str, str, int], list[Point]] = {}
-    measured = _along(results)
+    measured = along(results)
     for point in _scores(results, measured):
         of_runs.setdefault((point.method, point.noise, point.seed), []).append(point)
     if all(point.at == 1 for points in of_runs.values() for point in points):
@@ -116,7 +116,7 @@ def against_cost(results: Results) -> Picture | None:
 
     None if nothing is known of them, or if all runs spent about the same and were evaluated at the end alone.
     """
-    measured = _along(results)
+    measured = along(results)
     scores = [point for point in _scores(results, measured) if not math.isnan(point.flops)]
     spent_by = [point.flops for point in scores]
     if not scores or (all(point.at == 1 for point in scores) and min(spent_by) > SAME * max(spent_by)):
@@ -149,13 +149,6 @@ def against_cost(results: Results) -> Picture | None:
         "begin at 0. The learning rate has come down only at the last point, so earlier points are not shorter runs."
     )
     return finish("cost", caption + bars(results) + about_others(results, styles), sheet.figure)
-
-
-def _along(results: Results) -> Named:
-    """The number that was measured along the runs: the headline, or the first of those that were, if it was not."""
-    on_the_way = {key[1:4] for run in results.runs for key in run.records if key[0] < 1}
-    main = (named for named in results.measures if named[2] == main_metric(named[1]))
-    return next((named for named in (primary(results), *main) if named in on_the_way), primary(results))
 
 
 @lru_cache(maxsize=2)

@@ -20,13 +20,14 @@ from reports.pages.sections import (
     run_numbers,
     runs_section,
     settings_section,
+    validity_section,
 )
 from reports.results import Results
 from reports.tables.footnotes import context
 from reports.tables.table import Cell, Column, Measured, Row, Table, Unit, marks, show, words
 
-_ANSWERING = ("recovered", "differences")  #: figures that stand under the answer
-_OPEN = ("overview", "differences", "recovered", "resolution")  #: tables that are never folded
+_ANSWERING = ("kept", "recovered", "differences")  #: figures that stand under the answer
+_OPEN = ("overview", "differences", "kept", "recovered", "resolution")  #: tables that are never folded
 _FIGURE = 6  #: lines of a table that a figure counts for, when it is asked whether to fold
 _ASSETS = Path(__file__).parents[1] / "assets"
 _DIALOG = Html(
@@ -48,6 +49,7 @@ def page(
     body = [
         html("<h1>{}</h1><p>{}</p>{}", results.suite, results.plan.get("description", ""), _counts(results)),
         _nav(tables, bool(diagnostics)),
+        validity_section(results),
         answer_section(results),
         *(_figure(scores[name]) for name in _ANSWERING if name in scores),
         first,

@@ -9,6 +9,7 @@ from typing import Any
 from bench.console.markup import Html, html, together
 from reports.pages.answer import paragraphs, question
 from reports.results import Results, RunResult
+from reports.statistics.validity import QUESTION, Validity, validity
 from reports.tables.footnotes import context, protocol_name
 from reports.tables.table import show
 from reports.vocabulary import detail, family, metric_label, task_and_metric
@@ -36,6 +37,24 @@ MANY = 20  #: lines or entries from which on a part of the page is folded
 def folded(content: Html, words: str, count: int) -> Html:
     """Return a part of the page; where it has many entries, behind these words. A link into it opens it (report.js)."""
     return html("<details><summary>{}</summary>{}</details>", words, content) if count > MANY else content
+
+
+def validity_section(results: Results) -> Html:
+    """Whether the comparison can speak of robustness: an answer a noise, and behind it a sentence a check."""
+    found = validity(results)
+    if not found:
+        return html("")
+    longest = results.budget(found[0].noise)
+    lines = [_judged(one, one is found[0]) for one in found if results.budget(one.noise) == longest]
+    shorter = [_judged(one) for one in found if results.budget(one.noise) < longest]
+    more = html("<details><summary>at shorter budgets</summary>{}</details>", together(shorter)) if shorter else ""
+    return html('<section id="validity"><h2>{}</h2>{}{}</section>', QUESTION, together(lines), more)
+
+
+def _judged(one: Validity, is_open: bool = False) -> Html:
+    items = together(html("<li>{}</li>", sentence) for sentence in one.sentences)
+    attribute = html(" open") if is_open else ""
+    return html("<details{}><summary>{}</summary><ul>{}</ul></details>", attribute, one.sentence, items)
 
 
 def answer_section(results: Results) -> Html:
@@ -71,6 +90,7 @@ numbers in a column are a tie as far as this can tell, and with few seeds it can
 <li>‡ not verified: the paper leaves parts of the method open, or a claim comes without values that show it. Its entry
 under Methods says which.</li>
 <li>§ was trained on what no method knows, such as which pairs are clean: a bound, never bold and never ranked.</li>
+<li>¶ has not learned: its headline number is at chance under this noise, so nothing of it is tested.</li>
 <li>A click on a number shows the runs behind it; a click on a heading sorts.</li>{}</ul>
 <h3 id="shared">Notes on all tables</h3><ol class="notes">{}</ol></section>""",
         spread,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from scipy.stats import spearmanr
+from scipy.stats import rankdata, spearmanr
 
 from bench.console.markup import markdown, markdown_table
 from bench.errors import UserError
@@ -61,6 +61,7 @@ class Agreement:
     high: float
     seeds: tuple[int, int]
     reliability: tuple[float, float]  #: of the means of either side; at most 1
+    one_order: float  #: the rank correlation to expect if both sides had one order: of the reliabilities of the ranks
     same: int  #: pairs of methods that are significantly different on both sides, in the same order
     opposite: int  #: in opposite orders
     one: int  #: pairs that are significantly different on one side alone
@@ -114,6 +115,7 @@ def agreement_of(title: str, first: Values, second: Values) -> Agreement | None:
         *rank_correlation(a, b),
         (tables[0].shape[1], tables[1].shape[1]),
         (reliability(tables[0]), reliability(tables[1])),
+        math.sqrt(math.prod(max(0.0, reliability(rankdata(table, axis=0))) for table in tables)),
         same,
         opposite,
         different - same - opposite,

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from reports.measure import Measure, average_measure, record_measure, values_by_seed
 from reports.results import Results
+from reports.statistics.chance import unlearned
 from reports.statistics.paired import LEVEL, MINIMUM, Difference, adjusted, difference
 from reports.statistics.power import detectable
 from reports.vocabulary import family
@@ -148,6 +149,8 @@ def _judged(results: Results, claim: Claim, noise: str | float, measure: Measure
     if measure is None or not measure.comparable:
         why = "not measured by this suite" if measure is None else "measured on different data"
         return Judged(claim, noise, lacks=why)
+    if lost := [label for label in claim.rows if label in unlearned(results)[noise]]:
+        return Judged(claim, noise, lacks=f"{' and '.join(lost)} not learned")
     values = values_by_seed(results, noise, measure, claim.rows)
     better, worse = (values.get(label, {}) for label in claim.rows)
     test = difference(better, worse) if measure.column.higher_is_better else difference(worse, better)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from bench.console.markup import markdown, markdown_table
 from reports.headlines import primary
+from reports.pages.answer import judged
 from reports.papers.layouts import PAPERS
 from reports.reference.claims import NOT_RUN, VERDICTS, ClaimMeasure, Claims, Judged, PaperClaims, judge, numbers_of
 from reports.results import Results
@@ -31,20 +32,21 @@ _READING = (
 
 def claims_text(results: Results, claims: Claims) -> str:
     """Return the page as Markdown. The same results and claims give the same text."""
-    judged = judge(results, claims)
+    by_paper = judge(results, claims)
     lines = [
         "# What the papers print, and what holds here",
         "",
         f"Judged by the suite {markdown(results.suite)}, {markdown(planned_seeds(results))}.",
         "",
-        *markdown_table(["orderings of", *VERDICTS], [_counts(name, of_paper) for name, of_paper in judged.items()]),
+        *(line for text in judged(results) for line in (markdown(text), "")),
+        *markdown_table(["orderings of", *VERDICTS], [_counts(name, of_paper) for name, of_paper in by_paper.items()]),
         *(line for text in _READING for line in ("", text)),
         "",
         f"The headline of the suite is {markdown(' '.join(primary(results)))}. What each measure below is:",
         "",
         *(f"- {markdown(one.label)}: {_averaged(results, one)}." for one in claims.measures.values()),
     ]
-    for name, of_paper in judged.items():
+    for name, of_paper in by_paper.items():
         lines += ["", *_section(results, name, claims, of_paper)]
     return "\n".join(lines) + "\n"
 

@@ -19,7 +19,7 @@ from bench.store.files import write_bytes
 from bench.store.incoming import unpacked
 from bench.store.pack import ARCHIVE
 from reports.build import all_tables, build, table_files
-from reports.pages.answer import answers, question
+from reports.pages.answer import answers, judged, question
 from reports.pages.html import document
 from reports.reference.agreement import Ranking, agreement_page, ranking
 from reports.reference.claims import Claims, read_claims
@@ -37,7 +37,7 @@ class Comparison:
 
     name: str  #: of its folder
     description: str
-    answers: tuple[str, ...]  #: the question, then a paragraph a noise
+    answers: tuple[str, ...]  #: whether it can speak of robustness, the question, then a paragraph a noise
     tables: Mapping[str, bytes]  #: by their names below the folder
     claims: str  #: CLAIMS.md; "" if another comparison judges the claims
     ranking: Ranking
@@ -76,7 +76,7 @@ def computed(name: str, suite: str, store: Store, claims: Claims) -> Comparison:
     return Comparison(
         name,
         str(results.plan.get("description", "")),
-        (question(results), *answers(results)),
+        (*judged(results), question(results), *answers(results)),
         table_files(results, all_tables(results)),
         claims_text(results, claims) if name == claims.comparison else "",
         ranking(results),

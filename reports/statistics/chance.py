@@ -1,14 +1,18 @@
-"""Which numbers are told from chance at all: a column that is not tells nothing apart."""
+"""Which numbers are above chance at all: a column without one compares nothing, a row without one has not learned."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
-from reports.measure import Measure, cell
+from reports.headlines import primary
+from reports.measure import Measure, cell, record_measure
 from reports.results import Results
 from reports.statistics.paired import LEVEL, t_limit
 from reports.tables.table import Cell, Column
+
+LEARNED = 1.5  #: times chance above which a row's headline number is, if it has learned anything
 
 
 def is_chance(cells: Iterable[Cell], column: Column) -> bool:
@@ -40,3 +44,21 @@ def carries_nothing(results: Results, measure: Measure) -> bool:
         for noise in results.noises
     )
     return is_chance(cells, measure.column)
+
+
+@lru_cache(maxsize=1)
+def unlearned(results: Results) -> Mapping[str, frozenset[str]]:
+    """Noise -> rows that have not learned under it: their headline number is not significantly above `LEARNED` chance.
+
+    Such rows take part in no test, ranking or resolution. Where lower is better, or chance is unknown, there are none.
+    """
+    measure = record_measure(results, *primary(results))
+    chance = measure.column.chance if measure.column.higher_is_better else None
+    found: dict[str, frozenset[str]] = {}
+    for noise in results.noises:
+        cells = {
+            label: cell(results.of(label, noise), measure, entry["score"]) for label, entry in results.methods.items()
+        }
+        known = {label: one for label, one in cells.items() if chance is not None and one.value is not None}
+        found[noise] = frozenset(label for label, one in known.items() if not _is_above(one, LEARNED * (chance or 0)))
+    return found

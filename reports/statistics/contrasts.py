@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from statistics import median
 
 from reports.headlines import headlines, primary
 from reports.measure import Measure, cell, column_name, values_by_seed
 from reports.results import Results
+from reports.statistics.chance import unlearned
 from reports.statistics.paired import LEVEL, MINIMUM, SAME, Difference, adjusted, difference, mean, t_tails
 from reports.statistics.power import detectable
 from reports.statistics.ratio import Ratio, fieller, over_spread
@@ -42,11 +43,18 @@ class Contrast:
     baseline: str
     oracle: str | None
     ranked: tuple[str, ...]  #: the compared methods, the baseline too
-    values: Mapping[str, Mapping[int, float]]  #: method -> seed -> value, negative if lower is better
+    #: method -> seed -> value, negative if lower is better; without methods that have not learned under this noise
+    values: Mapping[str, Mapping[int, float]]
 
     def gain(self, label: str) -> Difference | None:
         """How much better a method is than the baseline; None if they share too few seeds."""
         return difference(self.values.get(label, {}), self.values.get(self.baseline, {}))
+
+    def as_difference(self, gain: Difference) -> Difference:
+        """A gain as method minus baseline in the column's own numbers, negative where the lower one is better."""
+        if self.measure.column.higher_is_better:
+            return gain
+        return replace(gain, value=-gain.value, low=-gain.high, high=-gain.low)
 
     @cached_property
     def gains(self) -> dict[str, Difference]:
@@ -143,6 +151,12 @@ def equivalence(test: Difference, margin: float) -> float:
     return tail if distance > 0 else 1 - tail
 
 
+def on_clean(clean: Contrast | None, label: str, before: str = "; ", after: str = "") -> str:
+    """ "; +3.1 on clean pairs": what belongs beside every difference under noise; "" where it is not known."""
+    gain = clean.gain(label) if clean else None
+    return f"{before}{100 * clean.as_difference(gain).value:+.1f} on clean pairs{after}" if clean and gain else ""
+
+
 @lru_cache(maxsize=1)
 def contrasts(results: Results) -> tuple[Contrast, ...]:
     """Every headline column under every noise, in the order of reading; costs and mixed data are left out."""
@@ -171,7 +185,8 @@ def _contrasts(results: Results) -> Iterator[Contrast]:
         for measure in measures:
             if measure.comparable and measure.column.higher_is_better is not None:
                 sign = 1 if measure.column.higher_is_better else -1
-                values = values_by_seed(results, noise, measure, results.methods)
+                learned = [label for label in results.methods if label not in unlearned(results)[noise]]
+                values = values_by_seed(results, noise, measure, learned)
                 signed = {label: {seed: sign * one for seed, one in own.items()} for label, own in values.items()}
                 oracle = results.oracle if entry.get("kind") else None
                 yield Contrast(noise, measure, results.baseline, oracle, tuple(results.ranked), signed)

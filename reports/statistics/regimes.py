@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from reports.results import Results
-from reports.statistics.contrasts import Contrast, headline_contrasts
+from reports.statistics.contrasts import Contrast, headline_contrasts, on_clean
 from reports.statistics.paired import LEVEL, Difference, adjusted
 
 
@@ -18,6 +18,7 @@ class Regimes:
     unit: str  #: of the budgets, such as "epochs"
     budgets: tuple[float, ...]
     contrasts: tuple[Contrast, ...]  #: one a budget
+    clean: Contrast | None = None  #: clean pairs at the largest budget
 
     @cached_property
     def significant(self) -> dict[tuple[str, float], Difference]:
@@ -45,7 +46,8 @@ class Regimes:
         parts = []
         for better, word in ((True, "better"), (False, "worse")):
             since = {label: self.since(label, better) for label in self.contrasts[-1].gains}
-            named = [f"{label} from {budget:g} on" for label, budget in since.items() if budget is not None]
+            known = ((label, budget) for label, budget in since.items() if budget is not None)
+            named = [f"{label} from {budget:g} on{on_clean(self.clean, label, ' (', ')')}" for label, budget in known]
             parts.append(f"significantly {word} than {baseline}: {', '.join(named) or 'no method'}")
         ends = f"{self.budgets[0]:g} to {self.budgets[-1]:g} {self.unit}"
         return f"{self.noise}, {ends}: {'; '.join(parts)} (Holm over methods and budgets)."
@@ -54,7 +56,8 @@ class Regimes:
 def regimes(results: Results) -> list[Regimes]:
     """Each noise with its contrasts on the primary metric over budgets; [] for a suite with one budget."""
     found: dict[tuple[str, str | None, float], dict[float, Contrast]] = {}
-    for contrast in headline_contrasts(results):
+    contrasts = {one.noise: one for one in headline_contrasts(results)}
+    for contrast in contrasts.values():
         block = results.noises[contrast.noise]
         if "budget" in block:
             key = (block.get("towers", ""), block["kind"], block["rate"])
@@ -65,6 +68,7 @@ def regimes(results: Results) -> list[Regimes]:
             str(results.plan["budget"]["unit"]),
             tuple(sorted(of)),
             tuple(of[budget] for budget in sorted(of)),
+            contrasts.get(results.clean(of[max(of)].noise) or ""),
         )
         for of in found.values()
         if len(of) > 1

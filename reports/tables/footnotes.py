@@ -11,8 +11,9 @@ from typing import Any
 from bench.store.pack import of_changed_code
 from reports.plan_fields import TEACHERS, TREATMENTS
 from reports.results import Results, RunResult, begins_at
+from reports.statistics.chance import LEARNED
 from reports.statistics.paired import MINIMUM
-from reports.tables.table import OVER_BUDGET, TOLD, UNVERIFIED, Row, unverified
+from reports.tables.table import OVER_BUDGET, TOLD, UNLEARNED, UNVERIFIED, Row, unverified
 
 HASH = 12  #: characters of a hash that are printed
 BOLD = (
@@ -37,6 +38,9 @@ def notes_for(rows: Sequence[Row]) -> dict[str, str]:
     knowledge = sorted({row.uses for row in rows if row.uses})
     if knowledge:
         notes[TOLD] = f"uses {' or '.join(knowledge)}, which no method has: never bold, never ranked"
+    if any(row.unlearned for row in rows):
+        notes[UNLEARNED] = f"has not learned: its headline number is not significantly above {LEARNED:g} times chance"
+        notes[UNLEARNED] += " under this noise, so nothing of it is tested"
     if any(cell.measured and cell.lacking for cell in cells):
         notes["n="] = "fewer seeds than planned; the list of runs says what the others lack"
     if any(cell.state == "not applicable" for cell in cells):

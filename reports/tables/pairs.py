@@ -54,11 +54,11 @@ class PairsOfMethods:
         self.mean, self.of = mean_over_first(gaps), np.isfinite(gaps).sum(0)
         self.better, self.ties = (gaps > 0).sum(0), (gaps == 0).sum(0)
         self.shown = np.sum([one.shown(labels) for one in scores], axis=0)  # of `better`: significantly, on their own
-        self.needed, self.blocks = blocks_for(len(labels)), blocks
+        self.needed, self.blocks = blocks_for(max(2, int(self.of.any(0).sum()))), blocks
         self.p: dict[tuple[int, int], float] = {}
         by_block = np.stack([mean_over_first(gaps[chosen]) for chosen in in_block])
         if len(blocks) >= self.needed:
-            above = list(zip(*np.triu_indices(len(labels), 1), strict=True))
+            above = [pair for pair in zip(*np.triu_indices(len(labels), 1), strict=True) if self.of[pair]]
             known = (by_block[:, a, b] for a, b in above)
             steps = adjusted([signed_rank(gaps[np.isfinite(gaps)].tolist()) for gaps in known])
             self.p = {pair: p for (a, b), p in zip(above, steps.tolist(), strict=True) for pair in ((a, b), (b, a))}

@@ -10,7 +10,7 @@ from typing import Any
 from reports.headlines import Named, by_family, headlines, primary
 from reports.measure import Found, Line, Measure, average_measure, cell, lines, record_measure, rows
 from reports.results import Results, RunResult
-from reports.statistics.chance import is_chance
+from reports.statistics.chance import is_chance, unlearned
 from reports.statistics.contrasts import contrasts
 from reports.statistics.paired import mean
 from reports.tables.filter_or_loss import filter_tables
@@ -167,7 +167,7 @@ def _table(
     extra: Sequence[str] = (),
 ) -> Table:
     columns = tuple(measure.column for measure in measures)
-    table_rows, empty = _applicable(rows(results, measures, known))
+    table_rows, empty = _applicable(rows(results, measures, known, unlearned(results)))
     columns, table_rows, said = _told_from_chance(columns, table_rows)
     notes = notes_for(table_rows)
     texts = (*extra, *said, *_of_scores(known), *empty, *footnotes(results, table_rows))

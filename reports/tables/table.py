@@ -112,12 +112,13 @@ class Row:
     compared: bool = True  #: whether it takes part in the comparison of its column
     fidelity: str = ""  #: how the method's adapter was checked
     uses: str = ""  #: what it was trained on that no method knows
+    unlearned: bool = False  #: whether its headline number is at chance, so that nothing of it is tested
     cite: str = ""  #: BibTeX key that LaTeX cites behind its label
 
     @property
     def mark(self) -> str:
         """The footnote marks of its label."""
-        return unverified(self.fidelity) + TOLD * bool(self.uses)
+        return unverified(self.fidelity) + TOLD * bool(self.uses) + UNLEARNED * self.unlearned
 
 
 @dataclass(frozen=True)
@@ -179,6 +180,7 @@ def in_one_scale(table: Table) -> Table:
 OVER_BUDGET = "†"  #: the mark of a cell
 UNVERIFIED = "‡"  #: the mark of a method
 TOLD = "§"  #: the mark of a row that was told what no method knows
+UNLEARNED = "¶"  #: the mark of a row that has not learned under a noise
 
 
 def unverified(fidelity: str) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from reports.measure import cell, lead
 from reports.results import Results, uses
+from reports.statistics.chance import unlearned
 from reports.statistics.contrasts import MARGIN, Contrast, headline_contrasts
-from reports.statistics.paired import MINIMUM, Difference
+from reports.statistics.kept import Kept, kept
+from reports.statistics.paired import MINIMUM, Difference, mean
 from reports.statistics.power import POWER
 from reports.statistics.ratio import Ratio
 from reports.tables.footnotes import context, notes_for, planned_seeds
@@ -25,7 +27,7 @@ _SAME = (
 _DETECTABLE = (
     f"Detectable difference: what a paired t-test at 5 % shows with {100 * POWER:.0f} % power, from the noncentral t "
     "distribution and the standard deviation of (method - baseline) over seeds; median over methods, those near chance "
-    "left out. Adjusted: at 5 % over the number of methods that are tested."
+    "left out. Adjusted: at 5 % over the number of methods that are tested. None: more than 100 points."
 )
 _RESOLUTION = (
     "Resolution: the oracle's difference in detectable differences. Below 1 the suite cannot show the whole effect of "
@@ -40,6 +42,12 @@ _UNRESOLVED = (
     "Gap not resolved: oracle and baseline are not distinguishable over the seeds that all three have, so the share "
     f"means nothing (or these are fewer than {MINIMUM})."
 )
+_KEPT = (
+    "Kept: mean score under noise over own mean on clean pairs at the same budget, interval (95 %): Fieller over the "
+    "seeds that both have. Against the baseline: 100 (ln(noisy / clean) - ln(the baseline's noisy / clean)), paired by "
+    "seed; p: t-test, adjusted by Holm over the methods of a noise; the interval is that of one difference alone. The "
+    "oracle's clean score is the baseline's."
+)
 _SHARED = "All shares of a column have one denominator, so they err together. They are not ranked and not averaged."
 
 
@@ -48,7 +56,8 @@ def against_tables(results: Results, contrasts: Sequence[Contrast]) -> list[Tabl
     if not any(one.gains for one in contrasts):
         return []
     recovered = [recovered_table(results, contrasts)] if any(one.gap for one in contrasts) else []
-    return [differences_table(results, contrasts), *recovered, resolution_table(results, contrasts)]
+    own = [kept_table(results, found)] if (found := kept(results)) else []
+    return [differences_table(results, contrasts), *own, *recovered, resolution_table(results, contrasts)]
 
 
 def signed(value: float) -> str:
@@ -73,13 +82,13 @@ def _over_seeds(results: Results) -> str:
 def _columns(contrasts: Sequence[Contrast]) -> tuple[Column, ...]:
     measures = {one.measure.column.name: one.measure.column for one in contrasts}
     return tuple(
-        Column(name, column.label, column.group, "percent", None, column.description)
+        Column(name, column.label, column.group, "percent", column.higher_is_better, column.description)
         for name, column in measures.items()
     )
 
 
 def differences_table(results: Results, contrasts: Sequence[Contrast]) -> Table:
-    """One line a method and noise, one column a question: the gain over the baseline with interval and p."""
+    """One line a method and noise, one column a question: method minus baseline with interval and p."""
     columns = _columns(contrasts)
     by_cell = {(one.noise, one.measure.column.name): one for one in contrasts}
     rows = []
@@ -88,7 +97,7 @@ def differences_table(results: Results, contrasts: Sequence[Contrast]) -> Table:
             if label != results.baseline and results.of(label, noise):
                 cells = (_difference(results, by_cell[noise, column.name], label) for column in columns)
                 rows.append(Row(label, tuple(cells), noise, label, fidelity=entry["fidelity"]))
-    text = f"How much better than {results.baseline} a method is, in points."
+    text = f"Method minus {results.baseline}, in points."
     same = [_SAME] if any(one.same for one in contrasts) else []
     notes = (_TESTS, *same, _over_seeds(results), *context(results))
     return Table("differences", f"Against {results.baseline}", columns, tuple(rows), text, notes, notes=notes_for(rows))
@@ -96,13 +105,62 @@ def differences_table(results: Results, contrasts: Sequence[Contrast]) -> Table:
 
 def _difference(results: Results, contrast: Contrast, label: str) -> Cell:
     """The cell of one method; "–" if no test is possible."""
-    first, test = _lead(results, contrast, label), contrast.gains.get(label)
-    if test is None or first.state != "value":
+    first, gain = _lead(results, contrast, label), contrast.gains.get(label)
+    if gain is None or first.state != "value":
         return first
-    p = contrast.p_values[label]
+    p, test = contrast.p_values[label], contrast.as_difference(gain)
     words = ", ".join((interval(test), p_text(p), *contrast.verdicts(label)))
     also = {"low": test.low, "high": test.high, "p adjusted": p, "p": test.p, "n": test.n}
     return replace(first, value=test.value, text="", small=words, also=also)
+
+
+def kept_table(results: Results, found: Mapping[str, Kept]) -> Table:
+    """One line a method and noise: level under noise and on clean pairs, the share kept, and that share's gain."""
+    base, column = results.baseline, next(iter(found.values())).noisy.measure.column
+    over = f"{column.group} {column.label}"
+    columns = (
+        Column("noisy", "under noise", over, "percent"),
+        Column("clean", "own clean", over, "percent"),
+        Column("kept", "kept", "Robustness", "ratio"),
+        Column("against", f"kept against {base}, 100 ln", "Robustness", "percent"),
+        Column("difference", f"clean, minus {base}", "Level", "percent"),
+    )
+    rows = []
+    for noise, one in found.items():
+        for label, entry in results.methods.items():
+            if results.of(label, noise):
+                cells = _kept_cells(results, one, label)
+                compared = label in results.ranked
+                rows.append(Row(label, cells, noise, label, compared, entry["fidelity"], uses(entry)))
+    text = "Robustness apart from level: which share of its own clean score a method keeps under noise."
+    notes = (_KEPT, _over_seeds(results), *context(results))
+    return Table("kept", "Kept under noise", columns, tuple(rows), text, notes, notes=notes_for(rows))
+
+
+def _kept_cells(results: Results, one: Kept, label: str) -> tuple[Cell, ...]:
+    first = _lead(results, one.noisy, label)
+    share, test, level = one.share(label), one.changes.get(label), one.clean.gains.get(label)
+    noisy, clean = one.noisy.values.get(label), one.on_clean(label)
+    if noisy is None:
+        return (first,) * 5
+
+    def scored(value: float, small: str, also: Mapping[str, float]) -> Cell:
+        return replace(first, value=value, text="", small=small, also=also)
+
+    means = [scored(mean(list(own.values())), "", {}) if own else first for own in (noisy, clean)]
+    ratio = against = difference = first
+    if share:
+        ends = {"low": share.low, "high": share.high, "n": share.n}
+        ratio = scored(share.value, f"{share.low:.2f} to {share.high:.2f}", ends)
+    if test:
+        p = one.p_values[label]
+        words = filter(None, (interval(test), p_text(p), one.verdict(label)))
+        counts = {"low": test.low, "high": test.high, "p adjusted": p, "p": test.p, "n": test.n}
+        against = scored(test.value, ", ".join(words), counts)
+    if level:
+        counts = {"low": level.low, "high": level.high, "n": level.n}
+        difference = scored(level.value, interval(level), counts)
+    return (*means, ratio, against, difference)
 
 
 def _lead(results: Results, contrast: Contrast, label: str) -> Cell:
@@ -110,6 +168,8 @@ def _lead(results: Results, contrast: Contrast, label: str) -> Cell:
     if results.inapplicable(label, contrast.noise):
         return Cell("not applicable")
     runs = results.of(label, contrast.noise)
+    if label in unlearned(results)[contrast.noise]:
+        return lead(runs, text="has not learned")
     if label in contrast.values:
         return lead(runs)
     return replace(lead(runs, text=""), state=cell(runs, contrast.measure, results.methods[label]["score"]).state)
@@ -147,12 +207,23 @@ def _place(contrasts: Sequence[Contrast], one: Contrast) -> int:
 
 def _gap(contrast: Contrast) -> Cell:
     assert contrast.gap is not None
-    return Cell("value", text=f"{signed(contrast.gap.value)} ({interval(contrast.gap)})")
+    return Cell("value", text=gap_text(contrast, contrast.gap))
+
+
+def gap_text(contrast: Contrast, gap: Difference) -> str:
+    """The oracle's difference with its interval: "+5.4 (+4.9 to +5.9)"."""
+    test = contrast.as_difference(gap)
+    return f"{signed(test.value)} ({interval(test)})"
+
+
+def detectable_text(value: float) -> str:
+    """A detectable difference in points; no two shares differ by more than 100."""
+    return f"{100 * value:.2f}" if value <= 1 else "none"
 
 
 def _recovered(results: Results, contrast: Contrast, label: str) -> Cell:
     first = _lead(results, contrast, label)
-    if first.state != "value":
+    if label not in contrast.values:
         return first
     ratio = contrast.recovered(label)
     if ratio is None:
@@ -190,9 +261,9 @@ def _lines(contrast: Contrast) -> tuple[Cell, ...]:
     """Texts of one column of a block, "–" where there is no number."""
     one, gap, ratio = contrast.detectable, contrast.gap, contrast.resolution
     texts = (
-        f"{100 * one.value:.2f}" if one else "",
-        f"{100 * one.adjusted:.2f}" if one else "",
-        f"{signed(gap.value)} ({interval(gap)})" if gap else "",
+        detectable_text(one.value) if one else "",
+        detectable_text(one.adjusted) if one else "",
+        gap_text(contrast, gap) if gap else "",
         resolution_text(ratio) if ratio else "",
         str(one.n) if one else "",
     )
@@ -211,7 +282,10 @@ def headline_sentence(results: Results) -> str:
         if detectable:
             about = [f"n = {detectable.n}"]
             if one.gap and one.resolution:
-                about += [f"oracle {signed(one.gap.value)}", f"resolution {resolution_text(one.resolution)}"]
+                about += [
+                    f"oracle {signed(one.as_difference(one.gap).value)}",
+                    f"resolution {resolution_text(one.resolution)}",
+                ]
             parts.append(f"{100 * detectable.value:.1f} points under {one.noise} ({'; '.join(about)})")
     what = f"With {100 * POWER:.0f} % power the seeds show a difference from {results.baseline} on"
     return f"{what} {known[0][0].measure.column.label} of {', '.join(parts)}." if parts else ""

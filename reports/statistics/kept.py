@@ -1,0 +1,70 @@
+"""What a method keeps of its own clean score under noise, and its loss beside the baseline's: robustness, not level."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from reports.results import Results
+from reports.statistics.contrasts import Contrast, headline_contrasts
+from reports.statistics.paired import LEVEL, MINIMUM, Difference, adjusted, difference
+from reports.statistics.ratio import Ratio, fieller
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The headline number under a noise and on clean pairs at the same budget, over the seeds that both have."""
+
+    clean: Contrast
+    noisy: Contrast
+
+    def on_clean(self, label: str) -> Mapping[int, float]:
+        """Seed -> score on clean pairs. There the oracle leaves nothing out, so it is the baseline's run."""
+        return self.clean.values.get(self.noisy.baseline if label == self.noisy.oracle else label, {})
+
+    def share(self, label: str) -> Ratio | None:
+        """Score under noise over own clean score, with Fieller's interval; None below `MINIMUM` seeds."""
+        noisy, clean = self.noisy.values.get(label, {}), self.on_clean(label)
+        seeds = sorted(noisy.keys() & clean.keys())
+        return fieller([noisy[one] for one in seeds], [clean[one] for one in seeds]) if len(seeds) >= MINIMUM else None
+
+    def change(self, label: str) -> Difference | None:
+        """ln(m_noisy / m_clean) - ln(b_noisy / b_clean), paired by seed; None below `MINIMUM` seeds or at 0."""
+        own, base = (self._logs(one) for one in (label, self.noisy.baseline))
+        return difference(own, base)
+
+    def _logs(self, label: str) -> dict[int, float]:
+        noisy, clean = self.noisy.values.get(label, {}), self.on_clean(label)
+        shared = sorted(noisy.keys() & clean.keys())
+        return {one: math.log(noisy[one] / clean[one]) for one in shared if min(noisy[one], clean[one]) > 0}
+
+    @cached_property
+    def changes(self) -> dict[str, Difference]:
+        """The changes of the compared methods that have enough seeds."""
+        tests = {label: self.change(label) for label in self.noisy.ranked if label != self.noisy.baseline}
+        return {label: test for label, test in tests.items() if test}
+
+    @cached_property
+    def p_values(self) -> dict[str, float]:
+        """Of the paired t-test on the log scale, adjusted by Holm over the compared methods."""
+        steps = adjusted([test.p for test in self.changes.values()])
+        return dict(zip(self.changes, steps.tolist(), strict=True))
+
+    def verdict(self, label: str) -> str:
+        """ "keeps more" or "keeps less" than the baseline; "" if neither is significant."""
+        test = self.changes.get(label)
+        if test is None or self.p_values[label] > LEVEL:
+            return ""
+        return "keeps more" if test.value > 0 else "keeps less"
+
+
+def kept(results: Results) -> dict[str, Kept]:
+    """Noise -> what is kept of the clean scores, where the suite has clean pairs at the same towers and budget.
+
+    Empty where the headline number is better lower: a share of it says nothing.
+    """
+    contrasts = {one.noise: one for one in headline_contrasts(results) if one.measure.column.higher_is_better}
+    pairs = {noise: results.clean(noise) for noise in contrasts}
+    return {noise: Kept(contrasts[clean], contrasts[noise]) for noise, clean in pairs.items() if clean in contrasts}

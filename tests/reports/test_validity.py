@@ -1,0 +1,244 @@
+"""Whether a comparison can speak of robustness: each check passes and fails on planted numbers; rows at chance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+
+from bench.store import Store
+from reports.compare import compare
+from reports.figures import figure_style as drawing
+from reports.figures.kept import kept_picture
+from reports.pages.answer import answers, judged
+from reports.pages.html import page
+from reports.reference.agreement import ranking
+from reports.results import Results, RunResult, load
+from reports.statistics.chance import unlearned
+from reports.statistics.contrasts import headline_contrasts
+from reports.statistics.kept import kept
+from reports.statistics.validity import validity
+from reports.tables.csv import table_csv
+from reports.tables.suite_tables import tables
+
+SUITE = "emoji_noisy"
+CLEAN, NOISE = "0 % shuffled captions", "40 % shuffled captions"
+HEADLINE = ("emoji/iid", "zero_shot/concept", "top1")
+MEMORISED = ("emoji/train", "memorisation", "memorised")
+Score = Callable[[str, float, float], float]  #: label, rate, share of the run -> score
+ORDER = {
+    "clip": 0.30,
+    "siglip": 0.32,
+    "permutation_0.1": 0.28,
+    "sogclr": 0.34,
+    "bayes": 0.26,
+    "ncu": 0.24,
+    "near": 0.36,
+}
+
+
+@pytest.fixture(scope="module")
+def plain(bounded: Store) -> Results:
+    return load(SUITE, bounded)
+
+
+def planted(
+    plain: Results, score: Score, memorised: float | None = 0.3, edge: Mapping[str, Any] | None = None
+) -> Results:
+    """The same runs with these headline numbers at 75 % and at the end, and shares of memorised wrong captions."""
+    runs, places = list[RunResult](), list(plain.methods)
+    for run in plain.runs:
+        rate, own = plain.noises[run.noise]["rate"], plain.methods[run.method]["score"]
+        one = run.find(*HEADLINE, own)
+        assert one is not None
+        records = {key: record for key, record in run.records.items() if key[1:4] != HEADLINE}
+        for at in (0.75, 1.0):
+            value = score(run.method, rate, at) + 1e-3 * np.sin(7 * run.seed + 13 * places.index(run.method) + 5 * rate)
+            records[at, *HEADLINE, one.score] = replace(one, at=at, value=value, low=value - 0.01, high=value + 0.01)
+        if memorised is not None and rate:
+            dataset, task, metric = MEMORISED
+            about = {"dataset": dataset, "task": task, "metric": metric, "score": "", "value": memorised}
+            records[1.0, *MEMORISED, ""] = replace(one, **about, low=None, high=None, higher_is_better=False)
+        runs.append(replace(run, records=records))
+    tuning = {label: {"edge": []} for label in plain.methods} | dict(edge or {})
+    return Results({**plain.plan, "tuning": {"methods": tuning}}, tuple(runs))
+
+
+def good(label: str, rate: float, at: float) -> float:
+    """Trained out, and the order under noise is the reverse of that on clean pairs."""
+    level = ORDER.get(label, 0.30)
+    return (0.3 - 0.5 * (level - 0.3) if rate else level) * (1 if at == 1 else 0.99)
+
+
+def outcomes(results: Results, rows: tuple[str, ...] = ()) -> dict[str, str]:
+    (found,) = validity(results, rows)
+    return {check.name: check.outcome for check in found.checks}
+
+
+def test_a_comparison_passes_and_each_check_fails_alone(plain: Results) -> None:
+    results = planted(plain, good)
+    assert set(outcomes(results).values()) == {"pass"}
+    (found,) = validity(results)
+    assert found.sentence == f"{NOISE}: yes; all four checks pass."
+
+    def early(label: str, rate: float, at: float) -> float:
+        return good(label, rate, 1.0) * (1 if at == 1 or label != "oracle" else 0.96)
+
+    def same_order(label: str, rate: float, _at: float) -> float:
+        return ORDER.get(label, 0.3) * (0.6 if rate else 1)
+
+    failing = {
+        "wrong captions learned": planted(plain, good, memorised=0.04),
+        "trained out": planted(plain, early),
+        "not the clean order": planted(plain, same_order),
+        "tuned": planted(plain, good, edge={"siglip": {"edge": ["lr"]}}),
+    }
+    for name, made in failing.items():
+        assert {check for check, outcome in outcomes(made).items() if outcome != "pass"} == {name}
+    (found,) = validity(failing["wrong captions learned"])
+    assert "clip has memorised 4.0 % of its wrong captions" in found.sentence
+    assert "it speaks of speed of learning, not robustness." in found.sentence
+    (found,) = validity(failing["trained out"])
+    assert "clip +0.0 %, oracle +4.0 % (limit 3.0 %)" in found.sentence
+    assert "for 1 of 9 rows; it speaks of unequal tuning" in validity(failing["tuned"])[0].sentence
+
+
+def test_what_is_not_stored_is_unknown(plain: Results) -> None:
+    results = planted(plain, good, memorised=None, edge={"siglip": {}})
+    runs = tuple(
+        replace(run, records={key: one for key, one in run.records.items() if key[0] == 1}) for run in results.runs
+    )
+    results = Results(results.plan, runs)
+    unknown = {name for name, outcome in outcomes(results).items() if outcome == "unknown"}
+    assert unknown == {"wrong captions learned", "trained out", "tuned"}
+    assert "not known; memorisation was not measured" in validity(results)[0].sentence
+    untuned = Results({**results.plan, "tuning": None}, runs)
+    assert "no row was tuned" in validity(untuned)[0].checks[-1].sentence
+
+
+def test_a_row_in_question_is_judged_as_well(plain: Results) -> None:
+    def rising(label: str, rate: float, at: float) -> float:
+        return good(label, rate, 1.0) * (1 if at == 1 or label != "siglip" else 0.9)
+
+    results = planted(plain, rising, edge={"sogclr": {"edge": ["lr"]}})
+    assert outcomes(results, ("clip", "near")) | {"tuned": ""} == dict.fromkeys(outcomes(results), "pass") | {
+        "tuned": ""
+    }
+    assert outcomes(results, ("near", "clip"))["tuned"] == "pass"
+    assert outcomes(results, ("siglip", "clip"))["trained out"] == "fail"
+
+
+def test_with_budgets_the_slope_over_the_shorter_one_counts_and_the_longest_comes_first(plain: Results) -> None:
+    """40 % noise at 10 and at 160 epochs, from half of the level to all of it."""
+    results = planted(plain, lambda label, rate, _at: good(label, 0.4, 1.0) * (1 if rate else 0.5))
+    blocks = [
+        {**block, "kind": "shuffled_captions", "rate": 0.4, "budget": budget}
+        for block, budget in zip(results.plan["noises"], (10.0, 160.0), strict=True)
+    ]
+    results = Results({**results.plan, "noises": blocks}, results.runs)
+    longest, shortest = validity(results)
+    assert (longest.noise, shortest.noise) == (NOISE, CLEAN)
+    values = {noise: headline_contrasts(results)[place].values["clip"] for place, noise in enumerate((CLEAN, NOISE))}
+    ends = {noise: np.mean(list(own.values())) for noise, own in values.items()}
+    gain = (ends[NOISE] - ends[CLEAN]) / ends[NOISE] * np.log(4 / 3) / np.log(16)
+    assert 0.04 < gain < 0.06
+    trained = {check.name: check for check in longest.checks}["trained out"]
+    assert (trained.outcome, f"clip {100 * gain:+.1f} %" in trained.sentence) == ("fail", True)
+
+
+def test_it_comes_first_on_the_page_and_in_every_answer(plain: Results, bounded: Store) -> None:
+    results = planted(plain, good, memorised=0.04)
+    text = page(results, [tables(plain)[0]])
+    assert 0 < text.index('id="validity"') < text.index('id="answer"')
+    assert "wrong captions learned: fail" in text
+    assert judged(results)[0].startswith("Can this comparison speak of robustness? 40 %")
+    assert compare(SUITE, bounded, "near").text().startswith("Can this comparison speak of robustness? 40 %")
+
+
+def test_kept_is_the_share_of_the_clean_score_and_its_gain_is_paired_on_the_log_scale(plain: Results) -> None:
+    """By scipy and statsmodels: at Fieller's ends a paired t-test has p = 0.05."""
+    (found,) = kept(plain).values()
+    clean, noisy = (one.values for one in headline_contrasts(plain))
+    seeds = sorted(clean["clip"])
+    logs = {}
+    for label in plain.methods:
+        own = "clip" if label == "oracle" else label
+        top, bottom = (np.array([side[one][seed] for seed in seeds]) for side, one in ((noisy, label), (clean, own)))
+        share = found.share(label)
+        assert share is not None
+        assert share.value == pytest.approx(top.mean() / bottom.mean())
+        for end in (share.low, share.high):
+            assert stats.ttest_1samp(top - end * bottom, 0).pvalue == pytest.approx(0.05)
+        logs[label] = np.log(top / bottom)
+    compared = [label for label in plain.ranked if label != "clip"]
+    tests = [stats.ttest_1samp(logs[label] - logs["clip"], 0) for label in compared]
+    holm = multipletests([test.pvalue for test in tests], method="holm")[1]
+    assert list(found.changes) == compared
+    for label, test, p in zip(compared, tests, holm, strict=True):
+        change = found.changes[label]
+        assert change.value == pytest.approx(np.mean(logs[label] - logs["clip"]))
+        assert (change.low, change.high) == pytest.approx(tuple(test.confidence_interval()))
+        assert found.p_values[label] == pytest.approx(p)
+
+
+def test_kept_has_a_table_and_a_figure_and_needs_clean_pairs(plain: Results) -> None:
+    table = next(one for one in tables(plain) if one.name == "kept")
+    assert [row.method for row in table.rows] == list(plain.methods)
+    assert "Robustness kept low" in table_csv(table)
+    with drawing.look():
+        picture = kept_picture(plain)
+    assert picture is not None
+    assert picture.figure is not None
+    names = [text.get_text() for text in picture.figure.axes[0].texts]
+    assert {"clip", "oracle"} <= set(names)
+    other = [{**block, "budget": 10.0 + place} for place, block in enumerate(plain.plan["noises"])]
+    assert kept(Results({**plain.plan, "noises": other}, plain.runs)) == {}
+
+
+def test_a_row_at_chance_takes_part_in_nothing(plain: Results) -> None:
+    """Chance is 0.0013, and some seeds of a row at 0.0009 are above it."""
+
+    def score(label: str, rate: float, at: float) -> float:
+        return 0.0009 if label == "bayes" and rate else good(label, rate, at)
+
+    results = planted(plain, score)
+    assert unlearned(results) == {CLEAN: frozenset(), NOISE: frozenset({"bayes"})}
+    clean, noisy = headline_contrasts(results)
+    assert "bayes" in clean.p_values
+    assert "bayes" not in noisy.p_values
+    tests = {
+        label: stats.ttest_rel([noisy.values[label][s] for s in range(5)], [noisy.values["clip"][s] for s in range(5)])
+        for label in plain.ranked
+        if label not in ("clip", "bayes")
+    }
+    holm = multipletests([test.pvalue for test in tests.values()], method="holm")[1]
+    assert noisy.p_values == pytest.approx(dict(zip(tests, holm.tolist(), strict=True)))
+    assert noisy.detectable is not None
+    assert noisy.detectable.rows == len(tests)
+    assert "bayes" not in ranking(results).values[NOISE]
+    rows = sum(len(own) > 0 for label, own in noisy.values.items() if label in plain.ranked)
+    assert f"means of {rows} rows" in validity(results)[0].checks[2].sentence
+    assert "bayes" not in kept(results)[NOISE].changes
+    assert "1 not learned, so not tested" in answers(results)[1]
+    made = {table.name: table for table in tables(Results({**results.plan, "tuning": None}, results.runs))}
+    marked = {(row.group, row.method) for row in made["overview"].rows if "¶" in row.mark}
+    assert marked == {(NOISE, "bayes")}
+    assert "¶" in made["overview"].notes
+    cells = {(row.group, row.method): row.cells[0].text for row in made["differences"].rows}
+    assert cells[NOISE, "bayes"] == "has not learned"
+
+
+def test_a_difference_under_noise_is_told_with_that_on_clean_pairs(plain: Results, bounded: Store) -> None:
+    clean, noisy = headline_contrasts(plain)
+    better = max(noisy.gains, key=lambda label: noisy.gains[label].value)
+    gain = 100 * np.mean([clean.values[better][seed] - clean.values["clip"][seed] for seed in range(5)])
+    assert f"{better} {100 * noisy.gains[better].value:+.1f} (" in answers(plain)[1]
+    assert f"; {gain:+.1f} on clean pairs)" in answers(plain)[1]
+    assert "on clean pairs" not in answers(plain)[0]
+    assert f"on clean pairs {better} - clip is {gain:+.1f}" in compare(SUITE, bounded, better).verdict
+    assert f"on clean pairs {better} - clip is {gain:+.1f}" in compare(SUITE, bounded, "clip", better).verdict
