@@ -16,7 +16,7 @@ from reports.figures import figure_style as drawing
 from reports.figures import scores as figures
 from reports.figures.figure_registry import FIGURES, draw_all
 from reports.figures.forest import forest, recovered
-from reports.pages.answer import answers, cost_answer, question
+from reports.pages.answer import answers, cost_answer, judged, question
 from reports.pages.html import page
 from reports.results import Results, load
 from reports.statistics.contrasts import headline_contrasts
@@ -111,10 +111,10 @@ def test_a_noise_whose_gap_is_not_resolved_is_named_under_the_figure(tmp_path: P
 
 def test_the_page_begins_with_the_answer(results: Results, bounded: Store) -> None:
     text = page(results, tables(results), draw_all(results, {}, FIGURES))
-    parts = ("answer", "figure-recovered", "figure-differences", "overview", "figure-radar")
+    parts = ("validity", "answer", "figure-kept", "figure-recovered", "figure-differences", "overview", "figure-radar")
     order = [text.index(f'id="{part}"') for part in parts]
     assert order == sorted(order)
-    assert build(SUITE, bounded).answers == (*answers(results), cost_answer(results))
+    assert build(SUITE, bounded).answers == (*judged(results), *answers(results), cost_answer(results))
 
 
 def test_the_answer_says_what_the_methods_cost(results: Results) -> None:

@@ -106,7 +106,7 @@ def test_latex_rows_have_as_many_cells_as_columns(latex: list[str]) -> None:
 
 
 def test_latex_says_states_bold_and_zeros(latex: list[str]) -> None:
-    zero_shot, probe = latex[5], latex[7]
+    zero_shot, probe = latex[6], latex[8]
     assert r"\emph{failed}" in zero_shot
     assert r"\textbf{" in zero_shot
     assert r"permutation\_0.1" in zero_shot
@@ -264,7 +264,7 @@ def test_with_one_seed_the_page_says_what_that_means(one: Store) -> None:
 def test_figures_are_files_of_their_kind_and_the_same_each_time(three: Store) -> None:
     results = load(SUITE, three)
     first, again = pictures(results, ["page"]), pictures(results, ["page"])
-    assert [picture.name for picture in first] == ["differences", "radar", "noise", "cost", "memorisation"]
+    assert [picture.name for picture in first] == ["differences", "kept", "radar", "noise", "cost", "memorisation"]
     for one, two in zip(first, again, strict=True):
         assert one.png.startswith(b"\x89PNG")
         assert one.pdf["page"].startswith(b"%PDF")
@@ -329,7 +329,7 @@ def figures_of(results: Results) -> dict[str, Figure]:
 
 def test_no_word_of_a_figure_is_cut_off(three: Store) -> None:
     sheets = figures_of(load(SUITE, three))
-    assert set(sheets) == {"differences", "radar", "noise", "cost", "memorisation"}
+    assert set(sheets) == {"differences", "kept", "radar", "noise", "cost", "memorisation"}
     for figure in sheets.values():
         canvas = FigureCanvasAgg(figure)
         canvas.draw()  # for the last time it was drawn with other pixels an inch

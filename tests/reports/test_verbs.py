@@ -60,7 +60,7 @@ def test_a_report_is_written_without_torch(store: Store) -> None:
     done = subprocess.run([sys.executable, "-c", BLOCKED, str(store.root)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     files, lines = map(int, done.stdout.split())
-    assert files == 2 + 2 * 11 + 1 + 2 * (6 + 1 + 3)
+    assert files == 2 + 2 * 12 + 1 + 2 * (6 + 1 + 3)
     assert lines == 1 + 42 + 4
 
 
@@ -126,7 +126,8 @@ def test_compare_says_difference_interval_p_and_cost(three: Store) -> None:
     assert "sogclr is better than clip" in back.verdict
     assert "clip at 0.87 times the cost of sogclr" in back.verdict
     text = found.text()
-    assert text.startswith(found.verdict + "\n")
+    assert text.startswith("\n".join((*found.validity, "", found.verdict, "")))
+    assert len(found.validity) == 1
     assert "noise found emoji/train AUROC" in text
     assert text.count("noise found") == 2  # not applicable without noise: no line
 
