@@ -78,3 +78,6 @@ def once(values: tuple[Any, ...]) -> tuple[Any, ...]:
             raise fault(f"{shown(value)} stands twice", position)
         seen.add(value)
     return values
+
+
+Once = AfterValidator(once)

@@ -23,6 +23,8 @@ from reports.tables.table import Cell, unverified
 from reports.tables.vs_baseline import interval, p_text, signed
 from reports.vocabulary import family, short
 
+AllOutcomes = Mapping[tuple[str, str], Outcomes]  #: (label, run) -> outcomes; two rows may read one run
+
 
 @dataclass(frozen=True)
 class Line:
@@ -105,7 +107,7 @@ def compare(suite: str, store: Store, a: str, b: str | None = None) -> Compariso
     if a == b:
         raise UserError(f"{a!r} against itself: name two methods")
     runs = (run for noise in results.noises for label in (a, b) for run in results.of(label, noise))
-    outcomes = {run.run: Outcomes(run, results.plan["protocol"]) for run in runs}
+    outcomes = {(run.method, run.run): Outcomes(run, results.plan["protocol"]) for run in runs}
     lines = [_line(results, outcomes, noise, named, a, b) for noise in results.noises for named in results.measures]
     costs = tuple((noise, _cost(results, noise, a, b)) for noise in results.noises)
     shown = tuple(line for line in lines if {line.a.state, line.b.state} != {"not applicable"})
@@ -123,7 +125,7 @@ def _family(task: str) -> str:
     return short(family(task)).lower()
 
 
-def _line(results: Results, outcomes: Mapping[str, Outcomes], noise: str, named: Named, a: str, b: str) -> Line:
+def _line(results: Results, outcomes: AllOutcomes, noise: str, named: Named, a: str, b: str) -> Line:
     measure = record_measure(results, *named)
     cells = {label: cell(results.of(label, noise), measure, results.methods[label]["score"]) for label in (a, b)}
     own, other = ({part.seed: part.value for part in cells[label].measured} for label in (a, b))
@@ -145,10 +147,8 @@ def _line(results: Results, outcomes: Mapping[str, Outcomes], noise: str, named:
     )
 
 
-def _examples(
-    results: Results, outcomes: Mapping[str, Outcomes], named: Named, cells: Mapping[str, Cell]
-) -> Examples | None:
-    own, other = ({part.seed: outcomes[part.run] for part in one.measured} for one in cells.values())
+def _examples(results: Results, outcomes: AllOutcomes, named: Named, cells: Mapping[str, Cell]) -> Examples | None:
+    own, other = ({part.seed: outcomes[label, part.run] for part in one.measured} for label, one in cells.items())
     a, b = (str(results.methods[label]["score"]) for label in cells)
     return over_examples([(own[seed], other[seed]) for seed in sorted(own.keys() & other.keys())], named, (a, b))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from bench.store.selection import LAST
 from reports.results import Results, RunResult, uses
 from reports.statistics.paired import mean, std, unbeaten
 from reports.tables.table import Cell, Column, Measured, Row, State
@@ -57,7 +58,9 @@ def record_measure(
             return "not applicable"
         record = run.find(dataset, task, metric, score)
         if record is None:  # a task is measured whole: what its other numbers lack is not asked of this run
-            return "not applicable" if run.find(dataset, task, main, score) else None
+            selected = run.select != LAST and run.at is not None  # then a number of the last weights alone is not its
+            known = run.of_last if selected else run
+            return "not applicable" if known.find(dataset, task, main or metric, score) else None
         return Measured(run.run, run.seed, record.value, record.n, record.low, record.high)
 
     column = Column(
@@ -171,7 +174,7 @@ def rows(
                 entry = results.methods[line.method]
                 knowledge = uses(entry)
                 at_chance = line.method in unlearned[noise]
-                compared = line.compared and not knowledge and not at_chance
+                compared = line.compared and line.method in results.ranked and not at_chance
                 about = (entry["fidelity"], knowledge)
                 group.append(Row(line.label, cells, noise, line.method, compared, *about, unlearned=at_chance))
         all_rows.extend(_bold(group, measures))

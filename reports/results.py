@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -15,12 +15,14 @@ from bench.errors import UserError
 from bench.store import Damaged, Record, RunStore, Store
 from bench.store.pack import ARCHIVE
 from bench.store.run import damaged_status
+from bench.store.selection import LAST, chosen_point, validation_scores
 from reports.plan_fields import refuse_unfit
 from reports.tables.table import State
 from reports.vocabulary import family, family_rank, metric_rank, task_and_metric
 
 #: fields of a plan that a report cannot do without
 _SHOWN = ("suite", "protocol", "budget", "data", "methods", "noises", "seeds", "datasets", "settings")
+TOLD_BY_CLEAN = "clean validation pairs"  #: what a row uses whose weights are chosen by them
 Key = tuple[float, str, str, str, str]  #: at, dataset, task, metric, score
 
 
@@ -44,6 +46,9 @@ class RunResult:
     others: tuple[Record, ...] = ()  #: measured under another protocol than the plan's; never shown as values
     unmeasured: int = 0  #: evaluations of the plan that are not stored
     training_version: int | None = None  #: of the runner that made it; None where nothing is stored
+    select: str = LAST  #: the rule that chose the weights which `records` holds as those of 1.0
+    at: float | None = 1.0  #: the share of the budget that they were taken at; None while it is not known
+    measured: Mapping[Key, Record] = field(default_factory=dict)  #: all records, of the last weights at 1.0
 
     @property
     def state(self) -> str:
@@ -58,11 +63,16 @@ class RunResult:
         return "missing" if state == "done" else cast("State", state)
 
     @property
+    def of_last(self) -> RunResult:
+        """The same run, read at its last weights."""
+        return replace(self, records=self.measured, select=LAST, at=1.0)
+
+    @property
     def over_budget(self) -> bool:
         return bool(self.ledger.get("over_budget"))
 
     def find(self, dataset: str, task: str, metric: str, score: str, at: float = 1.0) -> Record | None:
-        """The record under this score, or the one that needs none."""
+        """The record under this score, or the one that needs none; at 1.0 of the weights that the row's rule chose."""
         return self.records.get((at, dataset, task, metric, score)) or self.records.get((at, dataset, task, metric, ""))
 
 
@@ -84,8 +94,12 @@ class Results:
 
     @cached_property
     def ranked(self) -> dict[str, Mapping[str, Any]]:
-        """Those of `methods` that are compared: not those that were trained on what no method knows."""
-        return {label: entry for label, entry in self.methods.items() if not uses(entry)}
+        """Those of `methods` that are compared: not those that use what no method knows.
+
+        If the baseline's weights are chosen by clean pairs, those of others may be as well.
+        """
+        alike = ("", TOLD_BY_CLEAN) if uses(self.methods[self.baseline]) == TOLD_BY_CLEAN else ("",)
+        return {label: entry for label, entry in self.methods.items() if uses(entry) in alike}
 
     @property
     def baseline(self) -> str:
@@ -146,7 +160,7 @@ class Results:
     @cached_property
     def directions(self) -> dict[tuple[str, str, str], bool]:
         """Whether higher is better, for each (dataset, task, metric) measured on final weights."""
-        final = (record for run in self.runs for record in run.records.values() if record.at == 1.0)
+        final = (one for run in self.runs for (at, *_), one in run.records.items() if at == 1.0)
         return {(record.dataset, record.task, record.metric): record.higher_is_better for record in final}
 
     @cached_property
@@ -155,7 +169,9 @@ class Results:
         towers = {block["label"]: block.get("towers", "") for block in self.plan["noises"]}
         found: dict[tuple[str, str, str], Counter[str]] = {}  # runs are compared under the same towers alone
         for run in self.runs:
-            final = {(one.dataset, one.task, one.data) for one in run.records.values() if one.at == 1.0 and one.data}
+            final = {
+                (one.dataset, one.task, one.data) for (at, *_), one in run.records.items() if at == 1.0 and one.data
+            }
             for dataset, task, data in sorted(final):
                 found.setdefault((dataset, task, towers.get(run.noise, "")), Counter())[data] += 1
         return {(dataset, task): counts for (dataset, task, _), counts in found.items() if len(counts) > 1}
@@ -202,8 +218,9 @@ def begins_at(entry: Mapping[str, Any]) -> str | None:
 
 
 def uses(entry: Mapping[str, Any]) -> str:
-    """What a row of the plan was trained on that no method knows: "the truth", "trusted pairs"; "" for most."""
-    return str((entry.get("keep") or {}).get("uses", ""))
+    """What a row of the plan uses that no method knows: "the truth", "trusted pairs"; "" for most."""
+    told = TOLD_BY_CLEAN if entry.get("select") == "clean_validation" else ""
+    return str((entry.get("keep") or {}).get("uses") or told)
 
 
 def recipe(entry: Mapping[str, Any]) -> str:
@@ -226,11 +243,14 @@ def load(suite: str, store: Store) -> Results:
             raise Damaged(path, f"{name} is missing", f"`bench run {suite} --dry-run` writes the plan again")
     refuse_unfit(plan, path)
     stored: dict[str, dict[str, Any]] = {}
+    methods = {entry["label"]: entry for entry in plan["methods"]}
+    points = (*(plan["settings"].get("evaluate") or {}).get("curve", ()), 1.0)
     runs = []
     for cell in plan["cells"]:
         identity = cell["run"]
         if identity not in stored:
             stored[identity] = _read(store, cell, plan["protocol"])
+        selected = _selected(stored[identity]["records"], methods[cell["method"]], plan["protocol"], points)
         runs.append(
             RunResult(
                 method=cell["method"],
@@ -242,10 +262,24 @@ def load(suite: str, store: Store) -> Results:
                 stored=store.run(identity),
                 reference=cell["reference_run"],
                 kept_rows=cell.get("kept_rows"),
-                **stored[identity],
+                **{**stored[identity], **selected},
             )
         )
     return Results(plan, tuple(runs))
+
+
+def _selected(
+    records: Mapping[Key, Record], entry: Mapping[str, Any], protocol: str, points: Sequence[float]
+) -> dict[str, Any]:
+    """What a row reads of a run: of the chosen weights what is measured at every point, in place of the last ones."""
+    select = entry.get("select", LAST)
+    if select == LAST:
+        return {"records": records, "measured": records}
+    scores = validation_scores(records.values(), select, entry["score"], protocol)
+    at = chosen_point(select, scores, points)
+    everywhere = (key[1:] for key in records if key[0] == at and all((one, *key[1:]) in records for one in points))
+    chosen: dict[Key, Record] = {(1.0, *key): records[at, *key] for key in everywhere} if at is not None else {}
+    return {"records": chosen, "measured": records, "select": select, "at": at}
 
 
 def _plan_from(archive: Path, suite: str) -> str:

@@ -99,6 +99,11 @@ class NoiseKind:
     files: str = ""  #: who publishes its files, one for each rate above 0; "" = it has none
     options: type[Options] = Options
 
+    @property
+    def for_held_out(self) -> bool:
+        """Whether pairs that are held out from training can have it as well."""
+        return self.fixed and not self.poisons and not self.files
+
 
 def _plain(target: str) -> Callable[[Any, Any, float, int], Any]:
     """Return the `make` of a kind without settings of its own: of pairs, rate and seed."""

@@ -156,7 +156,7 @@ def _refuse(suite: Suite, only: list[str], seeds: list[int], launcher: str, resu
     """Raise UserError for an unknown label, seed or launcher, and for results that are not a folder."""
     from bench.launch.launchers import LAUNCHERS
 
-    suite.select(only, seeds)  # before the machine is looked at
+    suite.narrowed(only, seeds)  # before the machine is looked at
     if launcher not in LAUNCHERS:
         names = LAUNCHERS.names()
         raise UserError(f"--launcher {launcher}: should be {' or '.join(names)}{nearest(launcher, names)}")

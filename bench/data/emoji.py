@@ -34,6 +34,7 @@ TEMPLATES = ("{}", "an emoji of {}", "a drawing of {}")
 SETS: dict[str, tuple[tuple[str, ...], str]] = {
     "train": (TRAINING_STYLES, "Emoji by seven artists or editions, with names and keywords as captions."),
     "validation": (TRAINING_STYLES, "For tuning: pairs of training concepts and styles that no other set holds."),
+    "selection": (TRAINING_STYLES, "For choosing a checkpoint: the validation pairs whose concepts iid does not hold."),
     "iid": (TRAINING_STYLES, "Held-out (concept, style) pairs; training shows the concept in other styles."),
     "novel": (TRAINING_STYLES, "Held-out concepts, drawn in the training styles."),
     "openmoji": (
@@ -123,6 +124,9 @@ def _headings(label: str) -> tuple[str, ...]:
 
 def samples(split: str) -> tuple[Sample, ...]:
     """The samples of one of `SETS`, in the byte order of their keys. Raises UserError for a damaged shard."""
+    if split == "selection":
+        tested = {sample.fields["concept"] for sample in samples("iid")}
+        return tuple(sample for sample in samples("validation") if sample.fields["concept"] not in tested)
     styles, _ = SETS[split]
     chosen = (sample for style in styles for sample in shard(style) if sample.fields["split"] == split)
     return tuple(sorted(chosen, key=lambda sample: str(sample.fields["key"]).encode()))

@@ -168,7 +168,7 @@ def retrieval(task: Task, bench: Bench) -> Measured:
     pairs = bench.plan.load(task.dataset)
     if isinstance(pairs, EvaluationPairs) and pairs.puzzles:
         return _puzzles(pairs, bench)
-    captions = bench.plan.captions(pairs)
+    captions = bench.plan.captions(bench.plan.noisy(pairs) if task.family == "noisy_validation" else pairs)
     owner = np.repeat(np.arange(len(pairs)), [len(texts) for texts in captions])
     images = bench.features.images(pairs)
     texts = bench.features.texts([text for texts in captions for text in texts])

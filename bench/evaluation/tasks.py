@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
@@ -17,7 +17,8 @@ from bench.catalogue.families import FAMILIES, Facts
 from bench.catalogue.families.random_guess import CAPTIONS
 from bench.catalogue.training_sets import TRAINING_SETS
 from bench.data import Pairs, evaluation
-from bench.data.noise import ManifestSummary
+from bench.data.kept import KeptPairs
+from bench.data.noise import ManifestSummary, Noise
 from bench.data.photo import CROP, Resize
 from bench.data.source import DataSource, facts_of, source
 from bench.data_folder import Missing
@@ -33,6 +34,8 @@ class EvaluationPlan(SuiteTasks):
 
     size: int | None = None  #: pixels a side that the model sees; None = `data.size`
     resize: Resize = CROP  #: how an external model has its images made square
+    #: makes the noise that pairs held out from training have, as the run's own have it; None = they are as they are
+    noise_of: Callable[[Pairs], Noise | None] | None = field(default=None, compare=False)
 
     @property
     def source(self) -> DataSource:
@@ -146,6 +149,11 @@ class EvaluationPlan(SuiteTasks):
         if pairs.name in data.names():
             return data.evaluation_captions(pairs, CAPTIONS)
         return [pairs.captions(row)[: self.protocol.captions] for row in range(len(pairs))]
+
+    def noisy(self, pairs: Pairs) -> Pairs:
+        """The same held-out pairs with the captions that the run's noise gives them."""
+        noise = self.noise_of(pairs) if self.noise_of else None
+        return pairs if noise is None else KeptPairs(pairs, np.arange(len(pairs)), noise)
 
     def wanted(self) -> dict[str, tuple[str, ...]]:
         """Data sets of the catalogue that tasks need, each split once -> the families of these tasks."""

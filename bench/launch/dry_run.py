@@ -49,7 +49,7 @@ def dry_run(
         raise UserError(f"--utilisation {utilisation:g}: is of a card; name it with --gpu")
     share = gpus.UTILISATION if utilisation is None else utilisation
     loaded = suite if isinstance(suite, Suite) else load_suite(suite)
-    loaded.select(only, seeds)  # refuses unknown labels and seeds before anything is planned
+    loaded.narrowed(only, seeds)  # refuses unknown labels and seeds before anything is planned
     store = Store(Path(results))
     with progress.on() as shown:
         return _lines(loaded, store, only, seeds, gpu, share, shown)
@@ -72,9 +72,9 @@ def _lines(
         for missing in (requirements.training, requirements.starts, requirements.noise, requirements.towers)
     )
     reader = InputsReader()
-    labels = sorted({run.label for run in suite.select(only).runs()}) if only else []
+    labels = sorted({run.label for run in suite.narrowed(only).runs()}) if only else []
     choices = tune.known(suite, store, reader, shown, labels) if suite.tune and present else {}
-    asked = tune.tuned(suite, choices).select(only, seeds)
+    asked = tune.tuned(suite, choices).narrowed(only, seeds)
     if only or seeds:
         planned = plan_file.selected(asked, store, present, reader, shown)
     else:

@@ -50,7 +50,7 @@ def run_suite(
     >>> len(summary.done), summary.failed  # doctest: +SKIP
     """
     loaded = suite if isinstance(suite, Suite) else load_suite(suite)
-    loaded.select(only, seeds)  # refuses unknown labels and seeds before anything starts
+    loaded.narrowed(only, seeds)  # refuses unknown labels and seeds before anything starts
     make = LAUNCHERS[launcher]
     if launcher != "local" and (here := place()) is not None:
         raise UserError(f"--launcher {launcher}: goes without torchrun, which started {here.world} ranks (WORLD_SIZE)")
@@ -85,6 +85,6 @@ class SuiteRuns:
                     choices, trials = tune.search(self.suite, self.store, self.only, work, reader, shown)
                     if trials.busy or trials.interrupted or trials.failed or trials.queued:
                         return trials
-                chosen = tune.tuned(self.suite, choices).select(self.only, self.seeds)
+                chosen = tune.tuned(self.suite, choices).narrowed(self.only, self.seeds)
                 self._planned = plan_file.write(chosen, choices, self.store, reader=reader, shown=shown)
             return self.launch(self._planned, shown)

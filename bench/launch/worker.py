@@ -36,12 +36,12 @@ def queue(suite: Suite, results: Path, only: Sequence[str] = (), seeds: Sequence
     only, seeds: the labels and seeds to run; empty means all. A suite that is queued already is queued anew: its runs
     that failed are tried again. Raises UserError for bad settings and for what `bench run` would miss on this machine.
     """
-    suite.select(only, seeds)  # refuses unknown labels and seeds before anything is planned
+    suite.narrowed(only, seeds)  # refuses unknown labels and seeds before anything is planned
     requirements.refuse(suite)
     store, reader = Store(results), InputsReader()
     with progress.on() as shown:
         choices = tune.known(suite, store, reader, shown) if suite.tune else {}
-        planned = plan_file.write(tune.tuned(suite, choices).select(only, seeds), choices, store, True, reader, shown)
+        planned = plan_file.write(tune.tuned(suite, choices).narrowed(only, seeds), choices, store, True, reader, shown)
     store.queue(suite.name, {"suite": as_written(suite), "only": list(only), "seeds": list(seeds)})
     return len(planned)
 
@@ -123,7 +123,7 @@ def _suite(store: Store, name: str, content: Mapping[str, Any]) -> Suite:
     suite = parse_suite(source)
     if suite.name != name:
         raise UserError(f"{source.name}: holds the suite {suite.name}, not {name}; queue {name} again")
-    suite.select(content["only"], content["seeds"])
+    suite.narrowed(content["only"], content["seeds"])
     return suite
 
 

@@ -66,7 +66,7 @@ class Checkpoint:
     def plan(self, suite: Suite) -> EvaluationPlan:
         """Return what a suite measures, with images of the size and resizing that these weights were trained for."""
         if self.foreign is None:
-            return EvaluationPlan(suite.data, suite.evaluate)
+            return EvaluationPlan(suite.data, suite.evaluate, noise_of=self.run.noise_of_held_out)
         if suite.data.on_features:
             raise UserError(f"{self.path}: reads pixels, but suite {suite.name} measures on stored features")
         preprocess = self.foreign.preprocess

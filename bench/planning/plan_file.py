@@ -10,6 +10,7 @@ from bench import hashing
 from bench.adapters import hyperparameters, oracle_file
 from bench.catalogue.budget_kinds import BUDGET_KINDS
 from bench.catalogue.noise_kinds import KINDS
+from bench.store.selection import LAST
 from bench.suite.data_settings import in_data_folder
 from bench.suite.keep_settings import UNTREATED, KeepSettings
 from bench.suite.settings import MethodEntry
@@ -42,7 +43,7 @@ def write(
     `here`: whether all data is on this machine; if not, runs have steps but no ids. `reader`, `shown`: see
     `planner.plan`.
     """
-    planned = selected(suite.select(), store, here, reader, shown)
+    planned = selected(suite.narrowed(), store, here, reader, shown)
     last = store.plan(suite.name)
     if shown is not None:
         shown.preparing("planning", "evaluation sets")
@@ -208,6 +209,7 @@ def _method(suite: Suite, entry: MethodEntry, facts: Facts) -> dict[str, Any]:
         "reference": None if entry.start and method.side != "reference" else method.reference,
         "start": entry.start,
         **({"untrained": True} if entry.untrained else {}),
+        **({"select": rule} if (rule := entry.select or suite.select) != LAST else {}),
         "budget_rule": suite.budget_rule,
         "keep": _keep(suite, entry),
         **({"inapplicable": reasons} if (reasons := left_out(suite, entry)) else {}),

@@ -45,7 +45,7 @@ class Planned:
     @property
     def evaluation(self) -> EvaluationPlan:
         """The tasks that are measured on this run."""
-        return EvaluationPlan(self.run.data, self.run.evaluate)
+        return EvaluationPlan(self.run.data, self.run.evaluate, noise_of=self.run.noise_of_held_out)
 
     def evaluation_keys(self) -> tuple[str, ...]:
         """The keys under which its records are stored when it is complete."""

@@ -148,7 +148,7 @@ _METHOD = {
     **_fields("preset reference", _maybe(_TEXT)),
     **_fields("equations? start?", _maybe(_TEXT)),
     **{"config": _ANY, "keep?": _maybe(_ANY), "lr?": _maybe(_AMOUNT), "untrained?": _FLAG},
-    **{"inapplicable?": {"*": _TEXT}},
+    **{"inapplicable?": {"*": _TEXT}, "select?": _TEXT},
 }
 _CELL = {
     **_fields("run method noise", _TEXT),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ from bench.errors import UserError, one_line
 from bench.hashing import OPEN_CLIP, Absent, MissingFile, digest
 from bench.suite import tower_files
 from bench.suite.keep_settings import UNTREATED, KeepSettings
+from bench.suite.noise_settings import NoiseSettings
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
 
 #: Raised whenever the runner or `methods/protocol.py` gives other results for the same settings. 2: embeddings are
@@ -117,6 +118,23 @@ class Run:
     def title(self) -> str:
         """One line for progress and messages."""
         return f"{self.label}, {self.block}, seed {self.seed}"
+
+    def noise_of(self, pairs: Any) -> Any:
+        """Make the `bench.data.noise.Noise` that pairs have in it, keyed by its seed; None if it has none."""
+        if self.noise is None:
+            return None
+        files = () if self.noise_file is None else (self.noise_file,)
+        noise = NoiseSettings(kind=self.noise, rates=(self.rate,), files=files, options=self.noise_options)
+        return noise.entry.make(pairs, noise, self.rate, self.seed)
+
+    @property
+    def noise_of_held_out(self) -> Callable[[Any], Any] | None:
+        """Makes the noise of pairs that it does not train on; None if it trains on clean ones, or these cannot have it.
+
+        A run that the truth kept from corrupted pairs has clean ones held out as well.
+        """
+        known = self.noise is not None and KINDS[self.noise].for_held_out and not self.keep.entry.truth_alone
+        return self.noise_of if known else None
 
     def content(self) -> dict[str, Any]:
         """Everything of the settings that its result depends on; no labels, no performance-only keys."""

@@ -34,6 +34,7 @@ from bench.settings_base import (
     entry_of,
     once,
 )
+from bench.store.selection import Select
 from bench.suite.data_settings import SYNTHETIC as SYNTHETIC
 from bench.suite.data_settings import DataSettings as DataSettings
 from bench.suite.data_settings import in_data_folder
@@ -315,6 +316,7 @@ class MethodEntry(Model):
     #: folder, "{towers}" for the label of the towers, where a suite has several.
     start: Annotated[Location, Field(min_length=1)] | None = None
     untrained: bool = False  #: no step is made: the row measures the weights that its method begins at
+    select: Select | None = None  #: in place of the suite's; no part of a run, so rows that differ in it share theirs
 
     @model_validator(mode="before")
     @classmethod

@@ -15,7 +15,8 @@ from bench import hashing, resources
 from bench.adapters import hyperparameters, registry
 from bench.catalogue.augmentations import DEFAULTS
 from bench.errors import UserError, nearest
-from bench.settings_base import NAME_LETTERS, Model, NonEmptyList, Seed, once
+from bench.settings_base import NAME_LETTERS, Model, NonEmptyList, Once, Seed
+from bench.store.selection import LAST, Select
 from bench.suite.keep_settings import UNTREATED, KeepSettings, shares_apart
 from bench.suite.launcher_settings import RaySettings, SlurmSettings
 from bench.suite.noise_settings import NoiseSettings
@@ -38,7 +39,7 @@ class Suite(Model):
     description: str = ""
     data: DataSettings = DataSettings()
     noise: NoiseSettings = NoiseSettings()
-    seeds: Annotated[tuple[Seed, ...], NonEmptyList] = (0,)
+    seeds: Annotated[tuple[Seed, ...], NonEmptyList, Once] = (0,)
     budget: Budget
     budget_rule: Literal["total", "additional"] = "total"  #: is a reference run paid from the budget, or on top?
     towers: Annotated[tuple[TowerSettings, ...], NonEmptyList, Field(max_length=100)] = (TowerSettings(),)
@@ -48,6 +49,7 @@ class Suite(Model):
     slurm: SlurmSettings = SlurmSettings()
     ray: RaySettings = RaySettings()
     tables: PaperTables | None = None
+    select: Select = LAST  #: which weights of each run its row is read at
     baseline: Annotated[str, Field(min_length=1)] = "clip"  #: the row that others are compared with, or its method
     methods: Annotated[tuple[MethodEntry, ...], NonEmptyList, Field(max_length=1000)]
     _written: str = PrivateAttr(default="")
@@ -85,11 +87,6 @@ class Suite(Model):
             if len(towers) > 1 and (not label or label in labels[:position]):
                 raise fault("each of several towers needs a label of its own", position, "label")
         return towers
-
-    @field_validator("seeds")
-    @classmethod
-    def _once(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
-        return once(seeds)
 
     @field_validator("methods")
     @classmethod
@@ -184,7 +181,7 @@ class Suite(Model):
         copy._references = tuple(entries)
         return copy
 
-    def select(self, only: Sequence[str] = (), seeds: Sequence[int] = ()) -> Suite:
+    def narrowed(self, only: Sequence[str] = (), seeds: Sequence[int] = ()) -> Suite:
         """The same suite whose `runs()` are those of some labels and seeds; UserError for one it does not have."""
         labels = [entry.label for entry in self.methods]
         for label in only:

@@ -11,6 +11,7 @@ from bench.catalogue.families import FAMILIES
 from bench.catalogue.noise_kinds import KINDS
 from bench.catalogue.tower_families import FEATURES
 from bench.errors import nearest
+from bench.store.selection import LAST, Select
 from bench.suite import needs
 from bench.suite.keep_settings import KeepSettings
 from bench.suite.noise_settings import NoiseSettings
@@ -32,6 +33,7 @@ class Suite(Protocol):
     train: TrainSettings
     evaluate: EvaluateSettings
     tune: TuneSettings | None
+    select: Select
     baseline: str
     methods: tuple[MethodEntry, ...]
 
@@ -53,6 +55,7 @@ def unfit(suite: Suite) -> Iterator[Fault]:
     yield from _unknown_scorers(suite)
     yield from _moving_clean_pairs(suite)
     yield from _nothing_to_spend(suite)
+    yield from _unselectable(suite)
 
 
 def _unfit_trials(suite: Suite) -> Iterator[Fault]:
@@ -73,6 +76,23 @@ def _nothing_to_spend(suite: Suite) -> Iterator[Fault]:
         if entry.untrained and (suite.budget.timed or suite.tune is not None):
             why = "tune has nothing to choose for it" if suite.tune else f"a budget of {suite.budget.kind} times steps"
             yield ("methods", position, "untrained"), f"a row without a step cannot be here: {why}; leave one away"
+
+
+def _unselectable(suite: Suite) -> Iterator[Fault]:
+    """A rule chooses among points at which its validation pairs and the headline are measured."""
+    asked: list[tuple[Place, str | None]] = [(("select",), suite.select)]
+    asked += [(("methods", position, "select"), entry.select) for position, entry in enumerate(suite.methods)]
+    compared = [one for one in FAMILIES if one.name in suite.evaluate.tasks and one.main]
+    first = next((one.name for one in sorted(compared, key=lambda one: one.needs_noise)), "")
+    headline = suite.evaluate.headline or first
+    for place, rule in asked:
+        if rule in (None, LAST):
+            continue
+        lacking = [name for name in dict.fromkeys((rule, headline)) if name not in suite.evaluate.along]
+        if not suite.evaluate.curve:
+            yield place, "chooses among the points of evaluate.curve, and there are none; add some"
+        elif lacking:
+            yield place, f"{rule} needs {' and '.join(map(repr, lacking))} in evaluate.tasks and evaluate.along"
 
 
 def _too_many_seeds(suite: Suite) -> Iterator[Fault]:
@@ -137,6 +157,9 @@ def unmeasured(suite: Suite) -> Iterator[Fault]:
             kinds = " or ".join(kind.name for kind in KINDS if kind.poisons)
             own = ", ".join(noise.kind for noise in suite.noise.kinds)
             yield ("evaluate", "tasks", place), f"{name!r} needs noise of kind {kinds}, this is {own}"
+        for noise in suite.noise.kinds:
+            if name == "noisy_validation" and any(noise.rates) and not noise.entry.for_held_out:
+                yield ("evaluate", "tasks", place), f"{name!r}: held-out pairs cannot have noise of kind {noise.kind}"
 
 
 def unknown_names(suite: Suite) -> Iterator[Fault]:

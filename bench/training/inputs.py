@@ -19,7 +19,6 @@ from bench.data.noise import ManifestSummary, Noise, NoiseManifest
 from bench.data.pairs import Pairs, StoredFeatures
 from bench.data.source import source
 from bench.errors import UserError
-from bench.suite.noise_settings import NoiseSettings
 from bench.suite.run import Run
 from bench.towers.tokenization import SmallVocabulary, Tokenizer
 from methods.protocol import Facts
@@ -164,9 +163,7 @@ class InputsReader:
         pairs = source(run.data).pairs()
         key = _noise_key(run, pairs)
         if key not in self._noise:
-            files = () if run.noise_file is None else (run.noise_file,)
-            noise = NoiseSettings(kind=run.noise, rates=(run.rate,), files=files, options=run.noise_options)
-            self._noise[key] = noise.entry.make(pairs, noise, run.rate, run.seed)
+            self._noise[key] = run.noise_of(pairs)
         return self._noise[key]
 
     def _inputs(self, run: Run, noise: Noise | None) -> Inputs:

@@ -11,6 +11,7 @@ from matplotlib.artist import Artist
 from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 
+from bench.store.selection import LAST
 from reports.figures.figure_style import Sheet, finish, medium, named
 from reports.figures.pictures import COLOURS, Picture
 from reports.results import Results
@@ -39,7 +40,7 @@ def embeddings(results: Results) -> Picture | None:
     read = {}
     for run in results.runs:
         path = map_file(run.stored.folder.parents[1] / results.suite, run.run)
-        if path.is_file():
+        if run.select == LAST and path.is_file():
             read[run.run] = (run, _read(path))
     shown = [(run, places) for run, places in read.values() if places is not None]
     if not shown:

@@ -53,7 +53,7 @@ def _seen(results: Results, diagnostics: Learned) -> list[Any]:
         (
             *(run.method, run.noise, run.seed, run.run, run.steps, run.state, run.unmeasured),
             *(run.manifest, run.ledger, run.reference, run.kept_rows),
-            [tuple(record.__dict__.values()) for record in run.records.values()],
+            [tuple(record.__dict__.values()) for record in run.measured.values()],
         )
         for run in results.runs
     ]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bench.store.selection import LAST
 from reports.figures.pictures import COLOURS
 from reports.results import Results, RunResult
 
@@ -54,7 +55,8 @@ def own_names(results: Results, method: str, diagnostics: Learned) -> list[str]:
 def _first(results: Results, method: str, noise: str) -> dict[str, Entry]:
     """Diagnostics by name, without those that have no numbers; {} where no run has any, as runs of older versions."""
     for run in results.of(method, noise):
-        entries = _measured(run, results.plan["protocol"]) if run.state not in ("missing", "damaged") else []
+        known = run.select == LAST and run.state not in ("missing", "damaged")
+        entries = _measured(run, results.plan["protocol"]) if known else []
         if entries:
             return {entry["name"]: {**entry, "seed": run.seed} for entry in entries if entry["edges"]}
     return {}

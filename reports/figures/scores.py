@@ -58,6 +58,7 @@ def memorisation(results: Results) -> Picture | None:
     lost = [
         points[-1]._replace(score=points[-1].score - max(point.score for point in points))
         for points in of_runs.values()
+        if len(points) > 1
     ]
     caption = (
         f"{_label(*measured)} of the last weights minus the best along the same run, in points: below 0, going "

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from bench.store.selection import LAST
 from reports.figures.chosen import about_others, line_styles, named_in
 from reports.figures.figure_style import Sheet, finish, plain, room_for_names
 from reports.figures.lines import bars, beside, draw_lines, height, limits, name_lines
@@ -62,9 +63,12 @@ def _curves(results: Results) -> Mapping[Point, Mapping[str, Floats]]:
     """For each panel the lines: label -> [3, n], x, means over seeds in percent, standard deviations."""
     along = (results.plan["settings"].get("evaluate") or {}).get("along") or ()
     values: dict[Point, dict[str, dict[float, list[float]]]] = {}
+    plain = {run.run for run in results.runs if run.select == LAST}
     for run in results.runs:
+        if run.select != LAST and run.run in plain:
+            continue  # the same course
         own = results.methods[run.method]["score"]
-        for (at, dataset, task, metric, score), record in run.records.items():
+        for (at, dataset, task, metric, score), record in run.measured.items():
             if family(task) in along and metric == _metric(task) and score in (own, ""):
                 points = values.setdefault((run.noise, dataset, task), {}).setdefault(run.method, {})
                 points.setdefault(at, []).append(100 * record.value)

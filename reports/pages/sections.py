@@ -89,7 +89,8 @@ numbers in a column are a tie as far as this can tell, and with few seeds it can
 <li>† spent more than its budget. Scores bought with more are not comparable.</li>
 <li>‡ not verified: the paper leaves parts of the method open, or a claim comes without values that show it. Its entry
 under Methods says which.</li>
-<li>§ was trained on what no method knows, such as which pairs are clean: a bound, never bold and never ranked.</li>
+<li>§ was trained on what no method knows, such as which pairs are clean, or chosen by it: a bound, never bold and never
+ranked.</li>
 <li>¶ has not learned: its headline number is at chance under this noise, so nothing of it is tested.</li>
 <li>A click on a number shows the runs behind it; a click on a heading sorts.</li>{}</ul>
 <h3 id="shared">Notes on all tables</h3><ol class="notes">{}</ol></section>""",

@@ -36,7 +36,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class Outcomes:
-    """The stored outcomes per example of one run's final weights, read once."""
+    """The stored outcomes per example of the weights that a row reads of a run, read once."""
 
     def __init__(self, run: RunResult, protocol: str) -> None:
         self.damaged: list[str] = []  #: a sentence for each file of outcomes that cannot be read
@@ -44,7 +44,7 @@ class Outcomes:
         self._keys: dict[tuple[str, str], str] = {}
         for key in run.stored.evaluations() if run.records else ():
             for record in run.stored.records_of(key)[:1]:
-                if record.at == 1.0 and record.protocol == protocol:
+                if record.at == run.at and record.protocol == protocol:
                     self._keys[record.dataset, record.task] = key
         self._arrays: dict[tuple[str, str], Arrays] = {}
 

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from bench.store.pack import of_changed_code
+from bench.store.selection import LAST
 from reports.plan_fields import TEACHERS, TREATMENTS
 from reports.results import Results, RunResult, begins_at
 from reports.statistics.chance import LEARNED
@@ -38,6 +39,8 @@ def notes_for(rows: Sequence[Row]) -> dict[str, str]:
     knowledge = sorted({row.uses for row in rows if row.uses})
     if knowledge:
         notes[TOLD] = f"uses {' or '.join(knowledge)}, which no method has: never bold, never ranked"
+        if any(row.uses and row.compared for row in rows):
+            notes[TOLD] += ", but for what the baseline uses as well"
     if any(row.unlearned for row in rows):
         notes[UNLEARNED] = f"has not learned: its headline number is not significantly above {LEARNED:g} times chance"
         notes[UNLEARNED] += " under this noise, so nothing of it is tested"
@@ -63,6 +66,7 @@ def context(results: Results) -> tuple[str, ...]:
     return (
         _budget(results.plan["budget"]),
         *_treatments(results),
+        *_selections(results),
         *_features(results),
         *_manifests(results),
         *damaged_runs(results),
@@ -202,6 +206,21 @@ def _true_share(results: Results, label: str) -> str:
     return (
         f"; the share kept is the true share of clean pairs under {', '.join(at)}, which no method knows" if at else ""
     )
+
+
+def _selections(results: Results) -> Iterable[str]:
+    """By which pairs the weights that a row reads of its runs were chosen."""
+    rows: dict[str, list[str]] = {}
+    for label, entry in results.methods.items():
+        rows.setdefault(entry.get("select", LAST), []).append(label)
+    whose = {"noisy_validation": "as noisy as the training pairs", "clean_validation": "clean"}
+    for select, labels in rows.items():
+        if select != LAST:
+            yield (
+                f"{', '.join(labels)}: of each run the weights of highest mean recall on held-out pairs, "
+                f"{whose.get(select, select)}, among those along the run and the last. The whole run is charged; what "
+                "is measured on the last weights alone is n/a."
+            )
 
 
 def _external(weights: Mapping[str, Any]) -> str:

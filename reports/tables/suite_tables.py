@@ -17,6 +17,7 @@ from reports.tables.filter_or_loss import filter_tables
 from reports.tables.footnotes import brief, footnotes, notes_for
 from reports.tables.over_sets import Scored, main_scores, means_table
 from reports.tables.pairs import pairs_table
+from reports.tables.selection import selection_table
 from reports.tables.table import Cell, Column, Measured, Row, Table, Unit
 from reports.tables.tuning import tuning_table
 from reports.tables.vs_baseline import against_tables, headline_sentence
@@ -28,11 +29,13 @@ ALIKE = 0.05  #: costs that are so near to the baseline's are the same
 def tables(results: Results) -> list[Table]:
     """Overview, comparisons with the baseline and over data sets, one table for each task family, costs, tuning."""
     families, tuning, compared = by_family(results), tuning_table(results), contrasts(results)
+    selection = selection_table(results)
     scores = {noise: main_scores(results, noise) for noise in results.noises}
     return [
         overview(results, headline_sentence(results)),
         *against_tables(results, compared),
         *filter_tables(results),
+        *([selection] if selection else []),
         *([means_table(results, scores), pairs_table(results, scores)] if _has_several(scores) else []),
         *(
             replace(family_table(results, name, measures), name=_file_name(name, place))

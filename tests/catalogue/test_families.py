@@ -309,7 +309,7 @@ def test_every_entry_is_whole() -> None:
     for family in FAMILIES:
         assert callable(family.measures())
         assert set(family.chance("class", facts)) <= set(family.metrics)
-        assert family.main in family.metrics or (family.name, family.main) == ("validation", "")
+        assert family.main in family.metrics or (family.split, family.main) == ("validation", "")
     for protocol in PROTOCOLS.values():
         assert set(protocol.datasets) <= set(FAMILIES.names())
 

@@ -168,3 +168,35 @@ def test_halves_share_no_concept_and_make_up_every_set():
             named = [one.classes["concept"][at] for at in one.labels["concept"].tolist()]
             assert named == [whole.classes["concept"][at] for at in whole.labels["concept"][rows].tolist()]
             assert one.name == f"{one.name.split('/')[0]}/{split}"
+
+
+@pytest.mark.parametrize("family", ["emoji", *emoji.HALVES])
+def test_a_checkpoint_is_chosen_by_no_image_pair_or_concept_that_the_test_set_holds(family):
+    chosen, validation = (bench.data.load(f"{family}/{split}", 32) for split in ("selection", "validation"))
+    assert set(chosen.keys) < set(validation.keys)
+    tested = {
+        split: bench.data.load(f"{family}/{split}", 32)
+        for split in emoji.SETS
+        if split not in ("validation", "selection")
+    }
+    for split, pairs in tested.items():
+        assert not {*validation.keys} & {*pairs.keys}, split
+        assert not drawn(validation) & drawn(pairs), split
+    for split in ("iid", "novel"):
+        assert not named(chosen) & named(tested[split]), split
+    assert {key for key, own in concepts(validation) if own not in named(tested["iid"])} == set(chosen.keys)
+
+
+def drawn(pairs):
+    return {image.tobytes() for image in pairs.images(np.arange(len(pairs)))}
+
+
+def concepts(pairs):
+    return [
+        (key, pairs.classes["concept"][at])
+        for key, at in zip(pairs.keys, pairs.labels["concept"].tolist(), strict=True)
+    ]
+
+
+def named(pairs):
+    return {name for _, name in concepts(pairs)}

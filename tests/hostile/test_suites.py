@@ -149,7 +149,7 @@ def planned(path: Path, overrides: tuple[str, ...] = ()) -> None:
     """All of a dry run that needs no tower: settings, methods, cells, ids of content, what is missing, the outline."""
     suite = load_suite(path, overrides)
     assert suite.hash
-    for run in suite.select().runs():
+    for run in suite.narrowed().runs():
         assert run.title
     requirements.listing(requirements.missing(suite))
     plan_file.outline(suite)

@@ -73,7 +73,7 @@ def test_a_dry_run_of_a_part_prices_that_part_alone_and_to_the_same_numbers(
 
 def test_a_run_is_complete_when_all_that_its_suite_asks_is_stored(suite: bench.Suite, tmp_path: Path) -> None:
     store = Store(tmp_path)
-    (one,) = planner.plan(suite.select(["clip"], [0]).runs(), store)
+    (one,) = planner.plan(suite.narrowed(["clip"], [0]).runs(), store)
     out = store.run(one.id)
     keys = one.evaluation_keys()
     assert keys
@@ -98,7 +98,7 @@ class Stopping(Progress):
 
 def test_a_stop_keeps_a_checkpoint_and_books_what_was_not_begun(suite: bench.Suite, tmp_path: Path) -> None:
     store = Store(tmp_path)
-    planned = planner.plan(suite.select(["clip"]).runs(), store)
+    planned = planner.plan(suite.narrowed(["clip"]).runs(), store)
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     summary = run_all(planned, store, Stopping())
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
@@ -149,7 +149,7 @@ def test_a_batch_divides_among_ranks_in_whole_groups_where_towers_have_batchnorm
     suite: bench.Suite, tmp_path: Path
 ) -> None:
     store = Store(tmp_path / "out")
-    planned = planner.plan(suite.select(["clip"], [0]).runs(), store)
+    planned = planner.plan(suite.narrowed(["clip"], [0]).runs(), store)
     for count in (1, 2, 4):
         refuse_odd_shares(planned, count)
     with pytest.raises(bench.UserError, match="batch: 32 does not divide among 3 processes"):
@@ -157,7 +157,7 @@ def test_a_batch_divides_among_ranks_in_whole_groups_where_towers_have_batchnorm
     with pytest.raises(bench.UserError, match="bn_group: 8 does not divide the 4 pairs of batch 32 that each of 8"):
         refuse_odd_shares(planned, 8)
     (tmp_path / "vit.yaml").write_text(SUITE % "tiny-vit")
-    plain = planner.plan(bench.load_suite(tmp_path / "vit.yaml").select(["clip"], [0]).runs(), store)
+    plain = planner.plan(bench.load_suite(tmp_path / "vit.yaml").narrowed(["clip"], [0]).runs(), store)
     refuse_odd_shares(plain, 8)
 
 

@@ -75,10 +75,10 @@ def test_axes_expand_seeds_first_then_rates_then_methods(path: Path) -> None:
 
 def test_selections_choose_runs_but_not_cells(path: Path) -> None:
     suite = load_suite(path)
-    chosen = suite.select(["cold"], [1])
+    chosen = suite.narrowed(["cold"], [1])
     assert [(run.label, run.seed, run.rate) for run in chosen.runs()] == [("cold", 1, 0.0), ("cold", 1, 0.4)]
     assert len(chosen.cells()) == len(suite.cells()) == 12
-    assert len(chosen.select().runs()) == 12
+    assert len(chosen.narrowed().runs()) == 12
     assert chosen.hash == suite.hash
 
 
@@ -98,7 +98,7 @@ def test_a_setting_that_a_later_version_adds_leaves_the_hash_of_a_plan(path: Pat
 )
 def test_selecting_what_is_not_there(path: Path, only: list[str], seeds: list[int], said: str) -> None:
     with pytest.raises(UserError, match=said):
-        load_suite(path).select(only, seeds)
+        load_suite(path).narrowed(only, seeds)
 
 
 def test_overrides_reach_everything(path: Path) -> None:
@@ -192,7 +192,7 @@ def test_an_additional_reference_is_the_suites_own_run(path: Path, starter: str)
     suite = load_suite(path, [f"methods=[{starter}, {{method: clip, label: mine}}]", "budget_rule=additional"])
     group = [run for run in suite.runs() if (run.seed, run.rate) == (3, 0.0)]
     assert [(run.label, run.budget.value) for run in group] == [("mine", 1000), ("starter", 1000)]
-    assert [run.label for run in suite.select(["starter"]).runs()] == ["mine", "starter"] * 4
+    assert [run.label for run in suite.narrowed(["starter"]).runs()] == ["mine", "starter"] * 4
 
 
 def test_noise_labels() -> None:

@@ -261,4 +261,24 @@ SHIPPED = (
         split="validation",
         texts="captions",
     ),
+    *(
+        TaskFamily(
+            name=name,
+            title=f"{short}, by which `select` chooses",
+            short=short,
+            text=f"Retrieval on {text} of concepts that the test set does not hold.",
+            metrics=_RECALLS,
+            main="",
+            measure="bench.evaluation.measures:retrieval",
+            chance=random_guess.of_captions,
+            fits=_has_validation_captions,
+            embedded=_emoji(On("emoji/selection")),
+            split="validation",
+            texts="captions",
+        )
+        for name, short, text in (
+            ("noisy_validation", "Noisy validation", "validation pairs with captions as the run's noise makes them,"),
+            ("clean_validation", "Clean validation", "clean validation pairs"),
+        )
+    ),
 )

@@ -1,0 +1,59 @@
+"""The table of the rows whose weights a rule chose: their scores beside those of the last weights of the same runs."""
+
+from __future__ import annotations
+
+from bench.store.selection import LAST
+from reports.headlines import primary
+from reports.measure import cell, record_measure
+from reports.results import Results, uses
+from reports.statistics.paired import difference, mean
+from reports.tables.footnotes import context, notes_for
+from reports.tables.table import Cell, Column, Measured, Row, Table
+from reports.tables.vs_baseline import interval
+
+_TEXT = "The headline of the weights that a rule chose along each run, beside that of the last ones."
+_NOTES = (
+    "Gap: chosen minus last, in points, over the seeds that have both; with its 95 % interval (t over seeds) from "
+    "three seeds on. Where all runs chose their last weights it is 0.",
+)
+
+
+def selection_table(results: Results) -> Table | None:
+    """Return one line a row and noise, for the rows that do not read their last weights; None without any."""
+    selecting = {label: entry for label, entry in results.methods.items() if entry.get("select", LAST) != LAST}
+    if not selecting:
+        return None
+    measure = record_measure(results, *primary(results))
+    group = f"{measure.column.group} {measure.column.label}"
+    columns = (
+        Column("last", "last", group, "percent", None, "of the last weights"),
+        Column("chosen", "chosen", group, "percent", None, "of the weights that the rule chose"),
+        Column("gap", "gap", group, "percent", None, "chosen minus last, in points"),
+        Column("point", "chosen at, % of the budget", "", "percent", None, "mean over the runs"),
+    )
+    rows = []
+    for noise in results.noises:
+        for label, entry in selecting.items():
+            runs = results.of(label, noise)
+            if not runs:
+                continue
+            last, chosen = (cell(own, measure, entry["score"]) for own in ([run.of_last for run in runs], runs))
+            points = [Measured(run.run, run.seed, run.at) for run in runs if run.records and run.at is not None]
+            at = Cell("value", mean([one.value for one in points]), measured=tuple(points)) if points else chosen
+            cells = (last, chosen, _gap(last, chosen), at)
+            rows.append(Row(label, cells, noise, label, False, entry["fidelity"], uses(entry)))
+    notes = (*_NOTES, *context(results))
+    full = len(results.plan["seeds"])
+    return Table("selection", "Which checkpoint", columns, tuple(rows), _TEXT, notes, full, notes_for(rows))
+
+
+def _gap(last: Cell, chosen: Cell) -> Cell:
+    """The cell of chosen minus last, paired by seed."""
+    own, other = ({part.seed: part.value for part in one.measured} for one in (chosen, last))
+    seeds = sorted(own.keys() & other.keys())
+    if not seeds:
+        return Cell(chosen.state, lacking=chosen.lacking)
+    test, sources = difference(own, other), tuple(part.run for part in chosen.measured)
+    also = {"low": test.low, "high": test.high, "n": test.n} if test else {}
+    value = mean([own[seed] - other[seed] for seed in seeds])
+    return Cell("value", value, small=interval(test) if test else "", also=also, sources=sources)
