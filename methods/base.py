@@ -22,6 +22,7 @@ from methods.protocol import (
     Need,
     Phase,
     Rows,
+    Space,
     Tensors,
     Towers,
 )
@@ -37,6 +38,7 @@ class Adapter(nn.Module):
     about: ClassVar[About]
     Config: ClassVar[type]
     presets: ClassVar[Presets] = {}
+    space: ClassVar[Space] = {}
     reference: ClassVar[str | None] = None
     starts_from_reference: ClassVar[bool] = True
     side: ClassVar[Literal["none", "reference", "ema"]] = "none"

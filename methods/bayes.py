@@ -11,7 +11,7 @@ from torch import Tensor
 
 from methods.base import BLOCK, Contrastive, Presets, blocks, check, check_scale, similarities, spans, stream
 from methods.gamma import log_gamma_draws
-from methods.protocol import About, Batch, Diagnostic, Facts, Identity, Tensors
+from methods.protocol import TEMPERATURE, About, Batch, Diagnostic, Facts, Identity, Log, Space, Tensors
 
 DIRECTIONS = (("image", "text"), ("text", "image"))
 _SHOWN = 256  #: anchors whose weights the report shows
@@ -71,6 +71,7 @@ class Bayes(Contrastive):
     )
     Config = BayesConfig
     presets: ClassVar[Presets] = {"paper": {"variant": "b=0"}}
+    space: ClassVar[Space] = {**TEMPERATURE, "a_positive": Log(1.0, 25.0), "a_negative": Log(2.0, 50.0)}
     identities = (Identity("without a sweep all weights are one: CLIP", "clip", {"sweeps": 0}),)
 
     seen: Tensor

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from methods.base import Contrastive, Presets, check, check_scale, info_nce, similarities, unit
 from methods.eda import Eda
-from methods.protocol import About, Cost, Facts, Identity, Phase, Rows, Tensors, Towers
+from methods.protocol import About, Cost, Facts, Identity, Log, Phase, Rows, Space, Tensors, Towers
 
 
 # official: github.com/nishadsinghi/CleanCLIP@d6e2f1d src/train.py (get_loss), README.md (fine-tuning command)
@@ -63,6 +63,7 @@ class Cleanclip(Contrastive):
     )
     Config = CleanclipConfig
     presets: ClassVar[Presets] = {"paper": {}, "official": {}}
+    space: ClassVar[Space] = {"inmodal_weight": Log(0.1, 10.0), "lr_scale": Log(0.004, 1.0)}
     reference = "clip"
     needs = frozenset({"tokens", "second_view"})
     identities = (Identity("without contrasts within modalities it is CLIP", "clip", {"inmodal_weight": 0.0}),)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from methods.base import Contrastive, Presets, check_scale, info_nce
-from methods.protocol import About, Tensors
+from methods.protocol import TEMPERATURE, About, Space, Tensors
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class Clip(Contrastive):
     )
     Config = ClipConfig
     presets: ClassVar[Presets] = {"paper": {}}
+    space: ClassVar[Space] = TEMPERATURE
 
     def loss(self, z: Tensors, observed: Tensors, anchors: slice) -> Tensors:
         # Some papers print the sum of the two directions; every official code takes their mean.

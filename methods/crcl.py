@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from methods.base import Contrastive, Presets, check, check_scale, directions, spans
-from methods.protocol import About, Batch, Diagnostic, Facts, Identity, Tensors
+from methods.protocol import TEMPERATURE, About, Batch, Diagnostic, Facts, Identity, Linear, Log, Space, Tensors
 
 SMALLEST = 1e-5  #: shares below it count as their own tangent: the relative error is 3e-11
 
@@ -69,6 +69,7 @@ class Crcl(Contrastive):
     )
     Config = CrclConfig
     presets: ClassVar[Presets] = {"paper": {"floor": 0.0}, "official": {"floor": 1e-10}}
+    space: ClassVar[Space] = {**TEMPERATURE, "alpha": Linear(0.2, 1.0), "complementary_weight": Log(0.5, 50.0)}
     identities = (
         Identity(
             "with labels of 1 and no complementary loss it is CLIP, twice",

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from methods.base import Contrastive, Presets, check, check_scale, info_nce, similarities, unit
 from methods.eda import Eda
-from methods.protocol import About, Cost, Facts, Identity, Need, Rows, Tensors, Towers
+from methods.protocol import TEMPERATURE, About, Cost, Facts, Identity, Log, Need, Rows, Space, Tensors, Towers
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,7 @@ class Cyclip(Contrastive):
             "learnable_scale": False,
         },
     }
+    space: ClassVar[Space] = {**TEMPERATURE, "lambda_in_modal": Log(0.025, 2.5), "lambda_cross_modal": Log(0.025, 2.5)}
     identities = (
         Identity(
             "without consistency terms it is CLIP",

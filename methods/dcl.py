@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from methods.base import Presets, RowWise, check, similarities
-from methods.protocol import About, Identity, Tensors
+from methods.protocol import TEMPERATURE, About, Identity, Log, Space, Tensors
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ class Dcl(RowWise):
         # official: github.com/chingyaoc/DCL@7d6345f main.py (train, argument defaults)
         "official": {"tau_plus": 0.1, "temperature": 0.5, "in_modal_negatives": True},
     }
+    space: ClassVar[Space] = {"temperature": TEMPERATURE["temperature"], "tau_plus": Log(0.01, 0.5)}
     identities = (
         Identity(
             "without false negatives (tau_plus 0) it is CLIP at a fixed temperature",

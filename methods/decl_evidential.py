@@ -11,7 +11,7 @@ from torch import Tensor
 
 from methods.base import Contrastive, Presets, check, check_scale, directions, similarities, spans
 from methods.dirichlet import divergence_from_uniform
-from methods.protocol import About, Batch, Diagnostic, Facts, Tensors
+from methods.protocol import TEMPERATURE, About, Batch, Diagnostic, Facts, Log, Space, Tensors
 
 PAPER_BATCH = 128  #: of all published runs
 LARGEST_LOGIT = 500.0  #: e^(s/tau) and its sums must stay below fp64's 1.8e308
@@ -77,6 +77,7 @@ class DeclEvidential(Contrastive):
     Config = DeclEvidentialConfig
     # official: github.com/QinYang79/DECL@1b0a775 model/DECL.py (RDH_loss, summed over the batch)
     presets: ClassVar[Presets] = {"paper": {}, "official": {"hinge": "sum"}}
+    space: ClassVar[Space] = {**TEMPERATURE, "kl_weight": Log(0.01, 1.0), "hinge_weight": Log(0.08, 8.0)}
 
     clean: Tensor
 

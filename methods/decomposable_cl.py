@@ -11,7 +11,7 @@ from torch import Tensor
 
 from methods.base import BLOCK, Contrastive, Presets, blocks, check, check_scale, directions, spans, stream, wide
 from methods.gamma import log_gamma_draws
-from methods.protocol import About, Batch, Facts, Identity, Tensors
+from methods.protocol import TEMPERATURE, About, Batch, Facts, Identity, Linear, Log, Space, Tensors
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ class DecomposableCl(Contrastive):
     )
     Config = DecomposableClConfig
     presets: ClassVar[Presets] = {"paper": {}}
+    space: ClassVar[Space] = {**TEMPERATURE, "a_u": Log(0.1, 10.0), "alpha": Linear(0.0, 0.9)}
     monitored = "marginal"
     identities = (
         Identity(

@@ -12,7 +12,7 @@ from torch import Tensor
 from methods.base import Presets, spans, unit, without_own
 from methods.global_loss import GlobalConfig, GlobalLoss, with_floor
 from methods.normaliser import DIRECTIONS, differences
-from methods.protocol import About, Cost, Rows, Tensors, Towers
+from methods.protocol import TEMPERATURE, About, Cost, Linear, Log, Rows, Space, Tensors, Towers
 
 
 # official: github.com/Optimization-AI/DRRho-CLIP@33d7364 README.md (DFN-192M with ViT-B/16)
@@ -64,6 +64,7 @@ class Drrho(GlobalLoss):
             "temperature_rule": "official",
         },
     }
+    space: ClassVar[Space] = {**TEMPERATURE, "epsilon": Log(1e-8, 1e-2), "gamma_min": Linear(0.05, 1.0)}
     reference = "clip"
     starts_from_reference = False
     side = "reference"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from methods.base import Presets
 from methods.global_loss import GlobalConfig, GlobalLoss, with_floor
-from methods.protocol import About, Identity
+from methods.protocol import TEMPERATURE, About, Identity, Linear, Log, Space
 
 
 # official: github.com/Optimization-AI/fast_clip@efd89d5 README.md (CC3M with ResNet-50)
@@ -53,6 +53,7 @@ class Fastclip(GlobalLoss):
         # official: github.com/Optimization-AI/fast_clip@efd89d5 src/fast_clip/loss.py (FastCLIPLoss)
         "official": {"temperature_rule": "official"},
     }
+    space: ClassVar[Space] = {**TEMPERATURE, "rho": Log(2.0, 20.0), "gamma_min": Linear(0.05, 1.0)}
     identities = (
         Identity(
             "at a fixed temperature a first visit's gradient is half of SogCLR's",

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from methods.base import Contrastive, Presets, check, check_scale
 from methods.forget import Confidence, confidence_odds, forget_set, log_odds
-from methods.protocol import About, Batch, Identity, Phase, Tensors
+from methods.protocol import About, Batch, Identity, Log, Phase, Space, Tensors
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,12 @@ class GradientAscent(Contrastive):
     )
     Config = GradientAscentConfig
     presets: ClassVar[Presets] = {"paper": {}}
+    space: ClassVar[Space] = {
+        "forget": Log(0.01, 0.5),
+        "smoothing": Log(0.01, 0.5),
+        "forget_weight": Log(0.1, 10.0),
+        "lr_scale": Log(0.01, 1.0),
+    }
     reference = "clip"
     identities = (Identity("nothing forgotten, nothing smoothed: CLIP", "clip", {"forget": 0.0, "smoothing": 0.0}),)
 

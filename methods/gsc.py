@@ -12,7 +12,7 @@ from torch import Tensor
 
 from methods.base import LogitScale, Presets, WholeBatch, check, check_scale, directions, similarities, spans
 from methods.mixture import posteriors
-from methods.protocol import About, Batch, Clock, Diagnostic, Facts, Identity, Tensors
+from methods.protocol import TEMPERATURE, About, Batch, Clock, Diagnostic, Facts, Identity, Linear, Log, Space, Tensors
 
 BATCH = 128  #: of all official runs
 
@@ -73,6 +73,7 @@ class Gsc(WholeBatch):
         "paper": {"structure_weight": 0.01, "beta": 0.7, "temperature": 0.07},
         "official": {"intra_scale": 1.0, "per_batch": False},
     }
+    space: ClassVar[Space] = {**TEMPERATURE, "structure_weight": Log(1e-3, 3.0), "beta": Linear(0.2, 1.0)}
     identities = (
         Identity(
             "without the structure loss it is CLIP as long as all targets are 1",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from methods.base import Presets, check, spans, without_own
 from methods.normaliser import DIRECTIONS, Normalised, differences, floored
-from methods.protocol import About, Batch, Diagnostic, Facts, Identity, Tensors
+from methods.protocol import About, Batch, Diagnostic, Facts, Identity, Log, Space, Tensors
 
 # official: github.com/bokun-wang/NUCLR@ddaec8d models/losses.py (RGCL_Loss, grad_clip)
 LARGEST_SLOPE = 5.0  #: a temperature's gradient is clamped to this size, as in the official code
@@ -82,6 +82,12 @@ class Isogclr(Normalised):
         "official": {"start": "epoch"},
         "official_class": {"start": "epoch", "eta": 1e-5, "beta": 0.5},  # defaults of the class, not of its scripts
     }
+    space: ClassVar[Space] = {
+        "temperature_init": Log(0.005, 0.03),
+        "temperature_max": Log(0.03, 1.2),
+        "rho": Log(2.0, 20.0),
+        "eta": Log(1e-5, 0.1),
+    }  # no start lies above a cap
     monitored = "robust_objective"
     identities = (Identity("temperatures that stand still give SogCLR", equals="sogclr", config={"eta": 0.0}),)
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 
 from methods.base import Contrastive, Presets, check, check_scale, info_nce, portion, stream
-from methods.protocol import About, Batch, Identity, Tensors
+from methods.protocol import TEMPERATURE, About, Batch, Identity, Log, Space, Tensors
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class LabelPermutation(Contrastive):
     )
     Config = LabelPermutationConfig
     presets: ClassVar[Presets] = {"paper": {"gamma": 0.1}}
+    space: ClassVar[Space] = {**TEMPERATURE, "gamma": Log(0.01, 0.8)}
     identities = (Identity("with no row permuted it is CLIP", equals="clip", config={"gamma": 0.0}),)
 
     def observe(self, z: Tensors, batch: Batch) -> Tensors:

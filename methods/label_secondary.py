@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 
 from methods.base import Contrastive, Presets, check, check_scale, info_nce, stream
-from methods.protocol import About, Batch, Identity, Tensors
+from methods.protocol import TEMPERATURE, About, Batch, Identity, Log, Space, Tensors
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class LabelSecondary(Contrastive):
     )
     Config = LabelSecondaryConfig
     presets: ClassVar[Presets] = {"paper": {"gamma": 0.1}}
+    space: ClassVar[Space] = {**TEMPERATURE, "gamma": Log(0.01, 0.8)}
     identities = (
         Identity("without weight on the random target it is CLIP", equals="clip", config={"gamma": 0.0}),
         Identity(

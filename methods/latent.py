@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from methods.base import Contrastive, Presets, check, check_scale, similarities, spans, unit, wide
 from methods.eda import Eda
-from methods.protocol import About, Batch, Cost, Facts, Identity, Rows, Tensors, Towers
+from methods.protocol import TEMPERATURE, About, Batch, Cost, Facts, Identity, Log, Rows, Space, Tensors, Towers
 
 INDEPENDENT = "_independent"  #: ends the names of features that one modality has for itself
 
@@ -70,6 +70,7 @@ class Latent(Contrastive):
     )
     Config = LatentConfig
     presets: ClassVar[Presets] = {"paper": {}}
+    space: ClassVar[Space] = {**TEMPERATURE, "weight": Log(0.1, 10.0)}
     identities = (
         Identity(
             "without a regulariser: CyCLIP's in-modal contrast",

@@ -12,7 +12,7 @@ from torch import Tensor
 from methods.base import Presets, RowWise, check, spans, without_own
 from methods.mixture import posteriors
 from methods.normaliser import DIRECTIONS, differences
-from methods.protocol import About, Batch, Diagnostic, Facts, Tensors
+from methods.protocol import About, Batch, Diagnostic, Facts, Linear, Log, Space, Tensors
 
 THRESHOLD = 0.5  #: probability above which a row counts as clean
 
@@ -71,6 +71,7 @@ class Ncr(RowWise):
     )
     Config = NcrConfig
     presets: ClassVar[Presets] = {"paper": {"margins": "paper"}, "official": {"margins": "official"}}
+    space: ClassVar[Space] = {"margin": Log(0.05, 0.8), "warm": Linear(0.0, 0.5), "noisy_from": Linear(0.1, 1.0)}
     monitored = "row_loss"
 
     seen: Tensor

@@ -27,7 +27,21 @@ from methods.base import (
 from methods.eda import Eda
 from methods.forget import Confidence, confidence_odds, forget_set, log_odds
 from methods.freezing import besides_image_backbone
-from methods.protocol import About, Batch, Clock, Cost, Diagnostic, Facts, Phase, Rows, Tensors, Towers
+from methods.protocol import (
+    About,
+    Batch,
+    Clock,
+    Cost,
+    Diagnostic,
+    Facts,
+    Linear,
+    Log,
+    Phase,
+    Rows,
+    Space,
+    Tensors,
+    Towers,
+)
 from methods.sinkhorn import masked_sinkhorn
 
 
@@ -116,6 +130,12 @@ class Ncu(WholeBatch):
         "paper": {"relation": "paper", "mean_of_directions": False},
         # official: github.com/hhc1997/NCU@cd338a5 src/ul_clip.py (Invert_Loss, ContrastiveLoss)
         "official": {"confidence": "image_to_text", "normalise_text_targets": False},
+    }
+    space: ClassVar[Space] = {
+        "forget": Log(0.01, 0.5),
+        "gamma": Linear(0.0, 1.0),
+        "negative_weight": Log(1.0, 100.0),
+        "unlearn_lr_scale": Log(0.01, 1.0),
     }
     reference = "clip"
     needs = frozenset({"tokens", "text_transformer"})

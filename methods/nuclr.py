@@ -11,7 +11,7 @@ from torch import Tensor
 
 from methods.base import Presets, check, portion, spans, without_own
 from methods.normaliser import DIRECTIONS, Normalised, differences
-from methods.protocol import About, Batch, Clock, Diagnostic, Facts, Identity, Tensors
+from methods.protocol import TEMPERATURE, About, Batch, Clock, Diagnostic, Facts, Identity, Linear, Log, Space, Tensors
 
 
 # official: github.com/bokun-wang/NUCLR@ddaec8d models/losses.py (DGCL_Loss), with the values of its CC3M script
@@ -80,6 +80,11 @@ class Nuclr(Normalised):
     )
     Config = NuclrConfig
     presets: ClassVar[Presets] = {"paper": {"floor": 0.0}, "official": {"rescale": "official"}}
+    space: ClassVar[Space] = {
+        "temperature": TEMPERATURE["temperature"],
+        "gamma": Linear(0.2, 1.0),
+        "eta": Log(5e-7, 5e-4),
+    }
     monitored = "objective"
     identities = (
         Identity(

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from methods.base import Contrastive, Presets, check, check_scale, stream, unit, wide
-from methods.protocol import About, Batch, Cost, Diagnostic, Facts, Need, Rows, Tensors, Towers
+from methods.protocol import About, Batch, Choice, Cost, Diagnostic, Facts, Need, Rows, Space, Tensors, Towers
 
 NOISE_IDS = 100  #: token ids of the noise texts are below it
 
@@ -65,6 +65,7 @@ class Osa(Contrastive):
     # official: github.com/leolee99/OSA@d64645b main_clip.py (weight_function, CrossEn); README: batches of 256, and as
     # many noise images and texts
     presets: ClassVar[Presets] = {"paper": {}, "official": {"normalise": "max", "shift_pairs": 256}}
+    space: ClassVar[Space] = {"normalise": Choice(("max", "none"))}
     reference = "clip"
     side = "reference"
     needs: ClassVar[frozenset[Need]] = frozenset({"pixels", "text_transformer"})

@@ -22,7 +22,7 @@ from methods.gaussian_towers import (
     uncertainty,
     uncertainty_diagnostic,
 )
-from methods.protocol import About, Batch, Clock, Diagnostic, Facts, Phase, Rows, Tensors, Towers
+from methods.protocol import About, Batch, Clock, Diagnostic, Facts, Log, Phase, Rows, Space, Tensors, Towers
 
 DIRECTIONS = (("image", "text"), ("text", "image"))
 
@@ -110,6 +110,12 @@ class Pcmepp(Probabilistic):
     # The official configuration file sets neither the heads' bias nor a LayerNorm: variances start around one.
     # official: github.com/naver-ai/pcmepp@8829c0d configs/pcmepp.yaml
     presets: ClassVar[Presets] = {"paper": {}, "official": {"logvar": 0.0}}
+    space: ClassVar[Space] = {
+        "negative_scale": Log(1.0, 25.0),
+        "alpha": Log(0.01, 1.0),
+        "beta": Log(1e-6, 1e-2),
+        "lr_scale": Log(0.01, 1.0),
+    }
     reference = "clip"
     needs = frozenset({"pixels", "tokens", "text_transformer"})
 

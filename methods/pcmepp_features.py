@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from methods.base import Presets
 from methods.pcmepp import Pcmepp, PcmeppConfig
-from methods.protocol import About, Facts, Towers
+from methods.protocol import About, Facts, Linear, Log, Space, Towers
 from methods.vector_gaussian import VectorHead
 
 
@@ -51,6 +51,12 @@ class PcmeppFeatures(Pcmepp):
     )
     Config = PcmeppFeaturesConfig  # type: ignore[assignment]  # fewer options than its base
     presets: ClassVar[Presets] = {"paper": {}, "official": {"logvar": 0.0}}
+    space: ClassVar[Space] = {
+        "negative_scale": Log(1.0, 25.0),
+        "shift": Linear(0.0, 10.0),
+        "alpha": Log(0.01, 1.0),
+        "beta": Log(1e-6, 1e-2),
+    }
     reference = None  # type: ignore[assignment]
     needs = frozenset()
 

@@ -21,7 +21,7 @@ from methods.gaussian_towers import (
     uncertainty,
     uncertainty_diagnostic,
 )
-from methods.protocol import About, Batch, Clock, Cost, Diagnostic, Facts, Rows, Tensors, Towers
+from methods.protocol import About, Batch, Clock, Cost, Diagnostic, Facts, Linear, Log, Rows, Space, Tensors, Towers
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,12 @@ class Prolip(Probabilistic):
         "paper": {"text_unc": "paper", "vib_form": "textbook"},
         # official: github.com/naver-ai/prolip@59f6324 src/prolip/loss.py (ProLIPLoss), values of its arguments
         "official": {"text_unc": "official", "keep_patches": True, "inclusion_scale": 1000.0, "inclusion_eps": -20.0},
+    }
+    space: ClassVar[Space] = {
+        "scale": Log(2.0, 200.0),
+        "bias": Linear(-15.0, 0.0),
+        "vib": Log(1e-6, 1e-2),
+        "inclusion": Log(1e-9, 1e-5),
     }
 
     needs = frozenset({"pixels", "tokens", "text_transformer"})

@@ -17,6 +17,7 @@ scalars, prompts and heads; both travel in `state_dict`. A training step calls i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
@@ -43,6 +44,65 @@ class About:
     bibtex: str
     state: str = "none"  #: what it keeps besides the towers, in words
     note: str = ""  #: where our reading departs from paper or code
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A range of numbers that trials spread over evenly."""
+
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.low:g} to {self.high:g}"
+
+    def at(self, place: float) -> float:
+        """Return the number at a place in [0, 1], to three digits."""
+        return float(f"{self.low + (self.high - self.low) * place:.3g}")
+
+    def place(self, value: float) -> float:
+        """Return where a number lies: 0 at the low end, 1 at the high one, beyond them outside."""
+        return (value - self.low) / (self.high - self.low)
+
+
+@dataclass(frozen=True)
+class Log(Linear):
+    """A range of positive numbers that trials spread over evenly on a logarithmic scale."""
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} (log)"
+
+    def at(self, place: float) -> float:
+        """Return the number at a place in [0, 1], to three digits."""
+        return float(f"{self.low * (self.high / self.low) ** place:.3g}")
+
+    def place(self, value: float) -> float:
+        """Return where a positive number lies, as of `Linear`."""
+        return math.log(value / self.low) / math.log(self.high / self.low)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Values without an order, and so without an edge."""
+
+    values: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return " or ".join(map(str, self.values))
+
+    def at(self, place: float) -> Any:
+        """Return the value whose equal part of [0, 1) a place lies in."""
+        return self.values[int(place * len(self.values))]
+
+    def place(self, value: Any) -> float:
+        """Return the middle for one of the values, infinity for any other."""
+        return 0.5 if value in self.values else math.inf
+
+
+Space = Mapping[str, Linear | Choice]  #: hyper-parameter -> what trials try
+#: CLIP's own space, which no method exceeds in temperature: its start, or the fixed one
+TEMPERATURE: Space = {"temperature": Log(0.005, 0.5), "learnable_scale": Choice((True, False))}
+STARTS = ("temperature", "temperature_init", "scale", "negative_scale")  #: names of a temperature or of its start
 
 
 @dataclass(frozen=True)
@@ -163,6 +223,8 @@ class Method(Protocol):
     about: ClassVar[About]
     Config: ClassVar[type]  #: frozen dataclass of hyper-parameters
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]  #: "paper", "official": loss hyper-parameters only
+    #: at most four hyper-parameters of the loss that a suite's `tune` searches, the temperature or its start among them
+    space: ClassVar[Space]
     reference: ClassVar[str | None]  #: the method whose run it starts from or holds beside (trained once, charged)
     starts_from_reference: ClassVar[bool]  #: whether the trained towers begin at the reference's weights
     #: a second pair of towers, `towers.side` in `encode`: the reference run's final weights, or an average of this

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from methods.base import Contrastive, Presets, check, check_scale, portion, stream
-from methods.protocol import About, Batch, Identity, Tensors
+from methods.protocol import TEMPERATURE, About, Batch, Identity, Linear, Log, Space, Tensors
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ class Psd(Contrastive):
     )
     Config = PsdConfig
     presets: ClassVar[Presets] = {"paper": {}}
+    space: ClassVar[Space] = {**TEMPERATURE, "soft": Linear(0.0, 1.0), "sharpen": Log(0.25, 4.0)}
     identities = (Identity("with no soft row it is CLIP", equals="clip", config={"soft": 0.0}),)
 
     def observe(self, z: Tensors, batch: Batch) -> Tensors:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from methods.base import Contrastive, Presets, check, check_scale
-from methods.protocol import About, Identity, Tensors
+from methods.protocol import TEMPERATURE, About, Choice, Identity, Space, Tensors
 
 FORMS = ("log", "tan", "abs", "exp", "gce")
 
@@ -64,6 +64,7 @@ class Rcl(Contrastive):
     # RCL-GSMN/model.py has the same class. No script ramps the temperature or q, and the option for warm-up steps with
     # cross-entropy is never read.
     presets: ClassVar[Presets] = {"paper": {}, "official": {"floor": 1e-10}}
+    space: ClassVar[Space] = {**TEMPERATURE, "form": Choice(FORMS)}
     identities = (
         Identity("gce at q = 1 is abs", equals="rcl", config={"form": "gce", "q": 1.0}, other={"form": "abs"}),
         Identity("as q goes to 0, gce becomes log", "rcl", {"form": "gce", "q": 1e-9}, {"form": "log"}, rtol=1e-6),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from methods.base import Presets, RowWise, check, similarities
-from methods.protocol import About, Identity, Tensors
+from methods.protocol import About, Identity, Log, Space, Tensors
 
 LARGEST_POWER = 80.0  #: P^q = e^{q s/tau} must stay below fp32's 3.4e38 with room for sums
 
@@ -63,6 +63,11 @@ class Rince(RowWise):
         # official: github.com/chingyaoc/RINCE@c7f8534 ImageNet/simclr/simclr_module.py (sym_loss)
         "official": {"q": 0.1, "lam": 0.01, "temperature": 0.1, "in_modal_negatives": True},
     }
+    space: ClassVar[Space] = {
+        "temperature": Log(0.0125, 0.5),
+        "q": Log(0.01, 1.0),
+        "lam": Log(1e-3, 0.3),
+    }  # q <= 80 * temperature, or powers overflow
     identities = (
         Identity(
             "as q goes to 0 the gradient becomes CLIP's at a fixed temperature, whatever lambda",

@@ -12,7 +12,20 @@ from torch import Tensor
 from methods.base import Contrastive, Presets, check, check_scale, info_nce, stream, unit
 from methods.eda import Eda
 from methods.embedding_queue import EmbeddingQueue
-from methods.protocol import About, Batch, Clock, Facts, Identity, Rows, Tensors, Towers
+from methods.protocol import (
+    TEMPERATURE,
+    About,
+    Batch,
+    Choice,
+    Clock,
+    Facts,
+    Identity,
+    Log,
+    Rows,
+    Space,
+    Tensors,
+    Towers,
+)
 
 CYCLES = 12  #: matching parts of a run: 24 epochs, of which every second one matches
 
@@ -74,6 +87,7 @@ class Roclip(Contrastive):
         # official: github.com/BigML-CS-UCLA/RoCLIP@f34a929 src/memory_bank.py, src/parser.py
         "official": {"cycle": "pass", "pool": 21845, "pool_start": "noise"},
     }
+    space: ClassVar[Space] = {**TEMPERATURE, "every": Choice((1, 2, 4)), "pool_share": Log(0.005, 0.2)}
     needs = frozenset({"tokens"})
     identities = (Identity("without matching it is CLIP on edited captions", equals="clip", config={"every": None}),)
 

@@ -15,7 +15,21 @@ from methods.base import Contrastive, Presets, check, check_scale, portion, simi
 from methods.eda import Eda
 from methods.embedding_queue import EmbeddingQueue
 from methods.mixture import posteriors
-from methods.protocol import About, Batch, Clock, Cost, Diagnostic, Facts, Phase, Rows, Tensors, Towers
+from methods.protocol import (
+    TEMPERATURE,
+    About,
+    Batch,
+    Clock,
+    Cost,
+    Diagnostic,
+    Facts,
+    Linear,
+    Phase,
+    Rows,
+    Space,
+    Tensors,
+    Towers,
+)
 
 
 # official: github.com/BigML-CS-UCLA/SafeCLIP@91488ce src/parser.py, src/main.py
@@ -90,6 +104,7 @@ class Safeclip(Contrastive):
         # official: github.com/BigML-CS-UCLA/SafeCLIP@91488ce src/memory_bank.py on lightly 1.2.39
         "official": {"bank_start": "noise"},
     }
+    space: ClassVar[Space] = {**TEMPERATURE, "threshold": Linear(0.5, 1.0), "warm_share": Linear(0.02, 0.5)}
     needs = frozenset({"tokens", "second_view"})
     monitored = "contrast"
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from methods.base import LogitScale, Presets, RowWise, check, pair_decisions, similarities, wide
-from methods.protocol import About, Clock, Facts, Rows, Tensors, Towers
+from methods.protocol import About, Clock, Facts, Linear, Log, Rows, Space, Tensors, Towers
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class Siglip(RowWise):
     )
     Config = SiglipConfig
     presets: ClassVar[Presets] = {"paper": {}}
+    space: ClassVar[Space] = {"scale": Log(2.0, 200.0), "bias": Linear(-15.0, 0.0)}
 
     def __init__(self, config: Any, facts: Facts) -> None:
         super().__init__(config, facts)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from methods.base import Contrastive, Presets, check, check_scale, similarities
-from methods.protocol import About, Batch, Identity, Tensors
+from methods.protocol import TEMPERATURE, About, Batch, Identity, Linear, Log, Space, Tensors
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ class SoftclipFallback(Contrastive):
     )
     Config = SoftclipFallbackConfig
     presets: ClassVar[Presets] = {"paper": {}}
+    space: ClassVar[Space] = {**TEMPERATURE, "beta": Linear(0.0, 1.0), "lam": Log(0.01, 1.0)}
     identities = (Identity("with one-hot targets alone it is CLIP", equals="clip", config={"beta": 0.0, "lam": 0.0}),)
 
     def observe(self, z: Tensors, batch: Batch) -> Tensors:

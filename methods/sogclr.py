@@ -11,7 +11,7 @@ from torch import Tensor
 
 from methods.base import Presets, check, spans, without_own
 from methods.normaliser import DIRECTIONS, Normalised, differences, floored
-from methods.protocol import About, Batch, Tensors
+from methods.protocol import TEMPERATURE, About, Batch, Linear, Space, Tensors
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class Sogclr(Normalised):
     )
     Config = SogclrConfig
     presets: ClassVar[Presets] = {"paper": {"floor": 0.0}, "official": {"floor": 1e-10, "start": "epoch"}}
+    space: ClassVar[Space] = {"temperature": TEMPERATURE["temperature"], "gamma": Linear(0.1, 1.0)}
     monitored = "tau_log_u"
 
     def observe(self, z: Tensors, batch: Batch) -> Tensors:

@@ -22,7 +22,8 @@ TEACHERS = {
     "given_clean": "trained on clean pairs on top of its budget",
 }
 _SHOWN = ("methods", "noises", "seeds")
-_TUNING = ("methods", "budget", "rate", "seed", "lr", "temperature")
+_TUNING = ("methods", "rungs", "rate", "lr", "weight_decay")
+_SPREAD = ("methods", "budget", "rate", "seed", "lr", "temperature")  #: of plans made before trials had spaces
 _TABLES = ("paper", "numbers", "rows", "towers")
 
 
@@ -55,13 +56,16 @@ def _faults(plan: Mapping[str, Any]) -> Iterable[str]:
             if keep["rule"] not in TREATMENTS:
                 yield f"methods.{place}.keep.rule: {keep['rule']!r} is unknown{nearest(keep['rule'], TREATMENTS)}"
     if tuning := plan.get("tuning"):
-        yield from _lacking(tuning, "tuning", _TUNING)
+        spread = "temperature" in tuning
+        yield from _lacking(tuning, "tuning", _SPREAD if spread else _TUNING)
         for label, choice in tuning["methods"].items():
             yield from _lacking(choice["ledger"], f"tuning.methods.{label}.ledger", ("flops", "train_seconds"))
+            if not spread:
+                yield from _lacking(choice, f"tuning.methods.{label}", ("points", "default", "edge"))
         for place, entry in enumerate(plan["methods"]):
             yield from _lacking(entry, f"methods.{place}", ("lr",))
-        for name in ("lr", "temperature"):
-            if len(tuning[name]) != 2:
+        for name in ("lr", "temperature", "weight_decay"):
+            if tuning.get(name) and len(tuning[name]) != 2:
                 yield f"tuning.{name} should be two numbers"
     if tables := plan.get("tables"):
         yield from _lacking(tables, "tables", _TABLES)

@@ -113,6 +113,17 @@ class Results:
         others = (label for label, entry in self.methods.items() if entry.get("method") == method)
         return next((one for one in others if one != self.baseline and uses(self.methods[one]) == "the truth"), None)
 
+    @property
+    def at_edge(self) -> dict[str, list[str]] | None:
+        """Settings whose tuned value lies at an edge of its range, for each row with trials; None if it is unknown.
+
+        Then a suite tunes nothing, or its plan was made before trials had spaces.
+        """
+        tuning = self.plan.get("tuning") or {}
+        if "rungs" not in tuning:
+            return None
+        return {label: list(choice["edge"]) for label, choice in tuning["methods"].items()}
+
     @cached_property
     def noises(self) -> dict[str, Mapping[str, Any]]:
         """Noises by label, in the suite's order."""

@@ -33,6 +33,7 @@ def describe(name: str, width: int = WIDTH) -> str:
             for preset, values in kind.presets.items()
         ),
         "config": ", ".join(f"{field.name}: {defaults[field.name]}" for field in dataclasses.fields(kind.Config)),
+        "space": ", ".join(f"{name}: {one}" for name, one in kind.space.items()),
         "note": about.note,
     }
     text = textwrap.wrap(f"{name}: {about.title} ({about.paper})", width, subsequent_indent=" " * 4)

@@ -34,6 +34,7 @@ METADATA = frozenset(
         "name",
         "about",
         "presets",
+        "space",
         "reference",
         "identities",
         "known_failures",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -19,13 +20,17 @@ from bench.checks import lab, oracles
 from bench.checks.oracles import Case, Comparison
 from bench.checks.subject import TOTAL, Failed, Skipped, Subject, Variant, constants, graded, same, total_of
 from bench.errors import UserError, nearest, one_line
-from methods.protocol import Batch, Clock, Facts, Identity, Method, Tensors
+from methods.protocol import STARTS, Batch, Choice, Clock, Facts, Identity, Linear, Log, Method, Tensors
 
+MOST = 4  #: hyper-parameters of a space
 FIDELITIES = ("official-checked", "formula-checked", "derived", "reconstructed")
 
 
 def card(subject: Subject, checks: Sequence[str]) -> None:
-    """The card is complete, presets can be made, `known_failures` names checks. A user's file may lack a citation."""
+    """The card is complete, presets and points of the space can be made, `known_failures` names checks.
+
+    A user's file may lack a citation and a space.
+    """
     kind, about = subject.kind, subject.kind.about
     wanted = ["title", "summary", "paper", "equations", "state"]
     empty = [field for field in wanted if not getattr(about, field)]
@@ -42,11 +47,44 @@ def card(subject: Subject, checks: Sequence[str]) -> None:
             kind.Config(**values)
         except ValueError as error:
             raise Failed(f"preset {preset!r}: {error}") from error
+    if wrong := space_faults(kind, optional=subject.plugin is not None):
+        raise Failed(f"space: {wrong}")
     if not isinstance(kind(kind.Config(), Facts(rows=8, batch=8, dim=4, seed=0)), Method):
         raise Failed("is no Method (see methods/protocol.py)")
     unknown = [name for name in kind.known_failures if name not in checks]
     if unknown:
         raise Failed(f"known_failures names no check: {', '.join(unknown)}")
+
+
+def space_faults(kind: type[Method], optional: bool = False) -> str:
+    """Return what is wrong with the space of a method, "" if nothing is; `optional`: it may have none."""
+    space, fields = kind.space, [field.name for field in dataclasses.fields(kind.Config)]
+    if not space:
+        return "" if optional else "is empty"
+    if len(space) > MOST:
+        return f"{len(space)} hyper-parameters, should be at most {MOST}"
+    for name, one in space.items():
+        if name not in fields:
+            return f"{name!r} is no field of Config{nearest(name, fields)}"
+        if not isinstance(one, Linear | Choice):
+            return f"{name}: {one!r} should be Log(low, high), Linear(low, high) or Choice((...))"
+        if isinstance(one, Linear) and not (0 if isinstance(one, Log) else -math.inf) < one.low < one.high < math.inf:
+            return f"{name}: {one!r} should have low < high, both positive if it is a Log"
+    taken_over = kind.reference is not None and kind.starts_from_reference  # the reference's temperature, trained on
+    lacking = [name for name in fields if name in STARTS and name not in space and not taken_over]
+    if lacking:
+        return f"lacks {lacking[0]}, the temperature or its start"
+    for title, values in (("the default", {}), ("the paper's value", kind.presets.get("paper", {}))):
+        config = kind.Config(**values)
+        for name, one in space.items():
+            if not 0 <= one.place(value := getattr(config, name)) < math.inf or one.place(value) > 1:
+                return f"{name}: {title} {value!r} lies outside {one!r}"
+    for corner in itertools.product((0.0, 0.999), repeat=len(space)):
+        try:
+            kind.Config(**{name: space[name].at(place) for name, place in zip(space, corner, strict=True)})
+        except ValueError as error:
+            return f"a point of it is refused: {error}"
+    return ""
 
 
 def refusals(subject: Subject) -> None:

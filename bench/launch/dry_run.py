@@ -85,9 +85,10 @@ def _lines(
         rows.append((one.id[:SHORT], _stored(one, store), f"{one.resolved.steps:,}", one.run.title))
     lines = [*columns(rows), *_left_out(suite)]
     if trials:
-        lines.append("rows whose trials are still to be made are shown at the suite's settings")
+        later = ", trials at their next budget alone" if suite.tune and len(suite.tune.rungs) > 1 else ""
+        lines.append(f"rows whose trials are still to be made are shown at the suite's settings{later}")
     if suite.tune and not present:
-        lines.append(f"{suite.tune.trials} trials of every row come on top; they are planned when the data is here")
+        lines.append(f"{suite.tune.runs} trials of every row come on top; they are planned when the data is here")
     return [*lines, *_hours([*trials, *planned], store, suite, gpu, share, shown), *requirements.listing(lacking)]
 
 

@@ -47,10 +47,11 @@ def queue(suite: Suite, results: Path, only: Sequence[str] = (), seeds: Sequence
 
 
 def as_written(suite: Suite) -> dict[str, Any]:
-    """Return settings that `parse_suite` reads as this suite; several kinds of noise are a list, as in a file."""
+    """Return settings that `parse_suite` reads as this suite; kinds of noise and budgets are lists, as in a file."""
     settings = suite.model_dump(mode="json", exclude_unset=True)
-    if others := settings.get("noise", {}).pop("others", None):
-        settings["noise"] = [settings["noise"], *others]
+    for section, name in ((settings, "noise"), (settings, "budget"), (settings.get("tune") or {}, "budget")):
+        if others := (section.get(name) or {}).pop("others", None):
+            section[name] = [section[name], *others]
     return settings
 
 

@@ -184,8 +184,15 @@ def _tuning(suite: Suite, choices: Mapping[str, Choice]) -> dict[str, Any] | Non
     """The settings of the search and its choices. Returns None if the suite tunes nothing."""
     if suite.tune is None:
         return None
+    from bench.planning import tune
+
+    rungs = [
+        {"budget": (budget or suite.budget).label, "settings": count, "seeds": list(seeds)}
+        for budget, count, seeds in suite.tune.rungs
+    ]
     methods = {entry.label: choices[entry.label].to_json() for entry in suite.methods if entry.label in choices}
-    return {**suite.tune.model_dump(mode="json"), "methods": methods}
+    own = {"lr": suite.tune.lr, "weight_decay": suite.tune.weight_decay}
+    return {"rungs": rungs, "rate": tune.rate(suite), **own, "methods": methods}
 
 
 def _method(suite: Suite, entry: MethodEntry, facts: Facts) -> dict[str, Any]:

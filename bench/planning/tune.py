@@ -1,16 +1,17 @@
-"""The same number of trials for every method: learning rate, and the temperature of methods that keep it fixed.
+"""The same trials for every method: quasi-random points of learning rate, weight decay and its own space, halved.
 
 A trial is an ordinary run under the suite's recipe, with a seed of its own, scored by the mean of the six recalls on
 the validation pairs, which no table shows, under the suite's protocol. Of several validation sets the mean counts.
-Trials are stored as runs are, so each is made once. Their cost is reported beside the method and is not part of its
-budget.
+With several budgets the best settings of each go on to the next, always as many, and the row's own always among them
+(successive halving: Jamieson and Talwalkar, AISTATS 2016); the last budget is run on several seeds. Trials are stored
+as runs are, so each is made once. Their cost is reported beside the method and is not part of its budget.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from bench.adapters import hyperparameters, registry
@@ -24,17 +25,21 @@ if TYPE_CHECKING:
     from bench.store import Store
     from bench.suite.suite import Suite
     from bench.training.inputs import InputsReader
+    from methods.protocol import Space
 
 METRIC = "mean_recall"
 DIVERGED = ("NotFinite", "FloatingPointError")  #: errors that a repeated run would raise again
 SPENT = ("samples", "flops", "train_seconds", "evaluate_seconds")
+EDGE = 0.1  #: share of a range, at either end and on its scale, that counts as its edge
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting of a method, the run that tried it, and its score."""
+    """One run of one setting of a method."""
 
-    changes: dict[str, float]
+    changes: dict[str, Any]
+    rung: int  #: number of the budget, from the shortest on
+    seed: int
     run: str
     reference_run: str | None  #: the run that it started from
     score: float | None  #: None if its loss, or its reference's, became NaN or infinite
@@ -42,21 +47,27 @@ class Trial:
 
 @dataclass(frozen=True)
 class Choice:
-    """The trials of a method and their cost."""
+    """The trials of a method, what came to the longest budget, and what all cost."""
 
     trials: tuple[Trial, ...]
+    finals: tuple[tuple[dict[str, Any], float | None], ...]  #: settings, the row's own first, with mean scores
     ledger: dict[str, float]  #: of all trials together, their reference runs included once
+    edge: tuple[str, ...] = ()  #: what the best has at an edge of its range
 
     @property
-    def best(self) -> Trial:
-        """The trial with the highest score, the first of equals. Without any score it is the suite's own settings."""
-        return max(self.trials, key=lambda trial: -1.0 if trial.score is None else trial.score)
+    def best(self) -> tuple[dict[str, Any], float | None]:
+        """The settings of the highest score, the first of equals, and that score; without any score the row's own."""
+        return max(self.finals, key=lambda final: -math.inf if final[1] is None else final[1])
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry of plan.json."""
+        chosen, score = self.best
         return {
-            "chosen": self.best.changes,
-            "score": self.best.score,
+            "points": sum(not trial.rung for trial in self.trials if trial.seed == self.trials[0].seed),
+            "chosen": chosen,
+            "score": score,
+            "default": self.finals[0][1],
+            "edge": list(self.edge),
             "trials": [vars(trial) for trial in self.trials],
             "ledger": self.ledger,
         }
@@ -74,61 +85,87 @@ def _needs(suite: Suite, entry: MethodEntry) -> str | None:
     return registry.find(entry.method).reference or suite.scorer_of(entry)
 
 
-def settings_of(tune: TuneSettings, entry: MethodEntry) -> list[dict[str, float]]:
-    """Return the settings that each trial of a row changes: none in the first, the same points for every row later."""
-    count = tune.trials - 1
-    order = list(range(count))
-    random.Random(tune.seed).shuffle(order)  # pairs learning rates with temperatures, each once
-    settings: list[dict[str, float]] = [{}]
-    for number in range(count):
-        changes = {"lr": _between(tune.lr, number, count)}
-        if _keeps_its_temperature(entry):
-            changes["temperature"] = _between(tune.temperature, order[number], count)
-        settings.append(changes)
-    return settings
+def space_of(tune: TuneSettings, entry: MethodEntry) -> Space:
+    """Return what the trials of a row vary: the suite's ranges and its method's space, but nothing the row fixes."""
+    from methods.protocol import Log  # here, because it imports torch
+
+    ranges = {"lr": tune.lr, "weight_decay": tune.weight_decay}
+    suite = {name: Log(*bounds) for name, bounds in ranges.items() if bounds and name not in entry.recipe}
+    own = registry.find(entry.method).space
+    return {**suite, **{name: one for name, one in own.items() if name not in entry.config}}
 
 
-def _between(bounds: tuple[float, float], number: int, count: int) -> float:
-    """Return the middle of the `number`-th of `count` equal parts on a logarithmic scale, to three digits."""
-    low, high = bounds
-    return float(f"{low * (high / low) ** ((number + 0.5) / count):.3g}")
+def settings_of(tune: TuneSettings, entry: MethodEntry) -> list[dict[str, Any]]:
+    """Return what each setting of a row changes: nothing, then the first points of Sobol's sequence over its space.
+
+    The sequence is unscrambled, so it is the same everywhere, more trials continue fewer, and all rows with the same
+    ranges of learning rate and weight decay try the same values of them. A row without a space has its own settings
+    alone.
+    """
+    from scipy.stats import qmc
+
+    space = space_of(tune, entry)
+    if not space:
+        return [{}]
+    points = qmc.Sobol(len(space), scramble=False).fast_forward(1).random(tune.trials - 1)  # its first is a corner
+    return [{}, *({name: space[name].at(float(x)) for name, x in zip(space, point, strict=True)} for point in points)]
 
 
-def _keeps_its_temperature(entry: MethodEntry) -> bool:
-    config = hyperparameters.resolve(entry.method, entry.preset, entry.config)
-    return "temperature" in config and not config.get("learnable_scale", False) and "temperature" not in entry.config
+def edge(suite: Suite, entry: MethodEntry, changes: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return which settings of a row lie within `EDGE` of an end of the range that its trials tried."""
+    assert suite.tune is not None
+    row = applied(entry, changes)
+    train = {"lr": suite.train.lr, "weight_decay": suite.train.weight_decay, **row.recipe}
+    values = {**hyperparameters.resolve(row.method, row.preset, row.config), **train}
+    places = {name: one.place(values[name]) for name, one in space_of(suite.tune, entry).items()}
+    return tuple(name for name, place in places.items() if not EDGE < place < 1 - EDGE)
 
 
-def applied(entry: MethodEntry, changes: Mapping[str, float]) -> MethodEntry:
+def survivors(scores: Mapping[int, float | None], count: int) -> list[int]:
+    """Return the numbers of `count` settings: the row's own (0), and the best others, the first of equals."""
+    others = sorted((-math.inf if scores[number] is None else scores[number], -number) for number in scores if number)
+    return sorted([0, *(-number for _, number in others[::-1][: count - 1])])
+
+
+def applied(entry: MethodEntry, changes: Mapping[str, Any]) -> MethodEntry:
     """Return the row with these settings."""
-    update: dict[str, Any] = {"lr": changes["lr"]} if "lr" in changes else {}
-    if "temperature" in changes:
-        update["config"] = {**entry.config, "temperature": changes["temperature"]}
-    return entry.model_copy(update=update)
+    recipe = {name: value for name, value in changes.items() if name in ("lr", "weight_decay")}
+    config = {name: value for name, value in changes.items() if name not in recipe}
+    return entry.model_copy(update={**recipe, "config": {**entry.config, **config}})
 
 
-def trial_suite(suite: Suite, rows: Sequence[MethodEntry], choices: Mapping[str, Choice]) -> Suite:
-    """Return a suite whose runs are the trials of these rows."""
+def trial_suite(
+    suite: Suite, alive: Mapping[str, Iterable[int]], choices: Mapping[str, Choice], rung: int = 0
+) -> Suite:
+    """Return a suite whose runs are the trials of a rung: of each row, by its label, settings of these numbers."""
     tune = suite.tune
     assert tune is not None
-    entries = [
-        applied(entry, changes).model_copy(update={"label": _trial_label(entry, number)})
-        for entry in rows
-        for number, changes in enumerate(settings_of(tune, entry))
-    ]
-    rate = max(suite.noise.rates) if tune.rate is None else tune.rate
+    budget, _, seeds = tune.rungs[rung]
+    entries = []
+    for entry in suite.methods:
+        settings = settings_of(tune, entry) if entry.label in alive else []
+        entries += [
+            applied(entry, settings[number]).model_copy(update={"label": _trial_label(entry.label, number)})
+            for number in alive.get(entry.label, ())
+        ]
     return suite.changed(
         tune=None,
         methods=tuple(entries),
-        seeds=(tune.seed,),
-        noise=suite.noise.at(rate),
-        budget=tune.budget or suite.budget.scaled(1.0),
+        seeds=seeds,
+        noise=suite.noise.at(rate(suite)),
+        budget=(budget or suite.budget).scaled(1.0),
         evaluate=suite.evaluate.of_trials(),
     ).with_references(tuned(suite, choices).methods)
 
 
-def _trial_label(entry: MethodEntry, number: int) -> str:
-    return f"{entry.label}, trial {number}"
+def rate(suite: Suite) -> float:
+    """Return the noise rate of a suite's trials."""
+    assert suite.tune is not None
+    return max(suite.noise.rates) if suite.tune.rate is None else suite.tune.rate
+
+
+def _trial_label(label: str, number: int) -> str:
+    return f"{label}, trial {number}"
 
 
 def known(
@@ -145,7 +182,7 @@ def known(
     choices: dict[str, Choice] = {}
     for stage in stages(suite):
         rows = _wanted(suite, stage, labels, choices)
-        choices |= _plan(suite, rows, choices, store, reader, shown).choices(store)
+        choices |= _follow(suite, rows, choices, store, reader, shown).choices
     return choices
 
 
@@ -159,8 +196,8 @@ def missing(
 ) -> list[Planned]:
     """Return the trials that `search` would make, as far as they are known before the first of them are finished."""
     rows = [_wanted(suite, stage, labels, choices) for stage in stages(suite)]
-    trials = [_plan(suite, stage_rows, choices, store, reader, shown) for stage_rows in rows]
-    return list({one.id: one for stage_trials in trials for one in stage_trials.todo(store)}.values())
+    trials = [one for stage_rows in rows for one in _follow(suite, stage_rows, choices, store, reader, shown).todo]
+    return list({one.id: one for one in trials}.values())
 
 
 def search(
@@ -178,20 +215,26 @@ def search(
     """
     from bench.planning.outcomes import Summary
 
+    assert suite.tune is not None
     choices, total = known(suite, store, reader, shown), Summary()
     for stage in stages(suite):
-        trials = _plan(suite, _wanted(suite, stage, labels, choices), choices, store, reader, shown)
-        store.name_trials(suite.name, [one.id for one in trials.runs])
-        summary = work(trials.todo(store))
-        total.done += summary.done
-        total.busy += summary.busy
-        total.interrupted += summary.interrupted
-        total.queued += summary.queued
-        diverged = {one.id for one in trials.runs if _diverged(one, store)}
-        total.failed += [identity for identity in summary.failed if identity not in diverged]
-        choices |= trials.choices(store)
-        if total.busy or total.interrupted or total.queued:
-            break
+        for _ in suite.tune.rungs:
+            trials = _follow(suite, _wanted(suite, stage, labels, choices), choices, store, reader, shown)
+            choices |= trials.choices
+            store.name_trials(suite.name, [one.id for one in trials.runs])
+            todo = [one for one in trials.todo if one.id not in total.failed]
+            if not todo:
+                break
+            summary = work(todo)
+            total.done += summary.done
+            total.busy += summary.busy
+            total.interrupted += summary.interrupted
+            total.queued += summary.queued
+            diverged = {one.id for one in todo if _diverged(one, store)}
+            total.failed += [identity for identity in summary.failed if identity not in diverged]
+            if total.busy or total.interrupted or total.queued:
+                return choices, total
+        choices |= _follow(suite, _wanted(suite, stage, labels, choices), choices, store, reader, shown).choices
     return choices, total
 
 
@@ -204,53 +247,69 @@ def _wanted(
     return [entry for entry in rows if entry.label not in choices]
 
 
-@dataclass(frozen=True)
-class _Trials:
-    """The trials of some rows as planned runs."""
+@dataclass
+class _Followed:
+    """How far the trials of some rows have come."""
 
-    runs: list[Planned]  #: each once, those they start from first
-    of: dict[str, list[tuple[dict[str, float], Planned]]]  #: label -> (what it changes, its run)
-
-    def todo(self, store: Store) -> list[Planned]:
-        """Return the runs to make; those that are complete will be skipped."""
-        return [one for one in self.runs if not _diverged(one, store)]
-
-    def choices(self, store: Store) -> dict[str, Choice]:
-        """Return choices of rows whose trials are all measured or diverged; one that failed otherwise is made again."""
-
-        choices = {}
-        for label, own in self.of.items():
-            if all(_is_known(one, store) for _, one in own):
-                trials = tuple(Trial(changes, one.id, one.reference, _score(one, store)) for changes, one in own)
-                choices[label] = Choice(trials, _spent([one for _, one in own], store))
-        return choices
+    choices: dict[str, Choice] = field(default_factory=dict)  #: of rows that are through
+    runs: list[Planned] = field(default_factory=list)  #: of all rungs that are known, those they start from first
+    todo: list[Planned] = field(default_factory=list)  #: of rungs that are not finished; the complete will be skipped
 
 
-def _plan(
+def _follow(
     suite: Suite,
     rows: Sequence[MethodEntry],
     choices: Mapping[str, Choice],
     store: Store,
     reader: InputsReader | None,
     shown: Progress | None,
-) -> _Trials:
+) -> _Followed:
+    """Follow rows from rung to rung as far as their trials are measured or diverged; others are to be made (again)."""
     from bench.planning import planner
 
-    if not rows:
-        return _Trials([], {})
     assert suite.tune is not None
-    trials = trial_suite(suite, rows, choices)
-    planned = planner.plan(trials.runs(), store, reader, shown)
-    by_key = {one.run.key: one for one in planned}
-    by_label = {run.label: by_key[run.key] for run in trials.cells()}  # two trials may be one run
-    of = {
-        entry.label: [
-            (changes, by_label[_trial_label(entry, number)])
-            for number, changes in enumerate(settings_of(suite.tune, entry))
-        ]
-        for entry in rows
-    }
-    return _Trials(planned, of)
+    found, own = _Followed(), {entry.label: entry for entry in rows}
+    settings = {label: settings_of(suite.tune, entry) for label, entry in own.items()}
+    scores: dict[str, dict[int, float | None]] = {label: dict.fromkeys(range(len(settings[label]))) for label in own}
+    made: dict[str, list[tuple[Trial, Planned]]] = {label: [] for label in own}
+    for rung, (_, count, _) in enumerate(suite.tune.rungs):
+        if not scores:
+            break
+        alive = {label: survivors(scores[label], count) for label in scores}
+        trials = trial_suite(suite, alive, choices, rung)
+        planned = planner.plan(trials.runs(), store, reader, shown)
+        found.runs += planned
+        by_key = {one.run.key: one for one in planned}
+        by_name = {(run.label, run.seed): by_key[run.key] for run in trials.cells()}  # two trials may be one run
+        of = {
+            label: {(n, seed): by_name[_trial_label(label, n), seed] for n in numbers for seed in trials.seeds}
+            for label, numbers in alive.items()
+        }
+        scores = {}
+        for label, ones in of.items():
+            if not all(_is_known(one, store) for one in ones.values()):
+                wanted = {identity for one in ones.values() for identity in (one.id, one.reference)}
+                found.todo += [one for one in planned if one.id in wanted and not _diverged(one, store)]
+                continue
+            single = {place: _score(one, store) for place, one in ones.items()}
+            scores[label] = {n: _mean([single[n, seed] for seed in trials.seeds]) for n in alive[label]}
+            made[label] += [
+                (Trial(settings[label][n], rung, seed, one.id, one.reference, single[n, seed]), one)
+                for (n, seed), one in ones.items()
+            ]
+    for label, last in scores.items():
+        finals = tuple((settings[label][number], score) for number, score in last.items())
+        runs = [one for _, one in made[label]]
+        choice = Choice(tuple(trial for trial, _ in made[label]), finals, _spent(runs, store))
+        found.choices[label] = replace(choice, edge=edge(suite, own[label], choice.best[0]))
+    found.todo = list({one.id: one for one in found.todo}.values())
+    return found
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Return the mean of scores, None without any or if one is None."""
+    there = [value for value in values if value is not None]
+    return sum(there) / len(there) if there and len(there) == len(values) else None
 
 
 def _is_known(one: Planned, store: Store) -> bool:
@@ -276,9 +335,7 @@ def _score(one: Planned, store: Store) -> float | None:
     wanted = ("validation", METRIC, registry.find(one.run.method).score, one.evaluation.protocol.label)
     records = store.run(one.id).records()
     scores = {r.dataset: r.value for r in records if (r.task, r.metric, r.score, r.protocol) == wanted and r.at == 1.0}
-    values = [scores.get(task.dataset) for task in one.evaluation.chosen()]
-    there = [value for value in values if value is not None]
-    return sum(there) / len(there) if there and len(there) == len(values) else None
+    return _mean([scores.get(task.dataset) for task in one.evaluation.chosen()])
 
 
 def _spent(ones: Sequence[Planned], store: Store) -> dict[str, float]:
@@ -300,5 +357,5 @@ def _spent_until(store: Store, identity: str) -> dict[str, float]:
 
 def tuned(suite: Suite, choices: Mapping[str, Choice]) -> Suite:
     """Return the suite with every row at its chosen settings; rows without a choice stay as they are."""
-    best = {label: choice.best.changes for label, choice in choices.items()}
+    best = {label: choice.best[0] for label, choice in choices.items()}
     return suite.changed(methods=tuple(applied(entry, best.get(entry.label, {})) for entry in suite.methods))

@@ -156,8 +156,13 @@ _CELL = {
     **{"manifest": _maybe({"hash": _TEXT, "realised_rate": _AMOUNT, "rows": _COUNT})},
     **{"kept_rows?": _maybe(_COUNT), "evaluations?": [_TEXT]},
 }
-_TRIAL = {"changes": {"*": _NUMBER}, "run": _TEXT, "score": _maybe(_NUMBER), "reference_run?": _maybe(_TEXT)}
-_CHOICE = {"chosen": {"*": _NUMBER}, "score": _maybe(_NUMBER), "ledger": {"*": _AMOUNT}, "trials": _trials}
+_TRIAL = {"changes": _ANY, "run": _TEXT, "score": _maybe(_NUMBER), "reference_run?": _maybe(_TEXT)}
+_CHOICE = {
+    **{"chosen": _ANY, "score": _maybe(_NUMBER), "ledger": {"*": _AMOUNT}, "trials": _trials},
+    **{"points?": _COUNT, "default?": _maybe(_NUMBER), "edge?": [_TEXT]},
+}
+_RUNG = {"budget": _TEXT, "settings": _COUNT, "seeds": [_WHOLE]}
+_TUNING = {"methods": {"*": _CHOICE}, "seed?": _WHOLE, "rate?": _maybe(_AMOUNT), "rungs?": [_RUNG]}
 _BLOCK = {"label": _TEXT, "rate": _AMOUNT, "kind?": _maybe(_TEXT), "towers?": _TEXT, "seeds?": [_WHOLE]}
 _PLAN = {
     "cells": [_CELL],
@@ -171,7 +176,7 @@ _PLAN = {
     "noises?": [_BLOCK],
     "seeds?": [_WHOLE],
     "added?": [_place],
-    "tuning?": _maybe({"methods": {"*": _CHOICE}, "seed?": _WHOLE, "rate?": _maybe(_AMOUNT)}),
+    "tuning?": _maybe(_TUNING),
     "datasets?": {"*": {"description?": _TEXT, "n?": _COUNT, "chance?": {"*": _NUMBER}}},
     "settings?": {"train?": _ANY, "evaluate?": _maybe({"curve": [_NUMBER], "along?": [_TEXT]})},
     "tables?": _maybe(_ANY),

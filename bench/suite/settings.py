@@ -310,6 +310,7 @@ class MethodEntry(Model):
     preset: str | None = None
     config: dict[str, Any] = Field(default_factory=dict)
     lr: Positive | None = None  #: in place of `train.lr`
+    weight_decay: Positive | None = None  #: in place of `train.weight_decay`
     keep: KeepSettings | None = None  #: in place of `data.keep`
     #: weights to begin at, in place of fresh towers or of a reference run: a file of this store or of open_clip's
     #: format, or "open_clip:MODEL/TAG". What they cost is not known and not charged. "{data}" stands for the data
@@ -333,6 +334,12 @@ class MethodEntry(Model):
         if self.keep is None or not self.keep.entry.truth_alone or not of_it:
             return self
         return baseline.model_copy(update={"label": self.label, "keep": self.keep})
+
+    @property
+    def recipe(self) -> dict[str, float]:
+        """What stands in place of fields of `train`."""
+        own = {"lr": self.lr, "weight_decay": self.weight_decay}
+        return {name: value for name, value in own.items() if value is not None}
 
     def start_of(self, towers: TowerSettings) -> str | None:
         """The weights these towers begin at."""

@@ -100,7 +100,7 @@ class Suite(Model):
     @model_validator(mode="after")
     def _not_too_many(self) -> Self:
         runs = sum(len(seeds) for *_, seeds in self._levels()) * len(self.towers) * len(self.methods)
-        trials = self.tune.trials * len(self.methods) if self.tune else 0
+        trials = self.tune.runs * len(self.methods) if self.tune else 0
         for place, count in (("seeds", runs), ("tune", trials)):
             if count > MOST_RUNS:
                 raise fault(f"makes {count:,} runs with {len(self.methods)} methods; at most {MOST_RUNS:,}", place)
@@ -313,7 +313,7 @@ class Suite(Model):
             budget=budget.scaled(share),
             budget_label=budget.label if len(self.budget.all) > 1 else "",
             towers=towers,
-            train=self.train if entry.lr is None else self.train.model_copy(update={"lr": entry.lr}),
+            train=self.train.model_copy(update=entry.recipe),
             evaluate=self.evaluate,
             reference=reference,
             start=entry.start_of(towers),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from bench.settings_base import Model, Range, Rate, Seed
+from bench.settings_base import Model, Range, Rate, Seed, once
 from bench.suite.settings import Budget
 from bench.yaml_source import fault
 
@@ -14,19 +14,55 @@ from bench.yaml_source import fault
 class TuneSettings(Model):
     """Trials that every method gets alike before it is compared; the best on the validation pairs sets its row.
 
-    The first trial is the suite's own settings. The others spread over the ranges, evenly on a logarithmic scale.
+    The first settings are the row's own. The others spread over the suite's ranges and the method's `space`. With
+    several budgets the best go on from each to the next, the row's own always among them.
     """
 
-    trials: Annotated[int, Field(ge=2, le=1000)]  #: of every method
-    budget: Budget | None = None  #: of one trial; null = the suite's
+    trials: Annotated[int, Field(ge=2, le=1000)]  #: settings of every method, its own among them
+    budget: Budget | None = None  #: of one run, or a rising list, as of a suite; null = the suite's first
+    keep: Annotated[float, Field(gt=0, lt=1)] = 0.25  #: share of the settings that goes on to the next budget
+    #: at the longest budget, the first alone before; none of the suite's
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=3, strict=False)] = (1000, 1001, 1002)
     rate: Rate | None = None  #: noise of the trials; null = the suite's highest
-    seed: Seed = 1000  #: of the trials; best none of the suite's
-    lr: Range = (5e-4, 8e-3)
-    temperature: Range = (0.01, 0.2)  #: of methods that keep it fixed and whose entry does not name it
+    lr: Range | None = None  #: null = the row's own
+    weight_decay: Range | None = None  #: null = the suite's own
 
-    @field_validator("lr", "temperature")
+    @field_validator("budget", mode="before")
     @classmethod
-    def _ordered(cls, value: tuple[float, float]) -> tuple[float, float]:
-        if not value[0] < value[1]:
+    def _one_budget_or_several(cls, budget: Any) -> Any:
+        return Budget.of_several(budget) if isinstance(budget, list | tuple) else budget
+
+    @field_validator("budget")
+    @classmethod
+    def _rising(cls, budget: Budget | None) -> Budget | None:
+        values = [one.value for one in budget.all] if budget else []
+        if values != sorted(values):
+            raise fault("should rise: the best of a shorter budget go on to a longer one")
+        return budget
+
+    @field_validator("seeds")
+    @classmethod
+    def _once(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        return once(seeds)
+
+    @field_validator("lr", "weight_decay")
+    @classmethod
+    def _ordered(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+        if value and not value[0] < value[1]:
             raise fault(f"{list(value)} should be [low, high]")
         return value
+
+    @property
+    def rungs(self) -> list[tuple[Budget | None, int, tuple[int, ...]]]:
+        """Budget, number of settings and seeds of each round, from the shortest budget on."""
+        budgets, count = self.budget.all if self.budget else (None,), self.trials
+        rungs: list[tuple[Budget | None, int, tuple[int, ...]]] = []
+        for budget in budgets[:-1]:
+            rungs.append((budget, count, self.seeds[:1]))
+            count = max(2, round(self.keep * count))
+        return [*rungs, (budgets[-1], count, self.seeds)]
+
+    @property
+    def runs(self) -> int:
+        """How many runs each row has."""
+        return sum(count * len(seeds) for _, count, seeds in self.rungs)

@@ -59,13 +59,16 @@ def unfit(suite: Suite) -> Iterator[Fault]:
 
 
 def _unfit_trials(suite: Suite) -> Iterator[Fault]:
-    """A trial has one pair of towers, noise of a rate that there is a file for, and a set to be scored on."""
+    """A trial has one pair of towers, a seed of its own, noise whose file there is, and a set to be scored on."""
     if suite.tune is None:
         return
     if suite.evaluate.datasets.get("validation") == ():
         yield ("evaluate", "datasets", "validation"), "trials are scored on it; name one set at least"
     if len(suite.towers) > 1:
         yield ("towers",), "trials need one pair of towers; make a suite of each"
+    for place, seed in enumerate(suite.tune.seeds):
+        if seed in suite.seeds:
+            yield ("tune", "seeds", place), f"{seed} is a seed of the suite; trials need seeds of their own"
     if suite.tune.rate is not None and suite.noise.files and suite.tune.rate not in suite.noise.rates:
         yield ("tune", "rate"), f"{suite.tune.rate:g} is none of the suite's rates, which have files"
 

@@ -9,12 +9,16 @@ from reports.results import Results
 from reports.tables.footnotes import notes_for
 from reports.tables.table import Cell, Column, Row, Table
 
-_COLUMNS = (
-    Column("trials", "trials", "", "count", None, "settings tried, the suite's own among them"),
-    Column("own", "suite's own", "Validation, mean recall", "percent", None, "score of the suite's own settings"),
-    Column("best", "best", "Validation, mean recall", "percent", None, "score of the settings that were chosen"),
-    Column("lr", "learning rate", "Chosen", "text", None),
-    Column("temperature", "temperature", "Chosen", "text", None, "of methods that keep theirs fixed"),
+_SCORE = "Validation, mean recall"
+_TRIALS = Column("trials", "trials", "", "count", None, "settings tried, the suite's own among them")
+_OWN = Column("own", "suite's own", _SCORE, "percent", None, "score of the suite's own settings")
+_BEST = Column("best", "best", _SCORE, "percent", None, "score of the settings that were chosen")
+_GAIN = Column("gain", "gain", _SCORE, "percent", None, "best - suite's own, on the pairs and seeds that chose")
+_LR = Column("lr", "learning rate", "Chosen", "text", None)
+_TEMPERATURE = Column("temperature", "temperature", "Chosen", "text", None, "of methods that keep theirs fixed")
+_SETTINGS = Column("settings", "settings", "Chosen", "text", None, "what differs from the suite's own settings")
+_EDGE = Column("edge", "at an edge", "Chosen", "text", None, "in the outer tenth of its range: too small a space")
+_SPENT = (
     Column("flops", "FLOPs", "Spent on trials", "flops", None, "training, reference runs included"),
     Column("train_seconds", "training", "Spent on trials", "seconds", None),
 )
@@ -25,41 +29,78 @@ def tuning_table(results: Results) -> Table | None:
     tuning = results.plan.get("tuning")
     if not tuning:
         return None
-    rows = [_row(results, label, tuning["methods"].get(label)) for label in results.methods]
+    chosen = (_GAIN, _SETTINGS, _EDGE) if "rungs" in tuning else (_LR, _TEMPERATURE)
+    columns = (_TRIALS, _OWN, _BEST, *chosen, *_SPENT)
+    rows = [_row(results, label, tuning["methods"].get(label), columns) for label in results.methods]
+    footnotes = _halved(tuning, results) if "rungs" in tuning else _spread(tuning, results)
+    description = "Trials on the validation pairs, which no other table shows."
+    return Table("tuning", "Tuning", columns, tuple(rows), description, footnotes, notes=notes_for(rows))
+
+
+def _row(results: Results, label: str, choice: Mapping[str, Any] | None, columns: tuple[Column, ...]) -> Row:
+    entry = results.methods[label]
+    if choice is None:
+        return Row(label, (Cell("missing"),) * len(columns), "", label, False, entry["fidelity"])
+    runs, chosen = tuple(trial["run"] for trial in choice["trials"]), choice["chosen"]
+    own, best = choice.get("default", choice["trials"][0]["score"]), choice["score"]
+    temperature = chosen.get("temperature")
+    cells = {
+        _TRIALS: Cell("value", float(choice.get("points", len(runs))), sources=runs),
+        _OWN: _score(own),
+        _BEST: _score(best),
+        _GAIN: _score(None if own is None or best is None else best - own),
+        _LR: Cell("value", text=f"{entry['lr']:g}"),
+        _TEMPERATURE: Cell("value", text="as given" if temperature is None else _shown(temperature)),
+        _SETTINGS: Cell("value", text=", ".join(f"{name} {_shown(value)}" for name, value in chosen.items()) or "own"),
+        _EDGE: Cell("value", text=", ".join(choice.get("edge", ())) or "no"),
+        _SPENT[0]: Cell("value", choice["ledger"]["flops"]),
+        _SPENT[1]: Cell("value", choice["ledger"]["train_seconds"]),
+    }
+    return Row(label, tuple(cells[column] for column in columns), "", label, False, entry["fidelity"])
+
+
+def _score(value: float | None) -> Cell:
+    return Cell("failed") if value is None else Cell("value", value)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+def _halved(tuning: Mapping[str, Any], results: Results) -> tuple[str, ...]:
+    """Return what the trials of a plan with rungs saw."""
+    first, *later = tuning["rungs"]
+    rounds = [f"{first['settings']} settings at {first['budget']}"]
+    rounds += [f"the best {rung['settings']} at {rung['budget']}" for rung in later]
+    seeds = ", ".join(str(seed) for seed in tuning["rungs"][-1]["seeds"])
+    names = {"lr": "learning rates", "weight_decay": "weight decays"}
+    ranges = [f"{text} {_range(tuning[name])}" for name, text in names.items() if tuning[name]]
+    edges = results.at_edge or {}
+    at_edge = ", ".join(label for label, names in edges.items() if names) or "none"
+    return (
+        f"Every method has the same trials: {', then '.join(rounds)}, the suite's own settings always among them. "
+        f"Points of Sobol's sequence over {' and '.join([*ranges, 'the space of the method'])}. "
+        "The best on the validation pairs runs; its gain is measured on the seeds and pairs that chose it.",
+        f"Trials have {100 * tuning['rate']:g} % noise, and at the last budget seeds {seeds}. "
+        "What trials cost is booked here and not in a run's budget.",
+        f"Best at an edge of its space, which should be widened: {at_edge}.",
+    )
+
+
+def _spread(tuning: Mapping[str, Any], results: Results) -> tuple[str, ...]:
+    """Return what the trials of a plan saw that was made before there were spaces, as committed archives hold it."""
     budget = tuning["budget"] or {key: results.plan["budget"][key] for key in ("kind", "value")}
     noise = max(results.plan["noises"], key=lambda entry: entry["rate"])
     rate = noise["rate"] if tuning["rate"] is None else tuning["rate"]
-    footnotes = (
+    return (
         "Every method has the same number of trials: the suite's own settings, then points spread over "
         f"learning rates {_range(tuning['lr'])} and, where a method keeps its temperature fixed and its entry does not "
         f"name it, temperatures {_range(tuning['temperature'])}. The best on the validation pairs runs.",
         f"A trial has seed {tuning['seed']}, {100 * rate:g} % noise and a budget of {_budget(budget)}. "
         "What trials cost is booked here and not in a run's budget.",
     )
-    description = "Trials on the validation pairs, which no other table shows."
-    return Table("tuning", "Tuning", _COLUMNS, tuple(rows), description, footnotes, notes=notes_for(rows))
-
-
-def _row(results: Results, label: str, choice: Mapping[str, Any] | None) -> Row:
-    entry = results.methods[label]
-    if choice is None:
-        return Row(label, (Cell("missing"),) * len(_COLUMNS), "", label, False, entry["fidelity"])
-    runs, chosen = tuple(trial["run"] for trial in choice["trials"]), choice["chosen"]
-    temperature = chosen.get("temperature")
-    cells = (
-        Cell("value", float(len(runs)), sources=runs),
-        _score(choice["trials"][0]["score"]),
-        _score(choice["score"]),
-        Cell("value", text=f"{entry['lr']:g}"),
-        Cell("value", text="as given" if temperature is None else f"{temperature:g}"),
-        Cell("value", choice["ledger"]["flops"]),
-        Cell("value", choice["ledger"]["train_seconds"]),
-    )
-    return Row(label, cells, "", label, False, entry["fidelity"])
-
-
-def _score(value: float | None) -> Cell:
-    return Cell("failed") if value is None else Cell("value", value)
 
 
 def _range(bounds: list[float]) -> str:

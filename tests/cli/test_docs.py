@@ -105,4 +105,4 @@ def test_the_suite_that_shows_every_key_is_one(tmp_path: Path) -> None:
     assert set(type(suite).model_fields) == shown, "the page shows every section"
     assert len(suite.runs()) == 3 * 3 * 4, "the start takes the place of a reference run"
     trials = tune.settings_of(suite.tune, suite.methods[1])
-    assert [sorted(trial) for trial in trials] == [[], ["lr", "temperature"], ["lr", "temperature"]]
+    assert [sorted(trial) for trial in trials] == [[], *[["gamma", "lr", "temperature", "weight_decay"]] * 7]

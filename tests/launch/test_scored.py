@@ -252,8 +252,8 @@ def test_trials_of_a_filtered_row_wait_for_the_baselines_choice_and_are_scored_b
     first, late = tune.stages(suite)
     assert [entry.label for entry in first] == ["clip"]
     assert [entry.label for entry in late] == ["filtered", "stricter"]
-    chosen = tune.Choice((tune.Trial({"lr": 1e-3}, "run", None, 0.5),), {})
-    for run in tune.trial_suite(suite, late, {"clip": chosen}).runs():
+    chosen = tune.Choice((), (({"lr": 1e-3}, 0.5),), {})
+    for run in tune.trial_suite(suite, {entry.label: [0, 1] for entry in late}, {"clip": chosen}).runs():
         if run.label.startswith(("filtered", "stricter")):
             assert run.reference is not None
             assert run.reference.train.lr == 1e-3, "the baseline as it was chosen"

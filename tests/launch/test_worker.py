@@ -144,14 +144,15 @@ def test_a_run_that_failed_is_tried_again_only_when_its_suite_is_queued_anew(
 
 
 def test_trials_come_before_the_runs_that_they_choose_for(tmp_path: Path) -> None:
-    tuned = SUITE.replace("samples: 320", "samples: 32") + "tune: {trials: 2, lr: [1.0e-3, 1.0e-2]}\n"
+    tuned = SUITE.replace("samples: 320", "samples: 32")
+    tuned += "tune: {trials: 2, budget: [{samples: 16}, {samples: 32}], lr: [1.0e-3, 1.0e-2]}\n"
     results = queued(tmp_path, "clip", settings=tuned)
     result = bench("worker", results, "--suite", "shared", "--jobs", "1")
     assert result.exit_code == 0, result.output
     plan = Store(results).plan("shared")
     assert plan is not None
-    assert len(plan["tuning"]["methods"]["clip"]["trials"]) == 2
-    assert len(list(Store(results).runs())) == 3
+    assert len(plan["tuning"]["methods"]["clip"]["trials"]) == 2 + 2 * 3
+    assert len(list(Store(results).runs())) == 2 + 2 * 3 + 1
 
 
 def test_bad_input_is_refused_by_name(tmp_path: Path) -> None:
@@ -171,7 +172,11 @@ def test_bad_input_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_every_shipped_suite_is_the_same_after_the_queue() -> None:
-    several = ["noise=[{rates: [0, 0.4], seeds: [1, 1]}, {kind: edited_captions, rates: [0.4], options: {op: drop}}]"]
+    several = [
+        "noise=[{rates: [0, 0.4], seeds: [1, 1]}, {kind: edited_captions, rates: [0.4], options: {op: drop}}]",
+        "budget=[{epochs: 1}, {epochs: 2}]",
+        "tune={trials: 4, budget: [{epochs: 1}, {epochs: 2}]}",
+    ]
     loaded = [load_suite(name, check_methods=False) for name in suite_names()]
     for suite in (*loaded, load_suite("smoke", several, check_methods=False)):
         name, content = suite.name, json.loads(json.dumps(as_written(suite)))

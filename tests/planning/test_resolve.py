@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import math
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from bench.adapters import hyperparameters, registry
 from bench.errors import UserError
 from bench.planning import tune
 from bench.planning.budget import resolve
 from bench.suite.settings import MethodEntry
+from bench.suite.suite import load_suite
 from bench.suite.tune_settings import TuneSettings
-from methods.protocol import Phase
+from methods.protocol import Log, Phase
 
 quick = settings(deadline=None, max_examples=60)
 SHARES = st.lists(st.floats(0.1, 1.0), min_size=1, max_size=4)
@@ -90,52 +92,85 @@ def test_steps_left_over_go_to_the_largest_remainders_in_order() -> None:
 
 
 @quick
-@given(st.integers(2, 12), st.integers(0, 50), st.floats(1e-5, 1e-2), st.floats(1.5, 1000))
-def test_trials_spread_evenly_over_the_logarithm_of_a_range(trials: int, seed: int, low: float, factor: float) -> None:
-    asked = TuneSettings(trials=trials, seed=seed, lr=(low, low * factor), temperature=(0.01, 0.1))
-    settings = tune.settings_of(asked, MethodEntry(method="sogclr"))
-    assert settings[0] == {}, "the first is the suite's own"
-    rates = [one["lr"] for one in settings[1:]]
-    assert len(rates) == trials - 1
-    parts = len(rates)
-    for number, rate in enumerate(rates):
-        place = (math.log(rate) - math.log(low)) / math.log(factor)
-        assert place == pytest.approx((number + 0.5) / parts, abs=0.006 / math.log(factor))
-    temperatures = sorted(one["temperature"] for one in settings[1:])
-    expected = [0.01 * 10 ** ((number + 0.5) / parts) for number in range(parts)]
-    assert temperatures == pytest.approx(expected, rel=6e-3), "each once, in some order"
-    assert tune.settings_of(asked, MethodEntry(method="sogclr")) == settings, "the same for every row of a suite"
+@given(st.integers(2, 40), st.sampled_from(["clip", "rince", "isogclr", "siglip", "osa"]), st.floats(1.5, 1000))
+def test_points_lie_inside_the_ranges_and_are_the_same_at_any_time(trials: int, method: str, factor: float) -> None:
+    entry = MethodEntry(method=method)
+    asked = TuneSettings(trials=trials, lr=(1e-4, 1e-4 * factor), weight_decay=(0.01, 1.0))
+    settings, space = tune.settings_of(asked, entry), tune.space_of(asked, entry)
+    assert settings[0] == {}, "the first is the row's own"
+    assert len(settings) == trials
+    for changes in settings[1:]:
+        assert list(changes) == ["lr", "weight_decay", *registry.find(method).space]
+        assert all(-0.01 <= space[name].place(value) < 1.01 for name, value in changes.items())
+        hyperparameters.resolve(method, None, tune.applied(entry, changes).config)  # refuses none
+    assert tune.settings_of(asked.model_copy(update={"trials": trials + 5}), entry)[:trials] == settings
+    other = tune.settings_of(asked, MethodEntry(method="dcl"))
+    assert [one["lr"] for one in other[1:]] == [one["lr"] for one in settings[1:]], "the same for every row of a suite"
 
 
-def test_temperatures_are_paired_by_the_seed_and_not_in_order() -> None:
-    def pairing(seed: int) -> list[float]:
-        asked = TuneSettings(trials=7, seed=seed)
-        return [one["temperature"] for one in tune.settings_of(asked, MethodEntry(method="sogclr"))[1:]]
+def test_sixteen_starts_reach_every_sixteenth_of_a_range_and_both_choices() -> None:
+    settings = tune.settings_of(TuneSettings(trials=16, lr=(1e-4, 1e-2)), MethodEntry(method="clip"))
+    places = sorted(Log(1e-4, 1e-2).place(one["lr"]) for one in settings[1:])
+    assert places == pytest.approx([number / 16 for number in range(1, 16)], abs=1e-3)
+    assert sorted(one["learnable_scale"] for one in settings[1:]) == [False] * 8 + [True] * 7
 
-    assert len({tuple(pairing(seed)) for seed in range(6)}) > 1
-    assert any(pairing(seed) != sorted(pairing(seed)) for seed in range(6))
+
+def test_what_a_row_names_itself_is_fixed_and_no_range_is_no_search() -> None:
+    asked = TuneSettings(trials=4, lr=(1e-4, 1e-2), weight_decay=(0.01, 1.0))
+    fixed = MethodEntry(method="clip", config={"learnable_scale": False}, lr=1e-3)
+    assert list(tune.space_of(asked, fixed)) == ["weight_decay", "temperature"]
+    assert list(tune.space_of(TuneSettings(trials=4), MethodEntry(method="clip"))) == ["temperature", "learnable_scale"]
+    bare = MethodEntry(method="clip", config={"learnable_scale": False, "temperature": 0.1})
+    assert tune.settings_of(TuneSettings(trials=4), bare) == [{}]
+
+
+def test_budgets_halve_the_settings_and_the_last_has_all_seeds() -> None:
+    asked = TuneSettings.model_validate({"trials": 16, "budget": [{"epochs": 10}, {"epochs": 40}, {"epochs": 160}]})
+    assert [(budget and budget.value, count, seeds) for budget, count, seeds in asked.rungs] == [
+        (10, 16, (1000,)),
+        (40, 4, (1000,)),
+        (160, 2, (1000, 1001, 1002)),
+    ]
+    assert asked.runs == 16 + 4 + 2 * 3
+    assert TuneSettings(trials=8).rungs == [(None, 8, (1000, 1001, 1002))]
 
 
 @pytest.mark.parametrize(
-    ("entry", "tunes"),
+    ("scores", "count", "expected"),
     [
-        (MethodEntry(method="clip"), False),
-        (MethodEntry(method="clip", config={"learnable_scale": False}), True),
-        (MethodEntry(method="clip", config={"learnable_scale": False, "temperature": 0.1}), False),
-        (MethodEntry(method="sogclr"), True),
+        ([0.9, 0.1, 0.3, 0.2], 2, [0, 2]),
+        ([0.0, 0.1, 0.3, 0.2], 3, [0, 2, 3]),
+        ([None, 0.2, 0.2, 0.1], 2, [0, 1]),
+        ([0.5, None, None, 0.0], 2, [0, 3]),
+        ([0.5, None, None, None], 2, [0, 1]),
+        ([0.5], 4, [0]),
     ],
 )
-def test_a_temperature_is_tried_where_the_method_keeps_it_and_nobody_named_it(entry: MethodEntry, tunes: bool) -> None:
-    settings = tune.settings_of(TuneSettings(trials=3), entry)
-    assert all(("temperature" in one) is tunes for one in settings[1:])
+def test_the_own_settings_and_the_best_others_go_on(
+    scores: list[float | None], count: int, expected: list[int]
+) -> None:
+    assert tune.survivors(dict(enumerate(scores)), count) == expected
+
+
+def test_a_setting_in_the_outer_tenth_of_its_range_is_at_an_edge(tmp_path: Path) -> None:
+    (tmp_path / "edges.yaml").write_text(
+        "name: edges\nbudget: {epochs: 1}\ntrain: {lr: 1.0e-3, weight_decay: 0.1}\n"
+        "tune: {trials: 4, lr: [1.0e-4, 1.0e-2], weight_decay: [0.09, 1.0]}\nmethods: [clip]\n"
+    )
+    suite = load_suite(tmp_path / "edges.yaml")
+    (entry,) = suite.methods
+    assert tune.edge(suite, entry, {}) == ("weight_decay",), "of a range on a logarithmic scale, 0.1 of 0.09 to 1"
+    assert tune.edge(suite, entry, {"weight_decay": 0.3, "lr": 1.5e-4}) == ("lr",)
+    assert tune.edge(suite, entry, {"weight_decay": 0.3, "lr": 1.7e-4, "learnable_scale": False}) == ()
+    assert tune.edge(suite, entry, {"weight_decay": 0.3, "temperature": 0.4}) == ("temperature",)
 
 
 def test_what_was_chosen_is_put_into_the_row_and_nothing_else() -> None:
     entry = MethodEntry(method="sogclr", label="mine", config={"gamma": 0.8}, lr=0.5)
     assert tune.applied(entry, {}) == entry
-    changed = tune.applied(entry, {"lr": 1e-3, "temperature": 0.05})
-    assert (changed.lr, changed.config) == (1e-3, {"gamma": 0.8, "temperature": 0.05})
-    assert changed.model_copy(update={"lr": 0.5, "config": entry.config}) == entry
+    changed = tune.applied(entry, {"lr": 1e-3, "weight_decay": 0.2, "temperature": 0.05})
+    assert (changed.recipe, changed.config) == ({"lr": 1e-3, "weight_decay": 0.2}, {"gamma": 0.8, "temperature": 0.05})
+    assert changed.model_copy(update={"lr": 0.5, "weight_decay": None, "config": entry.config}) == entry
     assert entry.config == {"gamma": 0.8}, "the row that it was made from stays"
 
 
@@ -144,10 +179,16 @@ def test_what_was_chosen_is_put_into_the_row_and_nothing_else() -> None:
     [([0.1, 0.3, 0.2], 1), ([0.2, 0.2, 0.1], 0), ([None, 0.0, None], 1), ([None, None], 0), ([0.0, None, 0.5], 2)],
 )
 def test_the_best_trial_is_the_first_of_the_highest_score(scores: list[float | None], best: int) -> None:
-    trials = tuple(tune.Trial({"lr": float(n + 1)}, f"run{n}", None, score) for n, score in enumerate(scores))
-    choice = tune.Choice(trials, {"samples": 7})
-    assert choice.best is trials[best]
+    finals = tuple(({"lr": float(n + 1)}, score) for n, score in enumerate(scores))
+    trials = tuple(
+        tune.Trial(changes, 0, seed, f"run{n}, {seed}", None, score)
+        for n, (changes, score) in enumerate(finals)
+        for seed in (7, 8)
+    )
+    choice = tune.Choice(trials, finals, {"samples": 7}, ("lr",))
+    assert choice.best is finals[best]
     written = choice.to_json()
     assert (written["chosen"], written["score"]) == ({"lr": float(best + 1)}, scores[best])
+    assert (written["points"], written["default"], written["edge"]) == (len(scores), scores[0], ["lr"])
     assert [one["run"] for one in written["trials"]] == [trial.run for trial in trials]
     assert written["ledger"] == {"samples": 7}

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from bench.cli import app
 from bench.errors import UserError
 from bench.planning import tune
-from bench.planning.outcomes import Summary
+from bench.planning.outcomes import Summary, is_complete
 from bench.store import RunStore, Store, writing
 from bench.store.files import write_json
 from bench.suite.suite import load_suite
@@ -27,7 +27,7 @@ budget: {samples: 192}
 towers: {dim: 8, vocabulary: 300, context: 12}
 train: {batch: 16, threads: 1, lr: 2.0e-3}
 evaluate: {tasks: [zero_shot]}
-tune: {trials: 3, lr: [1.0e-3, 16.0e-3], temperature: [0.01, 0.16]}
+tune: {trials: 4, budget: [{samples: 96}, {samples: 192}], keep: 0.5, lr: [1.0e-3, 16.0e-3]}
 methods:
   - clip
   - sogclr
@@ -60,10 +60,11 @@ def test_every_method_gets_the_same_points(tmp_path: Path) -> None:
     suite = load_suite(tmp_path / "tuned.yaml")
     assert suite.tune is not None
     by_label = {entry.label: tune.settings_of(suite.tune, entry) for entry in suite.methods}
-    assert by_label["clip"] == [{}, {"lr": 0.002}, {"lr": 0.008}]
-    assert by_label["pinned"] == by_label["clip"], "the entry names its temperature"
-    assert {trial.get("lr") for trial in by_label["sogclr"]} == {None, 0.002, 0.008}
-    assert {trial.get("temperature") for trial in by_label["sogclr"]} == {None, 0.02, 0.08}
+    for settings in by_label.values():
+        assert [trial.get("lr") for trial in settings] == [None, 0.004, 0.008, 0.002]
+    assert set(by_label["clip"][1]) == {"lr", "temperature", "learnable_scale"}
+    assert set(by_label["pinned"][1]) == {"lr", "gamma"}, "the entry names its temperature"
+    assert set(by_label["sogclr"][1]) == {"lr", "temperature", "gamma"}
     assert [[entry.label for entry in stage] for stage in tune.stages(suite)] == [["clip", "sogclr", "pinned"], ["ncu"]]
 
 
@@ -72,25 +73,45 @@ def test_the_best_on_validation_is_what_runs(done: Path) -> None:
     rows = written["tuning"]["methods"]
     assert list(rows) == ["clip", "sogclr", "pinned", "ncu"]
     for label, row in rows.items():
-        scores = []
+        scores: dict[tuple[int, str], list[float]] = {}
         for trial in row["trials"]:
             run = store.run(trial["run"])
-            assert run.settings()["train"]["lr"] == trial["changes"].get("lr", 0.002)
-            assert run.settings()["seed"] == 1000
-            assert run.settings()["noise"]["rate"] == 0.4
+            settings = run.settings()
+            assert settings["train"]["lr"] == trial["changes"].get("lr", 0.002)
+            assert {**settings["config"], **trial["changes"], "lr": 0} == {**settings["config"], "lr": 0}
+            assert settings["noise"]["rate"] == 0.4
+            assert settings["seed"] == trial["seed"]
+            assert settings["budget"]["samples"] == (96, 192)[trial["rung"]] * (0.5 if label == "ncu" else 1.0)
             records = [
                 r for r in run.records() if (r.task, r.metric, r.score) == ("validation", "mean_recall", "cosine")
             ]
             assert [r.dataset for r in records] == ["emoji/validation"]
             assert trial["score"] == records[0].value
-            scores.append(records[0].value)
-        assert row["score"] == max(scores)
-        chosen = next(trial["changes"] for trial in row["trials"] if trial["score"] == row["score"])
+            scores.setdefault((trial["rung"], json.dumps(trial["changes"])), []).append(records[0].value)
+        first = [(values[0], json.loads(key)) for (rung, key), values in scores.items() if rung == 0]
+        finals = [(sum(values) / 3, json.loads(key)) for (rung, key), values in scores.items() if rung == 1]
+        assert row["points"] == len(first) == 4
+        assert [len(values) for values in scores.values()] == [1] * 4 + [3] * 2, "the last budget has all seeds"
+        assert [changes for _, changes in finals] == [{}, max(first[1:], key=lambda one: one[0])[1]]
+        assert row["default"] == pytest.approx(finals[0][0])
+        assert (row["score"], row["chosen"]) == (pytest.approx(max(finals)[0]), max(finals, key=lambda one: one[0])[1])
         for cell in (cell for cell in written["cells"] if cell["method"] == label):
             settings = store.run(cell["run"]).settings()
-            assert settings["train"]["lr"] == chosen.get("lr", 0.002)
-            if "temperature" in chosen:
-                assert settings["config"]["temperature"] == chosen["temperature"]
+            values = {**settings["config"], "lr": settings["train"]["lr"]}
+            assert {**values, **row["chosen"]} == values
+            assert row["chosen"] or values["lr"] == 0.002
+
+
+def test_a_rung_that_was_interrupted_goes_on_where_it_was(done: Path, tmp_path: Path) -> None:
+    store, suite = linked(done, tmp_path), load_suite(done / "tuned.yaml")
+    whole = tune.known(suite, store)["clip"]
+    shutil.rmtree(store.run(whole.trials[-1].run).folder)
+    assert "clip" not in tune.known(suite, store)
+    todo = tune.missing(suite, store, ["clip"], {})
+    assert {one.id for one in todo} == {trial.run for trial in whole.trials if trial.rung == 1}
+    assert [one.id for one in todo if not is_complete(one, store)] == [whole.trials[-1].run]
+    shutil.copytree(Store(done / "out").run(whole.trials[-1].run).folder, store.run(whole.trials[-1].run).folder)
+    assert tune.known(suite, store)["clip"] == whole
 
 
 def test_a_start_has_the_settings_chosen_for_its_method(done: Path) -> None:
@@ -117,7 +138,7 @@ def test_trials_are_named_until_the_plan_does(tmp_path: Path) -> None:
     assert choices == {}
     named = json.loads((tmp_path / "out" / "tuned" / "trials.json").read_text())
     assert named == sorted(summary.interrupted)
-    assert len(named) == 2, "one of the three trials is the suite's own settings twice"
+    assert len(named) == 4, "those of the first budget"
 
 
 def test_none_is_named_twice(done: Path) -> None:
@@ -158,14 +179,14 @@ def test_a_trial_that_failed_is_made_again_and_one_that_diverged_is_not(done: Pa
     store = linked(done, tmp_path)
     suite = load_suite(done / "tuned.yaml")
     trials = tune.known(suite, store)["sogclr"].trials
-    run = store.run(trials[1].run)
+    run = store.run(trials[-1].run)  # of the last budget: none other would go on in its place
     failed(run, {"type": "Process", "message": "its process ended with exit code -9"})
     assert "sogclr" not in tune.known(suite, store)
     assert run.id in {one.id for one in tune.missing(suite, store, (), tune.known(suite, store))}
     failed(run, {"type": "NotFinite", "message": "contrastive is nan at step 1"})
     assert "sogclr" in tune.known(suite, store)
     assert not tune.missing(suite, store, (), tune.known(suite, store))
-    late = tune.known(suite, store)["ncu"].trials[2]
+    late = tune.known(suite, store)["ncu"].trials[-1]
     for identity, kind in ((late.reference_run, "NotFinite"), (late.run, "Reference")):
         assert identity is not None
         failed(store.run(identity), {"type": kind, "message": ""})
@@ -186,7 +207,7 @@ def test_a_trial_that_was_measured_otherwise_is_measured_on_validation_first(don
 def test_a_dry_run_before_shows_the_trials(tmp_path: Path) -> None:
     (tmp_path / "tuned.yaml").write_text(SUITE.replace("  - ncu\n", ""))
     dry = bench(tmp_path, "run", str(tmp_path / "tuned.yaml"), "--dry-run", "--only", "sogclr").stdout
-    assert "sogclr, trial 2" in dry
+    assert "sogclr, trial 3" in dry
     assert "clip" not in dry
     assert "rows whose trials are still to be made are shown at the suite's settings" in dry
 

@@ -52,7 +52,7 @@ def photographs(seed: int) -> list[dict[str, object]]:
 
 def test_trials_have_the_suites_protocol_and_validation_sets(tmp_path: Path) -> None:
     suite = load_suite(written(tmp_path, "[flickr30k]"))
-    asked = tune.trial_suite(suite, suite.methods, {}).evaluate
+    asked = tune.trial_suite(suite, {"clip": [0, 1]}, {}).evaluate
     assert (asked.tasks, asked.protocol, asked.curve) == (("validation",), "nuclr", ())
     assert [(task.dataset, task.protocol) for task in EvaluationPlan(suite.data, asked).chosen()] == [
         ("flickr30k/validation", "nuclr-1")

@@ -19,7 +19,7 @@ from reports.results import Results, load
 
 SUITE = "emoji_noisy"
 Change = Callable[[dict[str, Any]], object]
-TUNING = {"methods": {}, "budget": None, "rate": None, "seed": 0, "lr": [1e-4, 1e-2], "temperature": [0.01, 0.1]}
+TUNING = {"methods": {}, "rungs": [], "rate": 0.4, "lr": [1e-4, 1e-2], "weight_decay": None}
 TABLES = {"paper": "ncu", "numbers": ["1"], "rows": {}, "towers": None}
 
 
@@ -48,11 +48,16 @@ def plan(stores: SimpleNamespace) -> dict[str, Any]:
             "methods.0.keep.rule: 'pases' is unknown; did you mean 'passes'?",
         ),
         (lambda p: p.update(tuning={**TUNING, "lr": [1.0]}), "methods.0.lr is missing"),
-        (lambda p: p.update(tuning={"methods": {}}), "tuning.budget is missing"),
+        (lambda p: p.update(tuning={"methods": {}}), "tuning.rungs is missing"),
         (
             lambda p: p.update(tuning={**TUNING, "methods": {"clip": {"ledger": {"flops": 1}}}}),
             "tuning.methods.clip.ledger.train_seconds is missing",
         ),
+        (
+            lambda p: p.update(tuning={**TUNING, "methods": {"clip": {"ledger": {"flops": 1, "train_seconds": 1}}}}),
+            "tuning.methods.clip.points is missing",
+        ),
+        (lambda p: p.update(tuning={"methods": {}, "temperature": [0.01, 0.1]}), "tuning.budget is missing"),
         (lambda p: p.update(tables={"paper": "ncu"}), "tables.numbers is missing"),
         (lambda p: (p.update(tables=TABLES), p["settings"]["train"].pop("batch")), "settings.train.batch is missing"),
     ],

@@ -12,6 +12,7 @@ import pytest
 
 from bench.store import Store
 from reports.build import build
+from reports.results import load
 
 SUITE = "emoji_noisy"
 
@@ -59,6 +60,48 @@ def test_the_page_says_how_it_was_tuned(folder: Path) -> None:
     assert '<section id="tuning">' in page
     assert "learning rates 0.0005 to 0.008" in page
     assert "A trial has seed 1000, 40 % noise and a budget of 1.2e+12 flops." in page
+
+
+@pytest.fixture(scope="module")
+def halved(stores: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A suite with spaces and two budgets."""
+    store: Store = stores.write_store(tmp_path_factory.mktemp("halved"), seeds=(0,))
+    plan = store.plan(SUITE)
+    assert plan is not None
+    clip = {**trials(0.05, 0.07, 0.06), "points": 16, "default": 0.06, "score": 0.085, "edge": ["temperature"]}
+    clip["chosen"] = {"lr": 0.001, "temperature": 0.4, "learnable_scale": False}
+    sogclr = {**trials(0.05), "points": 16, "default": None, "edge": []}
+    rungs = [{"budget": "10 epochs", "settings": 16, "seeds": [1000]}]
+    rungs += [{"budget": "40 epochs", "settings": 4, "seeds": [1000, 1001, 1002]}]
+    ranges = {"lr": [5e-4, 8e-3], "weight_decay": None}
+    plan["tuning"] = {"rungs": rungs, "rate": 0.4, **ranges, "methods": {"clip": clip, "sogclr": sogclr}}
+    for entry in plan["methods"]:
+        entry["lr"] = 0.002
+    store.write_plan(SUITE, plan)
+    build(SUITE, store)
+    return store
+
+
+def test_gain_edge_and_what_the_trials_saw(halved: Store) -> None:
+    text = (halved.suite(SUITE) / "tables" / "tuning.csv").read_text()
+    lines = {line["method"]: line for line in csv.DictReader(io.StringIO(text))}
+    clip, sogclr = lines["clip"], lines["sogclr"]
+    assert float(clip["trials"]) == 16
+    assert float(clip["Validation, mean recall gain"]) == pytest.approx(0.025)
+    assert clip["Chosen settings"] == "lr 0.001, temperature 0.4, learnable_scale false"
+    assert (clip["Chosen at an edge"], sogclr["Chosen at an edge"]) == ("temperature", "no")
+    assert (sogclr["Validation, mean recall gain"], sogclr["Chosen settings"]) == ("failed", "own")
+    page = (halved.suite(SUITE) / "report.html").read_text()
+    assert "16 settings at 10 epochs, then the best 4 at 40 epochs" in page
+    assert "learning rates 0.0005 to 0.008 and the space of the method" in page
+    assert "Trials have 40 % noise, and at the last budget seeds 1000, 1001, 1002." in page
+    assert "Best at an edge of its space, which should be widened: clip." in page
+
+
+def test_a_verdict_reads_which_rows_have_their_best_at_an_edge(halved: Store, folder: Path, three: Store) -> None:
+    assert load(SUITE, halved).at_edge == {"clip": ["temperature"], "sogclr": []}
+    assert load(SUITE, Store(folder.parent)).at_edge is None, "of a plan that was made before there were spaces"
+    assert load(SUITE, three).at_edge is None
 
 
 def test_a_suite_without_trials_has_no_such_table(three: Store) -> None:

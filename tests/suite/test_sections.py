@@ -160,7 +160,11 @@ def test_trials_measure_the_validation_sets_alone() -> None:
 
 def test_ranges_of_trials_rise() -> None:
     assert TuneSettings(trials=2, lr=(1e-4, 1e-3)).lr == (1e-4, 1e-3)
-    for wrong in ({"lr": (1e-3, 1e-3)}, {"temperature": (0.2, 0.1)}, {"lr": (0.0, 1.0)}):
+    for wrong in (
+        *({"lr": (1e-3, 1e-3)}, {"weight_decay": (0.2, 0.1)}, {"lr": (0.0, 1.0)}),
+        *({"seeds": [1, 2]}, {"seeds": [1, 2, 2]}, {"keep": 1.0}),
+        *({"budget": [{"epochs": 4}, {"epochs": 2}]}, {"budget": [{"epochs": 4}, {"samples": 8}]}),
+    ):
         with pytest.raises(ValidationError):
             TuneSettings.model_validate({"trials": 2, **wrong})
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 from torch.nn.functional import cross_entropy
 
 from methods.base import Contrastive, Presets, check
-from methods.protocol import About, Identity, Tensors
+from methods.protocol import About, Identity, Log, Space, Tensors
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class MyLoss(Contrastive):  # Contrastive learns CLIP's logit scale; a method wi
     )
     Config = MyLossConfig
     presets: ClassVar[Presets] = {"paper": {"epsilon": 0.1}}
+    space: ClassVar[Space] = {"epsilon": Log(0.01, 0.5)}  # what a suite's tune: searches, at most four
     identities = (Identity("without smoothing it is CLIP", equals="clip", config={"epsilon": 0.0}),)
 
     def loss(self, z: Tensors, observed: Tensors, anchors: slice) -> Tensors:
