@@ -1,10 +1,9 @@
 """The same trials for every method: quasi-random points of learning rate, weight decay and its own space, halved.
 
-A trial is an ordinary run under the suite's recipe, with a seed of its own, scored by the mean of the six recalls on
-the validation pairs, which no table shows, under the suite's protocol. Of several validation sets the mean counts.
-With several budgets the best settings of each go on to the next, always as many, and the row's own always among them
-(successive halving: Jamieson and Talwalkar, AISTATS 2016); the last budget is run on several seeds. Trials are stored
-as runs are, so each is made once. Their cost is reported beside the method and is not part of its budget.
+A trial is a run under the suite's recipe, made once, with a seed of its own, scored under the suite's protocol
+by the mean of the six recalls on the validation pairs, which no table shows; of several sets the mean counts. The best
+of each budget go on to the next, the row's own settings always among them (successive halving: Jamieson and Talwalkar,
+AISTATS 2016); the last is run on several seeds. Their cost is reported apart and is not part of a row's budget.
 """
 
 from __future__ import annotations
@@ -89,8 +88,8 @@ def space_of(tune: TuneSettings, entry: MethodEntry) -> Space:
     """Return what the trials of a row vary: the suite's ranges and its method's space, but nothing the row fixes."""
     from methods.protocol import Log  # here, because it imports torch
 
-    ranges = {"lr": tune.lr, "weight_decay": tune.weight_decay}
-    suite = {name: Log(*bounds) for name, bounds in ranges.items() if bounds and name not in entry.recipe}
+    ranges = (("lr", tune.lr), ("weight_decay", tune.weight_decay))
+    suite = {name: Log(*bounds) for name, bounds in ranges if bounds and name not in entry.recipe}
     own = registry.find(entry.method).space
     return {**suite, **{name: one for name, one in own.items() if name not in entry.config}}
 
@@ -98,9 +97,7 @@ def space_of(tune: TuneSettings, entry: MethodEntry) -> Space:
 def settings_of(tune: TuneSettings, entry: MethodEntry) -> list[dict[str, Any]]:
     """Return what each setting of a row changes: nothing, then the first points of Sobol's sequence over its space.
 
-    The sequence is unscrambled, so it is the same everywhere, more trials continue fewer, and all rows with the same
-    ranges of learning rate and weight decay try the same values of them. A row without a space has its own settings
-    alone.
+    Unscrambled, it is the same everywhere, and more trials continue fewer. Without a space it is the row's own alone.
     """
     from scipy.stats import qmc
 
@@ -115,10 +112,9 @@ def edge(suite: Suite, entry: MethodEntry, changes: Mapping[str, Any]) -> tuple[
     """Return which settings of a row lie within `EDGE` of an end of the range that its trials tried."""
     assert suite.tune is not None
     row = applied(entry, changes)
-    train = {"lr": suite.train.lr, "weight_decay": suite.train.weight_decay, **row.recipe}
-    values = {**hyperparameters.resolve(row.method, row.preset, row.config), **train}
-    places = {name: one.place(values[name]) for name, one in space_of(suite.tune, entry).items()}
-    return tuple(name for name, place in places.items() if not EDGE < place < 1 - EDGE)
+    values = {**suite.train.model_dump(), **row.recipe, **hyperparameters.resolve(row.method, row.preset, row.config)}
+    space = space_of(suite.tune, entry)
+    return tuple(name for name, one in space.items() if not EDGE < one.place(values[name]) < 1 - EDGE)
 
 
 def survivors(scores: Mapping[int, float | None], count: int) -> list[int]:
@@ -129,8 +125,8 @@ def survivors(scores: Mapping[int, float | None], count: int) -> list[int]:
 
 def applied(entry: MethodEntry, changes: Mapping[str, Any]) -> MethodEntry:
     """Return the row with these settings."""
-    recipe = {name: value for name, value in changes.items() if name in ("lr", "weight_decay")}
-    config = {name: value for name, value in changes.items() if name not in recipe}
+    config = dict(changes)
+    recipe = {name: config.pop(name) for name in ("lr", "weight_decay") if name in config}
     return entry.model_copy(update={**recipe, "config": {**entry.config, **config}})
 
 
@@ -143,11 +139,10 @@ def trial_suite(
     budget, _, seeds = tune.rungs[rung]
     entries = []
     for entry in suite.methods:
-        settings = settings_of(tune, entry) if entry.label in alive else []
-        entries += [
-            applied(entry, settings[number]).model_copy(update={"label": _trial_label(entry.label, number)})
-            for number in alive.get(entry.label, ())
-        ]
+        settings = settings_of(tune, entry)
+        for number in alive.get(entry.label, ()):
+            label = {"label": f"{entry.label}, trial {number}"}
+            entries.append(applied(entry, settings[number]).model_copy(update=label))
     return suite.changed(
         tune=None,
         methods=tuple(entries),
@@ -162,10 +157,6 @@ def rate(suite: Suite) -> float:
     """Return the noise rate of a suite's trials."""
     assert suite.tune is not None
     return max(suite.noise.rates) if suite.tune.rate is None else suite.tune.rate
-
-
-def _trial_label(label: str, number: int) -> str:
-    return f"{label}, trial {number}"
 
 
 def known(
@@ -226,10 +217,8 @@ def search(
             if not todo:
                 break
             summary = work(todo)
-            total.done += summary.done
-            total.busy += summary.busy
-            total.interrupted += summary.interrupted
-            total.queued += summary.queued
+            for state in ("done", "busy", "interrupted", "queued"):
+                getattr(total, state).extend(getattr(summary, state))
             diverged = {one.id for one in todo if _diverged(one, store)}
             total.failed += [identity for identity in summary.failed if identity not in diverged]
             if total.busy or total.interrupted or total.queued:
@@ -282,7 +271,7 @@ def _follow(
         by_key = {one.run.key: one for one in planned}
         by_name = {(run.label, run.seed): by_key[run.key] for run in trials.cells()}  # two trials may be one run
         of = {
-            label: {(n, seed): by_name[_trial_label(label, n), seed] for n in numbers for seed in trials.seeds}
+            label: {(n, seed): by_name[f"{label}, trial {n}", seed] for n in numbers for seed in trials.seeds}
             for label, numbers in alive.items()
         }
         scores = {}
@@ -299,8 +288,7 @@ def _follow(
             ]
     for label, last in scores.items():
         finals = tuple((settings[label][number], score) for number, score in last.items())
-        runs = [one for _, one in made[label]]
-        choice = Choice(tuple(trial for trial, _ in made[label]), finals, _spent(runs, store))
+        choice = Choice(tuple(one for one, _ in made[label]), finals, _spent([one for _, one in made[label]], store))
         found.choices[label] = replace(choice, edge=edge(suite, own[label], choice.best[0]))
     found.todo = list({one.id: one for one in found.todo}.values())
     return found
@@ -309,7 +297,7 @@ def _follow(
 def _mean(values: Sequence[float | None]) -> float | None:
     """Return the mean of scores, None without any or if one is None."""
     there = [value for value in values if value is not None]
-    return sum(there) / len(there) if there and len(there) == len(values) else None
+    return sum(there) / len(values) if values and len(there) == len(values) else None
 
 
 def _is_known(one: Planned, store: Store) -> bool:
