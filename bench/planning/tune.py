@@ -88,8 +88,8 @@ def space_of(tune: TuneSettings, entry: MethodEntry) -> Space:
     """Return what the trials of a row vary: the suite's ranges and its method's space, but nothing the row fixes."""
     from methods.protocol import Log  # here, because it imports torch
 
-    ranges = (("lr", tune.lr), ("weight_decay", tune.weight_decay))
-    suite = {name: Log(*bounds) for name, bounds in ranges if bounds and name not in entry.recipe}
+    ranges: dict[str, tuple[float, float] | None] = {"lr": tune.lr, "weight_decay": tune.weight_decay}
+    suite = {name: Log(*bounds) for name, bounds in ranges.items() if bounds and name not in entry.recipe}
     own = registry.find(entry.method).space
     return {**suite, **{name: one for name, one in own.items() if name not in entry.config}}
 
