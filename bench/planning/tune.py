@@ -126,7 +126,7 @@ def survivors(scores: Mapping[int, float | None], count: int) -> list[int]:
 def applied(entry: MethodEntry, changes: Mapping[str, Any]) -> MethodEntry:
     """Return the row with these settings."""
     config = dict(changes)
-    recipe = {name: config.pop(name) for name in ("lr", "weight_decay") if name in config}
+    recipe: dict[str, Any] = {name: config.pop(name) for name in ("lr", "weight_decay") if name in config}
     return entry.model_copy(update={**recipe, "config": {**entry.config, **config}})
 
 
