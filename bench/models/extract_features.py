@@ -97,7 +97,7 @@ def evaluation_sets(suite: str) -> list[str]:
     loaded = load_suite(suite)
     if not loaded.data.on_features:
         raise UserError(f"--for {suite}: reads pixels; name a suite with data.features")
-    asked = [loaded.evaluate, *([loaded.evaluate.of_trials()] if loaded.tune else [])]
+    asked = loaded.evaluates
     read = [EvaluationPlan(loaded.data, one).wanted() for one in asked]
     return list(dict.fromkeys(name for names in read for name in names))
 

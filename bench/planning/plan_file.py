@@ -191,7 +191,7 @@ def _tuning(suite: Suite, choices: Mapping[str, Choice]) -> dict[str, Any] | Non
         for budget, count, seeds in suite.tune.rungs
     ]
     methods = {entry.label: choices[entry.label].to_json() for entry in suite.methods if entry.label in choices}
-    own = {"lr": suite.tune.lr, "weight_decay": suite.tune.weight_decay}
+    own = {"lr": suite.tune.lr, "weight_decay": suite.tune.weight_decay, "by": suite.tune.by}
     return {"rungs": rungs, "rate": tune.rate(suite), **own, "methods": methods}
 
 

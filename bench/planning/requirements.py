@@ -132,7 +132,7 @@ def plans(suite: Suite) -> list[EvaluationPlan]:
     """The evaluations of the suite and of its trials."""
     from bench.evaluation.tasks import EvaluationPlan
 
-    asked = [suite.evaluate, *([suite.evaluate.of_trials()] if suite.tune else [])]
+    asked = suite.evaluates
     return [EvaluationPlan(suite.data, settings) for settings in asked]
 
 

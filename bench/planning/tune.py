@@ -1,9 +1,8 @@
 """The same trials for every method: quasi-random points of learning rate, weight decay and its own space, halved.
 
-A trial is a run under the suite's recipe, made once, with a seed of its own, scored under the suite's protocol
-by the mean of the six recalls on the validation pairs, which no table shows; of several sets the mean counts. The best
-of each budget go on to the next, the row's own settings always among them (successive halving: Jamieson and Talwalkar,
-AISTATS 2016); the last is run on several seeds. Their cost is reported apart and is not part of a row's budget.
+A trial is a run under the suite's recipe and protocol with a seed of its own, scored by the mean of the six recalls on
+validation pairs. The best of each budget go on to the next, the row's own settings always among them (successive
+halving: Jamieson and Talwalkar, AISTATS 2016). Their cost is reported apart and is not part of a row's budget.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from bench.adapters import hyperparameters, registry
+from bench.store.selection import LAST, score_at_selected
 from bench.suite.settings import MethodEntry
 from bench.suite.tune_settings import TuneSettings
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from bench.training.inputs import InputsReader
     from methods.protocol import Space
 
-METRIC = "mean_recall"
 DIVERGED = ("NotFinite", "FloatingPointError")  #: errors that a repeated run would raise again
 SPENT = ("samples", "flops", "train_seconds", "evaluate_seconds")
 EDGE = 0.1  #: share of a range, at either end and on its scale, that counts as its edge
@@ -149,7 +148,7 @@ def trial_suite(
         seeds=seeds,
         noise=suite.noise.at(rate(suite)),
         budget=(budget or suite.budget).scaled(1.0),
-        evaluate=suite.evaluate.of_trials(),
+        evaluate=suite.evaluates[-1],
     ).with_references(tuned(suite, choices).methods)
 
 
@@ -280,7 +279,8 @@ def _follow(
                 wanted = {identity for one in ones.values() for identity in (one.id, one.reference)}
                 found.todo += [one for one in planned if one.id in wanted and not _diverged(one, store)]
                 continue
-            single = {place: _score(one, store) for place, one in ones.items()}
+            rule = own[label].select or suite.select
+            single = {place: _score(one, store, suite.tune.by, rule) for place, one in ones.items()}
             scores[label] = {n: _mean([single[n, seed] for seed in trials.seeds]) for n in alive[label]}
             made[label] += [
                 (Trial(settings[label][n], rung, seed, one.id, one.reference, single[n, seed]), one)
@@ -318,12 +318,13 @@ def _diverged(one: Planned, store: Store) -> bool:
     return any(run.status().get("error", {}).get("type") in DIVERGED for run in failed)
 
 
-def _score(one: Planned, store: Store) -> float | None:
-    """Return the mean over the validation sets, each with equal weight, or None if one of them has no score."""
-    wanted = ("validation", METRIC, registry.find(one.run.method).score, one.evaluation.protocol.label)
-    records = store.run(one.id).records()
-    scores = {r.dataset: r.value for r in records if (r.task, r.metric, r.score, r.protocol) == wanted and r.at == 1.0}
-    return _mean([scores.get(task.dataset) for task in one.evaluation.chosen()])
+def _score(one: Planned, store: Store, by: str, rule: str) -> float | None:
+    """Return the mean recall by all sets of a family of validation, or by a rule's own; None if one has no score."""
+    family = by if rule == LAST else rule
+    sets = {task.dataset for task in one.evaluation.chosen() if task.family == family}
+    records = [record for record in store.run(one.id).records() if record.dataset in sets]
+    own = (registry.find(one.run.method).score, one.evaluation.protocol.label, (*one.run.evaluate.curve, 1.0))
+    return None if sets - {record.dataset for record in records} else score_at_selected(records, rule, family, *own)
 
 
 def _spent(ones: Sequence[Planned], store: Store) -> dict[str, float]:

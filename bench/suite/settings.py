@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -34,7 +34,7 @@ from bench.settings_base import (
     entry_of,
     once,
 )
-from bench.store.selection import Select
+from bench.store.selection import LAST, Select
 from bench.suite.data_settings import SYNTHETIC as SYNTHETIC
 from bench.suite.data_settings import DataSettings as DataSettings
 from bench.suite.data_settings import in_data_folder
@@ -254,11 +254,13 @@ class EvaluateSettings(Model):
     #: family of tasks -> names in the catalogue of evaluation data; the embedded data has its own
     datasets: dict[Task, Words] = Field(default_factory=dict)
 
-    def of_trials(self) -> EvaluateSettings:
-        """What trials measure: the validation sets, under the same protocol."""
-        datasets = {family: names for family, names in self.datasets.items() if family == "validation"}
-        plain = {"curve": (), "along": (), "headline": None}
-        return self.model_copy(update={"tasks": ("validation",), "datasets": datasets, **plain})
+    def of_trials(self, by: Task, rules: Iterable[Select]) -> EvaluateSettings:
+        """What trials measure, under the same protocol: a family of validation, and along the run those of rules."""
+        along = tuple(dict.fromkeys(rule for rule in rules if rule != LAST))
+        tasks = tuple(dict.fromkeys((by, *along)))
+        datasets = {family: names for family, names in self.datasets.items() if family in tasks}
+        own = {"curve": self.curve if along else (), "along": along, "headline": None}
+        return self.model_copy(update={"tasks": tasks, "datasets": datasets, **own})
 
     @field_validator("tasks", "curve", "along")
     @classmethod

@@ -64,15 +64,11 @@ class Suite(Model):
             raise fault(f"{name!r} is where the store keeps {name.removesuffix('.json')}; choose another name")
         return name
 
-    @field_validator("budget", mode="before")
+    @field_validator("budget", "noise", mode="before")
     @classmethod
-    def _one_budget_or_several(cls, budget: Any) -> Any:
-        return Budget.of_several(budget) if isinstance(budget, list | tuple) else budget
-
-    @field_validator("noise", mode="before")
-    @classmethod
-    def _one_kind_or_several(cls, noise: Any) -> Any:
-        return NoiseSettings.of_several(noise) if isinstance(noise, list | tuple) else noise
+    def _one_or_a_list(cls, value: Any, info: ValidationInfo) -> Any:
+        read = Budget.of_several if info.field_name == "budget" else NoiseSettings.of_several
+        return read(value) if isinstance(value, list | tuple) else value
 
     @field_validator("towers", mode="before")
     @classmethod
@@ -149,6 +145,12 @@ class Suite(Model):
     def hash(self) -> str:
         """Hash of all that is no default and no description, as written: a setting that is added later leaves it."""
         return self._written or hashing.digest(self.model_dump(exclude={"description"}, exclude_defaults=True))
+
+    @property
+    def evaluates(self) -> list[EvaluateSettings]:
+        """What its runs measure and, if it has any, its trials."""
+        rules = [entry.select or self.select for entry in self.methods]
+        return [self.evaluate, *([self.evaluate.of_trials(self.tune.by, rules)] if self.tune else [])]
 
     def keep_of(self, entry: MethodEntry) -> KeepSettings:
         """The treatment of the data for a row of the tables: its own, or else the suite's."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -23,6 +23,8 @@ class TuneSettings(Model):
     keep: Annotated[float, Field(gt=0, lt=1)] = 0.25  #: share of the settings that goes on to the next budget
     #: at the longest budget, the first alone before; none of the suite's
     seeds: Annotated[tuple[Seed, ...], Field(min_length=3, strict=False)] = (1000, 1001, 1002)
+    #: family of validation by which trials are scored; of a row with a rule of `select`, it is the rule's
+    by: Literal["validation", "noisy_validation", "clean_validation"] = "validation"
     rate: Rate | None = None  #: noise of the trials; null = the suite's highest
     lr: Range | None = None  #: null = the row's own
     weight_decay: Range | None = None  #: null = the suite's own

@@ -62,8 +62,10 @@ def _unfit_trials(suite: Suite) -> Iterator[Fault]:
     """A trial has one pair of towers, a seed of its own, noise whose file there is, and a set to be scored on."""
     if suite.tune is None:
         return
-    if suite.evaluate.datasets.get("validation") == ():
-        yield ("evaluate", "datasets", "validation"), "trials are scored on it; name one set at least"
+    if suite.evaluate.datasets.get(suite.tune.by) == ():
+        yield ("evaluate", "datasets", suite.tune.by), "trials are scored on it; name one set at least"
+    if suite.tune.by == "noisy_validation" and not suite.noise.entry.for_held_out:
+        yield ("tune", "by"), f"held-out pairs cannot have noise of kind {suite.noise.kind}; name clean_validation"
     if len(suite.towers) > 1:
         yield ("towers",), "trials need one pair of towers; make a suite of each"
     for place, seed in enumerate(suite.tune.seeds):

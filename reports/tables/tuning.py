@@ -83,7 +83,8 @@ def _halved(tuning: Mapping[str, Any], results: Results) -> tuple[str, ...]:
         f"Every method has the same trials: {', then '.join(rounds)}, the suite's own settings always among them. "
         f"Points of Sobol's sequence over {' and '.join([*ranges, 'the space of the method'])}. "
         "The best on the validation pairs runs; its gain is measured on the seeds and pairs that chose it.",
-        f"Trials have {100 * tuning['rate']:g} % noise, and at the last budget seeds {seeds}. "
+        f"Trials have {100 * tuning['rate']:g} % noise, and at the last budget seeds {seeds}; validation pairs have "
+        f"{'captions with the same noise' if tuning.get('by') == 'noisy_validation' else 'clean captions'}. "
         "What trials cost is booked here and not in a run's budget.",
         f"Best at an edge of its space, which should be widened: {at_edge}.",
     )

@@ -100,3 +100,36 @@ def test_a_trials_score_is_the_mean_over_all_validation_sets(
 def test_trials_without_a_validation_set_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"datasets.validation: trials are scored on it; name one set at least"):
         load_suite(written(tmp_path, "[]"))
+
+
+def test_trials_of_a_row_with_a_rule_are_scored_by_it(tmp_path: Path, unreported: Callable[[Path, str], Path]) -> None:
+    """Both rows have the same runs as trials: of one the last weights count, of the other the best along the run."""
+    path, store = tmp_path / "tuned.yaml", Store(unreported(tmp_path / "out", "tuned"))
+    path.write_text(
+        """\
+name: tuned
+data: {name: emoji, size: 32}
+noise: {rates: [0.4]}
+budget: {samples: 96}
+towers: {dim: 8, vocabulary: 300, context: 12}
+train: {batch: 16, threads: 1}
+evaluate: {tasks: [retrieval, clean_validation], curve: [0.25, 0.5], along: [retrieval, clean_validation]}
+tune: {trials: 2, by: noisy_validation, seeds: [7, 8, 9]}
+methods: [clip, {method: clip, label: early, select: clean_validation}]
+"""
+    )
+    result = bench(tmp_path, "run", str(path))
+    assert result.exit_code == 0, result.output
+    choices = tune.known(load_suite(path), store)
+    assert [one.run for one in choices["clip"].trials] == [one.run for one in choices["early"].trials]
+    for last, early in zip(choices["clip"].trials, choices["early"].trials, strict=True):
+        found = {(one.task, one.at): one.value for one in store.run(last.run).records() if one.metric == "mean_recall"}
+        assert last.score == found["noisy_validation", 1.0]
+        assert early.score == max(found["clean_validation", at] for at in (0.25, 0.5, 1.0))
+        assert ("noisy_validation", 0.5) not in found
+
+
+def test_noisy_validation_needs_a_noise_that_held_out_pairs_can_have(tmp_path: Path) -> None:
+    path = written(tmp_path, "[flickr30k]")
+    with pytest.raises(UserError, match=r"tune.by: held-out pairs cannot have noise of kind resampled_positives"):
+        load_suite(path, ["tune.by=noisy_validation", "noise={kind: resampled_positives, rates: [0.4]}"])

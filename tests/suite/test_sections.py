@@ -153,9 +153,12 @@ def test_trials_measure_the_validation_sets_alone() -> None:
         protocol="ncu",
         datasets={"zero_shot": ("cars",), "validation": ("flickr30k",)},
     )
-    trials = own.of_trials()
-    assert (trials.tasks, trials.curve, trials.protocol) == (("validation",), (), "ncu")
+    trials = own.of_trials("validation", ["last"])
+    assert (trials.tasks, trials.curve, trials.along, trials.protocol) == (("validation",), (), (), "ncu")
     assert trials.datasets == {"validation": ("flickr30k",)}
+    trials = own.of_trials("noisy_validation", ["last", "clean_validation", "clean_validation"])
+    assert (trials.tasks, trials.along) == (("noisy_validation", "clean_validation"), ("clean_validation",))
+    assert (trials.curve, trials.datasets) == ((0.5,), {})
 
 
 def test_ranges_of_trials_rise() -> None:
