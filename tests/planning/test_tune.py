@@ -81,7 +81,7 @@ def test_the_best_on_validation_is_what_runs(done: Path) -> None:
             assert {**settings["config"], **trial["changes"], "lr": 0} == {**settings["config"], "lr": 0}
             assert settings["noise"]["rate"] == 0.4
             assert settings["seed"] == trial["seed"]
-            assert settings["budget"]["samples"] == (96, 192)[trial["rung"]] * (0.5 if label == "ncu" else 1.0)
+            assert settings["budget"]["value"] == (96, 192)[trial["rung"]] * (0.5 if label == "ncu" else 1.0)
             records = [
                 r for r in run.records() if (r.task, r.metric, r.score) == ("validation", "mean_recall", "cosine")
             ]

@@ -27,6 +27,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "features.md"
 FACTS = {
     "features_quickstart": (1947, (0.0, 0.4), 3, 7, 0),
     "features_filters": (1947, (0.0, 0.4), 10, 24, 0),
+    "features_regimes": (1947, (0.0, 0.2, 0.4, 0.6, 0.8), 10, 31, 0),
     "cc3m_features": (3_000_000, (0.0, 0.2, 0.4, 0.6, 0.8), 5, 38, 9),
     "flickr30k_features": (29_000, (0.0, 0.2, 0.4, 0.6, 0.8), 5, 38, 1),
     "now_features": (98_000, (0.0,), 5, 30, 1),
@@ -71,7 +72,7 @@ def test_one_command_that_gets_all_features_is_printed_once(
     assert sum("stored features" in line for line in lines) == 1 + len(evaluation_sets(name))
     with pytest.raises(UserError, match="needs what is not here"):
         run_suite(suite, tmp_path / "results")
-    short = load_suite(name, ["methods=[clip]", "seeds=[0]", f"noise.rates=[{suite.noise.rates[-1]}]"])
+    short = load_suite(name, ["methods=[clip]", "seeds=[0]", f"noise={{rates: [{suite.noise.rates[-1]}]}}"])
     counted = dry_run(short, tmp_path / "results")
     assert "no data" in counted[1], "its steps and FLOPs are counted all the same"
     assert f"    get them: {suite.data.how_to_get}" in counted
