@@ -119,6 +119,8 @@ def test_other_seeds_keep_other_rows_and_only_the_truth_is_marked() -> None:
         "trusted": ("rows",),
         "score": ("share",),
         "distance": ("share",),
+        "s_clip_loss": ("share",),
+        "norm_sim": ("share",),
         "random": ("share",),
     }
 
