@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from bench.registry import Registry
 from bench.yaml_source import fault, shown
@@ -81,3 +82,8 @@ def once(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 Once = AfterValidator(once)
+
+
+def or_several(read: Callable[[Sequence[Any]], Any]) -> BeforeValidator:
+    """A value as it is written, or a list of such, which `read` takes."""
+    return BeforeValidator(lambda value: read(value) if isinstance(value, list | tuple) else value)

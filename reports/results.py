@@ -117,12 +117,11 @@ class Results:
     def at_edge(self) -> dict[str, list[str]] | None:
         """Settings whose tuned value lies at an edge of its range, for each row with trials; None if it is unknown.
 
-        Then a suite tunes nothing, or its plan was made before trials had spaces.
+        Then a suite has no trials yet, or its plan was made before trials had spaces.
         """
-        tuning = self.plan.get("tuning") or {}
-        if "rungs" not in tuning:
-            return None
-        return {label: list(choice["edge"]) for label, choice in tuning["methods"].items()}
+        choices = (self.plan.get("tuning") or {}).get("methods", {})
+        known = {label: list(choice["edge"]) for label, choice in choices.items() if "edge" in choice}
+        return known if len(known) == len(choices) > 0 else None
 
     @cached_property
     def noises(self) -> dict[str, Mapping[str, Any]]:

@@ -82,18 +82,9 @@ class EvaluationPlan(SuiteTasks):
         return next((name for name in named if self.source.has_captions(name)), "")
 
     def primary(self) -> dict[str, str]:
-        """The headline, by which a suite is read first: data set, task and metric.
-
-        The first task of `evaluate.headline`; without it the first, in the order of the registry of families, whose
-        family has a main metric. One on training pairs or on poison comes last, because runs without noise lack it.
-        UserError if there is none.
-        """
-        asked = (self.asked.headline,) if self.asked.headline else self.asked.tasks
-        compared = [task for task in self.chosen() if task.family in asked and FAMILIES[task.family].main]
-        compared.sort(key=lambda task: FAMILIES[task.family].needs_noise)
-        if not compared:
+        """Data set, task and metric of `headline`. UserError if there is none."""
+        if (first := self.headline()) is None:
             raise UserError(f"evaluate.tasks: {', '.join(self.asked.tasks)}: measures nothing that compares methods")
-        first = compared[0]
         family, known = FAMILIES[first.family], first.dataset == self.training or first.dataset in data.names()
         main = family.main if known else family.main_of_kind.get(parse(first.dataset)[0].kind, family.main)
         return {"dataset": first.dataset, "task": first.name, "metric": main}

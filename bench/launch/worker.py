@@ -81,9 +81,7 @@ def work_off(results: Path, names: Sequence[str], request: Request) -> Summary:
         for name in names:
             known[name] = runs = _runs(name, store, request, known.get(name))
             if runs is not None:
-                for state, identities in vars(runs.suite.make()).items():
-                    merged: list[str] = getattr(total, state)
-                    merged += [identity for identity in identities if identity not in merged]
+                total.merge(runs.suite.make())
             if total.interrupted:
                 break
         done |= dict.fromkeys(total.done)

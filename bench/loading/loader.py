@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -20,9 +19,6 @@ from bench.loading.workers import Prefetcher, room
 from bench.towers.build import OpenClipTowers, normalise
 from methods.base import spans
 from methods.protocol import Clock, Rows
-
-if TYPE_CHECKING:
-    from bench.data.pairs import Pairs
 
 
 class Batches:

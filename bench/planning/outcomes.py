@@ -30,6 +30,11 @@ class Summary:
         own = {"done": self.done, "busy": self.busy, "interrupted": self.interrupted, "failed": self.failed}
         own[state].append(identity)
 
+    def merge(self, other: Summary) -> None:
+        """Add the outcomes of another summary; ids that are here already, as suites share runs, are not added again."""
+        for state, own in vars(self).items():
+            own += [identity for identity in vars(other)[state] if identity not in own]
+
 
 def is_complete(planned: Planned, store: Store) -> bool:
     """Return whether every number that the suite asks of the run is stored, and nothing of the run is damaged."""

@@ -216,10 +216,9 @@ def search(
             if not todo:
                 break
             summary = work(todo)
-            for state in ("done", "busy", "interrupted", "queued"):
-                getattr(total, state).extend(getattr(summary, state))
             diverged = {one.id for one in todo if _diverged(one, store)}
-            total.failed += [identity for identity in summary.failed if identity not in diverged]
+            failed = [identity for identity in summary.failed if identity not in diverged]
+            total.merge(replace(summary, skipped=[], failed=failed))
             if total.busy or total.interrupted or total.queued:
                 return choices, total
         choices |= _follow(suite, _wanted(suite, stage, labels, choices), choices, store, reader, shown).choices

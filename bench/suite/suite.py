@@ -15,7 +15,7 @@ from bench import hashing, resources
 from bench.adapters import hyperparameters, registry
 from bench.catalogue.augmentations import DEFAULTS
 from bench.errors import UserError, nearest
-from bench.settings_base import NAME_LETTERS, Model, NonEmptyList, Once, Seed
+from bench.settings_base import NAME_LETTERS, Model, NonEmptyList, Once, Seed, or_several
 from bench.store.selection import LAST, Select
 from bench.suite.keep_settings import UNTREATED, KeepSettings, shares_apart
 from bench.suite.launcher_settings import RaySettings, SlurmSettings
@@ -38,9 +38,9 @@ class Suite(Model):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=NAME_LETTERS)]
     description: str = ""
     data: DataSettings = DataSettings()
-    noise: NoiseSettings = NoiseSettings()
+    noise: Annotated[NoiseSettings, or_several(NoiseSettings.of_several)] = NoiseSettings()
     seeds: Annotated[tuple[Seed, ...], NonEmptyList, Once] = (0,)
-    budget: Budget
+    budget: Annotated[Budget, or_several(Budget.of_several)]
     budget_rule: Literal["total", "additional"] = "total"  #: is a reference run paid from the budget, or on top?
     towers: Annotated[tuple[TowerSettings, ...], NonEmptyList, Field(max_length=100)] = (TowerSettings(),)
     train: Annotated[TrainSettings, Field(validate_default=True)] = TrainSettings()
@@ -63,12 +63,6 @@ class Suite(Model):
         if name in ("runs", "calibrations", "store.json"):
             raise fault(f"{name!r} is where the store keeps {name.removesuffix('.json')}; choose another name")
         return name
-
-    @field_validator("budget", "noise", mode="before")
-    @classmethod
-    def _one_or_a_list(cls, value: Any, info: ValidationInfo) -> Any:
-        read = Budget.of_several if info.field_name == "budget" else NoiseSettings.of_several
-        return read(value) if isinstance(value, list | tuple) else value
 
     @field_validator("towers", mode="before")
     @classmethod

@@ -70,6 +70,16 @@ class SuiteTasks:
                 chosen += [replace(task, protocol=self.protocol.label) for task in self._of_family(family)]
         return chosen
 
+    def headline(self) -> Task | None:
+        """The task by which a suite is read first.
+
+        The first of `evaluate.headline`; without it the first, in the order of the registry of families, whose family
+        has a main metric. One on training pairs or on poison comes last, because runs without noise lack it.
+        """
+        asked = (self.asked.headline,) if self.asked.headline else self.asked.tasks
+        compared = (task for task in self.chosen() if task.family in asked and FAMILIES[task.family].main)
+        return min(compared, key=lambda task: FAMILIES[task.family].needs_noise, default=None)
+
     def faults(self, noisy: bool) -> Iterator[tuple[int | None, str]]:
         """What cannot be measured as asked: the place in `tasks` (None: all of them) and the reason.
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from bench.settings_base import Model, Range, Rate, Seed, once
+from bench.settings_base import Model, Once, Range, Rate, Seed, or_several
 from bench.suite.settings import Budget
 from bench.yaml_source import fault
 
@@ -19,20 +19,16 @@ class TuneSettings(Model):
     """
 
     trials: Annotated[int, Field(ge=2, le=1000)]  #: settings of every method, its own among them
-    budget: Budget | None = None  #: of one run, or a rising list, as of a suite; null = the suite's first
+    #: of one run, or a rising list, as of a suite; null = the suite's first
+    budget: Annotated[Budget | None, or_several(Budget.of_several)] = None
     keep: Annotated[float, Field(gt=0, lt=1)] = 0.25  #: share of the settings that goes on to the next budget
     #: at the longest budget, the first alone before; none of the suite's
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=3, strict=False)] = (1000, 1001, 1002)
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=3, strict=False), Once] = (1000, 1001, 1002)
     #: family of validation by which trials are scored; of a row with a rule of `select`, it is the rule's
     by: Literal["validation", "noisy_validation", "clean_validation"] = "validation"
     rate: Rate | None = None  #: noise of the trials; null = the suite's highest
     lr: Range | None = None  #: null = the row's own
     weight_decay: Range | None = None  #: null = the suite's own
-
-    @field_validator("budget", mode="before")
-    @classmethod
-    def _one_budget_or_several(cls, budget: Any) -> Any:
-        return Budget.of_several(budget) if isinstance(budget, list | tuple) else budget
 
     @field_validator("budget")
     @classmethod
@@ -41,11 +37,6 @@ class TuneSettings(Model):
         if values != sorted(values):
             raise fault("should rise: the best of a shorter budget go on to a longer one")
         return budget
-
-    @field_validator("seeds")
-    @classmethod
-    def _once(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
-        return once(seeds)
 
     @field_validator("lr", "weight_decay")
     @classmethod

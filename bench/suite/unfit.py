@@ -87,13 +87,12 @@ def _unselectable(suite: Suite) -> Iterator[Fault]:
     """A rule chooses among points at which its validation pairs and the headline are measured."""
     asked: list[tuple[Place, str | None]] = [(("select",), suite.select)]
     asked += [(("methods", position, "select"), entry.select) for position, entry in enumerate(suite.methods)]
-    compared = [one for one in FAMILIES if one.name in suite.evaluate.tasks and one.main]
-    first = next((one.name for one in sorted(compared, key=lambda one: one.needs_noise)), "")
-    headline = suite.evaluate.headline or first
     for place, rule in asked:
         if rule in (None, LAST):
             continue
-        lacking = [name for name in dict.fromkeys((rule, headline)) if name not in suite.evaluate.along]
+        headline = SuiteTasks(suite.data, suite.evaluate).headline()
+        needed = dict.fromkeys([rule, *([headline.family] if headline else [])])
+        lacking = [name for name in needed if name not in suite.evaluate.along]
         if not suite.evaluate.curve:
             yield place, "chooses among the points of evaluate.curve, and there are none; add some"
         elif lacking:

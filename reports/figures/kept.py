@@ -17,7 +17,8 @@ POINTS = 100  #: a share in percent
 
 def kept_picture(results: Results) -> Picture | None:
     """One panel a noise: score under noise, and that score over the own clean one. None without clean pairs."""
-    panels = {noise: shown for noise, one in kept(results).items() if (shown := _places(results, one))}
+    found = kept(results)
+    panels = {noise: shown for noise, one in found.items() if (shown := _places(results, one))}
     if not panels:
         return None
     methods = [label for label in results.methods if any(label in shown for shown in panels.values())]
@@ -25,7 +26,7 @@ def kept_picture(results: Results) -> Picture | None:
     room = room_for_names(named_in(styles))
     tall = height(3.6, len(named_in(styles)), 0.65)
     sheet = Sheet((), len(panels), 4.2 + room, tall, (0.8, room, 0.5, 0.3), titles=list(panels))
-    column = next(iter(kept(results).values())).noisy.measure.column
+    column = next(iter(found.values())).noisy.measure.column
     for place, shown in enumerate(panels.values()):
         panel = sheet.panel(place, xlabel=plain(f"{column.label} under noise, %"))
         panel.set_ylabel(beside(sheet, "kept of the own clean score, %"))

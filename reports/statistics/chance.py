@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from reports.headlines import primary
-from reports.measure import Measure, cell, record_measure
+from reports.measure import Measure, cell, record_measure, values_by_seed
 from reports.results import Results
 from reports.statistics.paired import LEVEL, t_limit
 from reports.tables.table import Cell, Column
@@ -44,6 +44,16 @@ def carries_nothing(results: Results, measure: Measure) -> bool:
         for noise in results.noises
     )
     return is_chance(cells, measure.column)
+
+
+def learned_values(
+    results: Results, noise: str, measure: Measure, labels: Iterable[str]
+) -> dict[str, dict[int, float]]:
+    """Return a number by method and seed, negative if lower is better; without methods that have not learned."""
+    sign = 1 if measure.column.higher_is_better else -1
+    learned = [label for label in labels if label not in unlearned(results)[noise]]
+    values = values_by_seed(results, noise, measure, learned)
+    return {label: {seed: sign * one for seed, one in own.items()} for label, own in values.items()}
 
 
 @lru_cache(maxsize=1)

@@ -12,9 +12,9 @@ from functools import cached_property, lru_cache
 from statistics import median
 
 from reports.headlines import headlines, primary
-from reports.measure import Measure, cell, column_name, values_by_seed
+from reports.measure import Measure, cell, column_name
 from reports.results import Results
-from reports.statistics.chance import unlearned
+from reports.statistics.chance import learned_values
 from reports.statistics.paired import LEVEL, MINIMUM, SAME, Difference, adjusted, difference, mean, t_tails
 from reports.statistics.power import detectable
 from reports.statistics.ratio import Ratio, fieller, over_spread
@@ -184,9 +184,6 @@ def _contrasts(results: Results) -> Iterator[Contrast]:
     for noise, entry in results.noises.items():
         for measure in measures:
             if measure.comparable and measure.column.higher_is_better is not None:
-                sign = 1 if measure.column.higher_is_better else -1
-                learned = [label for label in results.methods if label not in unlearned(results)[noise]]
-                values = values_by_seed(results, noise, measure, learned)
-                signed = {label: {seed: sign * one for seed, one in own.items()} for label, own in values.items()}
+                values = learned_values(results, noise, measure, results.methods)
                 oracle = results.oracle if entry.get("kind") else None
-                yield Contrast(noise, measure, results.baseline, oracle, tuple(results.ranked), signed)
+                yield Contrast(noise, measure, results.baseline, oracle, tuple(results.ranked), values)

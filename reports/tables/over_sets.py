@@ -9,9 +9,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.measure import Measure, lead, record_measure, values_by_seed
+from reports.measure import Measure, lead, record_measure
 from reports.results import Results
-from reports.statistics.chance import unlearned
+from reports.statistics.chance import learned_values
 from reports.statistics.many_sets import (
     DRAWS,
     improvement_interval,
@@ -89,11 +89,8 @@ def main_scores(results: Results, noise: str) -> list[Scored]:
     for dataset, task, metric in results.measures:
         measure, kind = record_measure(results, dataset, task, metric), kind_of(family(task))
         if metric == main_metric(task) and measure.comparable:
-            learned = [label for label in results.ranked if label not in unlearned(results)[noise]]
-            values = values_by_seed(results, noise, measure, learned)
-            sign = 1 if measure.column.higher_is_better else -1
-            signed = {label: {seed: sign * one for seed, one in own.items()} for label, own in values.items()}
-            scores.append(Scored(dataset, measure, signed, kind is not None and kind.needs_noise))
+            values = learned_values(results, noise, measure, results.ranked)
+            scores.append(Scored(dataset, measure, values, kind is not None and kind.needs_noise))
     return scores
 
 

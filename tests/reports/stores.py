@@ -285,3 +285,14 @@ TROUBLED: dict[tuple[str, float, int], str] = {
     ("permutation_0.1", 0.4, 1): "missing",
     ("permutation_0.1", 0.4, 2): "missing",
 }
+
+
+def noises_as_budgets(plan: dict[str, Any]) -> None:
+    """Tell the two noise rates of a plan as two budgets, 40 and 10 epochs, of one rate."""
+    names = {}
+    for block, budget in zip(plan["noises"], (40.0, 10.0), strict=True):
+        names[block["label"]] = f"40 % shuffled captions, {budget:g} epochs"
+        block |= {"kind": "shuffled_captions", "rate": 0.4, "budget": budget, "label": names[block["label"]]}
+    for cell in plan["cells"]:
+        cell["noise"] = names[cell["noise"]]
+    plan["budget"] = {"kind": "epochs", "value": 40.0, "values": [10.0, 40.0], "unit": "epochs", "rule": "total"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -30,16 +31,12 @@ ROWS = {
 
 
 @pytest.fixture(scope="module")
-def results(bounded: Store, tmp_path_factory: pytest.TempPathFactory) -> Results:
+def results(bounded: Store, stores: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Results:
     """A store whose rows are told as methods with and without a filter, and its two noise rates as two budgets."""
     store = Store(Path(shutil.copytree(bounded.root, tmp_path_factory.mktemp("filters") / "store")))
     plan = store.plan(SUITE)
     assert plan is not None
-    names = {}
-    for block, budget in zip(plan["noises"], (40.0, 10.0), strict=True):
-        names[block["label"]] = f"40 % shuffled captions, {budget:g} epochs"
-        block |= {"kind": "shuffled_captions", "rate": 0.4, "budget": budget, "label": names[block["label"]]}
-    plan["budget"] = {"kind": "epochs", "value": 40.0, "values": [10.0, 40.0], "unit": "epochs", "rule": "total"}
+    stores.noises_as_budgets(plan)
     clip = next(entry for entry in plan["methods"] if entry["label"] == "clip")
     for entry in plan["methods"]:
         if entry["label"] in ROWS:
@@ -48,7 +45,6 @@ def results(bounded: Store, tmp_path_factory: pytest.TempPathFactory) -> Results
             keep = {"label": f"score {share}", "about": "the pairs of highest cosine", "uses": "", "rule": "samples"}
             entry["keep"] = keep if share else None
     for cell in plan["cells"]:
-        cell["noise"] = names[cell["noise"]]
         share = ROWS.get(cell["method"], ("", None))[1]
         cell["kept_rows"] = share and round(share * plan["data"]["rows"])
     store.write_plan(SUITE, plan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,18 +20,12 @@ SUITE = "emoji_noisy"
 
 
 @pytest.fixture(scope="module")
-def store(bounded: Store, tmp_path_factory: pytest.TempPathFactory) -> Store:
+def store(bounded: Store, stores: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Store:
     """The two noise rates of a store, told as two budgets of one rate."""
     store = Store(Path(shutil.copytree(bounded.root, tmp_path_factory.mktemp("regimes") / "store")))
     plan = store.plan(SUITE)
     assert plan is not None
-    names = {}
-    for block, budget in zip(plan["noises"], (40.0, 10.0), strict=True):
-        names[block["label"]] = f"40 % shuffled captions, {budget:g} epochs"
-        block |= {"kind": "shuffled_captions", "rate": 0.4, "budget": budget, "label": names[block["label"]]}
-    for cell in plan["cells"]:
-        cell["noise"] = names[cell["noise"]]
-    plan["budget"] = {"kind": "epochs", "value": 40.0, "values": [10.0, 40.0], "unit": "epochs", "rule": "total"}
+    stores.noises_as_budgets(plan)
     store.write_plan(SUITE, plan)
     return store
 

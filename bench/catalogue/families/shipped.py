@@ -58,6 +58,8 @@ def _has_no_noise(entry: Entry) -> str:
     return f"{entry.name!r}: is measured on the training pairs alone; omit it"
 
 
+_UNTESTED = "of concepts that the test set does not hold"
+
 SHIPPED = (
     TaskFamily(
         name="zero_shot",
@@ -247,38 +249,35 @@ SHIPPED = (
         along=True,
         texts="captions",
     ),
-    TaskFamily(
-        name="validation",
-        title="Validation",
-        short="Validation",
-        text="Retrieval on validation pairs, by which tuning chooses.",
-        metrics=_RECALLS,
-        main="",
-        measure="bench.evaluation.measures:retrieval",
-        chance=random_guess.of_captions,
-        fits=_has_validation_captions,
-        embedded=_emoji(On("emoji/validation")),
-        split="validation",
-        texts="captions",
-    ),
     *(
         TaskFamily(
             name=name,
-            title=f"{short}, by which `select` chooses",
-            short=short,
-            text=f"Retrieval on {text} of concepts that the test set does not hold.",
+            title=title,
+            short=title.partition(",")[0],
+            text=f"Retrieval on {text}.",
             metrics=_RECALLS,
             main="",
             measure="bench.evaluation.measures:retrieval",
             chance=random_guess.of_captions,
             fits=_has_validation_captions,
-            embedded=_emoji(On("emoji/selection")),
+            embedded=_emoji(On(pairs)),
             split="validation",
             texts="captions",
         )
-        for name, short, text in (
-            ("noisy_validation", "Noisy validation", "validation pairs with captions as the run's noise makes them,"),
-            ("clean_validation", "Clean validation", "clean validation pairs"),
+        for name, title, text, pairs in (
+            ("validation", "Validation", "validation pairs, by which tuning chooses", "emoji/validation"),
+            (
+                "noisy_validation",
+                "Noisy validation, by which `select` chooses",
+                f"validation pairs with captions as the run's noise makes them, {_UNTESTED}",
+                "emoji/selection",
+            ),
+            (
+                "clean_validation",
+                "Clean validation, by which `select` chooses",
+                f"clean validation pairs {_UNTESTED}",
+                "emoji/selection",
+            ),
         )
     ),
 )
