@@ -61,6 +61,7 @@ def test_a_method_that_takes_over_a_trained_temperature_need_not_search_it() -> 
     assert space_faults(Ncu) == ""
 
 
+@pytest.mark.usefixtures("own_plugins")
 def test_bench_check_refuses_a_wrong_space(tmp_path: Path) -> None:
     (card,) = [check for check in CHECKS if check.name == "card"]
     file = tmp_path / "my_loss.py"

@@ -22,7 +22,7 @@ TOUR = Path(bench.__file__).resolve().parents[1] / "docs" / "tour.ipynb"
 SMALLER = {
     '"quickstart"': '"smoke"',
     "epochs: 3": "samples: 128",
-    "tasks: [zero_shot, retrieval,": "tasks: [retrieval,",
+    "tasks: [zero_shot, retrieval,": "tasks: [linear_probe,",  # which is above chance without much training
     ", {method: sogclr, config: {temperature: 0.05}}]": "]",
     'run_suite(suite, "results")': 'run_suite(suite, "results", jobs=1)',
 }

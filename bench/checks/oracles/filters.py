@@ -1,4 +1,6 @@
-"""Scores of data filters against executed official code (ypwang61/negCLIPLoss_NormSim), permutations given."""
+"""Scores of data filters against executed official code, permutations given."""
+
+# official: github.com/ypwang61/negCLIPLoss_NormSim@cc0042f baselines/vas2.py (cal_new_clip_score, filter_by_score)
 
 from __future__ import annotations
 
