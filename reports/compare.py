@@ -182,7 +182,8 @@ def _part(a: str, b: str, line: Line, p: float, cost: float | None, clean: float
     if line.gap is None:
         return f"under {line.noise} they have no seed in common yet"
     if line.unlearned:
-        return f"under {line.noise} {' and '.join(line.unlearned)} has not learned, so nothing is tested{spent}"
+        have = "has" if len(line.unlearned) == 1 else "have"
+        return f"under {line.noise} {' and '.join(line.unlearned)} {have} not learned, so nothing is tested{spent}"
     points = f"{100 * abs(line.gap):.1f} points"
     better, worse = (a, b) if (line.gap > 0) == line.higher_is_better else (b, a)
     if line.test is None:
