@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from bench.arrays import Ints
-from bench.data.noise import Noise, draw_captions
+from bench.data.noise import Noise
+from bench.data.noise.manifest import draw_captions, drawn_of
 from bench.data.pairs import Pairs
 from methods.base import spans
+
+FEW = 1 << 16  #: pairs whose texts are read once and kept: beside small towers, reading them again is half of a step
 
 
 @dataclass(frozen=True)
@@ -61,9 +66,18 @@ class Maker:
     recipe: str
     views: int  #: number of views, the first one included
 
+    @cached_property
+    def _texts(self) -> list[tuple[str, ...]]:
+        return (self.noise or Noise()).texts(self.pairs, np.arange(len(self.pairs)))
+
+    def _captions(self, asked: Asked) -> list[str]:
+        if len(self.pairs) > FEW:
+            return draw_captions(self.pairs, self.noise, asked.donors, asked.epoch, self.seed)
+        return drawn_of([self._texts[row] for row in asked.donors.tolist()], asked.donors, asked.epoch, self.seed)
+
     def __call__(self, asked: Asked) -> Made:
         """Return pixels, captions and tokens. Raises UserError if an image cannot be read."""
-        captions = draw_captions(self.pairs, self.noise, asked.donors, asked.epoch, self.seed)
+        captions = self._captions(asked)
         pixels = [
             torch.from_numpy(self.pairs.sampled(asked.rows, asked.epoch, self.seed, view, self.recipe))
             for view in range(self.views)

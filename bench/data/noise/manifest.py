@@ -279,6 +279,10 @@ def caption_choice(counts: Ints, rows: Ints, epoch: int, seed: int) -> Ints:
 
 def draw_captions(pairs: Pairs, noise: Noise | None, rows: Ints, epoch: int, seed: int) -> list[str]:
     """Return the b captions that `rows` [b] train with in an epoch, drawn from the texts that the noise gives them."""
-    texts = (noise or Noise()).texts(pairs, rows)
+    return drawn_of((noise or Noise()).texts(pairs, rows), rows, epoch, seed)
+
+
+def drawn_of(texts: Sequence[Sequence[str]], rows: Ints, epoch: int, seed: int) -> list[str]:
+    """Return the text of each of `rows` [b] that it draws from its own `texts` in an epoch."""
     choice = caption_choice(np.array([len(t) for t in texts], np.int64), rows, epoch, seed)
     return [t[i] for t, i in zip(texts, choice.tolist(), strict=True)]
