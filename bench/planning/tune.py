@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from bench.adapters import hyperparameters, registry
+from bench.adapters import registry
+from bench.planning.trial_settings import applied, edge, settings_of
 from bench.store.selection import LAST, score_at_selected
 from bench.suite.settings import MethodEntry
-from bench.suite.tune_settings import TuneSettings
 
 if TYPE_CHECKING:
     from bench.console.progress import Progress
@@ -24,11 +24,9 @@ if TYPE_CHECKING:
     from bench.store import Store
     from bench.suite.suite import Suite
     from bench.training.inputs import InputsReader
-    from methods.protocol import Space
 
 DIVERGED = ("NotFinite", "FloatingPointError")  #: errors that a repeated run would raise again
 SPENT = ("samples", "flops", "train_seconds", "evaluate_seconds")
-EDGE = 0.1  #: share of a range, at either end and on its scale, that counts as its edge
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class Choice:
     trials: tuple[Trial, ...]
     finals: tuple[tuple[dict[str, Any], float | None], ...]  #: settings, the row's own first, with mean scores
     ledger: dict[str, float]  #: of all trials together, their reference runs included once
-    edge: tuple[str, ...] = ()  #: what the best has at an edge of its range
+    edge: tuple[str, ...] = ()  #: what the best has at an edge of its range, and loses by leaving it
 
     @property
     def best(self) -> tuple[dict[str, Any], float | None]:
@@ -83,50 +81,10 @@ def _needs(suite: Suite, entry: MethodEntry) -> str | None:
     return registry.find(entry.method).reference or suite.scorer_of(entry)
 
 
-def space_of(tune: TuneSettings, entry: MethodEntry) -> Space:
-    """Return what the trials of a row vary: the suite's ranges and its method's space, but nothing the row fixes."""
-    from methods.protocol import Log  # here, because it imports torch
-
-    ranges: dict[str, tuple[float, float] | None] = {"lr": tune.lr, "weight_decay": tune.weight_decay}
-    suite = {name: Log(*bounds) for name, bounds in ranges.items() if bounds and name not in entry.recipe}
-    own = registry.find(entry.method).space
-    return {**suite, **{name: one for name, one in own.items() if name not in entry.config}}
-
-
-def settings_of(tune: TuneSettings, entry: MethodEntry) -> list[dict[str, Any]]:
-    """Return what each setting of a row changes: nothing, then the first points of Sobol's sequence over its space.
-
-    Unscrambled, it is the same everywhere, and more trials continue fewer. Without a space it is the row's own alone.
-    """
-    from scipy.stats import qmc
-
-    space = space_of(tune, entry)
-    if not space:
-        return [{}]
-    points = qmc.Sobol(len(space), scramble=False).fast_forward(1).random(tune.trials - 1)  # its first is a corner
-    return [{}, *({name: space[name].at(float(x)) for name, x in zip(space, point, strict=True)} for point in points)]
-
-
-def edge(suite: Suite, entry: MethodEntry, changes: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return which settings of a row lie within `EDGE` of an end of the range that its trials tried."""
-    assert suite.tune is not None
-    row = applied(entry, changes)
-    values = {**suite.train.model_dump(), **row.recipe, **hyperparameters.resolve(row.method, row.preset, row.config)}
-    space = space_of(suite.tune, entry)
-    return tuple(name for name, one in space.items() if not EDGE < one.place(values[name]) < 1 - EDGE)
-
-
 def survivors(scores: Mapping[int, float | None], count: int) -> list[int]:
     """Return the numbers of `count` settings: the row's own (0), and the best others, the first of equals."""
     others = sorted((-math.inf if scores[number] is None else scores[number], -number) for number in scores if number)
     return sorted([0, *(-number for _, number in others[::-1][: count - 1])])
-
-
-def applied(entry: MethodEntry, changes: Mapping[str, Any]) -> MethodEntry:
-    """Return the row with these settings."""
-    config = dict(changes)
-    recipe: dict[str, Any] = {name: config.pop(name) for name in ("lr", "weight_decay") if name in config}
-    return entry.model_copy(update={**recipe, "config": {**entry.config, **config}})
 
 
 def trial_suite(
@@ -288,7 +246,7 @@ def _follow(
     for label, last in scores.items():
         finals = tuple((settings[label][number], score) for number, score in last.items())
         choice = Choice(tuple(one for one, _ in made[label]), finals, _spent([one for _, one in made[label]], store))
-        found.choices[label] = replace(choice, edge=edge(suite, own[label], choice.best[0]))
+        found.choices[label] = replace(choice, edge=edge(suite, own[label], finals))
     found.todo = list({one.id: one for one in found.todo}.values())
     return found
 

@@ -15,7 +15,7 @@ from bench.adapters.oracle_file import beside
 from bench.adapters.scaffold import method_source
 from bench.checks.pool import Ranks
 from bench.checks.suite import CHECKS, examine, subject_of
-from bench.planning import tune
+from bench.planning import trial_settings
 from bench.settings_base import Model
 from bench.suite.suite import Suite, load_suite
 
@@ -104,5 +104,5 @@ def test_the_suite_that_shows_every_key_is_one(tmp_path: Path) -> None:
     shown = {key for key, value in suite.model_dump().items() if value is not None}
     assert set(type(suite).model_fields) == shown, "the page shows every section"
     assert len(suite.runs()) == 3 * 3 * 4, "the start takes the place of a reference run"
-    trials = tune.settings_of(suite.tune, suite.methods[1])
+    trials = trial_settings.settings_of(suite.tune, suite.methods[1])
     assert [sorted(trial) for trial in trials] == [[], *[["gamma", "lr", "temperature", "weight_decay"]] * 7]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from bench.adapters import hyperparameters, registry
 from bench.errors import UserError
-from bench.planning import tune
+from bench.planning import trial_settings, tune
 from bench.planning.budget import resolve
 from bench.suite.settings import MethodEntry
 from bench.suite.suite import load_suite
@@ -96,20 +97,20 @@ def test_steps_left_over_go_to_the_largest_remainders_in_order() -> None:
 def test_points_lie_inside_the_ranges_and_are_the_same_at_any_time(trials: int, method: str, factor: float) -> None:
     entry = MethodEntry(method=method)
     asked = TuneSettings(trials=trials, lr=(1e-4, 1e-4 * factor), weight_decay=(0.01, 1.0))
-    settings, space = tune.settings_of(asked, entry), tune.space_of(asked, entry)
+    settings, space = trial_settings.settings_of(asked, entry), trial_settings.space_of(asked, entry)
     assert settings[0] == {}, "the first is the row's own"
     assert len(settings) == trials
     for changes in settings[1:]:
         assert list(changes) == ["lr", "weight_decay", *registry.find(method).space]
         assert all(-0.01 <= space[name].place(value) < 1.01 for name, value in changes.items())
-        hyperparameters.resolve(method, None, tune.applied(entry, changes).config)  # refuses none
-    assert tune.settings_of(asked.model_copy(update={"trials": trials + 5}), entry)[:trials] == settings
-    other = tune.settings_of(asked, MethodEntry(method="dcl"))
+        hyperparameters.resolve(method, None, trial_settings.applied(entry, changes).config)  # refuses none
+    assert trial_settings.settings_of(asked.model_copy(update={"trials": trials + 5}), entry)[:trials] == settings
+    other = trial_settings.settings_of(asked, MethodEntry(method="dcl"))
     assert [one["lr"] for one in other[1:]] == [one["lr"] for one in settings[1:]], "the same for every row of a suite"
 
 
 def test_sixteen_starts_reach_every_sixteenth_of_a_range_and_both_choices() -> None:
-    settings = tune.settings_of(TuneSettings(trials=16, lr=(1e-4, 1e-2)), MethodEntry(method="clip"))
+    settings = trial_settings.settings_of(TuneSettings(trials=16, lr=(1e-4, 1e-2)), MethodEntry(method="clip"))
     places = sorted(Log(1e-4, 1e-2).place(one["lr"]) for one in settings[1:])
     assert places == pytest.approx([number / 16 for number in range(1, 16)], abs=1e-3)
     assert sorted(one["learnable_scale"] for one in settings[1:]) == [False] * 8 + [True] * 7
@@ -118,10 +119,13 @@ def test_sixteen_starts_reach_every_sixteenth_of_a_range_and_both_choices() -> N
 def test_what_a_row_names_itself_is_fixed_and_no_range_is_no_search() -> None:
     asked = TuneSettings(trials=4, lr=(1e-4, 1e-2), weight_decay=(0.01, 1.0))
     fixed = MethodEntry(method="clip", config={"learnable_scale": False}, lr=1e-3)
-    assert list(tune.space_of(asked, fixed)) == ["weight_decay", "temperature"]
-    assert list(tune.space_of(TuneSettings(trials=4), MethodEntry(method="clip"))) == ["temperature", "learnable_scale"]
+    assert list(trial_settings.space_of(asked, fixed)) == ["weight_decay", "temperature"]
+    assert list(trial_settings.space_of(TuneSettings(trials=4), MethodEntry(method="clip"))) == [
+        "temperature",
+        "learnable_scale",
+    ]
     bare = MethodEntry(method="clip", config={"learnable_scale": False, "temperature": 0.1})
-    assert tune.settings_of(TuneSettings(trials=4), bare) == [{}]
+    assert trial_settings.settings_of(TuneSettings(trials=4), bare) == [{}]
 
 
 def test_budgets_halve_the_settings_and_the_last_has_all_seeds() -> None:
@@ -152,23 +156,35 @@ def test_the_own_settings_and_the_best_others_go_on(
     assert tune.survivors(dict(enumerate(scores)), count) == expected
 
 
-def test_a_setting_in_the_outer_tenth_of_its_range_is_at_an_edge(tmp_path: Path) -> None:
+def test_a_setting_in_the_outer_tenth_of_its_range_is_at_an_edge_if_leaving_it_costs(tmp_path: Path) -> None:
     (tmp_path / "edges.yaml").write_text(
         "name: edges\nbudget: {epochs: 1}\ntrain: {lr: 1.0e-3, weight_decay: 0.1}\n"
         "tune: {trials: 4, lr: [1.0e-4, 1.0e-2], weight_decay: [0.09, 1.0]}\nmethods: [clip]\n"
     )
     suite = load_suite(tmp_path / "edges.yaml")
     (entry,) = suite.methods
-    assert tune.edge(suite, entry, {}) == ("weight_decay",), "of a range on a logarithmic scale, 0.1 of 0.09 to 1"
-    assert tune.edge(suite, entry, {"weight_decay": 0.3, "lr": 1.5e-4}) == ("lr",)
-    assert tune.edge(suite, entry, {"weight_decay": 0.3, "lr": 1.7e-4, "learnable_scale": False}) == ()
-    assert tune.edge(suite, entry, {"weight_decay": 0.3, "temperature": 0.4}) == ("temperature",)
+
+    def edge(*finals: tuple[dict[str, Any], float | None]) -> tuple[str, ...]:
+        return trial_settings.edge(suite, entry, finals)
+
+    assert edge(({}, 0.5)) == ("weight_decay",), "of a range on a logarithmic scale, 0.1 of 0.09 to 1"
+    best: dict[str, Any] = {"weight_decay": 0.3, "lr": 1.5e-4}
+    assert edge((best, 0.5)) == ("lr",)
+    assert edge(({"weight_decay": 0.3, "lr": 1.7e-4, "learnable_scale": False}, 0.5)) == ()
+    assert edge(({"weight_decay": 0.3, "temperature": 0.4}, 0.5)) == ("temperature",)
+    inside: dict[str, Any] = {"weight_decay": 0.3, "lr": 1e-3}
+    assert edge((inside, 0.4849), (best, 0.5)) == ("lr",), "it loses more than 3 % by leaving the edge"
+    assert edge((inside, 0.4851), (best, 0.5)) == (), "the score does not depend on it"
+    assert edge((best, 0.49), ({**best, "lr": 1.1e-4}, 0.5)) == ("lr",), "both are at the same end"
+    assert edge((best, 0.49), ({**best, "lr": 9e-3}, 0.5)) == (), "either end is as good"
+    assert edge((best, None), (inside, 0.1)) == ()
+    assert edge((best, None)) == ()
 
 
 def test_what_was_chosen_is_put_into_the_row_and_nothing_else() -> None:
     entry = MethodEntry(method="sogclr", label="mine", config={"gamma": 0.8}, lr=0.5)
-    assert tune.applied(entry, {}) == entry
-    changed = tune.applied(entry, {"lr": 1e-3, "weight_decay": 0.2, "temperature": 0.05})
+    assert trial_settings.applied(entry, {}) == entry
+    changed = trial_settings.applied(entry, {"lr": 1e-3, "weight_decay": 0.2, "temperature": 0.05})
     assert (changed.recipe, changed.config) == ({"lr": 1e-3, "weight_decay": 0.2}, {"gamma": 0.8, "temperature": 0.05})
     assert changed.model_copy(update={"lr": 0.5, "weight_decay": None, "config": entry.config}) == entry
     assert entry.config == {"gamma": 0.8}, "the row that it was made from stays"

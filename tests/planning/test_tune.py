@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from bench.cli import app
 from bench.errors import UserError
-from bench.planning import tune
+from bench.planning import trial_settings, tune
 from bench.planning.outcomes import Summary, is_complete
 from bench.store import RunStore, Store, writing
 from bench.store.files import write_json
@@ -59,7 +59,7 @@ def test_every_method_gets_the_same_points(tmp_path: Path) -> None:
     (tmp_path / "tuned.yaml").write_text(SUITE)
     suite = load_suite(tmp_path / "tuned.yaml")
     assert suite.tune is not None
-    by_label = {entry.label: tune.settings_of(suite.tune, entry) for entry in suite.methods}
+    by_label = {entry.label: trial_settings.settings_of(suite.tune, entry) for entry in suite.methods}
     for settings in by_label.values():
         assert [trial.get("lr") for trial in settings] == [None, 0.004, 0.008, 0.002]
     assert set(by_label["clip"][1]) == {"lr", "temperature", "learnable_scale"}

@@ -1,0 +1,75 @@
+"""What the trials of a row try: quasi-random points of learning rate, weight decay and its method's space."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bench.adapters import hyperparameters, registry
+from bench.suite.settings import MethodEntry
+from bench.suite.tune_settings import TuneSettings
+
+if TYPE_CHECKING:
+    from bench.suite.suite import Suite
+    from methods.protocol import Space
+
+EDGE = 0.1  #: share of a range, at either end and on its scale, that counts as its edge
+FLAT = 0.03  #: share of the best score that a setting away from the edge may lose and the range is still wide enough
+
+
+def space_of(tune: TuneSettings, entry: MethodEntry) -> Space:
+    """Return what the trials of a row vary: the suite's ranges and its method's space, but nothing the row fixes."""
+    from methods.protocol import Log  # here, because it imports torch
+
+    ranges: dict[str, tuple[float, float] | None] = {"lr": tune.lr, "weight_decay": tune.weight_decay}
+    suite = {name: Log(*bounds) for name, bounds in ranges.items() if bounds and name not in entry.recipe}
+    own = registry.find(entry.method).space
+    return {**suite, **{name: one for name, one in own.items() if name not in entry.config}}
+
+
+def settings_of(tune: TuneSettings, entry: MethodEntry) -> list[dict[str, Any]]:
+    """Return what each setting of a row changes: nothing, then the first points of Sobol's sequence over its space.
+
+    Unscrambled, it is the same everywhere, and more trials continue fewer. Without a space it is the row's own alone.
+    """
+    from scipy.stats import qmc
+
+    space = space_of(tune, entry)
+    if not space:
+        return [{}]
+    points = qmc.Sobol(len(space), scramble=False).fast_forward(1).random(tune.trials - 1)  # its first is a corner
+    return [{}, *({name: space[name].at(float(x)) for name, x in zip(space, point, strict=True)} for point in points)]
+
+
+def applied(entry: MethodEntry, changes: Mapping[str, Any]) -> MethodEntry:
+    """Return the row with these settings."""
+    config = dict(changes)
+    recipe: dict[str, Any] = {name: config.pop(name) for name in ("lr", "weight_decay") if name in config}
+    return entry.model_copy(update={**recipe, "config": {**entry.config, **config}})
+
+
+def edge(suite: Suite, entry: MethodEntry, finals: Sequence[tuple[Mapping[str, Any], float | None]]) -> tuple[str, ...]:
+    """Return which settings of the best of `finals`, settings with scores, lie at an edge of a range that is too small.
+
+    Such a setting lies within `EDGE` of an end of what trials tried, and no other of `finals` lies away from that end
+    and within `FLAT` of the best score: a setting without effect lies at an end by chance.
+    """
+    assert suite.tune is not None
+    scored = [(changes, score) for changes, score in finals if score is not None]
+    if not scored:
+        return ()
+    best, top = max(scored, key=lambda final: final[1])
+    good = [changes for changes, score in scored if score >= (1 - FLAT) * top]
+    return tuple(
+        name
+        for name, one in space_of(suite.tune, entry).items()
+        for end in _ends(suite, entry, best, name, one)
+        if all(end in _ends(suite, entry, changes, name, one) for changes in good)
+    )
+
+
+def _ends(suite: Suite, entry: MethodEntry, changes: Mapping[str, Any], name: str, one: Any) -> tuple[str, ...]:
+    row = applied(entry, changes)
+    values = {**suite.train.model_dump(), **row.recipe, **hyperparameters.resolve(row.method, row.preset, row.config)}
+    place = one.place(values[name])
+    return ("low",) if place <= EDGE else ("high",) if place >= 1 - EDGE else ()
