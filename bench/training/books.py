@@ -159,7 +159,8 @@ class Books:
         seconds = time.perf_counter() - self._began
         asked = job.should_stop is not None and job.should_stop()
         wanted = self._checkpoints is not None and self._checkpoints.due(job.settings.checkpoint_seconds)
-        own = (seconds, job.loader.seconds - self._waited, peak_memory(job.device), asked, wanted)
+        peak = peak_memory(job.device) if asked or wanted or complete else 0  # a maximum, and dear beside a small step
+        own = (seconds, job.loader.seconds - self._waited, peak, asked, wanted)
         spent, waits, peaks, stops, wants = zip(*job.group.rows(*own), strict=True)
         ledger.train_seconds += sum(spent)
         ledger.data_seconds += sum(waits)
