@@ -17,7 +17,7 @@ from reports.papers.printed_tables import printed
 
 #: name -> batch, D, budget, pairs, methods, towers, runs
 FACTS = {
-    "cc3m_noisy": (1024, 1024, ("flops", 7.35e18), 3_000_000, 38, 1, 342),
+    "cc3m_noisy": (1024, 1024, ("flops", 7.35e18), 3_000_000, 39, 1, 351),
     "bayes_cc3m": (1024, 1024, ("epochs", 32), 3_000_000, 8, 1, 8),
     "bayes_priors_cc3m": (1024, 1024, ("epochs", 32), 3_000_000, 4, 1, 4),
     "label_augmentation_cc3m": (1024, 1024, ("epochs", 32), 3_000_000, 16, 3, 48),
@@ -102,7 +102,7 @@ def test_memorisation_is_measured_where_noise_is_injected(suites: dict[str, Suit
     injected = {name for name, suite in suites.items() if any(suite.noise.rates)}
     assert injected == {name for name, suite in suites.items() if "memorisation" in suite.evaluate.tasks}
     main = suites["cc3m_noisy"].evaluate
-    assert (main.curve, main.along) == ((0.25, 0.5, 0.75), ("zero_shot", "retrieval", "memorisation"))
+    assert (main.curve, main.along) == ((0.25, 0.5, 0.75), ("zero_shot", "retrieval", "memorisation", "noisy_validation"))
 
 
 def test_runs_of_the_same_prior_are_shared(suites: dict[str, Suite]) -> None:
