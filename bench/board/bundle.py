@@ -1,92 +1,29 @@
 """What is checked of bundles before their rows stand on the board. Consistent is not proven: only a rerun shows more.
 
-A bundle is an archive that `bench submit` wrote. Files, ids, hashes and the plan are checked as an import checks them;
-here are budgets, noise, scores and duplicates.
+A bundle is a plan plus outcomes: an archive that `bench submit` wrote. Whatever is shown of it is computed from them by
+our own code, or labelled as stated by its author. Files, ids and hashes are checked as an import checks them. The
+settings of a run are held against its address, the plan against the settings, the ledger against the steps, the scores
+against the outcomes. A run that is not done has no records.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from bench.adapters import registry
-from bench.catalogue.budget_kinds import BUDGET_KINDS, Spent
-from bench.data.source import source
+from bench.board import follows
+from bench.board.outcomes import Refused, refuse_other_scores
 from bench.errors import UserError, one_line
-from bench.evaluation.noise.detection import point_scores
-from bench.evaluation.puzzles import SIZES
-from bench.evaluation.ranks import SCORES, Ranks
-from bench.evaluation.retrieval import Retrieval
-from bench.planning import requirements
-from bench.store import Damaged, RunStore, Store
+from bench.store import RunStore, Store
 from bench.store.incoming import unpacked
 from bench.store.pack import SUFFIX
 from bench.store.run import SHORT
-from bench.suite.run import run_of_settings
+from bench.suite.run import Run
 from bench.training.inputs import InputsReader
-from bench.training.schedule import Resolved
-
-Outcomes = Mapping[str, np.ndarray]
-Scores = dict[tuple[str, str], float]  #: (metric, score) -> value
-TOLERANCE = 1e-6  #: of a value; sums over examples round differently
-DETECTION_TOLERANCE = 1e-4  #: confidences are stored as fp32, so some that differed are tied
-
-
-def recomputed(outcomes: Outcomes) -> Scores:
-    """Return every score that follows from the outcomes of one evaluation.
-
-    Metrics that need more than the outcomes, such as those of groups of images, are not among them. Raises ValueError
-    or KeyError if arrays are missing or do not fit together.
-    """
-    scores: Scores = {}
-    for score in SCORES:
-        if f"{score}_better" in outcomes:
-            scores |= _of_classes(outcomes, score)
-        if f"{score}_i2t_better" in outcomes:
-            i2t, t2i = (_ranks(outcomes, f"{score}_{side}_") for side in ("i2t", "t2i"))
-            metrics = Retrieval(i2t, t2i, outcomes[f"{score}_owner"]).metrics()
-            scores |= {(metric, score): value for metric, value in metrics.items()}
-        if f"{score}_jaccard" in outcomes:
-            scores |= _of_puzzles(outcomes["candidates"], outcomes[f"{score}_jaccard"], score)
-    if "correct" in outcomes:
-        scores["accuracy", ""] = float(outcomes["correct"].astype(np.float64).mean())
-    if "confidence" in outcomes:
-        area, precision = point_scores(outcomes["confidence"].astype(np.float64), outcomes["noisy"].astype(np.bool_))
-        scores |= {("auroc", ""): area, ("average_precision", ""): precision}
-    return scores
-
-
-def tolerance(metric: str) -> float:
-    """Return how far a stored score may lie from the recomputed one."""
-    return DETECTION_TOLERANCE if metric in ("auroc", "average_precision") else TOLERANCE
-
-
-def _ranks(outcomes: Outcomes, prefix: str) -> Ranks:
-    return Ranks(*(outcomes[f"{prefix}{name}"].astype(np.int64) for name in ("better", "tied_wrong", "tied_right")))
-
-
-def _of_classes(outcomes: Outcomes, score: str) -> Scores:
-    ranks = _ranks(outcomes, f"{score}_")
-    scores = {(f"top{k}", score): float(ranks.hits(k).mean()) for k in (1, 5)}
-    if f"{score}_log_likelihood" in outcomes:
-        logs = outcomes[f"{score}_log_likelihood"].astype(np.float64)
-        scores["likelihood", score] = float(np.exp(logs.mean()))
-        scores["mrr", score] = float(ranks.reciprocal().mean())
-    return scores
-
-
-def _of_puzzles(sizes: np.ndarray, jaccard: np.ndarray, score: str) -> Scores:
-    groups = {metric: jaccard[np.isin(sizes, among)] for metric, among in SIZES.items()} | {"jaccard": jaccard}
-    return {(metric, score): float(values.mean()) for metric, values in groups.items() if len(values)}
-
-
-class Refused(Exception):
-    """What is wrong with a run of a bundle, in words that follow its name."""
 
 
 @dataclass
@@ -98,17 +35,24 @@ class BundleCheck:
     shared: int = 0  #: runs that an earlier bundle has with the same records
     scores: int = 0
     recomputed: int = 0  #: of `scores`, computed again from the outcomes of single examples
-    noisy: int = 0  #: runs with a noise manifest
-    drawn: int = 0  #: of `noisy`, whose manifest was drawn again
+    noisy: int = 0  #: finished runs on noise
+    drawn: int = 0  #: of `noisy`, whose noise was drawn again
+    done: int = 0  #: finished runs
+    counted: int = 0  #: of `done`, whose steps, FLOPs and passes through the towers were counted again
     problems: list[str] = field(default_factory=list)  #: a sentence for everything that is wrong
+    numbers: set[tuple[str, str, str]] = field(default_factory=set)  #: (data set, task, metric) that were recomputed
+    fidelity: dict[str, str] = field(default_factory=dict)  #: label -> how its method was checked, where it is here
 
     def text(self) -> list[str]:
         """Return what was checked, in lines."""
+        last = f"{len(self.problems)} problems" if self.problems else "consistent; consistent is not proven"
         return [
             f"{self.path}: {self.runs} runs, {self.shared} of them in other bundles as well",
             f"  scores: {self.recomputed} of {self.scores} computed again from outcomes of single examples",
-            f"  noise: {self.drawn} of {self.noisy} manifests drawn again",
-            f"  {len(self.problems)} problems" if self.problems else "  consistent; consistent is not proven",
+            f"  noise: {self.drawn} of {self.noisy} runs drawn again",
+            f"  steps and passes: {self.counted} of {self.done} runs counted again",
+            "  stated by the author: seconds, memory, hardware, intervals over examples, and what was not done again",
+            f"  {last}",
         ]
 
 
@@ -123,56 +67,52 @@ class BundleChecker:
     def check(self, path: Path) -> BundleCheck:
         """Check a bundle; what is wrong is in the outcome's `problems`."""
         outcome = BundleCheck(path)
-        try:
-            with unpacked(path) as store:
-                self._bundle(store, outcome)
-        except (UserError, Damaged) as error:
-            outcome.problems += str(error).split("\n")
+        with _told(outcome), unpacked(path) as store:
+            self.look(store, outcome)
         return outcome
 
-    def _bundle(self, store: Store, outcome: BundleCheck) -> None:
+    def look(self, store: Store, outcome: BundleCheck) -> None:
+        """Check the unpacked store of a bundle."""
         suites = store.plans()
         if len(suites) != 1:
             outcome.problems.append(f"{outcome.path}: holds the plans of {len(suites)} suites, and should hold one")
             return
         plan = store.plan(suites[0]) or {}
-        named = _named(plan)
+        named, known = _named(plan), list[Run]()
         for run in store.runs():
             outcome.runs += 1
-            try:
-                self._run(run, plan, named.get(run.id, []), outcome)
-            except Refused as reason:
-                outcome.problems.append(f"{outcome.path}: run {run.id[:SHORT]}: {reason}")
+            with _told(outcome, f"run {run.id[:SHORT]}: "):
+                known.append(self._run(run, plan, named.get(run.id, []), outcome))
+        with _told(outcome, "plan: "):
+            for one in known[:1]:
+                follows.refuse_other_headline(plan, one)
         if outcome.runs == outcome.shared and not outcome.problems:
             outcome.problems.append(f"{outcome.path}: duplicate: every run of it is in other bundles already")
 
-    def _run(self, run: RunStore, plan: Mapping[str, Any], cells: list[Any], outcome: BundleCheck) -> None:
-        """Check one run. Raises Refused for the first thing that is wrong with it."""
-        settings = run.settings()
-        _refuse_other_cell(settings, plan, cells)
-        if run.read_status()["state"] != "done":
-            return
-        _refuse_over_budget(run.ledger(), settings)
-        self._refuse_other_noise(settings, outcome)
-        _refuse_other_scores(run, outcome)
+    def _run(self, run: RunStore, plan: Mapping[str, Any], cells: list[Any], outcome: BundleCheck) -> Run:
+        """Check a run; return it as `follows.described` does. Raises Refused for the first thing that is wrong."""
+        settings, state = run.settings(), run.read_status()["state"]
+        known = follows.described(settings)
+        follows.refuse_other_cells(settings, known, plan, cells)
+        if state != "done":
+            if run.evaluations():
+                raise Refused(f"status: is {state}, but it has records; only a finished run has any")
+            return known
+        outcome.done += 1
+        follows.refuse_other_costs(run.ledger(), settings)
+        outcome.noisy += known.rate > 0
+        if follows.refuse_other_inputs(settings, known, self._reader):
+            outcome.drawn += known.rate > 0
+            outcome.counted += follows.refuse_other_steps(run, settings, self._reader)
+        for key in run.evaluations():
+            count, given = refuse_other_scores(run, key)
+            outcome.scores += count
+            outcome.recomputed += len(given)
+            outcome.numbers |= {(dataset, task, metric) for dataset, task, metric, _ in given}
+        if fidelity := follows.fidelity(settings):
+            outcome.fidelity |= {cell["method"]: fidelity for cell in cells}
         self._refuse_renamed(run, settings, outcome)
-
-    def _refuse_other_noise(self, settings: Mapping[str, Any], outcome: BundleCheck) -> None:
-        """Draw the manifest again if the data are here. Raises Refused if pairs or manifest are others."""
-        address = settings["address"]
-        if address["manifest"] is None:
-            return
-        outcome.noisy += 1
-        # Noise does not depend on the method, which may be a plug-in that is not here.
-        run = run_of_settings({**settings, "method": min(registry.names()), "config": {}}, Path("settings.json"))
-        if requirements.training(run):
-            return
-        outcome.drawn += 1
-        here = {"pairs": source(run.data).pairs().content_hash}
-        here["manifest"] = getattr(self._reader.noise(run), "content_hash", "")
-        for name, known in here.items():
-            if known != (own := address[name]):
-                raise Refused(f"noise: the {name} of its settings have the hash {known[:12]}, and it says {own[:12]}")
+        return known
 
     def _refuse_renamed(self, run: RunStore, settings: Mapping[str, Any], outcome: BundleCheck) -> None:
         """Raise Refused if other records of this run, or its weights under another name, were seen before."""
@@ -185,6 +125,19 @@ class BundleChecker:
         first, named = self._weights.setdefault(final[0].checkpoint, (run.id, what)) if final else (run.id, what)
         if first != run.id and named != what and not settings.get("untrained"):
             raise Refused(f"duplicate: has the weights of run {first[:SHORT]} ({named}) under another name")
+
+
+@contextmanager
+def _told(outcome: BundleCheck, what: str = "") -> Iterator[None]:
+    """Note what is wrong with a bundle, or with `what` of it, so that the check goes on with the next."""
+    try:
+        yield
+    except Refused as reason:
+        outcome.problems.append(f"{outcome.path}: {what}{reason}")
+    except UserError as error:
+        outcome.problems += [f"{outcome.path}: {what}{line}" if what else line for line in str(error).split("\n")]
+    except Exception as error:  # what strangers wrote leads the code anywhere
+        outcome.problems.append(f"{outcome.path}: {what}cannot be checked: {type(error).__name__}: {one_line(error)}")
 
 
 def check_folder(paths: Sequence[Path]) -> list[BundleCheck]:
@@ -202,6 +155,15 @@ def check_folder(paths: Sequence[Path]) -> list[BundleCheck]:
     return outcomes
 
 
+def checked(path: Path, store: Store) -> BundleCheck:
+    """Check the unpacked store of a bundle before it is shown. Raises UserError if anything is wrong with it."""
+    outcome = BundleCheck(path)
+    BundleChecker().look(store, outcome)
+    if outcome.problems:
+        raise UserError(*outcome.problems)
+    return outcome
+
+
 def _bundles(path: Path) -> list[Path]:
     if path.is_dir():
         return sorted(path.glob(f"*{SUFFIX}"))
@@ -215,63 +177,4 @@ def _named(plan: Mapping[str, Any]) -> dict[str, list[Any]]:
     cells: dict[str, list[Any]] = {}
     for cell in plan["cells"]:
         cells.setdefault(cell["run"], []).append(cell)
-    for choice in (plan.get("tuning") or {"methods": {}})["methods"].values():
-        for trial in choice["trials"]:
-            cells.setdefault(trial["run"], [])
     return cells
-
-
-def _refuse_other_cell(
-    settings: Mapping[str, Any], plan: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]
-) -> None:
-    """Raise Refused if the plan calls a run another method, seed or noise than its settings do."""
-    methods = {entry["label"]: entry.get("method", entry["label"]) for entry in plan.get("methods", ())}
-    rates = {entry["label"]: entry["rate"] for entry in plan.get("noises", ())}
-    address = settings["address"]
-    for cell in cells:
-        method = methods.get(cell["method"], cell["method"])
-        own = {"method": settings["method"], "seed": settings["seed"]}
-        there = {"method": method, "seed": cell["seed"]}
-        if address["noise"] is not None:
-            own["rate"], there["rate"] = settings["noise"]["rate"], rates.get(cell["noise"])
-        if cell.get("manifest") and address["manifest"] is not None:
-            own["manifest"], there["manifest"] = address["manifest"], cell["manifest"]["hash"]
-        for name, value in own.items():
-            if there[name] != value:
-                raise Refused(f"{name}: the plan says {there[name]}, and the run's settings say {value}")
-
-
-def _refuse_over_budget(ledger: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Raise Refused unless a ledger has what its settings pay for, within the budget and its tolerance."""
-    budget, resolved = settings["budget"], Resolved.from_json(settings["resolved"])
-    kind, value = BUDGET_KINDS[budget["kind"]], budget["value"]
-    if ledger.get("budget") != {"kind": budget["kind"], "value": value}:
-        raise Refused(f"ledger: budget: is {ledger.get('budget')}, and the settings say {value:g} {budget['kind']}")
-    epoch = (resolved.budget_epoch_steps or resolved.epoch_steps) * resolved.batch
-    spent = kind.spent(Spent(ledger["samples"], ledger["flops"], ledger["train_seconds"], epoch))
-    if spent > value * (1 + kind.tolerance):
-        raise Refused(f"ledger: over budget: {spent:g} {kind.unit} of {value:g} were spent")
-    for name, planned in (("samples", resolved.steps * resolved.batch), ("flops", resolved.flops)):
-        if ledger[name] != planned:
-            raise Refused(f"ledger: {name}: is {ledger[name]:,}, and its steps take {planned:,}")
-
-
-def _refuse_other_scores(run: RunStore, outcome: BundleCheck) -> None:
-    """Raise Refused if a stored score is not what the outcomes of single examples give."""
-    for key in run.evaluations():
-        path = run.path(f"evaluations/{key}/outcomes.npz")
-        if not path.is_file():
-            raise Refused(f"evaluations/{key}: has no outcomes of single examples")
-        try:
-            again = recomputed(run.outcomes(key))
-        except (ValueError, KeyError, IndexError, FloatingPointError) as error:
-            raise Refused(f"evaluations/{key}/outcomes.npz: {one_line(error)}") from error
-        for record in run.records_of(key):
-            outcome.scores += 1
-            value = again.get((record.metric, record.score))
-            if value is None:
-                continue
-            outcome.recomputed += 1
-            if not abs(value - record.value) <= tolerance(record.metric):
-                where = f"{record.dataset} {record.task} {record.metric}"
-                raise Refused(f"score: {where} is {record.value:.6g}, and its outcomes give {value:.6g}")

@@ -17,7 +17,7 @@ import numpy as np
 from bench.board.bundle import BundleCheck, check_folder
 from bench.console.progress import Progress
 from bench.errors import UserError
-from bench.hashing import canonical
+from bench.hashing import canonical, file_hash
 from bench.launch.claimed import work
 from bench.machine.environment import environment
 from bench.machine.private_folder import scratch_folder
@@ -25,7 +25,7 @@ from bench.planning.planner import plan
 from bench.store import RunStore, Store, files
 from bench.store.incoming import unpacked
 from bench.store.pack import SUFFIX, Packed, pack
-from bench.store.run import SHORT, find_run
+from bench.store.run import SHORT, find_run, weights_name
 from bench.suite.run import Run, run_of_settings
 from bench.suite.scorers import with_scorer
 from bench.training.inputs import InputsReader
@@ -50,21 +50,42 @@ def retrain(store: Store, prefix: str) -> Verified:
     Raises UserError if it is not finished, if a run that it starts from is not stored here, if code or data now give
     such a run another id, and if training fails.
     """
-    stored = find_run(store, prefix)
-    state = stored.read_status()["state"]
-    if state != "done":
-        raise UserError(f"run {stored.id[:SHORT]}: is {state}; only a finished run can be verified")
-    run = _restored(store, stored.settings(), stored)
+    stored = _finished(store, prefix)
     with scratch_folder("verify") as folder:
-        again = Store(Path(folder))
-        reader = InputsReader()
-        for planned in plan([*_chain(run)], again, reader):
-            if planned.run is run and planned.id != stored.id:
-                raise UserError(_other_id(stored, planned.id, planned.address))
-            state, message = work(planned, again, Progress(), lambda: False, reader=reader)
-            if state != "done":
-                raise UserError(f"run {stored.id[:SHORT]}: the retraining ended as {state}: {message}")
-        return _compared(stored, again.run(stored.id), run.title)
+        run = _trained(store, stored, Store(Path(folder)))
+        return _compared(stored, Store(Path(folder)).run(stored.id), run.title)
+
+
+def restore(store: Store, prefix: str) -> Verified:
+    """Train a finished run again that lost its final weights, and those that it starts from, for their weights.
+
+    They are put back into the store; a training that is interrupted goes on when this is called again. Raises UserError
+    as `retrain` does.
+    """
+    stored = _finished(store, prefix)
+    run, path = _trained(store, stored, store), stored.path(weights_name(1.0))
+    same = file_hash(path) in {record.checkpoint for record in stored.records() if record.at == 1.0}
+    text = "those that were measured" if same else "others than were measured, as another machine gives them"
+    return Verified(stored.id, run.title, same, f"{path}: the weights are {text}")
+
+
+def _finished(store: Store, prefix: str) -> RunStore:
+    stored = find_run(store, prefix)
+    if (state := stored.read_status()["state"]) != "done":
+        raise UserError(f"run {stored.id[:SHORT]}: is {state}; only a finished run can be trained again")
+    return stored
+
+
+def _trained(store: Store, stored: RunStore, where: Store) -> Run:
+    """Train a stored run and those that it starts from in another store, or in its own for weights that are gone."""
+    run, reader = _restored(store, stored.settings(), stored), InputsReader()
+    for planned in plan([*_chain(run)], where, reader):
+        if planned.run is run and planned.id != stored.id:
+            raise UserError(_other_id(stored, planned.id, planned.address))
+        state, message = work(replace(planned, lent=True), where, Progress(), lambda: False, reader=reader)
+        if state != "done":
+            raise UserError(f"run {stored.id[:SHORT]}: the retraining ended as {state}: {message}")
+    return run
 
 
 def _chain(run: Run) -> list[Run]:

@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from bench.cli.options import RESULTS, Results, RunId, SuiteName, store_at, suite_name
+from bench.cli.options import (
+    RESULTS,
+    DataFolder,
+    Plugins,
+    Results,
+    RunId,
+    SuiteName,
+    load_plugins,
+    store_at,
+    suite_name,
+    use_data,
+)
 from bench.console.text import echo
 from bench.errors import UserError
 
@@ -47,11 +58,13 @@ def submit(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="The bundle; default: results/board/SUITE.tar.xz.")
     ] = None,
+    plugin: Plugins = None,
 ) -> None:
     """Write the finished runs of a suite to a checked bundle for a pull request: no weights, but outcomes and ledgers.
 
     Runs that are not finished are listed and left out. Nothing is written unless the bundle passes `bench board`.
     """
+    load_plugins(plugin)
     from bench.board.retrain import submit as submitted
 
     store = store_at(results)
@@ -72,11 +85,13 @@ def board(
         str | None,
         typer.Option("--rerun", metavar="RUN|cheapest", help="Train a run of the one bundle again; note the outcome."),
     ] = None,
+    plugin: Plugins = None,
 ) -> None:
     """Check bundles: files, ids, plans, budgets, noise manifests, scores against outcomes, duplicates.
 
     Exit code 1 if something is wrong. A bundle that passes is consistent, not proven.
     """
+    load_plugins(plugin)
     from bench.board.bundle import check_folder
     from bench.board.retrain import rerun_of
 
@@ -99,14 +114,24 @@ def board(
             raise typer.Exit(1)
 
 
-def verify(run: RunId, results: Results = RESULTS) -> None:
+def verify(
+    run: RunId,
+    weights: Annotated[
+        bool, typer.Option("--weights", help="Train it in this store, for final weights that it lost.")
+    ] = False,
+    results: Results = RESULTS,
+    plugin: Plugins = None,
+    data: DataFolder = None,
+) -> None:
     """Train a stored run again in a temporary store and compare: bytes, or losses on another type of machine.
 
     Exit code 1 if they differ.
     """
-    from bench.board.retrain import retrain
+    load_plugins(plugin)
+    use_data(data)
+    from bench.board import retrain
 
-    verified = retrain(store_at(results), run)
+    verified = (retrain.restore if weights else retrain.retrain)(store_at(results), run)
     echo(f"{verified.title}: {'consistent' if verified.consistent else 'NOT consistent'}: {verified.text}")
     if not verified.consistent:
         raise typer.Exit(1)
@@ -120,6 +145,7 @@ def site(
     ] = None,
 ) -> None:
     """Write the board over stored comparisons: one page with filters and sorting, and a CSV file."""
+    from bench.board.bundle import checked
     from reports.site.board import site as build_site
 
-    echo(*build_site(results or [Path("results/reference"), BOARD], out))
+    echo(*build_site(results or [Path("results/reference"), BOARD], out, checked))

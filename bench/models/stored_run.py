@@ -66,8 +66,10 @@ def rebuild(out: RunStore, device: torch.device) -> tuple[Run, OpenClipTowers, M
     """
     path = out.path(weights_name(1.0))
     if not path.exists():
-        fix = "run the suite that it comes from: bench run SUITE"
-        raise UserError(f"run {out.id[:SHORT]} has no final weights ({out.status()['state']}); {fix}")
+        state = out.status()["state"]
+        suite, again = "run the suite that it comes from: bench run SUITE", f"bench verify {out.id[:SHORT]} --weights"
+        fix = f"train it again for them: {again} --results {out.folder.parents[1]}" if state == "done" else suite
+        raise UserError(f"run {out.id[:SHORT]} has no final weights ({state}); {fix}")
     refuse_changed(out, path.name)
     run = run_of_settings(out.settings(), out.path("settings.json"))
     return run, *rebuilt(run, InputsReader().for_model(run), path, device)

@@ -143,6 +143,15 @@ def _as_many(run: Run) -> KeepSettings:
     return _First(kind="random", share=run.keep.share) if run.keep.entry.takes == ("share",) else run.keep
 
 
+def counted(run: Run, inputs: Inputs) -> Resolved:
+    """Return the steps of a run whose rows no scorer chooses and whose budget is not timed, without looking at a store.
+
+    inputs: those without noise suffice.
+    """
+    summary = InputsSummary(inputs.pairs.name, inputs.pairs.description, len(inputs.pairs), len(inputs.seen))
+    return _resolve(run, summary, step_prices(run, inputs), None, 0)
+
+
 def _scoring_price(run: Run, inputs: Inputs) -> int:
     """Return the FLOPs of scoring all pairs before the first step; 0 for a run whose rows no scorer chooses."""
     if not run.keep.entry.scored:

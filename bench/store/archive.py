@@ -10,9 +10,9 @@ from typing import Self
 
 from bench.errors import UserError, one_line
 
-MEMBERS = 1_000_000  #: files and folders; a run has about twenty
-DEPTH, LETTERS = 16, 255  #: parts of a name, and bytes of a part
-RATIO, SPARED = 500, 1 << 30  #: unpacked bytes for each byte of the archive, beyond the first GiB
+MEMBERS, MEMBER = 10_000, 32  #: files and folders, and bytes of an archive for each further one; they take about 90
+DEPTH, LETTERS = 10, 255  #: parts of a name, and bytes of a part
+RATIO, SPARED = 500, 64 << 20  #: unpacked bytes for each byte of the archive, beyond the first 64 MiB
 HEADER = 1 << 20  #: bytes of a long name or of a header's further fields
 
 
@@ -44,7 +44,7 @@ def unpack(archive: Path, folder: Path) -> Path:
     limit = min(shutil.disk_usage(folder).free // 2, unpacked_limit(archive))
     try:
         with tarfile.open(archive, "r|*", tarinfo=_Header) as tar:  # a stream: it is read forward alone, and once
-            _extract(tar, folder, limit)
+            _extract(tar, folder, limit, MEMBERS + archive.stat().st_size // MEMBER)
     except UserError as error:
         raise UserError(f"{archive}: {error}") from error
     except Exception as error:  # tarfile and the decompressors raise whatever the bytes lead them to
@@ -60,19 +60,25 @@ def unpacked_limit(archive: Path) -> int:
     return SPARED + RATIO * archive.stat().st_size
 
 
-def _extract(tar: tarfile.TarFile, folder: Path, limit: int) -> None:
-    """Write the members of an archive in their order. Raises UserError for what does not belong into a store."""
-    count = total = 0
+def _extract(tar: tarfile.TarFile, folder: Path, limit: int, most: int) -> None:
+    """Write the members of an archive in their order: at most `limit` bytes, and `most` files and folders.
+
+    Raises UserError for what does not belong into a store.
+    """
+    made, total = set[PurePosixPath](), 0
     while (member := tar.next()) is not None:
         tar.members = []  # type: ignore[attr-defined]  # tarfile keeps all of them, and here no member refers to another
-        count, total = count + 1, max(tar.offset, total + member.size)
+        total = max(tar.offset, total + member.size)
         place = PurePosixPath(member.name)
         if place.is_absolute() or ".." in place.parts or not (member.isreg() or member.isdir()) or member.issparse():
             raise UserError(f"{member.name}: only files and folders below it belong into a store")
         if len(place.parts) > DEPTH or any(len(os.fsencode(part)) > LETTERS for part in place.parts):
             raise UserError(f"{member.name[:80]}: the name is longer than names of a store are")
-        if count > MEMBERS:
-            raise UserError(f"has more than {MEMBERS:,} files and folders")
+        if place in made and member.isreg():
+            raise UserError(f"{member.name}: stands in it twice")
+        made |= {place, *place.parents}  # folders that no member names are made as well
+        if len(made) > most:
+            raise UserError(f"has more than {most:,} files and folders")
         if member.size < 0 or total > limit:
             raise UserError(f"its files take {total:,} bytes; its size and the free disk allow {limit:,}")
         target = folder / place

@@ -73,6 +73,17 @@ _STATE = _kind(lambda value: value in ("running", "interrupted", "failed", "done
 _ANY: Shape = {}  #: an object
 
 
+def _closed(shape: dict[str, Shape]) -> Check:
+    """Return the check of an object without other fields: this version could not say what they mean."""
+    known = {field.removesuffix("?") for field in shape}
+
+    def check(value: Any) -> str:
+        other = sorted(value.keys() - known) if type(value) is dict else []
+        return f".{other[0][:40]}: is unknown to this version" if other else _wrong(value, shape)
+
+    return check
+
+
 def _numbers(value: Any) -> str:
     """Refuse all but a list of finite numbers. A histogram has hundreds: they are looked at together first."""
     good = type(value) is list and {int, float}.issuperset(map(type, value)) and all(map(math.isfinite, value))
@@ -121,10 +132,12 @@ _STATUS = {
     **_fields("step? steps?", _maybe(_COUNT)),
 }
 _NOISE = {"kind?": _maybe(_TEXT), "rate?": _AMOUNT, "file?": _maybe(_TEXT), "options?": _maybe(_ANY)}
-_RESOLVED = {
-    **{"phases": _phases, "step_flops": {"*": _COUNT}},
-    **_fields("batch epoch_steps? budget_epoch_steps? scoring_flops?", _COUNT),
-}
+_RESOLVED = _closed(
+    {
+        **{"phases": _phases, "step_flops": {"*": _COUNT}},
+        **_fields("batch epoch_steps budget_epoch_steps? scoring_flops?", _COUNT),
+    }
+)
 _SETTINGS = {
     **_fields("id? label? method?", _TEXT),
     **_fields("format? training_version?", _COUNT),

@@ -62,7 +62,7 @@ def pack(suite: str, store: Store, target: Path, bundle: bool = False) -> Packed
             unfinished.append(f"{name}: {state}")
             continue
         try:
-            contents, of_changes = _contents(run, bundle), of_changed_code(run.environment())
+            contents, of_changes = _contents(run, state, bundle), of_changed_code(run.environment())
         except Damaged as error:
             damaged.append(f"{name}: {error}")
             continue
@@ -99,13 +99,13 @@ def _planned(plan: Mapping[str, Any]) -> dict[str, str]:
     return names
 
 
-def _contents(run: RunStore, bundle: bool) -> dict[str, bytes]:
+def _contents(run: RunStore, state: str, bundle: bool) -> dict[str, bytes]:
     """Return the packed files of a run by their names. Raises Damaged for the first file that is not whole."""
     for error in problems(run):
         raise error
     known = run.hashes()
     contents = {}
-    for name in _names(run, bundle):
+    for name in _names(run, state, bundle):
         content = read_bytes(run.path(name), ARRAYS if name.endswith(".npz") else LINES)
         if content is None:
             continue
@@ -115,10 +115,11 @@ def _contents(run: RunStore, bundle: bool) -> dict[str, bytes]:
     return contents
 
 
-def _names(run: RunStore, bundle: bool) -> Iterator[str]:
+def _names(run: RunStore, state: str, bundle: bool) -> Iterator[str]:
     yield from _PARTS
     parts = ("records.json", "outcomes.npz") if bundle else ("records.json",)
-    yield from (f"evaluations/{key}/{part}" for key in run.evaluations() for part in parts)
+    measured = run.evaluations() if state == "done" else ()  # numbers of a failed run are no result
+    yield from (f"evaluations/{key}/{part}" for key in measured for part in parts)
     yield from (METRICS,) if bundle else ()
 
 

@@ -229,16 +229,19 @@ def refuse_bad_archive(path: str | Path) -> None:
         raise Damaged(path, f"{wrong}: differs from its checksum")
 
 
-def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a .npz file by their names; {} if there is no file. Pickles are not read. Raises Damaged."""
+def read_arrays(path: str | Path, most: int = ARRAYS) -> dict[str, np.ndarray]:
+    """Return the arrays of a .npz file by their names; {} if there is no file. Pickles are not read.
+
+    Raises Damaged, also if they would take more than `most` bytes; then nothing is unpacked.
+    """
     with _stream(path) as (file, _):
         if file is None:
             return {}
         try:
             with zipfile.ZipFile(file) as archive:
                 members = archive.infolist()
-                if sum(member.file_size for member in members) > ARRAYS:
-                    raise ValueError(f"its arrays take more than {ARRAYS:,} bytes")
+                if (size := sum(member.file_size for member in members)) > most:
+                    raise ValueError(f"its arrays take {size:,} bytes, and such a file has at most {most:,}")
                 return {one.filename.removesuffix(".npy"): _array(archive.read(one)) for one in members}
         except Exception as error:  # zipfile and numpy raise whatever the bytes lead them to
             raise Damaged(path, f"is no archive of arrays: {one_line(error, 120)}") from error

@@ -152,9 +152,9 @@ class RunStore:
         except (ValueError, OverflowError) as error:
             raise Damaged(path, str(error)) from error
 
-    def outcomes(self, key: str) -> dict[str, np.ndarray]:
-        """Return the per-example outcomes of one evaluation."""
-        return reading.read_arrays(self._evaluation(key) / "outcomes.npz")
+    def outcomes(self, key: str, most: int = reading.ARRAYS) -> dict[str, np.ndarray]:
+        """Return the per-example outcomes of one evaluation, of at most `most` bytes."""
+        return reading.read_arrays(self._evaluation(key) / "outcomes.npz", most)
 
     def evaluations(self) -> list[str]:
         """Return the keys of all evaluations, sorted; other files, and what was set aside, are no evaluations."""

@@ -10,23 +10,23 @@ from bench.console.text import csv_text
 from bench.errors import UserError
 from bench.store.files import write_bytes
 from reports.pages.html import asset, document
-from reports.site.rows import BoardRow, board_rows, listed, name_of, opened
+from reports.site.rows import BoardRow, Check, board_rows, listed, name_of, opened
 from reports.statistics.ratio import Ratio
 from reports.tables.vs_baseline import interval, p_text, signed
 
-VERSION = 2  #: of the board: of its columns and its CSV
+VERSION = 3  #: of the board: of its columns and its CSV
 PAGE, CSV = "index.html", "board.csv"
 _TITLE = "Noise-robust contrastive learning: the board"
-_FILTERS = ("suite", "noise", "method", "fidelity", "budget", "hardware")
+_FILTERS = ("suite", "noise", "method", "fidelity", "budget", "hardware", "basis")
 _COLUMNS = (
     *("source", "suite", "noise", "rate", "method", "fidelity", "budget", "hardware", "measure"),
-    *("score", "std", "seeds", "difference", "recovered_gap", "resolution", "rerun", "runs"),
+    *("score", "std", "seeds", "difference", "recovered_gap", "resolution", "rerun", "runs", "basis", "of"),
 )
 _UP, _DOWN = "ascending", "descending"  #: how a first click sorts
 _HEADS = {
     **{"method": _UP, "suite": _UP, "noise": _UP, "score, %": _DOWN, "difference, points": _DOWN},
     **{"recovered gap": _DOWN, "resolution": _DOWN, "seeds": _DOWN, "rerun": _DOWN},
-    **{"fidelity": _UP, "budget": _UP, "hardware": _UP},
+    **{"fidelity": _UP, "budget": _UP, "hardware": _UP, "basis": _UP},
 }
 _WIDE = ("suite", "noise")  #: columns that a phone has under the method's name, so that the score stands beside it
 _NOTES = (
@@ -36,26 +36,30 @@ _NOTES = (
     "over methods).",
     "Recovered gap: share of the way from the baseline to the same method trained on the clean pairs alone, Fieller's "
     "interval. Resolution: that way in detectable differences. Empty: it takes an oracle and three seeds.",
-    "Rerun: one of the row's runs was trained again, with a consistent outcome. Rows without a rerun rest on their "
-    "author's word: what `bench board` checks shows that they are consistent, and consistent is not proven.",
+    "Basis: what the scores rest on. Recomputed: `bench board` computed them from the outcomes of single examples; an "
+    "author may have invented those: consistent is not proven. Hardware and names of rows are stated by the author.",
+    "Rerun: one of the row's runs was trained again, with a consistent outcome, as the file beside the bundle says. "
+    "`bench board BUNDLE --rerun RUN` trains one again here.",
     "The CSV file has the ids of the runs; `bench import` of the archive and `bench show RUN` say all of one.",
 )
 
 
-def site(paths: Sequence[Path], out: Path) -> list[Path]:
+def site(paths: Sequence[Path], out: Path, check: Check | None = None) -> list[Path]:
     """Write the board over stores, committed comparisons and bundles; return its page and its CSV file.
 
-    An earlier board in `out` is replaced. Raises UserError if there are no runs, if an archive is damaged or forged,
-    and if `out` has other files than a board.
+    An earlier board in `out` is replaced. `check` computes a bundle's numbers again before it is shown; without it they
+    are labelled as stated. Raises UserError if there are no runs, if an archive is damaged or forged, and if `out` has
+    other files than a board.
     """
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / CSV).is_file())):
         raise UserError(f"--out {out}: is neither an empty folder nor an earlier site; choose another")
     rows, sources = list[BoardRow](), list[str]()
     for path in listed(paths):
         name = name_of(path)
-        with opened(path) as suites:
-            for results, rerun in suites:
-                rows += board_rows(name, results, rerun)
+        with opened(path, check) as suites:
+            for suite in suites:
+                rows += board_rows(name, suite)
+                results = suite.results
                 done, data = results.states()["done"], results.plan["data"]
                 parts = [f"{done} of {len(results.runs)} runs", f"protocol {results.plan['protocol']}"]
                 parts.append(f"plan {str(results.plan.get('suite_hash', ''))[:12]}")
@@ -105,11 +109,12 @@ def _head(place: int, name: str, first: str) -> Html:
 
 def _row(row: BoardRow) -> Html:
     filters = together(html(' data-{}="{}"', name, getattr(row, name)) for name in _FILTERS)
-    knows = html(" <small>knows {}</small>", row.knows) if row.knows else html("")
+    said = [f"of {row.of}"] * bool(row.of) + [f"knows {row.knows}"] * bool(row.knows)
+    about = together(html(" <small>{}</small>", one) for one in said)
     under = html('<small class="narrow">{}, {}</small>', row.suite, row.noise)
     gain = f"{signed(row.gain.value)} ({interval(row.gain)}, {p_text(row.p)})" if row.gain and row.p is not None else ""
     cells = [
-        html('<th scope="row">{}{}{}</th>', row.method, knows, under),
+        html('<th scope="row">{}{}{}</th>', row.method, about, under),
         html('<td class="text wide">{}</td><td class="text wide" data-v="{}">{}</td>', row.suite, row.rate, row.noise),
         html('<td data-v="{}" title="{}">{}</td>', _plain(row.score.value), row.measure, _score(row)),
         html('<td class="measured" data-v="{}">{}</td>', _plain(row.gain.value if row.gain else None), gain),
@@ -117,7 +122,7 @@ def _row(row: BoardRow) -> Html:
         _ratio(row.resolution),
         html('<td class="seeds" data-v="{}">{}</td>', row.score.n, " ".join(map(str, row.runs.values()))),
         html('<td data-v="{}">{}</td>', int(row.rerun), "yes" if row.rerun else "no"),
-        together(html('<td class="text">{}</td>', one) for one in (row.fidelity, row.budget, row.hardware)),
+        together(html('<td class="text">{}</td>', one) for one in (row.fidelity, row.budget, row.hardware, row.basis)),
     ]
     return html("<tr{}>{}</tr>", filters, together(cells))
 
@@ -147,6 +152,7 @@ def board_csv(rows: Sequence[BoardRow]) -> str:
             *(one.value if one else None for one in (row.gain, row.recovered, row.resolution)),
             "yes" if row.rerun else "no",
             " ".join(row.runs),
+            *(row.basis, row.of),
         )
         for row in rows
     )

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bench.errors import UserError
 from bench.store import Store
 from bench.store.incoming import unpacked
 from bench.store.pack import ARCHIVE, SUFFIX
 from bench.store.reading import read_json
-from reports.headlines import headlines
+from reports.headlines import headlines, primary
 from reports.measure import cell
 from reports.results import Results, RunResult, load, uses
 from reports.statistics.contrasts import headline_contrasts
@@ -22,6 +22,26 @@ from reports.statistics.ratio import Ratio
 from reports.tables.table import Cell
 
 RERUNS = ".rerun.json"  #: ends the name of the file beside a bundle that says which of its runs was trained again
+STATED, RECOMPUTED = "stated by the author", "recomputed"  #: what a score rests on
+
+
+class Computed(Protocol):
+    """What our own code computed of a bundle (`bench.board.bundle.BundleCheck`). All else is stated by its author."""
+
+    numbers: set[tuple[str, str, str]]  #: (data set, task, metric) whose values follow from outcomes of single examples
+    fidelity: dict[str, str]  #: label -> how its method was checked, where it is one of ours
+
+
+Check = Callable[[Path, Store], Computed]  #: of the unpacked store of a bundle; raises UserError if anything is wrong
+
+
+@dataclass(frozen=True)
+class Source:
+    """A suite of a store or an archive."""
+
+    results: Results
+    rerun: str | None = None  #: the id of the run that was trained again consistently, as the file beside it says
+    computed: Computed | None = None
 
 
 @dataclass(frozen=True)
@@ -31,6 +51,7 @@ class BoardRow:
     source: str
     suite: str
     method: str  #: label
+    of: str  #: the method's own name, if the label is another; "" if not
     noise: str
     rate: float
     fidelity: str
@@ -38,6 +59,7 @@ class BoardRow:
     hardware: str
     measure: str
     score: Cell
+    basis: str  #: `RECOMPUTED` or `STATED`
     gain: Difference | None  #: to the baseline
     p: float | None  #: of the gain, adjusted
     recovered: Ratio | None
@@ -48,19 +70,21 @@ class BoardRow:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[list[tuple[Results, str | None]]]:
-    """Yield the suites of a store or an archive, each with the id of the run that was trained again consistently.
+def opened(path: Path, check: Check | None = None) -> Iterator[list[Source]]:
+    """Yield the suites of a store or an archive. A bundle is shown after `check` alone.
 
     Raises UserError for what is damaged or forged.
     """
     if path.is_dir():
         store = Store(path)
-        yield [(load(name, store), None) for name in store.plans()]
+        yield [Source(load(name, store)) for name in store.plans()]
         return
     note: Any = read_json(path.with_name(path.name.removesuffix(SUFFIX) + RERUNS))
     consistent = isinstance(note, dict) and note.get("consistent") is True
     with unpacked(path) as store:
-        yield [(load(suite, store), str(note.get("run")) if consistent else None) for suite in store.plans()]
+        computed = check(path, store) if check and path.name != ARCHIVE else None
+        rerun = str(note.get("run")) if consistent else None
+        yield [Source(load(suite, store), rerun, computed) for suite in store.plans()]
 
 
 def name_of(path: Path) -> str:
@@ -83,9 +107,11 @@ def listed(paths: Sequence[Path]) -> list[Path]:
     return sources
 
 
-def board_rows(source: str, results: Results, rerun: str | None) -> Iterator[BoardRow]:
+def board_rows(name: str, source: Source) -> Iterator[BoardRow]:
     """Yield the rows of a suite in its order. Raises UserError if its plan names no headline number."""
+    results, computed = source.results, source.computed
     measure, unit = headlines(results)[0], results.plan["budget"]["kind"]
+    basis = RECOMPUTED if computed and primary(results) in computed.numbers else STATED
     contrasts = {one.noise: one for one in headline_contrasts(results)}
     for noise, entry in results.noises.items():
         contrast = contrasts.get(noise)
@@ -94,22 +120,24 @@ def board_rows(source: str, results: Results, rerun: str | None) -> Iterator[Boa
                 continue
             gain = contrast.gains.get(label) if contrast else None
             yield BoardRow(
-                source=source,
+                source=name,
                 suite=results.suite,
                 method=label,
+                of=about.get("method", label) if about.get("method", label) != label else "",
                 noise=noise,
                 rate=entry["rate"],
-                fidelity=about["fidelity"],
+                fidelity=computed.fidelity.get(label, STATED) if computed else about["fidelity"],
                 budget=f"{results.budget(noise):g} {unit}",
                 hardware="; ".join(sorted(filter(None, {_hardware(one) for one in runs}))) or "not known",
                 measure=f"{measure.column.group} {measure.column.label}",
                 score=cell(runs, measure, about["score"]),
+                basis=basis,
                 gain=gain,
                 p=contrast.p_values[label] if contrast and gain else None,
                 recovered=contrast.recovered(label) if contrast and gain and label in results.ranked else None,
                 resolution=contrast.resolution if contrast else None,
                 runs={run.run: run.seed for run in runs},
-                rerun=any(run.run == rerun for run in runs),
+                rerun=any(run.run == source.rerun for run in runs),
                 knows=uses(about),
             )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -46,14 +47,17 @@ def trained(tmp_path_factory: pytest.TempPathFactory, unreported: Callable[[Path
     return folder
 
 
+def _unknown_again() -> None:
+    registry._plugins.clear()
+    registry.forget()
+
+
 @pytest.fixture(autouse=True)
 def _unknown() -> Iterator[None]:
     """Every test begins as a process that was not told of the file."""
-    registry._plugins.clear()
-    registry.forget()
+    _unknown_again()
     yield
-    registry._plugins.clear()
-    registry.forget()
+    _unknown_again()
 
 
 def bench(folder: Path, *arguments: str) -> Result:
@@ -108,3 +112,20 @@ def test_a_claim_without_values_is_not_printed_as_such(trained: Path) -> None:
     plan = json.loads((trained / "results" / "own" / "plan.json").read_text())
     assert [entry["fidelity"] for entry in plan["methods"]] == ["unchecked"]
     assert "mine,unchecked (not verified)," in (trained / "results" / "own" / "tables" / "overview.csv").read_text()
+
+
+def test_its_author_verifies_a_run_and_reruns_a_bundle(trained: Path, tmp_path: Path) -> None:
+    (run,) = Store(trained / "results").runs()
+    with pytest.raises(UserError, match="give the file that defines it: --plugin FILE"):
+        bench(trained, "verify", run.id)
+    plugin = "--plugin", str(trained / "mine.py")
+    assert "consistent: the weights have the same bytes" in bench(trained, "verify", run.id, *plugin).stdout
+    results = Path(shutil.copytree(trained / "results", tmp_path / "results"))
+    environment = results / "runs" / run.id / "environment.json"
+    environment.write_text(json.dumps({**run.environment(), "commit": "0" * 40}))
+    bundle = tmp_path / "own.tar.xz"
+    for verb in (("submit", str(results), "own", "--out"), ("board", "--rerun", "cheapest")):
+        _unknown_again()
+        result = CliRunner().invoke(app, [*verb, str(bundle), *plugin], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+    assert "rerun: mine, 40 % shuffled captions, seed 0: the weights have the same bytes" in result.stdout

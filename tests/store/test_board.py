@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import io
 import json
@@ -17,13 +18,16 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bench.board.bundle import check_folder, recomputed
+from bench.board.bundle import check_folder, checked
+from bench.board.outcomes import recomputed
 from bench.board.retrain import rerun_of, retrain, submit
 from bench.catalogue.families.random_guess import with_means
 from bench.cli import app
 from bench.errors import UserError
 from bench.hashing import digest
+from bench.models import stored_run
 from bench.store import Store, files
+from reports.site.board import site
 
 COMMITTED = Path(__file__).parents[2] / "results" / "board"
 Members = dict[str, bytes]
@@ -112,6 +116,7 @@ def over_budget(content: Members) -> None:
 
     edit(content, f"{folder}/settings.json", more)
     edit(content, f"{folder}/ledger.json", lambda ledger: ledger.update(samples=2 * ledger["samples"]))
+    edit(content, "tiny/plan.json", lambda plan: [cell.update(steps=2 * cell["steps"]) for cell in plan["cells"]])
 
 
 def more_flops(content: Members) -> None:
@@ -149,10 +154,96 @@ def no_outcomes(content: Members) -> None:
     del content[max(name for name in content if name.startswith(folder) and name.endswith("outcomes.npz"))]
 
 
+def part_of(content: Members, folder: str, file: str) -> str:
+    """The path of a file of the last evaluation of a run."""
+    return max(name for name in content if name.startswith(f"{folder}/evaluations/") and name.endswith(file))
+
+
+def with_records(content: Members, change: Callable[[Any], None]) -> None:
+    folder = run_of(content, "clip")
+    edit(content, part_of(content, folder, "records.json"), change)
+    edit(content, f"{folder}/hashes.json", lambda hashes: hashes.update(rehashed(content, folder)))
+
+
+def with_arrays(content: Members, change: Callable[[Any], Any]) -> None:
+    folder = run_of(content, "clip")
+    name, buffer = part_of(content, folder, "outcomes.npz"), io.BytesIO()
+    np.savez_compressed(buffer, **change(dict(np.load(io.BytesIO(content[name])))))
+    content[name] = buffer.getvalue()
+    edit(content, f"{folder}/hashes.json", lambda hashes: hashes.update(rehashed(content, folder)))
+
+
+def interrupted(content: Members) -> None:
+    """A run that is not done, with scores of 98.8 %."""
+    edit(content, f"{run_of(content, 'clip')}/status.json", lambda status: status.update(state="interrupted"))
+    with_records(content, lambda lines: lines[0].update(value=0.988))
+
+
+def no_arrays(content: Members) -> None:
+    with_arrays(content, lambda _: {})
+    with_records(content, lambda lines: lines[0].update(value=0.988))
+
+
+def other_arrays(content: Members) -> None:
+    with_arrays(content, lambda arrays: {f"my_{name}": array for name, array in arrays.items()})
+    with_records(content, lambda lines: lines[0].update(value=0.988))
+
+
+def other_metric(content: Members) -> None:
+    with_records(content, lambda lines: lines.append({**lines[0], "metric": "best", "value": 0.988}))
+
+
+def twice(content: Members) -> None:
+    with_records(content, lambda lines: lines.append({**lines[0]}))
+
+
+def other_task(content: Members) -> None:
+    with_records(content, lambda lines: [line.update(dataset="emoji/other") for line in lines])
+
+
+def other_direction(content: Members) -> None:
+    with_records(content, lambda lines: lines[0].update(higher_is_better=False))
+
+
+def more_examples(content: Members) -> None:
+    with_records(content, lambda lines: lines[0].update(n=10 * lines[0]["n"]))
+
+
+def of_settings(section: str, **fields: Any) -> Callable[[Members], None]:
+    """What a run's settings say of it beyond its address, which stays."""
+
+    def change(content: Members) -> None:
+        name = f"{run_of(content, 'clip')}/settings.json"
+        if section:
+            edit(content, name, lambda settings: settings[section].update(fields))
+        else:
+            edit(content, name, lambda settings: settings.update(fields))
+
+    return change
+
+
+def of_plan(change: Callable[[Any], None]) -> Callable[[Members], None]:
+    return lambda content: edit(content, "tiny/plan.json", change)
+
+
+def of_ledger(**fields: Any) -> Callable[[Members], None]:
+    return lambda content: edit(content, f"{run_of(content, 'clip')}/ledger.json", lambda one: one.update(fields))
+
+
+def large_arrays(content: Members) -> None:
+    """Zeros that would take 128 MiB unpacked."""
+    with_arrays(content, lambda arrays: {**arrays, "label": np.zeros(1 << 27, np.uint8)})
+
+
+def many_examples(content: Members) -> None:
+    with_records(content, lambda lines: [line.update(n=1 << 40) for line in lines])
+
+
 def test_a_good_bundle_is_accepted(bundle: Path) -> None:
     (check,) = check_folder([bundle])
     assert (check.problems, check.runs, check.noisy, check.drawn, check.shared) == ([], 2, 2, 2, 0)
     assert check.recomputed == check.scores > 0
+    assert check.counted == check.done == 2
     names = members(bundle)
     assert not any("weights" in name or "checkpoint" in name for name in names)
     assert any(name.endswith("outcomes.npz") for name in names)
@@ -166,7 +257,35 @@ FORGED = [
     (other_manifest, "noise: the manifest of its settings have the hash .* and it says eeeeeeeeeeee"),
     (renamed_run, "duplicate: has the weights of run .* under another name"),
     (renamed_cell, "method: the plan says .* and the run's settings say"),
-    (no_outcomes, "has no outcomes of single examples"),
+    (no_outcomes, "score: .* does not follow from its outcomes of single examples"),
+    (interrupted, "status: is interrupted, but it has records"),
+    (no_arrays, "score: .* does not follow from its outcomes of single examples"),
+    (other_arrays, "score: .* does not follow from its outcomes of single examples"),
+    (other_metric, "score: .* best does not follow from its outcomes of single examples"),
+    (twice, "evaluations/.*: emoji.* stands twice"),
+    (other_task, "evaluations/.*: holds emoji/other .*, which has another key"),
+    (other_direction, "evaluations/.*: higher_is_better of .* is false"),
+    (more_examples, r"n: .* says [0-9,]+ examples, and its outcomes are of"),
+    (of_settings("towers", image="ViT-B-32"), "towers: the settings say other than the address"),
+    (of_settings("towers", image_start="a.pt"), "towers: the settings say other than the address"),
+    (of_settings("", start="weights.safetensors"), "start: the settings say other than the address"),
+    (of_settings("", untrained=True), "untrained: the settings say other than the address"),
+    (of_settings("resolved", extra=1), "settings.json: resolved.extra: is unknown to this version"),
+    (of_settings("resolved", step_flops={"train": 1}), "ledger: flops: is"),
+    (of_settings("evaluate", tasks=[None]), "is not a run's settings of this version"),
+    (of_plan(lambda plan: plan["methods"][0].update(config={"tau": 1})), "config: the plan says"),
+    (of_plan(lambda plan: plan["noises"][0].update(towers="ViT-B-32")), "towers: the plan says ViT-B-32"),
+    (of_plan(lambda plan: plan["cells"][0].update(steps=1)), "steps: the plan says 1, and"),
+    (of_plan(lambda plan: plan["budget"].update(value=1)), "budget: the plan says less than 128 samples"),
+    (of_plan(lambda plan: plan["primary"].update(metric="top5")), "plan: primary: is .*top5"),
+    (of_plan(lambda plan: plan["datasets"]["emoji/iid"].update(n=7)), "plan: datasets: emoji/iid has"),
+    (of_plan(lambda plan: plan["datasets"]["emoji/iid"]["chance"].update({"zero_shot/concept/top1": 0})), "chance: of"),
+    (of_plan(lambda plan: plan["cells"][0].pop("seed")), "plan.json: cells.0.seed: is missing"),
+    (of_ledger(image_forwards=1.0), "ledger: image_forwards: is 1, and its steps take 128"),
+    (of_ledger(train_seconds=0.0), "ledger: train_seconds: is 0, and 8 steps take time"),
+    (of_ledger(spent_share=0.5), "ledger: spent_share: is 0.5, and its own numbers give 1"),
+    (large_arrays, r"outcomes.npz: .*its arrays take 134,\d+,\d+ bytes, and such a file has at most"),
+    (many_examples, r"n: is 1,099,511,627,776; an evaluation has 1 to"),
 ]
 
 
@@ -177,7 +296,9 @@ def test_a_folder_without_a_bundle_is_not_called_consistent(tmp_path: Path) -> N
 
 
 @pytest.mark.promise("a forged bundle is refused by name")
-@pytest.mark.parametrize(("forge", "reason"), FORGED, ids=[forge.__name__ for forge, _ in FORGED])
+@pytest.mark.parametrize(
+    ("forge", "reason"), FORGED, ids=[f"{forge.__name__}-{n}" for n, (forge, _) in enumerate(FORGED)]
+)
 def test_a_forged_bundle_is_refused_by_name(
     bundle: Path, tmp_path: Path, forge: Callable[[Members], None], reason: str
 ) -> None:
@@ -200,6 +321,39 @@ def test_the_same_bundle_twice_and_other_scores_of_one_run_are_duplicates(bundle
     written(tmp_path / "b.tar.xz", content)
     (alone,) = check_folder([tmp_path / "b.tar.xz"])
     assert any("outcomes give" in problem for problem in alone.problems)
+
+
+def test_what_one_bundle_holds_does_not_end_the_check_of_others(bundle: Path, tmp_path: Path) -> None:
+    shutil.copy(bundle, tmp_path / "b.tar.xz")
+    content = members(bundle)
+    with mock.patch("bench.board.follows.described", side_effect=AttributeError("of what strangers write")):
+        (alone,) = check_folder([tmp_path / "b.tar.xz"])
+    assert all("cannot be checked: AttributeError: of what strangers write" in line for line in alone.problems)
+    of_settings("resolved", extra=1)(content)
+    first, second = check_folder([written(tmp_path / "a.tar.xz", content), tmp_path / "b.tar.xz"])
+    assert len(first.problems) == 1
+    assert second.problems == []
+
+
+def test_only_a_bundle_that_passes_is_shown_and_what_was_recomputed_is_said(bundle: Path, tmp_path: Path) -> None:
+    site([bundle], tmp_path / "a", checked)
+    rows = list(csv.DictReader((tmp_path / "a" / "board.csv").read_text().splitlines()))
+    assert {(row["basis"], row["of"]) for row in rows} == {("recomputed", "")}
+    assert {row["fidelity"] for row in rows} == {"official-checked"}
+    site([bundle], tmp_path / "b")
+    assert "stated by the author" in (tmp_path / "b" / "index.html").read_text()
+    content = members(bundle)
+    interrupted(content)
+    with pytest.raises(UserError, match="but it has records"):
+        site([written(tmp_path / "forged.tar.xz", content)], tmp_path / "c", checked)
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_failed_run_is_packed_without_records(store: Path, tmp_path: Path) -> None:
+    run = next(run for run in Store(store).runs() if run.settings()["method"] == "ncu")
+    run.path("status.json").write_text('{"state": "failed", "error": {"message": "the disk is full"}}')
+    _, check = submit("tiny", Store(store), tmp_path / "x.tar.xz")
+    assert (check.problems, check.runs, check.done) == ([], 2, 1)
 
 
 def test_submit_refuses_what_is_there_and_writes_nothing_that_does_not_pass(
@@ -229,6 +383,23 @@ def test_a_stored_run_is_verified_with_the_run_it_starts_from(finished: Path) ->
     verified = retrain(Store(finished), run.id[:16])
     assert verified.consistent
     assert "the weights have the same bytes, and all" in verified.text
+
+
+def test_a_finished_run_gets_back_weights_that_it_lost(store: Path, tiny: SimpleNamespace) -> None:
+    run = next(run for run in Store(store).runs() if run.settings()["method"] == "ncu")
+    weights = run.path("weights-100.safetensors")
+    content, numbers = weights.read_bytes(), run.records()
+    weights.unlink()
+    reference = Store(store).run(run.settings()["address"]["reference"])
+    reference.path("weights-100.safetensors").unlink()
+    with pytest.raises(UserError, match=rf"train it again for them: bench verify {run.id[:16]} --weights --results"):
+        stored_run.load(Store(store), run.id)
+    result = tiny.bench(store, "verify", run.id[:16], "--weights")
+    assert result.exit_code == 0
+    assert "consistent: " in result.stdout
+    assert "the weights are those that were measured" in result.stdout
+    assert (weights.read_bytes(), run.records()) == (content, numbers)
+    assert not run.path("again").exists()
 
 
 @pytest.mark.parametrize(("factor", "consistent"), [(1.001, True), (1.1, False)])
@@ -267,21 +438,55 @@ def test_every_bundle_on_the_board_is_consistent_and_so_is_what_was_rerun() -> N
         assert f"runs/{said['run']}/settings.json" in members(bundle)
 
 
+def values(outcomes: dict[str, np.ndarray]) -> dict[tuple[str, str], float]:
+    return {key: value for key, (value, _) in recomputed(outcomes).items()}
+
+
 def test_scores_of_every_kind_follow_from_outcomes() -> None:
     better = np.array([0, 2, 7], np.int32)
     one, none = np.ones(3, np.int32), np.zeros(3, np.int32)
     ranks = {"better": better, "tied_wrong": none, "tied_right": one}
     sides = {f"cosine_{side}_{name}": part for side in ("i2t", "t2i") for name, part in ranks.items()}
-    got = recomputed({**sides, "cosine_owner": np.arange(3, dtype=np.int32)})
+    got = values({**sides, "cosine_owner": np.arange(3, dtype=np.int32)})
     wanted = {f"{side}_r{k}": hits / 3 for side in ("i2t", "t2i") for k, hits in ((1, 1), (5, 2), (10, 3))}
     assert got == pytest.approx({(name, "cosine"): value for name, value in with_means(wanted).items()})
-    classes = {f"cosine_{name}": part for name, part in ranks.items()}
+    classes = {f"cosine_{name}": part for name, part in ranks.items()} | {"label": np.array([4, 4, 2])}
     logs = np.log(np.array([0.5, 0.25, 0.5], np.float32))
-    ranked = recomputed({**classes, "cosine_log_likelihood": logs})
+    ranked = values({**classes, "cosine_log_likelihood": logs})
     assert ranked["mrr", "cosine"] == pytest.approx((1 + 1 / 3 + 1 / 8) / 3)
     assert ranked["likelihood", "cosine"] == pytest.approx((0.5 * 0.25 * 0.5) ** (1 / 3))
-    found = recomputed({"confidence": np.array([0.1, 0.9, 0.8]), "noisy": np.array([True, False, False])})
+    assert ranked["mean_per_class_recall", "cosine"] == 0.25
+    found = values({"confidence": np.array([0.1, 0.9, 0.8]), "noisy": np.array([True, False, False])})
     assert found == {("auroc", ""): 1.0, ("average_precision", ""): 1.0}
     puzzles = {"candidates": np.array([5, 12]), "cosine_jaccard": np.array([0.5, 1.0])}
-    assert recomputed(puzzles)["jaccard", "cosine"] == 0.75
-    assert recomputed({"correct": np.array([True, False])}) == {("accuracy", ""): 0.5}
+    assert values(puzzles)["jaccard", "cosine"] == 0.75
+    assert recomputed({"correct": np.array([True, False])}) == {("accuracy", ""): (0.5, 2)}
+    noisy = {"row": np.arange(3), "noisy": np.array([True, False, False]), "cosine_corrected": np.array([1.0])}
+    shares = recomputed({**classes, **noisy})
+    assert shares == {
+        ("memorised", "cosine"): (1.0, 1),
+        ("learned", "cosine"): (0.0, 2),
+        ("corrected", "cosine"): (1.0, 1),
+    }
+    attack = {"label": np.array([0, 1, 1]), "cosine_clean": np.array([0, 1, 0])}
+    assert values(attack) == {("clean_accuracy", "cosine"): pytest.approx(2 / 3)}
+    targeted = values({**attack, "target": np.array([2]), "wrong_class": np.array([0])})
+    assert targeted == {("attack_success", "cosine"): 1.0, ("clean_accuracy", "cosine"): 1.0}
+
+
+@pytest.mark.parametrize(
+    "outcomes",
+    [
+        {"correct": np.array([2.0])},
+        {"correct": np.array([np.nan])},
+        {"label": np.zeros(1, int), "cosine_better": -np.ones(1), "cosine_tied_wrong": np.zeros(1)},
+        {"confidence": np.array([np.inf, 1]), "noisy": np.array([True, False])},
+        {
+            **{"label": np.zeros(9, int), "cosine_better": np.zeros(9), "cosine_log_likelihood": np.zeros(9)},
+            **{"cosine_tied_wrong": np.full(9, 2**30), "cosine_tied_right": np.full(9, 2**30)},
+        },
+    ],
+)
+def test_arrays_that_are_no_outcomes_are_refused(outcomes: dict[str, np.ndarray]) -> None:
+    with pytest.raises((ValueError, KeyError, FloatingPointError)):
+        recomputed(outcomes)

@@ -1,0 +1,187 @@
+"""Numbers computed again from the outcomes of single examples, and records that are refused because they differ.
+
+Outcomes are read within what their records' numbers of examples allow, before anything is unpacked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from bench.arrays import Floats, Ints
+from bench.catalogue.families import FAMILIES
+from bench.data import evaluation
+from bench.errors import one_line
+from bench.evaluation.noise.detection import point_scores
+from bench.evaluation.puzzles import SIZES
+from bench.evaluation.ranks import SCORES, Ranks
+from bench.evaluation.retrieval import Retrieval
+from bench.store import Damaged, Record, RunStore
+from bench.suite.tasks import Task
+
+Outcomes = Mapping[str, np.ndarray]
+Scores = dict[tuple[str, str], tuple[float, int]]  #: (metric, score) -> value, number of examples
+EXAMPLES = 1 << 24  #: of one evaluation, at most
+_ROW, _HEADERS = 32, 1 << 13  #: bytes of the arrays for each example and metric; of all their headers
+_TIES = 10_000_000  #: of an evaluation whose mean reciprocal rank is computed
+_LESS_IS_BETTER = frozenset({"memorised", "attack_success", "without_trigger"})
+#: metrics that need more than the outcomes: confidences, predicted classes, groups, kept rows, nearest captions
+_STATED = frozenset({"f1_macro", "worst_region", "top5_worst_income", "kept_precision", "kept_recall"})
+_STATED_OF = {
+    "memorisation": frozenset({"auroc"}),
+    "attack_success": frozenset({"attack_success", "without_trigger"}),
+    **{name: frozenset(FAMILIES[name].metrics) for name in ("hierarchy", "prompts")},
+}
+TOLERANCE = 1e-6  #: of a value; sums over examples round differently
+DETECTION_TOLERANCE = 1e-4  #: confidences are stored as fp32, so some that differed are tied
+
+
+class Refused(Exception):
+    """What is wrong with a run of a bundle, in words that follow its name."""
+
+
+def recomputed(outcomes: Outcomes) -> Scores:
+    """Return every score that follows from the outcomes of one evaluation.
+
+    Raises ValueError, KeyError, IndexError or FloatingPointError if arrays are missing or do not fit together.
+    """
+    scores: Scores = {}
+    for score in SCORES:
+        if "row" in outcomes and f"{score}_better" in outcomes:
+            scores |= _of_training_pairs(outcomes, score)
+        elif f"{score}_better" in outcomes:
+            scores |= _of_classes(outcomes, score)
+        if f"{score}_i2t_better" in outcomes:
+            i2t, t2i = (_ranks(outcomes, f"{score}_{side}_") for side in ("i2t", "t2i"))
+            metrics = Retrieval(i2t, t2i, outcomes[f"{score}_owner"]).metrics()
+            sizes = (len(i2t.better), len(t2i.better))
+            scores |= {(name, score): (value, sizes[name.startswith("t2i")]) for name, value in metrics.items()}
+        if f"{score}_jaccard" in outcomes:
+            scores |= _of_puzzles(outcomes["candidates"], outcomes[f"{score}_jaccard"], score)
+        if f"{score}_clean" in outcomes:
+            scores |= _of_attack(outcomes, outcomes[f"{score}_clean"], score)
+    if "correct" in outcomes:
+        scores["accuracy", ""] = _mean(outcomes["correct"])
+    if "confidence" in outcomes:
+        confidence, noisy = outcomes["confidence"].astype(np.float64), outcomes["noisy"].astype(np.bool_)
+        area, precision = point_scores(confidence, noisy)
+        scores |= {("auroc", ""): (area, len(noisy)), ("average_precision", ""): (precision, len(noisy))}
+    return scores
+
+
+def tolerance(metric: str) -> float:
+    """Return how far a stored score may lie from the recomputed one."""
+    return DETECTION_TOLERANCE if metric in ("auroc", "average_precision") else TOLERANCE
+
+
+def _mean(values: np.ndarray) -> tuple[float, int]:
+    """Return the mean of values [n] in [0, 1], and n."""
+    numbers = values.astype(np.float64)
+    if not len(numbers) or not ((numbers >= 0) & (numbers <= 1)).all():
+        raise ValueError("outcomes should be shares from 0 to 1")
+    return float(numbers.mean()), len(numbers)
+
+
+def _ranks(outcomes: Outcomes, prefix: str) -> Ranks:
+    names = [f"{prefix}{name}" for name in ("better", "tied_wrong", "tied_right")]
+    better, wrong, right = (outcomes[name].astype(np.int64) for name in names)
+    if not len(better) == len(wrong) == len(right) or min(better.min(), wrong.min(), right.min() - 1) < 0:
+        raise ValueError(f"{prefix}better and its ties are no ranks")
+    return Ranks(better, wrong, right)
+
+
+def _of_classes(outcomes: Outcomes, score: str) -> Scores:
+    ranks, labels = _ranks(outcomes, f"{score}_"), outcomes["label"]
+    scores = {(f"top{k}", score): _mean(ranks.hits(k)) for k in (1, 5)}
+    scores["mean_per_class_recall", score] = _mean_per_class(ranks.hits(1), labels), len(labels)
+    if f"{score}_log_likelihood" in outcomes:
+        if (ranks.tied_wrong * ranks.tied_right).sum() > _TIES:
+            raise ValueError(f"{score}_tied_wrong: holds more ties than classes have")
+        logs = outcomes[f"{score}_log_likelihood"].astype(np.float64)
+        scores["likelihood", score] = float(np.exp(logs.mean())), len(logs)
+        scores["mrr", score] = _mean(ranks.reciprocal())
+    return scores
+
+
+def _mean_per_class(hits: Floats, labels: Ints) -> float:
+    _, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    return float((np.bincount(places, hits) / counts).mean())
+
+
+def _of_training_pairs(outcomes: Outcomes, score: str) -> Scores:
+    noisy, first = outcomes["noisy"].astype(np.bool_), _ranks(outcomes, f"{score}_").hits(1)
+    parts = {"memorised": first[noisy], "learned": first[~noisy]}
+    if f"{score}_corrected" in outcomes:
+        parts["corrected"] = outcomes[f"{score}_corrected"]
+    return {(name, score): _mean(hits) for name, hits in parts.items() if len(hits)}
+
+
+def _of_attack(outcomes: Outcomes, predicted: np.ndarray, score: str) -> Scores:
+    right = predicted == outcomes["label"]
+    if "target" not in outcomes:
+        return {("clean_accuracy", score): _mean(right)}
+    targets = outcomes["target"]
+    got = predicted[targets] == outcomes["wrong_class"]
+    return {("attack_success", score): _mean(got), ("clean_accuracy", score): _mean(np.delete(right, targets))}
+
+
+def _of_puzzles(sizes: np.ndarray, jaccard: np.ndarray, score: str) -> Scores:
+    groups = {metric: jaccard[np.isin(sizes, among)] for metric, among in SIZES.items()} | {"jaccard": jaccard}
+    return {(metric, score): _mean(values) for metric, values in groups.items() if len(values)}
+
+
+def refuse_other_scores(run: RunStore, key: str) -> tuple[int, set[tuple[str, str, str, str]]]:
+    """Return how many records an evaluation has, and (data set, task, metric, score) of those that its outcomes give.
+
+    Raises Refused for a record that its outcomes do not give, that is not one of its task, or that stands twice.
+    """
+    records, place = run.records_of(key), f"evaluations/{key}"
+    for one in records:
+        if one.n > EXAMPLES or one.n < 1:
+            raise Refused(f"{place}: n: is {one.n:,}; an evaluation has 1 to {EXAMPLES:,} examples")
+    again = _again(run, key, sum({one.metric: one.n for one in records}.values()))
+    given, seen = set[tuple[str, str, str, str]](), set[tuple[str, str]]()
+    for one in records:
+        where = f"{one.dataset} {one.task} {one.metric}"
+        if _key(one) != key:
+            raise Refused(f"{place}: holds {where}, which has another key")
+        if (one.metric, one.score) in seen:
+            raise Refused(f"{place}: {where} stands twice")
+        seen.add((one.metric, one.score))
+        if one.higher_is_better == (one.metric in _LESS_IS_BETTER):
+            raise Refused(f"{place}: higher_is_better of {where} is {str(one.higher_is_better).lower()}")
+        name = _own_name(one)
+        known = again.get((name, one.score))
+        if known is None and name in _STATED | _STATED_OF.get(one.task.split("/")[0], frozenset()):
+            continue
+        if known is None:
+            raise Refused(f"score: {where} does not follow from its outcomes of single examples")
+        if not abs(known[0] - one.value) <= tolerance(one.metric):
+            raise Refused(f"score: {where} is {one.value:.6g}, and its outcomes give {known[0]:.6g}")
+        if one.n != known[1]:
+            raise Refused(f"n: {where} says {one.n:,} examples, and its outcomes are of {known[1]:,}")
+        given.add((one.dataset, one.task, one.metric, one.score))
+    return len(records), given
+
+
+def _again(run: RunStore, key: str, rows: int) -> Scores:
+    """Return the scores that the outcomes of an evaluation give; rows: examples of all its metrics, as it says."""
+    try:
+        outcomes = run.outcomes(key, _HEADERS + _ROW * rows)
+        if odd := [name for name, array in outcomes.items() if array.ndim != 1 or len(array) > rows]:
+            raise ValueError(f"{odd[0]} should be a list of at most {rows:,} numbers")
+        return recomputed(outcomes)
+    except Damaged as error:
+        raise Refused(f"evaluations/{key}/outcomes.npz: {error.reason}") from error
+    except (ValueError, KeyError, IndexError, TypeError, FloatingPointError) as error:
+        raise Refused(f"evaluations/{key}/outcomes.npz: {one_line(error)}") from error
+
+
+def _key(record: Record) -> str:
+    return Task(record.task, record.dataset, protocol=record.protocol).key(record.at)
+
+
+def _own_name(record: Record) -> str:
+    """Return the metric of a record; of a data set's main one, which it is. Raises UserError for an unknown set."""
+    return evaluation.parse(record.dataset)[0].metric if record.metric == "main" else record.metric
