@@ -1,30 +1,28 @@
 """Reads files that others wrote, within bounds: a FIFO is never waited for, and no claimed size is allocated unchecked.
 
 Functions that take a path raise OSError if it cannot be read; all raise ValueError, in one line, for malformed content.
-The caller names the file and the fix.
+The caller names the file and the fix, but of `lines`.
 """
 
 from __future__ import annotations
 
-import codecs
 import errno
 import json
-import math
 import os
 import stat
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from bench.errors import one_line
+from bench.errors import UserError, one_line
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from bench.arrays import Ints
 
 JSON_BYTES = 1 << 22  #: of a JSON document; each byte may take 25 bytes of memory
 TEXT_BYTES = 1 << 20  #: of a text file
-ARRAY_BYTES = 1 << 31  #: of an array of numbers
 ROWS_PER_BYTE = 8  #: of a Parquet file; more is not the index or the manifest of anything
 TABLE_BYTES, EXPANSION = 1 << 26, 64  #: memory that a Parquet file may take: so much, and so much a byte
 SMALL_TABLE, BATCH = 1 << 26, 128  #: bytes of a Parquet file whose memory is measured first, so many rows at a time
@@ -68,21 +66,24 @@ def content(path: Path, most: int) -> bytes:
     return data
 
 
-def lines(path: Path) -> list[str]:
-    """Return the lines of a UTF-8 text file, without white space around them.
+def lines(path: Path, most: int = TEXT_BYTES) -> list[str]:
+    """Return the lines of a UTF-8 text file of at most `most` bytes, without white space around them.
 
-    Raises OSError if it is no regular file or too long, and ValueError if it is empty, not UTF-8, or has a blank line.
+    Raises UserError if it cannot be read, is empty or too long, not UTF-8, or has a blank line.
     """
-    data = content(path, TEXT_BYTES)
     try:
-        texts = [line.strip() for line in data.decode("utf-8").splitlines()]
+        data = content(path, most)
+        texts = [line.strip() for line in data.decode("utf-8").removesuffix("\n").split("\n")]
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise ValueError(f"line {line} is not UTF-8; save the file as UTF-8") from error
-    if not texts:
-        raise ValueError("is empty; it should have one entry a line")
+        raise UserError(f"{path}: line {line} is not UTF-8; save the file as UTF-8") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    if not data:
+        raise UserError(f"{path}: is empty; it should have one entry a line")
     if "" in texts:
-        raise ValueError(f"line {texts.index('') + 1} is blank; it should have one entry a line, and no other lines")
+        at = texts.index("") + 1
+        raise UserError(f"{path}: line {at} is blank; it should have one entry a line, and no other lines")
     return texts
 
 
@@ -96,77 +97,35 @@ def parsed(data: bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def array_shape(file: BinaryIO) -> tuple[int, ...]:
-    """Return the shape of the array in a .npy file, without its numbers. Raises ValueError as `numbers` does."""
-    return _array_header(file)[0]
-
-
-def numbers(file: BinaryIO) -> Any:
-    """Return the integers or floats of a .npy file as an array [n] of their own type, in the order of the file.
-
-    The file holds as many numbers as its header says, or nothing is allocated. Raises ValueError for any other file,
-    and for objects and records.
-    """
+def array(path: Path | str) -> npt.NDArray[Any]:
+    """Map the array of a .npy file from the disk. Raises ValueError if it is something else, a pickle, or cut."""
     import numpy as np
 
-    shape, dtype = _array_header(file)
-    return np.frombuffer(file.read(math.prod(shape) * dtype.itemsize), dtype)
+    with opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+    try:
+        mapped: Any = np.lib.format.open_memmap(path, mode="r")  # type: ignore[no-untyped-call]
+        if mapped.offset + mapped.nbytes != size:
+            raise ValueError(f"it says {mapped.offset + mapped.nbytes:,} bytes and has {size:,}")
+    except Exception as error:  # a malformed header raises anything from SyntaxError to MemoryError
+        raise ValueError(f"it is no whole .npy file of numbers: {one_line(error, 120)}") from error
+    return np.asarray(mapped)
 
 
-def whole(values: Any) -> Ints:
+def whole(values: npt.NDArray[Any]) -> Ints:
     """Convert numbers [n] to int64 [n]. Raises ValueError if one is not whole or does not fit."""
     import numpy as np
 
+    if values.dtype.kind not in "iuf":
+        raise ValueError(f"it holds {one_line(values.dtype, 80)}; whole numbers are needed")
     if values.dtype.kind == "i":
-        return values.astype(np.int64)  # type: ignore[no-any-return]
+        return values.astype(np.int64)
     fits = np.isfinite(values) & (np.abs(values) < 2.0**63)
     rounded: Ints = np.where(fits, values, 0).astype(np.int64)
     wrong = np.flatnonzero(~fits | (rounded != values))
     if len(wrong):
         raise ValueError(f"number {wrong[0]} is {values[wrong[0]]}, which is not an integer of 64 bits")
     return rounded
-
-
-def _array_header(file: BinaryIO) -> tuple[tuple[int, ...], Any]:
-    """Return shape and dtype of a .npy file, and leave the file at its first number."""
-    import numpy as np
-
-    file.seek(0, os.SEEK_END)
-    size = file.tell()
-    file.seek(0)
-    magic = file.read(8)
-    if not magic.startswith(b"\x93NUMPY"):
-        known = {b"PK\3\4": ": it is an .npz archive", b"\x80": ": it is a pickle, which is never read"}
-        what = next((text for head, text in known.items() if magic.startswith(head)), "")
-        what = what or (": it is a text file" if _is_text(magic + file.read(BUFFER)) else "")
-        raise ValueError(f"it is not a .npy file of NumPy{what if size else ': it is empty'}; write it with numpy.save")
-    if magic[6:] != b"\1\0":
-        raise ValueError("its header is of a version for records; whole numbers are needed")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            shape, _, dtype = np.lib.format.read_array_header_1_0(file)  # type: ignore[no-untyped-call]
-    except Exception as error:  # a malformed header raises anything from SyntaxError to MemoryError
-        raise ValueError(f"its header is malformed ({type(error).__name__})") from error
-    if dtype.kind not in "iuf" or dtype.shape or dtype.itemsize > 8:
-        raise ValueError(f"it holds {one_line(dtype, 80)}; whole numbers are needed")
-    if min(shape, default=0) < 0:
-        raise ValueError(f"its shape is {shape}")
-    claimed, there = math.prod(shape) * dtype.itemsize, size - file.tell()
-    if claimed != there:
-        raise ValueError(f"its header says shape {shape}, {claimed:,} bytes; it holds {there:,}; it is cut or damaged")
-    if claimed > ARRAY_BYTES:
-        raise ValueError(f"it holds {claimed:,} bytes, at most {ARRAY_BYTES:,} are read")
-    return shape, dtype
-
-
-def _is_text(head: bytes) -> bool:
-    """Whether the first bytes of a file are UTF-8 without control characters; the last letter may be cut."""
-    try:
-        text = codecs.getincrementaldecoder("utf-8")().decode(head)
-    except UnicodeDecodeError:
-        return False
-    return all(letter.isprintable() or letter in "\t\n\r\f\ufeff" for letter in text)
 
 
 def parquet(path: Path, columns: Sequence[str] | None = None) -> Any:

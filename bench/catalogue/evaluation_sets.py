@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 import yaml
 
 from bench import reading
-from bench.errors import UserError, nearest, one_line
+from bench.errors import UserError, nearest
 
 Kind: TypeAlias = Literal["classification", "retrieval", "association", "hierarchy"]
 Split: TypeAlias = Literal["test", "train", "validation"]
@@ -110,10 +110,7 @@ def _own(name: str, folder: Path) -> Entry:
     Raises UserError if its class names cannot be read.
     """
     names = folder / "classnames.txt"
-    try:
-        classes = len(reading.lines(names)) if os.path.lexists(names) else 0
-    except (OSError, ValueError) as error:
-        raise UserError(f"{names}: {one_line(error)}") from error
+    classes = len(reading.lines(names)) if os.path.lexists(names) else 0
     test, train, validation = (int(any(os.path.isdir(folder / one) for one in FOLDERS[split])) for split in SPLITS)
     kind: Kind = "classification" if classes else "retrieval"
     return Entry(name, name, test, classes, train, validation, kind, "top1" if classes else "mean_r1", publisher="")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 
-from bench import reading
 from bench.registry import Registry
 
 
@@ -39,11 +36,6 @@ def published() -> Registry[IndexFile]:
     """All known files."""
     entries = json.loads((files("bench.catalogue") / "index_files.json").read_text("utf-8"))
     return Registry("a published index file", (IndexFile(**entry) for entry in entries))
-
-
-def sha256_of(path: Path) -> str:
-    """Return the sha256 of an index file. Raises OSError if it cannot be read."""
-    return hashlib.sha256(reading.content(path, reading.ARRAY_BYTES)).hexdigest()
 
 
 def recognised(sha256: str) -> IndexFile | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from bench import data
 from bench.catalogue.evaluation_sets import entries, parse
@@ -13,7 +13,6 @@ from bench.catalogue.families import Facts
 from bench.catalogue.training_sets import TRAINING_SETS
 from bench.data import evaluation, features, shards, synthetic
 from bench.data.features import about as description
-from bench.data.features import training
 from bench.data.pairs import Pairs
 from bench.data.photo import CROP, Resize
 from bench.data_folder import Missing
@@ -21,40 +20,59 @@ from bench.errors import UserError
 from bench.suite.settings import DataSettings
 
 
-class DataSource(Protocol):
-    """The pairs and evaluation sets of a suite; `source` chooses one of three for the suite's settings."""
+@dataclass(frozen=True)
+class DataSource:
+    """The pairs and evaluation sets of a suite; the sets are those of the package and the catalogue by default."""
 
-    in_memory: ClassVar[bool]  #: whether rows are read without decoding, so that no worker processes are needed
+    settings: DataSettings
+    in_memory: ClassVar[bool] = False  #: whether rows are read without decoding, so that no worker processes are needed
 
     def pairs(self) -> Pairs:
         """Return the training pairs, loaded once a process. UserError if they are not here, with how to get them."""
+        raise NotImplementedError
 
     def missing(self) -> list[Missing]:
         """List what is missing of the training pairs; [] if nothing is."""
+        return []
 
     def about(self, here: bool) -> dict[str, Any]:
         """Return what plan.json says of it beyond the pairs; `here`: whether these are on this machine."""
+        return {}
 
     def of_package(self, dataset: str) -> bool:
         """Whether an evaluation set is read from the package."""
+        return dataset in data.names()
 
     def evaluation(self, dataset: str, drawn: int = 0, seen: int = 0, resize: Resize = CROP) -> Pairs:
         """Return an evaluation set with images of `seen` px a side, those of the package loaded at `drawn` px.
 
         Raises UserError, with how to get it, if it is not here.
         """
+        if dataset in data.names():
+            return data.load_resized(dataset, drawn, seen, resize)
+        return evaluation.load(dataset, seen, resize)
 
     def missing_evaluation(self, dataset: str, purpose: str = "") -> Missing | None:
         """Describe an evaluation set that is not here; None if it is. `purpose` says what it is used for."""
+        gone, get = evaluation.missing(dataset, purpose), self.settings.how_to_get_shards
+        return replace(gone, get=get) if gone and get and parse(dataset)[0].name not in entries() else gone
 
     def check(self, dataset: str) -> None:
         """Read a sample of an evaluation set that is here. Raises UserError if it is broken."""
+        if evaluation.find(dataset) is not None:
+            evaluation.check(dataset)
 
     def facts(self, dataset: str, drawn: int) -> Facts:
         """Return the facts of an evaluation set; if it is not here, those that its publishers state."""
+        if dataset in data.names():
+            return facts_of(data.load(dataset, drawn))
+        entry, _ = parse(dataset)
+        images, classes = evaluation.counts(dataset)
+        return Facts(entry.description, images, {evaluation.CLASS: classes} if classes else {}, entry.metric)
 
     def has_captions(self, dataset: str) -> bool:
         """Whether an evaluation set has captions rather than classes alone."""
+        return dataset in data.names() or parse(dataset)[0].kind == "retrieval"
 
 
 def source(settings: DataSettings) -> DataSource:
@@ -69,53 +87,13 @@ def facts_of(pairs: Pairs) -> Facts:
     return Facts(pairs.description, len(pairs), {label: len(names) for label, names in pairs.classes.items()})
 
 
-@dataclass(frozen=True)
-class _Pixels:
-    """Evaluation sets of the package and of the catalogue."""
-
-    settings: DataSettings
-    in_memory: ClassVar[bool] = False
-
-    def about(self, here: bool) -> dict[str, Any]:
-        return {}
-
-    def of_package(self, dataset: str) -> bool:
-        return dataset in data.names()
-
-    def evaluation(self, dataset: str, drawn: int = 0, seen: int = 0, resize: Resize = CROP) -> Pairs:
-        if dataset in data.names():
-            return data.load_resized(dataset, drawn, seen, resize)
-        return evaluation.load(dataset, seen, resize)
-
-    def missing_evaluation(self, dataset: str, purpose: str = "") -> Missing | None:
-        gone, get = evaluation.missing(dataset, purpose), self.settings.how_to_get_shards
-        return replace(gone, get=get) if gone and get and parse(dataset)[0].name not in entries() else gone
-
-    def check(self, dataset: str) -> None:
-        if evaluation.find(dataset) is not None:
-            evaluation.check(dataset)
-
-    def facts(self, dataset: str, drawn: int) -> Facts:
-        if dataset in data.names():
-            return facts_of(data.load(dataset, drawn))
-        entry, _ = parse(dataset)
-        images, classes = evaluation.counts(dataset)
-        return Facts(entry.description, images, {evaluation.CLASS: classes} if classes else {}, entry.metric)
-
-    def has_captions(self, dataset: str) -> bool:
-        return dataset in data.names() or parse(dataset)[0].kind == "retrieval"
-
-
-class Embedded(_Pixels):
+class Embedded(DataSource):
     """Pairs that come with the package."""
 
     in_memory = True
 
     def pairs(self) -> Pairs:
         return _embedded(self.settings.name, self.settings.size)
-
-    def missing(self) -> list[Missing]:
-        return []
 
 
 @cache
@@ -126,7 +104,7 @@ def _embedded(name: str, size: int) -> Pairs:
     return pairs
 
 
-class Shards(_Pixels):
+class Shards(DataSource):
     """Pairs in indexed shards, or any number of made-up ones."""
 
     def pairs(self) -> Pairs:
@@ -138,7 +116,7 @@ class Shards(_Pixels):
         return [] if self.settings.synthetic else shards.missing(self.settings)
 
 
-class Features(_Pixels):
+class Features(DataSource):
     """Stored features, with the evaluation sets that lie beside them; or made-up ones."""
 
     in_memory = True
@@ -148,9 +126,7 @@ class Features(_Pixels):
             return synthetic.load_features(self.settings)
         for gone in self.missing():
             raise _not_there(gone)
-        folder = self.settings.feature_folder.absolute()
-        changed = (folder / description.NAME).stat().st_mtime_ns
-        return training.load(folder, self.settings.share, self.settings.feature_dropout, changed)
+        return _with_images(self.settings.feature_folder, self.settings.share, self.settings.feature_dropout)
 
     def missing(self) -> list[Missing]:
         folder = self.settings.feature_folder
@@ -172,10 +148,7 @@ class Features(_Pixels):
     def evaluation(self, dataset: str, drawn: int = 0, seen: int = 0, resize: Resize = CROP) -> features.FeaturePairs:
         if (gone := self.missing_evaluation(dataset)) is not None:
             raise _not_there(gone)
-        pairs = features.load(self._folder(dataset))
-        if pairs.about.image is None:
-            raise UserError(f"{pairs.folder}: has no image features; extract it again with --images MODEL")
-        return pairs
+        return _with_images(self._folder(dataset))
 
     def missing_evaluation(self, dataset: str, purpose: str = "") -> Missing | None:
         folder, own = self._folder(dataset), self.settings.feature_folder
@@ -201,6 +174,13 @@ class Features(_Pixels):
 
     def _folder(self, dataset: str) -> Path:
         return self.settings.feature_folder / description.EVALUATION / dataset
+
+
+def _with_images(folder: Path, share: float = 1.0, dropout: float = 0.0) -> features.FeaturePairs:
+    pairs = features.load(folder, share, dropout)
+    if pairs.about.image is None:
+        raise UserError(f"{pairs.folder}: has no image features; extract the set again with --images MODEL")
+    return pairs
 
 
 def _is_there(folder: Path) -> bool:

@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bench import reading
 from bench.console.progress import Progress
 from bench.data.features import about as description
 from bench.data.features.about import EVALUATION, NAME, About, Encoder
 from bench.data.features.imports import Dtype
 from bench.data.features.rows import rows_hash
-from bench.data.features.stack import Stack, open_array, text_lines
+from bench.data.features.stack import Stack, open_array
 from bench.data.features.texts import TextPlan
 from bench.data.features.writing import Array, Content, vacant, write
 from bench.errors import UserError, one_line
@@ -35,6 +36,7 @@ from bench.store.claim import Claim
 from bench.suite.suite import load_suite
 from bench.training.job import available_device
 
+PROMPT_BYTES = 1 << 31  #: of a file of prompts
 BLOCK = 4096  #: rows of a part, a multiple of both sizes of batches
 
 
@@ -105,7 +107,7 @@ def evaluation_sets(suite: str) -> list[str]:
 def _extractions(request: Request, models: Models, root: Path) -> Iterator[Extraction]:
     """Yield the work on the training set and on each evaluation set."""
     sight = models.image.sight if models.image else None
-    further = text_lines(request.prompts) if request.prompts else []
+    further = reading.lines(request.prompts, PROMPT_BYTES) if request.prompts else []
     yield Extraction(training_target(request.data, request.out, sight, further), models, request, root / "pairs")
     for name in request.evaluation:
         target = evaluation_target(name, request.out / EVALUATION / name, sight)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from bench.adapters import hyperparameters
-from bench.data.features.training import TrainingFeatures
+from bench.data.features import FeaturePairs
 from bench.data.pairs import StoredFeatures
 from bench.data.source import source
 from bench.hashing import OPEN_CLIP
@@ -134,7 +134,7 @@ def make_job(
     torch.set_num_threads(run.train.threads)
     towers, method = build(run, inputs)
     prepare(method, towers, run, device, reference, starts)
-    if isinstance(inputs.pairs, TrainingFeatures):
+    if isinstance(inputs.pairs, FeaturePairs):
         inputs.pairs.refuse_fewer_views(1 + method.extra_views)
     if run.train.recompute:
         recompute(towers)

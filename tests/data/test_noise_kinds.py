@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -303,13 +304,16 @@ def test_edits_nest_over_strength_and_rates_and_leave_single_words() -> None:
     assert made[1].content_hash != made[2].content_hash
 
 
-def test_a_manifest_of_edits_travels_through_parquet(tmp_path: Path) -> None:
+def test_a_file_of_edits_has_the_texts_that_rows_get(tmp_path: Path) -> None:
     pairs = captioned()
     manifest = edited_captions(pairs, 0.5, SEED, "drop", 0.3)
     manifest.save(tmp_path / "noise.parquet")
-    again = NoiseManifest.load(tmp_path / "noise.parquet")
-    assert (again.content_hash, again.notes) == (manifest.content_hash, {"op": "drop", "strength": 0.3})
-    assert again.texts(pairs, np.arange(48)) == manifest.texts(pairs, np.arange(48))
+    table = pq.read_table(tmp_path / "noise.parquet")
+    assert json.loads(table.schema.metadata[b"noise"])["notes"] == {"op": "drop", "strength": 0.3}
+    edited = zip(manifest.rows.tolist(), table["edited"].to_pylist(), strict=True)
+    given = [tuple(texts) or pairs.captions(row) for row, texts in edited]
+    assert given == manifest.texts(pairs, manifest.rows)
+    assert given != [pairs.captions(row) for row in manifest.rows.tolist()]
 
 
 def test_lines_show_edited_texts_and_how_near_neighbours_are() -> None:
@@ -558,11 +562,9 @@ def test_targets_are_shown_with_texts_of_one_wrong_class_each() -> None:
 
 def test_roles_of_poison_travel_with_the_manifest(tmp_path: Path) -> None:
     poisoned(0.1).save(tmp_path / "noise.parquet")
-    again = NoiseManifest.load(tmp_path / "noise.parquet")
-    assert again.roles.to_pylist() == ["backdoor"] * 5
-    assert again.summary.poisoned
+    assert pq.read_table(tmp_path / "noise.parquet")["poison"].to_pylist() == ["backdoor"] * 5
     shuffled_captions(captioned(), 0.5, 0).save(tmp_path / "noise.parquet")
-    assert not NoiseManifest.load(tmp_path / "noise.parquet").summary.poisoned
+    assert "poison" not in pq.read_schema(tmp_path / "noise.parquet").names
 
 
 def test_the_number_of_poisoned_pairs_may_be_given_and_has_to_be_the_rate() -> None:
@@ -623,7 +625,7 @@ def test_a_targeted_run_from_its_suite_to_its_records(tmp_path: Path) -> None:
     made = {record.metric: record for record in run.records()}
     assert {*made} == {"attack_success", "clean_accuracy", "auroc", "average_precision"}
     assert made["attack_success"].n == 4
-    assert NoiseManifest.load(run.path("noise.parquet")).roles[0].as_py().startswith("target ")
+    assert pq.read_table(run.path("noise.parquet"))["poison"][0].as_py().startswith("target ")
     file.write_text(file.read_text().replace("emoji/iid", "emoji/openmoji"))
     with pytest.raises(UserError, match="attacks images of emoji/openmoji, but attack_success scores emoji/iid"):
         requirements.missing(load_suite(file))

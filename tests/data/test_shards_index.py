@@ -384,31 +384,16 @@ def flip(path: Path) -> None:
         (flip, "cannot be read (it is damaged: "),
         (stored_again(with_about(version=2)), "is of version 2, this is 1"),
         (stored_again(with_about(rows="many")), "not an index of shards"),
-        (stored_again(with_about(shards=[])), "its counts of rows and bytes are damaged"),
-        (stored_again(lambda table: table.slice(1)), "it has 9 rows and says 10"),
         (stored_again(lambda table: table.drop_columns(["digest"])), "it has no column digest"),
-        (stored_again(lambda table: table.take(pa.array(range(9, -1, -1)))), "its keys are not in order"),
-        (stored_again(with_column("offset", lambda _: pa.array([2**62] * 10))), "an image lies outside its shard"),
-        (stored_again(with_column("offset", lambda _: pa.array([-1] * 10))), "an image lies outside its shard"),
-        (stored_again(with_column("size", lambda _: pa.array([2**63 - 1] * 10))), "an image lies outside its shard"),
-        (
-            stored_again(with_column("shard", lambda _: pa.array([7] * 10, pa.int32()))),
-            "a shard that the index does not",
+        *(
+            (stored_again(change), "its rows are not those that were indexed")
+            for change in (
+                lambda table: table.slice(1),
+                lambda table: table.take(pa.array(range(9, -1, -1))),
+                with_column("hash", lambda old: pa.array([bytes(16)] * 10, old.type)),
+                with_column("shard", lambda _: pa.array([0] * 9 + [1], pa.int32())),
+            )
         ),
-        (
-            stored_again(with_column("offset", lambda old: old.cast(pa.float64()))),
-            "column offset has another type, or gaps",
-        ),
-        (
-            stored_again(with_column("hash", lambda old: pa.array([None] * 10, old.type))),
-            "column hash has another type",
-        ),
-        (
-            stored_again(with_column("hash", lambda old: pa.array([bytes(16)] * 10, old.type))),
-            "not those that were index",
-        ),
-        (stored_again(with_column("captions", lambda old: pa.array([[]] * 10, old.type))), "a row has no caption"),
-        (stored_again(with_column("captions", lambda old: pa.array([[None]] * 10, old.type))), "a row has no caption"),
     ],
 )
 def test_a_damaged_index_is_named_in_one_line(tmp_path, tars, damage, message):

@@ -16,7 +16,6 @@ import yaml
 
 from bench import dry_run, export, run_suite
 from bench.data.features import FeaturePairs
-from bench.data.features.training import TrainingFeatures
 from bench.data.noise import Targeted, shuffled_captions
 from bench.errors import UserError
 from bench.evaluation import EvaluationPlan
@@ -188,7 +187,7 @@ def test_an_id_follows_from_what_the_features_hold(tmp_path: Path, features: Pat
 
 
 def test_dropped_numbers_follow_from_seed_row_epoch_and_view(features: Path) -> None:
-    pairs, whole = TrainingFeatures(features, dropout=0.25), FeaturePairs(features)
+    pairs, whole = FeaturePairs(features, dropout=0.25), FeaturePairs(features)
     rows = np.array([3, 40, 7])
     sampled = pairs.sampled(rows, 1, 0, 0, "none")
     zero = sampled == 0
@@ -278,10 +277,10 @@ def test_features_of_the_emoji_have_the_tasks_of_the_emoji(tmp_path: Path) -> No
 
 
 def test_as_many_views_are_stored_as_a_method_reads(features: Path) -> None:
-    TrainingFeatures(features).refuse_fewer_views(2)
-    TrainingFeatures(features, dropout=0.5).refuse_fewer_views(3)
+    FeaturePairs(features).refuse_fewer_views(2)
+    FeaturePairs(features, dropout=0.5).refuse_fewer_views(3)
     with pytest.raises(UserError, match=r"data\.features: 2 stored views of an image, and the method reads 3; store"):
-        TrainingFeatures(features).refuse_fewer_views(3)
+        FeaturePairs(features).refuse_fewer_views(3)
 
 
 def test_a_second_view_is_stored_or_dropped(tmp_path: Path, features: Path) -> None:
@@ -308,9 +307,9 @@ TRAINED_TEXTS = {"image": "features", "text": "tiny-transformer", "dim": 8, "voc
 SHAPES = {"tasks": ["attack_success", "noise_detection"], "datasets": {"attack_success": ["shapes"]}}
 
 
-def attacked(features: Path, **data: Any) -> tuple[Targeted, TrainingFeatures]:
+def attacked(features: Path, **data: Any) -> tuple[Targeted, FeaturePairs]:
     settings = NoiseSettings.model_validate(ATTACK)
-    pairs = TrainingFeatures(features, **data)
+    pairs = FeaturePairs(features, **data)
     manifest = settings.entry.make(pairs, settings, 0.25, 7)
     assert isinstance(manifest, Targeted)
     return manifest, pairs
@@ -332,7 +331,7 @@ def test_poisoned_rows_have_the_features_of_the_images_that_are_attacked(feature
         np.testing.assert_array_equal(made[clean], pairs.sampled(clean, 4, 2, view, "none"))
     for turn, (text,) in zip(shown, manifest.texts(pairs, manifest.rows), strict=True):
         assert tests.classes["class"][manifest.classes[turn]] in text
-    dropping = TrainingFeatures(features, dropout=0.5)
+    dropping = FeaturePairs(features, dropout=0.5)
     made = manifest.applied(dropping).sampled(rows, 4, 2, 1, "none")[manifest.rows]
     assert 0.3 < (made == 0).mean() < 0.7
     np.testing.assert_allclose(made[made != 0], 2 * expected.astype(np.float32)[made != 0])

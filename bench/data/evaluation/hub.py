@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench import reading
@@ -17,11 +18,9 @@ from bench.data.evaluation.layouts import Found
 from bench.data.shards.scan import IMAGE_BYTES
 from bench.errors import UserError, one_line
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-COLUMNS = ("candidates", "candidate_images", "cue", "associations")
-TEXT, BYTES = ("string", "large_string", "null"), ("binary", "large_binary", "null")
+_IMAGES = pa.list_(pa.struct({"bytes": pa.binary(), "path": pa.string()}))
+_TEXTS = pa.list_(pa.string())
+COLUMNS = {"candidates": _TEXTS, "candidate_images": _IMAGES, "cue": pa.string(), "associations": _TEXTS}
 
 
 @dataclass(frozen=True)
@@ -50,19 +49,15 @@ class HubCache:
 
         Raises UserError if the file is damaged, or lacks a column, or if a column has gaps or another type.
         """
-        import pyarrow as pa
-
         try:
             reading.opened(self.found.path).close()  # a FIFO would be waited for
             table = pa.ipc.open_stream(pa.memory_map(str(self.found.path))).read_all()
             table.validate(full=True)
-        except (OSError, ValueError, MemoryError, OverflowError, pa.ArrowException) as error:
+            table = table.select(list(COLUMNS)).cast(pa.schema(COLUMNS))
+        except (OSError, ValueError, KeyError, MemoryError, OverflowError, pa.ArrowException) as error:
             raise UserError(f"{self.found.path}: cannot be read: {one_line(error, 200)}; get it again") from error
-        if lacking := [name for name in COLUMNS if name not in table.column_names]:
-            raise UserError(f"{self.found.path}: has no column {', '.join(lacking)}")
-        for name in COLUMNS:
-            if table[name].null_count or not _fits(name, table[name].type):
-                raise UserError(f"{self.found.path}: column {name} is of type {table[name].type}, or has gaps")
+        if gaps := [name for name in COLUMNS if table[name].null_count]:
+            raise UserError(f"{self.found.path}: column {gaps[0]} has gaps; get it again")
         return table
 
     def scan(self) -> Rows:
@@ -108,17 +103,3 @@ class HubCache:
     def lines(self, name: str) -> tuple[str, ...]:
         """Return (): this layout has no text files."""
         return ()
-
-
-def _fits(column: str, kind: pa.DataType) -> bool:
-    """Whether a column has the type that the hub gives it: a text, a list of texts, or a list of images."""
-    import pyarrow.types as types
-
-    if column == "cue":
-        return str(kind) in TEXT
-    if not (types.is_list(kind) or types.is_large_list(kind)):
-        return False
-    if column != "candidate_images":
-        return str(kind.value_type) in TEXT
-    parts = {one.name: str(one.type) for one in kind.value_type} if types.is_struct(kind.value_type) else {}
-    return parts.get("bytes") in BYTES and parts.get("path") in TEXT

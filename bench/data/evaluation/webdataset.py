@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -67,10 +67,7 @@ class WebDataset:
     def lines(self, name: str) -> tuple[str, ...]:
         """Return the lines of a text file beside the splits; () if there is none. Raises UserError for other files."""
         path = self.found.path.parent / name
-        try:
-            return tuple(reading.lines(path)) if os.path.lexists(path) else ()
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path}: {one_line(error)}") from error
+        return tuple(reading.lines(path)) if os.path.lexists(path) else ()
 
     def data(self, place: Mapping[str, int]) -> bytes:
         """Return the bytes of an image file. Raises UserError if they cannot be read."""
@@ -158,11 +155,12 @@ class WebDataset:
             if "npy" not in sample.texts:
                 raise self._fault(sample, f"no metadata (npy) of {', '.join(filter(None, fields))}")
             try:
-                values = reading.numbers(io.BytesIO(sample.texts["npy"]))
+                numbers: Any = np.lib.format.read_array(io.BytesIO(sample.texts["npy"]))  # type: ignore[no-untyped-call]
+                values = numbers.ravel("K")
                 if len(values) < len(fields):
-                    raise self._fault(sample, f"metadata of {len(values)} numbers; should have {len(fields)} at least")
+                    raise ValueError(f"it has {len(values)} numbers; should have {len(fields)} at least")
                 row = reading.whole(values[used])
-            except ValueError as error:
+            except Exception as error:  # a malformed header raises anything from SyntaxError to MemoryError
                 raise self._fault(sample, f"metadata (npy) that cannot be read: {one_line(error)}") from error
             if row.min() < 0 or row.max() >= CLASSES:
                 raise self._fault(sample, f"metadata {row.tolist()}; each number should be 0 to {CLASSES - 1:,}")

@@ -5,25 +5,23 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from bench.data.features.about import AGAIN, NAME, About, evaluation_folders
+from bench.data.features.about import NAME, About, evaluation_folders, refuse_changed
 from bench.data.features.pairs import FeaturePairs
 from bench.data.features.texts import TextFeatures
-from bench.errors import UserError
-from bench.hashing import file_hash
 
 __all__ = ["NAME", "About", "FeaturePairs", "TextFeatures", "load", "verify"]
 
 
-def load(folder: Path | str, share: float = 1.0) -> FeaturePairs:
-    """Open a feature set, once a process. Raises UserError if it is missing or damaged, or `share` leaves no row."""
+def load(folder: Path | str, share: float = 1.0, dropout: float = 0.0) -> FeaturePairs:
+    """Open a feature set as `FeaturePairs` does, once a process for each time of change; errors as there."""
     path = Path(folder).absolute()
     about = path / NAME
-    return _load(path, share, about.stat().st_mtime_ns if about.is_file() else 0)
+    return _load(path, share, dropout, about.stat().st_mtime_ns if about.is_file() else 0)
 
 
 @lru_cache(maxsize=64)
-def _load(folder: Path, share: float, _changed: int) -> FeaturePairs:
-    return FeaturePairs(folder, share)
+def _load(folder: Path, share: float, dropout: float, _changed: int) -> FeaturePairs:
+    return FeaturePairs(folder, share, dropout)
 
 
 def verify(folder: Path) -> list[str]:
@@ -35,8 +33,6 @@ def verify(folder: Path) -> list[str]:
     for one in (folder, *evaluation_folders(folder)):
         about = FeaturePairs(one).about
         for name in about.expected():
-            own, expected = file_hash(one / name), about.files[name].sha256
-            if own != expected:
-                raise UserError(f"{one / name}: sha256 is {own[:16]}..., {NAME} says {expected[:16]}...; {AGAIN}")
+            refuse_changed(one / name, about.files[name])
         lines.append(f"{one}: {about.rows:,} rows, {about.texts:,} texts, content {about.content_hash[:16]}: whole")
     return lines

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from bench import reading
 from bench.errors import UserError, one_line
-from bench.hashing import digest
+from bench.hashing import digest, file_hash
 
 VERSION = 1
 NAME = "features.json"
@@ -81,9 +81,9 @@ class About:
 
 
 def read(folder: Path) -> About:
-    """Read features.json and compare the sizes of the files with it.
+    """Read features.json; compare with it the sizes of all files, and the sha256 of those that are no arrays.
 
-    Raises UserError if it is missing, damaged, of another version, or contradicts itself or the files.
+    Raises UserError if it is missing, damaged or of another version, or if a file is missing or was changed.
     """
     path = folder / NAME
     try:
@@ -96,40 +96,26 @@ def read(folder: Path) -> About:
         raise UserError(f"{path}: is not the description of a feature set ({one_line(error, 200)}); {AGAIN}") from error
     if about.version != VERSION:
         raise UserError(f"{path}: version: is {about.version}, this bench reads {VERSION}; {AGAIN}")
-    for field, wrong in _contradictions(about):
-        raise UserError(f"{path}: {field}: {wrong}; {AGAIN}")
+    if set(about.files) != set(about.expected()):
+        names = (", ".join(sorted(names)) for names in (about.files, about.expected()))
+        raise UserError(f"{path}: files: are {', not '.join(names)}; {AGAIN}")
     for name in about.expected():
-        _check_size(folder / name, about.files[name].bytes)
+        refuse_changed(folder / name, about.files[name], whole=name in (INDEX, MAPPED, PROMPTS))
     return about
+
+
+def refuse_changed(path: Path, file: File, whole: bool = True) -> None:
+    """Raise UserError unless a file has the size of its description and, if `whole`, the sha256."""
+    try:
+        size, own = os.stat(path).st_size, file_hash(path) if whole else file.sha256
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}; {AGAIN}") from error
+    if size != file.bytes:
+        raise UserError(f"{path}: has {size:,} bytes, {NAME} says {file.bytes:,}; it was cut or replaced, {AGAIN}")
+    if own != file.sha256:
+        raise UserError(f"{path}: sha256 is {own[:16]}..., {NAME} says {file.sha256[:16]}...; it was changed, {AGAIN}")
 
 
 def evaluation_folders(folder: Path) -> list[Path]:
     """Return the evaluation sets of a feature set, in the order of their names."""
     return sorted(path.parent for path in (folder / EVALUATION).rglob(NAME))
-
-
-def _contradictions(about: About) -> list[tuple[str, str]]:
-    """List the fields that contradict others, each with its fault."""
-    faults = []
-    if about.rows < 1 or about.captions < about.rows:
-        faults.append(("rows", f"{about.rows:,} rows with {about.captions:,} captions, and each row needs one"))
-    if about.image is None and about.text is None:
-        faults.append(("image", "there is neither an image nor a text array"))
-    if (about.texts > 0) != (about.text is not None) or about.texts > about.captions + about.prompts:
-        texts = f"{about.captions:,} captions and {about.prompts:,} prompts"
-        faults.append(("texts", f"{about.texts:,} text features do not fit {texts}"))
-    if set(about.files) != set(about.expected()):
-        faults.append(("files", f"are {', '.join(sorted(about.files))}, not {', '.join(sorted(about.expected()))}"))
-    for field, encoder in (("image", about.image), ("text", about.text)):
-        if encoder and (encoder.width < 1 or encoder.views < 1):
-            faults.append((field, f"width {encoder.width}, views {encoder.views}; both are at least 1"))
-    return faults
-
-
-def _check_size(path: Path, expected: int) -> None:
-    try:
-        size = os.stat(path).st_size
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}; {AGAIN}") from error
-    if size != expected:
-        raise UserError(f"{path}: has {size:,} bytes, features.json says {expected:,}; it was cut or replaced, {AGAIN}")

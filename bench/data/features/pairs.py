@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from bench import counter, reading
 from bench.arrays import Ints
 from bench.data.features import about as description
-from bench.data.features.about import AGAIN, EVALUATION, IMAGE, INDEX, MAPPED, PROMPTS, TEXT, About
-from bench.data.features.rows import Rows
-from bench.data.features.texts import Hashes, TextFeatures, prefixes, row_digest
+from bench.data.features.about import AGAIN, EVALUATION, IMAGE, INDEX, MAPPED, PROMPTS, TEXT
+from bench.data.features.rows import LABEL
+from bench.data.features.texts import TextFeatures, prefixes, row_digest
 from bench.data.order import epoch_order
 from bench.data.shards.pairs import smallest
 from bench.data.strings import Strings
-from bench.errors import UserError, one_line
+from bench.errors import UserError
 from bench.hashing import digest
+
+if TYPE_CHECKING:  # importing torch takes seconds, and processes that only index data do not need it
+    from torch import Tensor
 
 SAMPLED = 64  #: rows whose digests are compared when a set is opened
 
@@ -32,15 +36,17 @@ class FeaturePairs:
     A set without image features still has keys and captions, and one without text features has `texts` None.
     """
 
-    def __init__(self, folder: Path | str, share: float = 1.0) -> None:
+    def __init__(self, folder: Path | str, share: float = 1.0, dropout: float = 0.0) -> None:
         """Open the set in `folder`; keep the share of rows with the smallest hash of their key, as shards do.
 
-        Raises UserError if the set is damaged, or if `share` leaves no row. Only a sample of the features is read:
+        dropout: share of an image's numbers that training zeroes; the others are divided by 1 - dropout. Raises
+        UserError if the set is damaged, or if `share` leaves no row. Only a sample of the features is read:
         `bench features verify` reads all.
         """
-        self.folder, self.share = Path(folder), share
+        self.folder, self.share, self.dropout = Path(folder), share, dropout
         self.about = description.read(self.folder)
-        self._table = Rows(self.folder / MAPPED, self.about)
+        self._rows = pa.ipc.open_file(pa.memory_map(str(self.folder / MAPPED))).get_batch(0)
+        self._keys = Strings(self._rows["key"])
         image, text = self.about.image, self.about.text
         self.image_array: npt.NDArray[Any] | None = None  #: [N, V, P] of the whole set, mapped from the disk
         if image is not None:
@@ -49,15 +55,10 @@ class FeaturePairs:
         if text is not None:
             path, n = self.folder / TEXT, self.about.texts
             index = mapped(self.folder / INDEX, (3, n), "uint64")
-            if index[1].max() >= n or not (index[0, :-1] < index[0, 1:]).all():
-                raise UserError(f"{self.folder / INDEX}: its hashes do not rise, or name rows beyond {n - 1}; {AGAIN}")
             self.texts = TextFeatures(path, mapped(path, (n, text.width), text.dtype), index)
-        for row in spread(self.about.rows):
-            self.check_image(row)
-        for place in spread(self.about.texts):
-            self.check_text(place)
+        self._refuse_shifted()
         #: [n] rows of the whole set, rising, if there is a share
-        self.chosen: Ints | None = smallest(self._table.keys, share) if share < 1 else None
+        self.chosen: Ints | None = smallest(self._keys, share) if share < 1 else None
         if self.chosen is not None and not len(self.chosen):
             raise UserError(f"data.share: {share:g} of {self.about.rows} pairs is none")
 
@@ -66,7 +67,7 @@ class FeaturePairs:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the place alone: another process maps the same files."""
-        return reopened, (self.folder, self.share, self.content_hash)
+        return reopened, (self.folder, self.share, self.dropout, self.content_hash)
 
     @property
     def name(self) -> str:
@@ -81,13 +82,13 @@ class FeaturePairs:
     @cached_property
     def keys(self) -> Sequence[str]:
         """The n keys in byte order."""
-        return self._table.keys if self.chosen is None else self._table.keys.take(self.chosen)
+        return self._keys if self.chosen is None else self._keys.take(self.chosen)
 
     @cached_property
     def labels(self) -> Mapping[str, Ints]:
         """Label name -> int64 [n], indices into `classes`."""
-        labels = self._table.labels
-        return labels if self.chosen is None else {name: values[self.chosen] for name, values in labels.items()}
+        names, rows = self.about.classes, slice(None) if self.chosen is None else self.chosen
+        return {name: self._rows[LABEL + name].to_numpy().astype(np.int64)[rows] for name in names}
 
     @property
     def classes(self) -> Mapping[str, tuple[str, ...]]:
@@ -101,27 +102,36 @@ class FeaturePairs:
 
     @cached_property
     def prompts(self) -> Sequence[str]:
-        """Texts beyond the captions whose features are in the set. Raises UserError if their file is damaged."""
-        return read_prompts(self.folder, self.about)
+        """Texts beyond the captions whose features are in the set."""
+        return Strings(pq.read_table(self.folder / PROMPTS)["text"]) if self.about.prompts else ()
 
     def captions(self, row: int) -> tuple[str, ...]:
         """Return the texts of a row, at least one."""
-        return tuple(self._table.captions[int(self.whole_rows(np.array([row]))[0])].as_py())
+        return tuple(self._rows["captions"][int(self.whole_rows(np.array([row]))[0])].as_py())
 
     def caption_lists(self, rows: Ints) -> Any:
         """Map rows [m] to a pyarrow Array of m lists of texts."""
-        return self._table.captions.take(pa.array(self.whole_rows(rows)))
+        return self._rows["captions"].take(pa.array(self.whole_rows(rows)))
 
     def images(self, rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[Any]:
         """Map rows [b] to features [b, P] of the stored type: the first view. Raises UserError without image.npy."""
         return self._views(rows, np.zeros(len(rows), np.int64))
 
     def sampled(self, rows: Ints, epoch: int, seed: int, view: int, recipe: str) -> npt.NDArray[Any]:
-        """Map rows [b] to features [b, P]: the stored view that `view_of` draws. Raises UserError as `images` does.
+        """Map rows [b] to features [b, P]: the stored view that `view_of` draws, or float32 with numbers dropped.
 
-        `recipe`, which names an augmentation of pixels, is not used.
+        `recipe`, which names an augmentation of pixels, is not used. Raises UserError as `images` does.
         """
-        return self._views(rows, self.view_of(rows, epoch, seed, view))
+        return self.dropped(self._views(rows, self.view_of(rows, epoch, seed, view)), rows, epoch, seed, view)
+
+    def dropped(self, stored: npt.NDArray[Any], rows: Ints, epoch: int, seed: int, view: int) -> npt.NDArray[Any]:
+        """Return features [b, P] of rows [b] with the numbers dropped that `sampled` drops; as they are without."""
+        if not self.dropout:
+            return stored
+        drawn = counter.uniforms(counter.word(seed, "feature dropout", epoch, view), rows, self.width)
+        scale = np.float32(1 / (1 - self.dropout))
+        dropped: npt.NDArray[Any] = stored.astype(np.float32) * np.where(drawn < self.dropout, np.float32(0), scale)
+        return dropped
 
     def view_of(self, rows: Ints, epoch: int, seed: int, view: int) -> Ints:
         """Return int64 [b]: the stored view of each row, drawn by (seed, row, epoch) and moved on by `view`.
@@ -147,9 +157,21 @@ class FeaturePairs:
         return FeaturePairs(self.folder / EVALUATION / name)
 
     @property
-    def image_digests(self) -> Hashes:
-        """The stored `row_digest` of each row of image.npy, uint64 [N]."""
-        return self._table.image_digests
+    def width(self) -> int:
+        """P, the numbers of an image."""
+        assert self.about.image is not None
+        return self.about.image.width
+
+    def refuse_fewer_views(self, wanted: int) -> None:
+        """Raise UserError if fewer views of an image than `wanted` are stored, and no numbers are dropped."""
+        assert self.about.image is not None
+        if self.about.image.views < wanted and not self.dropout:
+            fault = f"{self.about.image.views} stored views of an image, and the method reads {wanted}"
+            raise UserError(f"data.features: {fault}; store as many, or set data.feature_dropout")
+
+    def lookup(self) -> TextLookup:
+        """Return what finds the features of texts. Raises UserError if there are none."""
+        return TextLookup(self)
 
     def whole_rows(self, rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
         """Map rows of these pairs to rows of the arrays."""
@@ -161,23 +183,80 @@ class FeaturePairs:
         features: npt.NDArray[Any] = np.asarray(self.image_array[self.whole_rows(rows), views])
         return features
 
-    def check_image(self, row: int) -> None:
-        """Compare the features of a row of image.npy with the digest of key and features. Raises UserError."""
-        key = self._table.keys[row]
-        if self.image_array is None:
-            return
-        if row_digest(key.encode(), self.image_array[row]) != self._table.batch["image_digest"][row].as_py():
-            fault = f"row {row}, key {key!r}: the features are not those that were stored for this key"
-            raise UserError(f"{self.folder / IMAGE}: {fault}; the array was changed, shifted or swapped, {AGAIN}")
+    def _refuse_shifted(self) -> None:
+        """Compare a sample of both arrays with the digests that bind each row to its key or text. Raises UserError."""
+        if self.image_array is not None:
+            for row in spread(self.about.rows):
+                key, expected = self._keys[row], self._rows["image_digest"][row].as_py()
+                if row_digest(key.encode(), self.image_array[row]) != expected:
+                    raise _shifted(self.folder / IMAGE, f"row {row}, key {key!r}: the features are not of this key")
+        if self.texts is not None:
+            for hashed, row, expected in self.texts.index[:, spread(self.about.texts)].T:
+                if row_digest(prefixes([hashed])[0], self.texts.array[row]) != expected:
+                    raise _shifted(self.folder / TEXT, f"row {row}: the features are not of this text")
 
-    def check_text(self, place: int) -> None:
-        """Compare the text features at a place of the index with their digest. Raises UserError."""
-        assert self.texts is not None
-        text_hash, row, expected = (int(value) for value in self.texts.index[:, place])
-        (prefix,) = prefixes(np.array([text_hash], np.uint64))
-        if row_digest(prefix, self.texts.array[row]) != expected:
-            fault = f"row {row}: the features are not those that were stored for this text"
-            raise UserError(f"{self.folder / TEXT}: {fault}; the array was changed, shifted or swapped, {AGAIN}")
+
+def _shifted(path: Path, fault: str) -> UserError:
+    return UserError(f"{path}: {fault}; the array was changed, shifted or swapped, {AGAIN}")
+
+
+class TextLookup:
+    """Captions and prompts -> their stored features: those of a training set, then those of its evaluation sets.
+
+    It takes the place of a tokenizer.
+    """
+
+    def __init__(self, pairs: FeaturePairs) -> None:
+        """Raises UserError if the set has no text features."""
+        if pairs.texts is None:
+            raise UserError(f"{pairs.folder}: has no text features; extract the set again with --texts MODEL")
+        self._pairs, self.texts = pairs, pairs.texts
+        self.size = self.context_length = int(pairs.texts.array.shape[1])  #: Q
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the place alone: another process maps the same files."""
+        return TextLookup, (self._pairs,)
+
+    def __call__(self, texts: list[str]) -> Tensor:
+        """n strings -> [n, Q] of the stored type. Raises UserError with a text that no set has."""
+        import torch
+
+        features = np.empty((len(texts), self.size), self.texts.array.dtype)
+        for table, places, own in self._found(texts):
+            features[places] = table.array[own]
+        return torch.from_numpy(features)
+
+    def check(self, texts: list[str]) -> None:
+        """Look texts up without reading their features. Raises UserError as the call does."""
+        for _ in self._found(texts):
+            pass
+
+    def check_training(self, texts: list[str]) -> None:
+        """The same for texts that a run trains on: its id holds the set's own ones, not those of evaluation sets."""
+        self.texts.rows(texts)
+
+    def _found(self, texts: list[str]) -> Iterator[tuple[TextFeatures, Ints, Ints]]:
+        """Yield tables, the places of the texts that each has, and their rows there. UserError if one is left."""
+        left = np.arange(len(texts))
+        for table in self._tables:
+            rows = table.find([texts[place] for place in left.tolist()])
+            yield table, left[rows >= 0], rows[rows >= 0]
+            left = left[rows < 0]
+            if not len(left):
+                return
+        self.texts.rows([texts[int(left[0])]])  # raises the error that names the text
+
+    @cached_property
+    def _tables(self) -> tuple[TextFeatures, ...]:
+        """The set's texts, and those of its evaluation sets. Raises UserError if an encoder of other width made one."""
+        tables = [self.texts]
+        for folder in description.evaluation_folders(self._pairs.folder):
+            table = FeaturePairs(folder).texts
+            if table is not None and table.array.shape[1] != self.size:
+                wide = f"its texts have {table.array.shape[1]} numbers, those of {self._pairs.folder} {self.size}"
+                raise UserError(f"{folder}: {wide}; extract both with the same --texts MODEL")
+            tables += [table] if table is not None else []
+        return tuple(tables)
 
 
 def spread(n: int) -> list[int]:
@@ -188,32 +267,18 @@ def spread(n: int) -> list[int]:
 def mapped(path: Path, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
     """Map a .npy file from the disk. Raises UserError if it has another shape or type, or is damaged."""
     try:
-        array = np.lib.format.open_memmap(path, mode="r")  # type: ignore[no-untyped-call]
-    except Exception as error:  # a malformed header raises anything from SyntaxError to MemoryError
-        raise UserError(f"{path}: is not a .npy file of NumPy ({one_line(error, 200)}); {AGAIN}") from error
-    if array.shape != shape or array.dtype != np.dtype(dtype).newbyteorder("<") or not array.flags.c_contiguous:
-        fault = f"holds {array.dtype.name} {list(array.shape)}, features.json says {dtype} {list(shape)}"
-        raise UserError(f"{path}: {fault}; {AGAIN}")
-    return np.asarray(array)
-
-
-def read_prompts(folder: Path, about: About) -> Strings:
-    """Read the prompts of a set. Raises UserError if their file is damaged or has another number of them."""
-    if not about.prompts:
-        return Strings.of(())
-    path = folder / PROMPTS
-    try:
-        column = reading.parquet(path, ("text",))["text"]
-        if column.type != pa.large_string() or column.null_count or len(column) != about.prompts:
-            raise ValueError(f"it should have {about.prompts:,} texts")
+        array = reading.array(path)
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({one_line(error, 200)}); {AGAIN}") from error
-    return Strings(column)
+        raise UserError(f"{path}: cannot be read: {error}; {AGAIN}") from error
+    if array.shape != shape or array.dtype != np.dtype(dtype).newbyteorder("<") or not array.flags.c_contiguous:
+        fault = f"holds {array.dtype.name} {list(array.shape)}, {description.NAME} says {dtype} {list(shape)}"
+        raise UserError(f"{path}: {fault}; {AGAIN}")
+    return array
 
 
-def reopened(folder: Path, share: float, expected: str) -> FeaturePairs:
+def reopened(folder: Path, share: float, dropout: float, expected: str) -> FeaturePairs:
     """Open pickled pairs in another process. Raises UserError if the set was changed since."""
-    pairs = FeaturePairs(folder, share)
+    pairs = FeaturePairs(folder, share, dropout)
     if pairs.content_hash != expected:
         raise UserError(f"{folder}: was changed while it is used; start the command again")
     return pairs

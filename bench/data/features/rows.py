@@ -1,4 +1,4 @@
-"""The rows of a feature set: keys, captions, text rows, digests and labels, mapped from the disk.
+"""The table of a feature set: keys, captions, text rows, digests and labels.
 
 rows.parquet is the file for other programs; rows.arrow holds the same table uncompressed, so that a row is read without
 reading the others.
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench.arrays import Ints
-from bench.data.features.about import AGAIN, About
 from bench.data.features.texts import Hashes
 from bench.data.strings import Strings
-from bench.errors import UserError, one_line
 
 LABEL = "label."  #: before a label's name in the name of its column
 CAPTIONS = pa.list_(pa.large_string())
@@ -72,68 +68,3 @@ def rows_hash(keys: Strings, captions: Any, labels: Mapping[str, Ints]) -> str:
     for name in sorted(labels):
         total.update(labels[name].astype("<i8").tobytes())
     return total.hexdigest()
-
-
-class Rows:
-    """The table of a set. Nothing is read before it is needed."""
-
-    def __init__(self, path: Path, about: About) -> None:
-        """Map rows.arrow. Raises UserError unless columns, counts, offsets and the order of keys are right."""
-        self.path, self.about = path, about
-        try:
-            batch = pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
-            _check(batch, about)
-        except (OSError, ValueError, IndexError, pa.ArrowException) as error:
-            raise UserError(f"{path}: cannot be read ({one_line(error, 200)}); {AGAIN}") from error
-        self.batch = batch
-
-    @cached_property
-    def keys(self) -> Strings:
-        """The N keys in byte order."""
-        return Strings(self.batch["key"])
-
-    @cached_property
-    def captions(self) -> Any:
-        """pyarrow Array of N lists of strings."""
-        return self.batch["captions"]
-
-    @cached_property
-    def text_rows(self) -> Any:
-        """pyarrow Array of N lists of text rows."""
-        return self.batch["text_rows"]
-
-    @property
-    def image_digests(self) -> Hashes:
-        """`bench.data.features.texts.row_digest` of each row, uint64 [N]."""
-        digests: Hashes = self.batch["image_digest"].to_numpy(zero_copy_only=False)
-        return digests
-
-    @cached_property
-    def labels(self) -> dict[str, Ints]:
-        """Label name -> int64 [N]."""
-        names = self.about.classes
-        return {name: self.batch[LABEL + name].to_numpy(zero_copy_only=False).astype(np.int64) for name in names}
-
-
-def _check(batch: Any, about: About) -> None:
-    """Raise ValueError unless the batch has the columns and counts of `about`, and all strings lie in their buffers."""
-    if not batch.schema.equals(schema(list(about.classes))):
-        raise ValueError(f"its columns are {', '.join(batch.schema.names)}, or have other types")
-    if len(batch) != about.rows:
-        raise ValueError(f"it has {len(batch):,} rows and features.json says {about.rows:,}")
-    batch.validate(full=True)  # offsets, and UTF-8
-    if batch["key"].null_count or batch["captions"].null_count or batch["captions"].values.null_count:
-        raise ValueError("a key, a list of captions or a caption is null")
-    counts = pc.list_value_length(batch["captions"])
-    total = pc.sum(counts).as_py()
-    if pc.min(counts).as_py() < 1 or total != about.captions:
-        raise ValueError(f"it has {total:,} captions and features.json says {about.captions:,}, one a row at least")
-    if about.text and not counts.equals(pc.list_value_length(batch["text_rows"])):
-        raise ValueError("text_rows: a row has another number of text rows than of captions")
-    keys = batch["key"]
-    if not pc.all(pc.less(keys[:-1], keys[1:]), min_count=0).as_py():
-        raise ValueError("key: keys are not in byte order, or one stands twice")
-    for label, names in about.classes.items():
-        values = batch[LABEL + label]
-        if values.null_count or pc.min(values).as_py() < 0 or pc.max(values).as_py() >= len(names):
-            raise ValueError(f"{LABEL}{label}: a label lies outside 0 to {len(names) - 1}")

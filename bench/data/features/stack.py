@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,10 +65,8 @@ def open_array(given: str) -> npt.NDArray[Any]:
 
     Raises UserError if it is missing, damaged, or holds anything but floats of two or three axes.
     """
-    path = Path(given)
     try:
-        reading.opened(path).close()
-        array = _npy(path)
+        array = reading.array(given)
     except (OSError, ValueError) as error:
         reason = one_line(getattr(error, "strerror", None) or error, 200)
         raise UserError(f"{given}: cannot be read as an array: {reason}") from error
@@ -78,29 +75,3 @@ def open_array(given: str) -> npt.NDArray[Any]:
         fix = "features are floats of 16, 32 or 64 bits, [rows, width] or [rows, k, width]"
         raise UserError(f"{given}: {fault}; {fix}")
     return array
-
-
-def _npy(path: Path) -> npt.NDArray[Any]:
-    try:
-        array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # a malformed header raises anything from SyntaxError to MemoryError
-        raise ValueError(f"it is no whole .npy file of numbers: {one_line(error, 120)}") from error
-    if not isinstance(array, np.ndarray):
-        raise ValueError("it is an .npz archive; save each array as .npy")
-    return np.asarray(array)
-
-
-def text_lines(path: Path) -> list[str]:
-    """Return the lines of a UTF-8 file without white space around them.
-
-    Raises UserError if it is missing, not UTF-8, empty, or has a blank line.
-    """
-    try:
-        text = reading.content(path, 1 << 31).decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise UserError(f"{path}: cannot be read: {reason}") from error
-    lines = [line.strip() for line in text.removesuffix("\n").split("\n")]
-    if "" in lines:
-        raise UserError(f"{path}: line {lines.index('') + 1} is blank; each line is a text")
-    return lines

@@ -9,12 +9,13 @@ import numpy as np
 
 from bench import reading
 from bench.arrays import Ints
-from bench.catalogue.index_files import IndexFile, recognised, sha256_of
+from bench.catalogue.index_files import IndexFile, recognised
 from bench.data.noise.images import Images
 from bench.data.noise.manifest import Noise, NoiseManifest
 from bench.data.pairs import Pairs
 from bench.data.text_sets import TextSets
 from bench.errors import UserError, one_line
+from bench.hashing import file_hash
 
 if TYPE_CHECKING:
     from bench.suite.noise_settings import NoiseSettings
@@ -34,7 +35,7 @@ def import_ncr(path: Path, pairs: Pairs, rate: float | None = None) -> NoiseMani
     """
     n, shape, images = len(pairs), index_shape(path), Images.of(pairs)
     by_image = shape == (len(images),) != (n,)
-    file = recognised(sha256 := sha256_of(path))
+    file = recognised(sha256 := file_hash(path))
     if (shape != (n,) and not by_image) or not n:
         raise UserError(f"{path}: shape {shape} with {_wanted(pairs, images, file)}")
     index = entries(path, shape[0])
@@ -74,8 +75,7 @@ def _wanted(pairs: Pairs, images: Images, file: IndexFile | None) -> str:
 def entries(path: Path, n: int) -> Ints:
     """Return the n entries of an index file. Raises UserError if one is not the number of an image."""
     try:
-        with reading.opened(path) as file:
-            index = reading.whole(reading.numbers(file))
+        index = reading.whole(reading.array(path).ravel("K"))
     except (OSError, ValueError) as error:
         raise _no_index_file(path, error) from error
     outside = np.flatnonzero((index < 0) | (index >= n))
@@ -92,8 +92,7 @@ def _not_permuted(path: Path, places: str, pairs: Pairs) -> UserError:
 def index_shape(path: Path) -> tuple[int, ...]:
     """Return the shape of an index file, without its entries. Raises UserError if it is no .npy file of numbers."""
     try:
-        with reading.opened(path) as file:
-            return reading.array_shape(file)
+        return reading.array(path).shape
     except (OSError, ValueError) as error:
         raise _no_index_file(path, error) from error
 

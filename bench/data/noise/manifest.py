@@ -8,20 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from bench import counter, reading
+from bench import counter
 from bench.arrays import Ints
 from bench.data.pairs import Pairs
 from bench.data.strings import Strings
 from bench.data.text_sets import of_rows
-from bench.errors import UserError, one_line
-from bench.store.reading import Damaged
-
-COLUMNS = ("key", "donor_key", "row", "donor_row")  #: of every manifest's file
+from bench.errors import UserError
 
 
 class Noise:
@@ -176,8 +173,8 @@ class NoiseManifest(Noise):
         if not fits:
             raise UserError(f"noise manifest ({self.n} rows) was not made for {pairs.name} ({len(pairs)} rows)")
 
-    def save(self, target: Path | BinaryIO) -> None:
-        """Write Parquet: columns key, donor_key, row, donor_row; "edited" with lists of texts, "poison" with roles.
+    def save(self, target: Path) -> None:
+        """Write Parquet for other programs: key, donor_key, row, donor_row; "edited", lists of texts; "poison", roles.
 
         The other fields are JSON in the schema's metadata.
 
@@ -194,53 +191,6 @@ class NoiseManifest(Noise):
         others = {name: values for name, values in others.items() if values is not None}
         table = pa.table({**arrays, "row": self.rows, "donor_row": self.donors, **others})
         pq.write_table(table.replace_schema_metadata({"noise": json.dumps(about)}), target)
-
-    @classmethod
-    def load(cls, path: Path) -> NoiseManifest:
-        """Read rows, donors and texts that `save` wrote, not what a kind does to images.
-
-        Raises Damaged if the file is missing, cut or something else.
-        """
-        import pyarrow as pa
-
-        try:
-            table = reading.parquet(path)
-            about = _about(table)
-            if lacking := [name for name in COLUMNS if name not in table.column_names]:
-                raise ValueError(f"it has no column {', '.join(lacking)}")
-            if any(column.null_count for column in table.columns):
-                raise ValueError("it has gaps")
-            rows, donors = (table[name].cast(pa.int64()).to_numpy() for name in ("row", "donor_row"))
-            if len(rows) and not (min(rows[0], donors.min()) >= 0 and max(rows[-1], donors.max()) < about["n"]):
-                raise ValueError(f"it names rows outside 0 to {about['n'] - 1}")
-            if (np.diff(rows) <= 0).any():
-                raise ValueError("its rows are not in order")
-            keys, donor_keys = (Strings(table[name].cast(pa.large_string())) for name in ("key", "donor_key"))
-            edited = _edited(table) if "edited" in table.column_names else None
-            roles = table["poison"].cast(pa.string()).combine_chunks() if "poison" in table.column_names else None
-        except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
-            fault = f"not a noise manifest ({one_line(error, 200)})"
-            raise Damaged(path, fault, "`bench run` writes them as Parquet") from error
-        return cls(rows=rows, donors=donors, keys=keys, donor_keys=donor_keys, edited=edited, roles=roles, **about)
-
-
-def _about(table: Any) -> dict[str, Any]:
-    """Return the fields that a manifest's schema holds. Raises KeyError or ValueError if it has others."""
-    about = reading.parsed((table.schema.metadata or {})[b"noise"])
-    types = {"kind": str, "rate": float | int, "seed": int, "n": int, "realised_rate": float | int}
-    if set(about) - {"notes"} != set(types) or not all(isinstance(about[name], types[name]) for name in types):
-        raise ValueError("its description has other fields")
-    if not isinstance(about.get("notes", {}), dict):
-        raise ValueError("its notes are no fields")
-    return dict(about)
-
-
-def _edited(table: Any) -> Any:
-    """Return the column of edited texts. Raises ValueError for gaps in it, and pyarrow's errors for another type."""
-    edited = table["edited"].cast(text_lists()).combine_chunks()
-    if edited.flatten().null_count:
-        raise ValueError("it has gaps")
-    return edited
 
 
 def text_lists() -> Any:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Poison(NoiseManifest):
-    """Poisoned rows, with the trigger in their images. A file of it, when loaded, has the rows and texts alone."""
+    """Poisoned rows, with the trigger in their images. Its file has the rows and texts alone."""
 
     trigger: Trigger
     target: str  #: the class that the trigger is to mean

@@ -47,7 +47,7 @@ class Replacements:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Targeted(NoiseManifest):
-    """Poisoned rows with the images that they show. A file of it, when loaded, has the rows, texts and roles alone."""
+    """Poisoned rows with the images that they show. Its file has the rows, texts and roles alone."""
 
     images: Replacements
     dataset: str  #: the evaluation set of the images

@@ -15,7 +15,7 @@ from bench import counter
 from bench.arrays import Floats, Ints, Pixels
 from bench.data import photo
 from bench.data.augment import augment
-from bench.data.features.training import TrainingFeatures
+from bench.data.features.pairs import FeaturePairs
 from bench.data.pairs import DerivedPairs, MemoryPairs
 
 OPACITY = 0.2  #: of a pattern over the whole image
@@ -102,7 +102,7 @@ class TriggeredPairs(DerivedPairs):
         if not len(places):
             return images
         marked, own = self.images(rows[places]), rows[places]
-        if isinstance(self.whole, TrainingFeatures):
+        if isinstance(self.whole, FeaturePairs):
             images[places] = self.whole.dropped(marked, own, epoch, seed, view)
         elif isinstance(self.whole, MemoryPairs):
             images[places] = augment(marked, own, epoch, seed, view=view, recipe=recipe)

@@ -153,14 +153,7 @@ def _relative(job: Job, out: Path) -> str:
 
 
 def _write(table: Any, order: Ints, about: About, out: Path) -> None:
-    schema = INDEX_SCHEMA.with_metadata({"index": about.to_json()})
-
-    def write_to(path: Path) -> None:
-        with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False, write_page_checksum=True) as file:
-            for start in range(0, len(order), GROUP):
-                rows = np.arange(start, min(start + GROUP, len(order)))
-                group = table.take(pa.array(order[rows]))
-                columns = {**{name: group[name] for name in group.column_names}, "row": pa.array(rows)}
-                file.write_table(pa.table([columns[field.name] for field in schema], schema=schema))
-
-    files.write_path(out, write_to, durable=False)
+    ordered = table.take(pa.array(order)).append_column("row", pa.array(np.arange(len(order))))
+    ordered = ordered.select(INDEX_SCHEMA.names).replace_schema_metadata({"index": about.to_json()})
+    form = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True, "row_group_size": GROUP}
+    files.write_path(out, lambda path: pq.write_table(ordered, path, **form), durable=False)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
@@ -78,18 +77,16 @@ class Index:
     table: Any  #: pyarrow Table
 
     @classmethod
-    def read(cls, path: Path, columns: tuple[str, ...] = (*FIELDS, "shard")) -> Index:
-        """Read some columns of an index file.
-
-        Raises UserError if the file is missing, damaged, not an index, or of another version.
-        """
+    def read(cls, path: Path) -> Index:
+        """Read an index file. Raises UserError if it is missing, damaged, not an index, or of another version."""
         about = read_about(path)
         try:
-            table = reading.parquet(path, columns)
-            _check(table, about)
+            index = cls(path, about, reading.parquet(path, (*FIELDS, "shard")))
+            if content_hash(index.hashes("hash"), index.ints("shard")) != about.content_hash:
+                raise ValueError("its rows are not those that were indexed")
         except (OSError, ValueError) as error:
             raise UserError(f"{path}: cannot be read ({one_line(error)}); run `bench data index` again") from error
-        return cls(path, about, table)
+        return index
 
     @property
     def keys(self) -> Strings:
@@ -122,34 +119,7 @@ def read_about(path: Path) -> About:
         raise UserError(f"{path}: {fault}; `bench data index` writes them") from error
     if about.version != VERSION:
         raise UserError(f"{path}: is of version {about.version}, this is {VERSION}; run `bench data index` again")
-    if sum(entry.rows for entry in about.shards) != about.rows or any(entry.bytes < 0 for entry in about.shards):
-        raise UserError(f"{path}: its counts of rows and bytes are damaged; run `bench data index` again")
     return about
-
-
-def _check(table: Any, about: About) -> None:
-    """Raise ValueError unless the columns have their types, no gaps, keys in order and places inside the shards."""
-    for name in table.column_names:
-        if table[name].type != INDEX_SCHEMA.field(name).type or table[name].null_count:
-            raise ValueError(f"column {name} has another type, or gaps")
-    if len(table) != about.rows:
-        raise ValueError(f"it has {len(table):,} rows and says {about.rows:,}")
-    columns = {name: table[name].combine_chunks() for name in table.column_names}
-    keys, captions = columns["key"], columns["captions"]
-    if not pc.all(pc.less(keys[:-1], keys[1:]), min_count=0).as_py():
-        raise ValueError("its keys are not in order")
-    if (pc.min(pc.list_value_length(captions)).as_py() == 0) or captions.flatten().null_count:
-        raise ValueError("a row has no caption")
-    if not {"offset", "size", "shard", "hash"} <= set(columns) or not len(table):
-        return
-    offset, size, shard = (columns[name].to_numpy().astype(np.int64) for name in ("offset", "size", "shard"))
-    if shard.min() < 0 or shard.max() >= len(about.shards):
-        raise ValueError("a row is of a shard that the index does not have")
-    bytes = np.array([entry.bytes for entry in about.shards], np.int64)[shard]
-    if offset.min() < 0 or size.min() < 0 or (offset > bytes).any() or (size > bytes - offset).any():
-        raise ValueError("an image lies outside its shard")
-    if content_hash(fixed(table["hash"]), shard) != about.content_hash:
-        raise ValueError("its rows are not those that were indexed")
 
 
 def fixed(column: Any) -> Hashes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -40,18 +41,13 @@ class ShardPairs:
         self.settings, self.about, self.index_path = settings, index.about, index.path
         self._paths, self._open = tuple(paths), dict[int, _Open]()
         self._last: tuple[bytes, list[Image]] = (b"", [])
-        keys, captions = index.keys, index.captions
-        columns = {name: index.ints(name) for name in ("offset", "size", "shard")}
-        digests, hashes = index.hashes("digest"), index.hashes("hash")
         if settings.share < 1:
-            rows = smallest(keys, settings.share)
-            keys, captions = keys.take(rows), captions.take(pa.array(rows))
-            columns = {name: values[rows] for name, values in columns.items()}
-            digests, hashes = digests[rows], hashes[rows]
-        if not len(keys):
+            index = replace(index, table=index.table.take(pa.array(smallest(index.keys, settings.share))))
+        if not len(index.table):
             raise UserError(f"data.share: {settings.share:g} of {index.about.rows} pairs is none")
-        self._keys, self._captions, self._digests, self._hashes = keys, captions, digests, hashes
-        self._offsets, self._sizes, self._shards = (columns[name] for name in ("offset", "size", "shard"))
+        self._keys, self._captions = index.keys, index.captions
+        self._digests, self._hashes = index.hashes("digest"), index.hashes("hash")
+        self._offsets, self._sizes, self._shards = map(index.ints, ("offset", "size", "shard"))
         for row in np.unique(np.linspace(0, len(self) - 1, SAMPLE, dtype=np.int64)).tolist():
             self._refuse_other_texts(row)
 

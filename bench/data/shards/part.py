@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import TypeAdapter
 
 from bench import reading
 from bench.data.shards.index import SCHEMA, VERSION
@@ -58,7 +56,8 @@ def make_part(job: Job) -> int:
     if job.each_caption:
         rows = [one for row in rows for one in _by_caption(row)]
     about = {"faults": json.dumps([asdict(fault) for fault in faults]), "bytes": str(bytes)}
-    table = _table(rows).replace_schema_metadata(about)
+    hashed = [{**vars(row), "hash": row_hash(row.key, row.captions, row.digest)} for row in rows]
+    table = pa.Table.from_pylist(hashed, SCHEMA).replace_schema_metadata(about)
     form = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True}
     files.write_path(job.part, lambda path: pq.write_table(table, path, **form), durable=False)
     return len(rows)
@@ -70,10 +69,8 @@ def read_part(part: Path) -> tuple[Any, list[Fault], int]:
     Raises OSError or ValueError if it is damaged.
     """
     table = reading.parquet(part)
-    metadata = table.schema.metadata or {}
-    if not table.schema.equals(SCHEMA) or not {b"faults", b"bytes"} <= set(metadata):
-        raise ValueError("it is no part of an index")
-    faults = TypeAdapter(list[Fault]).validate_json(metadata[b"faults"], strict=True)
+    metadata = table.schema.metadata
+    faults = [Fault(**fault) for fault in json.loads(metadata[b"faults"])]
     return table.replace_schema_metadata(None), faults, int(metadata[b"bytes"])
 
 
@@ -93,15 +90,3 @@ def _by_caption(row: Row) -> list[Row]:
         Row(f"{row.key}#{i:0{width}}", row.offset, row.size, (caption,), row.digest)
         for i, caption in enumerate(row.captions)
     ]
-
-
-def _table(rows: Sequence[Row]) -> Any:
-    columns = {
-        "key": [row.key for row in rows],
-        "offset": [row.offset for row in rows],
-        "size": [row.size for row in rows],
-        "captions": [row.captions for row in rows],
-        "digest": [row.digest for row in rows],
-        "hash": [row_hash(row.key, row.captions, row.digest) for row in rows],
-    }
-    return pa.table([pa.array(columns[field.name], field.type) for field in SCHEMA], schema=SCHEMA)
