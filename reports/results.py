@@ -68,6 +68,11 @@ class RunResult:
         return replace(self, records=self.measured, select=LAST, at=1.0)
 
     @property
+    def costs_lost(self) -> bool:
+        """Whether a finished run has no ledger: it was damaged and moved aside, and only training makes one."""
+        return self.status["state"] == "done" and not self.ledger
+
+    @property
     def over_budget(self) -> bool:
         return bool(self.ledger.get("over_budget"))
 

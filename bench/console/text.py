@@ -13,8 +13,8 @@ from typing import Any, TextIO
 
 #: characters that draw nothing although Python calls them printable: fillers, joiners and variation selectors
 _BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
-#: what no file may hold as it is
-CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+#: what no file may hold as it is: controls, and marks that turn the direction of what follows
+CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def visible(text: str) -> str:
@@ -33,7 +33,7 @@ def visible(text: str) -> str:
 def storable(text: str) -> str:
     r"""Return text as files may hold it: controls are written out as `\x1b`, except tabs and ends of lines.
 
-    Lone surrogates, which have no UTF-8, are written out as well.
+    So are marks of direction, and lone surrogates, which have no UTF-8.
     """
     return CONTROL.sub(lambda match: _escape(match[0]), text)
 

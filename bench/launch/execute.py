@@ -24,7 +24,7 @@ from bench.planning.planned import Planned
 from bench.store import ClaimLost, Damaged, Record, RunStore, RunWriter, Store
 from bench.store.doctor import refuse_changed
 from bench.store.format import FORMAT
-from bench.store.writer import AGAIN, FEATURES
+from bench.store.writer import FEATURES
 from bench.suite.run import TRAINING_VERSION
 from bench.training.checkpoint import CHECKPOINT, checkpoint_step, load_weights, weights_name
 from bench.training.distributed import current
@@ -96,9 +96,7 @@ def _prepare(planned: Planned, inputs: Inputs, out: RunWriter, progress: Progres
 
 def _trained(out: RunStore, again: bool) -> RunStore:
     """Where the run is trained: a finished one in a folder of its own."""
-    if not again:
-        return out
-    return out.again() if isinstance(out, RunWriter) else RunStore(out.path(AGAIN))
+    return out.again() if again else out
 
 
 def _lacking(planned: Planned, out: RunStore, points: list[float]) -> list[float]:

@@ -18,8 +18,7 @@ from bench.store.doctor import CHECKPOINT as CHECKPOINT_FILE
 from bench.store.doctor import problems
 from bench.store.fence import Busy
 from bench.store.reading import Damaged
-from bench.store.run import RENEW_PLAN, TRIALS, RunStore, Store, weights_name
-from bench.store.writer import AGAIN
+from bench.store.run import AGAIN, RENEW_PLAN, TRIALS, RunStore, Store, weights_name
 from bench.store.writer import FEATURES as FEATURES_FOLDER
 
 RUN = "runs that no suite names"
@@ -134,12 +133,15 @@ def _size(path: Path) -> int:
 
 
 def _leftovers(store: Store) -> list[Path]:
-    """Return temporary files that nothing touched for `STALE_AFTER` seconds, but none of runs at work."""
+    """Return temporary files of killed processes: of this machine, or untouched for `STALE_AFTER` seconds.
+
+    Those of runs at work are not among them.
+    """
     now, busy = files.clock(store.root), {run.folder for run in store.runs() if holder(run.folder) is not None}
     found = []
     for path in sorted(store.root.rglob(f"{files.TEMPORARY}*")):
         inside = any(parent.name.startswith(files.TEMPORARY) or parent in busy for parent in path.parents)
         times = [inner.lstat().st_mtime for inner in (path, *path.rglob("*")) if inner.exists()]
-        if not inside and now - max(times, default=time.time()) > STALE_AFTER:
+        if not inside and (files.left_behind(path.name) or now - max(times, default=time.time()) > STALE_AFTER):
             found.append(path)
     return found

@@ -17,8 +17,8 @@ from bench.store.claim import Claim, holder
 from bench.store.fence import Busy
 from bench.store.jobs import read_note
 from bench.store.reading import Damaged, set_aside
-from bench.store.run import METRICS, TRIALS, RunStore, Store
-from bench.store.writer import AGAIN, RunWriter
+from bench.store.run import AGAIN, METRICS, TRIALS, RunStore, Store
+from bench.store.writer import RunWriter
 
 CHECKPOINT = "checkpoint.pt"
 RENEW_SECONDS = "delete it, and the steps are timed again; runs with a budget in device seconds then get other ids"
@@ -108,7 +108,7 @@ def repair(claim: Claim) -> list[str]:
         RunWriter(claim).set_status("done", step=steps, steps=steps)
     if METRICS in moved and run.status()["state"] != "done":
         claim.fence.discard(CHECKPOINT)
-    for error in problems(RunStore(run.path(AGAIN)), thorough=True):
+    for error in problems(run.again(), thorough=True):
         claim.fence.discard(AGAIN)
         lines.append(str(Damaged(error.path, error.reason, "removed")))
     return lines
@@ -127,7 +127,7 @@ def examine(store: Store, fix: bool = False) -> tuple[list[str], list[str]]:
         else:
             wrong.append(str(error))
     for run in (*store.runs(), *map(RunStore, sorted(store.root.glob("[!.]*/evaluated/[!.]*/")))):
-        errors = [] if holder(run.folder) else problems(run, thorough=True) + problems(RunStore(run.path(AGAIN)), True)
+        errors = [] if holder(run.folder) else problems(run, thorough=True) + problems(run.again(), True)
         if not fix or not errors:
             wrong += map(str, errors)
         elif not run.folder.is_dir():

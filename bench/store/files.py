@@ -24,6 +24,13 @@ from bench.store.process import ended, machine
 from bench.store.reading import free_name
 
 TEMPORARY = ".tmp-"  #: prefix of what a killed writer leaves behind
+_OF_PROCESS = re.compile(rf"{re.escape(TEMPORARY)}.+-([0-9a-f]{{8}})-([0-9]+)-[0-9a-f]{{8}}")  #: machine, pid
+
+
+def left_behind(name: str) -> bool:
+    """Return whether a temporary file, by its name, is of a process of this machine that was killed."""
+    match = _OF_PROCESS.fullmatch(name)
+    return match is not None and match[1] == machine() and ended(int(match[2]))
 
 
 @contextlib.contextmanager
@@ -31,12 +38,8 @@ def scratch(target: Path, inside: Path | None = None) -> Iterator[Path]:
     """Yield a temporary path, beside `target` or in `inside`; whatever is left there at the end is removed."""
     if inside is None:
         target.parent.mkdir(parents=True, exist_ok=True)
-        # What processes of this machine left here when they were killed is removed.
-        pattern = re.compile(rf"{re.escape(TEMPORARY)}.+-{machine()}-([0-9]+)-[0-9a-f]{{8}}")
-        for name in os.listdir(target.parent):
-            match = pattern.fullmatch(name)
-            if match and ended(int(match[1])):
-                remove(target.parent / name)
+        for name in filter(left_behind, os.listdir(target.parent)):
+            remove(target.parent / name)
         path = target.parent / f"{TEMPORARY}{target.name}-{machine()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     else:
         make_folder(target.parent, inside)

@@ -26,8 +26,8 @@ from bench.store.doctor import problems, sha256
 from bench.store.fence import CLAIM
 from bench.store.format import NAME
 from bench.store.reading import ASIDE, Damaged
-from bench.store.run import HASHES, RunStore, Store, weights_name
-from bench.store.writer import AGAIN, FEATURES, is_hashed
+from bench.store.run import AGAIN, HASHES, RunStore, Store, weights_name
+from bench.store.writer import FEATURES, is_hashed
 
 MEMORY = Path("/dev/shm")  #: where Linux has a file system in memory
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  #: of a suite and of a calibration

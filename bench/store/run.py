@@ -24,6 +24,7 @@ QUEUE = "queue.json"  #: file beside a suite's plan with the suite, for workers 
 METRICS = "metrics.jsonl"
 TRAIN_SECONDS = "train_seconds"
 HASHES = "hashes.json"
+AGAIN = "again"  #: folder of a finished run in which weights that `bench gc` removed are trained once more
 RENEW_PLAN = "delete it, and `bench run {} --dry-run` writes it again"  #: remedy, with the suite
 _RENEW_TRIALS = "delete it, and `bench run` writes it again"
 _RENEW_QUEUE = "delete it, and `bench run SUITE --plan-only` writes it again"
@@ -58,9 +59,14 @@ class RunStore:
     if it is cut, unreadable or not of the type that it should have.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, identity: str = "") -> None:
+        """identity: of the run; "" = the folder's name."""
         self.folder = folder
-        self.id = folder.name
+        self.id = identity or folder.name
+
+    def again(self) -> RunStore:
+        """Return the folder in which this finished run is trained once more, for weights that it lost."""
+        return RunStore(self.folder / AGAIN, self.id)
 
     def claim(self, stale_after: float = STALE_AFTER, heartbeat: float = HEARTBEAT) -> Claim:
         """Return the right to work on this run, as a context manager; entering raises `Busy` while another holds it."""

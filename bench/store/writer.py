@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bench.hashing import file_hash
 from bench.store import files, reading
 from bench.store.claim import Claim
-from bench.store.run import HASHES, METRICS, STATES, TRAIN_SECONDS, Record, RunStore, record_line
+from bench.store.run import AGAIN, HASHES, METRICS, STATES, TRAIN_SECONDS, Record, RunStore, record_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +23,6 @@ KEPT = "kept.parquet"  #: file of a run whose pairs a reference run scores: thos
 #: files of a run that follow from its plan, its scorer and its files
 RENEWED = ("settings.json", "noise.parquet", KEPT)
 FEATURES = "features"  #: folder of a run with features that evaluation can extract again
-AGAIN = "again"  #: folder of a finished run in which weights that `bench gc` removed are trained once more
 
 
 def is_hashed(name: str) -> bool:
@@ -44,8 +43,7 @@ class RunWriter(RunStore):
 
     def __init__(self, claim: Claim, below: str = "") -> None:
         """`below` is a folder in the run's folder that is written as if it were a run of its own."""
-        super().__init__(claim.folder / below)
-        self.id = claim.folder.name
+        super().__init__(claim.folder / below, claim.folder.name)
         self.own_claim = claim
         self._below = f"{below}/" if below else ""
         self.finished = self.status()["state"] == "done"
@@ -187,7 +185,7 @@ class RunWriter(RunStore):
 
     def restore(self, names: Iterable[str]) -> None:
         """Add these files of `again` to the finished run unless it has them, then remove `again`."""
-        known = RunStore(self.path(AGAIN)).hashes()
+        known = RunStore.again(self).hashes()
         for name in names:
             if not self.path(name).exists():
                 self.note_hashes({name: known[name]})

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from bench.errors import one_line
 from bench.store import Damaged, RunStore, RunWriter
 from bench.store.doctor import CHECKPOINT as CHECKPOINT
+from bench.store.run import SHORT
 from bench.store.run import weights_name as weights_name
 from bench.towers.build import OpenClipTowers
 from bench.towers.state_dicts import refusal
@@ -75,6 +76,7 @@ class CheckpointWriter:
         self.wait()
         assert isinstance(method, nn.Module)
         state = {
+            "run": self._out.id,
             "step": step,
             "towers": towers.state_dict(),
             "method": method.state_dict(),
@@ -110,7 +112,10 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 
 def load_checkpoint(out: RunStore) -> dict[str, Any] | None:
-    """Return the last checkpoint in host memory, or None if there is none. Raises Damaged for a file that is none."""
+    """Return the last checkpoint in host memory, or None if there is none.
+
+    Raises Damaged for a file that is none, or is of another run.
+    """
     return _loaded(out, map_location="cpu")
 
 
@@ -132,6 +137,8 @@ def _loaded(out: RunStore, **how: Any) -> dict[str, Any] | None:
         raise Damaged(path, f"is no checkpoint: {refusal(error)}") from error
     if not isinstance(state, dict) or type(state.get("step")) is not int or not state.keys() >= _PARTS:
         raise Damaged(path, f"is no checkpoint: it should hold step, {', '.join(sorted(_PARTS))}")
+    if state.get("run", out.id) != out.id:  # one from before it was stored has none
+        raise Damaged(path, f"is of another run, {str(state['run'])[:SHORT]}")
     return state
 
 

@@ -102,6 +102,8 @@ def cost(results: Results) -> Table:
         "pairs sent through a tower. A run that starts from a reference run carries that run's counts and times as "
         "well. Work repeated after a kill stands apart and is not in the training time."
     ]
+    if lost := sum(run.costs_lost for run in results.runs):
+        extra.append(f"The costs of {lost} runs are lost, because their ledgers were damaged; means are of the others.")
     return _table(results, "cost", "Cost", "What every score was paid with.", measures, known, extra)
 
 

@@ -21,7 +21,7 @@ from reports.statistics.contrasts import headline_contrasts
 
 SUITE = "emoji_noisy"
 Tab = Any  # of conftest.py: a page in a browser
-EVIL = "<script>alert(1)</script>\"'&"
+EVIL = "<script>alert(1)</script>\"'&\u202e"
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +52,8 @@ def test_the_page_is_whole_and_shows_foreign_text(made: SimpleNamespace) -> None
     assert "url(" not in text
     assert EVIL not in text
     assert "&lt;script&gt;alert(1)" in text
+    assert "\u202e" not in text
+    assert r"\u202e" in text
 
 
 def test_numbers_are_those_of_the_report(made: SimpleNamespace) -> None:

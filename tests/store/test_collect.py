@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from bench.errors import UserError
-from bench.store import Store
+from bench.store import Store, process
 from bench.store.claim import STALE_AFTER
 from bench.store.collect import CHECKPOINT, FEATURES, LEFTOVER, RUN, WEIGHTS, collect
 
@@ -168,6 +171,18 @@ def test_leftovers_go_when_they_are_old(store: Path) -> None:
     collect(Store(store), delete=True)
     assert not any(item.path.exists() for item in found)
     assert all((place / ".tmp-new").exists() for place in places)
+
+
+def test_what_a_killed_process_of_this_machine_left_goes_at_once(store: Path, tiny: SimpleNamespace) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    (store / "tiny" / "figures").mkdir(exist_ok=True)
+    names = [f".tmp-radar.pdf-{process.machine()}-{pid}-0123abcd" for pid in (ended.pid, os.getpid())]
+    for name in names:
+        (store / "tiny" / "figures" / name).write_bytes(b"1234")
+    assert re.search(rf"^1 +0.0 MiB +{LEFTOVER}$", tiny.bench(store, "gc").stdout, re.MULTILINE)
+    collect(Store(store), delete=True)
+    assert [(store / "tiny" / "figures" / name).exists() for name in names] == [False, True]
 
 
 def test_where_nothing_says_what_is_needed_nothing_goes(store: Path, tiny: SimpleNamespace) -> None:

@@ -18,6 +18,8 @@ from bench.store import Damaged, RunStore, Store, files, reading
 from bench.store.doctor import examine, problems, repair
 from bench.store.jobs import jobs
 from bench.store.run import find_run
+from reports.results import load
+from reports.tables.suite_tables import cost
 
 BIG = 2**70
 
@@ -255,6 +257,31 @@ def test_a_damaged_checkpoint_fails_no_retry(
     assert {name: after[name] for name in (WEIGHTS, "metrics.jsonl", "weights-050.safetensors")} == {
         name: before[name] for name in (WEIGHTS, "metrics.jsonl", "weights-050.safetensors")
     }
+
+
+def test_a_checkpoint_of_another_run_is_moved_aside(finished: Path, store: Path, tiny: SimpleNamespace) -> None:
+    """Its method and its towers are the same, so that it could be loaded."""
+    run = named(store, "clip", tiny)
+    other = next(one for one in tiny.planned(store, "seeds=[7]") if one.run.method == "clip" and one.run.seed == 7)
+    tiny.interrupted(other, store, 4)
+    for path in [*run.folder.glob("weights-*"), run.path("ledger.json"), run.path("hashes.json")]:
+        path.unlink()
+    files.write_json(run.path("status.json"), {"state": "interrupted", "step": 4, "steps": 8})
+    shutil.copy(store / "runs" / other.id / "checkpoint.pt", run.path("checkpoint.pt"))
+    result = tiny.bench(store, "run", "SUITE")
+    assert f"checkpoint.pt: is of another run, {other.id[:16]}; moved to checkpoint.pt.damaged-1" in result.stderr
+    assert tiny.contents(run.folder)[WEIGHTS] == tiny.contents(finished / "runs" / run.id)[WEIGHTS]
+
+
+def test_lost_costs_are_said(store: Path, tiny: SimpleNamespace) -> None:
+    run = named(store, "clip", tiny)
+    damage(run, "ledger.json", cut)
+    assert tiny.bench(store, "run", "SUITE").exit_code == 0
+    lines = [line for line in tiny.bench(store, "status", "SUITE").stdout.splitlines() if run.id[:16] in line]
+    assert all("its costs are lost: its ledger was damaged" in line for line in lines)
+    assert lines
+    table = cost(load("tiny", Store(store)))
+    assert any("The costs of 1 runs are lost" in note for note in table.footnotes)
 
 
 def test_a_flipped_bit_of_an_unfinished_run_is_found_before_it_goes_on(
