@@ -31,6 +31,13 @@ class Augmentation:
 
 
 _drawn, _photograph = lazy("bench.data.augment:Recipe"), lazy("bench.data.photo:Recipe")
+
+
+def _of_photographs(name: str, source: str, summary: str, **options: Any) -> Augmentation:
+    """Return an augmentation of photographs alone; `options` are those of its recipe."""
+    return Augmentation(name, summary, {"photographs": partial(_photograph, **options)}, source)
+
+
 AUGMENTATIONS: Registry[Augmentation] = Registry(
     "an augmentation",
     (
@@ -49,39 +56,31 @@ AUGMENTATIONS: Registry[Augmentation] = Registry(
             "shift, zoom and turn, for signs that have no mirror image",
             {"drawn art": partial(_drawn, shift=0.1, zoom=0.1, turn=10.0, flip=False, shade=0.0, tint=0.0)},
         ),
-        Augmentation(
-            "openclip",
-            "a crop of 90 to 100 % of the area",
-            {"photographs": partial(_photograph, scale=(0.9, 1.0))},
-            "the default of open_clip's trainer",
+        _of_photographs(
+            "openclip", "the default of open_clip's trainer", "a crop of 90 to 100 % of the area", scale=(0.9, 1.0)
         ),
-        Augmentation(
+        _of_photographs(
             "nuclr",
-            "a crop of 50 to 100 %, mirror image, RandomAugment(2, 7)",
-            {
-                "photographs": partial(
-                    _photograph, scale=(0.5, 1.0), flip=True, after=lazy("bench.data.recolour:rand_augment")
-                )
-            },
             "NUCLR, whose RandomAugment is ALBEF's",
+            "a crop of 50 to 100 %, mirror image, RandomAugment(2, 7)",
+            scale=(0.5, 1.0),
+            flip=True,
+            after=lazy("bench.data.recolour:rand_augment"),
         ),
-        Augmentation(
-            "ncu",
-            "a crop of 50 to 100 %",
-            {"photographs": partial(_photograph, scale=(0.5, 1.0))},
-            "NCU",
-        ),
-        Augmentation(
+        _of_photographs("ncu", "NCU", "a crop of 50 to 100 %", scale=(0.5, 1.0)),
+        _of_photographs(
             "cyclip",
-            "the pixels of evaluation; further views by AutoAugment with ImageNet's policies",
-            {"photographs": partial(_photograph, before=lazy("bench.data.recolour:auto_augment"), plain_first=True)},
             "CyCLIP",
+            "the pixels of evaluation; further views by AutoAugment with ImageNet's policies",
+            before=lazy("bench.data.recolour:auto_augment"),
+            plain_first=True,
         ),
-        Augmentation(
+        _of_photographs(
             "prolip",
-            "a crop of 80 to 100 %, colour jitter or grey",
-            {"photographs": partial(_photograph, scale=(0.8, 1.0), after=lazy("bench.data.recolour:jitter_or_grey"))},
             "ProLIP",
+            "a crop of 80 to 100 %, colour jitter or grey",
+            scale=(0.8, 1.0),
+            after=lazy("bench.data.recolour:jitter_or_grey"),
         ),
     ),
 )

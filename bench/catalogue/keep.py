@@ -104,39 +104,34 @@ KEEPS: Registry[Keep] = Registry(
             uses="trusted pairs",
             reference_keeps_all=True,
         ),
-        Keep(
-            "score",
-            "the pairs of highest cosine under a reference run",
-            _highest,
-            takes=("share",),
-            reference_keeps_all=True,
-            scored=True,
-            about_external="the pairs of highest cosine under an external model",
-        ),
-        Keep(  # Chun et al., ProLIP, ICLR 2025, Section C.8: "ProLIP distance" of Table C.7
-            "distance",
-            "",
-            _highest,
-            takes=("share",),
-            reference_keeps_all=True,
-            scored=True,
-            score="csd",
-            about_external="the pairs of smallest distance (CSD) under an external model",
-        ),
-        *(  # Wang et al., NeurIPS 2024
+        *(
             Keep(
                 name,
-                f"the pairs of {largest} under a reference run",
+                f"the pairs of {best} under a reference run" if by_a_run else "",
                 _highest,
                 takes=("share",),
                 reference_keeps_all=True,
                 scored=True,
-                score=name,
-                about_external=f"the pairs of {largest} under an external model",
+                score=score,
+                about_external=f"the pairs of {best} under an external model",
             )
-            for name, largest in (
-                ("s_clip_loss", "largest s-CLIPLoss, the cosine less what its batch has by chance,"),
-                ("norm_sim", "largest NormSim (p = 2), the image's likeness to a sample of all images,"),
+            for name, score, by_a_run, best in (
+                ("score", "cosine", True, "highest cosine"),
+                # Chun et al., ProLIP, ICLR 2025, Section C.8: "ProLIP distance" of Table C.7
+                ("distance", "csd", False, "smallest distance (CSD)"),
+                # Wang et al., NeurIPS 2024
+                (
+                    "s_clip_loss",
+                    "s_clip_loss",
+                    True,
+                    "largest s-CLIPLoss, the cosine less what its batch has by chance,",
+                ),
+                (
+                    "norm_sim",
+                    "norm_sim",
+                    True,
+                    "largest NormSim (p = 2), the image's likeness to a sample of all images,",
+                ),
             )
         ),
         # the control beside any choice of rows: it differs in number alone

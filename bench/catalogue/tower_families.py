@@ -78,8 +78,23 @@ class TowerFamily:
     text: TextTowers | None = None
 
 
-def _image_at_size(configs: dict[str, Config]) -> Callable[[str, int, int], Config]:
-    return lambda name, size, _dim: {**configs[name], "image_size": size}
+def _images_of(configs: dict[str, Config]) -> ImageTowers:
+    """Return the image towers of open_clip with these configurations."""
+    return ImageTowers(
+        names=configs.keys,
+        config=lambda name, size, _dim: {**configs[name], "image_size": size},
+        content=configs.__getitem__,
+    )
+
+
+def _texts_of(configs: dict[str, Config], **own: Any) -> TextTowers:
+    return TextTowers(
+        names=configs.keys,
+        config=configs.__getitem__,
+        content=configs.__getitem__,
+        other=_other_than_a_transformer,
+        **own,
+    )
 
 
 def _open_clip_image(name: str, size: int, dim: int) -> Config:
@@ -118,33 +133,14 @@ TOWER_FAMILIES: Registry[TowerFamily] = Registry(
         TowerFamily(
             name="small",
             summary="towers for CPUs; texts are read by a vocabulary of `towers.vocabulary` tokens, learned from them",
-            image=ImageTowers(
-                names=architectures.IMAGE_TOWERS.keys,
-                config=_image_at_size(architectures.IMAGE_TOWERS),
-                content=lambda name: architectures.IMAGE_TOWERS[name],
-            ),
-            text=TextTowers(
-                names=architectures.TEXT_TOWERS.keys,
-                config=lambda name: architectures.TEXT_TOWERS[name],
-                content=lambda name: architectures.TEXT_TOWERS[name],
-                tokenizer=lazy("bench.towers.tokenization:learned"),
-                other=_other_than_a_transformer,
-            ),
+            image=_images_of(architectures.IMAGE_TOWERS),
+            text=_texts_of(architectures.TEXT_TOWERS, tokenizer=lazy("bench.towers.tokenization:learned")),
         ),
         TowerFamily(
             name="papers",
             summary="towers of papers that open_clip has no architecture for, and its RN50 in small",
-            image=ImageTowers(
-                names=architectures.PAPER_IMAGE_TOWERS.keys,
-                config=_image_at_size(architectures.PAPER_IMAGE_TOWERS),
-                content=lambda name: architectures.PAPER_IMAGE_TOWERS[name],
-            ),
-            text=TextTowers(
-                names=architectures.PAPER_TEXT_TOWERS.keys,
-                config=lambda name: architectures.PAPER_TEXT_TOWERS[name],
-                content=lambda name: architectures.PAPER_TEXT_TOWERS[name],
-                other=_other_than_a_transformer,
-            ),
+            image=_images_of(architectures.PAPER_IMAGE_TOWERS),
+            text=_texts_of(architectures.PAPER_TEXT_TOWERS),
         ),
         TowerFamily(
             name="open_clip",

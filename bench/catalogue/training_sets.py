@@ -39,8 +39,8 @@ def _img2dataset(source: str, form: str, url: str, caption: str) -> str:
     )
 
 
-def _half_of_the_emoji(name: str) -> TrainingSet:
-    """The pairs of one half of the concepts (`bench.data.emoji.HALVES`)."""
+def _emoji(name: str) -> TrainingSet:
+    """All pairs, or those of one half of the concepts (`bench.data.emoji.HALVES`)."""
     return TrainingSet(
         name,
         load=lambda size: lazy("bench.data:load")(f"{name}/train", size),
@@ -52,14 +52,7 @@ def _half_of_the_emoji(name: str) -> TrainingSet:
 TRAINING_SETS: Registry[TrainingSet] = Registry(
     "a training set",
     (
-        TrainingSet(
-            "emoji",
-            load=lambda size: lazy("bench.data:load")("emoji/train", size),
-            sizes=(32, 64),
-            synonyms=lazy("bench.data.emoji:synonyms"),
-        ),
-        _half_of_the_emoji("emoji-a"),
-        _half_of_the_emoji("emoji-b"),
+        *map(_emoji, ("emoji", "emoji-a", "emoji-b")),
         TrainingSet(
             "cc3m",
             rows=3_318_333,

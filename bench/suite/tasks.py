@@ -125,7 +125,7 @@ def _tasks(family: TaskFamily, name: str) -> list[Task]:
         raise UserError(f"evaluate.datasets.{family.name}: {message}")
     entry, _ = parse(name)
     train = entry.written("train") if family.learns else ""
-    return [Task(_name(family, CLASS if family.classes else ""), entry.written(family.split), train)]
+    return [Task(_name(family, CLASS if "classification" in family.kinds else ""), entry.written(family.split), train)]
 
 
 def _name(family: TaskFamily, label: str) -> str:

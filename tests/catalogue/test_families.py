@@ -67,9 +67,7 @@ def entry(name: str = "neighbours", **changed: object) -> TaskFamily:
         "main": "agreement",
         "measure": f"{__name__}:neighbours",
         "chance": lambda label, facts: {"agreement": 1 / facts.classes[label]},
-        "fits": lambda found: "" if found.classes else f"{found.name!r} has no classes",
         "embedded": {"emoji": (On("emoji/iid", "subgroup"),)},
-        "classes": True,
     }
     return TaskFamily(name=name, **{**fields, **changed})  # type: ignore[arg-type]
 

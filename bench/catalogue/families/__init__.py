@@ -31,7 +31,7 @@ def unfit(name: str, dataset: str) -> str:
         return evaluation_sets.unknown(dataset)
     if not family.on_training_pairs and evaluation_sets.known(dataset) is None:
         return ""
-    return family.fits(entry)
+    return family.misfit(entry)
 
 
 def chance(name: str, label: str, facts: Facts, *, main: bool = False) -> dict[str, float]:

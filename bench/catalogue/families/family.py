@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Literal
 
-from bench.catalogue.evaluation_sets import Entry, Split
+from bench.catalogue.evaluation_sets import Entry, Kind, Split
+
+_SCORED_BY = {
+    "classification": "classes to be scored by",
+    "retrieval": "captions to be scored by",
+    "hierarchy": "captions from general to special",
+}
 
 
 @dataclass(frozen=True)
@@ -55,12 +61,11 @@ class TaskFamily:
     #: "module:function" of `(Task, bench.evaluation.measures.Bench) -> Measured`; imported when it first measures
     measure: str
     chance: Callable[[str, Facts], Mapping[str, float]]  #: (label, facts) -> metric -> score of a random guess
-    fits: Callable[[Entry], str]  #: why it cannot be measured on a data set; "" if it can
+    kinds: tuple[Kind, ...] = ("classification",)  #: of the catalogue's data sets that it can be measured on
     embedded: Mapping[str, tuple[On, ...]] = field(default_factory=dict, hash=False)  #: `data.name` -> tasks
     #: kind of data set -> its main metric, where that is not `main`
     main_of_kind: Mapping[str, str] = field(default_factory=dict, hash=False)
     split: Split = "test"  #: of a data set of the catalogue, that is scored
-    classes: bool = False  #: asks for the classes of images
     learns: bool = False  #: learns from the data set's training split
     on_training_pairs: bool = False  #: scores the suite's own training pairs
     of_noise: frozenset[str] = frozenset()  #: metrics that only runs with known corrupted pairs have
@@ -78,6 +83,16 @@ class TaskFamily:
         """ValueError if the main metric is none of the metrics."""
         if self.main and self.main not in self.metrics:
             raise ValueError(f"task family {self.name!r}: main metric {self.main!r} is none of {list(self.metrics)}")
+
+    def misfit(self, entry: Entry) -> str:
+        """Return why it cannot be measured on a data set of the catalogue; "" if it can."""
+        if self.on_training_pairs:
+            return f"{entry.name!r}: is measured on the training pairs alone; omit it"
+        if entry.kind not in self.kinds:
+            return f"{entry.name!r} has no {_SCORED_BY[self.kinds[0]]}"
+        if self.learns and not entry.train:
+            return f"{entry.name!r} has no training split for a probe to learn from"
+        return f"{entry.name!r} has no validation split" * (self.split == "validation" and not entry.validation)
 
     @property
     def needs_noise(self) -> bool:

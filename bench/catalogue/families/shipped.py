@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bench.catalogue.evaluation_sets import Entry
 from bench.catalogue.families import random_guess
 from bench.catalogue.families.family import On, TaskFamily
 
@@ -32,32 +31,6 @@ _PROBES = _emoji(
 _SHIFTED = ("openmoji", "openmoji-black", "fluent-high-contrast", "emojione-monotone", "near")
 
 
-def _has_classes(entry: Entry) -> str:
-    return "" if entry.kind == "classification" else f"{entry.name!r} has no classes to be scored by"
-
-
-def _can_be_learned(entry: Entry) -> str:
-    return _has_classes(entry) or (
-        "" if entry.train else f"{entry.name!r} has no training split for a probe to learn from"
-    )
-
-
-def _has_captions(entry: Entry) -> str:
-    return "" if entry.kind in ("retrieval", "association") else f"{entry.name!r} has no captions to be scored by"
-
-
-def _has_levels(entry: Entry) -> str:
-    return "" if entry.kind == "hierarchy" else f"{entry.name!r} has no captions from general to special"
-
-
-def _has_validation_captions(entry: Entry) -> str:
-    return _has_captions(entry) or ("" if entry.validation else f"{entry.name!r} has no validation split")
-
-
-def _has_no_noise(entry: Entry) -> str:
-    return f"{entry.name!r}: is measured on the training pairs alone; omit it"
-
-
 _UNTESTED = "of concepts that the test set does not hold"
 
 SHIPPED = (
@@ -70,9 +43,7 @@ SHIPPED = (
         main="top1",
         measure="bench.evaluation.measures:zero_shot",
         chance=random_guess.of_ranked_classes,
-        fits=_has_classes,
         embedded=_emoji(*(On(f"emoji/{s}", label) for s in ("iid", "novel") for label in ("concept", "subgroup"))),
-        classes=True,
         along=True,
         texts="prompts",
     ),
@@ -86,9 +57,7 @@ SHIPPED = (
         main="mrr",
         measure="bench.evaluation.measures:class_ranking",
         chance=random_guess.of_places,
-        fits=_has_classes,
         embedded=_emoji(On("emoji/iid", "concept", validation="emoji/validation")),
-        classes=True,
         texts="prompts",
     ),
     TaskFamily(
@@ -100,9 +69,7 @@ SHIPPED = (
         main="top1",
         measure="bench.evaluation.measures:zero_shot",
         chance=random_guess.of_ranked_classes,
-        fits=_has_classes,
         embedded=_emoji(*(On(f"emoji/{style}", "concept") for style in _SHIFTED)),
-        classes=True,
         averaged=True,
         texts="prompts",
     ),
@@ -116,9 +83,7 @@ SHIPPED = (
         main="accuracy",
         measure="bench.evaluation.measures:linear_probe",
         chance=random_guess.of_classes,
-        fits=_can_be_learned,
         embedded=_PROBES,
-        classes=True,
         learns=True,
         averaged=True,
         reads="pooled",
@@ -133,9 +98,7 @@ SHIPPED = (
         main="accuracy",
         measure="bench.evaluation.measures:adamw",
         chance=random_guess.of_classes,
-        fits=_can_be_learned,
         embedded=_PROBES,
-        classes=True,
         learns=True,
         averaged=True,
         reads="projected",
@@ -150,7 +113,7 @@ SHIPPED = (
         main="mean_recall",
         measure="bench.evaluation.measures:retrieval",
         chance=random_guess.of_captions,
-        fits=_has_captions,
+        kinds=("retrieval", "association"),
         embedded=_emoji(On("emoji/iid"), On("emoji/openmoji")),
         main_of_kind={"association": "jaccard_10_12"},
         texts="captions",
@@ -165,7 +128,7 @@ SHIPPED = (
         main="recall",
         measure="bench.evaluation.probabilistic.hierarchy:along_hierarchy",
         chance=random_guess.unknown,
-        fits=_has_levels,
+        kinds=("hierarchy",),
         embedded={"emoji": (On("emoji/iid"),)},
         texts="captions",
     ),
@@ -187,9 +150,7 @@ SHIPPED = (
         main="all",
         measure="bench.evaluation.probabilistic.prompts:prompt_choices",
         chance=random_guess.of_prompts,
-        fits=_can_be_learned,
         embedded={"emoji": (On("emoji/iid", "group", "emoji/train"),)},
-        classes=True,
         learns=True,
         texts="prompts",
         of_variances=frozenset({"filtered", "half", "bprw_0", "bprw_5", "bprw_9"}),
@@ -205,9 +166,7 @@ SHIPPED = (
         main="attack_success",
         measure="bench.evaluation.noise.attack:attack_success",
         chance=random_guess.of_attacks,
-        fits=_has_classes,
         embedded=_emoji(On("emoji/iid", "concept")),
-        classes=True,
         on_poison=True,
         texts="prompts",
     ),
@@ -226,7 +185,6 @@ SHIPPED = (
         main="auroc",
         measure="bench.evaluation.measures:noise_detection",
         chance=random_guess.of_two_kinds,
-        fits=_has_no_noise,
         on_training_pairs=True,
         of_noise=frozenset({"auroc", "average_precision", "kept_precision", "kept_recall"}),
         texts="captions",
@@ -243,7 +201,6 @@ SHIPPED = (
         main="memorised",
         measure="bench.evaluation.noise.memorisation:memorisation",
         chance=random_guess.of_distractors,
-        fits=_has_no_noise,
         on_training_pairs=True,
         of_noise=frozenset({"memorised", "corrected", "auroc"}),
         along=True,
@@ -259,7 +216,7 @@ SHIPPED = (
             main="",
             measure="bench.evaluation.measures:retrieval",
             chance=random_guess.of_captions,
-            fits=_has_validation_captions,
+            kinds=("retrieval", "association"),
             embedded=_emoji(On(pairs)),
             split="validation",
             texts="captions",
