@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import shutil
 import time
@@ -25,7 +24,7 @@ import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from bench.checks.subject import Failed
-from bench.checks.trainings import Packed, Training, make, pack
+from bench.checks.trainings import Training, make, pack
 from bench.machine.private_folder import scratch_folder
 from bench.machine.processes import start
 from bench.store import RunStore, RunWriter
@@ -93,12 +92,10 @@ class Ranks:
 
     def _received(self, rank: int) -> Any:
         """Return results by layout, or when the rank failed and why."""
-        connection = self._connections[rank]
-        if not connection.poll(PATIENCE):
+        if not self._connections[rank].poll(PATIENCE):
             return time.monotonic(), f"no answer in {PATIENCE:g} s"
         try:
-            failure = connection.recv()
-            return failure or torch.load(io.BytesIO(connection.recv_bytes()), weights_only=True)
+            return self._connections[rank].recv()
         except EOFError:
             return time.monotonic(), "its process ended"
 
@@ -130,9 +127,9 @@ class MetricsOnly(RunWriter):
 
 
 @contextmanager
-def recorded_gradients(job: Job) -> Iterator[list[Packed]]:
+def recorded_gradients(job: Job) -> Iterator[list[bytes]]:
     """Record every parameter's gradient at each optimiser step that is taken while the context is open."""
-    by_step: list[Packed] = []
+    by_step: list[bytes] = []
 
     def keep(*_: Any) -> None:
         gradients = ((name, p.grad) for name, p in named_parameters(job.method, job.towers))
@@ -172,13 +169,10 @@ def _serve(connection: Connection, rank: int, folder: Path) -> None:
         while True:
             trainings = connection.recv()
             try:
-                found = _work(trainings, rank, two, folder / f"{rank}")
+                connection.send(_work(trainings, rank, two, folder / f"{rank}"))
             except Exception as error:  # the other ranks fail when this process ends
                 connection.send((time.monotonic(), f"{type(error).__name__}: {error}"))
                 os._exit(1)
-            torch.save(found, packed := io.BytesIO())
-            connection.send(None)
-            connection.send_bytes(packed.getbuffer())
 
 
 def _work(
