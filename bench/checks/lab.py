@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -17,6 +19,27 @@ from bench.towers.build import OpenClipTowers
 from methods.base import Adapter
 from methods.protocol import Batch, Clock, Facts, Rows, Tensors
 
+#: names of hyper-parameters in the values, where they are not ours
+NAMES: dict[str, dict[str, str]] = {
+    "bayes": {"a_plus": "a_positive", "a_minus": "a_negative", "iters": "sweeps"},
+    "cyclip": {"lambda1": "lambda_in_modal", "lambda2": "lambda_cross_modal"},
+    "decl_evidential": {"lambda1": "hinge_weight"},
+    **{key: {"gamma": "gamma_min", "eps": "epsilon", "lr_tau": "eta"} for key in ("drrho", "fastclip")},
+    "gradient_ascent": {"NC_ratio": "forget", "label_smoothing": "smoothing"},
+    "ncu": {"NC_ratio": "forget"},
+    "nuclr": {"zeta0": "zeta_init", "eta_I_ratio": "image_ratio", "max_epoch": "epochs"},
+    "pcmepp": {"smoothness_alpha": "alpha", "vib_beta": "beta", "label_smoothing": "smoothing"},
+    "prolip": {
+        "vib_beta": "vib",
+        "inclusion_alpha": "inclusion",
+        "inclusion_alpha_occ": "masked_inclusion",
+        "inclusion_loss_eps": "inclusion_eps",
+        "inclusion_loss_scale": "inclusion_scale",
+    },
+    "roclip": {"size": "pool"},
+    "safeclip": {"size": "bank_size"},
+    "siglip": {"t": "scale"},
+}
 TEXTS = ["grinning face", "a photo of a red apple", "an ice cream", "the black cat sat down", "blue car , side view"]
 
 
@@ -47,6 +70,17 @@ def leaves(entry: Mapping[str, Any], dtype: torch.dtype = torch.float64) -> Tens
 def build(kind: type[Adapter], rows: int = 64, batch: int = 8, dim: int = 16, seed: int = 0, **config: Any) -> Any:
     """Make an adapter in fp64; its own scalars are computed in fp64, too."""
     return exact(lambda: kind(kind.Config(**config), Facts(rows=rows, batch=batch, dim=dim, seed=seed)))
+
+
+def made(kind: type[Adapter], entry: Mapping[str, Any], rows: int = 64, batch: int = 8, **config: Any) -> Any:
+    """Make an adapter in fp64 with the hyper-parameters that an entry of the values names, and those of `config`."""
+    fields, theirs = {field.name for field in dataclasses.fields(kind.Config)}, NAMES.get(kind.name, {})
+    given = {key: value for key, value in entry.items() if key in fields}
+    given |= {ours: entry[name] for name, ours in theirs.items() if name in entry}
+    if "temperature" in fields:
+        given |= {"temperature": 1 / entry["logit_scale"]} if "logit_scale" in entry else {}
+        given |= {"temperature": math.exp(-entry["log_scale"])} if "log_scale" in entry else {}
+    return build(kind, rows, batch, **{**given, **config})
 
 
 def exact(make: Callable[[], Any]) -> Any:
@@ -91,16 +125,30 @@ def sum_of_tiles(method: Any, z: Tensors, observed: Tensors, cuts: tuple[int, ..
     return torch.stack(parts).sum()
 
 
-def graded(
-    loss: Tensor, z: Tensors, expected: Mapping[str, Any], rho: Tensor | None = None, rtol: float = 1e-9
+def compared(
+    method: Any,
+    z: Tensors,
+    expected: Mapping[str, Any] | float,
+    given: Tensors | None = None,
+    batch: Batch | None = None,
+    rtol: float = 1e-9,
 ) -> Iterator[Comparison]:
-    """Compare the loss, its gradients in the leaves, their norms and, if expected, its slope in the log scale `rho`."""
-    yield Comparison("loss", loss, expected["loss"])
+    """Compare a step as the runner evaluates it, as `graded` does; `given` in place of what `observe` returns."""
+    constants = observed(method, z, batch) if given is None else given
+    yield from graded(method, sum_of_tiles(method, z, constants), z, expected, rtol)
+
+
+def graded(
+    method: Any, loss: Tensor, z: Tensors, expected: Mapping[str, Any] | float, rtol: float = 1e-9
+) -> Iterator[Comparison]:
+    """Compare the loss and, if expected, its gradients in the leaves, their norms, its slope in the log scale."""
+    expected = {"loss": expected} if isinstance(expected, float) else expected
+    yield Comparison("loss", loss, expected["loss"], rtol)
     yield from gradients(loss, z, expected, rtol)
     norms = {name: expected[f"grad_{name}_norm"] for name in z if f"grad_{name}_norm" in expected}
     yield from gradient_norms(loss, z, norms | dict(expected.get("grad_norms", {})))
-    if rho is not None:
-        yield from gradients(loss, {"log_scale": rho}, expected)
+    if "grad_log_scale" in expected:
+        yield from gradients(loss, {"log_scale": method.scale.rho}, expected)
 
 
 def gradients(loss: Tensor, z: Tensors, expected: Mapping[str, Any], rtol: float = 1e-9) -> Iterator[Comparison]:

@@ -23,18 +23,18 @@ SIGMAS = 4.5
 
 @case("bayes", "bayes_weighted_cl/fixed_weights*/*")
 def _given_weights(_section: str, _entries: Entry, name: str, expected: Entry) -> Comparisons:
-    method, z = lab.build(Bayes, temperature=1 / expected["logit_scale"]), lab.inputs(name)
+    method, z = lab.made(Bayes, expected), lab.inputs(name)
     given = values()["bayes_weighted_cl"]["fixed_weights"][name]
     log_w = {key: lab.exact_tensor(given[f"W_{key}_anchor"]).log() for key in z}
     loss = method.loss(z, log_w, slice(0, len(z["image"])))["weighted_contrastive"]
-    yield from lab.graded(loss, z, expected)
+    yield from lab.graded(method, loss, z, expected)
 
 
 @case("bayes", "bayes_weighted_cl/all_ones/*")
 def _ones(name: str, expected: Entry) -> Comparisons:
-    config, z = {"temperature": 1 / expected["logit_scale"]}, lab.inputs(name)
-    yield Comparison("loss", lab.objective(lab.build(Bayes, sweeps=0, **config), z), expected["loss"])
-    yield Comparison("CLIP's", lab.objective(lab.build(Clip, **config), z), expected["clip"])
+    z = lab.inputs(name)
+    yield from lab.compared(lab.made(Bayes, expected, sweeps=0), z, expected["loss"])
+    yield from lab.compared(lab.made(Clip, expected), z, expected["clip"])
 
 
 def _sampled(method: Bayes, z: Tensors, steps: int) -> Tensor:
@@ -47,16 +47,7 @@ def _sampled(method: Bayes, z: Tensors, steps: int) -> Tensor:
 
 @case("bayes", "bayes_weighted_cl/gibbs_statistics/*")
 def _gibbs(key: str, expected: Entry) -> Comparisons:
-    method = lab.build(
-        Bayes,
-        variant="b=a" if expected["b_plus"] == expected["a_plus"] else "b=0",
-        a_positive=expected["a_plus"],
-        a_negative=expected["a_minus"],
-        a_u=expected["a_u"],
-        b_u=expected["b_u"],
-        sweeps=expected["iters"],
-        temperature=1 / expected["logit_scale"],
-    )
+    method = lab.made(Bayes, expected, variant="b=a" if expected["b_plus"] == expected["a_plus"] else "b=0")
     z = lab.inputs(key[0])
     log_w, eye = _sampled(method, z, CHAINS), torch.eye(len(z["image"]), dtype=torch.bool)
     weighted = log_w + (method.scale() * z["image"] @ z["text"].T).detach()

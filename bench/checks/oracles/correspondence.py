@@ -34,16 +34,14 @@ def _whole(z: Tensors) -> slice:
 
 
 def _crcl(entry: Entry, labels: torch.Tensor, **config: Any) -> Crcl:
-    settings = {"floor": 1e-10, "temperature": entry["temperature"], "learnable_scale": True, **config}
-    method: Crcl = lab.build(Crcl, rows=len(labels), **settings)
+    method: Crcl = lab.made(Crcl, entry, len(labels), **{"floor": 1e-10, "learnable_scale": True, **config})
     method.label.copy_(labels)
     return method
 
 
 @case("crcl", "crcl/cases/*/out/*")
 def _crcl_case(entry: Entry, name: str, expected: Entry) -> Comparisons:
-    weight = entry["complementary_weight"]
-    method = _crcl(entry, lab.exact_tensor(expected["labels"]), complementary_weight=weight, **WARM_LATER)
+    method = _crcl(entry, lab.exact_tensor(expected["labels"]), **WARM_LATER)
     yield from _crcl_step(method, lab.inputs(name), None, expected)
     yield Comparison("labels after the step", method.label, expected["labels_after"])
 
@@ -64,17 +62,15 @@ def _crcl_trace(entry: Entry, steps: list[Entry]) -> Comparisons:
 def _crcl_step(method: Crcl, z: Tensors, batch: Batch | None, expected: Entry) -> Comparisons:
     observed = lab.observed(method, z, batch)
     terms = method.loss(z, observed, _whole(z))
-    yield from lab.graded(terms["active"] + terms["complementary"], z, expected, method.scale.rho)
+    yield from lab.graded(method, terms["active"] + terms["complementary"], z, expected)
     complementary = terms["complementary"] / method.config.complementary_weight
     yield Comparison("complementary", complementary, expected["complementary"])
     ones = method.loss(z, {"label": torch.ones_like(observed["label"])}, _whole(z))
     yield Comparison("active loss if all labels were 1", ones["active"], expected["active_if_all_labels_1"])
 
 
-def _gsc(entry: Entry, rows: int, **config: Any) -> Gsc:
-    given = {key: entry[key] for key in ("temperature", "structure_weight", "intra_scale")}
-    method: Gsc = lab.build(Gsc, rows=rows, per_batch=False, learnable_scale=True, **given, **config)
-    return method
+def _gsc(entry: Entry, rows: int) -> Any:
+    return lab.made(Gsc, entry, rows, per_batch=False, learnable_scale=True)
 
 
 @case("gsc", "gsc/cases/*/out/*")
@@ -88,7 +84,7 @@ def _gsc_case(entry: Entry, name: str, expected: Entry) -> Comparisons:
 
 @case("gsc", "gsc/traces/*/steps")
 def _gsc_trace(entry: Entry, steps: list[Entry]) -> Comparisons:
-    method = _gsc(entry, lab.correspondence(entry["inputs"])["N"], beta=entry["beta"])
+    method = _gsc(entry, lab.correspondence(entry["inputs"])["N"])
     names = {"targets": "target", "preds": "share", "preds_targets": "share_average"}
     names |= {"topo_targets": "agreement_average"}
     for number, (z, batch, ends) in enumerate(lab.trace(entry["inputs"])):
@@ -105,7 +101,7 @@ def _gsc_trace(entry: Entry, steps: list[Entry]) -> Comparisons:
 def _gsc_step(method: Gsc, z: Tensors, batch: Batch | None, expected: Entry) -> Comparisons:
     observed = lab.observed(method, z, batch)
     terms = method.loss(z, observed, _whole(z))
-    yield from lab.graded(terms["cross_modal"] + terms["structure"], z, expected, method.scale.rho)
+    yield from lab.graded(method, terms["cross_modal"] + terms["structure"], z, expected)
     yield Comparison("cross-modal loss", terms["cross_modal"], expected["cross"])
     settings = {key: getattr(method.config, key) for key in ("temperature", "intra_scale", "per_batch")}
     alone = lab.build(Gsc, structure_weight=1.0, **settings)  # one case has weight 0
@@ -130,10 +126,9 @@ RULES = {"paper": "paper", "row": "official", "official_clean": "official", "off
 def _ncr_case(entry: Entry, name: str, expected: Entry) -> Comparisons:
     z = lab.inputs(name)
     total = len(z["image"])
-    config = {"margin": entry["margin"], "soft_margin": entry["soft_margin"]}
+    method = lab.made(Ncr, entry, margins=RULES.get(entry["margins"], "paper"))
     constants: Tensors = {}
     if entry["mode"] == "train":
-        config["margins"] = RULES[entry["margins"]]
         # As noisy rows have them, targets are predictions.
         clean = "clean_probability" in expected
         constants = {
@@ -142,15 +137,15 @@ def _ncr_case(entry: Entry, name: str, expected: Entry) -> Comparisons:
             "prediction": lab.exact_tensor(expected["prediction" if clean else "targets"]),
             "used": torch.ones(total, dtype=torch.bool),
         }
-    loss = lab.sum_of_tiles(lab.build(Ncr, **config), z, constants)
-    yield from lab.graded(loss, z, expected)
+    loss = lab.sum_of_tiles(method, z, constants)
+    yield from lab.graded(method, loss, z, expected)
     if "official_sum" in expected:
         yield Comparison("loss as a sum", loss * total, expected["official_sum"])
 
 
 @case("ncr", "ncr/parts/*")
 def _ncr_part(entry: Entry) -> Comparisons:
-    observed = lab.observed(lab.build(Ncr, margin=entry["margin"]), lab.inputs(entry["inputs"]))
+    observed = lab.observed(lab.made(Ncr, entry), lab.inputs(entry["inputs"]))
     for key in ("prediction", "row_loss"):
         yield Comparison(key, observed[key], entry[key])
 
@@ -165,14 +160,13 @@ def _ncr_trace(entry: Entry, steps: list[Entry]) -> Comparisons:
     given = lab.correspondence(entry["inputs"])
     epochs = 1 + given["steps"][-1]["epoch"]
     shares = {"warm": entry["warm_epochs"] / epochs, "noisy_from": entry["noisy_rows_from_epoch"] / epochs}
-    margins = {"margin": entry["margin"], "soft_margin": entry["soft_margin"], "margins": RULES[entry["margins"]]}
-    method = lab.build(Ncr, rows=given["N"], **margins, **shares)
+    method = lab.made(Ncr, entry, given["N"], margins=RULES[entry["margins"]], **shares)
     for number, (z, batch, ends) in enumerate(lab.trace(entry["inputs"])):
         expected = steps[number]
         for name, state in expected["state"].items():  # as the step uses it
             yield Comparison(f"{name} before step {number}", getattr(method, name).double(), state)
         observed = lab.observed(method, z, batch)
-        yield from lab.graded(lab.sum_of_tiles(method, z, observed), z, expected)
+        yield from lab.compared(method, z, expected, observed)
         for key in ("prediction", "row_loss"):
             yield Comparison(f"{key} of step {number}", observed[key], expected[key])
         used = observed.get("used", torch.ones(len(batch.ids)))
@@ -181,10 +175,8 @@ def _ncr_trace(entry: Entry, steps: list[Entry]) -> Comparisons:
             method.end_epoch(batch.clock.epoch)
 
 
-def _decl(entry: Entry, rows: int, **config: Any) -> DeclEvidential:
-    given = {"hinge_weight": entry["lambda1"], **{key: entry[key] for key in ("temperature", "kl_weight", "margin")}}
-    method: DeclEvidential = lab.build(DeclEvidential, rows=rows, hinge="sum", **given, **config)
-    return method
+def _decl(entry: Entry, rows: int, **config: Any) -> Any:
+    return lab.made(DeclEvidential, entry, rows, hinge="sum", **config)
 
 
 @case("decl_evidential", "decl_evidential/cases/*/out/*")
@@ -204,13 +196,13 @@ def _decl_step(method: DeclEvidential, z: Tensors, batch: Batch, expected: Entry
     yield Comparison("flags in use", observed["clean"].double(), expected.get("clean", expected.get("clean_used")))
     yield Comparison("evidential loss", terms["evidential"], expected["edl"])
     yield Comparison("hinge", terms["hinge"], expected["hinge"])
-    yield from lab.graded(terms["evidential"] + terms["hinge"], z, expected)
+    yield from lab.graded(method, terms["evidential"] + terms["hinge"], z, expected)
 
 
 @case("decl_evidential", "decl_evidential/evidence/*")
 def _evidence(entry: Entry) -> Comparisons:
     z, single = lab.inputs(entry["inputs"]), 1e-7  # get_correspondence returns its predictions in fp32
-    method = lab.build(DeclEvidential, rows=len(z["image"]), temperature=entry["temperature"])
+    method = lab.made(DeclEvidential, entry, len(z["image"]))
     share, uncertainty = method.correspondence(z)
     yield Comparison("share of the own pair", share, entry["share"], single)
     yield Comparison("uncertainty", uncertainty, entry["uncertainty"], single)

@@ -6,7 +6,6 @@ official: github.com/Optimization-AI/DRRho-CLIP@33d7364 src/fast_clip/loss.py (S
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -52,10 +51,9 @@ def _follow(
 ) -> Comparisons:
     """Compare six steps: the logged number, gradients, both slopes of the temperature, its step, and normalisers."""
     given = values()["poisoning"]["traces"][trace["inputs"]]
-    settings = {"gamma_min": trace["gamma"], "rho": trace["rho"], "epsilon": trace["eps"], "eta": trace["lr_tau"]}
-    settings |= {"temperature": math.exp(-trace["log_scale"]), "learnable_scale": True}
     method, plain = (
-        lab.build(kind, given["rows"], 7, 8, temperature_rule=rule, **settings) for rule in ("official", "objective")
+        lab.made(kind, trace, given["rows"], 7, dim=8, temperature_rule=rule, learnable_scale=True)
+        for rule in ("official", "objective")
     )
     for step, (rows, expected) in enumerate(zip(given["steps"], trace["steps"], strict=True)):
         clock = _clock(method, step, rows["epoch"], trace["gamma_decay_epochs"])
@@ -97,7 +95,7 @@ def _embeddings(kind: type[GlobalLoss], rows: Entry, reference: bool) -> Tensors
 @case("fastclip", "fastclip/gamma/of_epoch")
 def _gamma(expected: list[float]) -> Comparisons:
     given = values()["fastclip"]["gamma"]
-    method = lab.build(Fastclip, gamma_min=given["gamma"])
+    method = lab.made(Fastclip, given)
     clocks = (_clock(method, epoch, epoch, given["gamma_decay_epochs"]) for epoch in range(len(expected)))
     yield Comparison("gamma of every epoch", lab.exact_tensor([method.gamma(clock) for clock in clocks]), expected)
 

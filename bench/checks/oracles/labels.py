@@ -18,24 +18,23 @@ from methods.label_secondary import LabelSecondary
 
 @case("label_permutation", "label_augmentation/cases/*/permute_*")
 def _permutation(name: str, _entries: Entry, _key: str, expected: Entry) -> Comparisons:
-    z, labels = lab.inputs(name), expected["labels"]
-    given = {"image_labels": labels, "text_labels": expected.get("inverse", labels)}
-    observed = {key: torch.tensor(row) for key, row in given.items()}
-    yield from lab.graded(lab.sum_of_tiles(lab.build(LabelPermutation), z, observed), z, expected)
+    labels = torch.tensor(expected["labels"])
+    given = {"image_labels": labels, "text_labels": torch.tensor(expected.get("inverse", expected["labels"]))}
+    yield from lab.compared(lab.build(LabelPermutation), lab.inputs(name), expected, given)
 
 
 @case("label_reselection", "label_augmentation/cases/*/reselect_*")
 def _reselection(name: str, _entries: Entry, _key: str, expected: Entry) -> Comparisons:
-    z, observed = lab.inputs(name), {"labels": torch.tensor(expected["labels"])}
-    yield from lab.graded(lab.sum_of_tiles(lab.build(LabelReselection), z, observed), z, expected)
+    given = {"labels": torch.tensor(expected["labels"])}
+    yield from lab.compared(lab.build(LabelReselection), lab.inputs(name), expected, given)
 
 
 @case("label_secondary", "label_augmentation/cases/*/secondary_*")
 def _secondary(name: str, _entries: Entry, key: str, expected: Entry) -> Comparisons:
     _, draw, mixture, _ = key.split("_")  # such as secondary_perm_convex_g0.1
     config: Entry = {"draw": {"perm": "permutation", "random": "uniform"}[draw], "mixture": mixture}
-    method, z = lab.build(LabelSecondary, gamma=expected["gamma"], **config), lab.inputs(name)
-    yield from lab.graded(lab.sum_of_tiles(method, z, {"labels": torch.tensor(expected["labels"])}), z, expected)
+    given = {"labels": torch.tensor(expected["labels"])}
+    yield from lab.compared(lab.made(LabelSecondary, expected, **config), lab.inputs(name), expected, given)
 
 
 MEANS = "label_augmentation/expectation_identities_A"

@@ -41,7 +41,7 @@ def _terms(entry: Entry, variant: str) -> tuple[Tensors, Tensors]:
     """Return the leaves and the terms of a variant."""
     given = entry["inputs"]
     z = lab.leaves({ours: given[theirs] for theirs, ours in NAMES.items()})
-    method = lab.build(Latent, variant=variant, temperature=1 / entry["logit_scale"])
+    method = lab.made(Latent, entry, variant=variant)
     return z, method.loss(z, lab.observed(method, z), slice(0, len(z["image"])))
 
 

@@ -12,6 +12,7 @@ official: github.com/leolee99/OSA@d64645b main_clip.py (weight_function, CrossEn
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ import torch.nn.functional as F
 
 from bench.checks import lab
 from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
+from methods.base import Adapter
 from methods.clip import Clip
 from methods.cyclip import Cyclip
 from methods.dcl import Dcl
@@ -31,17 +33,30 @@ from methods.rince import Rince
 from methods.siglip import Siglip
 from methods.softclip_fallback import SoftclipFallback
 
+#: losses of one step on the inputs of a name, or on A: the method, its values, hyper-parameters that these do not name
+PLAIN: tuple[tuple[type[Adapter], str, Entry], ...] = (
+    (Clip, "clip/cases/*/out/*", {"learnable_scale": False}),
+    (Cyclip, "cyclip/cases/*/out/*", {}),
+    (Cyclip, "cyclip/cross_check_nuclr", {"lambda_in_modal": 0.25, "lambda_cross_modal": 0.25}),
+    (Dcl, "dcl/cases/*/out/*", {}),
+    # one modality, with in-modal negatives
+    (
+        Dcl,
+        "dcl/unimodal_original_A_tau0.5_tp0.1/loss",
+        {"tau_plus": 0.1, "temperature": 0.5, "in_modal_negatives": True},
+    ),
+    (Rince, "rince/bimodal/*/out/*", {}),
+    (Rince, "rince/official_simclr_two_view/*/out/*", {"in_modal_negatives": True}),
+)
 
-def _config(entry: Entry, *names: str) -> Entry:
-    """Return some hyper-parameters of an entry, its temperature if it has one."""
-    given = {"temperature": 1 / entry["logit_scale"]} if "logit_scale" in entry else {}
-    return given | {name: entry[name] for name in names}
+
+def _plain(kind: type[Adapter], config: Entry, *of_entry: Any) -> Comparisons:
+    entry, name, expected = of_entry if len(of_entry) == 3 else ({}, "A", *of_entry)
+    yield from lab.compared(lab.made(kind, entry, **config), lab.inputs(name), expected)
 
 
-@case("clip", "clip/cases/*/out/*")
-def _clip(entry: Entry, name: str, expected: Entry) -> Comparisons:
-    method, z = lab.build(Clip, learnable_scale=False, **_config(entry)), lab.inputs(name)
-    yield from lab.graded(lab.objective(method, z), z, expected)
+for _kind, _pattern, _config in PLAIN:
+    case(_kind.name, _pattern)(partial(_plain, _kind, _config))
 
 
 @case("clip", "clip/grad_log_scale_A_at_0.07")
@@ -52,9 +67,9 @@ def _clip_scale(expected: float) -> Comparisons:
 
 @case("siglip", "siglip/cases/*/out/*")
 def _siglip(entry: Entry, name: str, expected: Entry) -> Comparisons:
-    method, z = lab.build(Siglip, scale=entry["t"], bias=entry["bias"]), lab.inputs(name)
+    method, z = lab.made(Siglip, entry), lab.inputs(name)
     loss = lab.objective(method, z)
-    yield from lab.graded(loss, z, expected)
+    yield from lab.graded(method, loss, z, expected)
     own = torch.stack(torch.autograd.grad(loss, [method.scale.rho, method.bias]))
     yield Comparison("gradient of log scale and bias", own, expected["grad_extra"])
 
@@ -63,30 +78,15 @@ def _siglip(entry: Entry, name: str, expected: Entry) -> Comparisons:
 def _siglip_unnormalised(key: str, expected: float) -> Comparisons:
     """NUCLR's repository gives raw projections, here the embeddings or three times as long ones."""
     z = {name: (3.0 if key.endswith("by_3") else 1.0) * x for name, x in lab.inputs("A").items()}
-    yield Comparison("loss", lab.objective(lab.build(Siglip, unnormalised=True), z), expected)
-
-
-def _weights(in_modal: float, cross_modal: float) -> Entry:
-    return {"lambda_in_modal": in_modal, "lambda_cross_modal": cross_modal}
-
-
-@case("cyclip", "cyclip/cases/*/out/*")
-def _cyclip(entry: Entry, name: str, expected: Entry) -> Comparisons:
-    method = lab.build(Cyclip, **_weights(entry["lambda1"], entry["lambda2"]), **_config(entry, "temperature"))
-    z = lab.inputs(name)
-    yield from lab.graded(lab.objective(method, z), z, expected)
+    yield from lab.compared(lab.build(Siglip, unnormalised=True), z, expected)
 
 
 @case("cyclip", "cyclip/components/*/*")
 def _cyclip_component(name: str, _: Entry, key: str, expected: float) -> Comparisons:
     z = lab.inputs(name)
-    terms = lab.build(Cyclip, **_weights(1.0, 1.0)).loss(z, {}, slice(0, len(z["image"])))
+    method = lab.build(Cyclip, lambda_in_modal=1.0, lambda_cross_modal=1.0)
+    terms = method.loss(z, {}, slice(0, len(z["image"])))
     yield Comparison(key, terms[{"inmodal": "in_modal_cyclic", "crossmodal": "cross_modal_cyclic"}[key]], expected)
-
-
-@case("cyclip", "cyclip/cross_check_nuclr")
-def _cyclip_of_nuclr(expected: float) -> Comparisons:
-    yield Comparison("loss", lab.objective(lab.build(Cyclip, **_weights(0.25, 0.25)), lab.inputs("A")), expected)
 
 
 @case("cyclip", "cyclip/inmodal_option/A")
@@ -94,91 +94,64 @@ def _cyclip_in_modal(expected: Entry) -> Comparisons:
     """The official run's second views are given, and its consistency weights are 0."""
     views = values()["inputs"]["A_aug"]
     z = lab.inputs("A") | lab.leaves({f"{name}_view": views[f"{name}_aug"] for name in ("image", "text")})
-    yield from lab.graded(lab.objective(lab.build(Cyclip, in_modal=True, **_weights(0.0, 0.0)), z), z, expected)
-
-
-@case("dcl", "dcl/cases/*/out/*")
-def _dcl(entry: Entry, name: str, expected: Entry) -> Comparisons:
-    method, z = lab.build(Dcl, **_config(entry, "tau_plus", "temperature")), lab.inputs(name)
-    yield from lab.graded(lab.objective(method, z), z, expected)
-
-
-@case("dcl", "dcl/unimodal_original_A_tau0.5_tp0.1/loss")
-def _dcl_original(expected: float) -> Comparisons:
-    """One modality, with in-modal negatives."""
-    method = lab.build(Dcl, tau_plus=0.1, temperature=0.5, in_modal_negatives=True)
-    yield Comparison("loss", lab.objective(method, lab.inputs("A")), expected)
-
-
-@case("rince", "rince/bimodal/*/out/*")
-def _rince(entry: Entry, name: str, expected: Entry, **options: bool) -> Comparisons:
-    method, z = lab.build(Rince, **_config(entry, "q", "lam", "temperature"), **options), lab.inputs(name)
-    yield from lab.graded(lab.objective(method, z), z, expected)
-
-
-@case("rince", "rince/official_simclr_two_view/*/out/*")
-def _rince_simclr(entry: Entry, name: str, expected: Entry) -> Comparisons:
-    yield from _rince(entry, name, expected, in_modal_negatives=True)
+    method = lab.build(Cyclip, in_modal=True, lambda_in_modal=0.0, lambda_cross_modal=0.0)
+    yield from lab.compared(method, z, expected)
 
 
 @case("rince", "rince/official_moco_one_direction/*/out/*")
 def _rince_moco(entry: Entry, name: str, expected: Entry) -> Comparisons:
     """MoCo's loss has image anchors only, is multiplied by twice the temperature, and normalises what it is given."""
-    method, z = lab.build(Rince, **_config(entry, "q", "lam", "temperature")), lab.inputs(name)
+    method, z = lab.made(Rince, entry), lab.inputs(name)
     unit = {key: F.normalize(x, dim=1) for key, x in z.items()}
     image_half = 2 * method.loss(unit, {}, slice(0, len(z["image"])))["image_anchored"]
-    yield from lab.graded(2 * entry["temperature"] * image_half, z, expected)
+    yield from lab.graded(method, 2 * entry["temperature"] * image_half, z, expected)
 
 
 @case("rince", "rince/unbounded_with_learnable_scale/rows/*/q0_*")
 def _rince_unbounded(row: Entry, key: str, expected: float) -> Comparisons:
     given = values()["rince"]["unbounded_with_learnable_scale"]
-    method = lab.build(Rince, q={"q0_1": 0.1, "q0_5": 0.5}[key], lam=given["lam"], **_config(row))
-    yield Comparison("loss", lab.objective(method, lab.inputs(given["case"])), expected)
+    method = lab.made(Rince, row, q={"q0_1": 0.1, "q0_5": 0.5}[key], lam=given["lam"])
+    yield from lab.compared(method, lab.inputs(given["case"]), expected)
 
 
 @case("rcl", "rcl/cases/*/out/*")
 def _rcl(entry: Entry, name: str, expected: Entry) -> Comparisons:
     """The authors' code subtracts p from 1, which loses digits where a negative takes nearly all the mass, as on P."""
-    method = lab.build(Rcl, learnable_scale=True, **_config(entry, "form", "temperature", "q", "floor"))
-    z = lab.inputs(name)
-    yield from lab.graded(lab.objective(method, z), z, expected, method.scale.rho, rtol=3e-9)
+    yield from lab.compared(lab.made(Rcl, entry, learnable_scale=True), lab.inputs(name), expected, rtol=3e-9)
 
 
 @case("osa", "osa/cases/*/out/*")
 def _osa(entry: Entry, name: str, expected: Entry) -> Comparisons:
-    method, z = lab.build(Osa, **_config(entry, "shift")), lab.inputs(name)
+    method, z = lab.made(Osa, entry), lab.inputs(name)
     seen = lab.leaves({f"side_{key}": expected[f"estimator_{key}"] for key in z})
     observed = lab.observed(method, {**z, **seen})
     yield Comparison("weights", observed["weights"], expected["weights"])
-    yield from lab.graded(lab.sum_of_tiles(method, z, observed), z, expected, method.scale.rho)
+    yield from lab.compared(method, z, expected, observed)
 
 
 @case("psd", "psd/cases/*/out/*")
 def _psd(entry: Entry, name: str, expected: Entry) -> Comparisons:
-    method, z = lab.build(Psd, **_config(entry, "swap", "sharpen")), lab.inputs(name)
     soft = torch.tensor(expected["soft_rows"]).bool()
-    yield from lab.graded(lab.sum_of_tiles(method, z, {"soft": soft}), z, expected, method.scale.rho)
+    yield from lab.compared(lab.made(Psd, entry), lab.inputs(name), expected, {"soft": soft})
 
 
 @case("softclip_fallback", "softclip/cases/*")
 def _softclip(key: str, expected: Entry) -> Comparisons:
     """Guides are given in place of its own."""
-    config: Any = _config(expected, "beta", "lam") | {"target_temperature": 1 / expected["target_scale"]}
-    method, z = lab.build(SoftclipFallback, **config), lab.inputs(key.partition("_")[0])
+    method = lab.made(SoftclipFallback, expected, target_temperature=1 / expected["target_scale"])
     guides = {"image_guide": "roi_features", "text_guide": "tag_features"}
-    observed = {ours: lab.exact_tensor(expected[theirs]) for ours, theirs in guides.items()}
-    yield from lab.graded(lab.sum_of_tiles(method, z, observed), z, expected)
+    given = {ours: lab.exact_tensor(expected[theirs]) for ours, theirs in guides.items()}
+    yield from lab.compared(method, lab.inputs(key.partition("_")[0]), expected, given)
 
 
 @case("decomposable_cl", "decomposable_cl/cases/*/u_mean_identity")
 def _posterior_mean(name: str, entry: Entry, expected: Entry) -> Comparisons:
     z = lab.inputs(name)
-    method = lab.build(DecomposableCl, u="mean", alpha=0.0, **_config(entry))
+    method = lab.made(DecomposableCl, entry, u="mean", alpha=0.0)
     observed = lab.observed(method, z)
     for direction in z:
         yield Comparison(f"u of the {direction}s", observed[f"log_u_{direction}"].exp(), expected[f"u_{direction}"])
-    losses = [lab.objective(m, z) for m in (method, lab.build(Clip, **_config(entry)))]
+    losses = [lab.objective(m, z) for m in (method, lab.made(Clip, entry))]
     yield Comparison("loss", losses[0], expected["loss"])
     own, clip = (torch.cat(torch.autograd.grad(loss, list(z.values()))) for loss in losses)
     yield Comparison("distance from CLIP's gradient", (own - clip).abs().max(), expected["grad_equals_clip_maxdiff"])
@@ -186,20 +159,19 @@ def _posterior_mean(name: str, entry: Entry, expected: Entry) -> Comparisons:
 
 @case("decomposable_cl", "decomposable_cl/cases/*/fixed_u")
 def _fixed_rates(name: str, entry: Entry, expected: Entry) -> Comparisons:
-    method, z = lab.build(DecomposableCl, **_config(entry)), lab.inputs(name)
+    z = lab.inputs(name)
     rates = {f"log_u_{key}": lab.exact_tensor(expected[f"u_{key}"]).log() for key in z}
-    yield from lab.graded(lab.sum_of_tiles(method, z, rates), z, expected)
+    yield from lab.compared(lab.made(DecomposableCl, entry), z, expected, rates)
 
 
 @case("gradient_ascent", "gradient_ascent/cases/*")
 def _gradient_ascent(expected: Entry) -> Comparisons:
     # The values were computed without a limit of the ascent.
-    config: Any = {"forget": expected["NC_ratio"], "smoothing": expected["label_smoothing"], "limit": None}
-    method, z = lab.build(GradientAscent, **_config(expected), **config), lab.inputs("N")
+    method, z = lab.made(GradientAscent, expected, limit=None), lab.inputs("N")
     observed = lab.observed(method, z)
     forgotten = observed["forget"].nonzero().flatten()
     yield Comparison("forgotten rows", forgotten, sorted(expected["forget_ids"]), rtol=0, atol=0)
     terms = method.loss(z, observed, slice(0, len(z["image"])))
     yield Comparison("forget", -terms["forget"], expected["clip_on_forget"])
     yield Comparison("retain", terms["retain"], expected["clip_ls_on_retain"])
-    yield from lab.graded(terms["forget"] + terms["retain"], z, expected)
+    yield from lab.graded(method, terms["forget"] + terms["retain"], z, expected)

@@ -18,9 +18,9 @@ from methods.protocol import Batch, Tensors
 from methods.sinkhorn import masked_sinkhorn
 
 
-def _step(phase: str, scale: float, **config: Any) -> tuple[Ncu, Tensors, Tensors, Tensors]:
+def _step(phase: str, entry: Entry, **config: Any) -> tuple[Ncu, Tensors, Tensors, Tensors]:
     """Return method, leaves, constants and terms of one step on inputs N."""
-    method, z = lab.build(Ncu, temperature=1 / scale, **config), lab.inputs("N")
+    method, z = lab.made(Ncu, entry, **config), lab.inputs("N")
     total = len(z["image"])
     observed = lab.observed(method, z, Batch(torch.arange(total), lab.clock(0, phase)))
     return method, z, observed, method.loss(z, observed, slice(0, total))
@@ -34,14 +34,13 @@ def _graded(method: Ncu, terms: Tensors, z: Tensors, expected: Entry) -> Compari
     names = {"image": "image", "text": "text", "negative": "text_neg"}
     norms = {name: expected["grad_norms"][key] for name, key in names.items()}
     negative = {"grad_negative": expected["grad_text_neg"]} if "grad_text_neg" in expected else {}
-    yield from lab.graded(_sum(terms), z, {**expected, "grad_norms": norms, **negative}, method.scale.rho)
+    yield from lab.graded(method, _sum(terms), z, {**expected, "grad_norms": norms, **negative})
 
 
 @case("ncu", "ncu/phase1/cases/*")
 def _learn(expected: Entry) -> Comparisons:
     for confidence in ("two_sided", "image_to_text"):
-        config = {"forget": expected["NC_ratio"], "confidence": confidence}
-        method, z, observed, terms = _step("learn", expected["logit_scale"], **config)
+        method, z, observed, terms = _step("learn", expected, confidence=confidence)
         yield Comparison("kept rows", observed["kept"], sorted(expected["retain_ids"]), rtol=0, atol=0)
         forgotten = sorted(set(range(len(z["image"]))) - set(observed["kept"].tolist()))
         yield Comparison("forgotten rows", torch.tensor(forgotten), sorted(expected["forget_ids"]), rtol=0, atol=0)
@@ -53,8 +52,7 @@ def _learn(expected: Entry) -> Comparisons:
 
 @case("ncu", "ncu/phase2/cases/*")
 def _unlearn(expected: Entry) -> Comparisons:
-    config = {"forget": expected["NC_ratio"], "gamma": expected["gamma"], **Ncu.presets["official"]}
-    method, z, observed, terms = _step("unlearn", expected["logit_scale"], **config)
+    method, z, observed, terms = _step("unlearn", expected, **Ncu.presets["official"])
     yield Comparison("margin", terms["margin"], expected["opposite"])
     yield Comparison("forgotten rows", _forgotten(observed), [row[-1] for row in expected["mask_v"]], rtol=0, atol=0)
     yield from _plans(method, z, expected)
@@ -93,18 +91,13 @@ def _forgotten(observed: Tensors) -> Tensor:
 
 @case("ncu", "ncu/phase2_variants/rows/*")
 def _variant(expected: Entry) -> Comparisons:
-    config = {
-        "forget": expected["NC_ratio"],
-        "gamma": expected["gamma"],
-        "normalise_text_targets": expected["normalise_text_targets"],
-        "confidence": "two_sided" if expected["two_sided_confidence"] else "image_to_text",
-    }
-    _, z, observed, terms = _step("unlearn", expected["logit_scale"], **config)
+    config = {"confidence": "two_sided" if expected["two_sided_confidence"] else "image_to_text"}
+    _, z, observed, terms = _step("unlearn", expected, **config)
     forgotten = _forgotten(observed).nonzero().flatten()
     yield Comparison("forgotten rows", forgotten, sorted(expected["forget"]), rtol=0, atol=0)
     yield Comparison("transport", terms["transport"], expected["loss_ul"])
     yield from lab.gradient_norms(terms["transport"], z, dict(zip(z, expected["grad_norms"], strict=True)))
-    summed = _step("unlearn", expected["logit_scale"], **config, mean_of_directions=False)[3]["transport"]
+    summed = _step("unlearn", expected, **config, mean_of_directions=False)[3]["transport"]
     yield Comparison("sum of both divergences", summed, expected["loss_img"] + expected["loss_txt"])
 
 
@@ -137,5 +130,5 @@ def _confidence(expected: Entry) -> Comparisons:
 @case("ncu", "ncu/relation_loss_paper_vs_code")
 def _relation(expected: Entry) -> Comparisons:
     for relation, key in (("paper", "paper_eq4"), ("code", "official_code_before_x10")):
-        config = {"forget": 0.25, "relation": relation, "negative_weight": 1.0}
-        yield Comparison(relation, _step("learn", 1 / 0.07, **config)[3]["relation"], expected[key])
+        terms = _step("learn", {"logit_scale": 1 / 0.07}, forget=0.25, relation=relation, negative_weight=1.0)[3]
+        yield Comparison(relation, terms["relation"], expected[key])

@@ -37,9 +37,7 @@ def norms(z: Tensors, expected: Mapping[str, float]) -> Comparisons:
 
 @case("pcmepp", "pcmepp/cases/*/out/*")
 def _case(entry: Entry, name: str, expected: Entry) -> Comparisons:
-    config = {"alpha": entry["smoothness_alpha"], "beta": entry["vib_beta"], "smoothing": 0.0, "mixed_share": 0.0}
-    method = lab.build(Pcmepp, negative_scale=entry["negative_scale"], shift=entry["shift"], **config)
-    z = gaussians(name)
+    method, z = lab.made(Pcmepp, entry, smoothing=0.0, mixed_share=0.0), gaussians(name)
     yield from _compared(method, z, lab.objective(method, z), expected, list(range(len(z["image"]))))
 
 
@@ -62,12 +60,11 @@ MIXED_ORDER = [1, 2, 0, 3]  #: rows 1 and 2 are mixed with each other there, nei
 def _mixed() -> tuple[Any, Tensors]:
     """Return the method, and its step's constants for the lambdas of the entry."""
     entry = values()["pcmepp"]["mixed_targets_A"]
-    config = {"alpha": entry["smoothness_alpha"], "beta": entry["vib_beta"], "smoothing": entry["label_smoothing"]}
     shares = lab.exact_tensor(entry["lam"])[MIXED_ORDER]
     explodes = torch.tensor(False)
     partner = torch.tensor([1, 0, 3, 2])
     observed = {"kept": shares, "partner": partner, "no_vib_image": explodes, "no_vib_text": explodes}
-    return lab.build(Pcmepp, **config), observed
+    return lab.made(Pcmepp, entry), observed
 
 
 @case("pcmepp", "pcmepp/mixed_targets_A/out")

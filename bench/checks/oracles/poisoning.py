@@ -18,7 +18,7 @@ from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
 from methods.cleanclip import Cleanclip
 from methods.embedding_queue import EmbeddingQueue
 from methods.mixture import fit, posteriors
-from methods.protocol import Clock, Tensors
+from methods.protocol import Batch, Clock, Tensors
 from methods.roclip import Roclip
 from methods.safeclip import Safeclip, safest
 
@@ -31,15 +31,9 @@ def _viewed(name: str) -> Tensors:
     return lab.leaves({key: entry[key] for key in VIEWED})
 
 
-def _temperature(entry: Entry) -> float:
-    return math.exp(-entry["log_scale"])
-
-
 @case("cleanclip", "cleanclip/cases/*/out")
 def _cleanclip(entry: Entry, expected: Entry) -> Comparisons:
-    settings: Entry = {name: float(entry[name]) for name in ("clip_weight", "inmodal_weight")}
-    method, z = lab.build(Cleanclip, temperature=_temperature(entry), **settings), _viewed(entry["inputs"])
-    yield from lab.graded(lab.objective(method, z), z, expected, method.scale.rho)
+    yield from lab.compared(lab.made(Cleanclip, entry), _viewed(entry["inputs"]), expected)
 
 
 def _start(queue: EmbeddingQueue, entries: list[list[float]], pointer: int) -> None:
@@ -56,10 +50,8 @@ def _queue_after(queue: EmbeddingQueue, entries: list[list[float]], expected: En
 @case("roclip", "roclip/traces/*/steps")
 def _roclip(trace: Entry, steps: list[Entry]) -> Comparisons:
     given = values()["poisoning"]["traces"][trace["inputs"]]
-    settings = {"pool": trace["size"], "every": trace.get("every", 1), "temperature": _temperature(trace)}
-    if "init" in trace:
-        settings |= {"cycle": "pass", "pool_start": "noise"}
-    method = lab.build(Roclip, given["rows"], 7, 8, **settings)
+    from_noise: Entry = {"cycle": "pass", "pool_start": "noise"} if "init" in trace else {"every": 1}
+    method = lab.made(Roclip, trace, given["rows"], 7, dim=8, **from_noise)
     if "init" in trace:
         _start(method.pool, trace["init"]["bank"], trace["init"]["pointer"])
     for step, (rows, expected) in enumerate(zip(given["steps"], steps, strict=True)):
@@ -68,8 +60,8 @@ def _roclip(trace: Entry, steps: list[Entry]) -> Comparisons:
             yield Comparison(f"nearest in step {step}", method.pool.places(z["image"]), expected["nearest"])
         when = lab.clock(step, epoch=expected.get("epoch_from_1", 1) - 1)
         yield Comparison(f"step {step} matches", float(method.matches(when)), float(expected.get("matching", True)))
-        loss = lab.objective(method, z, when=when)  # ids in the order of the batch, as the code writes rows
-        yield from lab.graded(loss, z, expected, method.scale.rho)
+        batch = Batch(torch.arange(len(z["image"])), when)  # ids in the order of the batch, as the code writes rows
+        yield from lab.compared(method, z, expected, batch=batch)
         yield from _queue_after(method.pool, expected["bank"], expected)
         if "filled" in expected:
             yield Comparison(f"entries of step {step}", method.pool.filled.clone(), expected["filled"])
@@ -78,7 +70,7 @@ def _roclip(trace: Entry, steps: list[Entry]) -> Comparisons:
 @case("safeclip", "safeclip/cases/*/out")
 def _safeclip(entry: Entry, expected: Entry) -> Comparisons:
     """Compare a loss of one phase, or the mixture of both over safe and risky rows."""
-    method, z = lab.build(Safeclip, temperature=_temperature(entry)), _viewed(entry["inputs"])
+    method, z = lab.made(Safeclip, entry), _viewed(entry["inputs"])
     if entry["kind"] == "safeclip_mixed":
         safe = torch.tensor(entry["mask"])
         terms = method.loss(z, {"safe": safe}, slice(0, len(safe)))
@@ -88,14 +80,13 @@ def _safeclip(entry: Entry, expected: Entry) -> Comparisons:
     else:
         phase = {"safeclip_in_modal": "warm", "safeclip_cross_views": "slow"}[entry["kind"]]
         loss = lab.objective(method, z, when=lab.clock(phase=phase))
-    yield from lab.graded(loss, z, expected, method.scale.rho)
+    yield from lab.graded(method, loss, z, expected)
 
 
 @case("safeclip", "safeclip/traces/*/steps")
 def _banks(trace: Entry, steps: list[Entry]) -> Comparisons:
     given = values()["poisoning"]["traces"][trace["inputs"]]
-    settings = {"bank_size": trace["size"], "temperature": _temperature(trace)}
-    method = lab.build(Safeclip, given["rows"], 7, 8, bank=True, bank_start="noise", **settings)
+    method = lab.made(Safeclip, trace, given["rows"], 7, dim=8, bank=True, bank_start="noise")
     banks = {"image": method.image_bank, "text": method.text_bank}
     for name, bank in banks.items():
         _start(bank, trace["init"][f"bank_{name}"], trace["init"]["pointer"])
@@ -103,8 +94,8 @@ def _banks(trace: Entry, steps: list[Entry]) -> Comparisons:
         z = lab.leaves({name: rows[name] for name in VIEWED})
         for name, bank in banks.items():
             yield Comparison(f"nearest {name}s in step {step}", bank.places(z[name]), expected[f"nearest_{name}"])
-        loss = lab.objective(method, z, when=lab.clock(step, "warm"))  # ids in the order of the batch
-        yield from lab.graded(loss, z, expected, method.scale.rho)
+        batch = Batch(torch.arange(len(z["image"])), lab.clock(step, "warm"))  # ids in the order of the batch
+        yield from lab.compared(method, z, expected, batch=batch)
         for name, bank in banks.items():
             yield from _queue_after(bank, expected[f"bank_{name}"], expected)
 

@@ -21,7 +21,7 @@ from methods.base import Adapter
 from methods.isogclr import Isogclr
 from methods.normaliser import Normalised
 from methods.nuclr import Nuclr
-from methods.protocol import Clock, Tensors
+from methods.protocol import Batch, Clock, Tensors
 from methods.sogclr import Sogclr
 
 
@@ -34,7 +34,7 @@ def _follow(method: Adapter, trace: Entry, state: Callable[[], Tensors], epochs:
             passes = given["epoch"]
         z = _leaves(given)
         clock = Clock(number, "train", progress=passes / epochs, epoch=passes)
-        yield from lab.graded(lab.objective(method, z, torch.tensor(given["ids"]), clock), z, expected)
+        yield from lab.compared(method, z, expected, batch=Batch(torch.tensor(given["ids"]), clock))
         vectors = state()
         assert vectors.keys() == expected["state"].keys()
         for name, vector in vectors.items():
@@ -65,8 +65,7 @@ def _apart(one: Tensor, other: Tensor, one_leaf: Tensor, other_leaf: Tensor) -> 
 
 @case("sogclr", "sogclr/traces/*")
 def _sogclr(trace: Entry) -> Comparisons:
-    settings = {"gamma": trace["gamma"], "temperature": trace["temperature"], **Sogclr.presets["official"]}
-    method = lab.build(Sogclr, rows=6, **settings)
+    method = lab.made(Sogclr, trace, rows=6, **Sogclr.presets["official"])
     yield from _follow(method, trace, lambda: _state(method))
 
 
@@ -84,10 +83,8 @@ def _gamma_one(expected: float) -> Comparisons:
 @case("sogclr", "sogclr/eps_floor/rows/*")
 def _floor(expected: Entry) -> Comparisons:
     for floor, name in ((1e-10, "official"), (0.0, "no_floor")):
-        z = lab.inputs("C")
-        loss = lab.objective(lab.build(Sogclr, temperature=expected["temperature"], floor=floor), z)
         given = {"loss": expected[f"{name}_loss"], "grad_image_norm": expected[f"{name}_grad_image_norm"]}
-        yield from lab.graded(loss, z, given)
+        yield from lab.compared(lab.made(Sogclr, expected, floor=floor), lab.inputs("C"), given)
 
 
 @case("isogclr", "isogclr/traces/*")
@@ -99,9 +96,7 @@ def _isogclr(trace: Entry) -> Comparisons:
 
 @case("nuclr", "nuclr/traces/*")
 def _nuclr(trace: Entry, rescale: str = "official") -> Comparisons:
-    names = {"zeta0": "zeta_init", "eta_I_ratio": "image_ratio", "max_epoch": "epochs"}
-    settings = {names.get(key, key): value for key, value in trace.items() if key not in ("steps", "note")}
-    method = lab.build(Nuclr, rows=6, rescale=rescale, **settings)
+    method = lab.made(Nuclr, trace, rows=6, rescale=rescale)
     scale = 1 / method.config.temperature
     yield from _follow(
         method, trace, lambda: _state(method, scale, z="momentum", zeta="zeta", xi="xi"), trace["max_epoch"]

@@ -18,14 +18,6 @@ from methods.prolip import Prolip, inclusion, log_overlap
 from methods.protocol import Tensors
 from methods.siglip import Siglip
 
-OPTIONS = {
-    "vib_beta": "vib",
-    "inclusion_alpha": "inclusion",
-    "inclusion_alpha_occ": "masked_inclusion",
-    "inclusion_loss_eps": "inclusion_eps",
-    "inclusion_loss_scale": "inclusion_scale",
-}
-
 
 def gaussians(name: str, dtype: torch.dtype = torch.float64) -> Tensors:
     """Return the leaves of an input; its masked rows 0 and 1 become rows 0 and B / 2 of the batch."""
@@ -43,22 +35,17 @@ def gaussians(name: str, dtype: torch.dtype = torch.float64) -> Tensors:
     return {key: x.requires_grad_() for key, x in z.items()}
 
 
-def build(total: int, **config: Any) -> Any:
-    """Make ProLIP with two masked rows and without regularisers, unless `config` sets them."""
-    none = {"vib": 0.0, "inclusion": 0.0, "masked_inclusion": 0.0}
-    return lab.build(Prolip, batch=total, masked_share=2 / total, **{**none, **config})
-
-
-def options(cfg: dict[str, float]) -> dict[str, float]:
-    """Return the official loss's options under our names."""
-    return {OPTIONS[key]: float(value) for key, value in cfg.items()}
+def build(total: int, cfg: Entry | None = None, **config: Any) -> Any:
+    """Make ProLIP with two masked rows, and without regularisers unless the official options `cfg` or ours set them."""
+    none = {"vib_beta": 0.0, "inclusion_alpha": 0.0, "inclusion_alpha_occ": 0.0}
+    return lab.made(Prolip, none | (cfg or {}), batch=total, masked_share=2 / total, **config)
 
 
 @case("prolip", "prolip/loss/cases/*/out/*")
 def _loss(entry: Entry, name: str, expected: Entry) -> Comparisons:
     z = gaussians(name)
     total = len(z["image"])
-    method = build(total, **options(entry["cfg"]))
+    method = build(total, entry["cfg"])
     terms = method.loss(z, lab.observed(method, z), slice(0, total))
     wanted = dict(expected["terms"])
     if "img_inclusion" in wanted:
