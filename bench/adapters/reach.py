@@ -19,11 +19,13 @@ from __future__ import annotations
 
 import ast
 import functools
+import hashlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.adapters import modules, syntax
+from bench.adapters import modules, registry, syntax
 from bench.adapters.modules import Alias, Module
 from bench.errors import UserError
 
@@ -66,6 +68,27 @@ INHERITED = frozenset(
     }
 )
 Class = tuple[Module, ast.ClassDef]
+
+
+def source_hash(module: str, path: Path) -> str:
+    """Return the sha256, 64 hex digits, of the definitions that a method's class reaches, alike on every Python.
+
+    `module`: its name, `path`: its file. Nothing is imported. UserError for a file that is not Python, defines no
+    method, imports `*` or runs code on import.
+    """
+    text = json.dumps(Reach(module, path).items, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def adapter_source_hash(method: str) -> str:
+    """Return the `source_hash` of a method, kept as long as the adapter's own file has the same bytes."""
+    location = registry.source(method)
+    return _kept(location.module, location.path, location.path.read_bytes())
+
+
+@functools.lru_cache(maxsize=256)
+def _kept(module: str, path: Path, _source: bytes) -> str:
+    return source_hash(module, path)
 
 
 class Reach:

@@ -66,7 +66,8 @@ class Subject:
 
     name: str
     plugin: Path | None = None  #: the file it comes from, if it is not a shipped method
-    memory: dict[Any, Any] = field(default_factory=dict, compare=False)  #: results that several checks share
+    #: what variants encode, by label and seed
+    memory: dict[tuple[str, int], tuple[Any, Tensors]] = field(default_factory=dict, compare=False)
 
     @cached_property
     def kind(self) -> type[Adapter]:
@@ -110,27 +111,27 @@ class Subject:
             side_towers.hold_average(method, tiny)
         return Instance(method, tiny)
 
-    def embedded(self, variant: Variant, seed: int = 0) -> tuple[Any, Tensors]:
-        """Return the method in fp64 and the leaves that it encodes, with noise added; the caller may change both."""
-        key = ("embedded", variant.label, seed)
+    def _encoded(self, variant: Variant, seed: int = 0) -> tuple[Any, Tensors]:
+        """Return the method in fp64 and what it encodes in fp32, kept from call to call: nobody may change it."""
+        key = (variant.label, seed)
         if key not in self.memory:
             instance = self.instance(variant.config, seed=seed)
             with torch.no_grad():
                 z = instance.method.encode(instance.towers, instance.rows())
-            self.memory[key] = instance.method.double(), {name: _moved(x) for name, x in z.items()}
-        method, z = self.memory[key]
-        return copy.deepcopy(method), {name: x.clone().requires_grad_(is_leaf(name, x)) for name, x in z.items()}
+            self.memory[key] = instance.method.double(), z
+        return self.memory[key]
+
+    def embedded(self, variant: Variant, seed: int = 0) -> tuple[Any, Tensors]:
+        """Return the method in fp64 and the leaves that it encodes, with noise added; the caller may change both."""
+        method, z = self._encoded(variant, seed)
+        moved = {name: _moved(x).clone() for name, x in z.items()}
+        return copy.deepcopy(method), {name: x.requires_grad_(is_leaf(name, x)) for name, x in moved.items()}
 
     def absent(self, variant: Variant) -> Tensor:
         """Return [TOTAL]: equal numbers for rows of which `encode` left the same tensors empty (all zero)."""
-        key = ("absent", variant.label)
-        if key not in self.memory:
-            instance = self.instance(variant.config)
-            with torch.no_grad():
-                z = instance.method.encode(instance.towers, instance.rows())
-            empty = torch.stack([(x.flatten(1) == 0).all(1) for _, x in sorted(z.items())]).long()
-            self.memory[key] = empty.mul(2 ** torch.arange(len(empty))[:, None]).sum(0)
-        return typing.cast("Tensor", self.memory[key])
+        _, z = self._encoded(variant)
+        empty = torch.stack([(x.flatten(1) == 0).all(1) for _, x in sorted(z.items())]).long()
+        return empty.mul(2 ** torch.arange(len(empty))[:, None]).sum(0)
 
 
 def moments(method: Any, steps: Sequence[int] = (0,)) -> list[Clock]:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from bench.adapters import hyperparameters, registry
-from bench.adapters.source_hash import adapter_source_hash
+from bench.adapters.reach import adapter_source_hash
 from bench.data.noise import NoiseManifest
 from bench.errors import UserError, nearest
 from bench.evaluation import EvaluationPlan, evaluate

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.adapters import hyperparameters, registry
-from bench.adapters.source_hash import adapter_source_hash
+from bench.adapters.reach import adapter_source_hash
 from bench.errors import UserError
 from bench.hashing import digest
 from bench.planning.priced_towers import Passes, counting

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from bench import hashing
 from bench.adapters import hyperparameters, registry
-from bench.adapters.source_hash import adapter_source_hash
+from bench.adapters.reach import adapter_source_hash
 from bench.catalogue.noise_kinds import KINDS, noise_label
 from bench.errors import UserError, one_line
 from bench.hashing import OPEN_CLIP, Absent, MissingFile, digest

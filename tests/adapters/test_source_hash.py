@@ -22,8 +22,7 @@ import pytest
 import torch
 
 from bench.adapters import modules, reach, registry, syntax
-from bench.adapters.reach import Reach
-from bench.adapters.source_hash import source_hash
+from bench.adapters.reach import Reach, source_hash
 from bench.checks.subject import Subject, constants, everywhere
 from bench.checks.trainings import Training, train_alone
 from bench.errors import UserError
@@ -37,7 +36,7 @@ NAMES = [name for name in registry.names() if registry.source(name).module.start
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from bench.adapters.source_hash import source_hash
+from bench.adapters.reach import source_hash
 names = json.loads(sys.argv[1])
 print(json.dumps({name: source_hash(f"methods.{name}", Path(f"methods/{name}.py")) for name in names}))
 """
