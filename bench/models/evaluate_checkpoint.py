@@ -130,42 +130,31 @@ def evaluate_checkpoint(
             writer = RunWriter(claim)
             writer.write_settings(weights.provenance())
             writer.write_environment(environment(available_device()))
-            _measure(weights, adapter, towers, plan, manifest, writer)
+
+            def publish(key: str, measured: list[Record], outcomes: dict[str, np.ndarray]) -> None:
+                records = [dataclasses.replace(one, at=weights.at) for one in measured]
+                writer.write_records(key, records, outcomes)
+
+            try:
+                evaluate(
+                    adapter,
+                    towers,
+                    plan,
+                    at=1.0,  # the tasks of final weights, at whatever share these were taken
+                    run=weights.origin,
+                    checkpoint=weights.hash,
+                    manifest=manifest,
+                    done=writer.has_records,
+                    publish=publish,
+                    features_dir=writer.path(FEATURES),
+                    inside=writer.inside,
+                )
+            except FloatingPointError as error:
+                raise UserError(f"{weights.path}: {error}") from error
     wanted = {(task.dataset, task.name) for task in tasks}
     done = (one for one in out.records() if one.protocol == plan.protocol.label)
     records = [one for one in done if (one.dataset, one.task) in wanted]
     return Evaluated(out, records, len(todo), len(tasks) - len(todo))
-
-
-def _measure(
-    checkpoint: Checkpoint,
-    method: Method,
-    towers: OpenClipTowers,
-    plan: EvaluationPlan,
-    manifest: NoiseManifest | None,
-    out: RunWriter,
-) -> None:
-    """Measure the tasks of `plan` that `out` does not hold and store their records there."""
-
-    def publish(key: str, records: list[Record], outcomes: dict[str, np.ndarray]) -> None:
-        out.write_records(key, [dataclasses.replace(one, at=checkpoint.at) for one in records], outcomes)
-
-    try:
-        evaluate(
-            method,
-            towers,
-            plan,
-            at=1.0,  # the tasks of final weights, at whatever share these were taken
-            run=checkpoint.origin,
-            checkpoint=checkpoint.hash,
-            manifest=manifest,
-            done=out.has_records,
-            publish=publish,
-            features_dir=out.path(FEATURES),
-            inside=out.inside,
-        )
-    except FloatingPointError as error:
-        raise UserError(f"{checkpoint.path}: {error}") from error
 
 
 def _load(checkpoint: Checkpoint, plan: EvaluationPlan) -> tuple[OpenClipTowers, Method]:

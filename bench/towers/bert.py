@@ -8,6 +8,7 @@ under other names; both are read out at their first token and projected linearly
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -20,13 +21,13 @@ from open_clip.transformer import TextTransformer
 
 from bench.errors import UserError
 
-#: our names of a BERT's parts, and those in a state dict of transformers' BertModel
+#: our names of a BERT's parts, and those in a state dict of transformers' BertModel; {} stands for the same words
 _NAMES = (
-    (r"token_embedding\.weight", r"embeddings.word_embeddings.weight"),
-    (r"positional_embedding", r"embeddings.position_embeddings.weight"),
-    (r"type_embedding", r"embeddings.token_type_embeddings.weight"),
-    (r"transformer\.resblocks\.0\.norm\.(.*)", r"embeddings.LayerNorm.\1"),
-    (r"transformer\.resblocks\.(\d+)\.layer\.(.*)", r"encoder.layer.\1.\2"),
+    ("token_embedding.weight", "embeddings.word_embeddings.weight"),
+    ("positional_embedding", "embeddings.position_embeddings.weight"),
+    ("type_embedding", "embeddings.token_type_embeddings.weight"),
+    ("transformer.resblocks.0.norm.{}", "embeddings.LayerNorm.{}"),
+    ("transformer.resblocks.{}.layer.{}", "encoder.layer.{}.{}"),
 )
 #: DistilBERT's names of a block's parts, and BERT's
 _DISTILLED = (
@@ -45,10 +46,14 @@ _DISTILLED = (
 
 def hf_name(name: str, prefix: str = "") -> str:
     """Return the name in transformers' BertModel of a parameter of `BertText`; the projection has none there."""
-    for ours, theirs in _NAMES:
-        if re.fullmatch(ours, name):
-            return prefix + re.sub(ours, theirs, name)
-    return name
+    return prefix + theirs if (theirs := _renamed(name, _NAMES)) else name
+
+
+def _renamed(name: str, table: Iterable[tuple[str, str]]) -> str | None:
+    for one, other in table:
+        if found := re.fullmatch(re.escape(one).replace(r"\{\}", "(.+?)"), name):
+            return other.format(*found.groups())
+    return None
 
 
 def own_name(name: str) -> str | None:
@@ -60,14 +65,7 @@ def own_name(name: str) -> str | None:
     name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
     for distilled, plain in _DISTILLED:
         name = re.sub(distilled, plain, name)
-    part, _, rest = name.removeprefix("embeddings.").partition(".")
-    table = {"word_embeddings": "token_embedding.weight", "position_embeddings": "positional_embedding"}
-    if name.startswith("embeddings.") and rest:
-        if part == "LayerNorm":
-            return f"transformer.resblocks.0.norm.{rest}"
-        return table.get(part, "type_embedding")
-    block = re.fullmatch(r"encoder\.layer\.(\d+)\.(.*)", name)
-    return f"transformer.resblocks.{block[1]}.layer.{block[2]}" if block else None
+    return _renamed(name, [(theirs, ours) for ours, theirs in _NAMES])
 
 
 def bert_config(config: dict[str, Any]) -> Any:

@@ -121,12 +121,5 @@ def _fill(tower: nn.Module, weights: dict[str, Tensor], place: str, field: str) 
     """Load weights into a tower. Every tensor but those of its projection must exist, and all must fit."""
     own = tower.state_dict()
     weights = {name: x for name, x in weights.items() if not name.endswith("num_batches_tracked")}
-    wrong = [f"has {name}, which the tower does not" for name in weights if name not in own]
-    for name, x in own.items():
-        fresh = name.startswith(_PROJECTIONS)
-        if name not in weights:
-            wrong += [] if fresh else [f"lacks {name}"]
-        elif weights[name].shape != x.shape:
-            wrong.append(f"{name} is {list(weights[name].shape)} in the file, but {list(x.shape)} in the tower")
-    refuse_misfit(f"towers.{field}: {place}", wrong)
+    refuse_misfit(f"towers.{field}: {place}", {name: (name, x) for name, x in weights.items()}, own, _PROJECTIONS)
     tower.load_state_dict({**own, **weights})

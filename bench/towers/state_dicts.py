@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,8 +53,19 @@ def unwrapped(path: Path) -> dict[str, Any]:
     return state
 
 
-def refuse_misfit(place: str, wrong: list[str]) -> None:
-    """Raise UserError that names the first of what is wrong with the tensors of `place`; nothing if nothing is."""
+def refuse_misfit(
+    place: str, tensors: Mapping[str, tuple[str, Tensor]], wanted: Mapping[str, Tensor], fresh: tuple[str, ...] = ()
+) -> None:
+    """Raise UserError that names the first `tensors` of `place`, each with its name there, that are not as `wanted`.
+
+    fresh: beginnings of names that may be lacking.
+    """
+    wrong = [f"lacks {x} {_shape(wanted[x])}" for x in wanted if x not in tensors and not x.startswith(fresh)]
+    for name, (given, x) in tensors.items():
+        if name not in wanted:
+            wrong.append(f"has {given} {_shape(x)}, which the model does not")
+        elif x.shape != wanted[name].shape:
+            wrong.append(f"{given} is {_shape(x)} in the file, but {_shape(wanted[name])} in the model")
     if wrong:
         more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
         raise UserError(f"{place}: does not fit: {'; '.join(wrong[:_SHOWN])}{more}")
@@ -114,22 +126,9 @@ def fit(path: Path, modules: dict[str, Any]) -> None:
     if not any(name.startswith("method.") for name in tensors):
         states.pop("method", None)
     wanted = {f"{part}.{name}": value for part, state in states.items() for name, value in state.items()}
-    wrong = [f"lacks {name} {_shape(value)}" for name, value in wanted.items() if name not in tensors]
-    for name, (given, value) in tensors.items():
-        if name not in wanted:
-            wrong.append(f"has {given} {_shape(value)}, which the towers and the method do not")
-        elif value.shape != wanted[name].shape:
-            wrong.append(
-                f"{given} is {_shape(value)} in the file, but {_shape(wanted[name])} in the {name.split('.')[0]}"
-            )
-    refuse_misfit(str(path), wrong)
-    for part in states:
-        module = modules[part]
-        assert isinstance(module, nn.Module)
-        own = len(part) + 1
-        module.load_state_dict(
-            {name[own:]: value for name, (_, value) in tensors.items() if name.startswith(f"{part}.")}
-        )
+    refuse_misfit(str(path), tensors, wanted)
+    for part, state in states.items():
+        modules[part].load_state_dict({name: tensors[f"{part}.{name}"][1] for name in state})
 
 
 def _shape(value: Tensor) -> str:
