@@ -100,14 +100,13 @@ def permutation(subject: Subject) -> None:
         if _draws(subject, variant, when, drawn):
             drawn_there = {name: _permuted(x, order) for name, x in drawn.items()}
             there = total_of(other.loss(moved, drawn_there, WHOLE))
-            compared = other
         else:
             _, drawn_there = constants(other, moved, when, ids[order])
-            there, compared = total_of(other.loss(moved, drawn_there, WHOLE)), other
+            there = total_of(other.loss(moved, drawn_there, WHOLE))
             for name, x in other.state_dict().items():
                 same(f"{where}: state {name}", x, method.state_dict()[name], 1e-9)
         here = graded(method, total_of(method.loss(z, drawn, WHOLE)), z)
-        for what, x in graded(compared, there, moved).items():
+        for what, x in graded(other, there, moved).items():
             expected = here[what][order] if what.removeprefix("gradient of ") in z else here[what]
             same(f"{where}: {what}", x, expected, 1e-9)
 

@@ -55,10 +55,6 @@ class Instance:
         """Some fixed rows, with the views the method asks for."""
         return lab.some_rows(self.towers, total, part, when, self.method.extra_views)
 
-    def fresh(self) -> Any:
-        """A copy of the method in the state it has now."""
-        return copy.deepcopy(self.method)
-
 
 @dataclass(frozen=True)
 class Subject:

@@ -161,7 +161,7 @@ def noise_mask(subject: Subject) -> None:
     if imported:
         raise Failed(f"imports {', '.join(imported)}; methods do not know the runner")
     training = training_of(subject, towers="vit", precision="fp32", steps=3, rows=20, batch=16)
-    clean = pairs(training)
+    clean = pairs(training.rows)
     manifest = shuffled_captions(clean, 0.5, seed=3)
     sources = manifest.donors_of(np.arange(len(clean)))
     texts = [clean.captions(row) for row in sources.tolist()]

@@ -58,13 +58,9 @@ class Training:
     batch: int = 48
 
 
-def pairs(training: Training) -> MemoryPairs:
-    """Pairs that can be learned: every caption is three words, every image the sum of its words' patterns."""
-    return _pairs(training.rows)
-
-
 @lru_cache(maxsize=8)
-def _pairs(rows: int) -> MemoryPairs:
+def pairs(rows: int) -> MemoryPairs:
+    """Pairs that can be learned: every caption is three words, every image the sum of its words' patterns."""
     draws = np.random.default_rng(0)
     patterns = draws.integers(0, 80, (len(WORDS), 4, 4, 3)).repeat(8, axis=1).repeat(8, axis=2)
     chosen = np.array([draws.permutation(len(WORDS))[:3] for _ in range(rows)])
@@ -85,7 +81,7 @@ def make(
     """A training that is ready to start or to resume, its weights drawn from fixed seeds on the CPU."""
     if training.plugin is not None:
         registry.add_plugin(training.plugin)
-    data = data or pairs(training)
+    data = data or pairs(training.rows)
     dtype = {"fp64": torch.float64}.get(training.precision, torch.float32)
     towers = lab.TinyTowers(training.towers, patch=training.patch)
     with torch.random.fork_rng(devices=[]):
@@ -106,11 +102,7 @@ def make(
         training.batch,
         steps_per_epoch(len(data), training.batch),
     )
-    return Job(method, towers, loader, _settings(training), resolved, 3, out, group, device, log_every=1)
-
-
-def _settings(training: Training) -> TrainSettings:
-    return TrainSettings.model_validate(
+    settings = TrainSettings.model_validate(
         {
             **RATES[training.optimiser],
             "batch": training.batch,
@@ -122,6 +114,7 @@ def _settings(training: Training) -> TrainSettings:
             "augment": "none",
         }
     )
+    return Job(method, towers, loader, settings, resolved, 3, out, group, device, log_every=1)
 
 
 def train_alone(

@@ -29,7 +29,9 @@ def spoken(path: Path) -> str:
 
 
 def files() -> list[Path]:
-    return sorted([*(ROOT / "methods").glob("*.py"), *(ROOT / "bench").rglob("*.py")])
+    return sorted(
+        [*(ROOT / "methods").glob("*.py"), *(ROOT / "bench").rglob("*.py"), ROOT / "tests/evaluation/official.py"]
+    )
 
 
 def test_official_code_has_an_address() -> None:

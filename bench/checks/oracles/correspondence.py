@@ -108,7 +108,7 @@ def _gsc_step(method: Gsc, z: Tensors, batch: Batch | None, expected: Entry) -> 
     yield Comparison("structure loss", alone.loss(z, observed, _whole(z))["structure"], expected["structure"])
 
 
-@case("mixture", "mixture/cases/*")
+@case("ncr", "mixture/cases/*")
 def _mixture(entry: Entry) -> Comparisons:
     x = lab.exact_tensor(entry["values"])
     yield Comparison("probability of the smaller mean", posteriors(x, "smaller"), entry["low_probability"])

@@ -1,4 +1,4 @@
-"""ProLIP against the official loss and towers, inclusion against integrals. Evaluation of features is in gaussian.py.
+"""ProLIP against the official loss and towers, inclusion against integrals.
 
 official: github.com/naver-ai/prolip@59f6324 src/prolip/loss.py (ProLIPLoss)
 official: github.com/naver-ai/prolip@59f6324 src/prolip/transformer.py, src/prolip/model.py
