@@ -22,7 +22,7 @@ def new_method(name: str, folder: Path) -> list[Path]:
     Raises UserError for a name that no method can have, and if one of the files exists: nothing is overwritten.
     """
     _check_name(name)
-    files = {folder / f"{name}.py": method_source(name), folder / f"test_{name}.py": test_source(name)}
+    files = {folder / f"{prefix}{name}.py": method_source(name, prefix) for prefix in ("", "test_")}
     for path in files:
         if path.exists():
             raise UserError(f"{path}: is there already; choose another name or --folder")
@@ -38,18 +38,9 @@ def new_method(name: str, folder: Path) -> list[Path]:
     return list(files)
 
 
-def method_source(name: str) -> str:
-    """Return the source of the template adapter under this name."""
-    return _filled(f"{TEMPLATE}.py", name)
-
-
-def test_source(name: str) -> str:
-    """Return the source of its test."""
-    return _filled(f"test_{TEMPLATE}.py", name)
-
-
-def _filled(file: str, name: str) -> str:
-    text = (_FOLDER / file).read_text(encoding="utf-8")
+def method_source(name: str, prefix: str = "") -> str:
+    """Return the source of the template adapter under this name, or with the prefix "test_" that of its test."""
+    text = (_FOLDER / f"{prefix}{TEMPLATE}.py").read_text(encoding="utf-8")
     words = name.split("_")
     named = {TEMPLATE: name, "MyLoss": "".join(map(str.capitalize, words)), "My loss": " ".join(words).capitalize()}
     for old, new in named.items():

@@ -7,9 +7,8 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from multiprocessing import Pipe
@@ -29,7 +28,7 @@ from bench.machine.private_folder import scratch_folder
 from bench.machine.processes import start
 from bench.store import RunStore, RunWriter
 from bench.training.distributed import Group
-from bench.training.loop import Job, train
+from bench.training.loop import train
 from bench.training.optimizer import named_parameters
 
 PATIENCE = 900.0  #: seconds to wait for one task, on a busy machine too, before the ranks are given up
@@ -126,28 +125,17 @@ class MetricsOnly(RunWriter):
         """Write nothing."""
 
 
-@contextmanager
-def recorded_gradients(job: Job) -> Iterator[list[bytes]]:
-    """Record every parameter's gradient at each optimiser step that is taken while the context is open."""
-    by_step: list[bytes] = []
-
-    def keep(*_: Any) -> None:
-        gradients = ((name, p.grad) for name, p in named_parameters(job.method, job.towers))
-        by_step.append(pack({name: grad for name, grad in gradients if grad is not None}))
-
-    handle = register_optimizer_step_pre_hook(keep)
-    try:
-        yield by_step
-    finally:
-        handle.remove()
-
-
 def trained(training: Training, out: RunStore, group: Group) -> dict[str, Any]:
     """Losses and gradients of every step, and the state at the end."""
-    with out.claim() as claim:
+    gradients: list[bytes] = []  # of each optimiser step that is taken
+
+    def keep(*_: Any) -> None:
+        by_name = ((name, p.grad) for name, p in named_parameters(job.method, job.towers))
+        gradients.append(pack({name: grad for name, grad in by_name if grad is not None}))
+
+    with out.claim() as claim, register_optimizer_step_pre_hook(keep):
         job = make(training, MetricsOnly(claim), group)
-        with recorded_gradients(job) as gradients:
-            train(job)
+        train(job)
     method: Any = job.method
     return {
         "losses": [line["terms"] for line in out.metrics()],

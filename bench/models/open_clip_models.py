@@ -80,15 +80,10 @@ class Foreign:
     preprocess: Preprocess = Preprocess()
     quick_gelu: bool = False  #: whether the tag asks for QuickGELU; an architecture or a folder may ask for it as well
 
-    def described(self) -> Any:
-        """Return what identifies the model: the architecture's name, or the configuration in its folder."""
-        if not self.name.startswith("local-dir:"):
-            return self.name
-        return _config(self.weights.parent)
-
     def content(self) -> dict[str, Any]:
         """Return everything apart from the weights that its embeddings depend on, as canonical content."""
-        own = {"open_clip": self.described(), "preprocess": self.preprocess.to_json()}
+        model = _config(self.weights.parent) if self.name.startswith("local-dir:") else self.name
+        own = {"open_clip": model, "preprocess": self.preprocess.to_json()}
         return {**own, "quick_gelu": True} if self.quick_gelu else own
 
 

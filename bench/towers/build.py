@@ -112,20 +112,15 @@ class OpenClipTowers(nn.Module):
             finally:
                 visual.proj = projection
             return out
-        if hasattr(visual, "trunk"):
-            return _pooled_by_timm(visual, images)
-        x = visual.stem(images)
-        for layer in (visual.layer1, visual.layer2, visual.layer3, visual.layer4):
-            x = layer(x)
-        return F.adaptive_avg_pool2d(x, 1).flatten(1)
-
-
-def _pooled_by_timm(visual: Any, images: Tensor) -> Tensor:
-    if len(visual.head):  # open_clip's head projects, and sometimes pools
-        x: Tensor = visual.trunk(images)
-    else:  # the trunk's own classifier projects, if anything does
-        x = visual.trunk.forward_head(visual.trunk.forward_features(images), pre_logits=True)
-    return x if x.ndim == 2 else F.adaptive_avg_pool2d(x, 1).flatten(1)
+        if not hasattr(visual, "trunk"):  # ModifiedResNet
+            x: Tensor = visual.stem(images)
+            for layer in (visual.layer1, visual.layer2, visual.layer3, visual.layer4):
+                x = layer(x)
+        elif len(visual.head):  # open_clip's head projects, and sometimes pools
+            x = visual.trunk(images)
+        else:  # the trunk's own classifier projects, if anything does
+            x = visual.trunk.forward_head(visual.trunk.forward_features(images), pre_logits=True)
+        return x if x.ndim == 2 else F.adaptive_avg_pool2d(x, 1).flatten(1)
 
 
 def normalise(

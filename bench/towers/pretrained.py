@@ -89,7 +89,11 @@ def _text_weights(text: nn.Module, spec: TowerSettings) -> dict[str, Tensor]:
             f"towers.text_start: {spec.text} is no model of transformers'; weights of open_clip go below a method's "
             "`start`, as in start: open_clip:MODEL/TAG"
         )
-    path = _from_hub(spec.text) if spec.text_start == "hub" else _weights_in(Path(spec.text_start))
+    folder = Path(spec.text_start)
+    files = [folder / name for name in ("model.safetensors", "pytorch_model.bin") if (folder / name).is_file()]
+    if spec.text_start != "hub" and not files:
+        raise UserError(f"towers.text_start: {folder}: holds neither model.safetensors nor pytorch_model.bin")
+    path = _from_hub(spec.text) if spec.text_start == "hub" else files[0]
     named = {own_name(name): x for name, x in read(path).items()}
     weights = {name: x for name, x in named.items() if name is not None}
     if text.type_embedding is None:
@@ -108,13 +112,6 @@ def _from_hub(name: str) -> Path:
             f"towers.text_start: hub: the weights of {name} cannot be fetched ({reason}); fetch them elsewhere "
             f"(hf download {hub_name(name)} --local-dir FOLDER) and give the folder"
         ) from error
-
-
-def _weights_in(folder: Path) -> Path:
-    for name in ("model.safetensors", "pytorch_model.bin"):
-        if (folder / name).is_file():
-            return folder / name
-    raise UserError(f"towers.text_start: {folder}: holds neither model.safetensors nor pytorch_model.bin")
 
 
 def _fill(tower: nn.Module, weights: dict[str, Tensor], place: str, field: str) -> None:

@@ -170,7 +170,7 @@ def test_a_file_of_an_open_clip_architecture_is_read_by_its_name(tmp_path: Path)
     torch.save({"state_dict": {f"module.{name}": x for name, x in model.state_dict().items()}}, tmp_path / "small.pt")
     found = open_clip_models.find(str(tmp_path / "small.pt"), "ViT-S-32-alt")
     assert found is not None
-    assert found.described() == "ViT-S-32-alt"
+    assert found.content()["open_clip"] == "ViT-S-32-alt"
     towers, images, texts = open_clip_models.load(found, 32).eval(), torch.randn(2, 3, 32, 32), ["a cat", "red apple"]
     with torch.no_grad():
         torch.testing.assert_close(towers.encode_image(images), model.encode_image(images))

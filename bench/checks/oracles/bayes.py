@@ -88,30 +88,22 @@ def _within_errors(
 @case("bayes", "bayes_weighted_cl/conditional_moments")
 def _moments(_: Entry) -> Comparisons:
     """Compare the numbers of the entry's note, for 256 images that all have the same similarities."""
-    yield from _weights_given_u()
-    yield from _u_given_weights()
+    # A very narrow prior keeps u at 0.3, whatever the normaliser is.
+    method = lab.build(Bayes, a_u=0.3e9, b_u=1e9, sweeps=1, temperature=1.0)
+    weights, eye = _sampled(method, _same_for_all(2.0, 1.5), 8).exp(), torch.eye(256, dtype=torch.bool)
+    yield from _moments_of("positives", weights[:, eye].flatten(), 1.0714285714, 0.1913265306)
+    yield from _moments_of("negatives", weights[:, ~eye].flatten(), 0.9569377990, 0.0915729951)
+    # A row's first visit leaves u as drawn. Its law depends on the sum of the weighted e^m alone, here 2 + 255 x 2/255.
+    method, z = lab.build(Bayes, rows=2048, sweeps=1, ema_u=0.5, temperature=1.0), _same_for_all(2.0, 2 / 255)
+    for step, ids in enumerate(torch.arange(2048).chunk(8)):
+        method.observe(z, Batch(ids, lab.clock(step)))
+    yield from _moments_of("rates", method.log_u_image.exp(), 0.25, 0.0625)
 
 
 def _same_for_all(positive: float, negative: float) -> Tensors:
     """Embeddings of 256 pairs whose image anchors have e^m as given at scale 1."""
     logits = torch.full((256, 256), math.log(negative), dtype=torch.float64).fill_diagonal_(math.log(positive))
     return {"image": torch.eye(256, dtype=torch.float64), "text": logits.T.contiguous()}
-
-
-def _weights_given_u() -> Comparisons:
-    # A very narrow prior keeps u at 0.3, whatever the normaliser is.
-    method = lab.build(Bayes, a_u=0.3e9, b_u=1e9, sweeps=1, temperature=1.0)
-    weights, eye = _sampled(method, _same_for_all(2.0, 1.5), 8).exp(), torch.eye(256, dtype=torch.bool)
-    yield from _moments_of("positives", weights[:, eye].flatten(), 1.0714285714, 0.1913265306)
-    yield from _moments_of("negatives", weights[:, ~eye].flatten(), 0.9569377990, 0.0915729951)
-
-
-def _u_given_weights() -> Comparisons:
-    # A row's first visit leaves u as drawn. Its law depends on the sum of the weighted e^m alone, here 2 + 255 x 2/255.
-    method, z = lab.build(Bayes, rows=2048, sweeps=1, ema_u=0.5, temperature=1.0), _same_for_all(2.0, 2 / 255)
-    for step, ids in enumerate(torch.arange(2048).chunk(8)):
-        method.observe(z, Batch(ids, lab.clock(step)))
-    yield from _moments_of("rates", method.log_u_image.exp(), 0.25, 0.0625)
 
 
 def _moments_of(what: str, draws: Tensor, mean: float, variance: float) -> Comparisons:
