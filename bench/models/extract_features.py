@@ -125,11 +125,24 @@ def _made(work: Extraction, shown: Progress | None) -> str:
 
 
 @dataclass(frozen=True)
+class Side:
+    """The images or the texts of a target, and the encoder that reads them."""
+
+    name: str  #: "image" or "text"
+    encoder: ImageEncoder | TextEncoder
+    views: int
+    rows: int
+    batch: int  #: rows that are encoded at once
+    words: str  #: how they are prepared, for features.json
+    depends: list[Any]  #: on what its numbers depend beside the weights
+
+
+@dataclass(frozen=True)
 class Part:
-    """A block of rows of one view of the images, or of the texts."""
+    """A block of rows of one view of a side."""
 
     path: Path
-    side: str  #: "image" or "text"
+    side: Side
     view: int
     start: int
     stop: int
@@ -158,60 +171,55 @@ class Extraction:
         return TextPlan.of(self.target.captions, self.target.prompts) if self.models.text else None
 
     @cached_property
+    def sides(self) -> list[Side]:
+        """What is encoded."""
+        target, views, sides = self.target, self.request.views, []
+        if image := self.models.image:
+            words = image.sight.words
+            depends = [target.pairs.content_hash, target.recipe, words]
+            words += f"; further views by {target.recipe!r}" if views > 1 else ""
+            sides.append(Side("image", image, views, len(target), IMAGE_BATCH, words, depends))
+        if (text := self.models.text) and self.plan:
+            depends = [text.words, hashlib.sha256(self.plan.hashes.tobytes()).hexdigest()]
+            sides.append(Side("text", text, 1, len(self.plan.hashes), TEXT_BATCH, text.words, depends))
+        return sides
+
+    @cached_property
     def parts(self) -> list[Part]:
-        """All parts in their order."""
+        """All parts in their order; a part's name has a hash of everything that its numbers depend on."""
         parts = []
-        for side, views, rows in self._sides():
-            stamp = self._stamp(side)
-            for view in range(views):
-                for start in range(0, rows, BLOCK):
-                    name = f"{side}-{view}-{start // BLOCK:06d}-{stamp}.npy"
-                    parts.append(Part(self.work / name, side, view, start, min(start + BLOCK, rows)))
+        for side in self.sides:
+            fixed = [BLOCK, IMAGE_BATCH, TEXT_BATCH, self.request.dtype, self.models.digests[side.name]]
+            stamp = hashlib.sha256(repr(fixed + side.depends).encode()).hexdigest()[:16]
+            for view in range(side.views):
+                for start in range(0, side.rows, BLOCK):
+                    path = self.work / f"{side.name}-{view}-{start // BLOCK:06d}-{stamp}.npy"
+                    parts.append(Part(path, side, view, start, min(start + BLOCK, side.rows)))
         return parts
-
-    def _sides(self) -> list[tuple[str, int, int]]:
-        """List side, views and rows of each array."""
-        images = [("image", self.request.views, len(self.target))] if self.models.image else []
-        return images + ([("text", 1, len(self.plan.hashes))] if self.plan else [])
-
-    def _stamp(self, side: str) -> str:
-        """Return a hash of everything that the numbers of a side's parts depend on."""
-        words = [BLOCK, IMAGE_BATCH, TEXT_BATCH, self.request.dtype, self.models.digests[side]]
-        if side == "image":
-            assert self.models.image is not None
-            words += [self.target.content_hash, self.target.recipe, self.models.image.sight.words]
-        else:
-            assert self.models.text is not None
-            assert self.plan is not None
-            words += [self.models.text.words, hashlib.sha256(self.plan.hashes.tobytes()).hexdigest()]
-        return hashlib.sha256(repr(words).encode()).hexdigest()[:16]
 
     def encode(self, shown: Progress | None) -> None:
         """Make the parts that are not there."""
         todo = [(number, part) for number, part in enumerate(self.parts, 1) if not part.done]
-        for (side, view), group in groupby(todo, lambda one: (one[1].side, one[1].view)):
+        for _, group in groupby(todo, lambda one: (one[1].side.name, one[1].view)):
             numbered = list(group)
-            batches = self._batches(side, view, [part for _, part in numbered])
+            batches = self._batches([part for _, part in numbered])
             for number, part in numbered:
                 if shown is not None:
-                    shown.preparing("encoding", self.target.name, number, len(self.parts))
-                count = -(-(part.stop - part.start) // (IMAGE_BATCH if side == "image" else TEXT_BATCH))
+                    shown.preparing("encoding", self.target.pairs.name, number, len(self.parts))
+                count = -(-(part.stop - part.start) // part.side.batch)
                 self._store(part, [next(batches) for _ in range(count)])
 
-    def _batches(self, side: str, view: int, parts: Sequence[Part]) -> Iterator[npt.NDArray[Any]]:
+    def _batches(self, parts: Sequence[Part]) -> Iterator[npt.NDArray[Any]]:
         """Yield the features of each batch of parts of one view; one stream of pixels serves all of them."""
-        if side == "image":
-            encoder = self.models.image
-            assert encoder is not None
+        encoder, view = parts[0].side.encoder, parts[0].view
+        if isinstance(encoder, ImageEncoder):
             rows = np.concatenate([np.arange(part.start, part.stop) for part in parts])
             yield from map(encoder.features, self.target.pictures(encoder.sight, view).batches(rows, IMAGE_BATCH))
-        for part in parts if side == "text" else ():
-            assert self.models.text is not None
-            assert self.plan is not None
+            return
+        assert self.plan is not None
+        for part in parts:
             texts = self.plan.texts(part.start, part.stop)
-            yield from (
-                self.models.text.features(texts[at : at + TEXT_BATCH]) for at in range(0, len(texts), TEXT_BATCH)
-            )
+            yield from (encoder.features(texts[at : at + TEXT_BATCH]) for at in range(0, len(texts), TEXT_BATCH))
 
     def _store(self, part: Part, blocks: list[npt.NDArray[Any]]) -> None:
         with np.errstate(over="ignore"):  # what becomes infinite is refused when the set is written
@@ -224,38 +232,32 @@ class Extraction:
     def join(self) -> About:
         """Write the feature set from all parts. Raises UserError if a feature is not finite."""
         target, arrays = self.target, dict[str, Array]()
-        for side, views, _ in self._sides():
-            stacks = [self._stack(side, view) for view in range(views)]
-            arrays[side] = Array(self._encoder(side, stacks[0].shape[0]), _reader(stacks, side == "image"))
+        for side in self.sides:
+            stacks = [self._stack(side, view) for view in range(side.views)]
+            arrays[side.name] = Array(self._encoder(side, stacks[0].shape[0]), _reader(stacks, side.name == "image"))
         content = Content(
-            target.name,
-            target.description,
+            target.pairs.name,
+            target.pairs.description,
             target.keys,
             target.captions,
             arrays.get("image"),
             arrays.get("text"),
             self.plan,
-            target.labels,
-            target.classes,
+            target.pairs.labels,
+            target.pairs.classes,
             target.templates,
             target.prompts if self.plan else (),
             "bench features extract",
         )
         return write(target.folder, content)
 
-    def _stack(self, side: str, view: int) -> Stack:
-        paths = [part.path for part in self.parts if (part.side, part.view) == (side, view)]
-        return Stack(f"{self.target.name}, {side} features", tuple(open_array(str(path)) for path in paths))
+    def _stack(self, side: Side, view: int) -> Stack:
+        paths = [part.path for part in self.parts if (part.side.name, part.view) == (side.name, view)]
+        return Stack(f"{self.target.pairs.name}, {side.name} features", tuple(open_array(str(path)) for path in paths))
 
-    def _encoder(self, side: str, width: int) -> Encoder:
-        image, text = self.models.image, self.models.text
-        name, words, views = "", "", 1
-        if side == "image" and image is not None:
-            name, words, views = image.name, image.sight.words, self.request.views
-            words += f"; further views by {self.target.recipe!r}" if views > 1 else ""
-        elif text is not None:
-            name, words = text.name, text.words
-        return Encoder(name, self.models.digests[side], words, self.request.dtype, width, views)
+    def _encoder(self, side: Side, width: int) -> Encoder:
+        digest = self.models.digests[side.name]
+        return Encoder(side.encoder.name, digest, side.words, self.request.dtype, width, side.views)
 
     def is_there(self) -> bool:
         """Whether the feature set was made before. Raises UserError if something else lies in its place."""
@@ -264,11 +266,12 @@ class Extraction:
             vacant(folder)
             return False
         about = description.read(folder)
-        sides = {side: one for side, one in (("image", about.image), ("text", about.text)) if one}
-        own = rows_hash(self.target.keys, self.target.captions, self.target.labels)
+        made = {side: one for side, one in (("image", about.image), ("text", about.text)) if one}
+        own = rows_hash(self.target.keys, self.target.captions, self.target.pairs.labels)
         prompts = len(self.target.prompts) if self.plan else 0
-        same = sides.keys() == self.models.digests.keys() and all(
-            replace(one, name="") == replace(self._encoder(side, one.width), name="") for side, one in sides.items()
+        same = made.keys() == self.models.digests.keys() and all(
+            replace(self._encoder(side, made[side.name].width), name=made[side.name].name) == made[side.name]
+            for side in self.sides
         )
         if not same or (about.rows_hash, about.prompts) != (own, prompts):
             fault = "holds features of other pairs, prompts or encoders, or in another form"

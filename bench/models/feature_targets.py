@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -67,16 +67,11 @@ class Pictures:
 class Target:
     """One feature set that is to be made."""
 
-    name: str  #: "emoji/train", "cc3m/pairs", "imagenet1k"
-    description: str
+    pairs: Pairs = field(repr=False)
     folder: Path
     keys: Strings
     captions: Any  #: pyarrow Array of n lists of texts
-    content_hash: str  #: of the pairs
-    pairs: Pairs = field(repr=False)
     recipe: str = "none"
-    labels: Mapping[str, Ints] = field(default_factory=dict)
-    classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     templates: tuple[str, ...] = ()
     prompts: Sequence[str] = ()
 
@@ -129,26 +124,14 @@ def evaluation_target(name: str, folder: Path, sight: Sight | None) -> Target:
     )
 
 
-def _target(pairs: Pairs, folder: Path, recipe: str = "none", **texts: Any) -> Target:
+def _target(pairs: Pairs, folder: Path, **more: Any) -> Target:
     rows = np.arange(len(pairs))
     if isinstance(pairs, Columnar):
         captions = pairs.caption_lists(rows)
     else:
         captions = pa.array([list(pairs.captions(row)) for row in rows.tolist()], CAPTIONS)
     captions = pa.concat_arrays(captions.chunks) if hasattr(captions, "chunks") else captions
-    return Target(
-        pairs.name,
-        pairs.description,
-        folder,
-        Strings.of(pairs.keys),
-        captions.cast(CAPTIONS),
-        pairs.content_hash,
-        pairs,
-        recipe,
-        pairs.labels,
-        pairs.classes,
-        **texts,
-    )
+    return Target(pairs, folder, Strings.of(pairs.keys), captions.cast(CAPTIONS), **more)
 
 
 def _embedded(name: str, sight: Sight | None) -> Pairs:
