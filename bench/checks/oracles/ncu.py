@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bench.checks import lab
 from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
+from bench.checks.subject import total_of
 from methods.forget import confidence_odds, log_odds
 from methods.ncu import Ncu
 from methods.protocol import Batch, Tensors
@@ -26,15 +27,11 @@ def _step(phase: str, entry: Entry, **config: Any) -> tuple[Ncu, Tensors, Tensor
     return method, z, observed, method.loss(z, observed, slice(0, total))
 
 
-def _sum(terms: Tensors) -> Tensor:
-    return torch.stack(list(terms.values())).sum()
-
-
 def _graded(method: Ncu, terms: Tensors, z: Tensors, expected: Entry) -> Comparisons:
     names = {"image": "image", "text": "text", "negative": "text_neg"}
     norms = {name: expected["grad_norms"][key] for name, key in names.items()}
     negative = {"grad_negative": expected["grad_text_neg"]} if "grad_text_neg" in expected else {}
-    yield from lab.graded(method, _sum(terms), z, {**expected, "grad_norms": norms, **negative})
+    yield from lab.graded(method, total_of(terms), z, {**expected, "grad_norms": norms, **negative})
 
 
 @case("ncu", "ncu/phase1/cases/*")
@@ -60,9 +57,9 @@ def _unlearn(expected: Entry) -> Comparisons:
         # The third variant has a finite value for it; NaN reached neither the texts nor the margin.
         finite = values()["ncu"]["phase2_variants"]["rows"][2]["loss_ul"]
         yield Comparison("transport", terms["transport"], finite)
-        yield Comparison("loss", _sum(terms), finite + expected["opposite"])
-        yield from lab.gradient_norms(_sum(terms), z, {"text": expected["grad_norms"]["text"]})
-        slopes = torch.autograd.grad(_sum(terms), [*z.values(), method.scale.rho])
+        yield Comparison("loss", total_of(terms), finite + expected["opposite"])
+        yield from lab.gradient_norms(total_of(terms), z, {"text": expected["grad_norms"]["text"]})
+        slopes = torch.autograd.grad(total_of(terms), [*z.values(), method.scale.rho])
         finite_ones = torch.cat([x.isfinite().flatten() for x in slopes]).double()
         yield Comparison("share of finite gradients", finite_ones.mean(), 1)
     else:
