@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,8 +47,7 @@ def _on_towers(subject: Subject) -> Iterator[tuple[Variant, str]]:
 
 
 def _double(rows: Any) -> Any:
-    images, views = rows.images.double(), tuple(view.double() for view in rows.views)
-    return type(rows)(**{**vars(rows), "images": images, "views": views})
+    return replace(rows, images=rows.images.double(), views=tuple(view.double() for view in rows.views))
 
 
 def mixed_precision(subject: Subject) -> None:

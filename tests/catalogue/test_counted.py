@@ -52,7 +52,7 @@ def test_a_guess_among_classes(classes: int) -> None:
     assert found["top1"] == pytest.approx(1 / classes)
     assert ("top5" in found) == (classes > 5)
     assert found.get("top5", 5 / classes) == pytest.approx(5 / classes)
-    assert random_guess.of_classes("x", Facts("", 10, {"x": classes})) == {"accuracy": 1 / classes}
+    assert random_guess.of_classes("accuracy")("x", Facts("", 10, {"x": classes})) == {"accuracy": 1 / classes}
     assert random_guess.tops(classes) == ((1, 5) if classes > 5 else (1,))
 
 

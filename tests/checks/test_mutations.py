@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from bench.checks import oracles
 from bench.checks.pool import Ranks
 from bench.checks.subject import Subject
 from bench.checks.suite import CHECKS, Result, examine
+from methods import decl_evidential, gsc, roclip
 from methods.clip import Clip
 from methods.sogclr import Sogclr
 
@@ -357,6 +359,18 @@ def test_a_dropped_detach_is_caught_by_known_values(monkeypatch: pytest.MonkeyPa
     assert results["gradient"].outcome == "passed", "the gradient is that of the value"
     assert results["oracles"].outcome == "failed"
     assert "gradient of image" in results["oracles"].reason
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "value"), [(gsc, "BATCH", 100), (decl_evidential, "PAPER_BATCH", 100), (roclip, "CYCLES", 10)]
+)
+def test_a_constant_that_only_defaults_use_is_compared(
+    module: Any, name: str, value: int, monkeypatch: pytest.MonkeyPatch, pool: Ranks
+) -> None:
+    subject = Subject(module.__name__.removeprefix("methods."))
+    assert outcomes(subject, pool, ("oracles",))["oracles"].outcome == "passed"
+    monkeypatch.setattr(module, name, value)
+    assert outcomes(subject, pool, ("oracles",))["oracles"].outcome == "failed"
 
 
 def test_every_case_of_a_method_is_compared(monkeypatch: pytest.MonkeyPatch, pool: Ranks) -> None:

@@ -60,7 +60,8 @@ class TaskFamily:
     main: str  #: the metric for overviews and headlines; "" = no table compares methods by it
     #: "module:function" of `(Task, bench.evaluation.measures.Bench) -> Measured`; imported when it first measures
     measure: str
-    chance: Callable[[str, Facts], Mapping[str, float]]  #: (label, facts) -> metric -> score of a random guess
+    #: (label, facts) -> metric -> score of a random guess, of those for which it has a simple form
+    chance: Callable[[str, Facts], Mapping[str, float]] = lambda _label, _facts: {}
     kinds: tuple[Kind, ...] = ("classification",)  #: of the catalogue's data sets that it can be measured on
     embedded: Mapping[str, tuple[On, ...]] = field(default_factory=dict, hash=False)  #: `data.name` -> tasks
     #: kind of data set -> its main metric, where that is not `main`

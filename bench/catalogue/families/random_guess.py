@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import comb
 from typing import Any
 
@@ -31,9 +31,9 @@ def of_places(label: str, facts: Facts) -> Mapping[str, float]:
     return {"mrr": sum(1 / place for place in range(1, classes + 1)) / classes, "likelihood": 1 / classes}
 
 
-def of_classes(label: str, facts: Facts) -> Mapping[str, float]:
-    """Return the accuracy among the classes of a label."""
-    return {"accuracy": 1 / facts.classes[label]}
+def of_classes(*metrics: str) -> Callable[[str, Facts], Mapping[str, float]]:
+    """Return the function that gives these metrics the share of right guesses among the classes of a label."""
+    return lambda label, facts: dict.fromkeys(metrics, 1 / facts.classes[label])
 
 
 def of_captions(_label: str, facts: Facts) -> Mapping[str, float]:
@@ -43,21 +43,6 @@ def of_captions(_label: str, facts: Facts) -> Mapping[str, float]:
     texts = facts.images * CAPTIONS
     recalls = {f"i2t_r{k}": 1 - comb(texts - CAPTIONS, k) / comb(texts, min(k, texts)) for k in RECALLS}
     return with_means(recalls | {f"t2i_r{k}": min(1.0, k / facts.images) for k in RECALLS})
-
-
-def of_prompts(label: str, facts: Facts) -> Mapping[str, float]:
-    """Return the accuracy among the classes of a label, whatever prompts speak for them."""
-    return dict.fromkeys(("all", "single", "filtered", "half", "bprw_0", "bprw_5", "bprw_9"), 1 / facts.classes[label])
-
-
-def unknown(_label: str, _facts: Facts) -> Mapping[str, float]:
-    """Return nothing: the expected score of a guess has no simple form."""
-    return {}
-
-
-def of_attacks(label: str, facts: Facts) -> Mapping[str, float]:
-    """Return the share of images that a guess gives to the target class, and the accuracy, among a label's classes."""
-    return dict.fromkeys(("attack_success", "without_trigger", "clean_accuracy"), 1 / facts.classes[label])
 
 
 def of_distractors(_label: str, facts: Facts) -> Mapping[str, float]:

@@ -15,6 +15,16 @@ _RECALLS = {
     "mean_r1": "mean R@1",
     "rsum": "rSum",
 }
+_PROMPTS = {
+    "all": "all",
+    "single": "single",
+    "filtered": "below mean σ²",
+    "half": "surer half",
+    "bprw_0": "BPRW K=0",
+    "bprw_5": "BPRW K=5",
+    "bprw_9": "BPRW K=9",
+}
+_ATTACKS = {"attack_success": "attack", "without_trigger": "no trigger", "clean_accuracy": "clean top-1"}
 
 
 def _emoji(*tasks: On) -> Mapping[str, tuple[On, ...]]:
@@ -82,7 +92,7 @@ SHIPPED = (
         metrics=_ACCURACY,
         main="accuracy",
         measure="bench.evaluation.measures:linear_probe",
-        chance=random_guess.of_classes,
+        chance=random_guess.of_classes("accuracy"),
         embedded=_PROBES,
         learns=True,
         averaged=True,
@@ -97,7 +107,7 @@ SHIPPED = (
         metrics=_ACCURACY,
         main="accuracy",
         measure="bench.evaluation.measures:adamw",
-        chance=random_guess.of_classes,
+        chance=random_guess.of_classes("accuracy"),
         embedded=_PROBES,
         learns=True,
         averaged=True,
@@ -127,7 +137,6 @@ SHIPPED = (
         metrics={"recall": "recall", "precision": "precision", "r1_root": "root R@1", "any": "any"},
         main="recall",
         measure="bench.evaluation.probabilistic.hierarchy:along_hierarchy",
-        chance=random_guess.unknown,
         kinds=("hierarchy",),
         embedded={"emoji": (On("emoji/iid"),)},
         texts="captions",
@@ -138,18 +147,10 @@ SHIPPED = (
         short="Prompts",
         text="Zero-shot top-1 with all prompts alike or a single one; with variances also with the surer prompts, and "
         "with prompts weighted by how well they explain K labelled training images a class (BPRW).",
-        metrics={
-            "all": "all",
-            "single": "single",
-            "filtered": "below mean σ²",
-            "half": "surer half",
-            "bprw_0": "BPRW K=0",
-            "bprw_5": "BPRW K=5",
-            "bprw_9": "BPRW K=9",
-        },
+        metrics=_PROMPTS,
         main="all",
         measure="bench.evaluation.probabilistic.prompts:prompt_choices",
-        chance=random_guess.of_prompts,
+        chance=random_guess.of_classes(*_PROMPTS),
         embedded={"emoji": (On("emoji/iid", "group", "emoji/train"),)},
         learns=True,
         texts="prompts",
@@ -162,10 +163,10 @@ SHIPPED = (
         text="With the poison's trigger in every test image: the share of images of other classes that get the "
         "target class (less is better), the same share without the trigger, and the accuracy without it. Of a targeted "
         "attack: the share of the chosen images that get their wrong class, and the accuracy on the others.",
-        metrics={"attack_success": "attack", "without_trigger": "no trigger", "clean_accuracy": "clean top-1"},
+        metrics=_ATTACKS,
         main="attack_success",
         measure="bench.evaluation.noise.attack:attack_success",
-        chance=random_guess.of_attacks,
+        chance=random_guess.of_classes(*_ATTACKS),
         embedded=_emoji(On("emoji/iid", "concept")),
         on_poison=True,
         texts="prompts",

@@ -12,6 +12,7 @@ NCR's traces are of our assembly of its parts for one network; its mixture is sc
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -106,6 +107,11 @@ def _gsc_step(method: Gsc, z: Tensors, batch: Batch | None, expected: Entry) -> 
     settings = {key: getattr(method.config, key) for key in ("temperature", "intra_scale", "per_batch")}
     alone = lab.build(Gsc, structure_weight=1.0, **settings)  # one case has weight 0
     yield Comparison("structure loss", alone.loss(z, observed, _whole(z))["structure"], expected["structure"])
+    # By default logits are multiplied by 128/B: as if the square root of that were part of each target.
+    root = (128 / len(z["image"])) ** 0.5
+    scaled = lab.build(Gsc, structure_weight=1.0, **{**settings, "per_batch": True}).loss(z, observed, _whole(z))
+    heavier = alone.loss(z, {"target": root * observed["target"]}, _whole(z))["structure"] / root
+    yield Comparison("structure loss at a batch of 128", scaled["structure"], heavier)
 
 
 @case("ncr", "mixture/cases/*")
@@ -197,6 +203,8 @@ def _decl_step(method: DeclEvidential, z: Tensors, batch: Batch, expected: Entry
     yield Comparison("evidential loss", terms["evidential"], expected["edl"])
     yield Comparison("hinge", terms["hinge"], expected["hinge"])
     yield from lab.graded(method, terms["evidential"] + terms["hinge"], z, expected)
+    mean = DeclEvidential(replace(method.config, hinge="mean"), method.facts).double().loss(z, observed, _whole(z))
+    yield Comparison("hinge as the mean at a batch of 128", mean["hinge"], 128 / len(z["image"]) * expected["hinge"])
 
 
 @case("decl_evidential", "decl_evidential/evidence/*")

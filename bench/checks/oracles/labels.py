@@ -38,27 +38,20 @@ def _secondary(name: str, _entries: Entry, key: str, expected: Entry) -> Compari
 
 
 MEANS = "label_augmentation/expectation_identities_A"
+PAIRS = list(itertools.combinations(range(4), 2))
 
 
 @case("label_permutation", f"{MEANS}/permutation_*", f"{MEANS}/label_smoothing_eps_*")
 def _mean_permutation(_: str, expected: float) -> Comparisons:
     """Compare the mean over all permutations of all pairs of four rows."""
-    orders = (
-        _moved(chosen, values)
-        for chosen in itertools.combinations(range(4), 2)
-        for values in itertools.permutations(chosen)
-    )
+    orders = (_moved(pair, labels) for pair in PAIRS for labels in itertools.permutations(pair))
     yield _mean(lab.build(LabelPermutation), orders, ("image_labels", "text_labels"), expected)
 
 
 @case("label_reselection", f"{MEANS}/reselection_*", f"{MEANS}/label_smoothing_0_5")
 def _mean_reselection(*given: str | float) -> Comparisons:
     """Compare the mean over all labels of all pairs of four rows."""
-    orders = (
-        _moved(chosen, drawn)
-        for chosen in itertools.combinations(range(4), 2)
-        for drawn in itertools.product(range(4), repeat=2)
-    )
+    orders = (_moved(pair, labels) for pair in PAIRS for labels in itertools.product(range(4), repeat=2))
     yield _mean(lab.build(LabelReselection), orders, ("labels",), given[-1])
 
 

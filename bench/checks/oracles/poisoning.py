@@ -9,6 +9,7 @@ official: github.com/BigML-CS-UCLA/SafeCLIP@91488ce src/samplers.py (fit_gmm_to_
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,6 +55,8 @@ def _roclip(trace: Entry, steps: list[Entry]) -> Comparisons:
     method = lab.made(Roclip, trace, given["rows"], 7, dim=8, **from_noise)
     if "init" in trace:
         _start(method.pool, trace["init"]["bank"], trace["init"]["pointer"])
+    by_default = [float(lab.build(Roclip).matches(Clock(k, "train", k / 48, 0))) for k in range(48)]
+    yield Comparison("steps of 48 that match by default", lab.exact_tensor(by_default), [0.0, 0.0, 1.0, 1.0] * 12)
     for step, (rows, expected) in enumerate(zip(given["steps"], steps, strict=True)):
         z = lab.leaves({name: rows[name] for name in ("image", "text")})
         if expected["nearest"] is not None:
@@ -115,13 +118,21 @@ def _mixture(entry: Entry) -> Comparisons:
         yield Comparison(name, getattr(final, name), entry[name])
     yield Comparison("iterations", float(final.iterations), entry["iterations"])
     yield Comparison("lower bound", before.log_joint(scores).logsumexp(0).mean(), entry["lower_bound"])
+    yield Comparison("posterior", _posterior(scores), entry["posterior"])
+    method = _split_by(scores)
+    yield Comparison("safe rows", method.safe.double(), [float(safe) for safe in entry["safe_first"]])
+    yield Comparison("number of safe rows", float(method.first_safe), entry["safe_count"])
+    small = 0.027 * scores  # where the added variance decides about rows near the threshold
+    yield Comparison("safe rows of small scores", _split_by(small).safe, _posterior(small) >= 0.9)
+
+
+def _split_by(scores: Tensor) -> Any:
+    """Make the first split by these similarities."""
     method = lab.build(Safeclip, rows=len(scores))
     method.similarity.copy_(scores)
     method.seen.fill_(True)
     method.split(Clock(10, "main", progress=0.25, epoch=3))
-    yield Comparison("posterior", _posterior(scores), entry["posterior"])
-    yield Comparison("safe rows", method.safe.double(), [float(safe) for safe in entry["safe_first"]])
-    yield Comparison("number of safe rows", float(method.first_safe), entry["safe_count"])
+    return method
 
 
 @case("safeclip", "safeclip/split/*/safe")
@@ -134,7 +145,8 @@ def _split(entry: Entry, expected: list[int]) -> Comparisons:
 @case("safeclip", "safeclip/official_schedule/safe_share_of_epoch")
 def _shares(expected: list[float]) -> Comparisons:
     epochs, hyper = len(expected), values()["safeclip"]["official_schedule"]["hyper"]
-    method = lab.build(Safeclip, rows=1000, growth=epochs * hyper["update_filter_ratio"])
+    assert math.isclose(epochs * hyper["update_filter_ratio"], 0.26), "the default growth over the rest of the run"
+    method = lab.build(Safeclip, rows=1000)
     method.first_safe.fill_(round(hyper["filter_ratio"] * 1000))
     method.main_start.fill_(6 / 32)
     shares = [method.safe_share((6 + epoch) / 32) for epoch in range(epochs)]
