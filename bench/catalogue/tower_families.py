@@ -226,20 +226,3 @@ def unknown(kind: Kind, name: str) -> str:
     if kind == "text" and os.path.isdir(name):  # False for a name that no folder can have
         return ""
     return f"{name!r} is no {kind} tower{nearest(name, {one for half in halves.values() for one in half.names()})}"
-
-
-def markdown() -> str:
-    """Return the table of docs/suites.md: one line for each family."""
-    lines = ["| family | what it is | `towers.image` | `towers.text` |", "|---|---|---|---|"]
-    for one in TOWER_FAMILIES:
-        lines.append(f"| {one.name} | {one.summary} | {_listed(one.image)} | {_listed(one.text)} |")
-    return "\n".join(lines) + "\n"
-
-
-def _listed(half: ImageTowers | TextTowers | None) -> str:
-    if half is None:
-        return ""
-    if isinstance(half, TextTowers) and half.folders:
-        return "a path"
-    names = half.names()
-    return ", ".join(f"`{name}`" for name in names) if len(names) < 8 else "any"

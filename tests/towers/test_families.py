@@ -128,7 +128,6 @@ def test_messages_follow_from_the_entry(suite: Path) -> None:
             load_suite(suite)
     finally:
         TOWER_FAMILIES.remove("others")
-    assert "| means | means of pixels and of words | `pixel-means` | `word-means` |" in tower_families.markdown()
 
 
 def test_a_name_of_no_family_is_refused(tmp_path: Path, suite: Path) -> None:
@@ -150,8 +149,17 @@ def test_a_tower_says_itself_what_probes_read() -> None:
     torch.testing.assert_close(towers.pooled(images), nn.functional.avg_pool2d(images, 2).flatten(1))
 
 
+def names_of(half: ImageTowers | TextTowers | None) -> str:
+    if half is None or not half.names():
+        return "a path" if half else ""
+    return ", ".join(f"`{name}`" for name in half.names()) if len(half.names()) < 8 else "any"
+
+
 def test_docs_list_every_family_and_every_name_is_valid() -> None:
-    assert tower_families.markdown() in (Path(__file__).parents[2] / "docs" / "suites.md").read_text()
+    lines = ["| family | what it is | `towers.image` | `towers.text` |", "|---|---|---|---|"]
+    for one in TOWER_FAMILIES:
+        lines.append(f"| {one.name} | {one.summary} | {names_of(one.image)} | {names_of(one.text)} |")
+    assert "\n".join(lines) + "\n" in (Path(__file__).parents[2] / "docs" / "suites.md").read_text()
     for family in TOWER_FAMILIES:
         for half in (family.image, family.text):
             kind: tower_families.Kind = "image" if isinstance(half, ImageTowers) else "text"

@@ -11,7 +11,7 @@ from bench.catalogue.families.family import Facts, On, TaskFamily
 from bench.catalogue.families.shipped import SHIPPED
 from bench.registry import Registry
 
-__all__ = ["FAMILIES", "Facts", "On", "TaskFamily", "chance", "markdown", "unfit"]
+__all__ = ["FAMILIES", "Facts", "On", "TaskFamily", "chance", "unfit"]
 
 FAMILIES: Registry[TaskFamily] = Registry(
     "a family of evaluation tasks", SHIPPED, absent="no family of evaluation tasks"
@@ -46,13 +46,3 @@ def chance(name: str, label: str, facts: Facts, *, main: bool = False) -> dict[s
     if main and facts.metric == "mean_per_class_recall" and "top1" in scores:
         scores[facts.metric] = scores["top1"]
     return {**scores, "main": scores[facts.metric]} if main and facts.metric in scores else scores
-
-
-def markdown() -> str:
-    """Return the table of docs/suites.md: one line for each family."""
-    lines = ["| `evaluate.tasks` | title | measures | metrics, the main one first |", "|---|---|---|---|"]
-    for family in FAMILIES:
-        metrics = sorted(family.metrics, key=lambda metric: metric != family.main)
-        codes = ", ".join(f"`{metric}`" for metric in metrics)
-        lines.append(f"| `{family.name}` | {family.title} | {family.text} | {codes} |")
-    return "\n".join(lines) + "\n"
