@@ -61,6 +61,11 @@ def exact_tensor(numbers: Any) -> Tensor:
     return torch.tensor(numbers, dtype=torch.float64)
 
 
+def pair(rows: Mapping[str, Any]) -> Tensors:
+    """Return "image" and "text" of an entry as leaves."""
+    return leaves({name: rows[name] for name in ("image", "text")})
+
+
 def leaves(entry: Mapping[str, Any], dtype: torch.dtype = torch.float64) -> Tensors:
     """Return named rows as `observe` and `loss` get them: leaves with gradient; "side_..." are none."""
     tensors = {name: torch.tensor(x, dtype=dtype) for name, x in entry.items()}
@@ -231,7 +236,6 @@ def trace(name: str) -> Iterator[tuple[Tensors, Batch, bool]]:
     """
     steps = correspondence(name)["steps"]
     for number, step in enumerate(steps):
-        z = leaves({key: step[key] for key in ("image", "text")})
         when = Clock(step=number, phase="train", progress=number / len(steps), epoch=step["epoch"])
         ends = number + 1 == len(steps) or steps[number + 1]["epoch"] > step["epoch"]
-        yield z, Batch(torch.tensor(step["ids"]), when), ends
+        yield pair(step), Batch(torch.tensor(step["ids"]), when), ends

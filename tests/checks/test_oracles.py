@@ -68,7 +68,7 @@ def below(path: str, prefix: str) -> bool:
 
 @pytest.fixture(scope="module")
 def compared() -> list[str]:
-    return [case.path for name in oracles.methods() for case in oracles.cases(name)]
+    return [case.path for cases in oracles._all().values() for case in cases]
 
 
 @pytest.fixture(scope="module")

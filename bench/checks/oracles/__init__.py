@@ -109,10 +109,5 @@ def _all() -> dict[str, list[Case]]:
 
 
 def cases(method: str) -> Iterator[Case]:
-    """Yield the cases of a method; none if there are no values for it."""
+    """Yield the cases of a method, or of a part of the evaluation; none if there are no values for it."""
     yield from _all().get(method, ())
-
-
-def methods() -> list[str]:
-    """Return the names that `cases` knows: methods, and parts of the evaluation."""
-    return sorted(_all())

@@ -26,6 +26,7 @@ from methods.mixture import fit, posteriors, scaled
 from methods.ncr import Ncr, divided
 from methods.protocol import Batch, Clock, Tensors
 
+OFFICIAL_GSC = {"per_batch": False, "learnable_scale": True}
 #: What a warm step of a later stage of CRCL does: it reads the labels, and moves them over the threshold alone.
 WARM_LATER = {"alpha": 1.0, "warm": 0.0}
 
@@ -70,13 +71,9 @@ def _crcl_step(method: Crcl, z: Tensors, batch: Batch | None, expected: Entry) -
     yield Comparison("active loss if all labels were 1", ones["active"], expected["active_if_all_labels_1"])
 
 
-def _gsc(entry: Entry, rows: int) -> Any:
-    return lab.made(Gsc, entry, rows, per_batch=False, learnable_scale=True)
-
-
 @case("gsc", "gsc/cases/*/out/*")
 def _gsc_case(entry: Entry, name: str, expected: Entry) -> Comparisons:
-    method = _gsc(entry, len(expected["targets"]))
+    method = lab.made(Gsc, entry, len(expected["targets"]), **OFFICIAL_GSC)
     method.target.copy_(lab.exact_tensor(expected["targets"]))
     yield from _gsc_step(method, lab.inputs(name), None, expected)
     yield Comparison("prediction", method.share, expected["prediction"])
@@ -85,7 +82,7 @@ def _gsc_case(entry: Entry, name: str, expected: Entry) -> Comparisons:
 
 @case("gsc", "gsc/traces/*/steps")
 def _gsc_trace(entry: Entry, steps: list[Entry]) -> Comparisons:
-    method = _gsc(entry, lab.correspondence(entry["inputs"])["N"])
+    method = lab.made(Gsc, entry, lab.correspondence(entry["inputs"])["N"], **OFFICIAL_GSC)
     names = {"targets": "target", "preds": "share", "preds_targets": "share_average"}
     names |= {"topo_targets": "agreement_average"}
     for number, (z, batch, ends) in enumerate(lab.trace(entry["inputs"])):
@@ -181,16 +178,12 @@ def _ncr_trace(entry: Entry, steps: list[Entry]) -> Comparisons:
             method.end_epoch(batch.clock.epoch)
 
 
-def _decl(entry: Entry, rows: int, **config: Any) -> Any:
-    return lab.made(DeclEvidential, entry, rows, hinge="sum", **config)
-
-
 @case("decl_evidential", "decl_evidential/cases/*/out/*")
 def _decl_case(entry: Entry, name: str, expected: Entry) -> Comparisons:
     """Compare a step late in a run, when the number of negatives has come down to the one that is given."""
     z = lab.inputs(name)
     total = len(z["image"])
-    method = _decl(entry, total, negatives=expected["negatives"])
+    method = lab.made(DeclEvidential, entry, total, hinge="sum", negatives=expected["negatives"])
     method.clean.copy_(torch.tensor(expected["clean"]))
     yield from _decl_step(method, z, Batch(torch.arange(total), Clock(9, "train", 0.9, 9)), expected)
 
@@ -223,7 +216,8 @@ def _decl_trace(trace: Entry, steps: list[Entry]) -> Comparisons:
     """Compare two passes of three steps, the first one warm; official counts of negatives end at 3 of 7 rows."""
     source = lab.correspondence(trace["inputs"])
     passes = source["steps"][-1]["epoch"] + 1
-    method = _decl(trace, source["N"], warm=trace["warm_epochs"] / passes, negatives=3, anneal=1.0)
+    settings: Entry = {"hinge": "sum", "warm": trace["warm_epochs"] / passes, "negatives": 3, "anneal": 1.0}
+    method = lab.made(DeclEvidential, trace, source["N"], **settings)
     for (z, batch, _), expected in zip(lab.trace(trace["inputs"]), steps, strict=True):
         yield from _decl_step(method, z, batch, expected)
         flags = method.clean[batch.ids].double()

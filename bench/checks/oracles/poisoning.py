@@ -58,7 +58,7 @@ def _roclip(trace: Entry, steps: list[Entry]) -> Comparisons:
     by_default = [float(lab.build(Roclip).matches(Clock(k, "train", k / 48, 0))) for k in range(48)]
     yield Comparison("steps of 48 that match by default", lab.exact_tensor(by_default), [0.0, 0.0, 1.0, 1.0] * 12)
     for step, (rows, expected) in enumerate(zip(given["steps"], steps, strict=True)):
-        z = lab.leaves({name: rows[name] for name in ("image", "text")})
+        z = lab.pair(rows)
         if expected["nearest"] is not None:
             yield Comparison(f"nearest in step {step}", method.pool.places(z["image"]), expected["nearest"])
         when = lab.clock(step, epoch=expected.get("epoch_from_1", 1) - 1)

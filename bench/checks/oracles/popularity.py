@@ -32,17 +32,13 @@ def _follow(method: Adapter, trace: Entry, state: Callable[[], Tensors], epochs:
         if given["epoch"] > passes:
             method.end_epoch(passes)
             passes = given["epoch"]
-        z = _leaves(given)
+        z = lab.pair(given)
         clock = Clock(number, "train", progress=passes / epochs, epoch=passes)
         yield from lab.compared(method, z, expected, batch=Batch(torch.tensor(given["ids"]), clock))
         vectors = state()
         assert vectors.keys() == expected["state"].keys()
         for name, vector in vectors.items():
             yield Comparison(f"{name} after step {number}", vector.clone(), expected["state"][name])
-
-
-def _leaves(given: Entry) -> Tensors:
-    return lab.leaves({name: given[name] for name in ("image", "text")})
 
 
 def _state(method: Normalised, exponent_scale: float = 1.0, **own: str) -> Tensors:
@@ -72,7 +68,7 @@ def _sogclr(trace: Entry) -> Comparisons:
 @case("sogclr", "sogclr/identity_gamma1/max_abs_grad_diff")
 def _gamma_one(expected: float) -> Comparisons:
     """Measure how far the floor moves the images' gradient from that of tau * mean log-sum-exp, at gamma = 1."""
-    z = _leaves(values()["inputs"]["T"]["steps"][0])
+    z = lab.pair(values()["inputs"]["T"]["steps"][0])
     loss = lab.objective(lab.build(Sogclr, gamma=1.0, temperature=0.1), z)
     s = (z["image"] @ z["text"].T) / 0.1
     others, own = s.masked_fill(torch.eye(len(s), dtype=torch.bool), -torch.inf), s.diagonal()
@@ -125,7 +121,7 @@ def _beside_sogclr(rows: list[Entry]) -> Comparisons:
         "sogclr": lab.build(Sogclr, rows=8, temperature=0.1),
     }
     for number, (given, ids, expected) in enumerate(zip(values()["inputs"]["T"]["steps"], IDS, rows, strict=True)):
-        z, losses = {name: _leaves(given) for name in methods}, {}
+        z, losses = {name: lab.pair(given) for name in methods}, {}
         for name, method in methods.items():
             losses[name] = lab.objective(method, z[name], torch.tensor(ids), lab.clock(number, epoch=given["epoch"]))
             yield Comparison(f"{name} at step {number}", losses[name], expected[name])
