@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
@@ -55,11 +56,12 @@ class ImageEncoder:
 
     def features(self, pixels: Pixels) -> npt.NDArray[Any]:
         """Map uint8 [b, scaled, scaled, 3] to float32 [b, P]."""
-        device, dtype = _place(self.module)
+        weight = next(self.module.parameters())
         margin = (pixels.shape[1] - self.sight.size) // 2
         square = pixels[:, margin : margin + self.sight.size, margin : margin + self.sight.size]
         with torch.inference_mode():
-            return _numpy(self.encode(normalise(square, device, self.sight.channels).to(dtype)))
+            images = normalise(square, weight.device, self.sight.channels).to(weight.dtype)
+            return np.asarray(self.encode(images).float().cpu())
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class TextEncoder:
     def features(self, texts: Sequence[str]) -> npt.NDArray[Any]:
         """Map b texts to float32 [b, Q]."""
         with torch.inference_mode():
-            return _numpy(self.encode(list(texts)))
+            return np.asarray(self.encode(list(texts)).float().cpu())
 
 
 def image_encoder(given: str, results: Path, device: torch.device) -> ImageEncoder:
@@ -214,13 +216,3 @@ def _pooling(folder: Path) -> str:
 
 def _frozen(module: Any, device: torch.device) -> Any:
     return module.to(device).eval().requires_grad_(False)
-
-
-def _place(module: nn.Module) -> tuple[torch.device, torch.dtype]:
-    parameter = next(module.parameters())
-    return parameter.device, parameter.dtype
-
-
-def _numpy(features: Tensor) -> npt.NDArray[Any]:
-    values: npt.NDArray[Any] = features.float().cpu().numpy()
-    return values

@@ -162,9 +162,8 @@ def _load(checkpoint: Checkpoint, plan: EvaluationPlan) -> tuple[OpenClipTowers,
     run = checkpoint.run
     if checkpoint.foreign is not None:
         torch.set_num_threads(run.train.threads)
-        facts = Facts(
-            2, run.train.batch, run.towers.dim, run.seed
-        )  # 2 stands for the number of training pairs, which evaluation does not use
+        # 2 stands for the number of training pairs, which evaluation does not use
+        facts = Facts(2, run.train.batch, run.towers.dim, run.seed)
         method = hyperparameters.make(run.method, None, run.config, facts)
         return open_clip_models.load(checkpoint.foreign, plan.seen).to(available_device()), method
     return rebuilt(run, InputsReader().for_model(run), checkpoint.path, available_device())
