@@ -206,7 +206,7 @@ def test_a_set_of_the_package_brings_all_texts_that_its_evaluation_asks_for(tmp_
     texts = {text for row in target.captions.to_pylist() for text in row} | set(target.prompts)
     assert texts >= {text for row in evaluation_captions(pairs) for text in row}
     assert texts >= set(zero_shot.prompts(pairs.classes["digit"], templates(pairs)))
-    assert target.labels["digit"].tolist() == pairs.labels["digit"].tolist()
+    assert target.pairs.labels["digit"].tolist() == pairs.labels["digit"].tolist()
     pictures = target.pictures(Sight(12, CLIP_CHANNELS), 0)
     assert [len(batch) for batch in pictures.batches(np.arange(5), 2)] == [2, 2, 1]
     assert (next(pictures.batches(np.arange(9), 3)) == pairs.images(np.arange(3))).all()
