@@ -26,13 +26,10 @@ def gaussians(name: str, order: list[int] | None = None) -> Tensors:
     return {key: (x if order is None else x[order]).requires_grad_() for key, x in z.items()}
 
 
-def norms(z: Tensors, expected: Mapping[str, float]) -> Comparisons:
-    """Compare norms of the leaves' gradients by their names in values.json, such as "mu_image" and "logvar_text"."""
-    for key, norm in expected.items():
-        kind, _, side = key.partition("_")
-        gradient = z[f"{side}_logvar" if kind == "logvar" else side].grad
-        assert isinstance(gradient, Tensor)
-        yield Comparison(f"norm of the gradient of {key}", gradient.norm(), norm)
+def of_leaves(norms: Mapping[str, float]) -> dict[str, float]:
+    """Return norms of gradients by the leaves' names, in place of "mu_image" and "logvar_text"."""
+    parts = ((name.partition("_"), norm) for name, norm in norms.items())
+    return {f"{side}_logvar" if kind == "logvar" else side: norm for (kind, _, side), norm in parts}
 
 
 @case("pcmepp", "pcmepp/cases/*/out/*")
@@ -43,15 +40,10 @@ def _case(entry: Entry, name: str, expected: Entry) -> Comparisons:
 
 def _compared(method: Any, z: Tensors, loss: Tensor, expected: Entry, order: list[int]) -> Comparisons:
     """Compare the loss and all gradients; row i of z is row order[i] of values.json."""
-    yield Comparison("loss", loss, expected["loss"])
-    loss.backward()
-    yield from norms(z, expected["grad_norms"])
-    gradient = z["image_logvar"].grad
-    assert isinstance(gradient, Tensor)
-    rows = [expected["grad_logvar_image"][row] for row in order]
-    yield Comparison("gradient of the images' log-variances", gradient, rows)
-    for name in ("shift", "negative_scale"):
-        yield Comparison(f"gradient of {name}", getattr(method, name).grad, expected[f"grad_{name}"])
+    given = {"loss": expected["loss"], "grad_norms": of_leaves(expected["grad_norms"])}
+    given["grad_image_logvar"] = [expected["grad_logvar_image"][row] for row in order]
+    yield from lab.graded(method, loss, z, given)
+    yield from lab.gradients(loss, {name: getattr(method, name) for name in ("shift", "negative_scale")}, expected)
 
 
 MIXED_ORDER = [1, 2, 0, 3]  #: rows 1 and 2 are mixed with each other there, neighbours 0 and 1 here

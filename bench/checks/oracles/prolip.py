@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bench.checks import lab
 from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
-from bench.checks.oracles.pcmepp import norms
+from bench.checks.oracles.pcmepp import of_leaves
 from methods.prolip import Prolip, inclusion, log_overlap
 from methods.protocol import Tensors
 from methods.siglip import Siglip
@@ -53,11 +53,10 @@ def _loss(entry: Entry, name: str, expected: Entry) -> Comparisons:
     for key, value in wanted.items():
         yield Comparison(f"term {key}", terms[key], value)
     loss = lab.objective(method, z)
-    yield Comparison("loss", loss, expected["loss"])
-    loss.backward()
-    yield from norms(z, expected["grad_norms"])
-    yield Comparison("gradient of the scale", method.scale.rho.grad / 10, expected["grad_scale"])
-    yield Comparison("gradient of the bias", method.bias.grad, expected["grad_bias"])
+    given = {"loss": expected["loss"], "grad_norms": of_leaves(expected["grad_norms"])}
+    given["grad_log_scale"] = 10 * expected["grad_scale"]
+    yield from lab.graded(method, loss, z, given)
+    yield from lab.gradients(loss, {"bias": method.bias}, expected)
 
 
 @case("prolip", "prolip/loss/inclusion_1d_check/rows/*")
