@@ -148,13 +148,20 @@ def _ncr_case(entry: Entry, name: str, expected: Entry) -> Comparisons:
 
 @case("ncr", "ncr/parts/*")
 def _ncr_part(entry: Entry) -> Comparisons:
-    observed = lab.observed(lab.made(Ncr, entry), lab.inputs(entry["inputs"]))
+    method = lab.made(Ncr, entry)
+    observed = lab.observed(method, lab.inputs(entry["inputs"]))
     for key in ("prediction", "row_loss"):
         yield Comparison(key, observed[key], entry[key])
+
+    left = torch.arange(40) / 200  # of the margin; the best tenth of the rows, and one more, has 37 / 200 on average
+    by_tenth = method._predictions(2 * (entry["margin"] - left.double()))
+    yield Comparison("predictions of 40 rows", by_tenth, (left.double() * 200 / 37).clamp(max=1), 1e-6)
 
 
 @case("ncr", "ncr/split/*")
 def _ncr_split(entry: Entry) -> Comparisons:
+    sure = divided(torch.linspace(0.6, 0.9, 300))
+    yield Comparison("rows that one in a hundred leaves clean", float(sure.sum()), 296.0)
     yield Comparison("clean rows", divided(lab.exact_tensor(entry["clean_probability"])).double(), entry["clean"])
 
 

@@ -1,23 +1,27 @@
 """Numbers of every adapter's defaults and presets as SPEC states them: most values of other code come with their own.
 
-`defaults.json` holds them by method and preset; "" stands for the defaults.
+`defaults.json` holds them by method and preset; "" stands for the defaults, "phases" for shares and learning rates.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from bench.adapters import registry
+from bench.checks import lab
 from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
 
 
 def _stated(name: str, expected: Entry) -> Comparisons:
-    kind = registry.find(name)
+    kind: Any = registry.find(name)
+    phases = {
+        f"{phase.name} {x}": getattr(phase, x) for phase in lab.build(kind).phases() for x in ("share", "lr_scale")
+    }
+    given = {"": vars(kind.Config()), **kind.presets, "phases": phases}
     for preset, numbers in expected.items():
-        given = kind.presets[preset] if preset else vars(kind.Config())
         for field, number in numbers.items():
-            what = f"{field} of preset {preset}" if preset else f"{field} by default"
-            yield Comparison(what, given[field], number, 1e-6, 0.0)
+            yield Comparison(f"{field} of {preset or 'the defaults'}", given[preset][field], number, 1e-6, 0.0)
 
 
 for _name in values()["defaults"]:

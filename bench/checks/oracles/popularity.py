@@ -113,7 +113,16 @@ IDS = ([0, 1, 2, 3], [4, 5, 6, 7], [0, 5, 2, 7], [1, 3, 4, 6], [0, 1, 2, 3])
 
 @case("nuclr", "nuclr/identity_vs_sogclr/rows")
 def _beside_sogclr(rows: list[Entry]) -> Comparisons:
-    """With popularities fixed at 0 and xi infinite, only SogCLR's floor and the official mistake make a difference."""
+    """With popularities fixed at 0 and xi infinite, only SogCLR's floor and the official mistake make a difference.
+
+    The step sizes of popularities, a cosine with drops, are compared by their formula.
+    """
+    sizes = [lab.build(Nuclr)._step_size(Clock(0, "train", epoch / 30, epoch)) for epoch in range(30)]
+    drops = [1.0] * 10 + [0.1] * 7 + [0.01] * 8  # from epochs 5, 15 and 22 on
+    cosine = [drop * 2.5e-6 * (1 + math.cos(math.pi * place / 24)) for place, drop in enumerate(drops)]
+    yield Comparison(
+        "step sizes by default", lab.exact_tensor([size or 0.0 for size in sizes]), [0.0] * 5 + cosine, atol=0
+    )
     frozen: dict[str, Any] = {"temperature": 0.1, "zeta_init": 0.0, "xi_init": math.inf, "eta": 0.0}
     methods = {
         "nuclr_corrected": lab.build(Nuclr, rows=8, **frozen),
