@@ -21,6 +21,27 @@ from torch import Tensor
 
 FOLDER = Path(__file__).parent
 Entry = dict[str, Any]  #: an entry of `values`
+#: names of hyper-parameters in the values, where they are not ours
+NAMES: dict[str, dict[str, str]] = {
+    "bayes": {"a_plus": "a_positive", "a_minus": "a_negative", "iters": "sweeps"},
+    "cyclip": {"lambda1": "lambda_in_modal", "lambda2": "lambda_cross_modal"},
+    "decl_evidential": {"lambda1": "hinge_weight"},
+    **{key: {"gamma": "gamma_min", "eps": "epsilon", "lr_tau": "eta"} for key in ("drrho", "fastclip")},
+    "gradient_ascent": {"NC_ratio": "forget", "label_smoothing": "smoothing"},
+    "ncu": {"NC_ratio": "forget"},
+    "nuclr": {"zeta0": "zeta_init", "eta_I_ratio": "image_ratio", "max_epoch": "epochs"},
+    "pcmepp": {"smoothness_alpha": "alpha", "vib_beta": "beta", "label_smoothing": "smoothing"},
+    "prolip": {
+        "vib_beta": "vib",
+        "inclusion_alpha": "inclusion",
+        "inclusion_alpha_occ": "masked_inclusion",
+        "inclusion_loss_eps": "inclusion_eps",
+        "inclusion_loss_scale": "inclusion_scale",
+    },
+    "roclip": {"size": "pool"},
+    "safeclip": {"size": "bank_size"},
+    "siglip": {"t": "scale"},
+}
 
 
 @dataclass(frozen=True)
