@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from bench.adapters import hyperparameters, oracle_file, registry
-from bench.adapters.source_hash import adapter_source_hash
+from bench.adapters.reach import adapter_source_hash
 from bench.board.outcomes import Refused
 from bench.catalogue.budget_kinds import BUDGET_KINDS
 from bench.catalogue.noise_kinds import noise_label
