@@ -137,6 +137,9 @@ def refuse_other_scores(run: RunStore, key: str) -> tuple[int, set[tuple[str, st
     Raises Refused for a record that its outcomes do not give, that is not one of its task, or that stands twice.
     """
     records, place = run.records_of(key), f"evaluations/{key}"
+    families = {one.task.split("/")[0] for one in records}
+    if len(families) != 1 or (family := families.pop()) not in FAMILIES:
+        raise Refused(f"{place}: its records are of no family of tasks that this version knows")
     for one in records:
         if one.n > EXAMPLES or one.n < 1:
             raise Refused(f"{place}: n: is {one.n:,}; an evaluation has 1 to {EXAMPLES:,} examples")
@@ -153,7 +156,7 @@ def refuse_other_scores(run: RunStore, key: str) -> tuple[int, set[tuple[str, st
             raise Refused(f"{place}: higher_is_better of {where} is {str(one.higher_is_better).lower()}")
         name = _own_name(one)
         known = again.get((name, one.score))
-        if known is None and name in _STATED | _STATED_OF.get(one.task.split("/")[0], frozenset()):
+        if known is None and name in _STATED | _STATED_OF.get(family, frozenset()):
             continue
         if known is None:
             raise Refused(f"score: {where} does not follow from its outcomes of single examples")
@@ -162,6 +165,8 @@ def refuse_other_scores(run: RunStore, key: str) -> tuple[int, set[tuple[str, st
         if one.n != known[1]:
             raise Refused(f"n: {where} says {one.n:,} examples, and its outcomes are of {known[1]:,}")
         given.add((one.dataset, one.task, one.metric, one.score))
+    if omitted := sorted(one for one in again.keys() - seen if one[0] == FAMILIES[family].main):
+        raise Refused(f"score: {key}: has no {' '.join(omitted[0])}, which its outcomes give")
     return len(records), given
 
 

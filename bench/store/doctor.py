@@ -7,9 +7,9 @@ Two looks. The first reads the small files and the records, and is cheap enough 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from bench.hashing import file_hash
 from bench.store import reading
@@ -23,46 +23,37 @@ from bench.store.writer import RunWriter
 CHECKPOINT = "checkpoint.pt"
 RENEW_SECONDS = "delete it, and the steps are timed again; runs with a budget in device seconds then get other ids"
 _EVALUATIONS = "evaluations"
-Check = Callable[[], object]  #: raises Damaged
 
 
 def problems(run: RunStore, thorough: bool = False) -> list[Damaged]:
-    """Return everything that is damaged in a run; [] also if nothing of it is stored."""
-    found = (error for check in _checks(run, thorough) if (error := _outcome(check)) is not None)
-    return list({error.path: error for error in found}.values())
-
-
-def _outcome(check: Check) -> Damaged | None:
-    try:
-        check()
-    except Damaged as error:
-        return error
-    return None
-
-
-def _checks(run: RunStore, thorough: bool) -> Iterator[Check]:
+    """Return everything that is damaged in a run, one thing a file; [] also if nothing of it is stored."""
     if not run.folder.is_dir():
-        if os.path.lexists(run.folder):
-            yield partial(_refuse, Damaged(run.folder, "is not a folder"))
-        return
-    yield from (run.read_status, run.settings, run.ledger, run.environment, run.diagnostics, run.train_seconds)
-    yield from (run.hashes, partial(read_note, run))
-    try:
-        for key in run.evaluations():
-            yield partial(run.records_of, key)
-        stored = run.hashes() if thorough else {}
-    except Damaged as error:  # a folder that cannot be listed; damaged hashes are among the others
-        yield partial(_refuse, error)
-        return
+        return [Damaged(run.folder, "is not a folder")] if os.path.lexists(run.folder) else []
+    found = _Found()
+    for read in (run.read_status, run.settings, run.ledger, run.environment, run.diagnostics, run.train_seconds):
+        found.by(read)
+    stored = found.by(run.hashes) or {}
+    found.by(read_note, run)
+    for key in found.by(run.evaluations) or ():
+        found.by(run.records_of, key)
     if thorough:
-        yield run.metrics
-        yield partial(reading.refuse_bad_archive, run.path(CHECKPOINT))
-    for name, known in stored.items():
-        yield partial(_refuse_other, run.path(name), known)
+        found.by(run.metrics)
+        found.by(reading.refuse_bad_archive, run.path(CHECKPOINT))
+        for name, known in stored.items():
+            found.by(_refuse_other, run.path(name), known)
+    return list(found.values())
 
 
-def _refuse(error: Damaged) -> None:
-    raise error
+class _Found(dict[Path, Damaged]):
+    """What is damaged, by its path."""
+
+    def by(self, read: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what a call returns; None, and its error is noted, if it finds damage."""
+        try:
+            return read(*arguments)
+        except Damaged as error:
+            self[error.path] = error
+            return None
 
 
 def sha256(path: Path) -> str:
@@ -119,13 +110,8 @@ def examine(store: Store, fix: bool = False) -> tuple[list[str], list[str]]:
 
     With `fix`, what is damaged is moved aside. Runs that a process works on are left alone.
     """
-    wrong: list[str] = []
-    mended: list[str] = []
-    for error in filter(None, map(_outcome, _of_suites(store))):
-        if fix:
-            mended.append(_moved(error))
-        else:
-            wrong.append(str(error))
+    errors = list(_beside_runs(store).values())
+    wrong, mended = ([], list(map(_moved, errors))) if fix else (list(map(str, errors)), [])
     for run in (*store.runs(), *map(RunStore, sorted(store.root.glob("[!.]*/evaluated/[!.]*/")))):
         errors = [] if holder(run.folder) else problems(run, thorough=True) + problems(run.again(), True)
         if not fix or not errors:
@@ -145,13 +131,15 @@ def _moved(error: Damaged) -> str:
     return str(Damaged(error.path, error.reason, f"moved to {set_aside(error.path).name}"))
 
 
-def _of_suites(store: Store) -> Iterator[Check]:
-    """Yield the checks of the files beside the runs."""
+def _beside_runs(store: Store) -> _Found:
+    """Look at the files beside the runs."""
+    found = _Found()
     for name in store.plans():
-        yield partial(store.plan, name)
+        found.by(store.plan, name)
     for path in sorted(store.root.glob(f"[!.]*/{TRIALS}")):
-        yield partial(store.trials, path.parent.name)
+        found.by(store.trials, path.parent.name)
     for name in store.queues():
-        yield partial(store.queued, name)
+        found.by(store.queued, name)
     for path in sorted(store.root.glob("calibrations/[!.]*.json")):
-        yield partial(reading.read_json, path, "seconds", remedy=RENEW_SECONDS)
+        found.by(reading.read_json, path, "seconds", reading.SMALL, RENEW_SECONDS)
+    return found

@@ -217,11 +217,13 @@ def complete_lines(path: str | Path) -> list[bytes]:
 
 def refuse_bad_archive(path: str | Path) -> None:
     """Raise Damaged unless every part of a zip archive, if there is one, has the checksum that is stored with it."""
-    with _stream(path) as (file, _):
+    with _stream(path) as (file, size):
         if file is None:
             return
         try:
             with zipfile.ZipFile(file) as archive:
+                if sum(one.file_size for one in archive.infolist()) > size:  # torch compresses nothing
+                    raise ValueError("its parts take more bytes than it has")
                 wrong = archive.testzip()
         except Exception as error:  # zipfile raises whatever the bytes lead it to
             raise Damaged(path, f"is no archive that can be read: {one_line(error, 120)}") from error
@@ -229,10 +231,10 @@ def refuse_bad_archive(path: str | Path) -> None:
         raise Damaged(path, f"{wrong}: differs from its checksum")
 
 
-def read_arrays(path: str | Path, most: int = ARRAYS) -> dict[str, np.ndarray]:
+def read_arrays(path: str | Path, most: int | None = None) -> dict[str, np.ndarray]:
     """Return the arrays of a .npz file by their names; {} if there is no file. Pickles are not read.
 
-    Raises Damaged, also if they would take more than `most` bytes; then nothing is unpacked.
+    Raises Damaged, also if they would take more than `most` bytes, or `ARRAYS`; then nothing is unpacked.
     """
     with _stream(path) as (file, _):
         if file is None:
@@ -240,8 +242,8 @@ def read_arrays(path: str | Path, most: int = ARRAYS) -> dict[str, np.ndarray]:
         try:
             with zipfile.ZipFile(file) as archive:
                 members = archive.infolist()
-                if (size := sum(member.file_size for member in members)) > most:
-                    raise ValueError(f"its arrays take {size:,} bytes, and such a file has at most {most:,}")
+                if (size := sum(member.file_size for member in members)) > (most or ARRAYS):
+                    raise ValueError(f"its arrays take {size:,} bytes, and not more than {most or ARRAYS:,} bytes")
                 return {one.filename.removesuffix(".npy"): _array(archive.read(one)) for one in members}
         except Exception as error:  # zipfile and numpy raise whatever the bytes lead them to
             raise Damaged(path, f"is no archive of arrays: {one_line(error, 120)}") from error

@@ -6,9 +6,13 @@ import csv
 import hashlib
 import io
 import json
+import os
+import random
 import shutil
 import tarfile
+from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -92,12 +96,16 @@ def rehashed(content: Members, folder: str) -> dict[str, str]:
     }
 
 
+def rehash(content: Members, folder: str) -> None:
+    edit(content, f"{folder}/hashes.json", lambda hashes: hashes.update(rehashed(content, folder)))
+
+
 def changed_metric(content: Members) -> None:
     """The score, and every hash of it."""
     folder = run_of(content, "clip")
     name = max(name for name in content if name.startswith(folder) and name.endswith("records.json"))
     edit(content, name, lambda lines: lines[0].update(value=lines[0]["value"] + 0.1))
-    edit(content, f"{folder}/hashes.json", lambda hashes: hashes.update(rehashed(content, folder)))
+    rehash(content, folder)
 
 
 def changed_settings(content: Members) -> None:
@@ -162,7 +170,7 @@ def part_of(content: Members, folder: str, file: str) -> str:
 def with_records(content: Members, change: Callable[[Any], None]) -> None:
     folder = run_of(content, "clip")
     edit(content, part_of(content, folder, "records.json"), change)
-    edit(content, f"{folder}/hashes.json", lambda hashes: hashes.update(rehashed(content, folder)))
+    rehash(content, folder)
 
 
 def with_arrays(content: Members, change: Callable[[Any], Any]) -> None:
@@ -170,7 +178,7 @@ def with_arrays(content: Members, change: Callable[[Any], Any]) -> None:
     name, buffer = part_of(content, folder, "outcomes.npz"), io.BytesIO()
     np.savez_compressed(buffer, **change(dict(np.load(io.BytesIO(content[name])))))
     content[name] = buffer.getvalue()
-    edit(content, f"{folder}/hashes.json", lambda hashes: hashes.update(rehashed(content, folder)))
+    rehash(content, folder)
 
 
 def interrupted(content: Members) -> None:
@@ -195,6 +203,15 @@ def other_metric(content: Members) -> None:
 
 def twice(content: Members) -> None:
     with_records(content, lambda lines: lines.append({**lines[0]}))
+
+
+def omitted(content: Members) -> None:
+    """A seed with a bad score."""
+    with_records(content, lambda lines: lines.pop(0))
+
+
+def other_family(content: Members) -> None:
+    with_records(content, lambda lines: [line.update(task="my_task/concept") for line in lines])
 
 
 def other_task(content: Members) -> None:
@@ -263,6 +280,8 @@ FORGED = [
     (other_arrays, "score: .* does not follow from its outcomes of single examples"),
     (other_metric, "score: .* best does not follow from its outcomes of single examples"),
     (twice, "evaluations/.*: emoji.* stands twice"),
+    (omitted, "score: .* has no top1 cosine, which its outcomes give"),
+    (other_family, "its records are of no family of tasks that this version knows"),
     (other_task, "evaluations/.*: holds emoji/other .*, which has another key"),
     (other_direction, "evaluations/.*: higher_is_better of .* is false"),
     (more_examples, r"n: .* says [0-9,]+ examples, and its outcomes are of"),
@@ -283,8 +302,8 @@ FORGED = [
     (of_plan(lambda plan: plan["cells"][0].pop("seed")), "plan.json: cells.0.seed: is missing"),
     (of_ledger(image_forwards=1.0), "ledger: image_forwards: is 1, and its steps take 128"),
     (of_ledger(train_seconds=0.0), "ledger: train_seconds: is 0, and 8 steps take time"),
-    (of_ledger(spent_share=0.5), "ledger: spent_share: is 0.5, and its own numbers give 1"),
-    (large_arrays, r"outcomes.npz: .*its arrays take 134,\d+,\d+ bytes, and such a file has at most"),
+    (of_ledger(spent_share=0.5), "ledger: spent_share: is 0.5, and its steps take 1"),
+    (large_arrays, r"outcomes.npz: .*its arrays take 134,\d+,\d+ bytes, and not more than [0-9,]+ bytes"),
     (many_examples, r"n: is 1,099,511,627,776; an evaluation has 1 to"),
 ]
 
@@ -321,6 +340,45 @@ def test_the_same_bundle_twice_and_other_scores_of_one_run_are_duplicates(bundle
     written(tmp_path / "b.tar.xz", content)
     (alone,) = check_folder([tmp_path / "b.tar.xz"])
     assert any("outcomes give" in problem for problem in alone.problems)
+
+
+@pytest.mark.promise("no change of a bundle changes its rows on the board")
+def test_what_is_changed_in_a_bundle_is_refused_or_shows_nothing_else(bundle: Path, tmp_path: Path) -> None:
+    """One value of one file becomes another, and all hashes with it. BENCH_HOSTILE_EXAMPLES tries as many."""
+
+    def rows(path: Path) -> str:
+        site([path], tmp_path / "site", checked)
+        return (tmp_path / "site" / "board.csv").read_text()
+
+    shown, counts = rows(bundle), Counter[str]()
+    start = int(os.environ.get("BENCH_HOSTILE_SEED", "0")) * 10**6
+    for number in range(start, start + int(os.environ.get("BENCH_HOSTILE_EXAMPLES", "6"))):
+        draw, content = random.Random(number), members(bundle)
+        stated = ("store.json", "environment.json", "diagnostics.json", "hashes.json")
+        name = draw.choice([one for one in content if one.endswith(".json") and not one.endswith(stated)])
+        edit(content, name, partial(change_one, draw))
+        if (folder := name.split("/evaluations/")[0]) != name:
+            rehash(content, folder)
+        try:
+            assert rows(written(tmp_path / "tiny.tar.xz", content)) == shown, f"example {number}: {name}"
+            counts["same"] += 1
+        except UserError:
+            counts["refused"] += 1
+    print(dict(counts))
+
+
+def change_one(draw: random.Random, tree: Any) -> None:
+    """Change or remove one value of a tree of JSON."""
+    every = [(tree, key) for key in (tree if isinstance(tree, dict) else range(len(tree)))]
+    for place, key in every:
+        if isinstance(place[key], dict | list):
+            inner = place[key]
+            every += [(inner, one) for one in (inner if isinstance(inner, dict) else range(len(inner)))]
+    place, key = draw.choice(every)
+    if draw.random() < 0.8:
+        place[key] = draw.choice([0, 1, -1, 0.988, 1e9, None, True, "x", "OUR METHOD", "\u202e", 2**70, [], {}, [[]]])
+    else:
+        del place[key]
 
 
 def test_what_one_bundle_holds_does_not_end_the_check_of_others(bundle: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -271,6 +272,13 @@ def test_a_checkpoint_of_another_run_is_moved_aside(finished: Path, store: Path,
     result = tiny.bench(store, "run", "SUITE")
     assert f"checkpoint.pt: is of another run, {other.id[:16]}; moved to checkpoint.pt.damaged-1" in result.stderr
     assert tiny.contents(run.folder)[WEIGHTS] == tiny.contents(finished / "runs" / run.id)[WEIGHTS]
+
+
+def test_a_checkpoint_is_not_unpacked(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "checkpoint.pt", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("data.pkl", bytes(1 << 20))
+    with pytest.raises(Damaged, match="its parts take more bytes than it has"):
+        reading.refuse_bad_archive(tmp_path / "checkpoint.pt")
 
 
 def test_lost_costs_are_said(store: Path, tiny: SimpleNamespace) -> None:
