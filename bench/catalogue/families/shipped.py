@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from bench.catalogue.families import random_guess
 from bench.catalogue.families.family import On, TaskFamily
 
-_TOPS = {"top1": "top-1", "top5": "top-5"}
-_ACCURACY = {"accuracy": "accuracy"}
 _RECALLS = {
     **{f"{way}_r{k}": f"{label} R@{k}" for way, label in (("i2t", "I→T"), ("t2i", "T→I")) for k in (1, 5, 10)},
     "mean_recall": "mean recall",
@@ -38,24 +37,36 @@ _PROBES = _emoji(
     On("emoji/iid", "style", "emoji/train", "emoji/validation"),
     On("digits/test", "digit", "digits/train"),
 )
+_ZERO_SHOT = partial(
+    TaskFamily,
+    metrics={"top1": "top-1", "top5": "top-5"},
+    main="top1",
+    measure="bench.evaluation.measures:zero_shot",
+    chance=random_guess.of_ranked_classes,
+    texts="prompts",
+)
+_PROBE = partial(
+    TaskFamily,
+    metrics={"accuracy": "accuracy"},
+    main="accuracy",
+    chance=random_guess.of_classes("accuracy"),
+    embedded=_PROBES,
+    learns=True,
+    averaged=True,
+)
 _SHIFTED = ("openmoji", "openmoji-black", "fluent-high-contrast", "emojione-monotone", "near")
 
 
 _UNTESTED = "of concepts that the test set does not hold"
 
 SHIPPED = (
-    TaskFamily(
+    _ZERO_SHOT(
         name="zero_shot",
         title="Zero-shot classification",
         short="Zero-shot",
         text="An image gets the class whose text embedding, averaged over prompts, is nearest. No training on labels.",
-        metrics=_TOPS,
-        main="top1",
-        measure="bench.evaluation.measures:zero_shot",
-        chance=random_guess.of_ranked_classes,
         embedded=_emoji(*(On(f"emoji/{s}", label) for s in ("iid", "novel") for label in ("concept", "subgroup"))),
         along=True,
-        texts="prompts",
     ),
     TaskFamily(
         name="class_ranking",
@@ -70,47 +81,30 @@ SHIPPED = (
         embedded=_emoji(On("emoji/iid", "concept", validation="emoji/validation")),
         texts="prompts",
     ),
-    TaskFamily(
+    _ZERO_SHOT(
         name="shift",
         title="Zero-shot classification under distribution shift",
         short="Shift",
         text="The same classes and prompts, but images that were made in another way than any training image.",
-        metrics=_TOPS,
-        main="top1",
-        measure="bench.evaluation.measures:zero_shot",
-        chance=random_guess.of_ranked_classes,
         embedded=_emoji(*(On(f"emoji/{style}", "concept") for style in _SHIFTED)),
         averaged=True,
-        texts="prompts",
     ),
-    TaskFamily(
+    _PROBE(
         name="linear_probe",
         title="Linear probe",
         short="Linear probe",
         text="A logistic regression on frozen image features before the projection; regularisation chosen on "
         "validation.",
-        metrics=_ACCURACY,
-        main="accuracy",
         measure="bench.evaluation.measures:linear_probe",
-        chance=random_guess.of_classes("accuracy"),
-        embedded=_PROBES,
-        learns=True,
-        averaged=True,
         reads="pooled",
     ),
-    TaskFamily(
+    _PROBE(
         name="adamw_probe",
         title="Linear probe trained with AdamW",
         short="AdamW probe",
         text="One linear layer on frozen image embeddings, trained as CyCLIP's code does: another protocol, other "
         "numbers.",
-        metrics=_ACCURACY,
-        main="accuracy",
         measure="bench.evaluation.measures:adamw",
-        chance=random_guess.of_classes("accuracy"),
-        embedded=_PROBES,
-        learns=True,
-        averaged=True,
         reads="projected",
     ),
     TaskFamily(
