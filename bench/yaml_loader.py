@@ -155,6 +155,9 @@ class _Walk:
                 if inner in self.lines:
                     raise InvalidYaml(key.start_mark.line + 1, "stands twice", inner)
                 self.lines[inner] = key.start_mark.line + 1
+                if ":" in key.value and key.style is None and not value.value:
+                    spaced = ": ".join(key.value.split(":", 1))
+                    raise InvalidYaml(key.start_mark.line + 1, f"needs a space after the colon: {{{spaced}}}", inner)
                 self.visit(value, inner, above)
         elif isinstance(node, yaml.SequenceNode):
             for position, value in enumerate(node.value):

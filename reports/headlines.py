@@ -24,7 +24,7 @@ def primary(results: Results) -> Named:
     """The suite's headline number. UserError for a plan that names none."""
     number = results.plan.get("primary")
     if number is None:
-        again = f"`bench run {results.suite} --dry-run` writes the plan again"
+        again = f"`bench run {results.suite} --plan-only` writes the plan again"
         raise UserError(f"{results.suite}/plan.json: primary is missing; {again}")
     return number["dataset"], number["task"], number["metric"]
 

@@ -30,7 +30,9 @@ _TABLES = ("paper", "numbers", "rows", "towers")
 def refuse_unfit(plan: Mapping[str, Any], path: Path) -> None:
     """Raise UserError that names the first field of a plan that a report cannot show, and the remedy."""
     for message in _faults(plan):
-        raise UserError(f"{path}: {message}; `bench run {plan.get('suite', 'SUITE')} --dry-run` writes the plan again")
+        raise UserError(
+            f"{path}: {message}; `bench run {plan.get('suite', 'SUITE')} --plan-only` writes the plan again"
+        )
 
 
 def _faults(plan: Mapping[str, Any]) -> Iterable[str]:

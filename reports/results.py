@@ -255,7 +255,7 @@ def load(suite: str, store: Store) -> Results:
         raise UserError(f"{path}: no plan; {_plan_from(path.with_name(ARCHIVE), suite)}")
     for name in _SHOWN:
         if plan.get(name) is None:
-            raise Damaged(path, f"{name} is missing", f"`bench run {suite} --dry-run` writes the plan again")
+            raise Damaged(path, f"{name} is missing", f"`bench run {suite} --plan-only` writes the plan again")
     refuse_unfit(plan, path)
     stored: dict[str, dict[str, Any]] = {}
     methods = {entry["label"]: entry for entry in plan["methods"]}
@@ -301,7 +301,7 @@ def _plan_from(archive: Path, suite: str) -> str:
     """Return how a store gets a plan: from the archive of a committed comparison if that is there."""
     if archive.is_file():
         return f"`bench import {archive} --results DIR` brings it with its runs to another folder"
-    return f"`bench run {suite} --dry-run` writes one"
+    return f"`bench run {suite} --plan-only` writes one"
 
 
 def _read(store: Store, cell: Mapping[str, Any], protocol: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -20,15 +21,13 @@ from bench.errors import UserError
 from bench.hashing import canonical, file_hash
 from bench.launch.claimed import work
 from bench.machine.environment import environment
-from bench.machine.private_folder import scratch_folder
-from bench.planning.planner import plan
+from bench.planning.planner import Planner
 from bench.store import RunStore, Store, files
 from bench.store.incoming import unpacked
 from bench.store.pack import SUFFIX, Packed, pack
 from bench.store.run import SHORT, find_run, weights_name
 from bench.suite.run import Run, run_of_settings
 from bench.suite.scorers import with_scorer
-from bench.training.inputs import InputsReader
 from bench.training.job import available_device
 
 TOLERANCE = 0.02  #: largest difference of a loss, relative to the largest loss
@@ -51,7 +50,7 @@ def retrain(store: Store, prefix: str) -> Verified:
     such a run another id, and if training fails.
     """
     stored = _finished(store, prefix)
-    with scratch_folder("verify") as folder:
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         run = _trained(store, stored, Store(Path(folder)))
         return _compared(stored, Store(Path(folder)).run(stored.id), run.title)
 
@@ -78,11 +77,11 @@ def _finished(store: Store, prefix: str) -> RunStore:
 
 def _trained(store: Store, stored: RunStore, where: Store) -> Run:
     """Train a stored run and those that it starts from in another store, or in its own for weights that are gone."""
-    run, reader = _restored(store, stored.settings(), stored), InputsReader()
-    for planned in plan([*_chain(run)], where, reader):
+    run, planner = _restored(store, stored.settings(), stored), Planner(where)
+    for planned in planner.plan([*_chain(run)]):
         if planned.run is run and planned.id != stored.id:
             raise UserError(_other_id(stored, planned.id, planned.address))
-        state, message = work(replace(planned, lent=True), where, Progress(), lambda: False, reader=reader)
+        state, message = work(replace(planned, lent=True), where, Progress(), lambda: False, reader=planner.reader)
         if state != "done":
             raise UserError(f"run {stored.id[:SHORT]}: the retraining ended as {state}: {message}")
     return run

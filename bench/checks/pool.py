@@ -24,7 +24,6 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from bench.checks.subject import Failed
 from bench.checks.trainings import Training, make, pack
-from bench.machine.private_folder import scratch_folder
 from bench.machine.processes import start
 from bench.store import RunStore, RunWriter
 from bench.training.distributed import Group
@@ -99,7 +98,7 @@ class Ranks:
             return time.monotonic(), "its process ended"
 
     def _start(self) -> None:
-        self._scratch = scratch_folder("check")
+        self._scratch = TemporaryDirectory(ignore_cleanup_errors=True)
         for rank in range(WORLD):
             ours, theirs = Pipe()
             with theirs:

@@ -50,6 +50,7 @@ for verb in (
     reference.site,
     inside.embeddings,
     inside.state,
+    methods.suites,
     methods.methods,
     methods.cite,
     methods.check,

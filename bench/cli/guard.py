@@ -9,46 +9,21 @@ import contextlib
 import errno
 import os
 import platform
-import re
 import select
 import sys
 import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from types import FrameType
 from typing import NoReturn
 
 from bench.console.text import echo
-from bench.errors import UNFINISHED, UserError, one_line
+from bench.errors import UNFINISHED, UserError, one_line, system_fault
 from bench.machine.device_lock import InUse
 from bench.reading import Unfit
 
 UNEXPECTED, BAD_INPUT = 1, 2  #: exit codes
 INTERRUPTED, BROKEN_PIPE = 130, 141  #: the shell's convention: 128 + SIGINT, 128 + SIGPIPE
 _LONGEST = 500  #: letters of somebody else's message
-_OF_RUST = ("Exception", "SafetensorError")  #: errors of the system that a library in Rust raises as its own
-
-#: errno -> what is wrong with the path, and the remedy
-REMEDIES = {
-    errno.ENOSPC: "no space is left; free some, then give the same command again",
-    errno.EDQUOT: "the quota of this disk is used up; free some space, then give the same command again",
-    errno.EROFS: "is on a read-only file system; choose another place",
-    errno.EACCES: "permission is denied; change the permissions, or choose another place",
-    errno.EPERM: "is not permitted here; choose another place",
-    errno.ENAMETOOLONG: "the name is too long; choose one of at most 255 bytes",
-    errno.ENOTDIR: "a part of this path is a file where a folder should be; choose another path",
-    errno.EISDIR: "is a folder where a file should be; choose another path",
-    errno.EEXIST: "is there already; move it away, or choose another path",
-    errno.ENOENT: "there is no such file or folder; check the path",
-    errno.ELOOP: "is a link that leads back to itself; remove it",
-    errno.EMFILE: "too many files are open; raise the limit with `ulimit -n 4096`, or use fewer --jobs",
-    errno.ENFILE: "too many files are open on this machine; end other programs, then give the same command again",
-    errno.EFBIG: "the file would be larger than allowed; raise the limit with `ulimit -f unlimited`",
-    errno.EIO: "the disk reports an error; check it, or choose another place",
-    errno.ENOMEM: "no memory is left; end other programs, or use fewer --jobs",
-    errno.EAGAIN: "the system lacks resources for this now; end other programs, or use fewer --jobs",
-}
 
 
 @contextlib.contextmanager
@@ -116,9 +91,8 @@ def explain(error: BaseException) -> tuple[int, str]:
         return BAD_INPUT, f"an input is nested too deeply ({_named(error)}); make it flatter. {_saved(error)}"
     if isinstance(error, Unfit):
         return BAD_INPUT, f"{error.filename}: {error.strerror}; name another file"
-    if remedy := REMEDIES.get(_errno(error) or 0):
-        path = _path_of(error)
-        return BAD_INPUT, f"{path}: {remedy}" if path else remedy
+    if remedy := system_fault(error):
+        return BAD_INPUT, remedy
     if isinstance(error, UnicodeEncodeError) and not _is_text(error.object):  # the name of a file
         return BAD_INPUT, f"{ascii(error.object)[:_LONGEST]}: is not UTF-8; rename the file or folder"
     if isinstance(error, OSError):  # of a network, a device or a library
@@ -136,35 +110,6 @@ def _is_out_of_memory(error: BaseException) -> bool:
 def _named(error: BaseException) -> str:
     """The type and message of an error, as one line."""
     return f"{type(error).__name__}: {one_line(error, _LONGEST)}".removesuffix(": ")
-
-
-def _errno(error: BaseException) -> int | None:
-    """The number of the system's error, also in the words of libraries in Rust: safetensors and tokenizers."""
-    if isinstance(error, OSError):
-        return error.errno
-    told = re.search(r"\(os error ([0-9]{1,3})\)", str(error)) if type(error).__name__ in _OF_RUST else None
-    return int(told[1]) if told else None
-
-
-def _path_of(error: BaseException) -> str:
-    """The path that an error is about: its own, or else that of the file that was being written; "" if none is known.
-
-    Errors of `write`, `fsync` and `close` name no file, so the innermost open file or path of the failed calls is
-    taken.
-    """
-    for name in (getattr(error, "filename2", None), getattr(error, "filename", None)):
-        if isinstance(name, str | bytes | os.PathLike):
-            return os.fsdecode(name)
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return next((path for frame in reversed(frames) for path in _paths_in(frame)), "")
-
-
-def _paths_in(frame: FrameType) -> Iterator[str]:
-    """Open files of a call, then its paths."""
-    values = list(frame.f_locals.values())
-    names = [getattr(value, "name", None) for value in values if hasattr(value, "fileno")]
-    yield from ("the output" if name in ("<stdout>", "<stderr>") else name for name in names if isinstance(name, str))
-    yield from (str(value) for value in values if isinstance(value, Path))
 
 
 def _saved(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""Verbs that list, cite, check and start methods."""
+"""Verbs that list suites, and list, cite, check and start methods."""
 
 from __future__ import annotations
 
@@ -19,6 +19,16 @@ def methods(plugin: Plugins = None) -> None:
     from bench.console.text import terminal_width
 
     echo(*catalogue(terminal_width(WIDTH)).split("\n"))
+
+
+def suites() -> None:
+    """List the shipped suites: rows, training pairs, and what each is for."""
+    from bench.console.text import columns
+    from bench.resources import suite_names
+    from bench.suite.suite import load_suite
+
+    loaded = [load_suite(name, check_methods=False) for name in suite_names()]
+    echo(*columns([(one.name, f"{len(one.methods)} rows", one.data.name, one.description) for one in loaded]))
 
 
 def cite(

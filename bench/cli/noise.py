@@ -31,8 +31,7 @@ def show(
     """Show corrupted pairs of a suite: the picture's own caption and the one it got."""
     use_data(data)
     from bench.cli.text import write_file
-    from bench.data.noise.shown import changes, noise_lines, shown, summary
-    from bench.planning.noise_manifest import noise_manifest
+    from bench.data.noise.shown import changes, noise_lines, noise_manifest, shown, summary
     from bench.suite.suite import load_suite
 
     pairs, manifest = noise_manifest(load_suite(suite, overrides or (), check_methods=False), rate, seed, kind)

@@ -149,13 +149,18 @@ def suite_name(suite: str, store: Store) -> str:
     plan = store.plan(suite) if Path(suite).name == suite else None
     if plan is not None and not resources.is_suite(suite):
         return suite
+    from bench.planning.plan_file import outline
     from bench.suite.suite import load_suite
 
     loaded = load_suite(suite, check_methods=False)
     plan = store.plan(loaded.name)
     if plan is not None and plan["suite_hash"] != loaded.hash:
-        note = f"note: the last plan of {loaded.name} was made from other settings than {suite} has now"
-        echo(f"{note}; 'bench run {suite} --dry-run' brings it up to date", err=True)
+        now = {**outline(loaded), "settings": loaded.model_dump(mode="json")}
+        parts = [part for part in ("budget", "noises", "seeds") if plan[part] != now[part]]
+        parts += [part for part, own in plan["settings"].items() if own != now["settings"][part]]
+        what = f" ({', '.join(parts)})" if parts else ""
+        note = f"note: the last plan of {loaded.name} was made from other settings{what} than {suite} has now"
+        echo(f"{note}; 'bench run {suite}' brings it up to date", err=True)
     return loaded.name
 
 

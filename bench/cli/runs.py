@@ -39,7 +39,7 @@ from bench.cli.options import (
     write_report,
 )
 from bench.console.text import echo
-from bench.errors import UNFINISHED, UserError, nearest
+from bench.errors import UNFINISHED, UserError
 
 if TYPE_CHECKING:
     from bench.planning.outcomes import Summary
@@ -76,12 +76,12 @@ def run(
         import bench
 
         loaded, labels, numbers = bench.load_suite(suite, overrides or ()), only or [], _numbers(seeds)
-        _refuse(loaded, labels, numbers, launcher, results)
+        store_at(results)
         if plan_only:
             others = dry_run or track or jobs or gpus or processes or launcher != "local"
             return _queue(loaded, results, labels, numbers, others)
         if dry_run:
-            estimate = partial(bench.dry_run, gpu=gpu, utilisation=utilisation)
+            estimate = partial(bench.dry_run, gpus=gpus, launcher=launcher, gpu=gpu, utilisation=utilisation)
             echo(*estimate(loaded, results, only=labels, seeds=numbers))
             return 0
         if gpu or utilisation:
@@ -150,17 +150,6 @@ def _on_all_ranks(plugin: list[str] | None, data: Path | None, results: Path, le
     load_plugins(plugin)
     use_data(data)
     return lead() if here is None else on_all_ranks(meet(here), results, lead)
-
-
-def _refuse(suite: Suite, only: list[str], seeds: list[int], launcher: str, results: Path) -> None:
-    """Raise UserError for an unknown label, seed or launcher, and for results that are not a folder."""
-    from bench.launch.launchers import LAUNCHERS
-
-    suite.narrowed(only, seeds)  # before the machine is looked at
-    if launcher not in LAUNCHERS:
-        names = LAUNCHERS.names()
-        raise UserError(f"--launcher {launcher}: should be {' or '.join(names)}{nearest(launcher, names)}")
-    store_at(results)
 
 
 def _reported(name: str, results: Path, summary: Summary) -> int:

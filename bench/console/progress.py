@@ -26,13 +26,15 @@ class Titled(Protocol):
 
 
 def duration(seconds: float) -> str:
-    """Write seconds for a person: "42 s", "3:05 min", "2:10 h"."""
+    """Write seconds for a person: "42 s", "3:05 min", "2:10 h", "19.5 days"."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
         return f"{whole // 60}:{whole % 60:02d} min"
-    return f"{whole // 3600}:{whole % 3600 // 60:02d} h"
+    if whole < 48 * 3600:
+        return f"{whole // 3600}:{whole % 3600 // 60:02d} h"
+    return f"{whole / 86400:,.1f} days"
 
 
 @dataclass

@@ -35,8 +35,8 @@ class DataSource:
         """List what is missing of the training pairs; [] if nothing is."""
         return []
 
-    def about(self, here: bool) -> dict[str, Any]:
-        """Return what plan.json says of it beyond the pairs; `here`: whether these are on this machine."""
+    def about(self) -> dict[str, Any]:
+        """Return what plan.json says of it beyond the pairs, which are on this machine."""
         return {}
 
     def of_package(self, dataset: str) -> bool:
@@ -136,8 +136,8 @@ class Features(DataSource):
         get = f"bench features extract DATA {folder} --images MODEL --texts MODEL, or bench features import"
         return [Missing(what, (str(folder / description.NAME),), self.settings.how_to_get or get, None)]
 
-    def about(self, here: bool) -> dict[str, Any]:
-        pairs = self.pairs() if here else None
+    def about(self) -> dict[str, Any]:
+        pairs = self.pairs()
         own = {"image": pairs.about.image, "text": pairs.about.text} if isinstance(pairs, features.FeaturePairs) else {}
         made = {kind: {"name": one.name, "width": one.width, "views": one.views} for kind, one in own.items() if one}
         return {"features": {"dropout": self.settings.feature_dropout, **made}}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.console.progress import Progress
+from bench.errors import FULL, errno_of, system_fault
 from bench.launch.execute import execute
 from bench.launch.ranks import ALONE, Ranks, described, message_of
 from bench.planning.outcomes import State, Summary, is_complete, ready
@@ -66,15 +67,16 @@ def work(
         with ExitStack() as held:
             try:
                 claim = held.enter_context(out.claim())
-            except (Busy, OSError) as error:  # an error of the disk, if it is full, fails this run alone
-                refused: tuple[State, str] = ("failed", message_of(error))
-                if isinstance(error, Busy):
-                    refused = "busy", str(error)
-                ranks.first(refused)
-                return refused
-            ranks.first(None)
-            state, message = _guarded(one, claim, action)
-            return state, "; ".join(filter(None, (message, *mended)))
+            except Busy as busy:
+                refused: tuple[State, str] = "busy", str(busy)
+            except OSError as error:
+                refused = _failed(error)
+            else:
+                ranks.first(None)
+                state, message = _guarded(one, claim, action)
+                return state, "; ".join(filter(None, (message, *mended)))
+            ranks.first(refused)
+            return refused
     except Busy as busy:  # the claim was lost
         return "busy", str(busy)
 
@@ -93,11 +95,18 @@ def _guarded(one: Planned, claim: Claim | None, action: Callable[[Claim | None],
         if claim:
             _note(claim, "interrupted", step=stop.step, steps=one.resolved.steps)
         return "interrupted", str(stop)
-    except Exception as error:  # whatever a run raises fails this run alone
-        if claim:
+    except Exception as error:  # whatever a run raises fails this run alone, but for a full disk
+        state, message = _failed(error)
+        if claim and state == "full":
+            _note(claim, "interrupted", steps=one.resolved.steps)
+        elif claim:
             _note(claim, "failed", error=described(error))
-        return "failed", message_of(error)
+        return state, message
     return "done", ""
+
+
+def _failed(error: Exception) -> tuple[State, str]:
+    return ("full", system_fault(error)) if errno_of(error) in FULL else ("failed", message_of(error))
 
 
 def _note(claim: Claim, state: str, **details: Any) -> None:
@@ -146,7 +155,9 @@ def cannot_start(one: Planned, summary: Summary, store: Store, progress: Progres
     if queued is not None and ready([one], store)[1]:
         summary.skipped.append(one.id)
         return True
-    if queued is not None and _failed_since(one, store, queued):
+    out = store.run(one.id)
+    failed = queued is not None and out.status()["state"] == "failed"
+    if failed and out.path("status.json").stat().st_mtime_ns > (queued or 0):
         state, message = "failed", "no worker tries it again; bench show says why it failed"
     elif one.reference in summary.busy:
         state, message = "busy", "the run it starts from is busy"
@@ -155,11 +166,6 @@ def cannot_start(one: Planned, summary: Summary, store: Store, progress: Progres
         state, message = fail(one, store, message, {"type": "Reference", "message": message})
     else:
         return False
-    summary.add(state, one.id)
+    summary.add(state, one.id, message)
     progress.run_finished(one.run, state, message)
     return True
-
-
-def _failed_since(one: Planned, store: Store, queued: int) -> bool:
-    out = store.run(one.id)
-    return out.status()["state"] == "failed" and out.path("status.json").stat().st_mtime_ns > queued

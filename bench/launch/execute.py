@@ -61,7 +61,7 @@ def execute(
             if todo.train:
                 inputs = scored_pairs.chosen(scoring, inputs, out)
                 progress.stage("train")
-            job = _job(planned, inputs, reference, _trained(out, todo.again))
+            job = _job(planned, inputs, reference, out.again() if todo.again else out)
             job.should_stop, job.on_step = should_stop, progress.step
             if todo.train:
                 ledger = train(job)
@@ -84,7 +84,8 @@ class _Todo:
 
 def _prepare(planned: Planned, inputs: Inputs, out: RunWriter, progress: Progress) -> _Todo:
     """Look at what there is of the run, write its small files, and leave a checkpoint that training can go on from."""
-    points = _to_measure(planned, out)
+    plan, curve = planned.evaluation, (*planned.run.evaluate.curve, 1.0)
+    points = [at for at in curve if not all(out.has_records(one.key(at)) for one in plan.tasks(at, planned.manifest))]
     _prepare_store(planned, inputs, out)
     lacking = _lacking(planned, out, points)
     train, again = bool(lacking) or not (out.finished or out.ledger()), out.finished and bool(lacking)
@@ -92,11 +93,6 @@ def _prepare(planned: Planned, inputs: Inputs, out: RunWriter, progress: Progres
     if damaged:
         progress.stage(damaged)
     return _Todo(tuple(points), tuple(lacking), train, again)
-
-
-def _trained(out: RunStore, again: bool) -> RunStore:
-    """Where the run is trained: a finished one in a folder of its own."""
-    return out.again() if again else out
 
 
 def _lacking(planned: Planned, out: RunStore, points: list[float]) -> list[float]:
@@ -178,12 +174,6 @@ def _read_inputs(planned: Planned, reader: InputsReader | None) -> Inputs:
         message = "the training data changed since this was planned; start again: the run then gets an id of its own"
         raise UserError(f"{planned.run.data.name}: {message}")
     return inputs
-
-
-def _to_measure(planned: Planned, out: RunStore) -> list[float]:
-    """Shares of the budget at which a record is missing: points of the curve, and 1.0 for the end."""
-    plan, points = planned.evaluation, (*planned.run.evaluate.curve, 1.0)
-    return [at for at in points if not all(out.has_records(one.key(at)) for one in plan.tasks(at, planned.manifest))]
 
 
 def _evaluate(

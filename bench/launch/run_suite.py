@@ -9,27 +9,26 @@ from typing import TYPE_CHECKING
 
 from bench.console import progress
 from bench.errors import UserError
-from bench.launch.launchers import LAUNCHERS, Request
+from bench.launch.launchers import Request, find
 from bench.launch.torchrun import place
 from bench.launch.trackers import refuse_missing
 from bench.planning import plan_file, requirements, tune
 from bench.planning.outcomes import Summary
+from bench.planning.planner import Planner
 from bench.store import Store
 from bench.suite.suite import Suite, load_suite
-from bench.training.inputs import InputsReader
 
 if TYPE_CHECKING:
     from bench.launch.launchers import Launch
     from bench.planning.planned import Planned
-    from bench.planning.tune import Choice
 
 
 def run_suite(
     suite: Suite | str | Path,
     results: Path | str = "results",
     *,
-    only: Sequence[str] = (),
-    seeds: Sequence[int] = (),
+    only: Sequence[str] | str = (),
+    seeds: Sequence[int] | int = (),
     jobs: int | None = None,
     gpus: int | None = None,
     processes: int | None = None,
@@ -39,9 +38,9 @@ def run_suite(
     """Train and evaluate the runs of a suite that are not complete in the store; return the final state of each.
 
     suite: a loaded suite, a YAML file, or the name of a shipped suite. results: the folder of the store. only, seeds:
-    the labels and seeds to run; empty means all. jobs: runs at a time, by default as many as suit this machine. gpus,
-    processes: ranks per run. launcher: "local", "slurm" or "ray". track: a tracker, such as "wandb". Trials of the
-    suite's `tune` come first; if one of them is not finished, no other run is started.
+    the label and the seed to run, or several; empty means all. jobs: runs at a time, by default as many as suit this
+    machine. gpus, processes: ranks per run. launcher: "local", "slurm" or "ray". track: a tracker, such as "wandb".
+    Trials of the suite's `tune` come first; if one of them is not finished, no other run is started.
 
     A run that fails does not stop the others. Progress goes to stderr. Raises UserError, before anything is trained,
     for bad settings and for missing data, packages or devices.
@@ -49,9 +48,8 @@ def run_suite(
     >>> summary = bench.run_suite("quickstart", jobs=2)  # doctest: +SKIP
     >>> len(summary.done), summary.failed  # doctest: +SKIP
     """
-    loaded = suite if isinstance(suite, Suite) else load_suite(suite)
-    loaded.narrowed(only, seeds)  # refuses unknown labels and seeds before anything starts
-    make = LAUNCHERS[launcher]
+    loaded = (suite if isinstance(suite, Suite) else load_suite(suite)).narrowed(only, seeds)
+    make = find(launcher)
     if launcher != "local" and (here := place()) is not None:
         raise UserError(f"--launcher {launcher}: goes without torchrun, which started {here.world} ranks (WORLD_SIZE)")
     if track is not None:
@@ -60,31 +58,26 @@ def run_suite(
     store = Store(Path(results))
     # The launcher looks at the machine before planning times any steps.
     launch = make.prepare(loaded, store, Request(jobs, gpus, processes, track))
-    return SuiteRuns(loaded, store, launch, only, seeds).make()
+    return SuiteRuns(loaded, Planner(store), launch).make()
 
 
 @dataclass
 class SuiteRuns:
-    """The runs of a suite: trials of `tune` first, then those that are planned by their results."""
+    """The selected runs of a suite: trials of `tune` first, then those that are planned by their results."""
 
     suite: Suite
-    store: Store
+    planner: Planner
     launch: Launch
-    only: Sequence[str]
-    seeds: Sequence[int]
     _planned: list[Planned] | None = field(default=None, init=False)  #: once the trials are finished
 
     def make(self) -> Summary:
         """Have `launch` make the runs that are left, none if trials are not finished. A second call plans nothing."""
         with progress.on() as shown:
             if self._planned is None:
-                choices: dict[str, Choice] = {}
-                reader = InputsReader()
-                if self.suite.tune:
-                    work = lambda planned: self.launch(planned, shown)  # noqa: E731
-                    choices, trials = tune.search(self.suite, self.store, self.only, work, reader, shown)
-                    if trials.busy or trials.interrupted or trials.failed or trials.queued:
-                        return trials
-                chosen = tune.tuned(self.suite, choices).narrowed(self.only, self.seeds)
-                self._planned = plan_file.write(chosen, choices, self.store, reader=reader, shown=shown)
+                self.planner.shown = shown
+                work = lambda planned: self.launch(planned, shown)  # noqa: E731
+                choices, trials = tune.search(self.suite, self.planner, work)
+                if trials.busy or trials.interrupted or trials.failed or trials.queued:
+                    return trials
+                self._planned = plan_file.write(tune.tuned(self.suite, choices), choices, self.planner)
             return self.launch(self._planned, shown)

@@ -26,7 +26,6 @@ from bench.adapters import registry
 from bench.console.progress import Progress
 from bench.launch.claimed import Options, cannot_start, fail, work
 from bench.launch.ranks import ALONE, Ranks
-from bench.machine.private_folder import scratch_folder
 from bench.machine.processes import STOPPING, start
 from bench.planning.outcomes import State, Summary
 from bench.planning.planned import Planned
@@ -50,7 +49,7 @@ def run_side_by_side(
     teams = [_Team(number, store, options, progress.beside()) for number in range(min(options.jobs, len(waiting)))]
     try:
         while True:
-            if not stopping and (requested or any(team.asked_to_stop for team in teams)):
+            if not stopping and (requested or summary.full or any(team.asked_to_stop for team in teams)):
                 stopping = True
                 for team in teams:
                     team.send(None)
@@ -114,7 +113,7 @@ class _Team:
 
     def _start(self) -> None:
         world = self.options.ranks
-        self._folder = folder = scratch_folder("ranks")
+        self._folder = folder = TemporaryDirectory(ignore_cleanup_errors=True)
         for rank in range(world):
             ours, theirs = Pipe()
             place = _Place(rank, world, self.number * world + rank, Path(folder.name) / "meeting")
@@ -153,7 +152,7 @@ class _Team:
 
     def _end(self, summary: Summary, state: State, message: str) -> None:
         assert self.one is not None
-        summary.add(state, self.one.id)
+        summary.add(state, self.one.id, message)
         self.progress.run_finished(self.one.run, state, message)
         self.one = None
 

@@ -16,7 +16,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
@@ -60,6 +59,9 @@ class SlurmJob:
 
     def __call__(self) -> str:
         """Make the runs. Raises RuntimeError if one is not done in the end, so that dependent jobs do not start."""
+        from submitit import JobEnvironment
+        from submitit.helpers import TorchDistributedEnvironment
+
         course = _Course()
 
         def stop(_number: int, _frame: FrameType | None) -> None:
@@ -69,7 +71,10 @@ class SlurmJob:
         signal.signal(signal.SIGUSR2, stop)
         for plugin in self.plugins:
             registry.add_plugin(plugin)
-        os.environ.update(torchrun_variables(os.environ))
+        if JobEnvironment().num_tasks > 1:
+            number = int(os.environ["SLURM_JOB_ID"])
+            os.environ.setdefault("MASTER_PORT", str(PORTS[number % len(PORTS)]))
+            TorchDistributedEnvironment().export(set_cuda_visible_devices=False, overwrite=True)
         here, before = place(), self._reached()
         if here is None:
             alone = ranks_of_a_run(self.gpus, None, 1) if self.gpus else self.options.ranks
@@ -135,50 +140,10 @@ def _requeued() -> bool:
 
     A job that somebody cancelled, or that another rank queued again, is not running by SLURM's account, and stays so.
     """
-    job = own_job(os.environ)
+    from submitit import JobEnvironment
+
+    job = JobEnvironment().job_id  # of an array's job "36_2": its number alone means all of them
     shown = subprocess.run(["scontrol", "show", "job", job], capture_output=True, text=True, timeout=60, check=True)
     if re.search(r"\bJobState=RUNNING\b", shown.stdout) is None:
         return False
     return subprocess.run(["scontrol", "requeue", job], timeout=60, check=False).returncode == 0
-
-
-def own_job(environ: Mapping[str, str]) -> str:
-    """Return what SLURM's commands call a job. One job of an array has the array's number, which means all of them.
-
-    >>> own_job({"SLURM_JOB_ID": "4711"}), own_job({"SLURM_JOB_ID": "36", "SLURM_ARRAY_JOB_ID": "36", \
-"SLURM_ARRAY_TASK_ID": "2"})
-    ('4711', '36_2')
-    """
-    array = environ.get("SLURM_ARRAY_JOB_ID")
-    return f"{array}_{environ['SLURM_ARRAY_TASK_ID']}" if array else environ["SLURM_JOB_ID"]
-
-
-def torchrun_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables by which torchrun would say the place of a task of SLURM; none if it is a job's only task.
-
-    >>> step = {"SLURM_NTASKS": "16", "SLURM_PROCID": "9", "SLURM_LOCALID": "1", "SLURM_JOB_ID": "4711"}
-    >>> torchrun_variables({**step, "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "gpu[3-4]"})
-    {'WORLD_SIZE': '16', 'RANK': '9', 'LOCAL_RANK': '1', 'LOCAL_WORLD_SIZE': '8', 'MASTER_ADDR': 'gpu3', \
-'MASTER_PORT': '14711'}
-    """
-    world = int(environ.get("SLURM_NTASKS", "1"))
-    if world == 1:
-        return {}
-    return {
-        "WORLD_SIZE": str(world),
-        "RANK": environ["SLURM_PROCID"],
-        "LOCAL_RANK": environ["SLURM_LOCALID"],
-        "LOCAL_WORLD_SIZE": str(world // int(environ["SLURM_JOB_NUM_NODES"])),
-        "MASTER_ADDR": first_node(environ["SLURM_JOB_NODELIST"]),
-        "MASTER_PORT": str(PORTS[int(environ["SLURM_JOB_ID"]) % len(PORTS)]),
-    }
-
-
-def first_node(nodes: str) -> str:
-    """Return the first name of a list of nodes as SLURM writes it.
-
-    >>> first_node("rack[2-3,5]n[01-16],login"), first_node("a-1,b")
-    ('rack2n01', 'a-1')
-    """
-    first = re.match(r"(?:\[[^\]]*\]|[^,\[])*", nodes)
-    return re.sub(r"\[(\w+)[^\]]*\]", r"\1", first[0] if first else nodes)

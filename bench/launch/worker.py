@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,11 @@ from bench.launch.run_suite import SuiteRuns
 from bench.launch.trackers import refuse_missing
 from bench.planning import plan_file, requirements, tune
 from bench.planning.outcomes import Summary
+from bench.planning.planner import Planner
 from bench.store import Store
 from bench.store.claim import holder
 from bench.store.run import SHORT
 from bench.suite.suite import Suite, parse_suite
-from bench.training.inputs import InputsReader
 from bench.yaml_source import YamlSource
 
 PAUSE = 2.0  #: seconds between looks at the claims of others
@@ -36,13 +36,13 @@ def queue(suite: Suite, results: Path, only: Sequence[str] = (), seeds: Sequence
     only, seeds: the labels and seeds to run; empty means all. A suite that is queued already is queued anew: its runs
     that failed are tried again. Raises UserError for bad settings and for what `bench run` would miss on this machine.
     """
-    suite.narrowed(only, seeds)  # refuses unknown labels and seeds before anything is planned
+    suite = suite.narrowed(only, seeds)
     requirements.refuse(suite)
-    store, reader = Store(results), InputsReader()
     with progress.on() as shown:
-        choices = tune.known(suite, store, reader, shown) if suite.tune else {}
-        planned = plan_file.write(tune.tuned(suite, choices).narrowed(only, seeds), choices, store, True, reader, shown)
-    store.queue(suite.name, {"suite": as_written(suite), "only": list(only), "seeds": list(seeds)})
+        planner = Planner(Store(results), shown=shown)
+        choices = tune.follow(suite.narrowed(), planner).choices
+        planned = plan_file.write(tune.tuned(suite, choices), choices, planner)
+    planner.store.queue(suite.name, {"suite": as_written(suite), "only": list(only), "seeds": list(seeds)})
     return len(planned)
 
 
@@ -53,14 +53,6 @@ def as_written(suite: Suite) -> dict[str, Any]:
         if others := (section.get(name) or {}).pop("others", None):
             section[name] = [section[name], *others]
     return settings
-
-
-@dataclass(frozen=True)
-class _Queued:
-    """A queued suite as this worker read it."""
-
-    since: int  #: when it was queued
-    suite: SuiteRuns
 
 
 def work_off(results: Path, names: Sequence[str], request: Request) -> Summary:
@@ -75,13 +67,16 @@ def work_off(results: Path, names: Sequence[str], request: Request) -> Summary:
     store = Store(results)
     names = _queued(store, names)
     done: dict[str, None] = {}
-    known: dict[str, _Queued | None] = {}
+    known: dict[str, tuple[int, SuiteRuns]] = {}  #: when each suite was queued, and its runs
     while True:
         total = Summary()
         for name in names:
-            known[name] = runs = _runs(name, store, request, known.get(name))
-            if runs is not None:
-                total.merge(runs.suite.make())
+            if (queued := store.queued(name)) is None:  # somebody deleted it
+                continue
+            content, since = queued
+            if name not in known or known[name][0] != since:
+                known[name] = since, _runs(name, content, store, replace(request, queued=since))
+            total.merge(known[name][1].make())
             if total.interrupted:
                 break
         done |= dict.fromkeys(total.done)
@@ -103,27 +98,14 @@ def _queued(store: Store, names: Sequence[str]) -> list[str]:
     return list(names) or known
 
 
-def _runs(name: str, store: Store, request: Request, before: _Queued | None) -> _Queued | None:
-    """Return the runs of a queued suite; those of `before` unless it was queued anew; None if somebody deleted it."""
-    queued = store.queued(name)
-    if queued is None:
-        return None
-    content, since = queued
-    if before is not None and before.since == since:
-        return before
-    suite = _suite(store, name, content)
-    requirements.refuse(suite)
-    launch = local.prepare(suite, store, Request(**{**vars(request), "queued": since}))
-    return _Queued(since, SuiteRuns(suite, store, launch, content["only"], content["seeds"]))
-
-
-def _suite(store: Store, name: str, content: Mapping[str, Any]) -> Suite:
+def _runs(name: str, content: Mapping[str, Any], store: Store, request: Request) -> SuiteRuns:
+    """Return the runs of a queued suite."""
     source = YamlSource(str(store.suite(name) / "queue.json"), content["suite"], {})
-    suite = parse_suite(source)
+    suite = parse_suite(source).narrowed(content["only"], content["seeds"])
     if suite.name != name:
         raise UserError(f"{source.name}: holds the suite {suite.name}, not {name}; queue {name} again")
-    suite.narrowed(content["only"], content["seeds"])
-    return suite
+    requirements.refuse(suite)
+    return SuiteRuns(suite, Planner(store), local.prepare(suite, store, request))
 
 
 def _wait(store: Store, busy: Sequence[str]) -> None:

@@ -166,7 +166,11 @@ def _load(checkpoint: Checkpoint, plan: EvaluationPlan) -> tuple[OpenClipTowers,
         facts = Facts(2, run.train.batch, run.towers.dim, run.seed)
         method = hyperparameters.make(run.method, None, run.config, facts)
         return open_clip_models.load(checkpoint.foreign, plan.seen).to(available_device()), method
-    return rebuilt(run, InputsReader().for_model(run), checkpoint.path, available_device())
+    try:
+        return rebuilt(run, InputsReader().for_model(run), checkpoint.path, available_device())
+    except UserError as error:
+        hint = "a state dict of an architecture of open_clip needs --towers MODEL, such as --towers ViT-B-32"
+        raise UserError(*error.lines, *([] if checkpoint.origin else [hint])) from error
 
 
 def describe(path: Path, suite: Suite, label: str | None) -> Checkpoint:

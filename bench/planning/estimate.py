@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from bench.catalogue.gpus import UTILISATION, Gpu, gpu_hours
 from bench.catalogue.noise_kinds import KINDS
+from bench.console.progress import duration
 from bench.evaluation.workload import Workload, workload
 from bench.machine.device_lock import device
-from bench.planning.flops import count_forward_flops, meta_towers
-from bench.planning.outcomes import is_complete
+from bench.planning.flops import count_forward_flops, meta_towers, step_prices
 from bench.planning.planned import Planned
 from bench.planning.planner import costed
 from bench.planning.timing import time_steps
@@ -23,6 +26,7 @@ from bench.towers.build import OpenClipTowers
 from bench.training.inputs import InputsReader
 
 TIMED_STEPS = 8
+TIMED_FLOPS = 1e11  #: of a step, at most, where there is no GPU: some three seconds of a core
 
 
 @dataclass(frozen=True)
@@ -34,58 +38,70 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Training:
+class Estimate:
     """The cost of runs, whether or not their data is on this machine."""
 
     runs: int
     steps: int
     samples: int  #: pairs seen
     flops: int  #: of training
-    hours: float  #: of training, of one device
     disk_bytes: int  #: weights and checkpoints that are kept
+    hours: float  #: of training, of one device
+    evaluate_hours: float | None  #: of one device; None if no run of these towers was evaluated in this store
+    where: str  #: what the whole is made on: "8 A100", "this machine"
     source: str  #: where the hours come from
-    evaluation: Evaluation
-    evaluate_hours: float  #: of one device
-    rates: tuple[float, float]  #: pairs a second in training and images a second in evaluation that these hours take
+    devices: int = 1  #: that make a run together
+    evaluation: Evaluation | None = None
 
     @property
-    def text(self) -> str:
-        """The lines to print: the cost, and what the hours include."""
-        return (
-            f"{self.runs} runs, {self.steps:,} steps, {self.samples / 1e6:,.0f} M samples, {self.flops:.2e} FLOPs, "
-            f"{self.hours:,.1f} hours of training and {self.evaluate_hours:,.1f} of evaluation, "
-            f"{self.disk_bytes / 2**30:,.1f} GiB\n"
-            f"hours are of {self.source}; evaluation is the towers' forwards on {self.evaluation.read.images:,} images "
-            f"and {self.evaluation.read.texts:,} texts, {self.evaluation.flops:.2e} FLOPs, without fits of probes\n"
-            f"reading is not in the hours: a card then waits for nothing if {self.rates[0]:,.0f} pairs/s are decoded "
-            f"in training and {self.rates[1]:,.0f} images/s in evaluation"
-        )
+    def lines(self) -> list[str]:
+        """What to print: the cost, how long it takes, what times of a card leave out, how fast data has to be read."""
+        evaluation = "not known yet" if self.evaluate_hours is None else duration(3600 * self.evaluate_hours)
+        training, evaluating = 3600 * self.hours, 3600 * (self.evaluate_hours or 0)
+        seconds = (training + evaluating) / self.devices
+        lines = [
+            f"to do: {self.runs} runs, {self.steps:,} steps, {self.samples:,} samples, {self.flops:.2e} FLOPs, "
+            f"{self.disk_bytes / 2**30:,.1f} GiB",
+            f"training {duration(training)}, evaluation {evaluation}; "
+            f"in all {duration(seconds)} on {self.where}, {duration(seconds / self.runs)} a run",
+            f"times by {self.source}",
+        ]
+        if self.evaluation:
+            read = self.evaluation.read
+            lines += [
+                f"evaluation is the towers' forwards on {read.images:,} images and {read.texts:,} texts, "
+                f"{self.evaluation.flops:.2e} FLOPs, without fits of probes",
+                f"reading is not in the hours: a card then waits for nothing if {self.samples / (training or 1):,.0f} "
+                f"pairs/s are decoded in training and {read.images / (evaluating or 1):,.0f} images/s in evaluation",
+            ]
+        return lines
 
 
-def on_gpu(planned: Sequence[Planned], gpu: Gpu, utilisation: float = UTILISATION) -> Training:
-    """Estimate training and evaluation on a named card at a share of its peak, without waiting for data.
+def on_gpu(planned: Sequence[Planned], gpu: Gpu, utilisation: float = UTILISATION, devices: int = 1) -> Estimate:
+    """Estimate training and evaluation on `devices` named cards at a share of their peak, without waiting for data.
 
     Raises UserError for a share outside (0, 1].
     """
     reader = InputsReader()
-    hours = gpu_hours(sum(one.resolved.flops for one in planned), gpu, utilisation)
     measured = [_evaluation(group, reader) for group in _by_towers(planned)]
-    evaluate_hours = gpu_hours(sum(one.flops for one in measured), gpu, utilisation)
-    source = f"one {gpu.name} at {utilisation:.0%} of {gpu.peak / 1e12:,.0f} TFLOP/s {gpu.precision} ({gpu.datasheet})"
-    pairs = sum(one.resolved.steps * one.resolved.batch for one in planned) / hours / 3600 if hours else 0.0
-    images = sum(one.read.images for one in measured) / evaluate_hours / 3600 if evaluate_hours else 0.0
-    return Training(
-        runs=len(planned),
-        steps=sum(one.resolved.steps for one in planned),
-        samples=sum(one.resolved.steps * one.resolved.batch for one in planned),
-        flops=sum(one.resolved.flops for one in planned),
-        hours=hours,
-        disk_bytes=_disk(planned, reader),
-        source=source,
-        evaluation=Evaluation(sum((one.read for one in measured), Workload()), sum(one.flops for one in measured)),
-        evaluate_hours=evaluate_hours,
-        rates=(pairs, images),
+    evaluation = Evaluation(sum((one.read for one in measured), Workload()), sum(one.flops for one in measured))
+    return Estimate(
+        *_counted(planned, reader),
+        hours=gpu_hours(sum(one.resolved.flops for one in planned), gpu, utilisation),
+        evaluate_hours=gpu_hours(evaluation.flops, gpu, utilisation),
+        where=f"{'one' if devices == 1 else devices} {gpu.name}",
+        source=f"{gpu.name} at {utilisation:.0%} of {gpu.peak / 1e12:,.0f} TFLOP/s {gpu.precision} ({gpu.datasheet})",
+        devices=devices,
+        evaluation=evaluation,
     )
+
+
+def _counted(planned: Sequence[Planned], reader: InputsReader) -> tuple[int, int, int, int, int]:
+    """Return the first fields of `Estimate`."""
+    resolved = [one.resolved for one in planned]
+    samples = sum(one.steps * one.batch for one in resolved)
+    steps, flops = sum(one.steps for one in resolved), sum(one.flops for one in resolved)
+    return len(planned), steps, samples, flops, _disk(planned, reader)
 
 
 def _towers(planned: Planned, reader: InputsReader) -> OpenClipTowers:
@@ -117,35 +133,36 @@ def _by_towers(planned: Sequence[Planned]) -> list[list[Planned]]:
     return list(groups.values())
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """The cost of the runs that are not complete, one after the other on this machine."""
-
-    runs: int
-    train_seconds: float
-    evaluate_seconds: float | None  #: None if no run of these towers was evaluated in this store
-    disk_bytes: int
-    source: str  #: where the seconds come from
-
-
-def estimate(planned: Sequence[Planned], store: Store) -> Estimate:
+def on_this_machine(planned: Sequence[Planned], store: Store) -> Estimate:
     """Divide FLOPs by the rate that finished runs of the same towers and batch reached, or that timed steps reach."""
-    reader, todo = InputsReader(), [one for one in planned if not is_complete(one, store)]
-    if not todo:
-        return Estimate(0, 0.0, 0.0, 0, "nothing to do")
-    flops = sum(one.resolved.flops for one in todo)
-    first = todo[0].run
+    reader, first, evaluation = InputsReader(), planned[0].run, None
     finished = list(_alike(first, store))
     if finished:  # a ledger sums the seconds of all ranks
         rate = statistics.median(ranks * one["flops"] / one["train_seconds"] for one, ranks in finished)
-        evaluation = statistics.median(one["evaluate_seconds"] / ranks for one, ranks in finished) * len(todo)
+        evaluation = statistics.median(one["evaluate_seconds"] / ranks for one, ranks in finished) * len(planned) / 3600
         source = f"{len(finished)} finished runs of these towers"
     else:
+        timed = _affordable(planned[0])
+        inputs = reader.inputs(timed)
         with device(alone=False):
-            seconds = time_steps(first, reader.inputs(first), TIMED_STEPS)
-        rate = statistics.mean(todo[0].resolved.step_flops[name] / spent for name, spent in seconds.items())
-        evaluation, source = None, f"{TIMED_STEPS} timed steps of {first.label}"
-    return Estimate(len(todo), flops / rate, evaluation, _disk(todo, reader), source)
+            seconds = time_steps(timed, inputs, TIMED_STEPS)
+        flops = step_prices(timed, inputs).flops
+        rate = statistics.mean(flops[name] / spent for name, spent in seconds.items())
+        source = f"{TIMED_STEPS} timed steps of {first.label}"
+        source += f" with {timed.train.batch} pairs" * (timed is not first)
+    counted = _counted(planned, reader)
+    hours = sum(one.resolved.flops for one in planned) / rate / 3600
+    return Estimate(*counted, hours=hours, evaluate_hours=evaluation, where="this machine", source=source)
+
+
+def _affordable(planned: Planned) -> Run:
+    """Return a run whose steps are timed in seconds on a CPU: the planned one, or one of a smaller batch."""
+    run, flops = planned.run, max(planned.resolved.step_flops.values())
+    if flops <= TIMED_FLOPS or torch.cuda.is_available():
+        return run
+    batch = max(2, int(run.train.batch * TIMED_FLOPS / flops))
+    train = run.train.model_copy(update={"batch": batch, "bn_group": batch, "micro_batch": None})
+    return dataclasses.replace(run, train=train)
 
 
 def _alike(first: Run, store: Store) -> Iterator[tuple[dict[str, Any], int]]:

@@ -31,15 +31,6 @@ from methods.protocol import Batch, Clock, Method, Phase, Rows, Tensors
 TOWER_ROWS = 128  #: rows of a batch that are counted through the towers; each row costs the same
 
 
-def count_step_flops(method: Method, towers: OpenClipTowers, batch: int, image_size: int) -> dict[str, int]:
-    """Count algorithmic FLOPs (matmul, convolution) of a step of each phase, forward and backward, not recomputed.
-
-    Towers are counted on meta tensors with at most TOWER_ROWS rows, and scaled by B / rows. Pairwise losses are counted
-    on real tensors with at most 64 rows, because they may look at values, and scaled by (B / rows)^2.
-    """
-    return _step_flops(method, towers.copied().to("meta"), batch, image_size, {})
-
-
 def count_forward_flops(towers: OpenClipTowers, image_size: int) -> tuple[int, int]:
     """Count the algorithmic FLOPs to encode one image of `image_size` px, and one text. Towers may be on meta."""
     meta = towers.copied().to("meta").eval()
@@ -51,8 +42,15 @@ def count_forward_flops(towers: OpenClipTowers, image_size: int) -> tuple[int, i
     return image.get_total_flops(), text.get_total_flops()
 
 
-def _step_flops(method: Method, towers: OpenClipTowers, batch: int, image_size: int, passes: Passes) -> dict[str, int]:
-    """As `count_step_flops` does, on meta towers that may be changed; passes: as `counting` takes them."""
+def count_step_flops(
+    method: Method, towers: OpenClipTowers, batch: int, image_size: int, passes: Passes
+) -> dict[str, int]:
+    """Count algorithmic FLOPs (matmul, convolution) of a step of each phase, forward and backward, not recomputed.
+
+    Towers, which are on meta and may be changed, are counted with at most TOWER_ROWS rows, and scaled by B / rows.
+    Pairwise losses are counted on real tensors with at most 64 rows, because they may look at values, and scaled by
+    (B / rows)^2. passes: as `counting` takes them.
+    """
     return {phase.name: _phase_flops(method, towers, batch, image_size, phase, passes) for phase in method.phases()}
 
 
@@ -69,9 +67,20 @@ def _phase_flops(
         with torch.no_grad():
             observed = loss_method.observe(leaves, Batch(ids, clock))
             observed = loss_method.draw(leaves, observed, slice(0, small))
-        torch.stack(list(loss_method.loss(leaves, observed, slice(0, small)).values())).sum().backward()
+        torch.stack(_terms(loss_method.loss(leaves, observed, slice(0, small)))).sum().backward()
     pairwise = (batch / small) ** 2
     return int(round(encoding * batch / rows) + round(loss_counter.get_total_flops() * pairwise))
+
+
+def _terms(loss: object) -> list[Tensor]:
+    """Return the terms of a loss. Raises TypeError that names the first that is not one number."""
+    if not isinstance(loss, Mapping) or not loss:
+        raise TypeError(f"loss gave {type(loss).__name__}, should give its terms by name: a dict of scalar tensors")
+    for name, term in loss.items():
+        given = f"of shape {[*term.shape]}" if isinstance(term, Tensor) else type(term).__name__
+        if not isinstance(term, Tensor) or term.ndim:
+            raise TypeError(f"term {name!r} of the loss is {given}, should be one number: a tensor of shape []")
+    return [*loss.values()]
 
 
 def tower_flops(
@@ -114,29 +123,16 @@ def example_leaf(x: Tensor, rows: int) -> Tensor:
     return torch.nn.functional.normalize(draws, dim=-1).requires_grad_(x.requires_grad)
 
 
-_FREE = (
-    "lr",
-    "weight_decay",
-    "betas",
-    "eps",
-    "warmup",
-)  #: settings of the recipe that do not change the cost of a step
+#: settings of the recipe that do not change the cost of a step
+_FREE = ("lr", "weight_decay", "betas", "eps", "warmup")
 
 
 def cost_key(run: Run) -> str:
     """Return equal keys for runs whose steps cost the same. The temperature is a factor and changes no work."""
-    content = {key: value for key, value in run.content().items() if key != "keep"}
-    train = {key: value for key, value in content["train"].items() if key not in _FREE}
-    config = {key: value for key, value in content["config"].items() if key != "temperature"}
-    content = {
-        **content,
-        "noise": None,
-        "seed": None,
-        "budget": None,
-        "reference": None,
-        "train": train,
-        "config": config,
-    }
+    content = run.content()
+    content["train"] = {key: value for key, value in content["train"].items() if key not in _FREE}
+    content["config"] = {key: value for key, value in content["config"].items() if key != "temperature"}
+    content |= dict.fromkeys(("noise", "seed", "budget", "reference", "keep"))
     return digest({**content, "adapter": adapter_source_hash(run.method)})
 
 
@@ -239,4 +235,4 @@ def _prepared_prices(method: Method, towers: OpenClipTowers, run: Run, passes: P
         prepare(method, towers, run, None, None, starts="files")
     towers.to("meta")
     phases = tuple(Phase(phase.name, phase.share, phase.lr_scale) for phase in method.phases())
-    return StepPrices(phases, _step_flops(method, towers, run.train.batch, run.data.size, passes))
+    return StepPrices(phases, count_step_flops(method, towers, run.train.batch, run.data.size, passes))

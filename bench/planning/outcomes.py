@@ -11,7 +11,7 @@ from bench.store import Damaged, RunStore, Store
 from bench.store.doctor import problems, refuse_changed
 from bench.training.checkpoint import weights_name
 
-State = Literal["done", "busy", "interrupted", "failed"]
+State = Literal["done", "busy", "interrupted", "failed", "full"]  #: "full": interrupted, because the disk is full
 
 
 @dataclass
@@ -24,11 +24,13 @@ class Summary:
     failed: list[str] = field(default_factory=list)
     interrupted: list[str] = field(default_factory=list)
     queued: list[str] = field(default_factory=list)  #: handed to a cluster, now or before
+    full: list[str] = field(default_factory=list)  #: messages of runs that were interrupted because the disk is full
 
-    def add(self, state: State, identity: str) -> None:
+    def add(self, state: State, identity: str, message: str) -> None:
         """Note the outcome of one run."""
-        own = {"done": self.done, "busy": self.busy, "interrupted": self.interrupted, "failed": self.failed}
-        own[state].append(identity)
+        own = {"done": self.done, "busy": self.busy, "failed": self.failed}
+        own.get(state, self.interrupted).append(identity)
+        self.full += [message] if state == "full" else []
 
     def merge(self, other: Summary) -> None:
         """Add the outcomes of another summary; ids that are here already, as suites share runs, are not added again."""

@@ -18,35 +18,22 @@ from bench.suite.suite import Suite
 from bench.suite.unfit import left_out
 
 if TYPE_CHECKING:
-    from bench.console.progress import Progress
-    from bench.data.noise import ManifestSummary
     from bench.planning.planned import Planned
+    from bench.planning.planner import Planner
     from bench.planning.tune import Choice
     from bench.store import Store
-    from bench.training.inputs import InputsReader
     from methods.protocol import Facts
 
 #: what an oracle is trained on where the pairs themselves are as people left them
 _LEFT_ALONE = "the pairs that the injected noise leaves alone"
 
 
-def write(
-    suite: Suite,
-    choices: Mapping[str, Choice],
-    store: Store,
-    here: bool = True,
-    reader: InputsReader | None = None,
-    shown: Progress | None = None,
-) -> list[Planned]:
-    """Write the plan of the whole suite, and return its selected runs.
-
-    `here`: whether all data is on this machine; if not, runs have steps but no ids. `reader`, `shown`: see
-    `planner.plan`.
-    """
-    planned = selected(suite.narrowed(), store, here, reader, shown)
+def write(suite: Suite, choices: Mapping[str, Choice], planner: Planner) -> list[Planned]:
+    """Write the plan of the whole suite, whose data is all here, and return its selected runs."""
+    planned, store = planner.plan(suite.narrowed().runs()), planner.store
     last = store.plan(suite.name)
-    if shown is not None:
-        shown.preparing("planning", "evaluation sets")
+    if planner.shown is not None:
+        planner.shown.preparing("planning", "evaluation sets")
     made = build(suite, planned, choices, last)
     if added := _added(made["cells"], last, store):
         made["added"] = added
@@ -73,16 +60,6 @@ def _added(cells: Sequence[Mapping[str, Any]], last: Mapping[str, Any] | None, s
     return [list(place) for place in now if place in before or (place in new and place[0] in seen)]
 
 
-def selected(
-    suite: Suite, store: Store, here: bool = True, reader: InputsReader | None = None, shown: Progress | None = None
-) -> list[Planned]:
-    """Return the selected runs of a suite, planned without any other; arguments as of `write`."""
-    from bench.planning import planner
-
-    runs = suite.runs()
-    return planner.plan(runs, store, reader, shown) if here else planner.forecast(runs, store, shown)
-
-
 def build(
     suite: Suite, planned: Sequence[Planned], choices: Mapping[str, Choice], last: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
@@ -100,17 +77,13 @@ def build(
     known = same and suite.data.embedded and not sets.wanted()
     facts = facts_of(planned[0].run, planned[0].inputs.seen)
     return {
-        "suite": suite.name,
-        "description": suite.description,
+        **outline(suite),
         "suite_hash": suite.hash,
         "made": time.time(),
-        "budget": _budget(suite),
         "data": _data(planned),
         "primary": sets.primary(),
         "methods": [_method(suite, entry, facts) for entry in suite.methods],
         "baseline": suite.baseline_row,
-        "noises": _blocks(suite),
-        "seeds": list(suite.seeds),
         "tuning": _tuning(suite, choices),
         "cells": [
             {"method": run.label, "noise": run.block, "seed": run.seed, **_cell(by_key[run.key])}
@@ -123,7 +96,6 @@ def build(
             "train": suite.train.model_dump(mode="json"),
             "evaluate": suite.evaluate.model_dump(mode="json"),
         },
-        "tables": _tables(suite),
     }
 
 
@@ -140,13 +112,8 @@ def outline(suite: Suite) -> dict[str, Any]:
         "cells": [],
         "datasets": {},
         "settings": {"train": suite.train.model_dump(mode="json")},
-        "tables": _tables(suite),
+        "tables": suite.tables.model_dump(mode="json") if suite.tables else None,
     }
-
-
-def _tables(suite: Suite) -> dict[str, Any] | None:
-    """Return the settings of the printed tables that the report lays out."""
-    return suite.tables.model_dump(mode="json") if suite.tables else None
 
 
 def _budget(suite: Suite) -> dict[str, Any]:
@@ -156,13 +123,12 @@ def _budget(suite: Suite) -> dict[str, Any]:
 
 
 def _data(planned: Sequence[Planned]) -> dict[str, Any]:
-    """The training pairs, or what the suite states about them if they are not on this machine."""
     from bench.data.source import source
 
     first = planned[0]
     pairs = first.inputs
     about = {"name": pairs.name, "description": pairs.description, "size": first.run.data.size}
-    return {**about, "rows": pairs.rows, "hash": pairs.data_hash, **source(first.run.data).about(not first.expected)}
+    return {**about, "rows": pairs.rows, "hash": pairs.data_hash, **source(first.run.data).about()}
 
 
 def _blocks(suite: Suite) -> list[dict[str, Any]]:
@@ -247,18 +213,13 @@ def _external(keep: KeepSettings) -> dict[str, str]:
 
 
 def _cell(planned: Planned) -> dict[str, Any]:
+    noise = planned.manifest
     return {
         "run": planned.id,
         "reference_run": planned.reference,
         "steps": planned.resolved.steps,
         "phases": [{"name": name, "steps": steps} for name, steps in planned.resolved.phases],
-        "manifest": _manifest(planned.manifest),
+        "manifest": noise and {"hash": noise.hash, "realised_rate": noise.realised_rate, "rows": noise.corrupted},
         "kept_rows": planned.inputs.seen if planned.run.treated else None,
         "evaluations": list(planned.evaluation_keys()),
     }
-
-
-def _manifest(manifest: ManifestSummary | None) -> dict[str, Any] | None:
-    if manifest is None:
-        return None
-    return {"hash": manifest.hash, "realised_rate": manifest.realised_rate, "rows": manifest.corrupted}

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from functools import lru_cache, partial
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-import numpy as np
-
-from bench.arrays import Ints
-from bench.catalogue.keep import Keep, kept_of
 from bench.console.progress import Progress
 from bench.errors import UserError
 from bench.hashing import digest
@@ -18,51 +16,81 @@ from bench.planning import requirements
 from bench.planning.budget import no_steps, resolve
 from bench.planning.flops import StepPrices, pair_price, step_prices
 from bench.planning.planned import Planned
-from bench.planning.timing import stored_calibration
+from bench.planning.timing import calibration
 from bench.store import Damaged, RunStore, Store
-from bench.suite.keep_settings import KeepSettings
+from bench.suite.keep_settings import UNTREATED
 from bench.suite.run import Run, address
 from bench.suite.settings import SYNTHETIC
 from bench.training.inputs import Inputs, InputsReader, InputsSummary
 from bench.training.schedule import Resolved
 
 
-def plan(
-    runs: list[Run], store: Store, reader: InputsReader | None = None, shown: Progress | None = None
-) -> list[Planned]:
-    """Return every run with its id and steps; a reference comes before the runs that start from it.
+@dataclass
+class Planner:
+    """Plans runs of a store, a run that it planned before without any work."""
 
-    Steps of runs that the store knows are read from there; FLOPs are counted once for runs that differ in noise or
-    seed. `reader` makes the runs' inputs; a caller that plans several times passes the same one. `shown` is told
-    which run is planned.
-    """
-    reader = reader or InputsReader()
-    ids: dict[str, str] = {}
-    planned = []
-    for run in _noted(runs, shown):
-        reference = ids[run.reference.key] if run.reference else None
-        inputs = reader.inputs(run)
-        summary = inputs.summary()
-        seconds = stored_calibration(run, inputs, store) if run.budget.timed else None
-        calibration = digest(seconds) if seconds else None
-        content = address(run, summary.data_hash, summary.manifest_hash, reference, calibration, summary.kept_hash)
-        identity = digest(content)
-        ids[run.key] = identity
-        known = _stored_steps(store.run(identity))
-        if known is None:
-            resolved = _resolve(run, summary, step_prices(run, inputs), seconds, _scoring_price(run, inputs))
-        else:
+    store: Store
+    #: whether all data is on this machine; if not, runs have steps and FLOPs for the stated number of rows, but no ids
+    here: bool = True
+    dry: bool = False  #: whether nothing is stored, and a run that has no steps is left out and noted in `refused`
+    shown: Progress | None = None  #: is told which run is planned
+    reader: InputsReader = field(default_factory=InputsReader)
+    refused: dict[str, str] = field(default_factory=dict)  #: why the runs of a row cannot be made, by its label
+    _known: dict[str, Planned] = field(default_factory=dict)  #: by `Run.key`
+
+    def plan(self, runs: Sequence[Run]) -> list[Planned]:
+        """Return every run with its id and steps; a reference comes before the runs that start from it.
+
+        Steps of runs that the store knows are read from there; FLOPs are counted once for runs that differ in noise or
+        seed. Raises UserError, with the row's label, if a run's budget buys no steps, unless this is a dry run; and if
+        data is missing whose number of rows the suite does not state.
+        """
+        for number, run in enumerate(runs, start=1):
+            if run.key in self._known:
+                continue
+            if self.shown is not None:  # counting the FLOPs of large towers takes a while
+                self.shown.preparing("planning", run.title, number, len(runs))
+            try:
+                self._known[run.key] = self._planned(run)
+            except _NoSteps as error:
+                if not self.dry:
+                    raise UserError(f"{run.label}: {error}") from error
+                self.refused[run.label] = str(error)
+        return [dataclasses.replace(self._known[run.key], run=run) for run in runs if run.key in self._known]
+
+    def _planned(self, run: Run) -> Planned:
+        if run.reference and run.reference.key not in self._known:
+            raise _NoSteps(f"{run.reference.label}, which it starts from, has no steps")
+        reference = self._known[run.reference.key].id if run.reference else None
+        costed = run if self.here else synthetic_of(run)
+        inputs = self.reader.inputs(run) if self.here else self.reader.for_model(costed)
+        summary = inputs.summary() if self.here else _expected(run, costed, inputs)
+        seconds = calibration(costed, inputs, self.store, keep=not self.dry) if run.budget.timed else None
+        content: dict[str, Any] = {}
+        identity, known = f"unknown-{digest(run.key)[:16]}", None
+        if self.here:
+            hashes = summary.data_hash, summary.manifest_hash
+            content = address(run, *hashes, reference, digest(seconds) if seconds else None, summary.kept_hash)
+            identity = digest(content)
+            known = _stored_steps(self.store.run(identity))
+        if known is not None:
             resolved = Resolved.from_json(known)
-        planned.append(Planned(run, identity, reference, resolved, summary, content))
-    return planned
+        else:
+            prices, scoring = step_prices(costed, inputs), _scoring_price(run, inputs)
+            try:
+                resolved = _resolve(run, summary, prices, seconds, scoring)
+            except UserError as error:
+                raise _NoSteps(str(error)) from error
+        return Planned(run, identity, reference, resolved, summary, content, expected=not self.here)
 
 
-def _noted(runs: list[Run], shown: Progress | None) -> Iterator[Run]:
-    """The runs, each noted before it is planned: counting the FLOPs of large towers takes a while."""
-    for number, run in enumerate(runs, start=1):
-        if shown is not None:
-            shown.preparing("planning", run.title, number, len(runs))
-        yield run
+def plan(runs: Sequence[Run], store: Store) -> list[Planned]:
+    """Plan runs whose data is here; see `Planner.plan`."""
+    return Planner(store).plan(runs)
+
+
+class _NoSteps(Exception):
+    """The budget of a run buys no steps, or one of its phases has none."""
 
 
 def _stored_steps(run: RunStore) -> dict[str, Any] | None:
@@ -73,33 +101,15 @@ def _stored_steps(run: RunStore) -> dict[str, Any] | None:
         return None
 
 
-def forecast(runs: list[Run], store: Store, shown: Progress | None = None) -> list[Planned]:
-    """Plan without the training data: steps and FLOPs for the stated number of rows, and placeholders for ids.
-
-    Raises UserError if the suite does not state `data.rows`.
-    """
-    reader = InputsReader()
-    names = {run.key: f"unknown-{digest(run.key)[:16]}" for run in runs}
-    planned = []
-    for run in _noted(runs, shown):
-        stand_in = synthetic_of(run)
-        inputs = reader.for_model(stand_in)
-        summary = _expected(run, stand_in, inputs)
-        seconds = stored_calibration(stand_in, inputs, store) if run.budget.timed else None
-        reference = names[run.reference.key] if run.reference else None
-        prices, scoring = step_prices(stand_in, inputs), _scoring_price(run, inputs)
-        resolved = _resolve(run, summary, prices, seconds, scoring)
-        planned.append(Planned(run, names[run.key], reference, resolved, summary, {}, expected=True))
-    return planned
-
-
 def _expected(run: Run, stand_in: Run, inputs: Inputs) -> InputsSummary:
     """Return the summary of inputs that are not all on this machine, from those of the run that stands in for it."""
-    pairs, seen = inputs.pairs, len(inputs.seen)
+    rows = len(inputs.pairs)
+    share = 1 - run.rate if run.keep.entry.truth_alone else run.keep.share or 1.0
+    seen = run.keep.rows or math.ceil(share * rows - 1e-9)  # the number alone: to draw among millions takes seconds
     if stand_in.data == run.data:
-        return InputsSummary(pairs.name, pairs.description, len(pairs), seen, inputs.pairs.content_hash)
+        return InputsSummary(inputs.pairs.name, inputs.pairs.description, rows, seen, inputs.pairs.content_hash)
     message = "not here when this was planned; the number of pairs is the stated one"
-    return InputsSummary(run.data.name, message, len(pairs), seen)
+    return InputsSummary(run.data.name, message, rows, seen)
 
 
 def costed(planned: Planned) -> Run:
@@ -113,34 +123,14 @@ def synthetic_of(run: Run) -> Run:
     If the suite states no number of rows, the run keeps its own pairs. Raises UserError if these are missing too.
     """
     settings = run.data
+    plain = dataclasses.replace(run, noise=None, noise_file=None, keep=UNTREATED)
     if settings.rows is None:
         if not requirements.training(run):
-            return dataclasses.replace(run, noise=None, noise_file=None, keep=_as_many(run))
+            return plain
         raise UserError(f"data.rows: {settings.name} is not there and its number of rows is not stated; add data.rows")
     rows = round(settings.rows * settings.share)
     synthetic = settings.model_copy(update={"shards": f"{SYNTHETIC}{rows}", "index": None})
-    return dataclasses.replace(run, data=synthetic, noise=None, noise_file=None, keep=_as_many(run))
-
-
-class _First(KeepSettings):
-    """A share of the rows, the first ones: costs follow from their number, and to draw among millions takes seconds."""
-
-    @property
-    def entry(self) -> Keep:
-        return Keep("first", "the first pairs", lambda asked: _rows(kept_of(asked)), ("share",))
-
-
-@lru_cache(maxsize=8)
-def _rows(count: int) -> Ints:
-    """Return the first rows, int64 [count]; the same array again, because each of a suite's stand-ins asks for it."""
-    return np.arange(count, dtype=np.int64)
-
-
-def _as_many(run: Run) -> KeepSettings:
-    """Return a treatment that keeps about as many rows as the run's own, without knowing noise or scores."""
-    if run.keep.entry.truth_alone:
-        return _First(kind="random", share=1 - run.rate)
-    return _First(kind="random", share=run.keep.share) if run.keep.entry.takes == ("share",) else run.keep
+    return dataclasses.replace(plain, data=synthetic)
 
 
 def counted(run: Run, inputs: Inputs) -> Resolved:
@@ -162,11 +152,7 @@ def _scoring_price(run: Run, inputs: Inputs) -> int:
 
 
 def _resolve(
-    run: Run,
-    inputs: InputsSummary,
-    prices: StepPrices,
-    seconds: dict[str, float] | None,
-    scoring: int,
+    run: Run, inputs: InputsSummary, prices: StepPrices, seconds: dict[str, float] | None, scoring: int
 ) -> Resolved:
     """Turn the run's budget into steps, less what it pays for `scoring` [FLOPs].
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +14,6 @@ from bench.hashing import OPEN_CLIP, digest
 from bench.suite import tower_files
 
 if TYPE_CHECKING:
-    from bench.evaluation.tasks import EvaluationPlan
     from bench.suite.run import Run
     from bench.suite.suite import Suite
 
@@ -28,17 +25,30 @@ def missing(suite: Suite) -> list[Missing]:
     class that a set lacks: before anything trains.
     """
     from bench.data.noise import IMPORTED, index_shape
+    from bench.evaluation.tasks import EvaluationPlan
 
     for file in (file for noise in suite.noise.kinds if noise.kind == IMPORTED for file in noise.files):
         if os.path.isfile(file):
             index_shape(Path(file))
-    for plan in plans(suite):
-        for name in plan.wanted():
+    plans = [EvaluationPlan(suite.data, asked) for asked in suite.evaluates]  # of the suite and of its trials
+    lacking = []
+    for plan in plans:
+        for name, families in plan.wanted().items():
             plan.check(name)
+            lacking.append(plan.lacking(name, ", ".join(families)))
     _check_target(suite)
-    if not training(suite):
+    if not (pairs := training(suite)):
         _check_scorers(suite)
-    return absent(suite)
+    return list(dict.fromkeys([*pairs, *filter(None, lacking), *_without_ids(suite)]))
+
+
+def ids_are_known(suite: Suite) -> bool:
+    """Whether everything is here that runs get their ids from."""
+    return not (training(suite) or _without_ids(suite))
+
+
+def _without_ids(suite: Suite) -> list[Missing]:
+    return [*starts(suite), *noise(suite), *towers(suite)]
 
 
 def _check_scorers(suite: Suite) -> None:
@@ -74,11 +84,6 @@ def _check_target(suite: Suite) -> None:
                         same_set(options["images"], task.dataset)
                     else:
                         class_number(options["target"], plan.load(task.dataset).classes[task.label], task.dataset)
-
-
-def absent(suite: Suite) -> list[Missing]:
-    """Return the same as `missing`, without validation."""
-    return list(dict.fromkeys([*training(suite), *_evaluation(suite), *starts(suite), *noise(suite), *towers(suite)]))
 
 
 def training(suite: Suite | Run) -> list[Missing]:
@@ -118,22 +123,6 @@ def noise(suite: Suite) -> list[Missing]:
         for file in noise.files
         if not os.path.isfile(file)
     ]
-
-
-def _evaluation(suite: Suite) -> Iterator[Missing]:
-    for plan in plans(suite):
-        for name, families in plan.wanted().items():
-            with contextlib.suppress(UserError):  # what is there but broken is not missing
-                if (gone := plan.lacking(name, ", ".join(families))) is not None:
-                    yield gone
-
-
-def plans(suite: Suite) -> list[EvaluationPlan]:
-    """The evaluations of the suite and of its trials."""
-    from bench.evaluation.tasks import EvaluationPlan
-
-    asked = suite.evaluates
-    return [EvaluationPlan(suite.data, settings) for settings in asked]
 
 
 def towers(suite: Suite) -> list[Missing]:

@@ -23,16 +23,22 @@ from bench.training.schedule import Resolved
 
 CALIBRATION_STEPS = 20  #: timed steps of each phase, after a few that are not timed
 
+_measured: dict[Path, dict[str, float]] = {}  #: by this process
 
-def stored_calibration(run: Run, inputs: Inputs, store: Store) -> dict[str, float]:
-    """Return the median seconds of a real step of each phase here, measured once per store: they enter ids."""
+
+def calibration(run: Run, inputs: Inputs, store: Store, keep: bool = True) -> dict[str, float]:
+    """Return the median seconds of a real step of each phase here, measured once per store: they enter ids.
+
+    keep: whether what is measured is stored.
+    """
     machine = environment(available_device())["hardware"]
     key = digest({"cost": cost_key(run), "train": run.train.model_dump(), "machine": machine})
     path = store.root / "calibrations" / f"{key}.json"
-    seconds: dict[str, float] | None = read_json(path, "seconds", remedy=RENEW_SECONDS)
+    seconds: dict[str, float] | None = read_json(path, "seconds", remedy=RENEW_SECONDS) or _measured.get(path)
     if seconds is None:
         with device(alone=True):
-            seconds = time_steps(run, inputs, CALIBRATION_STEPS)
+            seconds = _measured[path] = time_steps(run, inputs, CALIBRATION_STEPS)
+    if keep and not path.exists():
         write_json(path, seconds)
     return seconds
 

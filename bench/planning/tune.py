@@ -18,12 +18,11 @@ from bench.store.selection import LAST, score_at_selected
 from bench.suite.settings import MethodEntry
 
 if TYPE_CHECKING:
-    from bench.console.progress import Progress
     from bench.planning.outcomes import Summary
     from bench.planning.planned import Planned
+    from bench.planning.planner import Planner
     from bench.store import Store
     from bench.suite.suite import Suite
-    from bench.training.inputs import InputsReader
 
 DIVERGED = ("NotFinite", "FloatingPointError")  #: errors that a repeated run would raise again
 SPENT = ("samples", "flops", "train_seconds", "evaluate_seconds")
@@ -116,61 +115,47 @@ def rate(suite: Suite) -> float:
     return max(suite.noise.rates) if suite.tune.rate is None else suite.tune.rate
 
 
-def known(
-    suite: Suite,
-    store: Store,
-    reader: InputsReader | None = None,
-    shown: Progress | None = None,
-    labels: Sequence[str] = (),
-) -> dict[str, Choice]:
-    """Return the choice of every row whose trials are all finished: of rows with these labels (none: of all rows).
+@dataclass
+class Followed:
+    """How far the trials of some rows have come."""
 
-    Rows that these need are looked at too. `reader`, `shown`: see `planner.plan`.
+    choices: dict[str, Choice] = field(default_factory=dict)  #: of rows that are through
+    runs: list[Planned] = field(default_factory=list)  #: of all rungs that are known, those they start from first
+    todo: dict[str, Planned] = field(default_factory=dict)  #: by id, of rungs that are not finished; some are complete
+
+
+def follow(suite: Suite, planner: Planner) -> Followed:
+    """Follow the selected rows and those they need, as far as their trials are known.
+
+    What is to be made is what `search` would make before the first of it is finished. A suite that tunes nothing has
+    neither choices nor trials.
     """
-    choices: dict[str, Choice] = {}
-    for stage in stages(suite):
-        rows = _wanted(suite, stage, labels, choices)
-        choices |= _follow(suite, rows, choices, store, reader, shown).choices
-    return choices
-
-
-def missing(
-    suite: Suite,
-    store: Store,
-    labels: Sequence[str],
-    choices: Mapping[str, Choice],
-    reader: InputsReader | None = None,
-    shown: Progress | None = None,
-) -> list[Planned]:
-    """Return the trials that `search` would make, as far as they are known before the first of them are finished."""
-    rows = [_wanted(suite, stage, labels, choices) for stage in stages(suite)]
-    trials = [one for stage_rows in rows for one in _follow(suite, stage_rows, choices, store, reader, shown).todo]
-    return list({one.id: one for one in trials}.values())
+    found = Followed()
+    for stage in stages(suite) if suite.tune else ():
+        _follow(suite, _wanted(suite, stage, found.choices), found, planner)
+    return found
 
 
 def search(
-    suite: Suite,
-    store: Store,
-    labels: Sequence[str],
-    work: Callable[[list[Planned]], Summary],
-    reader: InputsReader | None = None,
-    shown: Progress | None = None,
+    suite: Suite, planner: Planner, work: Callable[[list[Planned]], Summary]
 ) -> tuple[dict[str, Choice], Summary]:
-    """Train and measure the trials of the rows with these labels (none: of all rows), and the runs they start from.
+    """Train and measure the trials of the selected rows, and the runs they start from.
 
     Returns the choices that are known afterwards, also those of other rows, and the outcomes of the trials. A trial
     whose loss became NaN or infinite has no score: it is not repeated and does not count as failed.
     """
     from bench.planning.outcomes import Summary
 
-    assert suite.tune is not None
-    choices, total = known(suite, store, reader, shown), Summary()
+    choices, total, store = follow(suite.narrowed(), planner).choices, Summary(), planner.store
+    if suite.tune is None:
+        return choices, total
     for stage in stages(suite):
-        for _ in suite.tune.rungs:
-            trials = _follow(suite, _wanted(suite, stage, labels, choices), choices, store, reader, shown)
-            choices |= trials.choices
+        for _ in (*suite.tune.rungs, "after the last"):
+            if not (rows := _wanted(suite, stage, choices)):
+                break
+            trials = _follow(suite, rows, Followed(choices), planner)
             store.name_trials(suite.name, [one.id for one in trials.runs])
-            todo = [one for one in trials.todo if one.id not in total.failed]
+            todo = [one for one in trials.todo.values() if one.id not in total.failed]
             if not todo:
                 break
             summary = work(todo)
@@ -179,41 +164,21 @@ def search(
             total.merge(replace(summary, skipped=[], failed=failed))
             if total.busy or total.interrupted or total.queued:
                 return choices, total
-        choices |= _follow(suite, _wanted(suite, stage, labels, choices), choices, store, reader, shown).choices
     return choices, total
 
 
-def _wanted(
-    suite: Suite, stage: Sequence[MethodEntry], labels: Sequence[str], choices: Mapping[str, Choice]
-) -> list[MethodEntry]:
-    """Return rows of a stage without a choice that have these labels (none: all) or that one of them needs."""
+def _wanted(suite: Suite, stage: Sequence[MethodEntry], choices: Mapping[str, Choice]) -> list[MethodEntry]:
+    """Return rows of a stage without a choice that are selected or that a selected one needs."""
+    labels, _ = suite.selection
     starts = {_needs(suite, entry) for entry in suite.methods if entry.label in labels}
     rows = [entry for entry in stage if not labels or entry.label in (*labels, *starts)]
     return [entry for entry in rows if entry.label not in choices]
 
 
-@dataclass
-class _Followed:
-    """How far the trials of some rows have come."""
-
-    choices: dict[str, Choice] = field(default_factory=dict)  #: of rows that are through
-    runs: list[Planned] = field(default_factory=list)  #: of all rungs that are known, those they start from first
-    todo: list[Planned] = field(default_factory=list)  #: of rungs that are not finished; the complete will be skipped
-
-
-def _follow(
-    suite: Suite,
-    rows: Sequence[MethodEntry],
-    choices: Mapping[str, Choice],
-    store: Store,
-    reader: InputsReader | None,
-    shown: Progress | None,
-) -> _Followed:
+def _follow(suite: Suite, rows: Sequence[MethodEntry], found: Followed, planner: Planner) -> Followed:
     """Follow rows from rung to rung as far as their trials are measured or diverged; others are to be made (again)."""
-    from bench.planning import planner
-
     assert suite.tune is not None
-    found, own = _Followed(), {entry.label: entry for entry in rows}
+    own, store = {entry.label: entry for entry in rows}, planner.store
     settings = {label: settings_of(suite.tune, entry) for label, entry in own.items()}
     scores: dict[str, dict[int, float | None]] = {label: dict.fromkeys(range(len(settings[label]))) for label in own}
     made: dict[str, list[tuple[Trial, Planned]]] = {label: [] for label in own}
@@ -221,20 +186,23 @@ def _follow(
         if not scores:
             break
         alive = {label: survivors(scores[label], count) for label in scores}
-        trials = trial_suite(suite, alive, choices, rung)
-        planned = planner.plan(trials.runs(), store, reader, shown)
+        trials = trial_suite(suite, alive, found.choices, rung)
+        planned = planner.plan(trials.runs())
         found.runs += planned
         by_key = {one.run.key: one for one in planned}
-        by_name = {(run.label, run.seed): by_key[run.key] for run in trials.cells()}  # two trials may be one run
+        by_name = {(one.label, one.seed): by_key.get(one.key) for one in trials.cells()}  # two trials may be one run
         of = {
             label: {(n, seed): by_name[f"{label}, trial {n}", seed] for n in numbers for seed in trials.seeds}
             for label, numbers in alive.items()
         }
         scores = {}
-        for label, ones in of.items():
+        for label, trials_of_row in of.items():
+            ones = {place: one for place, one in trials_of_row.items() if one is not None}
+            if len(ones) < len(trials_of_row):  # some have no steps, which a dry run says
+                continue
             if not all(_is_known(one, store) for one in ones.values()):
                 wanted = {identity for one in ones.values() for identity in (one.id, one.reference)}
-                found.todo += [one for one in planned if one.id in wanted and not _diverged(one, store)]
+                found.todo |= {one.id: one for one in planned if one.id in wanted and not _diverged(one, store)}
                 continue
             rule = own[label].select or suite.select
             single = {place: _score(one, store, suite.tune.by, rule) for place, one in ones.items()}
@@ -247,7 +215,6 @@ def _follow(
         finals = tuple((settings[label][number], score) for number, score in last.items())
         choice = Choice(tuple(one for one, _ in made[label]), finals, _spent([one for _, one in made[label]], store))
         found.choices[label] = replace(choice, edge=edge(suite, own[label], finals))
-    found.todo = list({one.id: one for one in found.todo}.values())
     return found
 
 
@@ -304,4 +271,5 @@ def _spent_until(store: Store, identity: str) -> dict[str, float]:
 def tuned(suite: Suite, choices: Mapping[str, Choice]) -> Suite:
     """Return the suite with every row at its chosen settings; rows without a choice stay as they are."""
     best = {label: choice.best[0] for label, choice in choices.items()}
-    return suite.changed(methods=tuple(applied(entry, best.get(entry.label, {})) for entry in suite.methods))
+    rows = tuple(applied(entry, best.get(entry.label, {})) for entry in suite.methods)
+    return suite.changed(methods=rows).narrowed(*suite.selection)

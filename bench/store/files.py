@@ -8,6 +8,7 @@ here makes a missing `inside` again, so every write then ends in FileNotFoundErr
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -19,10 +20,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.errors import UserError
+from bench.errors import FULL, UserError, errno_of
 from bench.store.process import ended, machine
 from bench.store.reading import free_name
 
+ROOM = 1 << 16  #: bytes; a disk with less is full
 TEMPORARY = ".tmp-"  #: prefix of what a killed writer leaves behind
 _OF_PROCESS = re.compile(rf"{re.escape(TEMPORARY)}.+-([0-9a-f]{{8}})-([0-9]+)-[0-9a-f]{{8}}")  #: machine, pid
 
@@ -105,14 +107,21 @@ def write_path(
     """Let `writer` write a file, then rename it to `target` in one step. Its mode follows the umask.
 
     A file that is not `durable` may be lost in a power cut, though not in a kill; use this for what is made in seconds.
-    Raises UserError for a device, which the superuser could replace.
+    Raises UserError for a device, which the superuser could replace, and OSError with the target if the disk is full.
     """
     if os.path.lexists(target) and stat.S_IFMT(target.lstat().st_mode) in (stat.S_IFCHR, stat.S_IFBLK):
         raise UserError(f"{target}: is a device, not a file; name another path")
     with scratch(target, inside) as path:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         mode = stat.S_IMODE(path.stat().st_mode)
-        writer(path)
+        try:
+            writer(path)
+        except Exception as error:
+            if (number := errno_of(error)) not in FULL and shutil.disk_usage(target.parent).free < ROOM:
+                number = errno.ENOSPC  # torch does not say
+            if number in FULL:
+                raise OSError(number, os.strerror(number), str(target)) from error
+            raise
         if stat.S_IMODE(path.stat().st_mode) != mode:  # safetensors replaces the file by one that is private
             path.chmod(mode)
         if durable:

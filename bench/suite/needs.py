@@ -40,18 +40,14 @@ def _no_text_transformer(towers: TowerSettings, _: DataSettings) -> str:
 
 def _no_second_view(towers: TowerSettings, data: DataSettings) -> str:
     """Pixels are augmented; stored features have several views, or are dropped."""
-    if "image" not in towers.stored or data.feature_dropout or _views(data) != 1:
+    if "image" not in towers.stored or data.feature_dropout:
         return ""
-    return "data.features has one view of an image; store several, or set data.feature_dropout"
-
-
-def _views(data: DataSettings) -> int | None:
-    """Return the number of stored views of an image; None if the features are not here or cannot be read."""
     try:
         about = reading.parsed(reading.content(data.feature_folder / "features.json", 1 << 26))
-        return int(about["image"]["views"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        single = int(about["image"]["views"]) == 1
+    except (OSError, ValueError, KeyError, TypeError):  # they are not here, or cannot be read
+        single = False
+    return "data.features has one view of an image; store several, or set data.feature_dropout" * single
 
 
 NEEDS: dict[str, Need] = {

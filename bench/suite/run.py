@@ -16,7 +16,7 @@ from bench.adapters import hyperparameters, registry
 from bench.adapters.reach import adapter_source_hash
 from bench.catalogue.noise_kinds import KINDS, noise_label
 from bench.errors import UserError, one_line
-from bench.hashing import OPEN_CLIP, Absent, MissingFile, digest
+from bench.hashing import OPEN_CLIP, Absent, MissingFile
 from bench.suite import tower_files
 from bench.suite.keep_settings import UNTREATED, KeepSettings
 from bench.suite.noise_settings import NoiseSettings
@@ -166,17 +166,6 @@ class Run:
     def key(self) -> str:
         """Hash of `content()`: equal for equal runs, known before any data is read."""
         return hashing.digest(self.content())
-
-    def id(
-        self,
-        data_hash: str,
-        manifest_hash: str | None,
-        reference_id: str | None = None,
-        calibration_hash: str | None = None,
-        kept_hash: str | None = None,
-    ) -> str:
-        """The content address, 64 hex digits, the first 16 are shown; see `bench.suite.run.address`."""
-        return digest(address(self, data_hash, manifest_hash, reference_id, calibration_hash, kept_hash))
 
     def settings(self) -> dict[str, Any]:
         """Everything, for settings.json."""

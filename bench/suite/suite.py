@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from unicodedata import normalize
 
 from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, field_validator, model_validator
 
@@ -60,8 +61,8 @@ class Suite(Model):
     @field_validator("name")
     @classmethod
     def _a_free_name(cls, name: str) -> str:
-        if name in ("runs", "calibrations", "store.json"):
-            raise fault(f"{name!r} is where the store keeps {name.removesuffix('.json')}; choose another name")
+        if (own := name.lower()) in ("runs", "calibrations", "store.json"):  # as disks may take it
+            raise fault(f"{name!r} is where the store keeps {own.removesuffix('.json')}; choose another name")
         return name
 
     @field_validator("towers", mode="before")
@@ -81,7 +82,7 @@ class Suite(Model):
     @field_validator("methods")
     @classmethod
     def _own_labels(cls, methods: tuple[MethodEntry, ...]) -> tuple[MethodEntry, ...]:
-        labels = [entry.label for entry in methods]
+        labels = [normalize("NFC", entry.label) for entry in methods]  # others look alike
         for position, label in enumerate(labels):
             if label in labels[:position]:
                 raise fault(f"the label {label!r} stands twice; give one of them a label of its own", position)
@@ -177,19 +178,24 @@ class Suite(Model):
         copy._references = tuple(entries)
         return copy
 
-    def narrowed(self, only: Sequence[str] = (), seeds: Sequence[int] = ()) -> Suite:
+    def narrowed(self, only: Sequence[str] | str = (), seeds: Sequence[int] | int = ()) -> Suite:
         """The same suite whose `runs()` are those of some labels and seeds; UserError for one it does not have."""
-        labels = [entry.label for entry in self.methods]
-        for label in only:
+        chosen, labels = self.model_copy(), [entry.label for entry in self.methods]
+        chosen._only = (only,) if isinstance(only, str) else tuple(only)
+        chosen._seeds = (seeds,) if isinstance(seeds, int) else tuple(seeds)
+        for label in chosen._only:
             if label not in labels:
                 raise UserError(f"--only {label}: no method of suite {self.name}{nearest(label, labels)}")
-        for seed in seeds:
+        for seed in chosen._seeds:
             if seed not in self.seeds:
                 own = ", ".join(map(str, self.seeds))
                 raise UserError(f"--seeds {seed}: suite {self.name} has {own}; more with --set 'seeds=[{own}, {seed}]'")
-        chosen = self.model_copy()
-        chosen._only, chosen._seeds = tuple(only), tuple(seeds)
         return chosen
+
+    @property
+    def selection(self) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """The labels and seeds that `runs()` is narrowed to; () for all."""
+        return self._only, self._seeds
 
     def _levels(self) -> list[tuple[Budget, NoiseSettings, tuple[int, ...]]]:
         """Each budget with each kind of noise at each rate alone, and the seeds that runs have there."""

@@ -38,7 +38,7 @@ class InputsSummary:
 
     @property
     def manifest_hash(self) -> str | None:
-        """The manifest's hash, as `Run.id` takes it."""
+        """The manifest's hash, as `address` takes it."""
         return self.manifest.hash if self.manifest else None
 
     @property

@@ -72,7 +72,7 @@ def printed_page(results: Results, tables: Sequence[Table]) -> Html:
     body = [
         html(
             "<h1>{0}</h1><p>{1}</p><p>Nothing was planned here yet, so no cell of ours has a number: "
-            "<code>bench run {0} --dry-run</code> plans.</p>{2}",
+            "<code>bench run {0} --plan-only</code> plans.</p>{2}",
             results.suite,
             results.plan.get("description", ""),
             _links([(table.name, table.title) for table in tables]),

@@ -139,7 +139,9 @@ def test_output_that_nobody_reads_ends_quietly_and_a_full_one_says_so(call: Call
     assert call(*argv, stdout="pipe") == (141, "")
     code, stderr = call(*argv, stdout="/dev/full")
     assert code == 2
-    assert stderr.removeprefix("the output: ") == "no space is left; free some, then give the same command again\n"
+    assert (
+        stderr.removeprefix("the output: ") == "the disk is full; free some space, then give the same command again\n"
+    )
 
 
 def test_a_closed_output_is_no_error() -> None:
@@ -172,7 +174,7 @@ def test_errors_of_writing_name_the_file_that_was_open(capsys: pytest.CaptureFix
     with pytest.raises(SystemExit) as stop, guard():
         Path("/dev/full").write_text("x")
     assert stop.value.code == 2
-    assert capsys.readouterr().err == "/dev/full: no space is left; free some, then give the same command again\n"
+    assert capsys.readouterr().err == "/dev/full: the disk is full; free some space, then give the same command again\n"
     assert ended(capsys, OSError(errno.EROFS, "x", str(tmp_path)))[1].startswith(f"{tmp_path}: is on a read-only file ")
     assert ended(capsys, OSError(errno.EACCES, "x", b"/a"))[1].startswith("/a: permission is denied; change")
     code, said = ended(capsys, UnicodeEncodeError("utf-8", "a\udce9", 1, 2, "surrogates not allowed"))

@@ -20,6 +20,7 @@ from bench.errors import UserError
 from bench.evaluation.embedding_map import map_rows, plane
 from bench.launch.launchers.local import run_all
 from bench.planning import plan_file
+from bench.planning.planner import Planner
 from bench.store import Store
 from bench.suite.suite import load_suite
 from reports.build import figure_of
@@ -44,7 +45,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "inside.yaml").write_text(SUITE)
     suite, store = load_suite(folder / "inside.yaml"), Store(folder / "out")
     with progress.on() as shown:
-        summary = run_all(plan_file.write(suite, {}, store), store, shown)
+        summary = run_all(plan_file.write(suite, {}, Planner(store)), store, shown)
     assert len(summary.done) == 2
     return folder
 

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from bench.adapters import registry
 from bench.cli import app
+from bench.resources import suite_names
 
 
 def test_every_method_is_listed_with_what_it_is() -> None:
@@ -19,6 +20,13 @@ def test_every_method_is_listed_with_what_it_is() -> None:
         assert f"{name}: {about.title} ({about.paper})" in text
         assert f"fidelity {about.fidelity} ({about.equations})" in text
         assert f"state {about.state}" in text
+
+
+def test_every_suite_is_listed_in_a_line() -> None:
+    lines = CliRunner().invoke(app, ["suites"], catch_exceptions=False).stdout.splitlines()
+    assert [line.split()[0] for line in lines] == suite_names()
+    (smoke,) = [re.split(" {2,}", line) for line in lines if line.startswith("smoke")]
+    assert smoke == ["smoke", "2 rows", "emoji", "Two methods for a few steps, to see that everything runs"]
 
 
 def test_cost_says_phases_forwards_and_the_start() -> None:

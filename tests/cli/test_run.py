@@ -43,7 +43,9 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "tiny.yaml").write_text(SUITE)
     result = bench(folder, "run", str(folder / "tiny.yaml"), "--dry-run")
     assert result.exit_code == 0
+    assert not (folder / "out").exists(), "a dry run writes nothing"
     (folder / "dry.txt").write_text(result.stdout)
+    assert bench(folder, "run", str(folder / "tiny.yaml"), "--plan-only").exit_code == 0
     return folder
 
 
@@ -56,7 +58,7 @@ def done(planned: Path) -> Path:
     return planned
 
 
-def test_a_dry_run_says_and_plans_but_runs_nothing(planned: Path) -> None:
+def test_a_dry_run_says_what_is_planned_and_writes_nothing(planned: Path) -> None:
     plan = json.loads((planned / "out" / "tiny" / "plan.json").read_text())
     suite = load_suite(planned / "tiny.yaml")
     assert plan["suite_hash"] == suite.hash
@@ -136,7 +138,7 @@ def test_a_stale_plan_is_said(done: Path) -> None:
     other = done / "other.yaml"
     other.write_text(SUITE.replace("samples: 32", "samples: 48"))
     result = bench(done, "status", str(other))
-    assert "the last plan of tiny was made from other settings" in result.stderr
+    assert "the last plan of tiny was made from other settings (budget) than" in result.stderr
     assert "other settings" not in bench(done, "status", str(done / "tiny.yaml")).stderr
 
 

@@ -111,7 +111,7 @@ def test_folders_are_refused_where_a_file_has_their_name(tmp_path: Path, monkeyp
     [
         (["--gpu", "a100"], "--gpu and --utilisation estimate hours; they go with --dry-run"),
         (["--dry-run", "--utilisation", "0.5"], "--utilisation 0.5: is of a card; name it with --gpu"),
-        (["--launcher", "slrum"], "--launcher slrum: should be local or slurm or ray; did you mean 'slurm'?"),
+        (["--launcher", "slrum"], "--launcher 'slrum' should be 'local', 'slurm' or 'ray'; did you mean 'slurm'?"),
         (["--seeds", "0;1"], "--seeds 0;1: should be whole numbers with commas between"),
     ],
 )

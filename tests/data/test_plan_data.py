@@ -81,7 +81,7 @@ def test_facts_of_evaluation_data_are_those_of_the_files(
     store, home = Store(tmp_path / "out"), evaluation_folder / "wds_pets"
 
     def facts() -> dict[str, Any]:
-        plan_file.write(load_suite(suite), {}, store)
+        plan_file.write(load_suite(suite), {}, planner.Planner(store))
         found: dict[str, Any] = (store.plan("tiny") or {})["datasets"]["pets"]
         return found
 

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+import re
 import resource
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors import SafetensorError
 
 from bench.console.progress import Progress
+from bench.errors import UserError
 from bench.launch.claimed import cannot_start, fail, work
 from bench.launch.launchers.local import run_all
 from bench.planning import planner
 from bench.planning.outcomes import Summary, is_complete
 from bench.planning.planned import Planned
-from bench.store import RunStore, Store, writing
+from bench.store import RunStore, RunWriter, Store, files, writing
 from bench.suite.run import Run
 from bench.suite.suite import load_suite
+from bench.training import checkpoint
 
 SUITE = """\
 name: tiny
@@ -61,7 +68,8 @@ def held(runs: list[Planned], store: Store) -> Iterator[subprocess.Popen[str]]:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         yield process
-        process.communicate("\n")
+        if process.poll() is None:
+            process.communicate("\n")
 
 
 def booked(runs: list[Planned], store: Store) -> tuple[Summary, str]:
@@ -79,6 +87,20 @@ def test_a_run_that_another_process_works_on_is_busy(
     assert f"held by process {held.pid}" in said
     status = store.run(runs[1].id).status()
     assert (status["state"], status["step"]) == ("running", 3)
+
+
+def test_a_run_that_was_busy_is_looked_at_again_before_the_call_ends(
+    runs: list[Planned], store: Store, held: subprocess.Popen[str]
+) -> None:
+    class Releasing(Progress):
+        def run_finished(self, run: Run, state: str, message: str = "") -> None:
+            if state == "busy":
+                assert held.stdin is not None
+                held.stdin.close()
+                held.wait()
+
+    summary = run_all(runs, store, Releasing(io.StringIO()))
+    assert (summary.done, summary.busy) == ([one.id for one in runs], [])
 
 
 def test_a_run_that_another_call_finished_stays_done(runs: list[Planned], store: Store) -> None:
@@ -137,7 +159,7 @@ def test_a_training_that_slept_through_its_claim_writes_nothing_more(runs: list[
 
 
 class Full(Progress):
-    """No file may grow from a run's first step until the next run starts, as on a full disk."""
+    """No file may grow from a run's first step until the next run starts, as with `ulimit -f`."""
 
     def __init__(self, fails: str) -> None:
         super().__init__(io.StringIO())
@@ -154,7 +176,7 @@ class Full(Progress):
         resource.setrlimit(resource.RLIMIT_FSIZE, self.limits)
 
 
-def test_a_full_disk_fails_its_run_alone_though_not_even_the_status_can_say_so(tmp_path: Path, store: Store) -> None:
+def test_a_limit_of_bytes_a_file_fails_its_run_alone_though_no_status_says_so(tmp_path: Path, store: Store) -> None:
     (tmp_path / "two.yaml").write_text(SUITE.replace("[ncu]", "[clip, siglip]"))
     planned = planner.plan(load_suite(tmp_path / "two.yaml").runs(), store)
     summary = run_all(planned, store, Full("clip"))
@@ -163,6 +185,57 @@ def test_a_full_disk_fails_its_run_alone_though_not_even_the_status_can_say_so(t
     assert out.status()["state"] == "interrupted", "the status could not be written"
     assert not list(out.folder.glob(".tmp-*"))
     assert run_all(planned, store, Progress(io.StringIO())).done == [planned[0].id]
+
+
+def of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What torch says of a full disk names neither the disk nor the file."""
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda _: usage._replace(free=0))
+    save = torch.save
+    monkeypatch.setattr(torch, "save", lambda state, _: save(state, "/dev/full"))
+
+
+def of_safetensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "Error while serializing: I/O error: No space left on device (os error 28)"
+    monkeypatch.setattr(checkpoint, "save_file", raises(SafetensorError(said)))
+
+
+def of_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunWriter, "append_metrics", raises(OSError(errno.EDQUOT, "quota", "metrics.jsonl")))
+
+
+def raises(error: Exception) -> Callable[..., None]:
+    def call(*_: object) -> None:
+        raise error
+
+    return call
+
+
+@pytest.mark.promise("a full disk ends the call in one line that says so, and no further run is started")
+@pytest.mark.parametrize(("break_disk", "file", "said"), [
+    (of_torch, "checkpoint.pt", "the disk is full; free some space"),
+    (of_safetensors, "weights-025.safetensors", "the disk is full; free some space"),
+    (of_metrics, "metrics.jsonl", "the quota of this disk is used up"),
+])  # fmt: skip
+def test_a_full_disk_ends_the_call(
+    tmp_path: Path,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    break_disk: Callable[[pytest.MonkeyPatch], None],
+    file: str,
+    said: str,
+) -> None:
+    changed = SUITE.replace("[ncu]", "[clip, siglip]").replace("threads: 1", "threads: 1, checkpoint_seconds: 0")
+    (tmp_path / "two.yaml").write_text(changed)
+    planned = planner.plan(load_suite(tmp_path / "two.yaml").runs(), store)
+    with monkeypatch.context() as broken:
+        break_disk(broken)
+        with pytest.raises(UserError) as stop:
+            run_all(planned, store, Progress(io.StringIO()))
+    (line,) = stop.value.lines
+    assert re.match(rf"\S*{file}: {said}", line), line
+    assert [store.run(one.id).status()["state"] for one in planned] == ["interrupted", "missing"]
+    assert run_all(planned, store, Progress(io.StringIO())).done == [one.id for one in planned]
 
 
 def test_a_run_that_cannot_be_claimed_fails_alone(runs: list[Planned], store: Store) -> None:

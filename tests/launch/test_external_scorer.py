@@ -19,7 +19,7 @@ from bench.errors import UserError
 from bench.models import stored_run
 from bench.models.scored_pairs import Scoring
 from bench.planning import requirements
-from bench.planning.planner import forecast, plan
+from bench.planning.planner import Planner, plan
 from bench.store import RunStore, Store
 from bench.store.incoming import refuse_run
 from bench.store.writer import KEPT
@@ -189,7 +189,7 @@ def test_missing_weights_are_listed_and_costs_are_still_counted(tmp_path: Path) 
     assert (gone.what, gone.looked) == ("weights to score the pairs of outside", (str(tmp_path / "gone.safetensors"),))
     with pytest.raises(UserError, match=r"keep\.weights: .*gone\.safetensors: cannot be read: No such file"):
         plan(suite.runs(), Store(tmp_path / "s"))
-    assert forecast(suite.runs(), Store(tmp_path / "s"))[-1].resolved.scoring_flops > 0
+    assert Planner(Store(tmp_path / "s"), here=False).plan(suite.runs())[-1].resolved.scoring_flops > 0
     said = bench.dry_run(suite, tmp_path / "out")
     assert "missing: weights to score the pairs of outside" in said
 

@@ -19,7 +19,7 @@ from bench.data.noise import NoiseManifest
 from bench.errors import UserError
 from bench.models.stored_run import rebuild
 from bench.planning import tune
-from bench.planning.planner import forecast, plan
+from bench.planning.planner import Planner, plan
 from bench.store import RunStore, Store
 from bench.store.writer import KEPT
 from bench.suite.suite import Suite, load_suite
@@ -216,7 +216,7 @@ def test_identities(tmp_path: Path) -> None:
     assert len(set(found)) == len(found)
     assert ids("noise.rates=[0.2]")["filtered"] not in found
     away = ("data.name=far", "data.rows=1000", "train.augment=none", "budget={epochs: 4}")
-    planned = {one.run.label: one.resolved for one in forecast(suite_in(tmp_path, *away).runs(), store)}
+    planned = {one.run.label: one.resolved for one in Planner(store, here=False).plan(suite_in(tmp_path, *away).runs())}
     assert planned["filtered"].epoch_steps == 600 // 32
     assert planned["filtered"].scoring_flops > 0
 

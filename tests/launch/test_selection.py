@@ -11,13 +11,16 @@ import pytest
 import bench
 from bench.console.progress import Progress
 from bench.launch.claimed import Options
+from bench.launch.launchers import find
 from bench.launch.launchers.local import ranks_of_a_run, refuse_odd_shares, refuse_sharing, run_all
 from bench.planning import planner
 from bench.planning.flops import StepPrices
 from bench.planning.outcomes import Summary, is_complete
 from bench.store import Store, writing
 from bench.store.files import write_json
+from bench.suite.launcher_settings import SlurmSettings
 from bench.suite.run import Run
+from bench.suite.settings import Budget
 from bench.training.inputs import Inputs
 
 SUITE = """\
@@ -46,7 +49,7 @@ def test_what_the_suite_does_not_have_starts_nothing(
 ) -> None:
     with pytest.raises(bench.UserError, match=said):
         bench.run_suite(suite, tmp_path / "out", only=only, seeds=seeds)
-    with pytest.raises(bench.UserError, match="'here' is not a launcher"):
+    with pytest.raises(bench.UserError, match="--launcher 'here' should be"):
         bench.run_suite(suite, tmp_path / "out", launcher="here")
     assert not (tmp_path / "out").exists()
 
@@ -69,6 +72,18 @@ def test_a_dry_run_of_a_part_prices_that_part_alone_and_to_the_same_numbers(
     assert len(rows) == 2
     assert all(row in [line.split() for line in whole] for row in rows)
     assert Store(tmp_path / "part").plan("chosen") is None
+
+
+def test_a_row_without_steps_blocks_itself_alone(suite: bench.Suite, tmp_path: Path) -> None:
+    short = suite.changed(budget=Budget.model_validate({"samples": 64}))  # half of it is the reference's, one step
+    lines = bench.dry_run(short, tmp_path, gpus=8)
+    assert sum("clip, clean" in line for line in lines) == 2
+    (said,) = [line for line in lines if "ncu" in line]
+    assert said.startswith("cannot be made: ncu: budget.samples: 32 leaves no step for phase ")
+    assert any(line.startswith("training ") and " on 8 A100, " in line for line in lines)
+    with pytest.raises(bench.UserError, match=r"^ncu: budget\.samples: 32 leaves no step for phase"):
+        bench.run_suite(short, tmp_path / "out")
+    assert find("slurm").gpus(suite.changed(slurm=SlurmSettings(nodes=2, gpus=4)), None) == 8
 
 
 def test_a_run_is_complete_when_all_that_its_suite_asks_is_stored(suite: bench.Suite, tmp_path: Path) -> None:
@@ -111,7 +126,7 @@ def test_a_stop_keeps_a_checkpoint_and_books_what_was_not_begun(suite: bench.Sui
 def test_every_outcome_has_its_list() -> None:
     summary = Summary()
     for state in ("done", "busy", "interrupted", "failed"):
-        summary.add(state, f"run {state}")
+        summary.add(state, f"run {state}", "")
         assert getattr(summary, state) == [f"run {state}"]
     assert Summary().done == [], "no two summaries share a list"
 

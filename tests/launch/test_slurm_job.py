@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from bench.launch.claimed import Options
-from bench.launch.slurm_job import LOSSES, PORTS, SlurmJob, first_node, torchrun_variables
+from bench.launch.slurm_job import LOSSES, PORTS, SlurmJob
 from bench.planning.planner import plan
 from bench.store import RunStore, Store
 from bench.suite.suite import load_suite
@@ -82,6 +82,7 @@ def start_tasks(
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_ID", str(free_port() - PORTS[0]))
     monkeypatch.setenv("SLURM_JOB_NODELIST", "localhost,elsewhere")
+    monkeypatch.setenv("SUBMITIT_EXECUTOR", "slurm")
     for name, value in {"REQUEUED": "requeued", "SLOW_UNTIL": "fast"}.items():
         monkeypatch.setenv(name, str(tmp_path / value))
 
@@ -206,21 +207,3 @@ def test_a_job_that_loses_a_rank_again_and_again_without_progress_ends(
     code, output = first.finish()
     assert code == (restarts == LOSSES), output
     assert requeued(tmp_path) == (restarts < LOSSES)
-
-
-def test_a_task_alone_has_no_place_among_ranks() -> None:
-    assert torchrun_variables({}) == torchrun_variables({"SLURM_NTASKS": "1", "SLURM_PROCID": "0"}) == {}
-
-
-@pytest.mark.parametrize(
-    ("nodes", "first"),
-    [
-        ("gpu7", "gpu7"),
-        ("vm,vm-twin", "vm"),
-        ("gpu[07-12,20],cpu1", "gpu07"),
-        ("gpu[3,5]", "gpu3"),
-        ("rack[2-3]n[01-16].hpc,login", "rack2n01.hpc"),
-    ],
-)
-def test_the_first_node_of_a_list_is_read_as_slurm_writes_it(nodes: str, first: str) -> None:
-    assert first_node(nodes) == first

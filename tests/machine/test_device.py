@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench.errors import UserError
-from bench.machine.device_lock import InUse, device
-from bench.machine.private_folder import private_folder, scratch_folder
+from bench.machine.device_lock import InUse, device, lock_file
 
 HOLD = """
 import sys
@@ -58,7 +57,7 @@ def test_others_share_and_a_killed_holder_frees_the_device() -> None:
 def test_no_link_is_followed_and_the_folder_is_this_users_alone(tmp_path: Path) -> None:
     target = tmp_path / "victim"
     target.write_text("precious")
-    folder = private_folder()
+    folder = lock_file().parent
     assert folder.parent == tmp_path
     assert folder.stat().st_mode & 0o777 == 0o700
     (folder / "device").symlink_to(target)
@@ -66,17 +65,9 @@ def test_no_link_is_followed_and_the_folder_is_this_users_alone(tmp_path: Path) 
         pass
     folder.chmod(0o755)
     with pytest.raises(UserError, match="should be a folder that is yours"):
-        private_folder()
+        lock_file()
     folder.rename(tmp_path / "moved")
     folder.symlink_to(tmp_path / "moved")
     with pytest.raises(UserError, match="should be a folder that is yours"):
-        private_folder()
+        lock_file()
     assert target.read_text() == "precious"
-
-
-def test_a_scratch_folder_is_private_and_goes_with_its_context() -> None:
-    with scratch_folder("verify") as name, scratch_folder("verify") as other:
-        assert Path(name).is_dir()
-        assert Path(name).stat().st_mode & 0o777 == 0o700
-        assert other != name
-    assert not Path(name).exists()

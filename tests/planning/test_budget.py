@@ -28,6 +28,11 @@ def resolved(kind: str, value: float, phases: tuple[Phase, ...] = (Phase(),), **
     return resolve(kind, value, rows=1000, batch=100, phases=phases, step_flops=FLOPS, **more)
 
 
+def test_a_batch_of_more_than_all_pairs_says_how_many_there_are() -> None:
+    with pytest.raises(UserError, match="batch is 8, but there are 5 training pairs; it must lie between 1 and 5"):
+        resolve("epochs", 1, rows=5, batch=8, phases=(Phase(),), step_flops=FLOPS)
+
+
 def test_epochs_drop_the_last_partial_batch() -> None:
     assert resolve("epochs", 3, rows=1050, batch=100, phases=(Phase(),), step_flops=FLOPS).steps == 30
 
@@ -72,14 +77,14 @@ def test_flops_of_a_step_equal_those_of_a_real_one() -> None:
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         image, text = towers.encode_image(images), towers.encode_text(tokens)
         method.loss({"image": image, "text": text}, {}, slice(0, 8))["contrastive"].backward()
-    assert count_step_flops(method, towers, 8, 32)["train"] == counter.get_total_flops()
+    assert count_step_flops(method, towers.copied().to("meta"), 8, 32, {})["train"] == counter.get_total_flops()
 
 
 def test_counting_leaves_method_and_towers_as_they_were() -> None:
     method, towers = tiny()
     before = {name: x.clone() for name, x in towers.state_dict().items()}
     state = torch.get_rng_state()
-    count_step_flops(method, towers, 8, 32)
+    count_step_flops(method, towers.copied().to("meta"), 8, 32, {})
     assert torch.equal(state, torch.get_rng_state())
     for name, x in towers.state_dict().items():
         assert torch.equal(x, before[name]), name

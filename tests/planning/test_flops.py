@@ -50,6 +50,20 @@ class Twice(Clip):
         return {**z, "image": z["image"] + super().encode(towers, rows)["image"]}
 
 
+class Shaped(Clip):
+    """CLIP whose loss is one number a pair."""
+
+    def loss(self, z: Tensors, observed: Tensors, anchors: slice) -> Tensors:
+        return {"wide": z["image"].sum(1)}
+
+
+class Listed(Clip):
+    """CLIP whose loss is no mapping, as a type checker would say."""
+
+    def loss(self, z: Tensors, observed: Tensors, anchors: slice) -> Any:
+        return [torch.zeros(())]
+
+
 def built(image: str) -> OpenClipTowers:
     vocabulary = SmallVocabulary(["a red apple"], 64, 16)
     with torch.random.fork_rng():
@@ -63,7 +77,16 @@ def towers() -> OpenClipTowers:
 
 
 def step(towers: OpenClipTowers, batch: int, kind: type[Clip] = Clip) -> dict[str, int]:
-    return count_step_flops(kind(Clip.Config(), FACTS), copy.deepcopy(towers), batch, 32)
+    return count_step_flops(kind(Clip.Config(), FACTS), towers.copied().to("meta"), batch, 32, {})
+
+
+@pytest.mark.parametrize(("kind", "said"), [
+    (Shaped, r"term 'wide' of the loss is of shape \[8\], should be one number: a tensor of shape \[\]"),
+    (Listed, "loss gave list, should give its terms by name: a dict of scalar tensors"),
+])  # fmt: skip
+def test_a_loss_of_another_form_is_said(towers: OpenClipTowers, kind: type[Clip], said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        step(towers, 8, kind)
 
 
 def test_towers_cost_a_row_alike_and_pairs_cost_their_square(towers: OpenClipTowers) -> None:
@@ -216,9 +239,9 @@ def test_a_process_counts_a_step_once_for_runs_that_differ_in_noise_and_seed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[Any] = []
-    count = flops._step_flops
+    count = flops.count_step_flops
     monkeypatch.setattr(flops, "_steps", {})
-    monkeypatch.setattr(flops, "_step_flops", lambda *given: counted.append(given) or count(*given))
+    monkeypatch.setattr(flops, "count_step_flops", lambda *given: counted.append(given) or count(*given))
     file = tmp_path / "priced.yaml"
     file.write_text(SUITE)
 

@@ -7,13 +7,16 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from bench.catalogue.gpus import Gpu, find, gpu_hours
+from bench.console.progress import duration
 from bench.errors import UserError
 from bench.evaluation import EvaluationPlan, evaluate
 from bench.evaluation.workload import workload
-from bench.planning.estimate import Training, estimate, on_gpu
-from bench.planning.planner import forecast, plan
+from bench.planning import estimate
+from bench.planning.estimate import on_gpu, on_this_machine
+from bench.planning.planner import Planner, plan
 from bench.store import Store, writing
 from bench.suite.suite import load_suite
 from bench.training.inputs import InputsReader
@@ -66,16 +69,18 @@ def test_peaks_are_those_of_datasheets() -> None:
 def test_runs_whose_data_is_missing_have_hours_and_disk(tmp_path: Path) -> None:
     file = tmp_path / "two.yaml"
     file.write_text(TWO_TOWERS)
-    expected = forecast(load_suite(file).runs(), Store(tmp_path))
+    expected = Planner(Store(tmp_path), here=False).plan(load_suite(file).runs())
     card = Gpu("card", 1e12, "bf16", "none")
-    estimate = on_gpu(expected, card, 0.5)
-    assert isinstance(estimate, Training)
-    assert (estimate.runs, estimate.steps, estimate.samples) == (2, 2 * 2 * 15, 2 * 2 * 15 * 64)
-    assert estimate.hours == pytest.approx(estimate.flops / 0.5e12 / 3600)
+    cost = on_gpu(expected, card, 0.5)
+    assert (cost.runs, cost.steps, cost.samples) == (2, 2 * 2 * 15, 2 * 2 * 15 * 64)
+    assert cost.hours == pytest.approx(cost.flops / 0.5e12 / 3600)
     alone = [on_gpu([one], card).disk_bytes for one in expected]
-    assert estimate.disk_bytes == sum(alone)
+    assert cost.disk_bytes == sum(alone)
     assert 0 < alone[0] < alone[1]  # the second towers are wider
-    assert "one card at 50% of 1 TFLOP/s bf16" in estimate.text
+    assert "card at 50% of 1 TFLOP/s bf16" in "\n".join(cost.lines)
+    eight = on_gpu(expected, card, 0.5 / 1e8, devices=8)
+    days = 1e8 * (cost.hours + (cost.evaluate_hours or 0)) / 24 / 8
+    assert f"in all {days:,.1f} days on 8 card, {days / 2:,.1f} days a run" in "\n".join(eight.lines)
 
 
 EXACT = """\
@@ -98,27 +103,29 @@ def test_evaluation_is_the_forwards_on_the_catalogues_counts(tmp_path: Path, eva
     """A tiny ViT and a one-layer text tower, by hand; nothing of the data is there."""
     assert not evaluation_folder.exists()
     (tmp_path / "exact.yaml").write_text(EXACT)
-    expected = forecast(load_suite(tmp_path / "exact.yaml").runs(), Store(tmp_path))
-    estimate = on_gpu(expected, Gpu("card", 1e12, "bf16", "none"), 0.5)
+    expected = Planner(Store(tmp_path), here=False).plan(load_suite(tmp_path / "exact.yaml").runs())
+    cost = on_gpu(expected, Gpu("card", 1e12, "bf16", "none"), 0.5)
     tests = 10_000 + 50_000 + 10_000 + 1_000 + 3_563  # ImageNet-V2 is scored by ImageNet's prompts
     half, end, noise = 10_000, tests + 50_000 + 10_000, 1_000  # the probe reads both splits before the projection
     prompts, names = 18 * 10, 80 * 1000
     texts = prompts + (prompts + names + 1_000 * 5 + 3_563)
-    assert estimate.evaluation.read.images == 2 * (half + end) + noise  # one run of two has noise
-    assert estimate.evaluation.read.texts == 2 * texts + noise
+    assert cost.evaluation is not None
+    assert cost.evaluate_hours is not None
+    assert cost.evaluation.read.images == 2 * (half + end) + noise  # one run of two has noise
+    assert cost.evaluation.read.texts == 2 * texts + noise
     layer = lambda tokens, width: 24 * tokens * width**2 + 4 * tokens**2 * width  # noqa: E731
     image = 4 * layer(17, 128) + 2 * 16 * (3 * 8 * 8) * 128 + 2 * 128 * 32
     text = layer(24, 64) + 2 * 64 * 32
-    assert estimate.evaluation.flops == estimate.evaluation.read.images * image + estimate.evaluation.read.texts * text
-    assert estimate.evaluate_hours == pytest.approx(estimate.evaluation.flops / 0.5e12 / 3600)
+    assert cost.evaluation.flops == cost.evaluation.read.images * image + cost.evaluation.read.texts * text
+    assert cost.evaluate_hours == pytest.approx(cost.evaluation.flops / 0.5e12 / 3600)
     pairs, images = (
         of / hours / 3600
         for of, hours in (
-            (estimate.samples, estimate.hours),
-            (estimate.evaluation.read.images, estimate.evaluate_hours),
+            (cost.samples, cost.hours),
+            (cost.evaluation.read.images, cost.evaluate_hours),
         )
     )
-    last = estimate.text.splitlines()[-1]
+    last = cost.lines[-1]
     assert last.startswith("reading is not in the hours")
     assert f"{pairs:,.0f} pairs/s are decoded in training and {images:,.0f} images/s in evaluation" in last
 
@@ -167,10 +174,23 @@ def test_seconds_of_several_ranks_are_divided_among_them(tmp_path: Path) -> None
         out.write_environment({"ranks": {"world": 2}})
         out.write_ledger({"flops": 600, "train_seconds": 60.0, "evaluate_seconds": 8.0})
         out.set_status("done")
-    found = estimate([waiting], store)
+    found = on_this_machine([waiting], store)
     assert found.source == "1 finished runs of these towers"
-    assert found.evaluate_seconds == 4.0
-    assert found.train_seconds == pytest.approx(waiting.resolved.flops / (2 * 600 / 60.0))
+    assert found.evaluate_hours == 4.0 / 3600
+    assert 3600 * found.hours == pytest.approx(waiting.resolved.flops / (2 * 600 / 60.0))
+
+
+def test_a_large_batch_is_timed_in_part_where_there_is_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (one, *_) = plan(load_suite("smoke").runs(), Store(tmp_path))
+    (flops,) = one.resolved.step_flops.values()
+    monkeypatch.setattr(estimate, "TIMED_FLOPS", flops / 4)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    batch = one.run.train.batch // 4
+    found = on_this_machine([one], Store(tmp_path))
+    assert found.source == f"{estimate.TIMED_STEPS} timed steps of {one.run.label} with {batch} pairs"
+    assert f"training {duration(3600 * found.hours)}, evaluation not known yet; in all " in "\n".join(found.lines)
+    monkeypatch.setattr(estimate, "TIMED_FLOPS", flops)
+    assert estimate._affordable(one) is one.run
 
 
 def test_cards_need_no_torch() -> None:

@@ -16,9 +16,10 @@ from bench.cli import app
 from bench.errors import UserError
 from bench.planning import trial_settings, tune
 from bench.planning.outcomes import Summary, is_complete
+from bench.planning.planner import Planner
 from bench.store import RunStore, Store, writing
 from bench.store.files import write_json
-from bench.suite.suite import load_suite
+from bench.suite.suite import Suite, load_suite
 
 SUITE = """\
 name: tuned
@@ -48,6 +49,10 @@ def done(tmp_path_factory: pytest.TempPathFactory, unreported: Callable[[Path, s
     result = bench(folder, "run", str(folder / "tuned.yaml"))
     assert result.exit_code == 0, result.output
     return folder
+
+
+def known(suite: Suite, store: Store) -> dict[str, tune.Choice]:
+    return tune.follow(suite, Planner(store)).choices
 
 
 def plan(folder: Path) -> dict[str, object]:
@@ -104,14 +109,14 @@ def test_the_best_on_validation_is_what_runs(done: Path) -> None:
 
 def test_a_rung_that_was_interrupted_goes_on_where_it_was(done: Path, tmp_path: Path) -> None:
     store, suite = linked(done, tmp_path), load_suite(done / "tuned.yaml")
-    whole = tune.known(suite, store)["clip"]
+    whole = known(suite, store)["clip"]
     shutil.rmtree(store.run(whole.trials[-1].run).folder)
-    assert "clip" not in tune.known(suite, store)
-    todo = tune.missing(suite, store, ["clip"], {})
+    assert "clip" not in known(suite, store)
+    todo = [*tune.follow(suite.narrowed(["clip"]), Planner(store)).todo.values()]
     assert {one.id for one in todo} == {trial.run for trial in whole.trials if trial.rung == 1}
     assert [one.id for one in todo if not is_complete(one, store)] == [whole.trials[-1].run]
     shutil.copytree(Store(done / "out").run(whole.trials[-1].run).folder, store.run(whole.trials[-1].run).folder)
-    assert tune.known(suite, store)["clip"] == whole
+    assert known(suite, store)["clip"] == whole
 
 
 def test_a_start_has_the_settings_chosen_for_its_method(done: Path) -> None:
@@ -134,7 +139,9 @@ def test_trials_are_named_until_the_plan_does(tmp_path: Path) -> None:
     """A search that is interrupted leaves the list for `bench gc`."""
     (tmp_path / "tuned.yaml").write_text(SUITE.replace("  - ncu\n", ""))
     suite, store = load_suite(tmp_path / "tuned.yaml"), Store(tmp_path / "out")
-    choices, summary = tune.search(suite, store, ["clip"], lambda todo: Summary(interrupted=[one.id for one in todo]))
+    choices, summary = tune.search(
+        suite.narrowed(["clip"]), Planner(store), lambda todo: Summary(interrupted=[one.id for one in todo])
+    )
     assert choices == {}
     named = json.loads((tmp_path / "out" / "tuned" / "trials.json").read_text())
     assert named == sorted(summary.interrupted)
@@ -178,30 +185,30 @@ def failed(run: RunStore, error: dict[str, str]) -> None:
 def test_a_trial_that_failed_is_made_again_and_one_that_diverged_is_not(done: Path, tmp_path: Path) -> None:
     store = linked(done, tmp_path)
     suite = load_suite(done / "tuned.yaml")
-    trials = tune.known(suite, store)["sogclr"].trials
+    trials = known(suite, store)["sogclr"].trials
     run = store.run(trials[-1].run)  # of the last budget: none other would go on in its place
     failed(run, {"type": "Process", "message": "its process ended with exit code -9"})
-    assert "sogclr" not in tune.known(suite, store)
-    assert run.id in {one.id for one in tune.missing(suite, store, (), tune.known(suite, store))}
+    assert "sogclr" not in known(suite, store)
+    assert run.id in tune.follow(suite, Planner(store)).todo
     failed(run, {"type": "NotFinite", "message": "contrastive is nan at step 1"})
-    assert "sogclr" in tune.known(suite, store)
-    assert not tune.missing(suite, store, (), tune.known(suite, store))
-    late = tune.known(suite, store)["ncu"].trials[-1]
+    assert "sogclr" in known(suite, store)
+    assert not tune.follow(suite, Planner(store)).todo
+    late = known(suite, store)["ncu"].trials[-1]
     for identity, kind in ((late.reference_run, "NotFinite"), (late.run, "Reference")):
         assert identity is not None
         failed(store.run(identity), {"type": kind, "message": ""})
-    assert "ncu" in tune.known(suite, store), "what starts from a run that diverged cannot be made"
+    assert "ncu" in known(suite, store), "what starts from a run that diverged cannot be made"
 
 
 def test_a_trial_that_was_measured_otherwise_is_measured_on_validation_first(done: Path, tmp_path: Path) -> None:
     """A run of a suite without trials can be a trial of the next."""
     store = linked(done, tmp_path)
     suite = load_suite(done / "tuned.yaml")
-    run = store.run(tune.known(suite, store)["clip"].trials[0].run)
+    run = store.run(known(suite, store)["clip"].trials[0].run)
     for path in run.path("evaluations").glob("*validation*"):
         shutil.rmtree(path)
     assert run.status()["state"] == "done"
-    assert "clip" not in tune.known(suite, store)
+    assert "clip" not in known(suite, store)
 
 
 def test_a_dry_run_before_shows_the_trials(tmp_path: Path) -> None:

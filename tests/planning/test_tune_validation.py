@@ -16,6 +16,7 @@ from bench.cli import app
 from bench.errors import UserError
 from bench.evaluation import EvaluationPlan
 from bench.planning import tune
+from bench.planning.planner import Planner
 from bench.store import Store
 from bench.suite.suite import load_suite
 
@@ -85,7 +86,7 @@ def test_a_trials_score_is_the_mean_over_all_validation_sets(
     result = bench(tmp_path, "run", str(path))
     assert result.exit_code == 0, result.output
     suite = load_suite(path)
-    for trial in tune.known(suite, store)["clip"].trials:
+    for trial in tune.follow(suite, Planner(store)).choices["clip"].trials:
         records = {one.dataset: one for one in store.run(trial.run).records() if one.metric == "mean_recall"}
         values = [records[f"{name}/validation"].value for name in ("first", "second")]
         assert {one.protocol for one in records.values()} == {"nuclr-1"}
@@ -94,7 +95,7 @@ def test_a_trials_score_is_the_mean_over_all_validation_sets(
     # one that lacks a set has no score, even if it claims to be evaluated
     (folder,) = store.run(trial.run).path("evaluations").glob("*second-validation")
     (folder / "records.json").write_text("[]")
-    assert tune.known(suite, store)["clip"].trials[-1].score is None
+    assert tune.follow(suite, Planner(store)).choices["clip"].trials[-1].score is None
 
 
 def test_trials_without_a_validation_set_are_refused(tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ methods: [clip, {method: clip, label: early, select: clean_validation}]
     )
     result = bench(tmp_path, "run", str(path))
     assert result.exit_code == 0, result.output
-    choices = tune.known(load_suite(path), store)
+    choices = tune.follow(load_suite(path), Planner(store)).choices
     assert [one.run for one in choices["clip"].trials] == [one.run for one in choices["early"].trials]
     for last, early in zip(choices["clip"].trials, choices["early"].trials, strict=True):
         found = {(one.task, one.at): one.value for one in store.run(last.run).records() if one.metric == "mean_recall"}

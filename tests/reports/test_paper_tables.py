@@ -245,7 +245,7 @@ def test_a_suite_without_a_plan_reports_its_papers_tables(tmp_path: Path, name: 
     page = (tmp_path / name / "report.html").read_text()
     assert page.count("<table") == len(suite.tables.numbers) + 1  # and the dialogue's
     assert 'class="missing"' in page
-    assert f"<code>bench run {name} --dry-run</code>" in page
+    assert f"<code>bench run {name} --plan-only</code>" in page
     assert {path.suffix for path in built.paths} == {".html", ".csv", ".tex"}
 
 

@@ -67,7 +67,7 @@ def test_what_does_not_fit_is_named(plan: dict[str, Any], change: Change, messag
     change(changed)
     with pytest.raises(UserError, match=re.escape(f"plan.json: {message}")) as error:
         refuse_unfit(changed, tmp_path / "plan.json")
-    assert str(error.value).endswith("; `bench run emoji_noisy --dry-run` writes the plan again")
+    assert str(error.value).endswith("; `bench run emoji_noisy --plan-only` writes the plan again")
 
 
 def test_a_plan_without_a_headline_is_refused_by_what_shows_it(plan: dict[str, Any]) -> None:

@@ -424,7 +424,7 @@ def test_an_unknown_task_gets_a_table_too(three: Store) -> None:
 
 
 def test_a_suite_without_a_plan_is_named(tmp_path: object) -> None:
-    with pytest.raises(UserError, match="bench run nowhere --dry-run"):
+    with pytest.raises(UserError, match="bench run nowhere --plan-only"):
         load("nowhere", Store(tmp_path))
 
 

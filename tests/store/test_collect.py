@@ -85,7 +85,7 @@ def test_a_damaged_run_is_left_alone_and_named(store: Path, tiny: SimpleNamespac
 
 
 def test_weights_that_a_suite_has_still_to_measure_are_kept(store: Path, tiny: SimpleNamespace) -> None:
-    tiny.bench(store, "run", "SUITE", "--dry-run", "--set", "evaluate.curve=[0.25]")
+    tiny.bench(store, "run", "SUITE", "--plan-only", "--set", "evaluate.curve=[0.25]")
     assert WEIGHTS not in {item.kind for item in collect(Store(store))[0]}
     plan = json.loads((store / "tiny" / "plan.json").read_text())
     for run in {cell["run"] for cell in plan["cells"]}:
@@ -95,7 +95,7 @@ def test_weights_that_a_suite_has_still_to_measure_are_kept(store: Path, tiny: S
 def test_runs_that_no_suite_names_go_whole(store: Path, tiny: SimpleNamespace) -> None:
     old = ids(store)
     (own,) = [one.id for one in tiny.planned(store) if one.run.method == "clip" and one.run.budget.value == 128]
-    tiny.bench(store, "run", "SUITE", "--dry-run", "--set", "methods=[clip]")
+    tiny.bench(store, "run", "SUITE", "--plan-only", "--set", "methods=[clip]")
     assert {item.path.name for item in collect(Store(store))[0] if item.kind == RUN} == old - {own}
     result = tiny.bench(store, "gc", "--yes")
     for identity in old - {own}:
@@ -133,7 +133,7 @@ def test_what_a_trial_starts_from_is_kept(store: Path) -> None:
 
 
 def test_a_run_that_a_process_works_on_is_left_alone(store: Path, tiny: SimpleNamespace) -> None:
-    tiny.bench(store, "run", "SUITE", "--dry-run", "--set", "methods=[clip]")
+    tiny.bench(store, "run", "SUITE", "--plan-only", "--set", "methods=[clip]")
     unnamed = next(item.path for item in collect(Store(store))[0] if item.kind == RUN)
     with Store(store).run(unnamed.name).claim() as claim:
         for delete in (False, True):
@@ -147,7 +147,7 @@ def test_a_run_that_a_process_works_on_is_left_alone(store: Path, tiny: SimpleNa
 def test_an_unfinished_run_keeps_its_checkpoint(tmp_path: Path, tiny: SimpleNamespace) -> None:
     store = tmp_path / "results"
     one = tiny.planned(store)[0]
-    tiny.bench(store, "run", "SUITE", "--dry-run")
+    tiny.bench(store, "run", "SUITE", "--plan-only")
     tiny.interrupted(one, store, after=5)
     assert collect(Store(store), delete=True) == ([], [])
     assert Store(store).run(one.id).path("checkpoint.pt").exists()

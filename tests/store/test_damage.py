@@ -359,7 +359,7 @@ def test_a_damaged_plan_names_its_remedy(store: Path, tiny: SimpleNamespace) -> 
         (json.dumps({name: value for name, value in plan.items() if name != "noises"}), "noises is missing"),
     ):
         path.write_text(content)
-        with pytest.raises(UserError, match=rf"plan\.json: .*{said}.*`bench run tiny --dry-run` writes"):
+        with pytest.raises(UserError, match=rf"plan\.json: .*{said}.*`bench run tiny --plan-only` writes"):
             tiny.bench(store, "status", "SUITE")
 
 

@@ -42,7 +42,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 def test_a_new_store_says_its_format_and_its_runs_their_version(tmp_path: Path) -> None:
     store = tmp_path / "results"
-    assert bench(store, "run", "SUITE", "--dry-run").exit_code == 0
+    assert bench(store, "run", "SUITE", "--plan-only").exit_code == 0
     assert json.loads((store / "store.json").read_text()) == {"format": format.FORMAT}
     assert bench(store, "run", "SUITE").exit_code == 0
     (run,) = Store(store).runs()

@@ -59,7 +59,7 @@ def test_an_unknown_baseline_names_the_nearest_word(path: Path) -> None:
 def test_reports_read_the_baseline_from_the_plan(path: Path, tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     CliRunner().invoke(
-        app, ["run", str(path), "--results", out, "--dry-run", "--set", "baseline=warm"], catch_exceptions=False
+        app, ["run", str(path), "--results", out, "--plan-only", "--set", "baseline=warm"], catch_exceptions=False
     )
     store = Store(tmp_path / "out")
     results = load("based", store)

@@ -15,7 +15,7 @@ from bench.catalogue.keep import KEEPS, Keep
 from bench.cli import app
 from bench.errors import UserError
 from bench.planning import tune
-from bench.planning.planner import forecast, plan
+from bench.planning.planner import Planner, plan
 from bench.store import Store, writing
 from bench.suite.run import Run
 from bench.suite.settings import DataSettings
@@ -321,7 +321,7 @@ def test_more_trusted_pairs_than_there_are_clean_ones(tmp_path: Path) -> None:
 
 def test_costs_are_forecast_without_the_data(tmp_path: Path) -> None:
     away = ("data.name=far", "data.rows=1000", "train.augment=none", "data.keep=oracle", "budget={epochs: 4}")
-    (planned,) = forecast([run_with(tmp_path, *away)], Store(tmp_path / "out"))
+    (planned,) = Planner(Store(tmp_path / "out"), here=False).plan([run_with(tmp_path, *away)])
     assert planned.resolved.steps == 4 * (1000 // 16)
     assert planned.resolved.epoch_steps == 600 // 16
 
@@ -332,7 +332,7 @@ def test_a_forecast_draws_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("bench.counter.hash_order", lambda *_: pytest.fail("rows were drawn"))
     away = ("data.name=far", "data.rows=1000", "train.augment=none", f"data.keep={keep}", "budget={epochs: 4}")
     run = run_with(tmp_path, *away, "budget_rule=additional")
-    planned = forecast([run.reference, run] if run.reference else [run], Store(tmp_path / "out"))[-1]
+    planned = Planner(Store(tmp_path / "out"), here=False).plan([run.reference, run] if run.reference else [run])[-1]
     assert planned.resolved.epoch_steps == 600 // 16
     assert planned.resolved.steps == 4 * (1000 // 16)
 

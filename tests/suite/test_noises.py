@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from bench.catalogue.noise_kinds import noise_label
+from bench.data.noise.shown import noise_manifest
 from bench.errors import UserError
 from bench.planning import plan_file
-from bench.planning.noise_manifest import noise_manifest
 from bench.planning.plan_file import outline
 from bench.suite.suite import Suite, load_suite
 

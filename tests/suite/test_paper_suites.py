@@ -8,7 +8,7 @@ import pytest
 
 from bench.catalogue.evaluation_sets import unknown
 from bench.errors import UserError
-from bench.planning.planner import forecast
+from bench.planning.planner import Planner
 from bench.resources import published
 from bench.store import Store
 from bench.suite.suite import Suite, load_suite
@@ -46,7 +46,7 @@ def suites() -> dict[str, Suite]:
 def test_a_filtered_row_makes_as_many_steps_as_an_unfiltered_one(suites: dict[str, Suite], tmp_path: Path) -> None:
     """As Table C.7 does: scoring is on top of the budget, which could not pay for it."""
     runs = suites["prolip_filtering"].runs()
-    steps = {one.run.label: one.resolved for one in forecast(runs, Store(tmp_path))}
+    steps = {one.run.label: one.resolved for one in Planner(Store(tmp_path), here=False).plan(runs)}
     assert {one.steps for one in steps.values()} == {3125}
     assert steps["CLIP L/14 20 %"].scoring_flops > steps["clip"].flops
 

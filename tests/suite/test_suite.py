@@ -80,6 +80,7 @@ def test_selections_choose_runs_but_not_cells(path: Path) -> None:
     assert len(chosen.cells()) == len(suite.cells()) == 12
     assert len(chosen.narrowed().runs()) == 12
     assert chosen.hash == suite.hash
+    assert suite.narrowed("cold", 1).runs() == chosen.runs(), "one label and one seed need no list"
 
 
 def test_a_setting_that_a_later_version_adds_leaves_the_hash_of_a_plan(path: Path) -> None:

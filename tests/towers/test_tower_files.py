@@ -15,6 +15,8 @@ from transformers import BertTokenizerFast
 
 from bench import data_folder
 from bench.errors import UserError
+from bench.hashing import digest
+from bench.suite.run import address
 from bench.training.inputs import InputsReader
 from bench.training.job import build, prepare
 
@@ -41,8 +43,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def named_id() -> str:
-    run_id: str = _SMALL.run_on({"text": NAME}).id("d", None)
-    return run_id
+    return digest(address(_SMALL.run_on({"text": NAME}), "d", None))
 
 
 def cache(hub: Path, vocabulary: Path, revision: str) -> None:
@@ -83,10 +84,10 @@ def test_weights_that_are_not_there_give_settings_but_no_id(tmp_path: Path) -> N
     towers, method = build(run, InputsReader().inputs(run))
     prepare(method, towers, run, torch.device("cpu"), None, starts="files")
     with pytest.raises(UserError, match=r"^towers\.image_start: .*/gone\.pt: cannot be read: "):
-        run.id("d", None)
+        address(run, "d", None)
     empty = _SMALL.run_on({"text": str(folder), "text_start": str(tmp_path / "empty")})
     with pytest.raises(UserError, match=r"^towers\.text_start: .*empty: holds none of model\.safetensors"):
-        empty.id("d", None)
+        address(empty, "d", None)
 
 
 def test_a_dry_run_lists_what_towers_lack(start_bench: Callable[..., Any], tmp_path: Path) -> None:

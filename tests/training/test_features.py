@@ -20,7 +20,7 @@ from bench.data.noise import Targeted, shuffled_captions
 from bench.errors import UserError
 from bench.evaluation import EvaluationPlan
 from bench.evaluation.pixels import batches
-from bench.planning.planner import forecast, plan
+from bench.planning.planner import Planner, plan
 from bench.store import RunStore, RunWriter, Store
 from bench.suite import needs
 from bench.suite.noise_settings import NoiseSettings
@@ -164,10 +164,10 @@ def test_costs_are_known_without_the_features(tmp_path: Path, features: Path) ->
     here = plan(suite_of(tmp_path, features).runs(), Store(tmp_path))[0]
     data = {"name": "toys", "features": "nowhere", "rows": 64}
     gone = suite_of(tmp_path, features, data={**data, "widths": [STORED.P, STORED.Q]})
-    (expected,) = forecast(gone.runs(), Store(tmp_path))
+    (expected,) = Planner(Store(tmp_path), here=False).plan(gone.runs())
     assert (expected.resolved.steps, expected.resolved.flops) == (here.resolved.steps, here.resolved.flops)
     with pytest.raises(UserError, match=r"data\.widths: toys is not there and its widths are not stated"):
-        forecast(suite_of(tmp_path, features, data=data).runs(), Store(tmp_path))
+        Planner(Store(tmp_path), here=False).plan(suite_of(tmp_path, features, data=data).runs())
 
 
 @pytest.mark.promise("the id of a run on features follows from what the features hold")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from bench.errors import UserError
 from bench.registry import Registry, lazy
 
 if TYPE_CHECKING:
@@ -38,17 +40,36 @@ class Launcher:
     #: (suite, store, request) -> a function that makes planned runs. It is called before anything is planned or timed,
     #: and raises UserError if this machine cannot do what the request asks.
     prepare: Callable[[Suite, Store, Request], Launch]
+    #: (suite, `--gpus`) -> the GPUs that make a run together, as far as they are said; 0: those of this machine, if any
+    gpus: Callable[[Suite, int | None], int] = lambda _, given: given or 0
 
 
 def _of(module: str) -> Callable[..., Any]:
     return lazy(f"{__name__}.{module}:prepare")
 
 
+def find(name: str) -> Launcher:
+    """Return a launcher by the word of `--launcher`. Raises UserError for an unknown one."""
+    if message := LAUNCHERS.wrong(name):
+        raise UserError(f"--launcher {message}")
+    return LAUNCHERS[name]
+
+
 LAUNCHERS: Registry[Launcher] = Registry(
     "a launcher",
     (
         Launcher("local", "on this machine", _of("local")),
-        Launcher("slurm", "as SLURM jobs, as the suite's slurm section says", _of("slurm")),
-        Launcher("ray", "as tasks of a Ray cluster, as the suite's ray section says", _of("ray")),
+        Launcher(
+            "slurm",
+            "as SLURM jobs, as the suite's slurm section says",
+            _of("slurm"),
+            lambda suite, given: suite.slurm.nodes * (suite.slurm.gpus if given is None else given),
+        ),
+        Launcher(
+            "ray",
+            "as tasks of a Ray cluster, as the suite's ray section says",
+            _of("ray"),
+            lambda suite, given: given or math.ceil(suite.ray.gpus or 0),
+        ),
     ),
 )

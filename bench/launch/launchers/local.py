@@ -22,6 +22,7 @@ from bench.machine.processes import stop_requests
 from bench.planning.outcomes import Summary, ready
 from bench.planning.planned import Planned
 from bench.store import Store
+from bench.store.claim import holder
 from bench.suite.suite import Suite
 from bench.towers.batchnorm import grouped_norms
 from bench.training.inputs import InputsReader
@@ -89,14 +90,33 @@ def run_all(
 ) -> Summary:
     """Make every run that is not complete, `options.jobs` at a time and reference runs before those that need them.
 
+    Runs that another process held, and holds no longer when the others are made, are looked at again.
     With `auto` it is as many at a time as `suitable_jobs` says. Raises UserError if runs with a budget in device
-    seconds would share the device, or if a batch does not divide among the ranks.
+    seconds would share the device, if a batch does not divide among the ranks, and once the disk is full; no further
+    run is then started.
     """
-    planned, complete = ready(planned, store)
-    summary = Summary(skipped=sorted(complete))
-    waiting = [one for one in planned if one.id not in complete]
-    if not waiting:
-        return summary
+    summary, left = Summary(), planned
+    while left:
+        left, complete = ready(left, store)
+        summary.skipped += sorted(complete)
+        if waiting := [one for one in left if one.id not in complete]:
+            _make(waiting, summary, store, progress, options, auto)
+        if summary.full:
+            raise UserError(summary.full[0])
+        left = [] if summary.interrupted else _released([one for one in planned if one.id in summary.busy], store)
+        summary.busy = [identity for identity in summary.busy if identity not in {one.id for one in left}]
+    return summary
+
+
+def _released(busy: Sequence[Planned], store: Store) -> list[Planned]:
+    """Return the runs that were busy when they were looked at, and that nobody holds or has to be waited for now."""
+    held = {one.id for one in busy if holder(store.run(one.id).folder) is not None}
+    return [one for one in busy if one.id not in held and one.reference not in held]
+
+
+def _make(
+    waiting: list[Planned], summary: Summary, store: Store, progress: Progress, options: Options, auto: bool
+) -> None:
     timed = any(one.run.budget.timed for one in waiting)
     refuse_sharing(timed, options)
     refuse_odd_shares(waiting, options.ranks)
@@ -106,7 +126,6 @@ def run_all(
             run_side_by_side(waiting, summary, store, progress, requested, options)
         else:
             _run_in_turn(waiting, summary, store, progress, requested, options)
-    return summary
 
 
 def _run_in_turn(
@@ -124,9 +143,9 @@ def _run_in_turn(
         progress.run_started(one.run, before + number, total)
         together.first(one)
         state, message = work(one, store, progress, should_stop, options.track, reader, together)
-        summary.add(state, one.id)
+        summary.add(state, one.id, message)
         progress.run_finished(one.run, state, message)
-        if should_stop() or together.lost:
+        if should_stop() or together.lost or summary.full:
             summary.interrupted += [later.id for later in waiting[number + 1 :]]
             break
 

@@ -198,7 +198,7 @@ class _Queue:
             if outcome is None:
                 self._lost.append(attempt)
             else:
-                self.summary.add(outcome[0], attempt.one.id)
+                self.summary.add(outcome[0], attempt.one.id, outcome[1])
                 self.progress.run_finished(attempt.one.run, *outcome)
 
     def _outcome(self, reference: Any, attempt: _Attempt, stopping: bool) -> tuple[State, str] | None:

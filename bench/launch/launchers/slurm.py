@@ -38,30 +38,22 @@ SEVERAL = ("--cpu-bind=none", "--kill-on-bad-exit=0", "--wait=0")
 
 def prepare(suite: Suite, store: Store, request: Request) -> Callable[[list[Planned], Progress], Summary]:
     """See `bench.launch.launchers.Launcher`. `request.gpus` overrides the suite's own number."""
-    slurm = suite.slurm if request.gpus is None else suite.slurm.model_copy(update={"gpus": request.gpus})
-    if request.processes is not None and slurm.gpus:
-        raise UserError(
-            f"--processes {request.processes}: is for jobs without GPUs; say slurm.gpus: 0 in the suite, or --gpus"
-        )
-    options = Options(request.jobs or 1, slurm.gpus or request.processes or 1, request.track)
-    refuse(suite.budget.timed, options)
-    return lambda planned, progress: submit_all(planned, store, slurm, options, suite.name, progress)
-
-
-def refuse(timed: bool, options: Options) -> None:
-    """Raise UserError if SLURM or submitit is not here, or if the runs cannot be submitted.
-
-    `timed` says that budgets are in device seconds.
-    """
     for command in ("sbatch", "squeue", "srun"):
         if shutil.which(command) is None:
             raise UserError(f"--launcher slurm: {command} is not on this machine; submit where SLURM's commands are")
     if find_spec("submitit") is None:
         raise UserError("--launcher slurm: needs submitit; pip install 'robust-cl-bench[slurm]'")
-    if options.jobs > 1:
-        raise UserError(f"--jobs {options.jobs}: SLURM decides how many runs go at a time; leave it away")
-    if timed:
+    if (request.jobs or 1) > 1:
+        raise UserError(f"--jobs {request.jobs}: SLURM decides how many runs go at a time; leave it away")
+    if suite.budget.timed:
         raise UserError("budget.device_seconds: is calibrated on the machine that trains; use --launcher local there")
+    slurm = suite.slurm if request.gpus is None else suite.slurm.model_copy(update={"gpus": request.gpus})
+    if request.processes is not None and slurm.gpus:
+        raise UserError(
+            f"--processes {request.processes}: is for jobs without GPUs; say slurm.gpus: 0 in the suite, or --gpus"
+        )
+    options = Options(1, slurm.gpus or request.processes or 1, request.track)
+    return lambda planned, progress: submit_all(planned, store, slurm, options, suite.name, progress)
 
 
 def submit_all(
@@ -73,7 +65,8 @@ def submit_all(
     """
     refuse_odd_shares(planned, settings.nodes * options.ranks)
     planned, complete = ready(planned, store)
-    summary, known = Summary(), _in_queue(planned, store)
+    last = jobs(store.run(one.id) for one in planned)
+    summary, known = Summary(), {identity: job.id for identity, job in last.items() if job.state is not None}
     left: list[Planned] = []
     for one in planned:
         if one.id in complete:
@@ -106,12 +99,6 @@ def parcels(group: Sequence[Planned], awaited: Collection[str | None], most: int
     alone = [(one,) for one in group if one.id in awaited]
     others = [one for one in group if one.id not in awaited]
     return alone + [tuple(others[start : start + most]) for start in range(0, len(others), most)]
-
-
-def _in_queue(planned: Sequence[Planned], store: Store) -> dict[str, str]:
-    """Return the jobs of runs that are in the queue, by the run's id."""
-    by_run = jobs(store.run(one.id) for one in planned)
-    return {identity: job.id for identity, job in by_run.items() if job.state is not None}
 
 
 def _waves(
