@@ -118,7 +118,7 @@ def _contents(run: RunStore, state: str, bundle: bool) -> dict[str, bytes]:
 def _names(run: RunStore, state: str, bundle: bool) -> Iterator[str]:
     yield from _PARTS
     parts = ("records.json", "outcomes.npz") if bundle else ("records.json",)
-    measured = run.evaluations() if state == "done" else ()  # numbers of a failed run are no result
+    measured = () if bundle and state == "failed" else run.evaluations()  # the board shows no numbers of a failed run
     yield from (f"evaluations/{key}/{part}" for key in measured for part in parts)
     yield from (METRICS,) if bundle else ()
 
