@@ -90,8 +90,8 @@ class Results:
         methods: Sequence[str] = (),
         width: Literal["page", "column"] | None = None,
     ) -> Figure:
-        """Return a figure of the report, such as "differences", "recovered", "radar", "noise", "cost",
-        "memorisation", "course", "shares", "before_after" or "embeddings".
+        """Return a figure of the report, such as "differences", "recovered", "radar", "noise", "cost", "course",
+        "shares", "before_after" or "embeddings".
 
         methods: labels to draw, for the radar, which shows a few unless it is asked for others. width: of a paper, a
         page (6.9 inches) or one of two columns (3.3 inches), with text of 7 to 8 points; by default the figure is as

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import csv
-import gc
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import io
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,14 +54,13 @@ def build(
     Raises UserError if the suite has neither a plan in this store nor a paper's tables, and if a report with numbers
     would be replaced by one without any.
     """
-    with _no_collector():
-        plan = store.plan(suite)
-        if plan is None and outline is not None and outline["tables"]:
-            results = Results(outline, ())
-            return _write(store.suite(suite), results, _printed_files(results))
-        results = load(suite, store)
-        _refuse_to_empty(store.suite(suite), results)
-        return _write(store.suite(suite), results, _files(results, store.suite(suite), widths))
+    plan = store.plan(suite)
+    if plan is None and outline is not None and outline["tables"]:
+        results = Results(outline, ())
+        return _write(store.suite(suite), results, _printed_files(results))
+    results = load(suite, store)
+    _refuse_to_empty(store.suite(suite), results)
+    return _write(store.suite(suite), results, _files(results, store.suite(suite), widths))
 
 
 def _refuse_to_empty(folder: Path, results: Results) -> None:
@@ -70,13 +68,9 @@ def _refuse_to_empty(folder: Path, results: Results) -> None:
     if any(run.state != "missing" for run in results.runs):
         return
     written = folder / "tables" / "overview.csv"
-    try:
-        with written.open(encoding="utf-8", newline="") as lines:
-            measured = any(
-                line.get(key) for line in csv.DictReader(lines) for key in line if key and key.endswith(" n")
-            )
-    except (OSError, UnicodeDecodeError, csv.Error):  # no table, or none of ours
-        return
+    text = written.read_text("utf-8", errors="replace") if written.is_file() else ""
+    lines = csv.DictReader(io.StringIO(text))
+    measured = any(line.get(key) for line in lines for key in line if key and key.endswith(" n"))
     if measured:
         kept = f"{written}: has numbers, and no run of the plan is in this store, so the report would have none"
         raise UserError(f"{kept}; bring the runs with bench import, or remove that file to write it all the same")
@@ -92,19 +86,8 @@ def is_fresh(suite: str, store: Store) -> bool:
     return all(source.stat().st_mtime_ns < made for source in sources if source.exists())
 
 
-@contextmanager
-def _no_collector() -> Iterator[None]:
-    """A report makes a hundred thousand objects and keeps them; looking for garbage among them takes a fifth of it."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
 def _write(folder: Path, results: Results, files: Mapping[str, bytes]) -> Built:
+    (folder / FILE).unlink(missing_ok=True)  # until all figures of this report lie there
     for name, content in files.items():
         write_bytes(folder / name, content, durable=False)
     _remove_others(folder, {folder / name for name in files})
@@ -168,7 +151,7 @@ def figure_of(results: Results, name: str, methods: Sequence[str] = (), width: s
     if name not in known:
         raise UserError(f"{name!r} is not a figure of this report{nearest(name, known)}")
     with look(PAPER[width] if width else SCREEN):
-        made = radar(results, methods) if methods else draw(name, results, learned)
+        made = radar(results.longest, methods) if methods else draw(name, results, learned)
     if made is not None and made.figure is not None:
         return made.figure
     if width:

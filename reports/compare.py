@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ from reports.pages.answer import judged
 from reports.results import Results, load, uses
 from reports.statistics.chance import unlearned
 from reports.statistics.concepts import MEANING, MEANING_OF_BOTH, Examples, Outcomes, over_examples
-from reports.statistics.paired import LEVEL, MINIMUM, Difference, adjusted, difference, mean
+from reports.statistics.paired import MINIMUM, Difference, difference, holm, mean
 from reports.tables.footnotes import damaged_runs, other_protocols
 from reports.tables.suite_tables import relative_cost
 from reports.tables.table import Cell, unverified
@@ -131,6 +130,7 @@ def _line(results: Results, outcomes: AllOutcomes, noise: str, named: Named, a: 
     own, other = ({part.seed: part.value for part in cells[label].measured} for label in (a, b))
     shared = sorted(own.keys() & other.keys())
     column, lost = measure.column, tuple(label for label in (a, b) if label in unlearned(results)[noise])
+    test = None if lost else difference(own, other)
     return Line(
         noise=noise,
         what=f"{_family(named[1])} {column.group} {column.label}",
@@ -139,7 +139,7 @@ def _line(results: Results, outcomes: AllOutcomes, noise: str, named: Named, a: 
         higher_is_better=bool(column.higher_is_better),
         shared=len(shared),
         gap=mean([own[seed] - other[seed] for seed in shared]) if shared else None,
-        test=None if lost else difference(own, other),
+        test=test and test.within(column.most),
         examples=_examples(results, outcomes, named, cells) if measure.comparable else None,
         primary=named == primary(results),
         clean=results.clean(noise),
@@ -161,14 +161,11 @@ def _cost(results: Results, noise: str, a: str, b: str) -> float | None:
 
 def verdict(a: str, b: str, lines: Sequence[Line], costs: Mapping[str, float | None]) -> str:
     """One sentence on the suite's primary number, with Holm at 5 % over its noises."""
-    tested = [(line.noise, line.test.p) for line in lines if line.test]
-    p = dict(zip((noise for noise, _ in tested), adjusted([one for _, one in tested]).tolist(), strict=True))
+    tests = holm({line.noise: line.test for line in lines if line.test})
     gaps = {line.noise: line.gap for line in lines}
-    parts = [
-        _part(a, b, line, p.get(line.noise, math.nan), costs[line.noise], gaps.get(line.clean or "")) for line in lines
-    ]
-    holm = f" (p adjusted by Holm over {len(p)} noises)" if len(p) > 1 else ""
-    return f"Verdict on {lines[0].what}{holm}: " + "; ".join(parts) + "."
+    parts = [_part(a, b, line, tests.get(line.noise), costs[line.noise], gaps.get(line.clean or "")) for line in lines]
+    family = f" (p adjusted by Holm over {len(tests)} noises)" if len(tests) > 1 else ""
+    return f"Verdict on {lines[0].what}{family}: " + "; ".join(parts) + "."
 
 
 def _no_verdict(named: Named) -> str:
@@ -177,7 +174,7 @@ def _no_verdict(named: Named) -> str:
     return f"No verdict: {lacking} (evaluate.tasks without {family(task)})."
 
 
-def _part(a: str, b: str, line: Line, p: float, cost: float | None, clean: float | None) -> str:
+def _part(a: str, b: str, line: Line, test: Difference | None, cost: float | None, clean: float | None) -> str:
     spent = "" if cost is None else f", {a} at {cost:.2f} times the cost of {b}"
     if line.gap is None:
         return f"under {line.noise} they have no seed in common yet"
@@ -186,14 +183,14 @@ def _part(a: str, b: str, line: Line, p: float, cost: float | None, clean: float
         return f"under {line.noise} {' and '.join(line.unlearned)} {have} not learned, so nothing is tested{spent}"
     points = f"{100 * abs(line.gap):.1f} points"
     better, worse = (a, b) if (line.gap > 0) == line.higher_is_better else (b, a)
-    if line.test is None:
+    if test is None:
         seeds = "one seed" if line.shared == 1 else f"{line.shared} seeds"
         why = f"{seeds} cannot tell whether that is more than chance (it takes {MINIMUM})"
         return f"under {line.noise} {better} is {points} ahead of {worse}, but {why}{spent}"
-    test = f"{p_text(p)}, n = {line.test.n}"
-    if p > LEVEL:
-        return f"under {line.noise} no difference is shown ({points} for {better}, {test}){spent}"
+    tested = f"{p_text(test.adjusted)}, n = {test.n}"
+    if not test.is_significant:
+        return f"under {line.noise} the difference is not significant ({points} for {better}, {tested}){spent}"
     beside = (
         "" if clean is None else f", on clean pairs {better} - {worse} is {signed(clean * (1 if better == a else -1))}"
     )
-    return f"under {line.noise} {better} is better than {worse} by {points} ({test}{beside}){spent}"
+    return f"under {line.noise} {better} is better than {worse} by {points} ({tested}{beside}){spent}"

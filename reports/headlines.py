@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from bench.errors import UserError
 from reports.measure import Measure, average_measure, record_measure
 from reports.results import Results
@@ -48,9 +46,6 @@ def headlines(results: Results) -> list[Measure]:
             continue
         parts = [record_measure(results, *named) for named in measures if named[2] == kind.main]
         if parts:
-            questions.append(average_measure(f"average {name}", _average_label(parts, kind.main), kind.short, parts))
+            label = metric_label(kind.main) + (f", mean of {len(parts)}" if len(parts) > 1 else "")
+            questions.append(average_measure(f"average {name}", label, kind.short, parts))
     return questions
-
-
-def _average_label(parts: Sequence[Measure], metric: str) -> str:
-    return f"{metric_label(metric)}, mean of {len(parts)}" if len(parts) > 1 else metric_label(metric)

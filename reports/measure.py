@@ -12,6 +12,7 @@ from reports.statistics.paired import mean, std, unbeaten
 from reports.tables.table import Cell, Column, Measured, Row, State
 from reports.vocabulary import detail, family, kind_of, metric_label
 
+TIED = 1 / 3  #: share of the rows of a block above which those that lead a column say that its seeds rank nothing
 Found = Measured | Literal["not applicable"] | None
 Ask = Callable[[RunResult, str], Found]  #: (run, score) -> the run's number, or why it has none
 
@@ -70,6 +71,7 @@ def record_measure(
         higher_is_better=results.directions.get((dataset, task, metric), True),
         description=f"{entry.get('description', dataset)} (n = {entry['n']:,})" if "n" in entry else dataset,
         chance=entry.get("chance", {}).get(f"{task}/{metric}"),
+        most=6.0 if metric == "rsum" else 1.0,
     )
     return Measure(column, ask, (dataset, task) not in results.mixed)
 
@@ -161,10 +163,9 @@ def rows(
     all_lines: Sequence[Line],
     unlearned: Mapping[str, Collection[str]],
 ) -> list[Row]:
-    """All rows, grouped by noise, with bold set in every group and column. `unlearned`: noise -> methods at chance."""
+    """All rows, grouped by noise, nothing in bold. `unlearned`: noise -> methods at chance."""
     all_rows: list[Row] = []
     for noise in results.noises:
-        group = []
         for line in all_lines:
             runs = results.of(line.method, noise)
             if runs or results.inapplicable(line.method, noise):
@@ -172,34 +173,34 @@ def rows(
                     cell(runs, measure, line.score) if runs else Cell("not applicable") for measure in measures
                 )
                 entry = results.methods[line.method]
-                knowledge = uses(entry)
                 at_chance = line.method in unlearned[noise]
                 compared = line.compared and line.method in results.ranked and not at_chance
-                about = (entry["fidelity"], knowledge)
-                group.append(Row(line.label, cells, noise, line.method, compared, *about, unlearned=at_chance))
-        all_rows.extend(_bold(group, measures))
+                about = (entry["fidelity"], uses(entry))
+                all_rows.append(Row(line.label, cells, noise, line.method, compared, *about, unlearned=at_chance))
     return all_rows
 
 
-def _bold(group: Sequence[Row], measures: Sequence[Measure]) -> list[Row]:
-    best = [
-        _best(group, place, measure.column) if measure.comparable else set() for place, measure in enumerate(measures)
-    ]
-    return [
-        replace(
-            row,
-            cells=tuple(replace(cell, bold=True) if row.label in best[i] else cell for i, cell in enumerate(row.cells)),
-        )
-        for row in group
-    ]
+def in_bold(
+    group: Sequence[Row], columns: Sequence[Column], ranking: Sequence[bool], baseline: str
+) -> tuple[list[Row], int]:
+    """Return the rows of a block with what leads its columns in bold, and how many columns its seeds cannot rank.
 
-
-def _best(group: Sequence[Row], place: int, column: Column) -> set[str]:
-    if column.higher_is_better is None:
-        return set()
-    values: dict[str, Mapping[int, float]] = {
-        row.label: {part.seed: part.value for part in row.cells[place].measured}
-        for row in group
-        if row.compared and row.cells[place].measured
-    }
-    return unbeaten(values, column.higher_is_better)
+    In those more than `TIED` of the rows lead, so nothing is bold. `ranking`: whether a column ranks at all.
+    """
+    base = next((row.label for row in group if row.compared and row.method == baseline), "")
+    leading, tied = list[set[str]](), 0
+    for place, (column, ranks) in enumerate(zip(columns, ranking, strict=True)):
+        values = {
+            row.label: {part.seed: part.value for part in row.cells[place].measured}
+            for row in group
+            if row.compared and row.cells[place].measured
+        }
+        best = unbeaten(values, bool(column.higher_is_better), base) if ranks and values else set[str]()
+        ties = len(best) > max(1, TIED * len(values))
+        tied += ties
+        leading.append(set() if ties else best)
+    made = []
+    for row in group:
+        cells = (replace(one, bold=row.label in best) for one, best in zip(row.cells, leading, strict=True))
+        made.append(replace(row, cells=tuple(cells)))
+    return made, tied

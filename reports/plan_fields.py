@@ -1,10 +1,11 @@
-"""Whether the parts of a plan fit each other: what a report reads of it is there, and names lead somewhere.
+"""The parts of a plan: whether they fit each other, so that a report can show them, and what a row's entry says.
 
 The types of single fields are checked where the file is read (bench/store).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -76,3 +77,14 @@ def _faults(plan: Mapping[str, Any]) -> Iterable[str]:
 
 def _lacking(part: Mapping[str, Any] | None, name: str, fields: Iterable[str]) -> Iterable[str]:
     return (f"{name}.{field} is missing" for field in fields if part is None or field not in part)
+
+
+def begins_at(entry: Mapping[str, Any]) -> str | None:
+    """The weights that a row of the plan starts from: given ones, or a reference run's; None if they are fresh."""
+    return entry.get("start") or entry.get("reference")
+
+
+def recipe(entry: Mapping[str, Any]) -> str:
+    """All settings of a row but its label and its choice of pairs: rows of one recipe differ in their pairs alone."""
+    fields = ("method", "preset", "lr", "start", "reference", "config")
+    return json.dumps([entry.get(name) for name in fields], sort_keys=True)

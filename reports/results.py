@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -81,12 +81,15 @@ class RunResult:
         return self.records.get((at, dataset, task, metric, score)) or self.records.get((at, dataset, task, metric, ""))
 
 
-@dataclass(frozen=True, eq=False)  # hashed by identity, so that what is computed of one may be kept
+@dataclass(frozen=True)
 class Results:
     """A suite's plan with its runs, in the plan's order."""
 
     plan: Mapping[str, Any]
     runs: tuple[RunResult, ...]
+    known: dict[Hashable, Any] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )  #: see reports/once.py
 
     @property
     def suite(self) -> str:
@@ -110,6 +113,11 @@ class Results:
     def baseline(self) -> str:
         """Label of the row that others are compared with; plans from before there was one mean the first row."""
         return str(self.plan.get("baseline") or next(iter(self.methods)))
+
+    def named(self, label: str) -> str:
+        """What sentences and captions call a row: its method's title, or the suite's own label where it has one."""
+        entry = self.methods[label]
+        return str(entry.get("title", label)) if label == entry.get("method") else label
 
     @property
     def oracle(self) -> str | None:
@@ -158,6 +166,19 @@ class Results:
             and (other.get("towers"), other.get("budget")) == (block.get("towers"), block.get("budget"))
         )
         return next(same, None) if block.get("kind") else None
+
+    @cached_property
+    def longest(self) -> Results:
+        """The same at the longest budget of each noise, with its clean pairs; these results if there is one budget."""
+        ends: dict[str, str] = {}  # by what blocks of one noise share
+        for label in sorted(self.noises, key=self.budget):
+            same = {name: one for name, one in self.noises[label].items() if name not in ("label", "budget", "seeds")}
+            ends[json.dumps(same, sort_keys=True)] = label
+        shown = {*ends.values(), *map(self.clean, ends.values())}
+        if shown >= set(self.noises) or not any("budget" in block for block in self.noises.values()):
+            return self
+        blocks = [block for label, block in self.noises.items() if label in shown]
+        return Results({**self.plan, "noises": blocks}, tuple(run for run in self.runs if run.noise in shown))
 
     def inapplicable(self, method: str, noise: str) -> str:
         """Why a method has no runs on the towers of a block; "" if it has."""
@@ -227,21 +248,10 @@ class Results:
         return counts
 
 
-def begins_at(entry: Mapping[str, Any]) -> str | None:
-    """The weights that a row of the plan starts from: given ones, or a reference run's; None if they are fresh."""
-    return entry.get("start") or entry.get("reference")
-
-
 def uses(entry: Mapping[str, Any]) -> str:
     """What a row of the plan uses that no method knows: "the truth", "trusted pairs"; "" for most."""
     told = TOLD_BY_CLEAN if entry.get("select") == "clean_validation" else ""
     return str((entry.get("keep") or {}).get("uses") or told)
-
-
-def recipe(entry: Mapping[str, Any]) -> str:
-    """All settings of a row but its label and its choice of pairs: rows of one recipe differ in their pairs alone."""
-    fields = ("method", "preset", "lr", "start", "reference", "config")
-    return json.dumps([entry.get(name) for name in fields], sort_keys=True)
 
 
 def load(suite: str, store: Store) -> Results:
@@ -268,12 +278,7 @@ def load(suite: str, store: Store) -> Results:
         selected = _selected(stored[identity]["records"], methods[cell["method"]], plan["protocol"], points)
         runs.append(
             RunResult(
-                method=cell["method"],
-                noise=cell["noise"],
-                seed=cell["seed"],
-                run=identity,
-                steps=cell["steps"],
-                manifest=cell["manifest"],
+                **{name: cell[name] for name in ("method", "noise", "seed", "run", "steps", "manifest")},
                 stored=store.run(identity),
                 reference=cell["reference_run"],
                 kept_rows=cell.get("kept_rows"),

@@ -41,8 +41,8 @@ class SeedNeeds:
         """Plain text: a block for each noise, what the words mean at the end."""
         parts = [f"{self.suite}: differences from {self.baseline} in points, at 5 % with {100 * POWER:.0f} % power"]
         points = f"{100 * self.wanted:g}"
-        wanted = (f"seeds for {points}", "adjusted")
-        head = ("", "seeds", "sd", "detectable", "adjusted", "oracle's", "resolution", *wanted)
+        wanted = (f"seeds for {points}", "of one")
+        head = ("", "seeds", "sd", "detectable", "of one", "oracle's", "resolution", *wanted)
         for noise in dict.fromkeys(line.contrast.noise for line in self.lines):
             rows = [head, *(_row(line) for line in self.lines if line.contrast.noise == noise)]
             parts += ["", noise, *(f"  {line}" for line in columns(rows, right=True))]
@@ -51,10 +51,11 @@ class SeedNeeds:
     def _notes(self) -> list[str]:
         notes = [
             "sd: of (method - baseline) over seeds, median over methods; those near chance are left out",
-            "adjusted: if all methods are tested against the baseline, at 5 % over their number",
+            "detectable, seeds: if all methods are tested against the baseline, at 5 % over their number",
+            "of one: of one method tested alone, at 5 %",
         ]
         if self.oracle:
-            notes.append(f"resolution: the difference of {self.oracle}, in detectable differences")
+            notes.append(f"resolution: the difference of {self.oracle}, in detectable differences of one method")
         else:
             notes.append("resolution is not known: no row of the suite is the baseline with `keep: oracle`")
         return [f"note: {note}" for note in (*notes, *self.damaged)]
@@ -93,8 +94,8 @@ def _row(line: SeedLine) -> Sequence[str]:
         f"{column.group} {column.label}",
         str(line.detectable.n),
         f"{100 * line.detectable.std:.2f}",
-        *map(detectable_text, (line.detectable.value, line.detectable.adjusted)),
+        *map(detectable_text, (line.detectable.adjusted, line.detectable.value)),
         gap_text(line.contrast, gap) if gap else "",
         resolution_text(ratio) if ratio else "",
-        *(f"over {MAX_SEEDS}" if n is None else str(n) for n in (line.seeds, line.seeds_adjusted)),
+        *(f"over {MAX_SEEDS}" if n is None else str(n) for n in (line.seeds_adjusted, line.seeds)),
     )

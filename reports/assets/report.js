@@ -78,9 +78,7 @@ function title(cell) {
   const head = table.tHead.querySelector(`th[data-place="${cell.cellIndex}"] button`);
   const group = cell.closest("tbody").querySelector("tr.group th");
   const label = head.textContent.replace(/\u00a0[↑↓]$/, "");
-  const counts = (cell.dataset.also ?? "").split("|"), names = table.dataset.also.split("|");
-  const counted = counts.map((count, place) => count && `${names[place]} ${count}`).filter(Boolean).join(", ");
-  const parts = [cell.parentElement.cells[0].title, group?.textContent, over.textContent, label, counted];
+  const parts = [cell.parentElement.cells[0].title, group?.textContent, over.textContent, label];
   return parts.filter(Boolean).join(" · ");
 }
 document.addEventListener("click", event => {

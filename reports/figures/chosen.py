@@ -19,25 +19,26 @@ OTHER: Mapping[str, Any] = {"color": "#c4c4c4", "dashes": (), "marker": "."}
 
 def chosen_of(results: Results) -> list[str]:
     """Return the baseline, the bounds and the best on the headline number, in the suite's order."""
-    measure = record_measure(results, *primary(results))
-    means: dict[str, float] = {}
-    for label, entry in results.ranked.items():
-        cells = [cell(results.of(label, noise), measure, entry["score"]) for noise in results.noises]
-        values = [one.value for one in cells if one.value is not None]
-        if values and label != results.baseline:
-            means[label] = fmean(values)
-    best = sorted(means, key=means.__getitem__, reverse=measure.column.higher_is_better is not False)[:BEST]
+    best = _best_first(results, list(results.noises))[:BEST]
     bounds = [label for label, entry in results.methods.items() if uses(entry)]
     return [label for label in results.methods if label in {results.baseline, *best, *bounds}]
 
 
 def baseline_and_best(results: Results, noise: str) -> list[str]:
     """The baseline, and the best of the other compared methods on the headline number under a noise."""
+    return [results.baseline, *_best_first(results, [noise])[:1]]
+
+
+def _best_first(results: Results, noises: Sequence[str]) -> list[str]:
+    """The compared methods beside the baseline by their mean headline number over these noises."""
     measure = record_measure(results, *primary(results))
-    cells = {label: cell(results.of(label, noise), measure, entry["score"]) for label, entry in results.ranked.items()}
-    means = {label: one.value for label, one in cells.items() if one.value is not None and label != results.baseline}
-    choose = max if measure.column.higher_is_better is not False else min
-    return [results.baseline, *([choose(means, key=means.__getitem__)] if means else [])]
+    means: dict[str, float] = {}
+    for label, entry in results.ranked.items():
+        cells = [cell(results.of(label, noise), measure, entry["score"]) for noise in noises]
+        values = [one.value for one in cells if one.value is not None]
+        if values and label != results.baseline:
+            means[label] = fmean(values)
+    return sorted(means, key=means.__getitem__, reverse=measure.column.higher_is_better is not False)
 
 
 def line_styles(results: Results, methods: Sequence[str]) -> dict[str, Mapping[str, Any]]:
@@ -63,6 +64,6 @@ def about_others(results: Results, styles: Mapping[str, Mapping[str, Any]]) -> s
     if not count:
         return ""
     return (
-        f" In grey: {count} methods that are neither {results.baseline} nor a bound nor among the {BEST} best of the "
-        "others on the headline number."
+        f" In grey: {count} methods that are neither {results.named(results.baseline)} nor a bound nor among the "
+        f"{BEST} best of the others on the headline number."
     )

@@ -7,9 +7,8 @@ peak: shapes and places are to be compared, and a report of many methods is to b
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import cycle
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -20,11 +19,11 @@ from matplotlib.ticker import LogLocator, MaxNLocator, StrMethodFormatter
 from reports.figures.figure_style import Sheet, broken, finish, marked, medium, plain
 from reports.figures.histograms import SIMILAR, SIMILARITIES, Entry, Learned, name_of, own_names, read
 from reports.figures.pictures import COLOURS, Picture
-from reports.results import Results, begins_at
+from reports.plan_fields import begins_at
+from reports.results import Results
 
 Style = tuple[str, str, int, str, str]  #: diagnostic, series, way, colour, words of the legend
 FILL = 0.45  #: opacity
-FAR = 1000  #: widths of an axis that lies so far from 0 are numbered by differences
 
 
 def similarities(results: Results, diagnostics: Learned) -> Picture | None:
@@ -138,7 +137,7 @@ def _scale(panel: Axes, entries: Sequence[Entry]) -> None:
         panel.minorticks_off()
     panel.set_xlim(low, high)
     if not entries[0]["log"]:
-        _count(panel, low, high)
+        panel.xaxis.set_major_locator(MaxNLocator(_ticks()))
     elif high < 10 * low:  # powers of ten alone would leave the axis almost without numbers
         panel.xaxis.set_major_locator(MaxNLocator(_ticks()))
         panel.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
@@ -155,21 +154,6 @@ def _name_one_number(panel: Axes, entries: Sequence[Entry]) -> None:
     values = {series["mean"] for series in everything}
     if len(values) == 1 and all(len(series["counts"]) == 1 for series in everything):
         panel.set_xticks(list(values), [f"{value:.4g}" for value in values])
-
-
-def _count(panel: Axes, low: float, high: float) -> None:
-    """Number a straight axis; where all of it lies close to one number, by the difference from that number."""
-    places, middle, width = MaxNLocator(_ticks()), (low + high) / 2, high - low
-    panel.xaxis.set_major_locator(places)
-    if abs(middle) < FAR * width:
-        panel.ticklabel_format(axis="x", useOffset=False)
-        return
-    unit = 10.0 ** math.floor(math.log10(width))
-    centre = round(middle / unit / 10) * 10 * unit
-    known = places.tick_values((low - centre) / unit, (high - centre) / unit)
-    steps = [step for step in known if low <= centre + step * unit <= high]
-    panel.set_xticks([centre + step * unit for step in steps], [f"{step:g}" for step in steps])
-    panel.set_xlabel(f"{panel.get_xlabel()} - ({centre:.6g}), in {unit:g}")
 
 
 def _ticks() -> int:
@@ -219,7 +203,7 @@ def before_after(results: Results) -> Picture | None:
     methods = _in_order(results)
     if len(methods) < 2:
         return None
-    diagnostics = {key: _with_summaries(entries) for key, entries in read(results, methods).items()}
+    diagnostics = read(results, methods)
     caption = (
         "Cosine similarity of held-out pairs before and after training: a line a row, the untrained one above those "
         "that begin with its weights. Of each image: its own text, the mean over the texts of others, and the mean of "
@@ -239,9 +223,3 @@ def _in_order(results: Results) -> list[str]:
         if entry.get("untrained") and after:
             labels += [label, *after]
     return list(dict.fromkeys(labels))
-
-
-def _with_summaries(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """The diagnostics that have all series of the figure; runs of older versions lack some."""
-    wanted = {series for _, series, *_ in _STYLES}
-    return {name: one for name, one in entries.items() if wanted <= one["series"].keys()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,15 +18,6 @@ from reports.statistics.paired import Floats
 
 _KINDS = (("matched", False, COLOURS[0]), ("corrupted", True, COLOURS[3]))
 _COLUMNS = ("image_x", "image_y", "text_x", "text_y", "corrupted")
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where the pairs of a run lie."""
-
-    images: Floats  #: [n, 2]
-    texts: Floats  #: [n, 2]
-    corrupted: np.ndarray  #: bool [n]
 
 
 def map_file(suite: Path, run: str) -> Path:
@@ -53,13 +43,13 @@ def embeddings(results: Results) -> Picture | None:
     for place, (_, places) in enumerate(shown):
         panel = sheet.panel(place, xticks=[], yticks=[])
         for _, wrong, colour in _KINDS:
-            rows = places.corrupted == wrong
-            pairs = np.stack((places.images[rows], places.texts[rows]), axis=1)
+            images, texts = np.split(places[places[:, 4] == wrong, :4], 2, axis=1)
+            pairs = np.stack((images, texts), axis=1)
             panel.add_collection(LineCollection(list(pairs), colors=colour, linewidths=0.4, alpha=0.35))
-            for points, marker in ((places.images[rows], "o"), (places.texts[rows], "^")):
+            for points, marker in ((images, "o"), (texts, "^")):
                 size = 2 if small else 3.5
                 panel.plot(*points.T, marker, markersize=size, color=colour, alpha=0.75, markeredgewidth=0)
-    count = sum(int(places.corrupted.sum()) for _, places in shown)
+    count = sum(int(places[:, 4].sum()) for _, places in shown)
     noise = "" if several else f" under {shown[0][0].noise}"
     caption = (
         f"Training pairs{noise} by their embeddings, as training saw them: PCA, then t-SNE. A dot is an image, a "
@@ -78,14 +68,15 @@ def _legend() -> list[Artist]:
     ]
 
 
-def _read(path: Path) -> Places | None:
-    """Read a map. None if it is not as `bench embeddings` writes it: that verb makes it again."""
+def _read(path: Path) -> Floats | None:
+    """Read a map: [n, 5], where image and text of each pair lie, and 1 where it is corrupted.
+
+    None if it is not as `bench embeddings` writes it: that verb makes it again.
+    """
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = [[float(line[name]) for name in _COLUMNS] for line in csv.DictReader(file)]
     except (OSError, UnicodeDecodeError, csv.Error, KeyError, TypeError, ValueError):
         return None
     table = np.array(rows)
-    if not len(rows) or not np.isfinite(table).all():
-        return None
-    return Places(table[:, :2], table[:, 2:4], table[:, 4] == 1)
+    return table if len(rows) and np.isfinite(table).all() else None

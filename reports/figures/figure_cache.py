@@ -1,7 +1,7 @@
 """Figures that an earlier report has drawn from the same numbers, so that they need not be drawn again.
 
-`figures.json` beside the page has a hash for each figure, of what it was drawn from and of what came out. A figure is
-drawn anew if its files or its entry were changed; all are if `figures.json` is deleted.
+`figures.json` beside the page has a hash for each figure, of what it was drawn from; it is written last. A figure is
+drawn anew if that changed or a file is gone; all are if `figures.json` is deleted.
 """
 
 from __future__ import annotations
@@ -93,39 +93,26 @@ def kept(folder: Path, wanted: Mapping[str, str]) -> dict[str, Picture | None]:
     found: dict[str, Picture | None] = {}
     for name, key in wanted.items() if isinstance(entries, dict) else ():
         try:
-            entry = entries[name]
-            picture = _read(folder, name, entry)
-            if entry["check"] == _check(key, picture):
-                found[name] = picture
+            if entries[name]["key"] == key:
+                found[name] = _read(folder, name, entries[name])
         except (Damaged, KeyError, TypeError, ValueError):  # none of ours, or a file is gone
             continue
     return found
 
 
 def _read(folder: Path, name: str, entry: Any) -> Picture | None:
-    """Return the figure of an entry, whether its files were changed or not."""
+    """Return the figure of an entry. Raises Damaged if one of its files is gone."""
     if entry["caption"] is None:
         return None
-    png, *pdf = (read_bytes(path, LIMIT) or b"" for path in _paths(folder, name, ["", *entry["widths"]]))
+
+    def file(width: str = "") -> bytes:
+        path = folder / "figures" / file_name(name, width)
+        if not (content := read_bytes(path, LIMIT)):
+            raise Damaged(path, "is missing", "the report draws it again")
+        return content
+
     webp = base64.b64decode(entry["webp"], validate=True)
-    return Picture(name, entry["caption"], png, entry["least"], webp, dict(zip(entry["widths"], pdf, strict=True)))
-
-
-def _paths(folder: Path, name: str, widths: Iterable[str]) -> list[Path]:
-    return [folder / "figures" / file_name(name, width) for width in widths]
-
-
-def _check(key: str, picture: Picture | None) -> str:
-    """The hash of a figure and of what it was drawn from."""
-    drawn = picture and (
-        picture.name,
-        picture.caption,
-        picture.least,
-        picture.webp,
-        picture.png,
-        [*picture.pdf.items()],
-    )
-    return _digest(key, drawn)
+    return Picture(name, entry["caption"], file(), entry["least"], webp, {one: file(one) for one in entry["widths"]})
 
 
 def listed(wanted: Mapping[str, str], drawn: Mapping[str, Picture | None]) -> bytes:
@@ -134,7 +121,7 @@ def listed(wanted: Mapping[str, str], drawn: Mapping[str, Picture | None]) -> by
 
 
 def _entry(picture: Picture | None, key: str) -> dict[str, Any]:
-    about: dict[str, Any] = {"check": _check(key, picture), "caption": picture and picture.caption}
+    about: dict[str, Any] = {"key": key, "caption": picture and picture.caption}
     if picture:
         webp = base64.b64encode(picture.webp).decode()
         about |= {"least": picture.least, "widths": list(picture.pdf), "webp": webp}

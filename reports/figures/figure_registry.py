@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from importlib import import_module
 
 from reports.figures.histograms import SIMILAR, Learned, names_of_own
@@ -18,13 +20,15 @@ FIGURES: Mapping[str, tuple[str, str]] = {
     "radar": ("radar", "radar"),
     "noise": ("scores", "against_noise"),
     "cost": ("scores", "against_cost"),
-    "memorisation": ("scores", "memorisation"),
     "course": ("training_curves", "course"),
     "shares": ("subset_curves", "shares"),
     "kept_share": ("subset_curves", "kept_share"),
     "before_after": ("diagnostics", "before_after"),
     "embeddings": ("embeddings", "embeddings"),
 }
+
+
+OVER_BUDGETS = ("regimes", "noise", "kept_share")  #: figures that show all budgets of a suite
 
 
 def names(results: Results, learned: Learned) -> list[str]:
@@ -34,24 +38,28 @@ def names(results: Results, learned: Learned) -> list[str]:
 
 def draw(name: str, results: Results, learned: Learned) -> Picture | None:
     """Draw a figure for the medium around it; None if there are no numbers for it, or no room."""
+    shown = results if name in OVER_BUDGETS else results.longest
+    picture: Picture | None
     if name in FIGURES:
         module, function = FIGURES[name]
-        picture: Picture | None = getattr(import_module(f"reports.figures.{module}"), function)(results)
-        return picture
-    from reports.figures.diagnostics import own_diagnostics, similarities
+        picture = getattr(import_module(f"reports.figures.{module}"), function)(shown)
+    else:
+        from reports.figures.diagnostics import own_diagnostics, similarities
 
-    method = {figure: method for method, figure in names_of_own(results, learned).items()}.get(name)
-    return own_diagnostics(results, method, learned) if method is not None else similarities(results, learned)
+        method = {figure: method for method, figure in names_of_own(shown, learned).items()}.get(name)
+        picture = own_diagnostics(shown, method, learned) if method is not None else similarities(shown, learned)
+    if picture is None or shown is results:
+        return picture
+    return replace(picture, caption=f"{picture.caption} At the longest budget of each noise.")
 
 
 def draw_all(
     results: Results, learned: Learned, chosen: Iterable[str], widths: Sequence[str] = ()
 ) -> dict[str, Picture | None]:
     """Draw these figures for the screen, and as PDF for these widths of a paper."""
-    return {name: _in_sizes(name, results, learned, widths) for name in chosen}
-
-
-def _in_sizes(name: str, results: Results, learned: Learned, widths: Sequence[str]) -> Picture | None:
+    names = list(chosen)
+    if not names:
+        return {}  # and nothing that draws is imported
     from reports.figures.figure_style import in_sizes
 
-    return in_sizes(lambda: draw(name, results, learned), widths)
+    return {name: in_sizes(partial(draw, name, results, learned), widths) for name in names}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib import font_manager
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -22,6 +23,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from PIL import Image
+from scipy.optimize import isotonic_regression
 
 from bench.console.text import visible
 from reports.figures.pictures import Picture, style_of
@@ -180,7 +182,7 @@ def handles(results: Results, methods: Sequence[str]) -> list[Artist]:
 
 def marked(results: Results, method: str) -> str:
     """The name of a method as figures draw it, with the mark of one that is not verified, as in tables."""
-    return named(method) + unverified(results.methods[method]["fidelity"])
+    return named(results.named(method)) + unverified(results.methods[method]["fidelity"])
 
 
 @dataclass(frozen=True)
@@ -279,14 +281,9 @@ def broken(text: str, inches: float) -> str:
     return textwrap.fill(plain(text), max(8, int(inches / (0.0082 * medium().text))))
 
 
-def longest(names: Iterable[str]) -> int:
-    """Letters of the longest of these names as figures draw them."""
-    return max(len(named(name)) for name in names)
-
-
 def room_for_names(names: Sequence[str]) -> float:
     """Return the inches that `name_ends` needs to the right of a panel."""
-    return 0.35 + medium().letter * (longest(names) + 1)  # and a mark
+    return 0.35 + medium().letter * (max(len(named(name)) for name in names) + 1)  # and a mark
 
 
 def name_ends(panel: Axes, results: Results, ends: Mapping[str, tuple[float, float]]) -> None:
@@ -315,17 +312,9 @@ def name_ends(panel: Axes, results: Results, ends: Mapping[str, tuple[float, flo
 
 
 def spread(wanted: Sequence[float], gap: float) -> list[float]:
-    """Places at least `gap` apart, within [0, 1] if there is room, as near as possible to the wanted, rising ones.
-
-    Least squares by pooling neighbours that would come too close.
-    """
-    pools: list[tuple[float, int]] = []  # (mean of wanted - i * gap, members)
-    for place, value in enumerate(wanted):
-        mean, count = value - place * gap, 1
-        while pools and pools[-1][0] > mean:
-            other, more = pools.pop()
-            mean, count = (mean * count + other * more) / (count + more), count + more
-        pools.append((mean, count))
-    most = max(0.0, 1 - (len(wanted) - 1) * gap)
-    firsts = [min(max(mean, 0.0), most) for mean, count in pools for _ in range(count)]
-    return [first + place * gap for place, first in enumerate(firsts)]
+    """Places at least `gap` apart, within [0, 1] if there is room, as near as possible to the wanted, rising ones."""
+    if not wanted:
+        return []
+    steps = gap * np.arange(len(wanted))
+    firsts = isotonic_regression(np.asarray(wanted) - steps).x  # what would come too close has one first place
+    return list((np.clip(firsts, 0, max(0.0, 1 - steps[-1])) + steps).tolist())

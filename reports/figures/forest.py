@@ -14,7 +14,6 @@ from reports.figures.figure_style import MARK, Sheet, broken, finish, handles, m
 from reports.figures.pictures import Picture, style_of
 from reports.results import Results
 from reports.statistics.contrasts import Contrast, headline_contrasts
-from reports.statistics.paired import LEVEL
 
 POINTS = 100  #: a share in points
 CROWDED = 30  #: intervals beside each other that a column of a paper has no room for
@@ -41,26 +40,23 @@ def forest(results: Results) -> Picture | None:
             panel.xaxis.set_major_locator(MaxNLocator(3))
     column = shown[0].measure.column
     caption = (
-        f"{column.label}: mean difference to {results.baseline} over seeds with its 95 % interval, not adjusted. "
-        "Filled: shown after Holm's adjustment over the methods of the panel. Right of the line is better."
+        f"{column.label}: mean difference to {results.named(results.baseline)} over seeds with its interval, adjusted "
+        "by Holm over the methods of the panel. Filled: significant. Right of the line is better."
     )
-    if any(one.gap for one in shown):
+    if any(one.is_resolved for one in shown):
         caption += " Grey: the interval of the oracle's difference, what there is to gain."
     return finish("differences", caption, sheet.figure)
 
 
 def _lines(panel: Axes, results: Results, contrast: Contrast, labels: Sequence[str]) -> None:
-    if contrast.gap:
+    if contrast.gap and contrast.is_resolved:
         panel.axvspan(POINTS * contrast.gap.low, POINTS * contrast.gap.high, color="#dddddd", linewidth=0)
     panel.axvline(0, color="#888888", linewidth=0.8)
     tests = [(place, label, test) for place, label in enumerate(labels) if (test := contrast.gains.get(label))]
     colours = [style_of(results, label)["color"] for _, label, _ in tests]
     bars = [[(POINTS * test.low, place), (POINTS * test.high, place)] for place, _, test in tests]
     panel.add_collection(LineCollection(bars, colors=colours, linewidths=1.2))
-    fills = [
-        colour if contrast.p_values[label] <= LEVEL else "w"
-        for (_, label, _), colour in zip(tests, colours, strict=True)
-    ]
+    fills = [colour if test.is_significant else "w" for (*_, test), colour in zip(tests, colours, strict=True)]
     values, places = [POINTS * test.value for *_, test in tests], [place for place, *_ in tests]
     panel.scatter(values, places, 16, fills, edgecolors=colours, linewidths=1.0, zorder=3)
     panel.set_ylim(len(labels) - 0.5, -0.5)
@@ -93,14 +89,14 @@ def recovered(results: Results) -> Picture | None:
         for place, ratio in zip(places, ratios.values(), strict=True) if style is not OTHER else ():
             panel.plot([place, place], [ratio.low, ratio.high], color=style["color"], linewidth=0.8)
         panel.plot(places, [ratio.value for ratio in ratios.values()], **{**MARK, **style, "linewidth": 0.8})
-    for level, words in ((0, named(results.baseline)), (1, "oracle")):
+    for level, words in ((0, named(results.named(results.baseline))), (1, "oracle")):
         panel.axhline(level, color="#888888", linewidth=0.8)
         panel.text(len(shown) - 0.45, level, words, va="bottom", ha="right", fontsize=medium().names)
     panel.set_xlim(-0.5, len(shown) - 0.4)
     room = 0.9 * (sheet.across - 0.95) / len(shown) if medium().width else math.inf
     panel.set_xticks(range(len(shown)), [broken(one.noise, room) for one in shown])
     caption = (
-        f"Which share of the oracle's gain over {results.baseline} a method recovers on "
+        f"Which share of the oracle's gain over {results.named(results.baseline)} a method recovers on "
         f"{shown[0].measure.column.label}: mean over mean with Fieller's 95 % interval over seeds. All shares under "
         "one noise have one denominator." + about_others(results, styles)
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.store.selection import LAST
 from reports.figures.pictures import COLOURS
-from reports.results import Results, RunResult
+from reports.results import Results
 
 Entry = Mapping[str, Any]  #: a diagnostic as bench/store/histograms.py stores it
 Learned = Mapping[tuple[str, str], Mapping[str, Entry]]  #: (method, noise) -> diagnostics by name
@@ -53,20 +53,14 @@ def own_names(results: Results, method: str, diagnostics: Learned) -> list[str]:
 
 
 def _first(results: Results, method: str, noise: str) -> dict[str, Entry]:
-    """Diagnostics by name, without those that have no numbers; {} where no run has any, as runs of older versions."""
+    """Diagnostics of training, and those of evaluation under the plan's protocol, by name; {} where no run has any.
+
+    Those that have no numbers are omitted.
+    """
     for run in results.of(method, noise):
         known = run.select == LAST and run.state not in ("missing", "damaged")
-        entries = _measured(run, results.plan["protocol"]) if known else []
-        if entries:
-            return {entry["name"]: {**entry, "seed": run.seed} for entry in entries if entry["edges"]}
+        entries = run.stored.diagnostics() if known else []
+        own = [one for one in entries if one["source"] == "training" or one.get("protocol") == results.plan["protocol"]]
+        if own:
+            return {entry["name"]: {**entry, "seed": run.seed} for entry in own if entry["edges"]}
     return {}
-
-
-def _measured(run: RunResult, protocol: str) -> list[Entry]:
-    """A run's diagnostics of training, and those of evaluation under this protocol.
-
-    Diagnostics of older versions do not name theirs; they count if the run has records of no other protocol.
-    """
-    unnamed = "" if run.others else protocol
-    entries = run.stored.diagnostics()
-    return [one for one in entries if one["source"] == "training" or one.get("protocol", unnamed) == protocol]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from reports.figures.chosen import about_others, line_styles, named_in
-from reports.figures.figure_style import Sheet, finish, named, plain, room_for_names
-from reports.figures.lines import beside, height, name_lines
+from reports.figures.chosen import about_others, named_in
+from reports.figures.figure_style import finish, named, plain
+from reports.figures.lines import beside, limits, name_lines, sheet_of_lines
 from reports.figures.pictures import Picture
 from reports.results import Results
 from reports.statistics.kept import Kept, kept
@@ -21,11 +19,7 @@ def kept_picture(results: Results) -> Picture | None:
     panels = {noise: shown for noise, one in found.items() if (shown := _places(results, one))}
     if not panels:
         return None
-    methods = [label for label in results.methods if any(label in shown for shown in panels.values())]
-    styles = line_styles(results, methods)
-    room = room_for_names(named_in(styles))
-    tall = height(3.6, len(named_in(styles)), 0.65)
-    sheet = Sheet((), len(panels), 4.2 + room, tall, (0.8, room, 0.5, 0.3), titles=list(panels))
+    sheet, styles = sheet_of_lines(results, list(panels.values()), list(panels))
     column = next(iter(found.values())).noisy.measure.column
     for place, shown in enumerate(panels.values()):
         panel = sheet.panel(place, xlabel=plain(f"{column.label} under noise, %"))
@@ -40,12 +34,12 @@ def kept_picture(results: Results) -> Picture | None:
             x, y, *_ = shown[results.baseline]
             panel.axvline(x, color="#888888", linewidth=0.8, zorder=0)
             panel.axhline(y, color="#888888", linewidth=0.8, zorder=0)
-        panel.set_ylim(*_limits([shown[label] for label in shown]))
+        panel.set_ylim(limits([], [y for _, y, *_ in shown.values()]))  # not for every long bar
         name_lines(panel, results, styles, {label: shown[label][:2] for label in styles if label in shown})
     marked = f"; the oracle is {named(results.oracle)}" if results.oracle else ""
     caption = (
         f"{column.label} under noise, and the share of the own clean score that this is; bars: Fieller's 95 % "
-        f"intervals over seeds. The good corner is upper right. Lines: {results.baseline}{marked}."
+        f"intervals over seeds. The good corner is upper right. Lines: {results.named(results.baseline)}{marked}."
         + about_others(results, styles)
     )
     return finish("kept", caption, sheet.figure)
@@ -60,10 +54,3 @@ def _places(results: Results, one: Kept) -> dict[str, tuple[float, float, float,
         for label, share in shares.items()
         if share
     }
-
-
-def _limits(places: Sequence[tuple[float, float, float, float]]) -> tuple[float, float]:
-    """Limits of the upright axis, with room for the points though not for every long bar."""
-    values = [y for _, y, _, _ in places]
-    around = 0.15 * ((max(values) - min(values)) or max(values))
-    return min(values) - around, max(values) + around

@@ -66,7 +66,7 @@ def radar(results: Results, methods: Sequence[str] = ()) -> Picture | None:
     caption = _CAPTION
     if len(axes) < len(known):
         left_out = (name.replace("\n", " ") for name, measure in known if (name, measure) not in axes)
-        caption += f" Left out, because no method is told from chance there: {'; '.join(left_out)}."
+        caption += f" Left out, because no method is significantly above chance there: {'; '.join(left_out)}."
     if not methods and len(drawn) < len(results.methods):
         caption += (
             f" Drawn are {results.baseline}, rows that were told more than a method knows, and the {BEST} best of the "

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from reports.figures.chosen import about_others, line_styles, named_in
-from reports.figures.figure_style import Sheet, finish, plain, room_for_names
-from reports.figures.lines import beside, draw_lines, height, limits, name_lines
+from reports.figures.chosen import about_others
+from reports.figures.figure_style import finish, plain
+from reports.figures.lines import beside, draw_lines, limits, sheet_of_lines
 from reports.figures.pictures import Picture
 from reports.results import Results
 from reports.statistics.paired import Floats
@@ -21,12 +21,7 @@ def regimes_picture(results: Results) -> Picture | None:
     panels = [(one, lines) for one in regimes(results) if (lines := _lines(results, one))]
     if not panels:
         return None
-    methods = [label for label in results.methods if any(label in lines for _, lines in panels)]
-    styles = line_styles(results, methods)
-    room = room_for_names(named_in(styles))
-    tall = height(3.6, len(named_in(styles)), 0.65)
-    titles = [one.noise for one, _ in panels]
-    sheet = Sheet((), len(panels), 4.2 + room, tall, (0.8, room, 0.5, 0.3), titles=titles)
+    sheet, styles = sheet_of_lines(results, [lines for _, lines in panels], [one.noise for one, _ in panels])
     column = panels[0][0].contrasts[0].measure.column
     for place, (one, lines) in enumerate(panels):
         panel = sheet.panel(place, xlabel=f"budget, {one.unit}")
@@ -37,11 +32,10 @@ def regimes_picture(results: Results) -> Picture | None:
         panel.xaxis.set_minor_locator(NullLocator())
         panel.set_xticklabels([f"{budget:g}" for budget in one.budgets])
         panel.set_ylim(limits(lines.values(), [0.0]))
-        ends = draw_lines(panel, styles, {label: lines[label] for label in styles if label in lines})
-        name_lines(panel, results, styles, ends)
+        draw_lines(panel, results, styles, lines)
     caption = (
-        f"{column.label}: mean difference to {results.baseline} over seeds against the budget of a run, each with its "
-        "own schedule. Bars: 95 % intervals, not adjusted." + about_others(results, styles)
+        f"{column.label}: mean difference to {results.named(results.baseline)} over seeds against the budget of a run, "
+        "each with its own schedule. Bars: 95 % intervals, not adjusted." + about_others(results, styles)
     )
     return finish("regimes", caption, sheet.figure)
 

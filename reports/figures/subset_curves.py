@@ -9,18 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from reports.figures.figure_style import MARK, Sheet, finish, name_ends, room_for_names
-from reports.figures.lines import bars, beside, draw_lines, height, limits
-from reports.figures.pictures import COLOURS, MARKERS, Picture, style_of
+from reports.figures.figure_style import MARK, Sheet, finish
+from reports.figures.lines import Lines, bars, beside, draw_lines, limits, sheet_of_lines
+from reports.figures.pictures import COLOURS, MARKERS, Picture
 from reports.headlines import by_family, headlines
 from reports.measure import Measure, cell
-from reports.results import Results, begins_at, recipe
+from reports.plan_fields import begins_at, recipe
+from reports.results import Results
 from reports.statistics.paired import Floats
 from reports.statistics.regimes import Regimes, regimes
 from reports.vocabulary import kind_of
-
-#: label of the row with the largest share that names no other line -> [3, n]: shares, means, deviations, percent
-Lines = Mapping[str, Floats]
 
 
 def shares(results: Results) -> Picture | None:
@@ -33,23 +31,18 @@ def shares(results: Results) -> Picture | None:
     panels = [(noise, one, lines) for noise, one in asked if (lines := _lines(results, groups, noise, one))]
     if not panels:
         return None
-    labels = list(dict.fromkeys(label for *_, lines in panels for label in lines))
-    starts = {label: _start(results, label) for label in labels}
-    room = room_for_names([*labels, *filter(None, starts.values())])
-    tall = height(3.4, len(labels) + 1, 0.8)
-    titles = [noise for noise, *_ in panels]
-    sheet = Sheet((), len(panels), 3.6 + room, tall, (0.75, room, 0.5, 0.3), titles=titles)
+    starts = {label: _start(results, label) for *_, lines in panels for label in lines}
+    shown = [*starts, *filter(None, starts.values())]
+    sheet, styles = sheet_of_lines(results, [shown] * len(panels), [noise for noise, *_ in panels])
     for place, (noise, measure, lines) in enumerate(panels):
         panel = sheet.panel(place, xlabel="pairs trained on, %")
         panel.set_ylabel(beside(sheet, f"{measure.column.group}: {measure.column.label}, %"))
-        before = {one: _mean(results, one, noise, measure) for one in dict.fromkeys(filter(None, starts.values()))}
+        means = {one: _mean(results, one, noise, measure) for one in filter(None, starts.values())}
+        before = {one: score for one, score in means.items() if math.isfinite(score)}
         panel.set(xlim=(0, 103), ylim=limits(lines.values(), before.values()))
-        ends = draw_lines(panel, {label: style_of(results, label) for label in lines}, lines)
+        draw_lines(panel, results, styles, lines, {label: (103, score) for label, score in before.items()})
         for label, score in before.items():
-            if math.isfinite(score):
-                panel.axhline(score, color=style_of(results, label)["color"], linewidth=1, dashes=(4, 2))
-                ends[label] = (103, score)
-        name_ends(panel, results, ends)
+            panel.axhline(score, color=styles[label]["color"], linewidth=1, dashes=(4, 2))
     caption = (
         "Scores against the share of the pairs that a run trained on; the axis need not begin at 0. Dashed: the "
         "weights that the rows begin with." + bars(results)
@@ -131,6 +124,7 @@ def _kind(keep: Mapping[str, Any]) -> str:
 
 
 def _lines(results: Results, groups: Iterable[list[str]], noise: str, measure: Measure) -> Lines:
+    """The lines over shares, in percent, each under the row with the largest share that names no other line."""
     total = results.plan["data"]["rows"]
     lines: dict[str, Floats] = {}
     if not total:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from reports.headlines import primary
+from reports.headlines import along, primary
 from reports.results import Results
 from reports.statistics.chance import unlearned
 from reports.statistics.contrasts import Contrast, headline_contrasts, on_clean
@@ -15,6 +13,7 @@ from reports.statistics.validity import QUESTION, validity
 from reports.tables.suite_tables import ALIKE, relative_costs
 from reports.tables.table import show
 from reports.tables.vs_baseline import interval, resolution_text, signed
+from reports.vocabulary import metric_label
 
 NAMED = 4  #: methods that a sentence names; the table has them all
 
@@ -23,14 +22,15 @@ def question(results: Results) -> str:
     """The question that the suite's headline number answers."""
     measure = next((one.measure for one in headline_contrasts(results)), None)
     what = measure.column.label if measure else " ".join(primary(results))
+    base = results.named(results.baseline)
     return (
-        f"Is a method better than {results.baseline} on {what} by more than chance, trained on the same pairs with the "
-        "same noise and budget?"
+        f"Is a method significantly better than {base} on {what}, trained on the same pairs with the same noise and "
+        "budget?"
     )
 
 
 def answers(results: Results) -> list[str]:
-    """One paragraph a noise: who is shown to be better or worse, by how much, and how fine the seeds see."""
+    """One paragraph a noise: who is significantly better or worse, by how much, and what the seeds can detect."""
     known = headline_contrasts(results)
     contrasts = {one.noise: one for one in known}
     return [_answer(results, one, contrasts.get(results.clean(one.noise) or "")) for one in known]
@@ -38,13 +38,34 @@ def answers(results: Results) -> list[str]:
 
 def judged(results: Results, rows: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Whether the comparison can speak of robustness, a sentence a noise, and of these rows in particular."""
-    return tuple(f"{QUESTION} {one.sentence}" for one in validity(results, rows))
+    shown = (one for one in validity(results, rows) if one.noise in results.longest.noises)
+    return tuple(f"{QUESTION} {one.sentence}" for one in shown)
 
 
 def paragraphs(results: Results) -> tuple[str, ...]:
-    """What the seeds answer, a paragraph a noise, and what the methods cost if it is known."""
-    over_budgets = [one.sentence(results.baseline) for one in regimes(results)]
-    return (*answers(results), *over_budgets, *filter(None, [cost_answer(results)]))
+    """What the seeds answer, a paragraph a noise, how good the last weights are, and what the methods cost.
+
+    Of several budgets the longest of each noise; before them, from which budget on a method is better or worse.
+    """
+    over_budgets = [one.sentence(results) for one in regimes(results)]
+    return (*over_budgets, *answers(results.longest), *filter(None, [last_answer(results), cost_answer(results)]))
+
+
+def last_answer(results: Results) -> str:
+    """What the last weights lack of the best along the runs; "" where nothing was measured on the way."""
+    named, lost = along(results), dict[tuple[str, str], list[float]]()
+    sign = 1 if results.directions.get(named, True) else -1
+    for run in results.runs:
+        points, score = sorted({key[0] for key in run.records}), results.methods[run.method]["score"]
+        found = [sign * one.value for at in points if (one := run.find(*named, score, at))]
+        if len(found) > 1:
+            lost.setdefault((run.method, run.noise), []).append(max(found) - found[-1])
+    if not lost:
+        return ""
+    means = {place: mean(own) for place, own in lost.items()}
+    label, noise = max(means, key=means.__getitem__)
+    most = f"{100 * means[label, noise]:.1f} points behind the best ({results.named(label)}, {noise})"
+    return f"Last and best: along the runs, the last weights are at most {most} on {metric_label(named[2])}."
 
 
 def cost_answer(results: Results) -> str:
@@ -53,57 +74,70 @@ def cost_answer(results: Results) -> str:
     if not costs:
         return ""
     least, most = min(costs, key=costs.__getitem__), max(costs, key=costs.__getitem__)
-    unit = f"times {results.baseline}'s training FLOPs"
+    unit = f"times {results.named(results.baseline)}'s training FLOPs"
     if max(abs(cost - 1) for cost in costs.values()) <= ALIKE:
         ends = dict.fromkeys(f"{costs[one]:.2f}" for one in (least, most))
         return f"Cost: all methods alike, {' to '.join(ends)} {unit}."
-    return f"Cost: from {costs[least]:.2f} ({least}) to {costs[most]:.2f} ({most}) {unit}."
+    ends = dict.fromkeys(f"{costs[one]:.2f} ({results.named(one)})" for one in (least, most))
+    return f"Cost: from {' to '.join(ends)} {unit}."
 
 
 def _answer(results: Results, contrast: Contrast, clean: Contrast | None) -> str:
-    if results.baseline in unlearned(results)[contrast.noise]:
-        return f"{contrast.noise}: {results.baseline} has not learned, so nothing is compared with it."
+    base, lost = results.named(results.baseline), unlearned(results)[contrast.noise]
+    if results.baseline in lost:
+        return f"{contrast.noise}: {base} has not learned, so nothing is compared with it."
     if not contrast.gains:
-        needed = f"it takes {MINIMUM} seeds that a method has in common with {results.baseline}"
-        return f"{contrast.noise}: not known; {needed}."
-    better, worse = (_shown(contrast, word) for word in ("better", "worse"))
-    parts = [_listed(contrast, better, "better", clean), _listed(contrast, worse, "worse", clean)]
-    rest = len(contrast.gains) - len(better) - len(worse)
-    same = len([label for label in contrast.same if label not in {*better, *worse}])
-    untold = f"{rest} of {len(contrast.gains)} not told apart from it"
-    parts.append(f"{untold} ({same} of them practically the same)" if same else untold)
-    if lost := unlearned(results)[contrast.noise]:
-        parts.append(f"{len(lost)} not learned, so not tested")
-    base = list(contrast.values[results.baseline].values())
-    score = f"{results.baseline} has {show(abs(mean(base)), contrast.measure.column.unit)}"
-    verdicts = "; ".join(filter(None, parts))
-    return f"{contrast.noise}: {score}. {verdicts}. {_visible(contrast)}".strip()
+        return f"{contrast.noise}: no test yet; it takes {MINIMUM} seeds that a method has in common with {base}."
+    column = contrast.measure.column
+    score = f"{show(abs(mean(list(contrast.values[results.baseline].values()))), column.unit)} %"
+    verdicts = [_listed(results, contrast, word, clean) for word in ("better", "worse")]
+    rest = [label for label, test in contrast.gains.items() if not test.is_significant]
+    same = len(contrast.same.intersection(rest))
+    inconclusive = f"for {len(rest)} of {len(contrast.gains)} the difference is inconclusive"
+    verdicts.append(f"{inconclusive} ({same} of them practically the same)" if same else inconclusive)
+    if lost:
+        verdicts.append(f"{len(lost)} {'has' if len(lost) == 1 else 'have'} not learned, so not tested")
+    lower = "" if column.higher_is_better else " (lower is better)"
+    return f"{contrast.noise}: {base} scores {score}{lower}. {'; '.join(verdicts)}. {_detected(contrast)}".strip()
 
 
-def _visible(contrast: Contrast) -> str:
-    """What the seeds can show; "" if no spread is known."""
+def _detected(contrast: Contrast) -> str:
+    """What the seeds can detect, by the tests that are made; "" if no spread is known."""
     one = contrast.detectable
     if one is None:
         return ""
-    what = f"{one.n} seeds show a difference of {100 * one.value:.1f} points with {100 * POWER:.0f} % power"
+    family, alone = (
+        f"{100 * size:.1f} points" if size <= contrast.measure.column.most else "no difference"
+        for size in (one.adjusted, one.value)
+    )
+    what = f"{one.n} seeds detect {family} when all {one.rows} methods are tested, {alone} when one is"
+    what += f" ({100 * POWER:.0f} % power)"
     if not contrast.gap or not contrast.resolution:
         return f"{what}."
-    resolution, gap = resolution_text(contrast.resolution), contrast.as_difference(contrast.gap)
-    return f"{what}; the oracle's difference is {signed(gap.value)}: resolution {resolution}."
+    gap = contrast.as_difference(contrast.gap).value
+    changes = f"{'gains' if contrast.gap.value >= 0 else 'loses'} {100 * abs(gap):.1f} points"
+    return (
+        f"{what}; training on the clean pairs alone {changes}, {resolution_text(contrast.resolution)} times the latter."
+    )
 
 
-def _shown(contrast: Contrast, word: str) -> list[str]:
-    """Labels with this verdict, the largest difference first."""
+def _listed(results: Results, contrast: Contrast, word: str, clean: Contrast | None) -> str:
+    """Which methods have this verdict, the largest difference first."""
     labels = [label for label in contrast.gains if word in contrast.verdicts(label)]
-    return sorted(labels, key=lambda label: -abs(contrast.gains[label].value))
-
-
-def _listed(contrast: Contrast, labels: Sequence[str], word: str, clean: Contrast | None) -> str:
     if not labels:
-        return f"None is shown to be {word}" if word == "better" else ""
-    tests = {label: contrast.as_difference(contrast.gains[label]) for label in labels}
-    named = [
-        f"{label} {signed(test.value)} ({interval(test)}{on_clean(clean, label)})" for label, test in tests.items()
-    ]
+        return f"{'No method' if word == 'better' else 'none'} is significantly {word}"
+    labels.sort(key=lambda label: -abs(contrast.gains[label].value))
+    named = [f"{results.named(label)} {_difference(contrast, label)}{on_clean(clean, label)})" for label in labels]
     more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
-    return f"{len(labels)} shown to be {word}: {', '.join(named[:NAMED])}{more}"
+    count = f"{len(labels)} {'is' if len(labels) == 1 else 'are'}"
+    return f"{count} significantly {word}: {', '.join(named[:NAMED])}{more}"
+
+
+def _difference(contrast: Contrast, label: str) -> str:
+    """ "+2.1 (0.4 to 3.8"; where less is better "54.4 % → 28.2 %, -26.2 (-30.0 to -22.4"."""
+    test, change = contrast.as_difference(contrast.gains[label]), ""
+    if not contrast.measure.column.higher_is_better:
+        own, base = contrast.values[label], contrast.values[contrast.baseline]
+        ends = (mean([-side[seed] for seed in own.keys() & base.keys()]) for side in (base, own))
+        change = f"{' → '.join(f'{100 * end:.1f} %' for end in ends)}, "
+    return f"{change}{signed(test.value)} ({interval(test)}"

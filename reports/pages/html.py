@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -29,6 +30,8 @@ from reports.tables.table import Cell, Column, Measured, Row, Table, Unit, marks
 _ANSWERING = ("kept", "recovered", "differences")  #: figures that stand under the answer
 _OPEN = ("overview", "differences", "kept", "recovered", "resolution")  #: tables that are never folded
 _FIGURE = 6  #: lines of a table that a figure counts for, when it is asked whether to fold
+_BUDGET = "<details><summary>at {}</summary>{}</details>"
+_GROUP = '<tr class="group"><th scope="rowgroup">{}</th><td colspan="{}"></td></tr>'
 _ASSETS = Path(__file__).parents[1] / "assets"
 _DIALOG = Html(
     "<dialog><h3></h3><div class=scroll><table></table></div><p class=soft>The interval is bootstrapped over examples: "
@@ -152,12 +155,11 @@ def _section(results: Results, table: Table, places: Mapping[str, int], shared: 
     notes += [escaped(note) for note in table.footnotes if note not in shared]
     if shared:
         notes.append(html('<a href="#shared">Notes on all tables</a>: budget, treatments, noise, environments.'))
+    (_, first), *others = _by_budget(results, table).items()
     shown = html(
-        '<div class=scroll><table{}{}>{}{}</table></div><ol class="notes">{}</ol>',
-        html(' class="turned"') if table.turned else "",
-        html(' data-also="{}"', "|".join(_counts_of(table))),
-        _head(table),
-        together(_bodies(results, table, places)),
+        '{}{}<ol class="notes">{}</ol>',
+        _table(results, first, places),
+        together(html(_BUDGET, budget, _table(results, one, places)) for budget, one in others),
         together(html("<li>{}</li>", note) for note in notes),
     )
     return html(
@@ -170,9 +172,24 @@ def _section(results: Results, table: Table, places: Mapping[str, int], shared: 
     )
 
 
-def _counts_of(table: Table) -> list[str]:
-    """Names of what cells of a table counted; each cell has its numbers in this order."""
-    return list(dict.fromkeys(name for row in table.rows for cell in row.cells if cell.sources for name in cell.also))
+def _by_budget(results: Results, table: Table) -> dict[str, Table]:
+    """A table for each budget of the suite, the longest first; rows of no noise stand in all."""
+    budgets = {row.group: results.budget(row.group) for row in table.rows if row.group in results.noises}
+    return {
+        f"{budget:g} {results.plan['budget'].get('unit', '')}": replace(
+            table, rows=tuple(row for row in table.rows if budgets.get(row.group, budget) == budget)
+        )
+        for budget in sorted(set(budgets.values()), reverse=True)
+    } or {"": table}
+
+
+def _table(results: Results, table: Table, places: Mapping[str, int]) -> Html:
+    return html(
+        "<div class=scroll><table{}>{}{}</table></div>",
+        html(' class="turned"') if table.turned else "",
+        _head(table),
+        together(_bodies(results, table, places)),
+    )
 
 
 def _head(table: Table) -> Html:
@@ -199,24 +216,19 @@ def _column(place: int, column: Column) -> Html:
 
 
 def _bodies(results: Results, table: Table, places: Mapping[str, int]) -> Iterable[Html]:
-    counted = _counts_of(table)
     for group, rows in table.groups():
         printed = len(rows) > 1 or rows[0].method or any(cell.source for cell in rows[0].cells)
         yield html(
             "<tbody{}>{}{}</tbody>",
             "" if printed else html(' class="chance"'),
-            _group(table.heading(group), len(table.columns)) if group else "",
-            together(_row(results, table, row, places, counted) for row in rows),
+            html(_GROUP, table.heading(group), len(table.columns)) if group else "",
+            together(_row(results, table, row, places) for row in rows),
         )
 
 
-def _group(name: str, columns: int) -> Html:
-    return html('<tr class="group"><th scope="rowgroup">{}</th><td colspan="{}"></td></tr>', name, columns)
-
-
-def _row(results: Results, table: Table, row: Row, places: Mapping[str, int], counted: Sequence[str]) -> Html:
+def _row(results: Results, table: Table, row: Row, places: Mapping[str, int]) -> Html:
     full = table.full_under(row.group)
-    cells = (_cell(cell, column, full, places, counted) for cell, column in zip(row.cells, table.columns, strict=True))
+    cells = (_cell(cell, column, full, places) for cell, column in zip(row.cells, table.columns, strict=True))
     return html(
         '<tr><th scope="row" title="{0}">{1}{0}{2}</th>{3}</tr>',
         row.label,
@@ -226,7 +238,7 @@ def _row(results: Results, table: Table, row: Row, places: Mapping[str, int], co
     )
 
 
-def _cell(cell: Cell, column: Column, full: int, places: Mapping[str, int], counted: Sequence[str]) -> Html:
+def _cell(cell: Cell, column: Column, full: int, places: Mapping[str, int]) -> Html:
     number, behind = words(cell, column, full)
     text = html("<b>{}</b>", number) if cell.bold else escaped(number)
     small = html(" <small>{}</small>", behind) if behind else html("")
@@ -240,13 +252,10 @@ def _cell(cell: Cell, column: Column, full: int, places: Mapping[str, int], coun
     )
     if not any(run in places for run in cell.runs):  # trials are no runs of the page; the CSV has their ids
         return html("<td{}>{}{}</td>", attributes, text, small if cell.source else "")
-    also = cell.also if cell.sources else {}
-    counts = "|".join(f"{also[name]:g}" if name in also else "" for name in counted)
     return html(
-        '<td{} data-m="{}"{}><a href="#r{}">{}</a>{}{}</td>',
+        '<td{} data-m="{}"><a href="#r{}">{}</a>{}{}</td>',
         attributes,
         _behind(cell, column, places),
-        html(' data-also="{}"', counts) if also else "",
         places[cell.runs[0]],
         text,
         small,

@@ -44,9 +44,8 @@ def validity_section(results: Results) -> Html:
     found = validity(results)
     if not found:
         return html("")
-    longest = results.budget(found[0].noise)
-    lines = [_judged(one, one is found[0]) for one in found if results.budget(one.noise) == longest]
-    shorter = [_judged(one) for one in found if results.budget(one.noise) < longest]
+    lines = [_judged(one, one is found[0]) for one in found if one.noise in results.longest.noises]
+    shorter = [_judged(one) for one in found if one.noise not in results.longest.noises]
     more = html("<details><summary>at shorter budgets</summary>{}</details>", together(shorter)) if shorter else ""
     return html('<section id="validity"><h2>{}</h2>{}{}</section>', QUESTION, together(lines), more)
 
@@ -63,7 +62,7 @@ def answer_section(results: Results) -> Html:
     return html(
         '<section id="answer"><h2>{}</h2><ul class="answer">{}</ul></section>',
         question(results),
-        lines or html("<li>Not known yet: nothing of it was measured.</li>"),
+        lines or html("<li>Nothing of it was measured yet.</li>"),
     )
 
 
@@ -83,8 +82,8 @@ def how_to_read(results: Results) -> Html:
 <p>Every method trained on the same pairs with the same corruption, order, towers and budget; only the method differs.
 Compare within a block: each block is one noise, under one pair of towers.</p>
 <ul><li>{}</li>
-<li><b>Bold</b> means: no method of its column is shown to be better in this block. It takes three seeds. Several bold
-numbers in a column are a tie as far as this can tell, and with few seeds it can tell little.</li>
+<li><b>Bold</b> means: no method of its column is significantly better in this block. It takes three seeds. Where more
+than a third of the rows would be bold, nothing is: these seeds cannot rank them.</li>
 <li><i>chance</i> is what a uniformly random guess would score on average.</li>
 <li>† spent more than its budget. Scores bought with more are not comparable.</li>
 <li>‡ not verified: the paper leaves parts of the method open, or a claim comes without values that show it. Its entry

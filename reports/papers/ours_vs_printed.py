@@ -123,18 +123,13 @@ def _in_its_unit(ours: Cell, number: Published) -> Cell:
     if ours.value is None:
         return ours
     unit = 1 if "(fraction)" in number.metric else 100
-    measured = tuple(
-        replace(
-            part,
-            value=unit * part.value,
-            low=None if part.low is None else unit * part.low,
-            high=None if part.high is None else unit * part.high,
-        )
-        for part in ours.measured
-    )
-    spread = None if ours.std is None else unit * ours.std
-    value = unit * ours.value
-    return replace(ours, value=value, std=spread, measured=measured, difference=value - number.value)
+
+    def scaled(one: Any, *names: str) -> Any:
+        return replace(one, **{name: unit * own for name in names if (own := getattr(one, name)) is not None})
+
+    made: Cell = scaled(ours, "value", "std")
+    measured = tuple(scaled(part, "value", "low", "high") for part in ours.measured)
+    return replace(made, measured=measured, difference=unit * ours.value - number.value)
 
 
 def _spent(budget: Mapping[str, Any]) -> str:

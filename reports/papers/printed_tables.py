@@ -30,21 +30,24 @@ class Printed:
     @property
     def rows(self) -> list[Place]:
         """Rows of one group stand together."""
-        places = dict.fromkeys(row for row, _ in self.numbers)
-        groups = list(dict.fromkeys(group for group, _ in places))
-        return sorted(places, key=lambda row: groups.index(row[0]))
+        return _together(row for row, _ in self.numbers)
 
     @property
     def columns(self) -> list[Place]:
         """Columns under one heading stand together."""
-        places = dict.fromkeys(column for _, column in self.numbers)
-        heads = list(dict.fromkeys(head for head, _ in places))
-        return sorted(places, key=lambda column: heads.index(column[0]))
+        return _together(column for _, column in self.numbers)
 
     @property
     def source(self) -> str:
         """ "ncu, Table 1"."""
         return next(iter(self.numbers.values())).source
+
+
+def _together(places: Iterable[Place]) -> list[Place]:
+    """Each place once, those of one heading together, all in the order of their first."""
+    once = dict.fromkeys(places)
+    heads = list(dict.fromkeys(head for head, _ in once))
+    return sorted(once, key=lambda place: heads.index(place[0]))
 
 
 def papers(folder: Path, name: str = "") -> list[Printed]:

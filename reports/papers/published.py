@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from bench.errors import UserError
 
@@ -49,20 +50,7 @@ def read(folder: Path, paper: str) -> list[Published]:
         return [_number(paper, line) for line in lines]
 
 
-def _number(paper: str, line: dict[str, str]) -> Published:
-    meant = line.pop("dataset_probably_meant")
-    return Published(
-        paper=paper,
-        table=line["table"],
-        method=line["method"],
-        dataset=meant or line["dataset"],
-        metric=line["metric"],
-        value=float(line["value"]),
-        std=float(line["std"]) if line["std"] else None,
-        pretrain=line["pretrain"],
-        backbone=line["backbone"],
-        noise_rate=float(line["noise_rate"]) if line["noise_rate"] else None,
-        setting=line["setting"],
-        note=line["note"],
-        heading=line["dataset"],
-    )
+def _number(paper: str, line: dict[str, Any]) -> Published:
+    meant, heading = line.pop("dataset_probably_meant"), line["dataset"]
+    numbers = {name: float(line[name]) if line[name] else None for name in ("value", "std", "noise_rate")}
+    return Published(**{**line, **numbers, "paper": paper, "heading": heading, "dataset": meant or heading})

@@ -133,7 +133,7 @@ def board_rows(name: str, source: Source) -> Iterator[BoardRow]:
                 score=cell(runs, measure, about["score"]),
                 basis=basis,
                 gain=gain,
-                p=contrast.p_values[label] if contrast and gain else None,
+                p=gain.adjusted if gain else None,
                 recovered=contrast.recovered(label) if contrast and gain and label in results.ranked else None,
                 resolution=contrast.resolution if contrast else None,
                 runs={run.run: run.seed for run in runs},

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 
 from reports.headlines import primary
 from reports.measure import Measure, cell, record_measure, values_by_seed
+from reports.once import once
 from reports.results import Results
 from reports.statistics.paired import LEVEL, t_limit
 from reports.tables.table import Cell, Column
@@ -16,10 +16,10 @@ LEARNED = 1.5  #: times chance above which a row's headline number is, if it has
 
 
 def is_chance(cells: Iterable[Cell], column: Column) -> bool:
-    """Return whether no cell of a column is told from chance, and one has a value.
+    """Return whether no cell of a column is significantly above chance, and one has a value.
 
-    A cell is told from it if its 95 % interval over seeds lies above, or that over examples of every seed does. With
-    one or two seeds and no intervals over examples it counts as told: they say too little.
+    A cell is above it if its 95 % interval over seeds lies above, or that over examples of every seed does. With
+    one or two seeds and no intervals over examples it counts as above: they say too little.
     """
     measured = [one for one in cells if one.value is not None and one.measured]
     return column.chance is not None and bool(measured) and not any(_is_above(one, column.chance) for one in measured)
@@ -35,7 +35,7 @@ def _is_above(one: Cell, chance: float) -> bool:
 
 
 def carries_nothing(results: Results, measure: Measure) -> bool:
-    """Return whether no method is told from chance on a number, under any noise."""
+    """Return whether no method is significantly above chance on a number, under any noise."""
     if measure.column.chance is None:
         return False
     cells = (
@@ -56,7 +56,7 @@ def learned_values(
     return {label: {seed: sign * one for seed, one in own.items()} for label, own in values.items()}
 
 
-@lru_cache(maxsize=1)
+@once
 def unlearned(results: Results) -> Mapping[str, frozenset[str]]:
     """Noise -> rows that have not learned under it: their headline number is not significantly above `LEARNED` chance.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeGuard
 
 import numpy as np
 
@@ -65,7 +64,7 @@ class Outcomes:
         """The concept of each image of a data set, int [images]; None if no task on it names concepts."""
         tasks = (task for name, task in self._keys if name == dataset and task.endswith("/concept"))
         labels = (self.of(dataset, task).get("label") for task in tasks)
-        return next((one for one in labels if is_list(one, "iu")), None)
+        return next((one for one in labels if one is not None), None)
 
     def hits(self, named: Named, score: str) -> list[tuple[Floats, np.ndarray]] | None:
         """The parts of a metric, each with its outcomes and their concepts; None if it is no mean of outcomes."""
@@ -79,26 +78,16 @@ class Outcomes:
 
 
 def _part(arrays: Arrays, score: str, metric: str, concepts: np.ndarray) -> tuple[Floats, np.ndarray] | None:
-    """The outcomes of one metric and the concept of each; None if they are not stored, or not as evaluation does."""
+    """The outcomes of one metric and the concept of each; None if they are not stored."""
     if metric == "accuracy":
-        correct = arrays.get("correct")
-        return (correct.astype(np.float64), concepts) if is_list(correct, "b") else None
+        return (arrays["correct"].astype(np.float64), concepts) if "correct" in arrays else None
     side, _, k = metric.rpartition("_r") if metric in _RECALLS else ("", "", metric.removeprefix("top"))
     prefix = f"{score}_{side}_" if side else f"{score}_"
-    counts = [arrays[prefix + name] for name in _COUNTS if is_list(arrays.get(prefix + name), "iu")]
-    if len(counts) < len(_COUNTS) or len({len(one) for one in counts}) > 1 or k not in _PLACES:
+    if k not in _PLACES or any(prefix + name not in arrays for name in _COUNTS):
         return None
-    if side == "t2i":
-        owner = arrays.get(f"{score}_owner")
-        if not is_list(owner, "iu") or not ((owner >= 0) & (owner < len(concepts))).all():
-            return None
-        concepts = concepts[owner]
-    return hits(counts[0], counts[1], counts[2], int(k)), concepts
-
-
-def is_list(array: np.ndarray | None, kinds: str) -> TypeGuard[np.ndarray]:
-    """Whether an array has one axis and a type of one of these kinds, as numpy's letters say."""
-    return array is not None and array.ndim == 1 and array.dtype.kind in kinds
+    better, tied_wrong, tied_right = (arrays[prefix + name] for name in _COUNTS)
+    of = concepts[arrays[f"{score}_owner"]] if side == "t2i" else concepts
+    return hits(better, tied_wrong, tied_right, int(k)), of
 
 
 @dataclass(frozen=True)

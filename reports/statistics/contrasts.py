@@ -6,16 +6,17 @@ Gains are method minus baseline where higher is better, and baseline minus metho
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from statistics import median
 
 from reports.headlines import headlines, primary
 from reports.measure import Measure, cell, column_name
+from reports.once import once
 from reports.results import Results
 from reports.statistics.chance import learned_values
-from reports.statistics.paired import LEVEL, MINIMUM, SAME, Difference, adjusted, difference, mean, t_tails
+from reports.statistics.paired import LEVEL, MINIMUM, SAME, Difference, adjusted, difference, holm, mean, t_tails
 from reports.statistics.power import detectable
 from reports.statistics.ratio import Ratio, fieller, over_spread
 
@@ -47,8 +48,9 @@ class Contrast:
     values: Mapping[str, Mapping[int, float]]
 
     def gain(self, label: str) -> Difference | None:
-        """How much better a method is than the baseline; None if they share too few seeds."""
-        return difference(self.values.get(label, {}), self.values.get(self.baseline, {}))
+        """How much better a method is than the baseline, tested alone; None if they share too few seeds."""
+        test = difference(self.values.get(label, {}), self.values.get(self.baseline, {}))
+        return test and test.within(self.measure.column.most)
 
     def as_difference(self, gain: Difference) -> Difference:
         """A gain as method minus baseline in the column's own numbers, negative where the lower one is better."""
@@ -58,14 +60,10 @@ class Contrast:
 
     @cached_property
     def gains(self) -> dict[str, Difference]:
-        """The gains of the compared methods that have enough seeds."""
-        tests = {label: self.gain(label) for label in self.ranked if label != self.baseline}
-        return {label: test for label, test in tests.items() if test}
-
-    @cached_property
-    def p_values(self) -> dict[str, float]:
-        """Of the paired t-test against the baseline, adjusted by Holm over the compared methods."""
-        return dict(zip(self.gains, adjusted([test.p for test in self.gains.values()]).tolist(), strict=True))
+        """The gains of the compared methods that have enough seeds, as one family of tests."""
+        others = (label for label in self.ranked if label != self.baseline)
+        tests = holm({label: gain for label in others if (gain := self.gain(label))})
+        return {label: test.within(self.measure.column.most) for label, test in tests.items()}
 
     @cached_property
     def gap(self) -> Difference | None:
@@ -74,7 +72,7 @@ class Contrast:
 
     @property
     def is_resolved(self) -> bool:
-        """Whether the oracle is shown to be better than the baseline."""
+        """Whether the oracle is significantly better than the baseline, tested alone."""
         return self.gap is not None and self.gap.low > 0
 
     @cached_property
@@ -92,8 +90,7 @@ class Contrast:
     def verdicts(self, label: str) -> tuple[str, ...]:
         """ "better" or "worse", and "practically the same"; () if nothing is shown."""
         test = self.gains.get(label)
-        different = bool(test) and self.p_values[label] <= LEVEL
-        apart = ("better" if test and test.value > 0 else "worse",) if different else ()
+        apart = ("better" if test.value > 0 else "worse",) if test and test.is_significant else ()
         return (*apart, "practically the same") if label in self.same else apart
 
     @cached_property
@@ -157,10 +154,17 @@ def on_clean(clean: Contrast | None, label: str, before: str = "; ", after: str 
     return f"{before}{100 * clean.as_difference(gain).value:+.1f} on clean pairs{after}" if clean and gain else ""
 
 
-@lru_cache(maxsize=1)
-def contrasts(results: Results) -> tuple[Contrast, ...]:
+@once
+def contrasts(results: Results) -> list[Contrast]:
     """Every headline column under every noise, in the order of reading; costs and mixed data are left out."""
-    return tuple(_contrasts(results))
+    made = []
+    measures = [one for one in headlines(results) if one.comparable and one.column.higher_is_better is not None]
+    for noise, entry in results.noises.items():
+        for measure in measures:
+            values = learned_values(results, noise, measure, results.methods)
+            oracle = results.oracle if entry.get("kind") else None
+            made.append(Contrast(noise, measure, results.baseline, oracle, tuple(results.ranked), values))
+    return made
 
 
 def headline_contrasts(results: Results) -> list[Contrast]:
@@ -177,13 +181,3 @@ def _applies_to_none(results: Results, one: Contrast) -> bool:
     rows = results.methods.items()
     cells = (cell(results.of(label, one.noise), one.measure, entry["score"]) for label, entry in rows)
     return all(made.state == "not applicable" for made in cells)
-
-
-def _contrasts(results: Results) -> Iterator[Contrast]:
-    measures = headlines(results)
-    for noise, entry in results.noises.items():
-        for measure in measures:
-            if measure.comparable and measure.column.higher_is_better is not None:
-                values = learned_values(results, noise, measure, results.methods)
-                oracle = results.oracle if entry.get("kind") else None
-                yield Contrast(noise, measure, results.baseline, oracle, tuple(results.ranked), values)

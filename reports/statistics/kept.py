@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from reports.results import Results
 from reports.statistics.contrasts import Contrast, headline_contrasts
-from reports.statistics.paired import LEVEL, MINIMUM, Difference, adjusted, difference
+from reports.statistics.paired import MINIMUM, Difference, difference, holm
 from reports.statistics.ratio import Ratio, fieller
 
 
@@ -28,7 +28,10 @@ class Kept:
         """Score under noise over own clean score, with Fieller's interval; None below `MINIMUM` seeds."""
         noisy, clean = self.noisy.values.get(label, {}), self.on_clean(label)
         seeds = sorted(noisy.keys() & clean.keys())
-        return fieller([noisy[one] for one in seeds], [clean[one] for one in seeds]) if len(seeds) >= MINIMUM else None
+        if len(seeds) < MINIMUM:
+            return None
+        share = fieller([noisy[one] for one in seeds], [clean[one] for one in seeds])
+        return share and replace(share, low=max(0.0, share.low))
 
     def change(self, label: str) -> Difference | None:
         """ln(m_noisy / m_clean) - ln(b_noisy / b_clean), paired by seed; None below `MINIMUM` seeds or at 0."""
@@ -42,20 +45,14 @@ class Kept:
 
     @cached_property
     def changes(self) -> dict[str, Difference]:
-        """The changes of the compared methods that have enough seeds."""
-        tests = {label: self.change(label) for label in self.noisy.ranked if label != self.noisy.baseline}
-        return {label: test for label, test in tests.items() if test}
-
-    @cached_property
-    def p_values(self) -> dict[str, float]:
-        """Of the paired t-test on the log scale, adjusted by Holm over the compared methods."""
-        steps = adjusted([test.p for test in self.changes.values()])
-        return dict(zip(self.changes, steps.tolist(), strict=True))
+        """The changes of the compared methods that have enough seeds, as one family of tests."""
+        others = (label for label in self.noisy.ranked if label != self.noisy.baseline)
+        return holm({label: change for label in others if (change := self.change(label))})
 
     def verdict(self, label: str) -> str:
         """ "keeps more" or "keeps less" than the baseline; "" if neither is significant."""
         test = self.changes.get(label)
-        if test is None or self.p_values[label] > LEVEL:
+        if test is None or not test.is_significant:
             return ""
         return "keeps more" if test.value > 0 else "keeps less"
 

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import trim_mean
 
 from reports.statistics.paired import LEVEL, Floats
 
@@ -27,10 +28,7 @@ def seed_draws(n: int, stream: int = 0) -> NDArray[np.int64]:
 
 def interquartile_mean(values: Floats) -> Floats:
     """The mean over the last axis without its lowest and highest quarter (as many whole values as fit in each)."""
-    count = values.shape[-1]
-    cut = count // 4
-    middle = np.partition(values, [cut, count - cut - 1], axis=-1)[..., cut : count - cut]
-    return np.asarray(middle.mean(-1))
+    return np.asarray(trim_mean(values, 0.25, axis=-1))
 
 
 def interquartile_interval(scores: Floats) -> tuple[float, float, float]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ SAME = 1e-9  #: a spread of at most this share of what it is compared with is ro
 
 Floats = NDArray[np.float64]
 Values = Mapping[str, Mapping[int, float]]  #: method -> seed -> value
+Key = TypeVar("Key")
 
 
 def mean(values: Sequence[float]) -> float:
@@ -42,14 +43,34 @@ def std(values: Sequence[float]) -> float | None:
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean of one method minus mean of another over the seeds that both have, with its 95 % t-interval."""
+    """Mean of one method minus mean of another over the seeds that both have, with its t-interval."""
 
     value: float
-    low: float
+    low: float  #: of the interval: 95 %, or in a family of tests the level of its step of Holm's procedure
     high: float
-    p: float  #: two-sided
+    p: float  #: two-sided, of this test alone
     n: int  #: seeds
     std: float  #: of the differences over seeds
+    adjusted: float  #: p in its family of tests, `p` where it is tested alone
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether it is shown at `LEVEL` in its family of tests. Its interval leaves out 0 then, and only then."""
+        return self.adjusted <= LEVEL
+
+    def at(self, level: float) -> Difference:
+        """The same difference with the interval of a test at this level.
+
+        Without a spread the sign test speaks: it rejects all other differences or none.
+        """
+        half = t_limit(level, self.n - 1) * self.std / math.sqrt(self.n)
+        if self.std <= SAME * abs(self.value):
+            half = math.inf if self.value and self.p > level else 0.0
+        return replace(self, low=self.value - half, high=self.value + half)
+
+    def within(self, most: float) -> Difference:
+        """The same difference of numbers that differ by `most` at most, which is where its interval ends."""
+        return replace(self, low=max(self.low, -most), high=min(self.high, most))
 
 
 def difference(a: Mapping[int, float], b: Mapping[int, float]) -> Difference | None:
@@ -66,8 +87,23 @@ def t_test(values: Sequence[float]) -> Difference:
     """
     n, value, spread = len(values), mean(values), std(values)
     assert spread is not None
-    half = t_limit(LEVEL, n - 1) * (spread / math.sqrt(n))
-    return Difference(value, value - half, value + half, float(_two_sided(value, spread, n)), n, spread)
+    p = float(_two_sided(value, spread, n))
+    return Difference(value, value, value, p, n, spread, p).at(LEVEL)
+
+
+def holm(tests: Mapping[Key, Difference]) -> dict[Key, Difference]:
+    """A family of tests: p adjusted by Holm, and the interval of each at the level at which its step tests it.
+
+    The i-th smallest of m p-values is tested at `LEVEL` / (m - i + 1), until one is not rejected: that step's level is
+    the one of all that are left. So an interval leaves out 0 where the difference is significant, and only there.
+    """
+    steps = adjusted([test.p for test in tests.values()])
+    rejected = int((steps <= LEVEL).sum())
+    ranks = np.argsort(np.argsort([test.p for test in tests.values()], kind="stable"), kind="stable")
+    return {
+        key: replace(test.at(LEVEL / (len(tests) - min(rank, rejected))), adjusted=p)
+        for (key, test), rank, p in zip(tests.items(), ranks.tolist(), steps.tolist(), strict=True)
+    }
 
 
 def _two_sided(gap: Any, spread: Any, n: int) -> Floats:
@@ -118,12 +154,21 @@ def pairwise(values: Values) -> Pairwise:
     return Pairwise(labels, gap, p, (shown | shown.T) & (gap > 0))
 
 
-def unbeaten(values: Values, higher_is_better: bool) -> set[str]:
-    """Methods to set in bold: those that no method of the column is shown to beat. Empty if nothing can be compared."""
+def unbeaten(values: Values, higher_is_better: bool, baseline: str = "") -> set[str]:
+    """Methods than which none of the column is significantly better; empty if nothing can be compared.
+
+    That is by Holm over all pairs, and beside the baseline also over the methods alone, as the verdict on them is made.
+    """
     tests = pairwise(values)
-    beaten = [bool(others.any()) for others in (tests.shown.T if higher_is_better else tests.shown)]
-    compared = [bool(np.isfinite(row).any()) for row in tests.p]
-    return {label for place, label in enumerate(tests.labels) if compared[place] and not beaten[place]}
+    known, shown = np.isfinite(tests.p), tests.shown.copy()
+    if baseline in values:
+        base = tests.labels.index(baseline)
+        others = np.flatnonzero(known[base])
+        others = others[adjusted(tests.p[base, others]) <= LEVEL]
+        shown[base, others] = tests.gap[base, others] > 0
+        shown[others, base] = tests.gap[others, base] > 0
+    beaten = np.any(shown if higher_is_better else shown.T, axis=0)
+    return {label for place, label in enumerate(tests.labels) if known[place].any() and not beaten[place]}
 
 
 def t_tails(t: Any, freedom: int) -> Floats:

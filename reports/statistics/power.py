@@ -9,6 +9,7 @@ import math
 from functools import lru_cache
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import gammaincinv, nctdtr
 
 from reports.statistics.paired import LEVEL, t_limit
@@ -33,13 +34,10 @@ def spread_limits(freedom: int) -> tuple[float, float]:
 @lru_cache(maxsize=1024)
 def detectable(n: int, level: float = LEVEL) -> float:
     """The smallest difference, in standard deviations of differences, that n >= 2 seeds show with `POWER`."""
-    low, high = 0.0, 1.0
+    high = 1.0
     while power(high, n, level) < POWER:
-        low, high = high, 2 * high
-    while high - low > 1e-12 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if power(middle, n, level) < POWER else (low, middle)
-    return high
+        high *= 2
+    return float(brentq(lambda effect: power(effect, n, level) - POWER, 0.0, high, xtol=1e-14, rtol=1e-14))
 
 
 def seeds_for(effect: float, level: float = LEVEL) -> int | None:

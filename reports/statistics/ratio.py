@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from reports.statistics.paired import LEVEL, Difference, mean, t_limit
 from reports.statistics.power import spread_limits
 
@@ -28,18 +30,10 @@ def fieller(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio
     """
     n = len(numerators)
     top, bottom = mean(numerators), mean(denominators)
-
-    def covariance(a: Sequence[float], b: Sequence[float]) -> float:
-        centres = mean(a), mean(b)
-        return math.fsum((x - centres[0]) * (y - centres[1]) for x, y in zip(a, b, strict=True)) / (n - 1)
-
-    limit = t_limit(LEVEL, n - 1)
-    q = limit * limit / n
-    square = bottom * bottom - q * covariance(denominators, denominators)
+    (of_top, of_both), (_, of_bottom) = (np.cov(numerators, denominators) * (t_limit(LEVEL, n - 1) ** 2 / n)).tolist()
+    square, linear, constant = bottom * bottom - of_bottom, top * bottom - of_both, top * top - of_top
     if square <= 0:
         return None
-    linear = top * bottom - q * covariance(numerators, denominators)
-    constant = top * top - q * covariance(numerators, numerators)
     root = math.sqrt(max(0.0, linear * linear - square * constant))
     return Ratio(top / bottom, (linear - root) / square, (linear + root) / square, n)
 

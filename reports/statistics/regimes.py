@@ -7,7 +7,7 @@ from functools import cached_property
 
 from reports.results import Results
 from reports.statistics.contrasts import Contrast, headline_contrasts, on_clean
-from reports.statistics.paired import LEVEL, Difference, adjusted
+from reports.statistics.paired import Difference, holm
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,7 @@ class Regimes:
             for budget, contrast in zip(self.budgets, self.contrasts, strict=True)
             for label, gain in contrast.gains.items()
         }
-        steps = adjusted([gain.p for gain in tests.values()])
-        return {place: gain for (place, gain), p in zip(tests.items(), steps, strict=True) if p <= LEVEL}
+        return {place: gain for place, gain in holm(tests).items() if gain.is_significant}
 
     def since(self, label: str, better: bool) -> float | None:
         """The smallest budget from which on a method is significantly better, or worse, at every larger one as well."""
@@ -41,14 +40,18 @@ class Regimes:
             found = budget
         return found
 
-    def sentence(self, baseline: str) -> str:
+    def sentence(self, results: Results) -> str:
         """Who is better or worse than the baseline at the largest budget, and since which."""
         parts = []
         for better, word in ((True, "better"), (False, "worse")):
             since = {label: self.since(label, better) for label in self.contrasts[-1].gains}
             known = ((label, budget) for label, budget in since.items() if budget is not None)
-            named = [f"{label} from {budget:g} on{on_clean(self.clean, label, ' (', ')')}" for label, budget in known]
-            parts.append(f"significantly {word} than {baseline}: {', '.join(named) or 'no method'}")
+            named = [
+                f"{results.named(label)} from {budget:g} on{on_clean(self.clean, label, ' (', ')')}"
+                for label, budget in known
+            ]
+            base = results.named(results.baseline)
+            parts.append(f"significantly {word} than {base}: {', '.join(named) or 'no method'}")
         ends = f"{self.budgets[0]:g} to {self.budgets[-1]:g} {self.unit}"
         return f"{self.noise}, {ends}: {'; '.join(parts)} (Holm over methods and budgets)."
 

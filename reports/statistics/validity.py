@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
 from reports.headlines import along
 from reports.measure import record_measure, values_by_seed
+from reports.once import once
 from reports.reference.agreement import FEWEST, agreement_of
 from reports.results import Results
 from reports.statistics.contrasts import Contrast, headline_contrasts
@@ -68,7 +68,7 @@ class Validity:
         return tuple(f"{one.name}: {one.outcome} ({one.sentence})" for one in self.checks)
 
 
-@lru_cache(maxsize=1)
+@once
 def validity(results: Results, rows: tuple[str, ...] = ()) -> tuple[Validity, ...]:
     """The checks under every noise, the longest budget first; `rows`: those in question, beside the baseline.
 
@@ -104,8 +104,8 @@ def _learned_wrong(results: Results, noise: str) -> Check:
     if measure and (own := values_by_seed(results, noise, measure, [base]).get(base)):
         share, chance = mean(list(own.values())), measure.column.chance or 0.0
         outcome = "pass" if share - chance > LEARNED_WRONG else "fail"
-        found = f"{base} has memorised {_percent(share)} of its wrong captions at the end (chance {_percent(chance)}"
-        found += f", at least {_percent(chance + LEARNED_WRONG)} asked for)"
+        found = f"{results.named(base)} has memorised {_percent(share)} of its wrong captions at the end (chance "
+        found += f"{_percent(chance)}, at least {_percent(chance + LEARNED_WRONG)} asked for)"
     return Check("wrong captions learned", outcome, found, "speed of learning, not robustness")
 
 
@@ -115,9 +115,9 @@ def _trained_out(results: Results, contrasts: Mapping[str, Contrast], noise: str
     asked = list(dict.fromkeys(filter(None, (own.baseline, own.oracle, *rows))))
     gains = {label: _last_quarter(results, contrasts, noise, label) for label in asked}
     known = {label: gain for label, gain in gains.items() if gain is not None}
-    named = ", ".join(f"{label} {100 * gain:+.1f} %" for label, gain in known.items())
+    named = ", ".join(f"{results.named(label)} {100 * gain:+.1f} %" for label, gain in known.items())
     found = f"gain of the last quarter of training, of the level: {named} (limit {_percent(TRAINED_OUT)})"
-    lacking = ", ".join(label for label in asked if label not in known)
+    lacking = ", ".join(results.named(label) for label in asked if label not in known)
     outcome: Outcome = "unknown" if lacking else "pass"
     if lacking:
         unknown = f"the gain of the last quarter is not known of {lacking}: no points along the run, no shorter budget"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reports.results import Results, recipe
+from reports.plan_fields import recipe
+from reports.results import Results
 from reports.statistics.contrasts import Contrast, headline_contrasts
-from reports.statistics.paired import Difference, adjusted, difference
-from reports.tables.footnotes import context, notes_for
+from reports.statistics.paired import Difference, difference, holm
+from reports.tables.footnotes import noted
 from reports.tables.table import Cell, Column, Row, Table
-from reports.tables.vs_baseline import interval, p_text, signed
+from reports.tables.vs_baseline import with_test
 
 #: name, head and description of a column; a description of the effect of each is in the order of `_effects`
 _COLUMNS = (
@@ -27,23 +28,22 @@ def filter_tables(results: Results) -> list[Table]:
     """
     found = [(one, *cell) for one in headline_contrasts(results) for cell in _squares(results)]
     lines = [(one, row, _effects(one, results.baseline, *labels)) for one, row, labels in found]
-    lines = [line for line in lines if all(line[2])]
+    lines = [line for line in lines if len(line[2]) == len(_COLUMNS)]
     if not lines:
         return []
-    p_values = iter(adjusted([effect.p for *_, effects in lines for effect in effects if effect]).tolist())
+    tests = holm({(i, name): effect for i, (*_, effects) in enumerate(lines) for name, effect in effects.items()})
     rows = [
-        Row(label, tuple(_cell(effect, next(p_values)) for effect in effects if effect), one.noise, label)
-        for one, label, effects in lines
+        Row(label, tuple(with_test(Cell("value"), tests[i, name], ()) for name in effects), one.noise, label)
+        for i, (one, label, effects) in enumerate(lines)
     ]
     number = lines[0][0].measure.column.label
     columns = tuple(Column(name, head, number, "percent", None, about) for name, head, about in _COLUMNS)
     text = f"What a choice of pairs and a loss gain over {results.baseline}, in points of {number}."
     notes = (
-        "p: paired t-test over seeds, adjusted by Holm over all tests of this table. Interval: 95 %, not adjusted.",
+        "p: paired t-test over seeds, adjusted by Holm over all tests of this table, and the intervals as well.",
         *(f"{head}: {about}." for _, head, about in _COLUMNS),
-        *context(results),
     )
-    return [Table("filter_or_loss", "Filter or loss", columns, tuple(rows), text, notes, notes=notes_for(rows))]
+    return [noted(results, "filter_or_loss", "Filter or loss", columns, rows, text, *notes)]
 
 
 def _squares(results: Results) -> Iterator[tuple[str, tuple[str, str, str]]]:
@@ -57,14 +57,10 @@ def _squares(results: Results) -> Iterator[tuple[str, tuple[str, str, str]]]:
             yield label, (filtered, plain, label)
 
 
-def _effects(one: Contrast, base: str, filtered: str, plain: str, both: str) -> list[Difference | None]:
-    """Return the effects of the columns; None for those with too few seeds."""
+def _effects(one: Contrast, base: str, filtered: str, plain: str, both: str) -> dict[str, Difference]:
+    """Return the effect of each column, without those that have too few seeds."""
     none, first, second, joint = (one.values.get(label, {}) for label in (base, filtered, plain, both))
     sums = {seed: first[seed] + second[seed] - none[seed] for seed in none.keys() & first.keys() & second.keys()}
-    return [difference(first, none), difference(second, none), difference(joint, none), difference(joint, sums)]
-
-
-def _cell(effect: Difference, p: float) -> Cell:
-    also = {"low": effect.low, "high": effect.high, "p adjusted": p, "p": effect.p, "n": effect.n}
-    small = f"{interval(effect)}, {p_text(p)}"
-    return Cell("value", value=effect.value, text=signed(effect.value), small=small, also=also)
+    sides = (first, none), (second, none), (joint, none), (joint, sums)
+    tests = {name: difference(*pair) for (name, *_), pair in zip(_COLUMNS, sides, strict=True)}
+    return {name: test for name, test in tests.items() if test}

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from bench.store.pack import of_changed_code
 from bench.store.selection import LAST
-from reports.plan_fields import TEACHERS, TREATMENTS
-from reports.results import Results, RunResult, begins_at
+from reports.once import once
+from reports.plan_fields import TEACHERS, TREATMENTS, begins_at
+from reports.results import Results, RunResult, uses
 from reports.statistics.chance import LEARNED
 from reports.statistics.paired import MINIMUM
-from reports.tables.table import OVER_BUDGET, TOLD, UNLEARNED, UNVERIFIED, Row, unverified
+from reports.tables.table import OVER_BUDGET, TOLD, UNLEARNED, UNVERIFIED, Cell, Column, Row, Table, unverified
 
 HASH = 12  #: characters of a hash that are printed
 BOLD = (
-    "Bold: no method of its column is shown to be better under the same noise (paired t-test over the seeds that both "
-    "have, Holm at 5 % over all pairs of methods)."
+    "Bold: no method of its column is significantly better under the same noise (paired t-test over the seeds that "
+    "both have; Holm at 5 % over all pairs of methods, and over the methods against the baseline)."
 )
 SAME_SHARE = 0.005  #: shares of pairs that differ by less are called the same
 _ENVIRONMENT = ("packages", "hardware", "commit")
@@ -55,12 +54,26 @@ def notes_for(rows: Sequence[Row]) -> dict[str, str]:
     return notes
 
 
+def method_row(results: Results, label: str, cells: Iterable[Cell], noise: str = "") -> Row:
+    """The line of a row of the suite, under a noise or for all."""
+    entry = results.methods[label]
+    return Row(label, tuple(cells), noise, label, label in results.ranked, entry["fidelity"], uses(entry))
+
+
+def noted(
+    results: Results, name: str, title: str, columns: Iterable[Column], rows: Sequence[Row], text: str, *notes: str
+) -> Table:
+    """A table with these notes, those on all tables of the report, and the meaning of its marks."""
+    made = (*notes, *context(results))
+    return Table(name, title, tuple(columns), tuple(rows), text, made, notes=notes_for(rows))
+
+
 def footnotes(results: Results, rows: Sequence[Row]) -> tuple[str, ...]:
     """Return the notes of a table: seeds, bold, and the context."""
     return *_seeds(results, rows), *context(results)
 
 
-@lru_cache(maxsize=1)
+@once
 def context(results: Results) -> tuple[str, ...]:
     """Budget, treatments and noise of the data, and whether protocol, data, runner and environment were one."""
     return (
@@ -138,7 +151,7 @@ def _seeds(results: Results, rows: Sequence[Row]) -> Iterable[str]:
     elif len(seeds) < MINIMUM:
         yield f"Nothing is bold: fewer than {MINIMUM} seeds."
     else:
-        yield f"Nothing is bold: no column has two methods with {MINIMUM} seeds in common yet, or none is comparable."
+        yield f"Nothing is bold: no column has two methods with {MINIMUM} seeds in common, or none can be ranked."
 
 
 def brief(results: Results, rows: Sequence[Row]) -> tuple[str, ...]:
@@ -146,7 +159,7 @@ def brief(results: Results, rows: Sequence[Row]) -> tuple[str, ...]:
     seeds = results.plan["seeds"]
     if len(seeds) == 1:
         return ("One seed.",)
-    bold = " Bold: not shown to be worse than another method (paired t-test, Holm, 5 %)."
+    bold = " Bold: no method is significantly better (paired t-test, Holm, 5 %)."
     known = any(cell.bold for row in rows for cell in row.cells)
     return (f"Mean ± standard deviation over {len(seeds)} seeds.{bold if known else ''}",)
 
@@ -261,13 +274,11 @@ def _versions(runs: Sequence[RunResult]) -> Iterable[str]:
 
 
 def _environments(runs: Sequence[RunResult]) -> Iterable[str]:
-    known = {_canonical(run.environment): run.environment for run in runs if run.environment}
-    if len(known) > 1:
-        parts: dict[str, set[str]] = {}
-        for environment in known.values():
-            for name, value in _flat({key: environment.get(key) for key in _ENVIRONMENT}):
-                parts.setdefault(name, set()).add(str(value))
-        differing = [f"{name} {' / '.join(sorted(values))}" for name, values in parts.items() if len(values) > 1]
+    parts: dict[str, set[str]] = {}
+    for environment in (run.environment for run in runs if run.environment):
+        for name, value in _flat({key: environment.get(key) for key in _ENVIRONMENT}):
+            parts.setdefault(name, set()).add(str(value))
+    if differing := [f"{name} {' / '.join(sorted(values))}" for name, values in parts.items() if len(values) > 1]:
         yield f"Mixed environments, so small differences may not be the methods': {'; '.join(differing)}."
 
 
@@ -304,10 +315,6 @@ def _places(places: Iterable[tuple[str, int]]) -> str:
     for noise, seed in dict.fromkeys((noise, seed) for noise, seed in places):
         seeds.setdefault(noise, []).append(str(seed))
     return "; ".join(f"{noise}, seed{'s' * (len(own) > 1)} {', '.join(own)}" for noise, own in seeds.items())
-
-
-def _canonical(environment: Mapping[str, Any]) -> str:
-    return json.dumps([environment.get(key) for key in _ENVIRONMENT], sort_keys=True)
 
 
 def _flat(content: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:

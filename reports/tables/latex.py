@@ -59,16 +59,14 @@ def for_a_paper(results: Results, table: Table, methods: Sequence[str] = ()) -> 
         if label not in known:
             raise UserError(f"{label!r} is no row of the table {table.name}{nearest(label, known)}")
     kept = [row for row in table.rows if not row.method or not methods or row.method in methods]
-    entries = results.methods
-    named = tuple(_titled(entries[row.method], row) if row.method in entries else row for row in kept)
+    named = tuple(_titled(results, row) if row.method in results.methods else row for row in kept)
     marked = "".join(row.mark + "".join(map(marks, row.cells)) for row in kept)
     notes = {mark: meaning for mark, meaning in table.notes.items() if mark in marked}
     all_rows = (f"Bold is among all {len(known)} rows of the suite.",)
     long = context(results) if results.runs else ()
     short = [note for note in table.footnotes if note not in long] if table.brief is None else table.brief
     footnotes = (*short, *(all_rows if 0 < len(set(methods)) < len(known) else ()))
-    about = table.caption or table.description
-    return table_latex(replace(table, rows=named, notes=notes, footnotes=footnotes, description=about))
+    return table_latex(replace(table, rows=named, notes=notes, footnotes=footnotes))
 
 
 def references(results: Results, tables: Sequence[str]) -> list[str]:
@@ -87,11 +85,10 @@ def cite_key(entry: Mapping[str, Any]) -> str:
     return match.group(1) if match else ""
 
 
-def _titled(entry: Mapping[str, Any], row: Row) -> Row:
-    """A row under its method's title, or the suite's own label where it has one, with the key to cite."""
-    own = entry["label"]
-    label = (entry["title"] if own == entry.get("method") else own) + row.label.removeprefix(own)
-    return replace(row, label=label, cite=cite_key(entry))
+def _titled(results: Results, row: Row) -> Row:
+    """A row under the name that sentences have for it, with the key to cite."""
+    label = results.named(row.method) + row.label.removeprefix(row.method)
+    return replace(row, label=label, cite=cite_key(results.methods[row.method]))
 
 
 def _parts(table: Table) -> list[list[Table]]:

@@ -51,19 +51,9 @@ _ESCAPES = {
     "←": r"$\leftarrow$",
     "↑": r"$\uparrow$",
     "↓": r"$\downarrow$",
-    "ß": r"\ss{}",
-    "æ": r"\ae{}",
-    "Æ": r"\AE{}",
-    "œ": r"\oe{}",
-    "Œ": r"\OE{}",
-    "ø": r"\o{}",
-    "Ø": r"\O{}",
-    "ł": r"\l{}",
-    "Ł": r"\L{}",
-    "ı": r"\i{}",
     "\u00a0": "~",
 }
-_PRINTED = "“”‘’—…"  #: that pdflatex prints as they are
+_PRINTED = "“”‘’—…ßæÆœŒøØłŁı"  #: that pdflatex prints as they are
 _ACCENTS = dict(zip("\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030b\u030c\u0327", "`'^~=u.\"Hvc", strict=True))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +16,8 @@ from reports.statistics.many_sets import (
     improvement_interval,
     interquartile_interval,
 )
-from reports.statistics.paired import MINIMUM, Floats, Pairwise, Values, pairwise
-from reports.tables.footnotes import context, notes_for, planned_seeds
+from reports.statistics.paired import MINIMUM, Floats, Values, pairwise
+from reports.tables.footnotes import method_row, noted, planned_seeds
 from reports.tables.table import Cell, Column, Row, Table
 from reports.vocabulary import family, kind_of, main_metric
 
@@ -43,29 +42,16 @@ class Scored:
     values: Values  #: negative if lower is better
     about_pairs: bool  #: whether it measures finding the corrupted training pairs
 
-    @property
-    def block(self) -> str:
-        """The independent block that the data set belongs to."""
-        return block_of(self.dataset)
+    def gaps(self, labels: Sequence[str]) -> tuple[Floats, NDArray[np.bool_]]:
+        """[m, m]: how much better the row's method is than the column's, and whether significantly (Holm, all pairs).
 
-    @cached_property
-    def tests(self) -> Pairwise:
-        """Every two methods against each other; higher is better."""
-        return pairwise(self.values)
-
-    def gaps(self, labels: Sequence[str]) -> Floats:
-        """[m, m]: how much better the row's method is than the column's; NaN if they share no seed."""
-        gaps = np.full((len(labels), len(labels)), np.nan)
-        own = [labels.index(label) for label in self.tests.labels]
-        gaps[np.ix_(own, own)] = self.tests.gap
-        return gaps
-
-    def shown(self, labels: Sequence[str]) -> NDArray[np.int64]:
-        """[m, m]: 1 where the row's method is significantly better than the column's, Holm over all pairs."""
-        shown = np.zeros((len(labels), len(labels)), np.int64)
-        own = [labels.index(label) for label in self.tests.labels]
-        shown[np.ix_(own, own)] = self.tests.shown
-        return shown
+        NaN and False for methods that share no seed.
+        """
+        tests = pairwise(self.values)
+        own = np.ix_(*[[labels.index(label) for label in tests.labels]] * 2)
+        gaps, shown = np.full((len(labels),) * 2, np.nan), np.zeros((len(labels),) * 2, bool)
+        gaps[own], shown[own] = tests.gap, tests.shown
+        return gaps, shown
 
     def above_chance(self, label: str) -> dict[int, float]:
         """Seed -> the share of the way from chance to perfect; the value itself where the chance is not known."""
@@ -100,18 +86,16 @@ def means_table(results: Results, scores: Mapping[str, Sequence[Scored]]) -> Tab
         Column("interquartile mean", "interquartile mean", "", description="of scores above chance"),
         Column("improvement", f"better than {results.baseline}", "", higher_is_better=None),
     )
-    rows, counts = [], []
+    rows, counts = list[Row](), list[str]()
     for noise in results.noises:
         matrices = above_chance(scores[noise])
         counts.append(f"{noise}: {min((one.shape[1] for _, one in matrices.values()), default=0)} data sets and tasks")
-        for label, entry in results.ranked.items():
-            if label in matrices:
-                cells = tuple(_means(results, matrices, noise, label))
-                rows.append(Row(label, cells, noise, label, fidelity=entry["fidelity"]))
+        own = (label for label in results.ranked if label in matrices)
+        rows += [method_row(results, label, _means(results, matrices, noise, label), noise) for label in own]
     text = "What all data sets say together."
     bold = f"Over {planned_seeds(results)}; nothing is bold, because data sets share seeds and images."
-    notes = ("; ".join(counts) + ".", _SCORES, _DRAWS, bold, *context(results))
-    return Table("means", "Over data sets", columns, tuple(rows), text, notes, notes=notes_for(rows))
+    notes = ("; ".join(counts) + ".", _SCORES, _DRAWS, bold)
+    return noted(results, "means", "Over data sets", columns, rows, text, *notes)
 
 
 def above_chance(scores: Sequence[Scored]) -> dict[str, tuple[list[int], Floats]]:

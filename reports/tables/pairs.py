@@ -11,9 +11,9 @@ from reports.measure import lead
 from reports.results import Results
 from reports.statistics.many_sets import blocks_for, mean_over_first, signed_rank
 from reports.statistics.paired import adjusted
-from reports.tables.footnotes import context, notes_for, planned_seeds
-from reports.tables.over_sets import Scored
-from reports.tables.table import Cell, Column, Row, Table, unverified
+from reports.tables.footnotes import method_row, noted, planned_seeds
+from reports.tables.over_sets import Scored, block_of
+from reports.tables.table import Cell, Column, Table, unverified
 
 
 def pairs_table(results: Results, scores: Mapping[str, Sequence[Scored]]) -> Table:
@@ -30,30 +30,30 @@ def pairs_table(results: Results, scores: Mapping[str, Sequence[Scored]]) -> Tab
             continue
         pairs = PairsOfMethods(labels, of_noise)
         notes.append(f"{noise}: {pairs.about}")
-        for label, entry in results.ranked.items():
+        for label in labels:
             if runs := results.of(label, noise):
                 own = lead(runs)
-                cells = tuple(_pair(own, pairs, label, other) for other in labels)
-                rows.append(Row(label, cells, noise, label, fidelity=entry["fidelity"]))
+                rows.append(method_row(results, label, (_pair(own, pairs, label, other) for other in labels), noise))
     text = (
         "Mean difference over data sets and tasks in points, line minus column, and on how many of them the line's "
         "method is better."
     )
-    made = (*notes, f"Means over {planned_seeds(results)}; nothing is bold.", *context(results))
-    return Table("pairs", "Pairs", columns, tuple(rows), text, made, notes=notes_for(rows), turned=True)
+    bold = f"Means over {planned_seeds(results)}; nothing is bold."
+    return replace(noted(results, "pairs", "Pairs", columns, rows, text, *notes, bold), turned=True)
 
 
 class PairsOfMethods:
     """All pairs of methods under one noise, over data sets and over their independent blocks."""
 
     def __init__(self, labels: Sequence[str], scores: Sequence[Scored]) -> None:
-        gaps = np.stack([one.gaps(labels) for one in scores])
-        blocks = list(dict.fromkeys(one.block for one in scores))
-        in_block = [[one.block == block for one in scores] for block in blocks]
+        gaps, shown = map(np.stack, zip(*(one.gaps(labels) for one in scores), strict=True))
+        block_of_each = [block_of(one.dataset) for one in scores]
+        blocks = list(dict.fromkeys(block_of_each))
+        in_block = [[own == block for own in block_of_each] for block in blocks]
         self.places = {label: place for place, label in enumerate(labels)}
         self.mean, self.of = mean_over_first(gaps), np.isfinite(gaps).sum(0)
         self.better, self.ties = (gaps > 0).sum(0), (gaps == 0).sum(0)
-        self.shown = np.sum([one.shown(labels) for one in scores], axis=0)  # of `better`: significantly, on their own
+        self.shown = shown.sum(0)  # of `better`: significantly, on their own
         self.needed, self.blocks = blocks_for(max(2, int(self.of.any(0).sum()))), blocks
         self.p: dict[tuple[int, int], float] = {}
         by_block = np.stack([mean_over_first(gaps[chosen]) for chosen in in_block])

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bench.store.selection import LAST
 from reports.headlines import primary
 from reports.measure import cell, record_measure
-from reports.results import Results, uses
+from reports.results import Results
 from reports.statistics.paired import difference, mean
-from reports.tables.footnotes import context, notes_for
-from reports.tables.table import Cell, Column, Measured, Row, Table
+from reports.tables.footnotes import method_row, noted
+from reports.tables.table import Cell, Column, Measured, Table
 from reports.tables.vs_baseline import interval
 
 _TEXT = "The headline of the weights that a rule chose along each run, beside that of the last ones."
-_NOTES = (
+_NOTE = (
     "Gap: chosen minus last, in points, over the seeds that have both; with its 95 % interval (t over seeds) from "
-    "three seeds on. Where all runs chose their last weights it is 0.",
+    "three seeds on. Where all runs chose their last weights it is 0."
 )
 
 
@@ -34,17 +36,14 @@ def selection_table(results: Results) -> Table | None:
     rows = []
     for noise in results.noises:
         for label, entry in selecting.items():
-            runs = results.of(label, noise)
-            if not runs:
+            if not (runs := results.of(label, noise)):
                 continue
             last, chosen = (cell(own, measure, entry["score"]) for own in ([run.of_last for run in runs], runs))
             points = [Measured(run.run, run.seed, run.at) for run in runs if run.records and run.at is not None]
             at = Cell("value", mean([one.value for one in points]), measured=tuple(points)) if points else chosen
-            cells = (last, chosen, _gap(last, chosen), at)
-            rows.append(Row(label, cells, noise, label, False, entry["fidelity"], uses(entry)))
-    notes = (*_NOTES, *context(results))
-    full = len(results.plan["seeds"])
-    return Table("selection", "Which checkpoint", columns, tuple(rows), _TEXT, notes, full, notes_for(rows))
+            rows.append(method_row(results, label, (last, chosen, _gap(last, chosen), at), noise))
+    made = noted(results, "selection", "Which checkpoint", columns, rows, _TEXT, _NOTE)
+    return replace(made, full=len(results.plan["seeds"]))
 
 
 def _gap(last: Cell, chosen: Cell) -> Cell:
@@ -54,6 +53,7 @@ def _gap(last: Cell, chosen: Cell) -> Cell:
     if not seeds:
         return Cell(chosen.state, lacking=chosen.lacking)
     test, sources = difference(own, other), tuple(part.run for part in chosen.measured)
+    test = test and test.within(1.0)
     also = {"low": test.low, "high": test.high, "n": test.n} if test else {}
     value = mean([own[seed] - other[seed] for seed in seeds])
     return Cell("value", value, small=interval(test) if test else "", also=also, sources=sources)

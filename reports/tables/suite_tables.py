@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from reports.headlines import Named, by_family, headlines, primary
-from reports.measure import Found, Line, Measure, average_measure, cell, lines, record_measure, rows
+from reports.measure import Found, Line, Measure, average_measure, cell, in_bold, lines, record_measure, rows
 from reports.results import Results, RunResult
 from reports.statistics.chance import is_chance, unlearned
 from reports.statistics.contrasts import contrasts
@@ -20,7 +22,7 @@ from reports.tables.pairs import pairs_table
 from reports.tables.selection import selection_table
 from reports.tables.table import Cell, Column, Measured, Row, Table, Unit
 from reports.tables.tuning import tuning_table
-from reports.tables.vs_baseline import against_tables, headline_sentence
+from reports.tables.vs_baseline import against_tables
 from reports.vocabulary import detail, kind_of, metric_label
 
 ALIKE = 0.05  #: costs that are so near to the baseline's are the same
@@ -32,7 +34,7 @@ def tables(results: Results) -> list[Table]:
     selection = selection_table(results)
     scores = {noise: main_scores(results, noise) for noise in results.noises}
     return [
-        overview(results, headline_sentence(results)),
+        overview(results),
         *against_tables(results, compared),
         *filter_tables(results),
         *([selection] if selection else []),
@@ -59,19 +61,15 @@ def _file_name(name: str, place: int) -> str:
     return name if kind_of(name) else f"family-{place}-{re.sub('[^a-z0-9_]+', '-', name.lower())[:40].strip('-')}"
 
 
-def overview(results: Results, more: str = "") -> Table:
-    """One line a method and noise, one column a question, the cost beside it if it differs.
-
-    more: says what the seeds can show.
-    """
+def overview(results: Results) -> Table:
+    """One line a method and noise, one column a question, the cost beside it if it differs."""
     costs = relative_costs(results).values()
     alike = bool(costs) and max(abs(cost - 1) for cost in costs) <= ALIKE  # then a column of ones says nothing
     measures = [*headlines(results), *([] if alike else [relative_cost(results)])]
     known = [Line(label, label, entry["score"], True) for label, entry in results.methods.items()]
     averages = [f"{m.column.group}: {m.column.description}." for m in measures if m.parts > 1]
     what = "One line for each method under each noise, one column for each question."
-    table = _table(results, "overview", "Overview", f"{what} {more}".strip(), measures, known, averages)
-    return replace(table, caption=what)
+    return _table(results, "overview", "Overview", what, measures, known, averages)
 
 
 def family_table(results: Results, name: str, stored: Sequence[Named]) -> Table:
@@ -171,18 +169,37 @@ def _table(
     known: Sequence[Line],
     extra: Sequence[str] = (),
 ) -> Table:
-    columns = tuple(measure.column for measure in measures)
     table_rows, empty = _applicable(rows(results, measures, known, unlearned(results)))
-    columns, table_rows, said = _told_from_chance(columns, table_rows)
+    at_chance = [is_chance((row.cells[i] for row in table_rows), one.column) for i, one in enumerate(measures)]
+    columns = tuple(replace(one.column, at_chance=at) for one, at in zip(measures, at_chance, strict=True))
+    ranks = [
+        one.comparable and one.column.higher_is_better is not None and not at
+        for one, at in zip(measures, at_chance, strict=True)
+    ]
+    table_rows, tied = _in_bold(results, table_rows, columns, ranks)
     notes = notes_for(table_rows)
-    texts = (*extra, *said, *_of_scores(known), *empty, *footnotes(results, table_rows))
+    texts = (*extra, *_at_chance(columns), *tied, *_of_scores(known), *empty, *footnotes(results, table_rows))
     if any(column.chance is not None for column in columns):
         texts = ("chance: what a uniformly random guess scores on average.", *texts)
         table_rows.append(_chance(columns))
     full = len(results.plan["seeds"])
     planned = {noise: len({run.seed for run in results.runs if run.noise == noise}) for noise in results.noises}
     made = Table(name, title, columns, tuple(table_rows), description, texts, full, notes, seeds=planned)
-    return replace(made, brief=brief(results, table_rows))
+    short = ["Nothing is bold where more than a third of the rows of a block tie."] if tied else []
+    return replace(made, brief=(*brief(results, table_rows), *short))
+
+
+def _in_bold(
+    results: Results, all_rows: Sequence[Row], columns: Sequence[Column], ranks: Sequence[bool]
+) -> tuple[list[Row], list[str]]:
+    """Return the rows with what leads in bold, and a note on the columns that the seeds of a block cannot rank."""
+    made, tied = list[Row](), list[str]()
+    for noise, group in groupby(all_rows, key=attrgetter("group")):
+        block, alike = in_bold(list(group), columns, ranks, results.baseline)
+        made += block
+        tied += [f"{noise} ({alike} of {sum(ranks)} columns)"] if alike else []
+    note = "These seeds cannot rank, so nothing is bold where more than a third of the rows of a block tie: "
+    return made, [f"{note}{'; '.join(tied)}."] if tied else []
 
 
 def _applicable(all_rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
@@ -193,24 +210,11 @@ def _applicable(all_rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
     return [row for row in all_rows if row.group in applies], [note] if left_out and applies else []
 
 
-def _told_from_chance(
-    columns: tuple[Column, ...], all_rows: list[Row]
-) -> tuple[tuple[Column, ...], list[Row], list[str]]:
-    """Mark the columns in which no row is told from chance, take their bold away, and return a note that names them."""
-    at_chance = [is_chance((row.cells[place] for row in all_rows), column) for place, column in enumerate(columns)]
-    if not any(at_chance):
-        return columns, all_rows, []
-    names = [f"{column.group} {column.label}".strip() for column, at in zip(columns, at_chance, strict=True) if at]
-    columns = tuple(replace(column, at_chance=at) for column, at in zip(columns, at_chance, strict=True))
-    plain = [
-        replace(
-            row,
-            cells=tuple(replace(one, bold=one.bold and not at) for one, at in zip(row.cells, at_chance, strict=True)),
-        )
-        for row in all_rows
-    ]
-    note = f"No row is told from chance on {'; '.join(names)}: what differs there tells nothing, and nothing is bold."
-    return columns, plain, [note]
+def _at_chance(columns: Sequence[Column]) -> list[str]:
+    """Return a note that names the columns in which no row is significantly above chance."""
+    names = "; ".join(f"{column.group} {column.label}".strip() for column in columns if column.at_chance)
+    note = f"No row is significantly above chance on {names}: what differs there says nothing, and nothing is bold."
+    return [note] if names else []
 
 
 def _of_scores(known: Sequence[Line]) -> list[str]:

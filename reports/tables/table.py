@@ -97,8 +97,9 @@ class Column:
     higher_is_better: bool | None = True
     description: str = ""
     chance: float | None = None  #: expected score of a uniformly random guess
+    most: float = 1.0  #: the best score that is possible, of scores
     scale: Scale | None = None  #: of all costs of the column, so that they can be compared at a glance
-    at_chance: bool = False  #: whether no row is told from chance, so that the column tells nothing apart
+    at_chance: bool = False  #: whether no row is significantly above chance, so that the column ranks nothing
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,6 @@ class Table:
     full: int = 1  #: seeds a complete cell has; cells with another n say so
     notes: Mapping[str, str] = field(default_factory=dict)  #: mark -> what it means, for marks that occur
     turned: bool = False  #: headings stand on end, for many narrow columns
-    caption: str = ""  #: in a paper, in place of a longer description
     brief: tuple[str, ...] | None = None  #: in a paper, in place of the footnotes
     seeds: Mapping[str, int] = field(default_factory=dict)  #: in place of `full` under a heading over rows
 

@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from reports.measure import cell, lead
-from reports.results import Results, uses
+from reports.results import Results
 from reports.statistics.chance import unlearned
-from reports.statistics.contrasts import MARGIN, Contrast, headline_contrasts
+from reports.statistics.contrasts import MARGIN, Contrast
 from reports.statistics.kept import Kept, kept
 from reports.statistics.paired import MINIMUM, Difference, mean
 from reports.statistics.power import POWER
 from reports.statistics.ratio import Ratio
-from reports.tables.footnotes import context, notes_for, planned_seeds
+from reports.tables.footnotes import method_row, noted, planned_seeds
 from reports.tables.table import Cell, Column, Row, Table
 
 _TESTS = (
     f"p: paired t-test over seeds, adjusted by Holm over the methods of a column; it takes {MINIMUM} seeds. Better and "
-    "worse: p at most 0.05. The interval is that of one difference alone, not adjusted."
+    "worse: p at most 0.05. The interval has the level of its step of Holm's procedure (95 % or more), so that it "
+    "leaves out 0 where the difference is significant, and only there."
 )
 _SAME = (
     f"Practically the same: the difference is shown to be within {100 * MARGIN:.0f} % of the oracle's, a margin fixed "
     "for all suites (two one-sided t-tests at 5 %, Holm over the methods of a column)."
 )
 _DETECTABLE = (
-    f"Detectable difference: what a paired t-test at 5 % shows with {100 * POWER:.0f} % power, from the noncentral t "
+    f"Detectable difference: what a paired t-test shows with {100 * POWER:.0f} % power, from the noncentral t "
     "distribution and the standard deviation of (method - baseline) over seeds; median over methods, those near chance "
-    "left out. Adjusted: at 5 % over the number of methods that are tested. None: more than 100 points."
+    "left out. It is adjusted as the tests are: at 5 % over the number of methods that are tested, the first step of "
+    "Holm's procedure. Of one method alone: at 5 %. None: more than 100 points."
 )
 _RESOLUTION = (
-    "Resolution: the oracle's difference in detectable differences. Below 1 the suite cannot show the whole effect of "
-    "the noise; at 10, a method that recovers a tenth of it."
+    "Resolution: the oracle's difference in detectable differences of one method alone. Below 1 the suite cannot show "
+    "the whole effect of the noise; at 10, a method that recovers a tenth of it."
 )
 _RECOVERED = (
     "Recovered gap: mean of (method - baseline) over mean of (oracle - baseline), the oracle being the baseline "
@@ -45,8 +47,8 @@ _UNRESOLVED = (
 _KEPT = (
     "Kept: mean score under noise over own mean on clean pairs at the same budget, interval (95 %): Fieller over the "
     "seeds that both have. Against the baseline: 100 (ln(noisy / clean) - ln(the baseline's noisy / clean)), paired by "
-    "seed; p: t-test, adjusted by Holm over the methods of a noise; the interval is that of one difference alone. The "
-    "oracle's clean score is the baseline's."
+    "seed; p: t-test, adjusted by Holm over the methods of a noise, and its interval as well. The oracle's clean score "
+    "is the baseline's."
 )
 _SHARED = "All shares of a column have one denominator, so they err together. They are not ranked and not averaged."
 
@@ -66,13 +68,20 @@ def signed(value: float) -> str:
 
 
 def interval(test: Difference) -> str:
-    """Its 95 % interval in points."""
+    """Its interval in points."""
     return f"{signed(test.low)} to {signed(test.high)}"
 
 
 def p_text(p: float) -> str:
     """ "p = 0.012" or "p < 0.001"."""
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+
+
+def with_test(first: Cell, test: Difference, words: Iterable[str]) -> Cell:
+    """The cell of a difference in a family of tests: interval, adjusted p and these words behind it."""
+    also = {"low": test.low, "high": test.high, "p adjusted": test.adjusted, "p": test.p, "n": test.n}
+    small = ", ".join((interval(test), p_text(test.adjusted), *words))
+    return replace(first, value=test.value, text="", small=small, also=also)
 
 
 def _over_seeds(results: Results) -> str:
@@ -93,14 +102,14 @@ def differences_table(results: Results, contrasts: Sequence[Contrast]) -> Table:
     by_cell = {(one.noise, one.measure.column.name): one for one in contrasts}
     rows = []
     for noise in results.noises:
-        for label, entry in results.ranked.items():
+        for label in results.ranked:
             if label != results.baseline and results.of(label, noise):
                 cells = (_difference(results, by_cell[noise, column.name], label) for column in columns)
-                rows.append(Row(label, tuple(cells), noise, label, fidelity=entry["fidelity"]))
+                rows.append(method_row(results, label, cells, noise))
     text = f"Method minus {results.baseline}, in points."
     same = [_SAME] if any(one.same for one in contrasts) else []
-    notes = (_TESTS, *same, _over_seeds(results), *context(results))
-    return Table("differences", f"Against {results.baseline}", columns, tuple(rows), text, notes, notes=notes_for(rows))
+    notes = (_TESTS, *same, _over_seeds(results))
+    return noted(results, "differences", f"Against {results.baseline}", columns, rows, text, *notes)
 
 
 def _difference(results: Results, contrast: Contrast, label: str) -> Cell:
@@ -108,10 +117,7 @@ def _difference(results: Results, contrast: Contrast, label: str) -> Cell:
     first, gain = _lead(results, contrast, label), contrast.gains.get(label)
     if gain is None or first.state != "value":
         return first
-    p, test = contrast.p_values[label], contrast.as_difference(gain)
-    words = ", ".join((interval(test), p_text(p), *contrast.verdicts(label)))
-    also = {"low": test.low, "high": test.high, "p adjusted": p, "p": test.p, "n": test.n}
-    return replace(first, value=test.value, text="", small=words, also=also)
+    return with_test(first, contrast.as_difference(gain), contrast.verdicts(label))
 
 
 def kept_table(results: Results, found: Mapping[str, Kept]) -> Table:
@@ -125,21 +131,19 @@ def kept_table(results: Results, found: Mapping[str, Kept]) -> Table:
         Column("against", f"kept against {base}, 100 ln", "Robustness", "percent"),
         Column("difference", f"clean, minus {base}", "Level", "percent"),
     )
-    rows = []
-    for noise, one in found.items():
-        for label, entry in results.methods.items():
-            if results.of(label, noise):
-                cells = _kept_cells(results, one, label)
-                compared = label in results.ranked
-                rows.append(Row(label, cells, noise, label, compared, entry["fidelity"], uses(entry)))
+    rows = [
+        method_row(results, label, _kept_cells(results, one, label), noise)
+        for noise, one in found.items()
+        for label in results.methods
+        if results.of(label, noise)
+    ]
     text = "Robustness apart from level: which share of its own clean score a method keeps under noise."
-    notes = (_KEPT, _over_seeds(results), *context(results))
-    return Table("kept", "Kept under noise", columns, tuple(rows), text, notes, notes=notes_for(rows))
+    return noted(results, "kept", "Kept under noise", columns, rows, text, _KEPT, _over_seeds(results))
 
 
 def _kept_cells(results: Results, one: Kept, label: str) -> tuple[Cell, ...]:
     first = _lead(results, one.noisy, label)
-    share, test, level = one.share(label), one.changes.get(label), one.clean.gains.get(label)
+    share, test, level = one.share(label), one.changes.get(label), one.clean.gain(label)
     noisy, clean = one.noisy.values.get(label), one.on_clean(label)
     if noisy is None:
         return (first,) * 5
@@ -153,11 +157,8 @@ def _kept_cells(results: Results, one: Kept, label: str) -> tuple[Cell, ...]:
         ends = {"low": share.low, "high": share.high, "n": share.n}
         ratio = scored(share.value, f"{share.low:.2f} to {share.high:.2f}", ends)
     if test:
-        p = one.p_values[label]
-        words = filter(None, (interval(test), p_text(p), one.verdict(label)))
-        counts = {"low": test.low, "high": test.high, "p adjusted": p, "p": test.p, "n": test.n}
-        against = scored(test.value, ", ".join(words), counts)
-    if level:
+        against = with_test(first, test, filter(None, [one.verdict(label)]))
+    if level and label in one.clean.gains:
         counts = {"low": level.low, "high": level.high, "n": level.n}
         difference = scored(level.value, interval(level), counts)
     return (*means, ratio, against, difference)
@@ -177,7 +178,8 @@ def _lead(results: Results, contrast: Contrast, label: str) -> Cell:
 
 def recovered_table(results: Results, contrasts: Sequence[Contrast]) -> Table:
     """One line a method, one column a question and noise: the share of the oracle's gain."""
-    shown = sorted((one for one in contrasts if one.gap), key=lambda one: _place(contrasts, one))
+    names = list(dict.fromkeys(one.measure.column.name for one in contrasts))  # questions in order, noises within
+    shown = sorted((one for one in contrasts if one.gap), key=lambda one: names.index(one.measure.column.name))
     columns = tuple(
         Column(
             f"{one.measure.column.name} {one.noise}",
@@ -189,25 +191,13 @@ def recovered_table(results: Results, contrasts: Sequence[Contrast]) -> Table:
         )
         for one in shown
     )
-    rows = [Row(f"{results.oracle} - {results.baseline}, points", tuple(map(_gap, shown)), compared=False)]
-    for label, entry in results.methods.items():
-        if label not in (results.baseline, results.oracle):
-            cells = tuple(_recovered(results, one, label) for one in shown)
-            rows.append(Row(label, cells, "", label, False, entry["fidelity"], uses(entry)))
+    gaps = (Cell("value", text=gap_text(one, one.gap) if one.gap else "") for one in shown)
+    rows = [Row(f"{results.oracle} - {results.baseline}, points", tuple(gaps), compared=False)]
+    others = (label for label in results.methods if label not in (results.baseline, results.oracle))
+    rows += [method_row(results, label, (_recovered(results, one, label) for one in shown)) for label in others]
     text = f"Which share of the gap between {results.baseline} and the oracle a method recovers, over noise rates."
-    notes = (_RECOVERED, _UNRESOLVED, _SHARED, _over_seeds(results), *context(results))
-    return Table("recovered", "Recovered gap", columns, tuple(rows), text, notes, notes=notes_for(rows))
-
-
-def _place(contrasts: Sequence[Contrast], one: Contrast) -> int:
-    """Questions in the order of reading, noises within."""
-    names = list(dict.fromkeys(other.measure.column.name for other in contrasts))
-    return names.index(one.measure.column.name)
-
-
-def _gap(contrast: Contrast) -> Cell:
-    assert contrast.gap is not None
-    return Cell("value", text=gap_text(contrast, contrast.gap))
+    notes = (_RECOVERED, _UNRESOLVED, _SHARED, _over_seeds(results))
+    return noted(results, "recovered", "Recovered gap", columns, rows, text, *notes)
 
 
 def gap_text(contrast: Contrast, gap: Difference) -> str:
@@ -240,13 +230,12 @@ def resolution_table(results: Results, contrasts: Sequence[Contrast]) -> Table:
     for noise in results.noises:
         block = [by_cell[noise, column.name] for column in columns]
         lines = list(zip(*(_lines(one) for one in block), strict=True))
-        names = ("detectable difference", "adjusted for all methods", "oracle's difference", "resolution", "seeds")
+        names = ("detectable difference", "of one method alone", "oracle's difference", "resolution", "seeds")
         named = zip(names, lines, strict=True)
         rows += [Row(name, cells, noise) for name, cells in named if any(one.text != "–" for one in cells)]
     text = f"The smallest difference from {results.baseline} that the seeds can show, in points, and the oracle's."
-    oracle = [_RESOLUTION] if results.oracle else [_without(results)]
-    notes = (_DETECTABLE, *oracle, _over_seeds(results), *context(results))
-    return Table("resolution", "Resolution", columns, tuple(rows), text, notes)
+    oracle = _RESOLUTION if results.oracle else _without(results)
+    return noted(results, "resolution", "Resolution", columns, rows, text, _DETECTABLE, oracle, _over_seeds(results))
 
 
 def _without(results: Results) -> str:
@@ -261,8 +250,8 @@ def _lines(contrast: Contrast) -> tuple[Cell, ...]:
     """Texts of one column of a block, "–" where there is no number."""
     one, gap, ratio = contrast.detectable, contrast.gap, contrast.resolution
     texts = (
-        detectable_text(one.value) if one else "",
         detectable_text(one.adjusted) if one else "",
+        detectable_text(one.value) if one else "",
         gap_text(contrast, gap) if gap else "",
         resolution_text(ratio) if ratio else "",
         str(one.n) if one else "",
@@ -273,19 +262,3 @@ def _lines(contrast: Contrast) -> tuple[Cell, ...]:
 def resolution_text(ratio: Ratio) -> str:
     """ "1.8 (0.6 to 3.0)"."""
     return f"{ratio.value:.1f} ({ratio.low:.1f} to {ratio.high:.1f})"
-
-
-def headline_sentence(results: Results) -> str:
-    """What the seeds can show on the suite's headline number under each noise; "" if that is not known."""
-    parts, known = [], [(one, one.detectable) for one in headline_contrasts(results)]
-    for one, detectable in known:
-        if detectable:
-            about = [f"n = {detectable.n}"]
-            if one.gap and one.resolution:
-                about += [
-                    f"oracle {signed(one.as_difference(one.gap).value)}",
-                    f"resolution {resolution_text(one.resolution)}",
-                ]
-            parts.append(f"{100 * detectable.value:.1f} points under {one.noise} ({'; '.join(about)})")
-    what = f"With {100 * POWER:.0f} % power the seeds show a difference from {results.baseline} on"
-    return f"{what} {known[0][0].measure.column.label} of {', '.join(parts)}." if parts else ""

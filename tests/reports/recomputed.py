@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import stats
+from statsmodels.stats.multitest import multipletests
 
 ROW = "sogclr"  #: a row of every committed comparison
 
@@ -47,7 +48,13 @@ def check(root: Path, suite: str, tables: Mapping[str, bytes]) -> int:
     column, shown = line("overview")
     assert float(shown[column]) == pytest.approx(row.mean(), rel=1e-9)
     column, shown = line("differences")
-    low, high = stats.t.interval(0.95, len(row) - 1, (row - clip).mean(), stats.sem(row - clip))
+    assert float(shown[f"{column} p"]) == pytest.approx(stats.ttest_rel(row, clip).pvalue, rel=1e-6)
+    family = csv.DictReader(io.StringIO(tables["tables/differences.csv"].decode()))
+    p_values = [float(one[f"{column} p"]) for one in family if one["noise"] == noise and one[f"{column} p"]]
+    rejected = multipletests(p_values, 0.05, "holm")[0].sum()
+    rank = sum(p < float(shown[f"{column} p"]) for p in p_values)
+    level = 0.05 / (len(p_values) - min(rank, rejected))  # of the step of Holm's procedure that tests the row
+    low, high = stats.t.interval(1 - level, len(row) - 1, (row - clip).mean(), stats.sem(row - clip))
     ours = sorted(abs(end) for end in ((row - clip).mean(), low, high))  # lower may be better: signs differ then
     assert sorted(abs(float(shown[f"{column}{end}"])) for end in ("", " low", " high")) == pytest.approx(ours, rel=1e-6)
     column = f"{column} {noise}"

@@ -179,7 +179,7 @@ def write_diagnostics(run: RunWriter, label: str, rate: float, seed: int) -> Non
         weights["negative pairs"][:7] = torch.nan
         learned = [Diagnostic("weights", "Sampled weights of pairs", "weight w", weights, log=True)]
         store_diagnostics(run, "training", learned)
-    store_diagnostics(run, "evaluation", found)
+    store_diagnostics(run, "evaluation", found, "1")
 
 
 def ledger(quality: float, seed: int, reference: bool, over: bool) -> dict[str, Any]:

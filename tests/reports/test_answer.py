@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from matplotlib.collections import PathCollection
 
@@ -16,7 +16,7 @@ from reports.figures import figure_style as drawing
 from reports.figures import scores as figures
 from reports.figures.figure_registry import FIGURES, draw_all
 from reports.figures.forest import forest, recovered
-from reports.pages.answer import answers, cost_answer, judged, question
+from reports.pages.answer import _answer, answers, cost_answer, judged, last_answer, question
 from reports.pages.html import page
 from reports.results import Results, load
 from reports.statistics.contrasts import headline_contrasts
@@ -31,28 +31,54 @@ def results(bounded: Store) -> Results:
 
 
 def test_a_paragraph_counts_and_names_what_the_tests_show(results: Results) -> None:
-    assert "better than clip on" in question(results)
+    assert "significantly better than CLIP on" in question(results)
     contrasts, paragraphs = headline_contrasts(results), answers(results)
     assert len(contrasts) == len(paragraphs) == len(results.noises) == 2
     for one, text in zip(contrasts, paragraphs, strict=True):
-        assert text.startswith(f"{one.noise}: clip has ")
+        score = 100 * np.mean(list(one.values["clip"].values()))
+        assert text.startswith(f"{one.noise}: CLIP scores {score:.1f} %. ")
         for word, sign in (("better", 1), ("worse", -1)):
-            shown = [label for label in one.gains if one.p_values[label] <= 0.05 and sign * one.gains[label].value > 0]
-            assert f"{len(shown)} shown to be {word}: " in text
+            shown = [label for label, test in one.gains.items() if test.adjusted <= 0.05 and sign * test.value > 0]
             widest = max(shown, key=lambda label: abs(one.gains[label].value))
-            assert f"shown to be {word}: {widest} {100 * one.gains[widest].value:+.1f} (" in text
-        rest = sum(p > 0.05 for p in one.p_values.values())
-        assert f"{rest} of {len(one.gains)} not told apart" in text
-        same = {label for label in one.same if one.p_values[label] > 0.05}
+            gain = one.gains[widest]
+            ends = f"{100 * gain.value:+.1f} ({100 * gain.low:+.1f} to {100 * gain.high:+.1f}"
+            count = f"{len(shown)} {'is' if len(shown) == 1 else 'are'}"
+            assert f"{count} significantly {word}: {results.named(widest)} {ends}" in text
+        rest = sum(test.adjusted > 0.05 for test in one.gains.values())
+        assert f"for {rest} of {len(one.gains)} the difference is inconclusive" in text
+        same = {label for label in one.same if one.gains[label].adjusted > 0.05}
         assert (f"({len(same)} of them practically the same)" in text) == bool(same)
-        (seeds,) = re.findall(r"(\d+) seeds show a difference", text)
-        assert int(seeds) == 5
-    assert "resolution" in paragraphs[1]
+        known = one.detectable
+        assert known is not None
+        sizes = (
+            f"{100 * known.adjusted:.1f} points when all 7 methods are tested, {100 * known.value:.1f} points when one"
+        )
+        assert f"5 seeds detect {sizes} is (80 % power)" in text
+    gap, resolution = headline_contrasts(results)[1].gap, headline_contrasts(results)[1].resolution
+    assert gap is not None
+    assert resolution is not None
+    gains = f"training on the clean pairs alone gains {100 * gap.value:.1f} points, {resolution.value:.1f} ("
+    assert gains in paragraphs[1]
+
+
+def test_where_less_is_better_arrow_sign_and_word_agree(results: Results) -> None:
+    """Successes of an attack: the baseline's falls from 50 % to 20 % by one method and rises to 70 % by another."""
+    (*_, noisy) = headline_contrasts(results)
+    success = {"clip": 0.5, "siglip": 0.2, "ncu": 0.7}
+    values = {
+        label: {seed: -one - 0.001 * seed * place for seed in range(5)}
+        for place, (label, one) in enumerate(success.items())
+    }
+    column = replace(noisy.measure.column, higher_is_better=False)
+    made = replace(noisy, measure=replace(noisy.measure, column=column), ranked=tuple(success), values=values)
+    text = _answer(results, made, None)
+    assert "CLIP scores 50.0 % (lower is better). 1 is significantly better: SigLIP 50.0 % → 20.2 %, -29.8 (" in text
+    assert "1 is significantly worse: NCU 50.0 % → 70.4 %, +20.4 (" in text
 
 
 def test_one_seed_answers_nothing(one: Store) -> None:
     results = load(SUITE, one)
-    assert all("not known; it takes 3 seeds" in text for text in answers(results))
+    assert all("no test yet; it takes 3 seeds" in text for text in answers(results))
     assert forest(results) is None
     assert recovered(results) is None
 
@@ -65,12 +91,12 @@ def test_only_what_is_shown_is_filled(results: Results) -> None:
     labels = [text.get_text() for text in picture.figure.axes[0].get_yticklabels()]
     for panel, one in zip(picture.figure.axes, headline_contrasts(results), strict=True):
         (points,) = [found for found in panel.collections if isinstance(found, PathCollection)]
-        assert set(labels) == set(one.gains)
+        assert labels == [results.named(label) for label in one.gains]
         assert points.get_offsets()[:, 1].tolist() == list(range(len(labels)))
-        for place, label in enumerate(labels):
+        for place, label in enumerate(one.gains):
             assert points.get_offsets()[place, 0] == pytest.approx(100 * one.gains[label].value)
             is_filled = points.get_facecolors()[place].tolist() != [1.0, 1.0, 1.0, 1.0]
-            assert is_filled == (one.p_values[label] <= 0.05), label
+            assert is_filled == (one.gains[label].adjusted <= 0.05), label
 
 
 def test_the_recovered_gap_is_drawn_where_it_is_resolved(results: Results) -> None:
@@ -103,10 +129,15 @@ def test_a_noise_whose_gap_is_not_resolved_is_named_under_the_figure(tmp_path: P
     kept = [run for run in runs if (run.method, run.noise) != ("oracle", "20 % shuffled captions")]
     worse = [run for run in runs if (run.method, run.noise) == ("siglip", "20 % shuffled captions")]
     kept += [replace(run, method="oracle") for run in worse]
+    results = Results(plan, tuple(kept))
     with drawing.look():
-        picture = recovered(Results(plan, tuple(kept)))
+        picture, differences = recovered(results), forest(results)
     assert picture is not None
     assert picture.caption.endswith(" Not under 20 % shuffled captions, where the gap is not resolved.")
+    assert differences is not None
+    assert differences.figure is not None
+    bands = {panel.get_title(): len(panel.patches) for panel in differences.figure.axes}
+    assert bands == {"20 % shuffled captions": 0, "40 % shuffled captions": 1}, "no band of what there is to gain"
 
 
 def test_the_page_begins_with_the_answer(results: Results, bounded: Store) -> None:
@@ -123,8 +154,8 @@ def test_the_answer_says_what_the_methods_cost(results: Results) -> None:
     known = {row.method: row.cells[place].value for row in table.rows if row.method not in ("", "clip")}
     assert relative_costs(results) == pytest.approx(known), "the same under each noise"
     least, most = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
-    ends = f"from {known[least]:.2f} ({least}) to {known[most]:.2f} ({most})"
-    assert cost_answer(results) == f"Cost: {ends} times clip's training FLOPs."
+    ends = f"from {known[least]:.2f} ({results.named(least)}) to {known[most]:.2f} ({results.named(most)})"
+    assert cost_answer(results) == f"Cost: {ends} times CLIP's training FLOPs."
     assert f"<li>{cost_answer(results).replace(chr(39), '&#x27;')}</li>" in page(results, tables(results))
     nothing = Results(results.plan, tuple(replace(run, ledger={}) for run in results.runs))
     assert cost_answer(nothing) == ""
@@ -140,7 +171,7 @@ def test_a_column_of_equal_costs_is_left_out(results: Results) -> None:
     )
     alike = Results(results.plan, runs)
     assert "relative cost" not in [column.name for column in tables(alike)[0].columns]
-    assert cost_answer(alike) == "Cost: all methods alike, 0.96 to 1.00 times clip's training FLOPs."
+    assert cost_answer(alike) == "Cost: all methods alike, 0.96 to 1.00 times CLIP's training FLOPs."
 
 
 def test_a_recovered_gap_is_printed_as_a_number_and_not_as_a_note(results: Results) -> None:
@@ -160,4 +191,28 @@ def test_figures_mark_what_is_not_verified(results: Results) -> None:
         assert picture.figure is not None
         panel = picture.figure.axes[0]
         texts = [text.get_text() for text in (*panel.get_yticklabels(), *panel.texts)]
-        assert {f"{label}‡" for label in doubtful.ranked if label != "clip"} <= set(texts), name
+        assert {f"{doubtful.named(label)}‡" for label in doubtful.ranked if label != "clip"} <= set(texts), name
+
+
+def test_the_last_weights_are_told_beside_the_best_of_each_run(three: Store, results: Results) -> None:
+    assert last_answer(results) == "", "nothing was measured on the way"
+    along = load(SUITE, three)
+    assert last_answer(along).endswith(
+        "the last weights are at most 0.0 points behind the best (CLIP, 0 % shuffled captions) on top-1."
+    )
+    runs = []
+    for run in along.runs:
+        high = {key: replace(one, value=0.9 + 0.01 * run.seed) for key, one in run.records.items() if key[0] == 0.5}
+        runs.append(replace(run, records={**run.records, **high}) if run.method == "ncu" and "40" in run.noise else run)
+    own = [
+        run.find("emoji/iid", "zero_shot/concept", "top1", "cosine")
+        for run in along.of("ncu", "40 % shuffled captions")
+    ]
+    lost = np.mean([0.9 + 0.01 * seed - one.value for seed, one in enumerate(own) if one])
+    said = f"at most {100 * lost:.1f} points behind the best (NCU, 40 % shuffled captions) on top-1."
+    assert said in last_answer(Results(along.plan, tuple(runs)))
+    lower = [
+        replace(run, records={key: replace(one, higher_is_better=False) for key, one in run.records.items()})
+        for run in runs
+    ]
+    assert said not in last_answer(Results(along.plan, tuple(lower))), "where less is better the best is the lowest"

@@ -22,6 +22,7 @@ from reports.measure import column_name
 from reports.results import Results, load
 from reports.seeds import seed_needs
 from reports.statistics.contrasts import MARGIN, Contrast, contrasts, equivalence
+from reports.statistics.kept import Kept
 from reports.statistics.paired import LEVEL, t_test
 from reports.statistics.ratio import fieller
 from reports.tables.csv import table_frame
@@ -67,12 +68,14 @@ def test_gains_are_paired_t_tests_adjusted_over_the_compared_methods(results: Re
     assert "oracle" not in others
     oracle = [stats.ttest_rel(scores(results, label, NOISY), scores(results, "clip", NOISY)) for label in others]
     rejected, steps, *_ = multipletests([one.pvalue for one in oracle], LEVEL, "holm")
-    assert list(headline.p_values) == others
-    assert list(headline.p_values.values()) == pytest.approx(steps)
+    assert list(headline.gains) == others
+    assert [test.adjusted for test in headline.gains.values()] == pytest.approx(steps)
     for label, one, shown in zip(others, oracle, rejected, strict=True):
         interval = one.confidence_interval(0.95)
-        gain = headline.gains[label]
-        assert (gain.low, gain.high) == pytest.approx((interval.low, interval.high))
+        gain, alone = headline.gains[label], headline.gain(label)
+        assert alone is not None
+        assert (alone.low, alone.high) == pytest.approx((interval.low, interval.high))
+        assert (gain.low <= 0 <= gain.high) == (not shown)
         word = ("better" if gain.value > 0 else "worse") if shown else ""
         assert (headline.verdicts(label) or ("",))[0] in (word, "practically the same")
     assert {headline.verdicts(label) for label in ("sogclr", "ncu")} == {("better",), ("worse",)}
@@ -152,7 +155,7 @@ def test_the_csv_has_interval_and_p_beside_each_difference_and_no_std(results: R
     (line,) = frame[(frame["row"] == "sogclr") & (frame["noise"] == NOISY)].to_dict("records")
     gain = headline.gains["sogclr"]
     assert (line[name], line[f"{name} n"]) == (gain.value, 5)
-    ends = [f"{one:.12g}" for one in (gain.low, gain.high, headline.p_values["sogclr"])]
+    ends = [f"{one:.12g}" for one in (gain.low, gain.high, gain.adjusted)]
     assert [str(line[f"{name} {what}"]) for what in ("low", "high", "p adjusted")] == ends
     assert not [column for column in frame.columns if column.endswith((" std", " bold"))]
     assert "Noise found AUROC low" in frame.columns
@@ -186,12 +189,11 @@ def test_tables_say_what_the_seeds_can_show(results: Results, headline: Contrast
     one, ratio = headline.detectable, headline.resolution
     assert one is not None
     assert ratio is not None
-    assert cells(made["resolution"], "detectable difference", NOISY)[0].text == f"{100 * one.value:.2f}"
+    assert cells(made["resolution"], "detectable difference", NOISY)[0].text == f"{100 * one.adjusted:.2f}"
+    assert cells(made["resolution"], "of one method alone", NOISY)[0].text == f"{100 * one.value:.2f}"
     assert cells(made["resolution"], "seeds", NOISY)[0].text == "5"
     resolution = f"{ratio.value:.1f} ({ratio.low:.1f} to {ratio.high:.1f})"
     assert cells(made["resolution"], "resolution", NOISY)[0].text == resolution
-    shown = f"{100 * one.value:.1f} points under {NOISY} (n = 5; oracle +6.6; resolution {resolution})"
-    assert shown in made["overview"].description
     assert ("resolution", CLEAN) not in {(row.label, row.group) for row in made["resolution"].rows}
     cell = cells(made["differences"], "sogclr", NOISY)[0]
     assert cell.value == headline.gains["sogclr"].value
@@ -204,11 +206,11 @@ def test_a_bound_is_marked_and_never_bold_though_it_is_the_best(bounded: Store) 
     made = {table.name: table for table in tables(load(SUITE, bounded))}
     (bound,) = [row for row in made["zero_shot"].rows if row.uses and row.group == NOISY]
     others = [row for row in made["zero_shot"].rows if row.method and not row.uses and row.group == NOISY]
-    best = max((cell.value, cell.bold) for row in others for cell in row.cells[:1] if cell.value is not None)
+    best = max(cell.value for row in others for cell in row.cells[:1] if cell.value is not None)
     assert bound.mark == "§"
     assert bound.cells[0].value is not None
-    assert bound.cells[0].value > best[0]
-    assert best[1]
+    assert bound.cells[0].value > best
+    assert any(cell.bold for row in others for cell in row.cells)
     assert not any(cell.bold for table in made.values() for row in table.rows if row.uses for cell in row.cells)
 
 
@@ -244,9 +246,9 @@ def test_power_says_how_many_seeds_a_difference_takes(bounded: Store, headline: 
     assert said.exit_code == 0
     row = next(text for text in said.stdout.split(NOISY)[1].splitlines() if "Zero-shot emoji/iid top-1" in text)
     assert re.split(r" {2,}", row.strip())[1:5] == [
-        "5", f"{100 * one.std:.2f}", f"{100 * one.value:.2f}", f"{100 * one.adjusted:.2f}"
+        "5", f"{100 * one.std:.2f}", f"{100 * one.adjusted:.2f}", f"{100 * one.value:.2f}"
     ]  # fmt: skip
-    assert row.split()[-2:] == [str(line.seeds), str(line.seeds_adjusted)]
+    assert row.split()[-2:] == [str(line.seeds_adjusted), str(line.seeds)]
     assert "resolution: the difference of oracle" in said.stdout
 
 
@@ -271,3 +273,18 @@ def test_where_less_is_better_a_method_that_hardly_learns_is_left_out_and_a_bett
     assert made.detectable is not None
     assert made.detectable.std == pytest.approx(np.std(np.subtract(success["clip"], success["half"]), ddof=1))
     assert made.gains["half"].value == pytest.approx(0.25)
+
+
+def test_no_interval_leaves_what_is_possible(headline: Contrast) -> None:
+    values = {"clip": {0: 0.9, 1: 0.1, 2: 0.5}, "near": {0: 0.1, 1: 0.9, 2: 0.2}}
+    wide = replace(headline, ranked=tuple(values), values=values)
+    alone, adjusted = wide.gain("near"), wide.gains["near"]
+    assert t_test([-0.8, 0.8, -0.3]).low < -1
+    assert alone is not None
+    assert [(one.low, one.high) for one in (alone, adjusted)] == [(-1, 1)] * 2, "shares differ by 1 at most"
+    noisy = replace(headline, values={"near": {0: 0.01, 1: 0.3, 2: 0.02}})
+    clean = replace(headline, values={"near": {0: 0.5, 1: 0.51, 2: 0.5}})
+    share, free = Kept(clean, noisy).share("near"), fieller([0.01, 0.3, 0.02], [0.5, 0.51, 0.5])
+    assert share is not None
+    assert free is not None
+    assert free.low < share.low == 0, "nobody keeps less than nothing"

@@ -186,13 +186,6 @@ def test_an_axis_has_numbers_that_do_not_touch(low: float, high: float, log: boo
     assert 2 <= len(numbers) <= 6
 
 
-def test_numbers_that_hardly_differ_are_numbered_by_what_they_differ_by() -> None:
-    """As NUCLR's popularity does; matplotlib writes "1e-6-5e-2" beside the axis."""
-    name, numbers = axis_of(-0.05 - 4e-6, -0.05 + 4.3e-6)
-    assert name == "weight - (-0.05), in 1e-06"
-    assert numbers == ["-2.5", "0", "2.5"]
-
-
 @pytest.mark.parametrize("log", [True, False])
 def test_one_number_is_written_at_its_place(log: bool) -> None:
     assert axis_of(0.0025, 0.0075, log=log, counts=[7]) == ("weight", ["0.005"])

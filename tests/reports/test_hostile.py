@@ -27,7 +27,7 @@ from bench.store import Record, RunStore, Store
 from reports.build import _files
 from reports.compare import compare
 from reports.figures.diagnostics import _scale
-from reports.figures.figure_style import LONGEST, SCREEN, Sheet, finish, longest, look, plain
+from reports.figures.figure_style import LONGEST, SCREEN, Sheet, finish, look, named, plain
 from reports.pages.html import _section
 from reports.results import Results, load
 from reports.status import status
@@ -222,7 +222,7 @@ def test_what_is_printed_of_a_hostile_store_keeps_its_lines(clean: Results, monk
 
 def check_latex(text: str) -> None:
     """Only characters that pdflatex prints, no empty line within an argument, and groups that close."""
-    assert all(one.isascii() or one in "“”‘’—…" for one in text)
+    assert all(one.isascii() or one in "“”‘’—…ßæÆœŒøØłŁı" for one in text)
     assert not re.search(r"\n\s*\n", text)
     bare = re.sub(r"\\[\\{}%&#$_]", "", text)
     depths = list(accumulate((one == "{") - (one == "}") for one in bare))
@@ -261,7 +261,8 @@ def test_hostile_latex_compiles(tmp_path: Path, name: str) -> None:
 @given(TEXT)
 def test_any_text_is_a_table_in_html_and_comes_back_from_csv(text: str) -> None:
     table = tables_of(text)
-    seen, plain_one = (Seen(_section(Results({}, ()), one, {})) for one in (table, tables_of("x" if text else "")))
+    nothing = Results({"noises": []}, ())
+    seen, plain_one = (Seen(_section(nothing, one, {})) for one in (table, tables_of("x" if text else "")))
     assert seen.tags == plain_one.tags
     (line,) = list(csv.DictReader(io.StringIO(table_csv(table), newline="")))
     stored = storable(text)
@@ -280,7 +281,7 @@ def test_any_text_is_a_table_in_html_and_comes_back_from_csv(text: str) -> None:
 def test_any_text_is_drawn_as_it_is(text: str) -> None:
     with look():
         label = plain(text)
-        sheet = Sheet([Patch(label=label)], 1, 2.0 + SCREEN.letter * longest([text]), 1.5, (0.5, 0.1, 0.5, 0.3))
+        sheet = Sheet([Patch(label=label)], 1, 2.0 + SCREEN.letter * len(named(text)), 1.5, (0.5, 0.1, 0.5, 0.3))
         panel = sheet.panel(0, title=label, xlabel=label)
         panel.set_yticks([0.5], [label])
         picture = finish("drawn", text, sheet.figure)

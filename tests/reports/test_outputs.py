@@ -29,9 +29,10 @@ from bench.store import Store
 from reports.build import all_tables, build
 from reports.figures.chosen import BEST, OTHER, chosen_of
 from reports.figures.figure_registry import FIGURES, draw_all
-from reports.figures.figure_style import PAPER, room_for_names, spread
+from reports.figures.figure_style import PAPER, look, room_for_names, spread
 from reports.figures.pictures import COLOURS, LINES, Picture, style_of
 from reports.figures.radar import radar
+from reports.figures.training_curves import course
 from reports.headlines import primary
 from reports.pages.html import page
 from reports.pages.sections import run_numbers
@@ -180,7 +181,7 @@ def test_the_page_is_well_formed_and_its_links_lead_somewhere(outline: Outline) 
 
 def test_the_page_needs_no_network(text: str, outline: Outline) -> None:
     assert all(source.startswith("data:") for source in outline.sources)
-    assert len(outline.sources) == 6
+    assert len(outline.sources) == 5
     assert not re.search(r"https?://|@import|url\(", text)
     assert 'name="viewport"' in text
 
@@ -214,9 +215,6 @@ said.title = document.querySelector("dialog h3").textContent;
 said.lines = [...document.querySelectorAll("dialog tr")].map(row => [...row.cells].map(cell => cell.textContent));
 const named = link => document.querySelector(link.hash).cells[0].textContent;
 said.rows = [...document.querySelectorAll("dialog a")].map(named);
-document.querySelector("dialog").close();
-document.querySelector("#pairs td[data-also] a").click();
-said.counts = document.querySelector("dialog h3").textContent;
 said.requests = performance.getEntriesByType("resource").map(one => one.name);
 return said;
 """
@@ -239,9 +237,6 @@ def test_a_click_on_a_number_shows_its_runs(text: str, troubled: Store, tab: Any
         assert line[:3] == [str(part.seed), f"{100 * part.value:.1f}", part.run[:16]]
         assert line[3:] == ["" if part.low is None else f"{100 * part.low:.1f} to {100 * part.high:.1f}", str(part.n)]
     assert said["rows"] == [row.label] * len(lines)
-    pairs = next(table for table in tables(results) if table.name == "pairs")
-    also = next(cell.also for row in pairs.rows for cell in row.cells if cell.also)
-    assert said["counts"].endswith(" · " + ", ".join(f"{name} {count:g}" for name, count in also.items()))
     assert said["requests"] == []
 
 
@@ -264,7 +259,7 @@ def test_with_one_seed_the_page_says_what_that_means(one: Store) -> None:
 def test_figures_are_files_of_their_kind_and_the_same_each_time(three: Store) -> None:
     results = load(SUITE, three)
     first, again = pictures(results, ["page"]), pictures(results, ["page"])
-    assert [picture.name for picture in first] == ["differences", "kept", "radar", "noise", "cost", "memorisation"]
+    assert [picture.name for picture in first] == ["differences", "kept", "radar", "noise", "cost"]
     for one, two in zip(first, again, strict=True):
         assert one.png.startswith(b"\x89PNG")
         assert one.pdf["page"].startswith(b"%PDF")
@@ -329,7 +324,7 @@ def figures_of(results: Results) -> dict[str, Figure]:
 
 def test_no_word_of_a_figure_is_cut_off(three: Store) -> None:
     sheets = figures_of(load(SUITE, three))
-    assert set(sheets) == {"differences", "kept", "radar", "noise", "cost", "memorisation"}
+    assert set(sheets) == {"differences", "kept", "radar", "noise", "cost"}
     for figure in sheets.values():
         canvas = FigureCanvasAgg(figure)
         canvas.draw()  # for the last time it was drawn with other pixels an inch
@@ -363,36 +358,50 @@ def test_both_line_figures_show_means_and_look_alike(three: Store) -> None:
     assert (high - low) / 2 == pytest.approx(100 * row.cells[0].std)
 
 
-def test_memorisation_is_the_last_score_minus_the_best_of_each_run(three: Store) -> None:
-    results = load(SUITE, three)
-    figure = figures_of(results)["memorisation"]
-    for method in results.methods:
-        style, points = style_of(results, method), []
-        for noise in results.noises:
-            lost = []
-            for run in results.of(method, noise):
-                found = {key[0]: record.value for key, record in run.records.items() if key[1:4] == primary(results)}
-                lost.append(100 * (found[1.0] - max(found.values())))
-            points.append(np.mean(lost))
-        lines = [line for line in figure.axes[0].lines if line.get_color() == style["color"]]
-        (line,) = [line for line in lines if line.get_marker() == style["marker"]]
-        assert line.get_ydata() == pytest.approx(points)
-    assert np.min([line.get_ydata().min() for line in figure.axes[0].lines if len(line.get_ydata())]) <= 0
-
-
 def test_figures_along_the_runs_show_what_was_measured_there(three: Store) -> None:
     """The headline need not be: here it is retrieval, and zero-shot alone was measured along the way."""
     results = load(SUITE, three)
     number = {"dataset": "emoji/iid", "task": "retrieval", "metric": "mean_recall"}
     other = Results({**results.plan, "primary": number}, results.runs)
     both = figures_of(results), figures_of(other)
-    for name in ("memorisation", "cost"):
-        first, second = ([line.get_ydata().tolist() for line in sheets[name].axes[0].lines] for sheets in both)
-        assert first == second
+    first, second = ([line.get_ydata().tolist() for line in sheets["cost"].axes[0].lines] for sheets in both)
+    assert first == second
     (noise, _) = (sheets["noise"].axes[0].get_ylabel() for sheets in reversed(both))
     assert noise == "emoji/iid mean recall, %"
-    (caption,) = [picture.caption for picture in pictures(other) if picture.name == "memorisation"]
-    assert caption.startswith("emoji/iid concept top-1, % of the last weights")
+    (caption,) = [picture.caption for picture in pictures(other) if picture.name == "cost"]
+    assert caption.startswith("emoji/iid concept top-1, % of the weights along")
+
+
+def test_curves_along_the_runs_are_means_over_seeds_against_epochs(three: Store) -> None:
+    """Memorisation beside a score on clean test pairs; a row that chooses among the weights of a run adds nothing."""
+    plain = load(SUITE, three)
+    learned = ("emoji/train", "memorisation", "memorised")
+    runs = []
+    for run in plain.runs:
+        about = dict(zip(("dataset", "task", "metric"), learned, strict=True))
+        scores = {at: one for (at, *named, _), one in run.records.items() if tuple(named) == primary(plain)}
+        more = {(at, *learned, ""): replace(one, **about, score="", value=one.value / 2) for at, one in scores.items()}
+        runs.append(replace(run, records={**run.records, **more}, measured={**run.measured, **more}))
+    chosen = [replace(run, select="noisy_validation", at=0.5) for run in runs if run.method == "siglip"]
+    evaluate = {**plain.plan["settings"]["evaluate"], "along": ["zero_shot", "memorisation"]}
+    plan = {**plain.plan, "settings": {**plain.plan["settings"], "evaluate": evaluate}}
+    results = Results(plan, (*runs, *chosen))
+    with look():
+        picture = course(results)
+    assert picture is not None
+    assert picture.figure is not None
+    for title, (dataset, task, metric) in (("emoji/iid concept top-1, %", primary(plain)), ("memorised, %", learned)):
+        panels = [panel for panel in picture.figure.axes if panel.get_ylabel().replace("\n", " ").endswith(title)]
+        assert [panel.get_title() for panel in panels] == list(results.noises)
+        for panel, noise in zip(panels, results.noises, strict=True):
+            assert panel.get_xlabel() == "epochs"
+            assert len(panel.lines) == len(results.methods)
+            for label, line in zip(results.methods, panel.lines, strict=True):
+                score = results.methods[label]["score"] if task != "memorisation" else ""
+                own = [run.measured for run in runs if (run.method, run.noise) == (label, noise)]
+                values = [[one[at, dataset, task, metric, score].value for one in own] for at in (0.25, 0.5, 0.75, 1.0)]
+                assert line.get_xdata() == pytest.approx([5, 10, 15, 20])
+                assert line.get_ydata() == pytest.approx(100 * np.mean(values, axis=1))
 
 
 def of_23_methods(table: Table) -> Table:
@@ -508,11 +517,11 @@ def crowded(tmp_path_factory: pytest.TempPathFactory, stores: SimpleNamespace) -
 
 def test_twenty_names_beside_lines_do_not_touch(crowded: Results) -> None:
     sheets = figures_of(crowded)
-    for name in ("noise", "cost", "memorisation"):
+    for name in ("noise", "cost"):
         canvas = FigureCanvasAgg(sheets[name])
         for panel in sheets[name].axes:
             boxes = sorted((text.get_window_extent(canvas.get_renderer()).y0, text.get_text()) for text in panel.texts)
-            assert {text for _, text in boxes} == set(crowded.methods)
+            assert {text for _, text in boxes} == set(map(crowded.named, crowded.methods))
             tops = [box.y1 for box in (text.get_window_extent(canvas.get_renderer()) for text in panel.texts)]
             gaps = [after - before for (before, _), (after, _) in pairwise(boxes)]
             assert min(gaps) >= 6.5 / 72 * sheets[name].dpi  # the size of the letters
@@ -611,9 +620,9 @@ def test_of_more_rows_than_have_room_the_chosen_have_names_and_the_others_are_gr
     chosen = chosen_of(results)
     sheets = figures_of(results)
     captions = {picture.name: picture.caption for picture in pictures(results)}
-    for name in ("noise", "cost", "memorisation"):
+    for name in ("noise", "cost"):
         for panel in sheets[name].axes:
-            assert {text.get_text() for text in panel.texts} == set(chosen)
+            assert {text.get_text() for text in panel.texts} == set(map(results.named, chosen))
             colours = [line.get_color() for line in panel.lines if len(line.get_xdata()) > 1]
             assert colours.count(OTHER["color"]) == 26 - len(chosen)
             assert {style_of(results, label)["color"] for label in chosen} < set(colours)

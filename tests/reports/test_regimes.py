@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from matplotlib.collections import LineCollection
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from bench.store import Store
 from reports.build import build
+from reports.figures.figure_registry import draw
+from reports.figures.figure_style import look
+from reports.figures.regimes import regimes_picture
+from reports.pages.html import page
 from reports.results import Results, load
 from reports.statistics.regimes import regimes
+from reports.tables.suite_tables import tables
 
 SUITE = "emoji_noisy"
 
@@ -65,12 +72,62 @@ def test_since_is_the_smallest_budget_from_which_it_holds_at_all_larger_ones(res
 def test_the_report_draws_it_and_says_it(store: Store) -> None:
     build(SUITE, store)
     page = (store.suite(SUITE) / "report.html").read_text()
-    (sentence,) = [one.sentence("clip") for one in regimes(load(SUITE, store))]
-    assert sentence.startswith("40 % shuffled captions, 10 to 40 epochs: significantly better than clip:")
+    (sentence,) = [one.sentence(load(SUITE, store)) for one in regimes(load(SUITE, store))]
+    assert sentence.startswith("40 % shuffled captions, 10 to 40 epochs: significantly better than CLIP:")
     assert "Holm over methods and budgets" in sentence
     assert "Budgets: 10, 40 epochs" in page
     assert sentence in page.replace("&gt;", ">")
     assert (store.suite(SUITE) / "figures" / "regimes.png").is_file()
+
+
+def test_a_line_is_the_gain_at_each_budget_with_its_interval(results: Results) -> None:
+    with look():
+        picture = regimes_picture(results)
+    assert picture is not None
+    assert picture.figure is not None
+    (panel,) = picture.figure.axes
+    (found,) = regimes(results)
+    drawn = {tuple(np.round(line.get_ydata(), 9)): list(line.get_xdata()) for line in panel.lines}
+    bars = [
+        tuple(bar[:, 1].round(9))
+        for one in panel.collections
+        if isinstance(one, LineCollection)
+        for bar in one.get_segments()
+    ]
+    for label in (*(one for one in results.ranked if one != "clip"), "oracle"):
+        gains = [one.gain(label) for one in found.contrasts]
+        assert drawn[tuple(round(100 * gain.value, 9) for gain in gains if gain)] == [10, 40], label
+        for gain in gains:
+            assert gain is not None
+            assert (round(100 * gain.low, 9), round(100 * gain.high, 9)) in bars, label
+    assert [text.get_text() for text in panel.get_xticklabels()] == ["10", "40"]
+
+
+def test_figures_are_of_the_longest_budget_and_tables_stand_by_budget(results: Results) -> None:
+    assert list(results.longest.noises) == ["40 % shuffled captions, 40 epochs"]
+    assert {run.noise for run in results.longest.runs} == set(results.longest.noises)
+    with look():
+        drawn = {name: draw(name, results, {}) for name in ("differences", "regimes")}
+    picture = drawn["differences"]
+    assert picture is not None
+    assert picture.figure is not None
+    assert [panel.get_title() for panel in picture.figure.axes] == ["40 % shuffled captions, 40 epochs"]
+    assert picture.caption.endswith("At the longest budget of each noise.")
+    assert drawn["regimes"] is not None
+    assert "At the longest" not in drawn["regimes"].caption
+    text = page(results, tables(results))
+    overview = text[text.index('<section id="overview">') : text.index('<section id="reading">')]
+    assert re.findall("<summary>([^<]*)</summary>", overview) == ["at 10 epochs"]
+    longest, shorter = (
+        overview[a:b] for a, b in ((0, overview.index("<details>")), (overview.index("<details>"), None))
+    )
+    assert (longest.count("<tbody"), shorter.count("<tbody")) == (2, 2), "a block and chance in each"
+    assert ("40 epochs" in longest, "10 epochs" in longest) == (True, False)
+
+
+def test_a_suite_with_one_budget_is_its_own_longest(bounded: Store) -> None:
+    results = load(SUITE, bounded)
+    assert results.longest is results
 
 
 def test_a_suite_with_one_budget_has_none(bounded: Store) -> None:

@@ -18,7 +18,7 @@ from bench.store import Store
 
 def test_figures_are_matplotlib_figures_that_can_be_saved_again(three: Store) -> None:
     results = bench.Results(three.root)
-    for name in ("differences", "radar", "noise", "cost", "memorisation"):
+    for name in ("differences", "radar", "noise", "cost"):
         figure = results.figure(name)
         assert isinstance(figure, Figure)
         buffer = io.BytesIO()
@@ -27,7 +27,7 @@ def test_figures_are_matplotlib_figures_that_can_be_saved_again(three: Store) ->
     with pytest.raises(bench.UserError, match="did you mean 'radar'"):
         results.figure("rader")
     few = results.figure("radar", methods=["sogclr", "clip"])
-    assert [text.get_text() for text in few.legends[0].get_texts()] == ["sogclr", "clip"]
+    assert [text.get_text() for text in few.legends[0].get_texts()] == ["SogCLR", "CLIP"]
     assert r"~\cite{sogclr}" in results.latex("overview", methods=["sogclr"])
     with pytest.raises(bench.UserError, match="'overvew' is not a table of this report; did you mean 'overview'"):
         results.latex("overvew")

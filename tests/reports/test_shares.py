@@ -86,7 +86,7 @@ def test_the_start_is_above_the_rows_that_begin_there(results: Results) -> None:
         picture = before_after(results)
     assert picture is not None
     panel = panels(picture.figure).axes[0]
-    assert [text.get_text() for text in panel.get_yticklabels()] == ["clip", "ncu a", "ncu b", "ncu", "scored"]
+    assert [text.get_text() for text in panel.get_yticklabels()] == ["CLIP", "ncu a", "ncu b", "NCU", "scored"]
     assert len(panel.collections) == 3
     assert all(len(drawn.get_paths()) == 5 for drawn in panel.collections)
     assert "before and after training" in picture.caption

@@ -22,7 +22,7 @@ from reports.figures.figure_style import PAPER, SCREEN_WIDTH
 from reports.results import Results, load
 
 SUITE = "emoji_noisy"
-EVERYWHERE = {"differences", "radar", "noise", "memorisation"}  #: figures that a column has room for with 23 methods
+EVERYWHERE = {"differences", "radar", "noise"}  #: figures that a column has room for with 23 methods
 PAGE_ALONE = {"recovered", "cost", "similarities"}
 
 

@@ -15,7 +15,21 @@ from hypothesis import strategies as st
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from reports.statistics.paired import LEVEL, adjusted, difference, mean, pairwise, std, t_limit, t_tails, unbeaten
+from reports.measure import in_bold
+from reports.statistics.paired import (
+    LEVEL,
+    adjusted,
+    difference,
+    holm,
+    mean,
+    pairwise,
+    std,
+    t_limit,
+    t_tails,
+    t_test,
+    unbeaten,
+)
+from reports.tables.table import Cell, Column, Measured, Row
 
 
 def column(matrix: np.ndarray) -> dict[str, dict[int, float]]:
@@ -185,3 +199,76 @@ def test_the_best_is_always_bold_and_direction_is_a_mirror(rows: list[list[int]]
     bold = unbeaten(column(y), True)
     assert any(f"m{i}" in bold for i in np.flatnonzero(np.sum(rows, 1) == np.max(np.sum(rows, 1))))
     assert unbeaten(column(-y), False) == bold
+
+
+def test_an_interval_leaves_out_zero_where_its_difference_is_significant_and_only_there() -> None:
+    rng = np.random.default_rng(5)
+    for methods, seeds in ((1, 3), (7, 5), (36, 3), (36, 10)):
+        for _ in range(50):
+            shifts = rng.choice([0, 1, 4], methods)[:, None]
+            values = (rng.normal(size=(methods, seeds)) + shifts).tolist()
+            made = holm({place: t_test(row) for place, row in enumerate(values)})
+            rejected, steps, *_ = multipletests([test.p for test in made.values()], LEVEL, "holm")
+            assert [test.adjusted for test in made.values()] == pytest.approx(steps)
+            assert [test.low > 0 or test.high < 0 for test in made.values()] == rejected.tolist()
+            assert [test.is_significant for test in made.values()] == rejected.tolist()
+
+
+@pytest.mark.parametrize("different", [0.0, 1.0])
+def test_adjusted_intervals_hold_the_truth(different: float) -> None:
+    """Of equal methods all do in 95 % of families; of different ones at least 95 % of the intervals of a family."""
+    rng, methods, seeds = np.random.default_rng(6), 12, 5
+    truths = different * np.linspace(-8, 8, methods)
+    missed = []
+    for _ in range(1000):
+        values = (rng.normal(size=(methods, seeds)) + truths[:, None]).tolist()
+        made = holm({place: t_test(row) for place, row in enumerate(values)}).values()
+        missed.append([not test.low <= truth <= test.high for test, truth in zip(made, truths, strict=True)])
+    assert np.mean(missed if different else np.any(missed, axis=1)) <= 0.06
+
+
+def test_an_interval_ends_where_differences_end_and_without_a_spread_the_sign_test_speaks() -> None:
+    wide = t_test([0.9, -0.8, 0.1]).within(1.0)
+    assert (wide.low, wide.high) == (-1.0, 1.0)
+    few, many = t_test([0.25] * 3).within(1.0), t_test([0.25] * 10).within(1.0)
+    assert (few.low, few.high) == (-1.0, 1.0), "a sign test of three seeds rejects nothing"
+    assert (many.low, many.high) == (0.25, 0.25)
+
+
+@given(st.lists(st.lists(st.integers(0, 20), min_size=5, max_size=5), min_size=2, max_size=8))
+def test_bold_agrees_with_the_verdict_on_the_baseline(rows: list[list[int]]) -> None:
+    """What it calls worse is never bold, nor is the baseline beside something better."""
+    values = column(np.array(rows) / 20)
+    bold = unbeaten(values, True, "m0")
+    others = (label for label in values if label != "m0")
+    tests = holm({label: test for label in others if (test := difference(values[label], values["m0"]))})
+    assert not {label for label, test in tests.items() if test.is_significant and test.value < 0} & bold
+    assert "m0" not in bold or not any(test.is_significant and test.value > 0 for test in tests.values())
+    assert unbeaten(column(-np.array(rows) / 20), False, "m0") == bold
+
+
+def test_the_verdict_corrects_over_fewer_tests_than_bold_so_it_decides() -> None:
+    """36 rows and ten seeds: one is below the baseline by what 35 tests show and 630 do not."""
+    rng = np.random.default_rng(0)
+    y = 0.5 + 0.1 * rng.normal(size=(36, 10))
+    noise = rng.normal(size=10)
+    y[1] = y[0] - 0.01 - 0.01 * 10**0.5 * (noise - noise.mean()) / noise.std(ddof=1) / 4.6
+    assert "m1" in unbeaten(column(y), True)
+    assert "m1" not in unbeaten(column(y), True, "m0")
+
+
+def test_where_more_than_a_third_of_a_block_ties_nothing_is_bold() -> None:
+    def bold(count: int) -> tuple[list[str], int]:
+        """Six rows, of which so many lead."""
+        y = np.random.default_rng(1).normal(0, 1e-3, (6, 8)) + np.where(np.arange(6) < count, 0.5, 0.1)[:, None]
+        rows = []
+        for label, own in column(y).items():
+            measured = tuple(Measured("r", seed, one) for seed, one in own.items())
+            rows.append(Row(label, (Cell("value", measured=measured),), "", label))
+        made, tied = in_bold(rows, [Column("c", "c")], [True], "m0")
+        return [row.label for row in made if row.cells[0].bold], tied
+
+    assert bold(1) == (["m0"], 0)
+    assert bold(2) == (["m0", "m1"], 0)
+    assert bold(3) == ([], 1)
+    assert bold(6) == ([], 1)

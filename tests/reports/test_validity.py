@@ -101,10 +101,10 @@ def test_a_comparison_passes_and_each_check_fails_alone(plain: Results) -> None:
     for name, made in failing.items():
         assert {check for check, outcome in outcomes(made).items() if outcome != "pass"} == {name}
     (found,) = validity(failing["wrong captions learned"])
-    assert "clip has memorised 4.0 % of its wrong captions" in found.sentence
+    assert "CLIP has memorised 4.0 % of its wrong captions" in found.sentence
     assert "it speaks of speed of learning, not robustness." in found.sentence
     (found,) = validity(failing["trained out"])
-    assert "clip +0.0 %, oracle +4.0 % (limit 3.0 %)" in found.sentence
+    assert "CLIP +0.0 %, oracle +4.0 % (limit 3.0 %)" in found.sentence
     assert "for 1 of 9 rows; it speaks of unequal tuning" in validity(failing["tuned"])[0].sentence
 
 
@@ -148,7 +148,7 @@ def test_with_budgets_the_slope_over_the_shorter_one_counts_and_the_longest_come
     gain = (ends[NOISE] - ends[CLEAN]) / ends[NOISE] * np.log(4 / 3) / np.log(16)
     assert 0.04 < gain < 0.06
     trained = {check.name: check for check in longest.checks}["trained out"]
-    assert (trained.outcome, f"clip {100 * gain:+.1f} %" in trained.sentence) == ("fail", True)
+    assert (trained.outcome, f"CLIP {100 * gain:+.1f} %" in trained.sentence) == ("fail", True)
 
 
 def test_it_comes_first_on_the_page_and_in_every_answer(plain: Results, bounded: Store) -> None:
@@ -180,22 +180,42 @@ def test_kept_is_the_share_of_the_clean_score_and_its_gain_is_paired_on_the_log_
     holm = multipletests([test.pvalue for test in tests], method="holm")[1]
     assert list(found.changes) == compared
     for label, test, p in zip(compared, tests, holm, strict=True):
-        change = found.changes[label]
+        change, alone = found.changes[label], found.change(label)
+        assert alone is not None
         assert change.value == pytest.approx(np.mean(logs[label] - logs["clip"]))
-        assert (change.low, change.high) == pytest.approx(tuple(test.confidence_interval()))
-        assert found.p_values[label] == pytest.approx(p)
+        assert (alone.low, alone.high) == pytest.approx(tuple(test.confidence_interval()))
+        assert change.adjusted == pytest.approx(p)
 
 
 def test_kept_has_a_table_and_a_figure_and_needs_clean_pairs(plain: Results) -> None:
     table = next(one for one in tables(plain) if one.name == "kept")
     assert [row.method for row in table.rows] == list(plain.methods)
     assert "Robustness kept low" in table_csv(table)
+    (found,), (clean, noisy) = kept(plain).values(), (one.values for one in headline_contrasts(plain))
+    rows = {row.method: [cell.value for cell in row.cells] for row in table.rows}
+    for label in ("siglip", "ncu"):
+        under, own = (np.array(list(side[label].values())) for side in (noisy, clean))
+        base = np.array([list(side["clip"].values()) for side in (noisy, clean)])
+        change = np.mean(np.log(under / own) - np.log(base[0] / base[1]))
+        expected = [under.mean(), own.mean(), under.mean() / own.mean(), change, (own - base[1]).mean()]
+        assert rows[label] == pytest.approx(expected), label
+    assert rows["clip"][:3] == pytest.approx(
+        [*(np.mean(list(one["clip"].values())) for one in (noisy, clean)), found.share("clip").value]
+    )  # type: ignore[union-attr]
     with drawing.look():
         picture = kept_picture(plain)
     assert picture is not None
     assert picture.figure is not None
-    names = [text.get_text() for text in picture.figure.axes[0].texts]
-    assert {"clip", "oracle"} <= set(names)
+    panel = picture.figure.axes[0]
+    assert {"CLIP", "oracle"} <= {text.get_text() for text in panel.texts}
+    points = [line.get_xydata()[0].tolist() for line in panel.lines if line.get_linestyle() == "None"]
+    for label in plain.methods:
+        share = found.share(label)
+        assert share is not None
+        level = 100 * np.mean(list(noisy[label].values()))
+        assert any(point == pytest.approx([level, 100 * share.value]) for point in points), label
+        bars = [line.get_ydata() for line in panel.lines if line.get_xdata() == pytest.approx([level, level])]
+        assert any(bar == pytest.approx([100 * share.low, 100 * share.high]) for bar in bars), label
     other = [{**block, "budget": 10.0 + place} for place, block in enumerate(plain.plan["noises"])]
     assert kept(Results({**plain.plan, "noises": other}, plain.runs)) == {}
 
@@ -209,22 +229,23 @@ def test_a_row_at_chance_takes_part_in_nothing(plain: Results) -> None:
     results = planted(plain, score)
     assert unlearned(results) == {CLEAN: frozenset(), NOISE: frozenset({"bayes"})}
     clean, noisy = headline_contrasts(results)
-    assert "bayes" in clean.p_values
-    assert "bayes" not in noisy.p_values
+    assert "bayes" in clean.gains
+    assert "bayes" not in noisy.gains
     tests = {
         label: stats.ttest_rel([noisy.values[label][s] for s in range(5)], [noisy.values["clip"][s] for s in range(5)])
         for label in plain.ranked
         if label not in ("clip", "bayes")
     }
     holm = multipletests([test.pvalue for test in tests.values()], method="holm")[1]
-    assert noisy.p_values == pytest.approx(dict(zip(tests, holm.tolist(), strict=True)))
+    found = {label: test.adjusted for label, test in noisy.gains.items()}
+    assert found == pytest.approx(dict(zip(tests, holm.tolist(), strict=True)))
     assert noisy.detectable is not None
     assert noisy.detectable.rows == len(tests)
     assert "bayes" not in ranking(results).values[NOISE]
     rows = sum(len(own) > 0 for label, own in noisy.values.items() if label in plain.ranked)
     assert f"means of {rows} rows" in validity(results)[0].checks[2].sentence
     assert "bayes" not in kept(results)[NOISE].changes
-    assert "1 not learned, so not tested" in answers(results)[1]
+    assert "1 has not learned, so not tested" in answers(results)[1]
     made = {table.name: table for table in tables(Results({**results.plan, "tuning": None}, results.runs))}
     marked = {(row.group, row.method) for row in made["overview"].rows if "¶" in row.mark}
     assert marked == {(NOISE, "bayes")}
@@ -237,7 +258,7 @@ def test_a_difference_under_noise_is_told_with_that_on_clean_pairs(plain: Result
     clean, noisy = headline_contrasts(plain)
     better = max(noisy.gains, key=lambda label: noisy.gains[label].value)
     gain = 100 * np.mean([clean.values[better][seed] - clean.values["clip"][seed] for seed in range(5)])
-    assert f"{better} {100 * noisy.gains[better].value:+.1f} (" in answers(plain)[1]
+    assert f"{plain.named(better)} {100 * noisy.gains[better].value:+.1f} (" in answers(plain)[1]
     assert f"; {gain:+.1f} on clean pairs)" in answers(plain)[1]
     assert "on clean pairs" not in answers(plain)[0]
     assert f"on clean pairs {better} - clip is {gain:+.1f}" in compare(SUITE, bounded, better).verdict

@@ -60,7 +60,7 @@ def test_a_report_is_written_without_torch(store: Store) -> None:
     done = subprocess.run([sys.executable, "-c", BLOCKED, str(store.root)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     files, lines = map(int, done.stdout.split())
-    assert files == 2 + 2 * 12 + 1 + 2 * (6 + 1 + 3)
+    assert files == 2 + 2 * 12 + 1 + 2 * (5 + 1 + 3)
     assert lines == 1 + 42 + 4
 
 
@@ -133,7 +133,7 @@ def test_compare_says_difference_interval_p_and_cost(three: Store) -> None:
 
 
 def test_the_verdicts_p_values_are_those_that_it_decides_by(three: Store) -> None:
-    """Adjusted over the noises: 0.03 beside "no difference is shown" would contradict itself."""
+    """Adjusted over the noises: 0.03 beside "not significant" would contradict itself."""
     found = compare(SUITE, three, "prolip", "clip")
     tests = [line.test for line in found.lines if line.primary]
     wanted = multipletests([test.p for test in tests], method="holm")[1]
@@ -176,7 +176,7 @@ def test_compare_has_no_verdict_where_the_primary_number_is_not_measured(store: 
 def test_compare_sees_no_difference_where_there_is_none(tmp_path: Path, stores: SimpleNamespace) -> None:
     methods = [("a", "A", 1.0, "cosine"), ("b", "B", 1.0, "cosine"), ("c", "C", 1.0, "cosine")]
     store = stores.write_store(tmp_path, methods=methods, rates=(0.0,))
-    assert "no difference is shown" in compare(SUITE, store, "a", "b").verdict
+    assert "the difference is not significant" in compare(SUITE, store, "a", "b").verdict
 
 
 def test_compare_names_the_nearest_label(one: Store) -> None:
