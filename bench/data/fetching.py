@@ -1,15 +1,22 @@
-"""Copies training shards and evaluation sets into the data folder, from what webdataset's `gopen` opens.
+"""Copies training shards and evaluation sets into the data folder: from the web, or what webdataset's `gopen` opens.
 
-That is web addresses (by curl), the output of commands (`pipe:`), file:// and the further schemes that it knows.
+That is the output of commands (`pipe:`), file:// and the further schemes that it knows.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shutil
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote
 
 from bench import data_folder, reading
 from bench.catalogue.evaluation_sets import FOLDERS, Entry, Split, parse
@@ -22,6 +29,10 @@ from bench.store import files
 
 PIPE, COUNT = "pipe:", "nshards.txt"
 PIECE = 1 << 22  #: bytes copied at a time
+TAR_BYTES = 1 << 36  #: of a tar; shards have 1 GB or so
+SPARED = 1 << 30  #: bytes of the disk that a copy leaves free
+TRIES, PAUSE = 3, 2.0  #: of a tar whose server fails meanwhile; seconds between two of them
+TIMEOUT = 30.0  #: seconds without a byte of a web address
 _HUB = re.compile(r"^(https://huggingface\.co/datasets/[^/]+/[^/]+)/tree/")
 _TAR = re.compile(r"[^/\s'\"=:]+\.tar(?![\w.-])")  #: the name of a shard in an address or a command
 
@@ -29,10 +40,10 @@ _TAR = re.compile(r"[^/\s'\"=:]+\.tar(?![\w.-])")  #: the name of a shard in an 
 class Unreachable(Exception):
     """A file did not come whole. Its text is the reason."""
 
-    def __init__(self, reason: str, gone: bool = False) -> None:
-        """`gone`: there is no such file, as far as that can be told."""
+    def __init__(self, reason: str, gone: bool = False, passing: bool = False) -> None:
+        """`gone`: there is no such file, as far as that can be told; `passing`: the next try may go better."""
         super().__init__(reason)
-        self.gone = gone
+        self.gone, self.passing = gone, passing
 
 
 def names_shards(url: str) -> bool:
@@ -93,7 +104,7 @@ def _counted(entry: Entry, split: Split, url: str) -> tuple[str, bytes]:
     for name in FOLDERS[split]:
         where = _file(url, f"{name}/{COUNT}")
         try:
-            text = _bytes(where, 100)
+            text = b"".join(_pieces(where, 100))
         except Unreachable as error:
             failed = failed or f"{where}: {entry.title} cannot be fetched ({error})"
         else:
@@ -107,7 +118,7 @@ def _text(url: str, path: Path, say: Callable[[str], None]) -> None:
     if os.path.lexists(path):
         return
     try:
-        text = _bytes(url, reading.TEXT_BYTES)
+        text = b"".join(_pieces(url, reading.TEXT_BYTES))
     except Unreachable as error:
         if not error.gone:
             raise UserError(f"{url}: cannot be fetched ({error}); the same command goes on") from error
@@ -117,15 +128,6 @@ def _text(url: str, path: Path, say: Callable[[str], None]) -> None:
         say(str(path))
 
 
-def _bytes(url: str, most: int) -> bytes:
-    data = b""
-    for piece in _pieces(url):
-        data += piece
-        if len(data) > most:
-            raise UserError(f"{url}: has more than {most:,} bytes")
-    return data
-
-
 def _tar(url: str, tar: Path, say: Callable[[str], None]) -> None:
     """Fetch a tar unless it is there, and read its headers to the end."""
     if tar.is_file():
@@ -133,17 +135,22 @@ def _tar(url: str, tar: Path, say: Callable[[str], None]) -> None:
 
     def fetched(path: Path) -> None:
         with path.open("wb") as file:
-            file.writelines(_pieces(url))
+            file.writelines(_pieces(url, min(TAR_BYTES, shutil.disk_usage(path.parent).free - SPARED)))
             size = file.tell()
         with reading.opened(path) as file:
             for _ in members(file, size):
                 pass
 
-    try:
-        _write(tar, fetched)
-    except (Unreachable, Broken) as error:
-        reason = f"the tar {error}" if isinstance(error, Broken) else f"cannot be fetched ({error})"
-        raise UserError(f"{url}: {reason}; the same command goes on from there") from error
+    for tries_left in reversed(range(TRIES)):
+        try:
+            _write(tar, fetched)
+            break
+        except (Unreachable, Broken) as error:
+            reason = f"the tar {error}" if isinstance(error, Broken) else f"cannot be fetched ({error})"
+            if isinstance(error, Broken) or not error.passing or not tries_left:
+                raise UserError(f"{url}: {reason}; the same command goes on from there") from error
+            say(f"{url}: {reason}; it is tried again")
+            time.sleep(PAUSE)
     say(f"{tar}: {tar.stat().st_size:,} bytes")
 
 
@@ -155,21 +162,39 @@ def _write(path: Path, write: Callable[[Path], object]) -> None:
         raise UserError(f"{path}: cannot be written: {error.strerror}") from error
 
 
-def _pieces(url: str) -> Iterator[bytes]:
-    """Yield the bytes of a file. Raises Unreachable, at its end as well."""
+def _pieces(url: str, most: int) -> Iterator[bytes]:
+    """Yield the bytes of a file. Raises Unreachable, at its end as well, and UserError beyond `most` bytes."""
     from webdataset.gopen import gopen
 
     stream: Any = None
+    web = url.startswith(("http://", "https://"))
     try:
-        # webdataset before 1.0 puts a web address between single quotes into a line of the shell
-        stream = gopen(url if url.startswith(PIPE) else url.replace("'", "%27"))
+        if web:  # not by gopen's curl, which takes brackets for patterns and says nothing for a minute
+            stream = urllib.request.urlopen(quote(url, safe=":/?&=%#@+,;~!$'()*[]"), timeout=TIMEOUT)
+        else:
+            stream = gopen(url if url.startswith(PIPE) else re.sub(r"[\[\]{}]", lambda sign: quote(sign[0]), url))
         while piece := stream.read(PIECE):
+            most -= len(piece)
+            if most < 0:
+                raise UserError(f"{url}: has more bytes than such a file can have, or than the disk has room for")
             yield piece
+        if web and stream.length:
+            raise ConnectionError(f"{stream.length:,} bytes are missing at its end")
         stream.close()
-    except (OSError, ValueError) as error:  # of the shell, of curl, because there is no curl, for an unknown scheme
+    except HTTPError as error:
+        error.close()
+        raise Unreachable(f"{error.code} {error.reason}", error.code in (404, 410), error.code >= 500) from error
+    except (OSError, ValueError, HTTPException) as error:  # of the network, of the shell, for an unknown scheme
         if not hasattr(stream, "proc"):
             gone = isinstance(error, FileNotFoundError) and url.startswith("file:")
-            raise Unreachable(f"{type(error).__name__}: {one_line(error)}", gone) from error
+            inner = error.reason if isinstance(error, URLError) and isinstance(error.reason, OSError) else error
+            passing = isinstance(inner, ConnectionError | TimeoutError | HTTPException)
+            raise Unreachable(f"{type(inner).__name__}: {one_line(inner)}", gone, passing) from error
         status = stream.proc.wait()
-        what = "the command" if url.startswith(PIPE) else "curl"
-        raise Unreachable(f"{what} ended with status {status}", gone=what != "curl" or status == 22) from error
+        raise Unreachable(f"the command ended with status {status}", gone=True) from error
+    finally:
+        with contextlib.suppress(OSError):  # a command that is ended here, or failed, says so when it is closed
+            if hasattr(stream, "proc"):
+                stream.proc.kill()
+            if stream is not None:
+                stream.close()

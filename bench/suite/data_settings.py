@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import difflib
+from functools import cache
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from bench import resources
 from bench.catalogue import training_sets
 from bench.catalogue.augmentations import Images
 from bench.settings_base import NAME_LETTERS, Location, Model, Rate, Strings, one_line, possible_path
 from bench.suite.keep_settings import UNTREATED, KeepSettings
-from bench.yaml_source import fault
+from bench.yaml_source import YamlSource, fault
 
 SYNTHETIC = "synthetic:"  #: before a number of made-up pairs, in place of shards
 MOST_ROWS = 10**11  #: of a training set
@@ -34,9 +36,9 @@ class DataSettings(Model):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=NAME_LETTERS)] = "emoji"
     size: Annotated[int, Field(ge=8, le=1024)] = 32  #: pixels a side
-    #: brace pattern, folder or list of them, local, of a URL, or commands (`pipe:`); null = the data folder's `name`
+    #: brace pattern, folder or list of them, on this machine; null = the data folder's `name`
     shards: str | Strings | None = None
-    #: null = index.parquet beside the first shard, or in the data folder where that is remote
+    #: null = index.parquet beside the first shard
     index: Location | None = None
     #: as stated by the paper; stands in while the data is not there
     rows: Annotated[int, Field(ge=2, le=MOST_ROWS)] | None = None
@@ -78,8 +80,13 @@ class DataSettings(Model):
 
     @property
     def how_to_get(self) -> str | None:
-        """The command that makes stored features, or shards without any; None if the suite does not say."""
-        return self.get and in_data_folder(self.get)
+        """How stored features, or shards without any, are made; None if the suite does not say.
+
+        Only a command of the package's own suites is repeated: what a stranger wrote is not printed to be pasted.
+        """
+        if self.get is None or self.get in _own_commands():
+            return self.get and in_data_folder(self.get)
+        return "do what data.get of the suite says, if you trust whoever wrote it"
 
     @property
     def how_to_get_shards(self) -> str | None:
@@ -140,6 +147,13 @@ class DataSettings(Model):
             if getattr(self, field) and not (self.on_features or shards):
                 raise fault("is of stored features; name their folder in data.features", field)
         return self
+
+
+@cache
+def _own_commands() -> set[str]:
+    """Return the `data.get` of the suites that come with the package."""
+    suites = (YamlSource.read(path).data for path in resources.suites().glob("*.yaml"))
+    return {suite["data"]["get"] for suite in suites if "get" in suite.get("data", {})}
 
 
 def in_data_folder(text: str) -> str:

@@ -151,3 +151,14 @@ def test_a_job_is_shown_with_what_it_waits_for() -> None:
     assert Job("7_1", "PENDING", "Dependency", "x.out").shown == "job 7_1 pending (Dependency)"
     assert Job("7", "RUNNING", "None", "x.out").shown == "job 7 running"
     assert Job("7", None, "", "x.out").shown == "job 7 is over, its log is x.out"
+
+
+def test_commands_of_the_suite_are_printed_before_anything_is_submitted(
+    handed_over: Callable[..., tuple[bench.Summary, str]], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bin" / "sbatch").write_text("#!/bin/sh\necho refused >&2\nexit 1\n")
+    with pytest.raises(UserError, match=r"sbatch says: .*refused"):
+        handed_over("slurm.setup=['module load cuda', 'curl x | sh']")
+    first, second = [line for line in capfd.readouterr().err.splitlines() if line.startswith("slurm.setup")]
+    assert first == "slurm.setup, before each job: module load cuda"
+    assert second == "slurm.setup, before each job: curl x | sh"

@@ -17,6 +17,7 @@ from typing import Any
 
 from bench.adapters import registry
 from bench.console.progress import Progress
+from bench.console.text import echo
 from bench.errors import UserError
 from bench.launch.claimed import Options, cannot_start
 from bench.launch.launchers import Request
@@ -77,6 +78,8 @@ def submit_all(
             summary.busy.append(one.id)
         else:
             left.append(one)
+    for command in settings.setup if left else ():
+        echo(f"slurm.setup, before each job: {command}", err=True)
     executor = _executor(store.suite(suite) / "slurm", settings, options, suite)
     awaited = {one.reference for one in left}
     for dependency, group in _waves(left, known, summary, store, progress):
