@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from bench.arrays import Ints
 
+TEXT_LISTS = pa.list_(pa.large_string())  #: the Arrow type of rows with several texts
 CHUNK = 1 << 16  #: number of strings that are converted to Python objects at a time
 
 

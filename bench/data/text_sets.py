@@ -12,6 +12,7 @@ import pyarrow as pa
 from bench import counter
 from bench.arrays import Ints, ragged
 from bench.data.pairs import Pairs
+from bench.data.strings import TEXT_LISTS
 
 
 @runtime_checkable
@@ -84,4 +85,4 @@ def caption_lists(pairs: Pairs, rows: Ints) -> Any:
     """Return the captions of `rows` [m] as a pyarrow Array of m lists."""
     if isinstance(pairs, Columnar):
         return pairs.caption_lists(rows)
-    return pa.array([pairs.captions(row) for row in rows.tolist()], pa.list_(pa.large_string()))
+    return pa.array([pairs.captions(row) for row in rows.tolist()], TEXT_LISTS)

@@ -19,10 +19,9 @@ from bench.catalogue import training_sets
 from bench.catalogue.augmentations import DEFAULTS
 from bench.data import MemoryPairs, Pairs, evaluation, photo, shards
 from bench.data.evaluation import CLASS, EvaluationPairs
-from bench.data.features.rows import CAPTIONS
 from bench.data.shards import ShardPairs
-from bench.data.strings import Strings
-from bench.data.text_sets import Columnar
+from bench.data.strings import TEXT_LISTS, Strings
+from bench.data.text_sets import caption_lists
 from bench.errors import UserError, one_line
 from bench.evaluation.pixels import batches
 from bench.evaluation.zero_shot import prompts
@@ -125,13 +124,9 @@ def evaluation_target(name: str, folder: Path, sight: Sight | None) -> Target:
 
 
 def _target(pairs: Pairs, folder: Path, **more: Any) -> Target:
-    rows = np.arange(len(pairs))
-    if isinstance(pairs, Columnar):
-        captions = pairs.caption_lists(rows)
-    else:
-        captions = pa.array([list(pairs.captions(row)) for row in rows.tolist()], CAPTIONS)
+    captions = caption_lists(pairs, np.arange(len(pairs)))
     captions = pa.concat_arrays(captions.chunks) if hasattr(captions, "chunks") else captions
-    return Target(pairs, folder, Strings.of(pairs.keys), captions.cast(CAPTIONS), **more)
+    return Target(pairs, folder, Strings.of(pairs.keys), captions.cast(TEXT_LISTS), **more)
 
 
 def _embedded(name: str, sight: Sight | None) -> Pairs:

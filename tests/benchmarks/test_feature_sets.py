@@ -19,10 +19,9 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench.data.features.about import Encoder
-from bench.data.features.rows import CAPTIONS
 from bench.data.features.texts import TextPlan
 from bench.data.features.writing import Array, Content, write
-from bench.data.strings import Strings
+from bench.data.strings import TEXT_LISTS, Strings
 
 ROWS = int(os.environ.get("BENCH_FEATURE_ROWS", "20000"))
 WIDTH = int(os.environ.get("BENCH_FEATURE_WIDTH", "16"))
@@ -49,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     keys = pc.utf8_lpad(numbers, 10, "0")
     words = (pa.scalar(text, pa.large_string()) for text in ("a photo of the old red house by the sea, number", " "))
     texts = pc.binary_join_element_wise(next(words), numbers, next(words))
-    captions = pa.ListArray.from_arrays(pa.array(np.arange(ROWS + 1, dtype=np.int32)), texts).cast(CAPTIONS)
+    captions = pa.ListArray.from_arrays(pa.array(np.arange(ROWS + 1, dtype=np.int32)), texts).cast(TEXT_LISTS)
     encoder = Encoder("drawn", "", "none", "float16", WIDTH)
     image = Array(encoder, lambda start, stop: drawn(stop - start, start, 1, WIDTH))
     text = Array(encoder, lambda start, stop: drawn(stop - start, start, WIDTH))

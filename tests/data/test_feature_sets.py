@@ -19,12 +19,11 @@ from bench.data.features import FeaturePairs, load, verify
 from bench.data.features import texts as texts_module
 from bench.data.features.about import IMAGE, INDEX, MAPPED, NAME, ROWS, TEXT, Encoder
 from bench.data.features.pairs import spread
-from bench.data.features.rows import CAPTIONS
 from bench.data.features.texts import TextPlan, text_hashes
 from bench.data.features.writing import Array, Content, write
 from bench.data.noise import draw_captions, shuffled_captions
 from bench.data.pairs import MemoryPairs, Pairs
-from bench.data.strings import Strings
+from bench.data.strings import TEXT_LISTS, Strings
 from bench.data.text_sets import Columnar
 from bench.errors import UserError
 
@@ -43,7 +42,7 @@ def array(values: npt.NDArray[Any], name: str = "made up") -> Array:
 
 
 def lists(texts: Sequence[Sequence[str]]) -> Any:
-    return pa.array(texts, CAPTIONS)
+    return pa.array(texts, TEXT_LISTS)
 
 
 def content(views: int = VIEWS, **changes: Any) -> Content:

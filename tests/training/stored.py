@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from bench.data.features.about import Encoder
-from bench.data.features.rows import CAPTIONS
 from bench.data.features.texts import TextPlan
 from bench.data.features.writing import Array, Content, write
-from bench.data.strings import Strings
+from bench.data.strings import TEXT_LISTS, Strings
 
 CLASSES = ("apple", "boat", "cat", "drum", "egg", "fox", "goat", "hat")
 TEMPLATES = ("{}", "a photo of a {}")
@@ -54,7 +53,7 @@ def feature_set(
     noise = np.random.default_rng(seed).standard_normal((len(captions), views, widths[0]))
     images = (_patterns(widths[0], 0)[classes][:, None] + 0.3 * noise).astype(np.float16)
     prompts = [template.replace("{}", one) for one in CLASSES for template in TEMPLATES] if labelled else []
-    lists = pa.array(captions, CAPTIONS)
+    lists = pa.array(captions, TEXT_LISTS)
     plan = TextPlan.of(lists, prompts)
     content = Content(
         name=name,

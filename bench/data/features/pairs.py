@@ -158,9 +158,8 @@ class FeaturePairs:
 
     @property
     def width(self) -> int:
-        """P, the numbers of an image."""
-        assert self.about.image is not None
-        return self.about.image.width
+        """P, the numbers of an image; 0 without image features."""
+        return self.about.image.width if self.about.image else 0
 
     def refuse_fewer_views(self, wanted: int) -> None:
         """Raise UserError if fewer views of an image than `wanted` are stored, and no numbers are dropped."""

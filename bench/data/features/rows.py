@@ -16,14 +16,13 @@ import pyarrow.compute as pc
 
 from bench.arrays import Ints
 from bench.data.features.texts import Hashes
-from bench.data.strings import Strings
+from bench.data.strings import TEXT_LISTS, Strings
 
 LABEL = "label."  #: before a label's name in the name of its column
-CAPTIONS = pa.list_(pa.large_string())
 SCHEMA = pa.schema(
     [
         ("key", pa.large_string()),
-        ("captions", CAPTIONS),
+        ("captions", TEXT_LISTS),
         ("text_rows", pa.list_(pa.int64())),  #: the row of text.npy of each caption; empty without text.npy
         ("image_digest", pa.uint64()),  #: of key and features; null without image.npy
     ]

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from bench import reading
-from bench.data.features.rows import CAPTIONS
 from bench.data.features.stack import Stack, open_array, stacked
+from bench.data.strings import TEXT_LISTS
 from bench.errors import UserError, nearest, one_line
 
 KEYS = ("key", "image_path")  #: img2dataset's key; of a webdataset, clip-retrieval's image_path is the sample's key
@@ -69,7 +69,7 @@ def _clip_retrieval(request: Request) -> Imported:
     keys = [one for number, path in metadata.items() for one in _keys(path, tables[number], key)]
     captions = [_captions(path, tables[number], request.caption) for number, path in metadata.items()]
     title = f"{folder.name}, embeddings of clip-retrieval"
-    return Imported(title, keys, pa.concat_arrays(captions).cast(CAPTIONS), image, text)
+    return Imported(title, keys, pa.concat_arrays(captions).cast(TEXT_LISTS), image, text)
 
 
 def _stack(folder: Path, kind: str, metadata: dict[int, Path], tables: dict[int, Any]) -> Stack | None:
@@ -115,11 +115,11 @@ def _captions(path: Path, rows: Any, name: str) -> Any:
     """Return a pyarrow Array of lists."""
     column = _column(path, rows, name, "--caption")
     if _text(column.type):
-        return pa.array([[text] for text in column.to_pylist()], CAPTIONS)
+        return pa.array([[text] for text in column.to_pylist()], TEXT_LISTS)
     lists = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
     if not lists or not _text(column.type.value_type):
         raise UserError(f"{path}: {name}: is a column of {column.type}; captions are texts or lists of texts")
-    texts = pa.array(column.to_pylist(), CAPTIONS)
+    texts = pa.array(column.to_pylist(), TEXT_LISTS)
     if texts.flatten().null_count:
         raise UserError(f"{path}: {name}: a caption is null; leave it out")
     return texts

@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 from bench.arrays import Ints
 from bench.data.features import about as description
 from bench.data.features.about import IMAGE, INDEX, MAPPED, PROMPTS, ROWS, TEXT, VERSION, About, Encoder, File
-from bench.data.features.rows import CAPTIONS, rows_hash, table
+from bench.data.features.rows import rows_hash, table
 from bench.data.features.texts import Hashes, TextPlan, prefixes, row_digests
-from bench.data.strings import Strings
+from bench.data.strings import TEXT_LISTS, Strings
 from bench.errors import UserError, one_line
 from bench.hashing import file_hash
 from bench.store import files
@@ -85,7 +85,7 @@ def _check(content: Content) -> None:
     keys, captions = content.keys, content.captions
     if not len(keys):
         raise UserError(f"{content.name}: there is no row")
-    if len(captions) != len(keys) or captions.type != CAPTIONS:
+    if len(captions) != len(keys) or captions.type != TEXT_LISTS:
         raise UserError(f"{content.name}: {len(keys):,} keys, but {len(captions):,} lists of captions")
     if content.image is None and content.text is None:
         raise UserError(f"{content.name}: has neither image nor text features; give one of them")

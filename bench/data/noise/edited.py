@@ -10,10 +10,12 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from bench import counter
-from bench.data.noise.manifest import Noise, NoiseManifest, first_rows, text_lists
+from bench.data.noise.manifest import Noise, NoiseManifest, first_rows
 from bench.data.pairs import Pairs
+from bench.data.strings import TEXT_LISTS
 
 if TYPE_CHECKING:
     from bench.suite.noise_settings import NoiseSettings
@@ -35,8 +37,6 @@ def edited_captions(pairs: Pairs, rate: float, seed: int, op: str, strength: flo
     Rows whose texts an edit does not change, such as single words, are not counted as corrupted. Raises UserError if
     the rate is not in [0, 1].
     """
-    import pyarrow as pa
-
     rows = np.sort(first_rows(pairs, rate, seed))
     edit, draw = EDITS[op], counter.uniform(seed, op)
     edited, lost = [], 0
@@ -46,7 +46,7 @@ def edited_captions(pairs: Pairs, rate: float, seed: int, op: str, strength: flo
         edited.append(texts if tuple(texts) != own else [])
         lost += set(own).isdisjoint(texts)
     notes: dict[str, Any] = {"op": op} if op == "boilerplate" else {"op": op, "strength": strength}
-    texts_of_rows = pa.array(edited, text_lists())
+    texts_of_rows = pa.array(edited, TEXT_LISTS)
     return NoiseManifest.of(pairs, "edited_captions", rate, seed, rows, rows, lost, edited=texts_of_rows, notes=notes)
 
 

@@ -12,11 +12,13 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from bench import counter
 from bench.arrays import Ints
 from bench.data.pairs import Pairs
-from bench.data.strings import Strings
+from bench.data.strings import TEXT_LISTS, Strings
 from bench.data.text_sets import of_rows
 from bench.errors import UserError
 
@@ -107,12 +109,10 @@ class NoiseManifest(Noise):
 
         roles: [m], the part that each row has in the attack; more: further fields.
         """
-        import pyarrow as pa
-
         lost, edited = 0, None
         if texts is not None:
             lost = sum(text not in pairs.captions(row) for row, text in zip(rows.tolist(), texts, strict=True))
-            edited = pa.array([[text] for text in texts], text_lists())
+            edited = pa.array([[text] for text in texts], TEXT_LISTS)
         parts = pa.array(roles, pa.string())
         return cls.of(pairs, "poison", rate, seed, rows, rows, lost, edited=edited, roles=parts, notes=notes, **more)
 
@@ -180,9 +180,6 @@ class NoiseManifest(Noise):
 
         Raises OSError if the file cannot be written.
         """
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         about: dict[str, Any] = {"kind": self.kind, "rate": self.rate, "seed": self.seed, "n": self.n}
         about |= {"realised_rate": self.realised_rate, **({"notes": dict(self.notes)} if self.notes else {})}
         columns = {"key": self.keys, "donor_key": self.donor_keys}
@@ -191,13 +188,6 @@ class NoiseManifest(Noise):
         others = {name: values for name, values in others.items() if values is not None}
         table = pa.table({**arrays, "row": self.rows, "donor_row": self.donors, **others})
         pq.write_table(table.replace_schema_metadata({"noise": json.dumps(about)}), target)
-
-
-def text_lists() -> Any:
-    """Return the Arrow type of rows with several texts."""
-    import pyarrow as pa
-
-    return pa.list_(pa.large_string())
 
 
 def noisy_mask(manifest: NoiseManifest, n: int) -> npt.NDArray[np.bool_]:

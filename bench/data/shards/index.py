@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from bench import reading
 from bench.arrays import Ints
-from bench.data.strings import Strings
+from bench.data.strings import TEXT_LISTS, Strings
 from bench.errors import UserError, one_line
 
 VERSION = 1
@@ -26,7 +26,7 @@ FIELDS: dict[str, Any] = {
     "key": pa.large_string(),
     "offset": pa.int64(),  #: of the image file in the shard, in bytes
     "size": pa.int64(),  #: of the image file, in bytes
-    "captions": pa.list_(pa.large_string()),
+    "captions": TEXT_LISTS,
     "digest": pa.binary(16),  #: of the image file's bytes
     "hash": pa.binary(16),  #: of key, captions and digest
 }
