@@ -167,12 +167,13 @@ def _pieces(url: str, most: int) -> Iterator[bytes]:
     from webdataset.gopen import gopen
 
     stream: Any = None
-    web = url.startswith(("http://", "https://"))
+    web = url.lower().startswith(("http://", "https://"))
     try:
         if web:  # not by gopen's curl, which takes brackets for patterns and says nothing for a minute
             stream = urllib.request.urlopen(quote(url, safe=":/?&=%#@+,;~!$'()*[]"), timeout=TIMEOUT)
         else:
-            stream = gopen(url if url.startswith(PIPE) else re.sub(r"[\[\]{}]", lambda sign: quote(sign[0]), url))
+            remote = re.match(r"\w+://", url)
+            stream = gopen(re.sub(r"[\[\]{}]", lambda sign: quote(sign[0]), url) if remote else url)
         while piece := stream.read(PIECE):
             most -= len(piece)
             if most < 0:
@@ -191,7 +192,7 @@ def _pieces(url: str, most: int) -> Iterator[bytes]:
             passing = isinstance(inner, ConnectionError | TimeoutError | HTTPException)
             raise Unreachable(f"{type(inner).__name__}: {one_line(inner)}", gone, passing) from error
         status = stream.proc.wait()
-        raise Unreachable(f"the command ended with status {status}", gone=True) from error
+        raise Unreachable(f"the command ended with status {status}", url.startswith(PIPE) or status == 22) from error
     finally:
         with contextlib.suppress(OSError):  # a command that is ended here, or failed, says so when it is closed
             if hasattr(stream, "proc"):
