@@ -1,4 +1,4 @@
-"""`bench noise`: the pairs that a suite corrupts."""
+"""`bench noise`: the pairs that a suite corrupts, and how noisy data is."""
 
 from __future__ import annotations
 
@@ -8,13 +8,25 @@ from typing import Annotated
 
 import typer
 
-from bench.cli.options import DataFolder, Overrides, SuiteName, use_data
+from bench.cli.options import (
+    RESULTS,
+    CsvFile,
+    DataFolder,
+    Overrides,
+    Plugins,
+    Results,
+    RunId,
+    SuiteName,
+    load_plugins,
+    store_at,
+    use_data,
+)
 from bench.console.text import echo
 
 Rate = Annotated[float | None, typer.Option("--rate", help="One of the suite's rates; default: the highest.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="One of the suite's seeds; default: the first.")]
 Kind = Annotated[str | None, typer.Option("--kind", help="One of the suite's kinds; default: the first.")]
-Count = Annotated[int, typer.Option("--count", min=1, help="Corrupted pairs to show.")]
+Count = Annotated[int, typer.Option("--count", min=1, help="Pairs to show.")]
 Page = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with the pictures as well.")]
 
 
@@ -47,5 +59,43 @@ def show(
             for i, picture, (own, given, source) in zip(places, pictures, changes(pairs, manifest, places), strict=True)
         ]
         page = pictures_page(f"Noise in {pairs.name}", [summary(pairs, manifest)], [(f"Shown: {len(places)}", items)])
+        write_file("--html", html, page.encode())
+        echo(html)
+
+
+def audit(
+    run: RunId,
+    results: Results = RESULTS,
+    csv_file: CsvFile = None,
+    html: Page = None,
+    count: Count = 60,
+    data: DataFolder = None,
+    plugin: Plugins = None,
+) -> None:
+    """Estimate how many of a run's own training pairs are wrong, beside those that its noise made wrong.
+
+    --csv and --html write the audited pairs, of least confidence first; the page shows the first of them.
+    """
+    load_plugins(plugin)
+    use_data(data)
+    from bench.cli.text import write_csv, write_file
+    from bench.evaluation.noise.audit import audited_run
+    from bench.store.run import find_run
+
+    audited = audited_run(find_run(store_at(results), run))
+    confidences = list(zip(audited.rows.tolist(), audited.confidence.tolist(), strict=True))
+    echo(*audited.lines)
+    if csv_file is not None:
+        keys, captions = audited.pairs.keys, audited.pairs.captions
+        write_csv(csv_file, [("key", "confidence", "caption"), *((keys[i], c, captions(i)[0]) for i, c in confidences)])
+        echo(csv_file)
+    if html is not None:
+        from bench.data.pairs import drawn
+        from reports.pages.pictures import pictures_page
+
+        pictures = zip(drawn(audited.pairs, audited.rows[:count]), confidences, strict=False)
+        items = [(picture, f"confidence {confidence:.3f}", None) for picture, (_, confidence) in pictures]
+        heading = f"The {len(items)} of least confidence, which are not all wrong"
+        page = pictures_page(f"Pairs of {audited.pairs.name} that look wrong", audited.lines, [(heading, items)])
         write_file("--html", html, page.encode())
         echo(html)
