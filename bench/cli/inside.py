@@ -36,7 +36,7 @@ def export(
     plugin: Plugins = None,
     data: DataFolder = None,
 ) -> None:
-    """Write a run's model as a folder that open_clip loads: configuration, weights, tokenizer and a card."""
+    """Write a run's model as a folder that open_clip loads: configuration, weights and tokenizer."""
     import bench
 
     load_plugins(plugin)

@@ -43,7 +43,7 @@ def export(run: str, folder: Path | str, results: Path | str = "results") -> Non
     cannot describe, and a method whose embeddings are not those of the towers alone. Nothing is left behind then.
 
     >>> bench.export("3f2a", "exported")  # doctest: +SKIP
-    >>> open_clip.create_model("local-dir:exported")  # doctest: +SKIP
+    >>> open_clip.create_model("local-dir:exported")  # torch and torchvision from one index  # doctest: +SKIP
     """
     folder, out = Path(folder), find_run(Store(Path(results)), run)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
