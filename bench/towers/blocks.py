@@ -70,7 +70,6 @@ def compile_blocks(towers: OpenClipTowers, device: torch.device) -> None:
     machine cannot compile.
     """
     import torch._dynamo
-    import torch._inductor.config as inductor
 
     try:
         torch.compile(torch.sin)(torch.zeros(8, device=device))
@@ -80,9 +79,9 @@ def compile_blocks(towers: OpenClipTowers, device: torch.device) -> None:
             f"train.compile: this machine cannot compile ({reason}); it needs a C++ compiler on the CPU, triton on a "
             "GPU; or leave it out"
         ) from error
-    inductor.fallback_random = True
-    # Each block is compiled once with and once without gradient, for every size of batch, and per tower.
+    # Each block is compiled once with and once without gradient, for every size of batch, and per tower. Only versions
+    # of torch that are newer than the oldest here give the limit a public name, torch.compiler.config.recompile_limit.
     torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
     for tower in (towers.visual, towers.text):
         for block in blocks(tower):
-            block.compile()
+            block.compile(options={"fallback_random": True})

@@ -309,7 +309,7 @@ def test_a_compiled_training_with_micro_batches_has_the_losses_of_a_plain_one(
 ) -> None:
     compiled_blocks: list[nn.Module] = []
     own = nn.Module.compile
-    monkeypatch.setattr(nn.Module, "compile", lambda block: compiled_blocks.append(block) or own(block))
+    monkeypatch.setattr(nn.Module, "compile", lambda block, **how: compiled_blocks.append(block) or own(block, **how))
     losses = []
     for kind in (False, True):
         run = run_on({"image": "tiny-vit", "vocabulary": 300}, compile=kind, micro_batch=8)
