@@ -24,9 +24,9 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from bench.checks.subject import Failed
 from bench.checks.trainings import Training, make, pack
+from bench.distributed import Group
 from bench.machine.processes import start
 from bench.store import RunStore, RunWriter
-from bench.training.distributed import Group
 from bench.training.loop import train
 from bench.training.optimizer import named_parameters
 

@@ -17,11 +17,11 @@ from bench.checks import lab
 from bench.data.noise import NoiseManifest
 from bench.data.order import steps_per_epoch
 from bench.data.pairs import MemoryPairs
+from bench.distributed import Group
 from bench.loading.loader import Loader
 from bench.store import RunStore, writing
 from bench.suite.settings import TrainSettings
 from bench.training import side_towers
-from bench.training.distributed import Group
 from bench.training.loop import Job, train
 from bench.training.schedule import Resolved
 from methods.protocol import Facts

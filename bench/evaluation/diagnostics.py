@@ -11,43 +11,30 @@ from torch import Tensor
 from bench.catalogue.families import FAMILIES
 from bench.data import Pairs
 from bench.data.noise import NoiseManifest, noisy_mask
-from bench.evaluation.features import Features, PooledTowers, Ranks
+from bench.evaluation.features import Features
 from bench.evaluation.measures import agreement
 from bench.evaluation.tasks import EvaluationPlan
 from bench.store import RunStore, RunWriter
 from bench.store.histograms import store_diagnostics
-from bench.store.writer import FEATURES
-from methods.protocol import Diagnostic, Method
+from methods.protocol import Diagnostic
 
 TOP = 0.05  #: share of an image's negatives that are its largest (NCU's Figure 5)
 NEGATIVES = 1024  #: at most so many images, evenly spaced, are used for mismatched pairs
 LEVELS = ("group", "subgroup", "concept")  #: labels whose class names are encoded as texts, from general to special
 
 
-def diagnose(
-    method: Method,
-    towers: PooledTowers,
-    plan: EvaluationPlan,
-    out: RunStore,
-    checkpoint: str,
-    manifest: NoiseManifest | None,
-    ranks: Ranks | None = None,
-) -> None:
+def diagnose(features: Features, plan: EvaluationPlan, out: RunStore, manifest: NoiseManifest | None) -> None:
     """Store the diagnostics of final weights in the run, once per protocol, for data sets that the plan's tasks use.
 
-    `out` is a RunWriter, but for the further ones of several `ranks`, which measure along.
-
-    The features stay in the run's folder under the names that tasks use: a following `evaluate` reads them and then
-    removes them. No records are written. Raises FloatingPointError and UserError as `evaluate` does.
+    `out` is a RunWriter, but for the further ranks of the features' group, which measure along. A following `evaluate`
+    finds what was extracted. No records are written. Raises FloatingPointError and UserError as `evaluate` does.
     """
     protocol = plan.protocol.label
     measured = any(one["source"] == "evaluation" and one.get("protocol") == protocol for one in out.diagnostics())
-    if measured if ranks is None else ranks.agree(measured):
+    if features.group.agree(measured):
         return
     noise = manifest.summary if manifest else None
     tasks = plan.tasks(1.0, noise)
-    inside = out.inside if isinstance(out, RunWriter) else None
-    features = Features(method, towers, checkpoint, protocol, out.path(FEATURES), plan.channels, inside, ranks)
     diagnostics: list[Diagnostic] = []
     if plan.held_out in {task.dataset for task in tasks}:
         diagnostics += _held_out(plan.load(plan.held_out), features, plan)

@@ -15,7 +15,7 @@ from bench.arrays import Floats, Ints
 from bench.data import Pairs
 from bench.data.noise import Noise, NoiseManifest, noisy_mask
 from bench.errors import UserError
-from bench.evaluation.features import Features, extract_images, extract_texts
+from bench.evaluation.features import Features
 
 COMPONENTS = 50  #: of the PCA, at most
 PERPLEXITY = 30.0  #: of the t-SNE, at most
@@ -51,8 +51,8 @@ def embedding_map(features: Features, pairs: Pairs, noise: Noise | None, rows: I
     applied = noise or Noise()
     texts = [texts[0] for texts in applied.texts(pairs, rows)]
     sides = (
-        extract_images(features.method, features.towers, applied.applied(pairs), rows=rows)["embedding"],
-        extract_texts(features.method, features.towers, texts)["embedding"],
+        features.extracted_images(applied.applied(pairs), rows=rows)["embedding"],
+        features.extracted_texts(texts)["embedding"],
     )
     vectors = torch.cat(sides).double().cpu().numpy()
     if not np.isfinite(vectors).all():

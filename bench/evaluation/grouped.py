@@ -8,9 +8,10 @@ replicate.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from bench.arrays import Floats, Ints
 from bench.evaluation.bootstrap import interval, resamples
@@ -18,75 +19,48 @@ from bench.evaluation.bootstrap import interval, resamples
 Measured = tuple[float, tuple[float, float]]  #: a value and its 95 % interval
 
 
-@dataclass(frozen=True)
-class _Groups:
-    """An order of the rows in which those of a group follow each other."""
-
-    order: Ints  #: [n]
-    starts: Ints  #: [groups that have rows] the first position of each group in `order`
-
-    @classmethod
-    def of(cls, groups: Ints) -> _Groups:
-        order = np.argsort(groups, kind="stable")
-        ordered = groups[order]
-        return cls(order, np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])))
-
-    def sums(self, values: Floats) -> Floats:
-        """Sum values [r, n] by group: [r, groups that have rows]."""
-        sums: Floats = np.add.reduceat(values[:, self.order], self.starts, axis=1)
-        return sums
-
-
 def mean_per_class(hits: Floats, labels: Ints) -> Measured:
     """Return the mean over classes of the share of hits; hits float [n] in [0, 1], labels int [n]."""
-    groups = _Groups.of(labels)
-
-    def value(weights: Floats) -> Floats:
-        return _nanmean(_shares(groups, weights, hits))
-
-    return _with_interval(value, len(hits))
+    of_class = _members(labels, np.unique(labels))
+    return _with_interval(lambda weights: np.nanmean(_shares(of_class, weights, hits), axis=1), len(hits))
 
 
 def worst_group(hits: Floats, groups: Ints) -> Measured:
     """Return the smallest share of hits of any group; hits float [n] in [0, 1], groups int [n]."""
-    rows = _Groups.of(groups)
-
-    def value(weights: Floats) -> Floats:
-        lowest: Floats = np.nanmin(_shares(rows, weights, hits), axis=1)
-        return lowest
-
-    return _with_interval(value, len(hits))
+    of_group = _members(groups, np.unique(groups))
+    return _with_interval(lambda weights: np.nanmin(_shares(of_group, weights, hits), axis=1), len(hits))
 
 
 def macro_f1(labels: Ints, predicted: Ints) -> Measured:
     """Return the mean F1 of the classes that occur among `labels` [n]; predicted [n] may hold other classes."""
     classes = np.unique(labels)
-    right = (labels == predicted).astype(np.float64)
-    true, places = _Groups.of(labels), np.searchsorted(classes, predicted)
-    known = classes[np.minimum(places, len(classes) - 1)] == predicted
-    column_of = np.where(known, places, len(classes))  # the last column: classes that no label has
-    by_prediction, columns = _Groups.of(column_of), np.unique(column_of)
+    true, guessed, right = _members(labels, classes), _members(predicted, classes), labels == predicted
 
     def value(weights: Floats) -> Floats:
-        count, hits = true.sums(weights), true.sums(weights * right)
-        times = np.zeros((len(weights), len(classes) + 1))
-        times[:, columns] = by_prediction.sums(weights)
+        count = _sums(weights, true)
         with np.errstate(invalid="ignore"):
-            f1 = 2 * hits / (count + times[:, :-1])
-        return _nanmean(np.where(count > 0, f1, np.nan))
+            f1 = 2 * _sums(weights * right, true) / (count + _sums(weights, guessed))
+        means: Floats = np.nanmean(np.where(count > 0, f1, np.nan), axis=1)
+        return means
 
     return _with_interval(value, len(labels))
 
 
-def _shares(groups: _Groups, weights: Floats, hits: Floats) -> Floats:
-    """Return the share of hits [r, groups]; NaN in a group of weight 0."""
+def _members(groups: Ints, known: Ints) -> Any:
+    """Return a sparse matrix [n, k]: 1 where a row is of one of the k `known` groups, which rise."""
+    rows = np.flatnonzero(np.isin(groups, known))
+    return csr_array((np.ones(len(rows)), (rows, np.searchsorted(known, groups[rows]))), (len(groups), len(known)))
+
+
+def _shares(members: Any, weights: Floats, hits: Floats) -> Floats:
+    """Return the share of hits [r, k]; NaN in a group of weight 0."""
     with np.errstate(invalid="ignore"):
-        return groups.sums(weights * hits) / groups.sums(weights)
+        return _sums(weights * hits, members) / _sums(weights, members)
 
 
-def _nanmean(values: Floats) -> Floats:
-    means: Floats = np.nanmean(values, axis=1)
-    return means
+def _sums(values: Floats, members: Any) -> Floats:
+    """Sum values [r, n] by group: [r, k]."""
+    return np.ascontiguousarray(values @ members)
 
 
 def _with_interval(value: Callable[[Floats], Floats], n: int) -> Measured:

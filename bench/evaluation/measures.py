@@ -87,8 +87,11 @@ def zero_shot(task: Task, bench: Bench) -> Measured:
             numbers.append(Number(f"top{k}", score, float(hits.mean()), len(hits), mean_interval(hits)))
         if bench.plan.protocol.main:
             metric = bench.plan.metric(task.dataset)
-            scored = _Scored(pairs, ranks, partial(predictions, images, classes, score))
-            numbers += _with_main(numbers, metric, score, len(pairs), scored)
+            main = next((one for one in numbers if (one.metric, one.score) == (metric, score)), None)
+            if main is None:
+                value, around = _MAIN[metric](pairs, ranks, partial(predictions, images, classes, score))
+                numbers.append(main := Number(metric, score, value, len(pairs), around))
+            numbers.append(replace(main, metric="main"))
     return numbers, outcomes
 
 
@@ -133,34 +136,13 @@ def _rows(images: Mapping[str, Tensor], rows: Tensor) -> Mapping[str, Tensor]:
     return {name: values[rows.to(values.device)] for name, values in images.items()}
 
 
-@dataclass(frozen=True)
-class _Scored:
-    """The input of a main metric."""
-
-    pairs: Pairs
-    ranks: Ranks
-    predicted: Callable[[], np.ndarray]  #: returns the predicted classes, int64 [n]
-
-    @property
-    def labels(self) -> np.ndarray:
-        return self.pairs.labels[CLASS]
-
-
-_MAIN: Mapping[str, Callable[[_Scored], tuple[float, tuple[float, float]]]] = {
-    "mean_per_class_recall": lambda of: grouped.mean_per_class(of.ranks.hits(1), of.labels),
-    "f1_macro": lambda of: grouped.macro_f1(of.labels, of.predicted()),
-    "worst_region": lambda of: grouped.worst_group(of.ranks.hits(1), of.pairs.labels["region"]),
-    "top5_worst_income": lambda of: grouped.worst_group(of.ranks.hits(5), of.pairs.labels["income"]),
+#: metric -> its function of pairs, ranks of the right classes and what gives the predicted classes, int64 [n]
+_MAIN: Mapping[str, Callable[[Pairs, Ranks, Callable[[], np.ndarray]], grouped.Measured]] = {
+    "mean_per_class_recall": lambda pairs, ranks, _: grouped.mean_per_class(ranks.hits(1), pairs.labels[CLASS]),
+    "f1_macro": lambda pairs, _, predicted: grouped.macro_f1(pairs.labels[CLASS], predicted()),
+    "worst_region": lambda pairs, ranks, _: grouped.worst_group(ranks.hits(1), pairs.labels["region"]),
+    "top5_worst_income": lambda pairs, ranks, _: grouped.worst_group(ranks.hits(5), pairs.labels["income"]),
 }
-
-
-def _with_main(numbers: Sequence[Number], metric: str, score: str, n: int, scored: _Scored) -> list[Number]:
-    """Return the main metric as "main", and under its own name unless it is among `numbers`."""
-    known = [one for one in numbers if (one.metric, one.score) == (metric, score)]
-    if known:
-        return [replace(known[0], metric="main")]
-    value, around = _MAIN[metric](scored)
-    return [Number(name, score, value, n, around) for name in (metric, "main")]
 
 
 def retrieval(task: Task, bench: Bench) -> Measured:
@@ -276,11 +258,8 @@ def noise_detection(task: Task, bench: Bench) -> Measured:
     bench.manifest.check(pairs)
     confidence = agreement(bench.features, pairs, bench.manifest)["confidence"].double().numpy()
     noisy = noisy_mask(bench.manifest, len(pairs))
-    result = detect(confidence, noisy)
-    numbers = [
-        Number("auroc", "", result.auroc, len(pairs), result.auroc_interval),
-        Number("average_precision", "", result.average_precision, len(pairs), result.average_precision_interval),
-    ]
+    found = detect(confidence, noisy).items()
+    numbers = [Number(name, "", value, len(pairs), around) for name, (value, around) in found]
     return [*numbers, *_of_kept(bench.kept, ~noisy)], {"confidence": confidence.astype(np.float32), "noisy": noisy}
 
 

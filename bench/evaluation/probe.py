@@ -54,14 +54,14 @@ def sweep_probe(train: Labelled, validation: Labelled, classes: int, device: tor
     logits take more than `BOUND` bytes are read in chunks, from where they are.
     """
     device = device or train.table.device
-    chosen = way(len(train) + len(validation), train.table.shape[1], classes, _free(device))
-    if not chosen.on_gpu:
+    streamed, on_gpu = way(len(train) + len(validation), train.table.shape[1], classes, _free(device))
+    if not on_gpu:
         device = torch.device("cpu")
-    if chosen.moved:
+    if not streamed:
         train, validation = train.to(device), validation.to(device)
 
     def problem(*splits: Labelled) -> Rows:
-        if chosen.streamed:
+        if streamed:
             return StreamedProblem(splits, classes, device)
         rows = reduce(add, splits)
         return Problem(rows.features, rows.labels, classes)
@@ -88,21 +88,15 @@ def _sweep(problem: Rows, validation: Labelled) -> tuple[dict[int, Solution], di
     return fits, accuracy, peak
 
 
-@dataclass(frozen=True)
-class Way:
-    """How a sweep holds its rows."""
+def way(rows: int, width: int, classes: int, free: int | None) -> tuple[bool, bool]:
+    """Return whether a sweep over features [rows, width] in float32 reads them in chunks, and whether on the GPU.
 
-    streamed: bool  #: read in chunks, from where they are; otherwise copied and rotated
-    on_gpu: bool  #: whether there is a GPU that has room to compute
-    moved: bool  #: whether the features themselves go to where the sweep computes
-
-
-def way(rows: int, width: int, classes: int, free: int | None) -> Way:
-    """Return how a sweep over features [rows, width] in float32 holds them; `free` bytes of a GPU, None without one."""
-    if within(BOUND, rows, width, classes):
-        return Way(streamed=False, on_gpu=free is not None and within(free, rows, width, classes), moved=True)
-    room = -1.0 if free is None else _SHARE * free - working_bytes(width, classes)
-    return Way(streamed=True, on_gpu=room >= 0, moved=room >= 4 * rows * width)
+    free: bytes of the GPU, None without one. Rows that are not read in chunks are copied and rotated.
+    """
+    streamed = not within(BOUND, rows, width, classes)
+    if free is None:
+        return streamed, False
+    return streamed, working_bytes(width, classes) <= _SHARE * free if streamed else within(free, rows, width, classes)
 
 
 def within(free: int, rows: int, width: int, classes: int) -> bool:
@@ -152,8 +146,8 @@ def adamw_probe(
     room for them, otherwise on the CPU.
     """
     batch, device = 16, device or train.table.device
-    free, beside = _free(device), train.table.device.type == "cuda"
-    if not beside and free is not None and 4 * len(train) * train.table.shape[1] <= _SHARE * free:
+    free = _free(device)
+    if free is not None and 4 * len(train) * train.table.shape[1] <= _SHARE * free:
         train = train.to(device)
     generator = torch.Generator().manual_seed(seed)
     width = train.table.shape[1]

@@ -171,7 +171,7 @@ class EvaluationPlan(SuiteTasks):
         """
         described: dict[str, dict[str, Any]] = {}
         for task in self.chosen():
-            facts = self._facts(task.dataset)
+            facts = self.facts(task.dataset)
             entry = described.setdefault(
                 task.dataset, {"description": facts.description, "n": facts.images, "chance": {}}
             )
@@ -179,7 +179,8 @@ class EvaluationPlan(SuiteTasks):
             entry["chance"].update({f"{task.name}/{metric}": value for metric, value in chance.items()})
         return described
 
-    def _facts(self, dataset: str) -> Facts:
+    def facts(self, dataset: str) -> Facts:
+        """Return what is known of a data set without its images; of one that is not here, what its publishers state."""
         if dataset != self.training:
             return self.source.facts(dataset, self.drawn)
         if self.source.missing():

@@ -36,7 +36,7 @@ def workload(plan: EvaluationPlan, at: float, noisy_rows: int = 0) -> Workload:
         for name in (task.dataset, task.train, task.validation)
         if name
     }
-    images = sum(_images(plan, name) for name, _ in read)
+    images = sum(plan.facts(name).images for name, _ in read)
     texts = dict(_texts(plan, task) for task in tasks if FAMILIES[task.family].texts != "none")
     total = Workload(images, sum(texts.values()))
     of_pairs = [FAMILIES[task.family] for task in plan.chosen() if FAMILIES[task.family].on_training_pairs]
@@ -47,13 +47,8 @@ def workload(plan: EvaluationPlan, at: float, noisy_rows: int = 0) -> Workload:
         total += Workload(sample, sample + DISTRACTORS)
     if at == 1.0 and noisy_rows:
         attacked = [task.dataset for task in plan.chosen() if FAMILIES[task.family].on_poison]
-        total += sum((Workload(2 * _images(plan, name)) for name in attacked), Workload())  # without trigger and with
+        total += Workload(2 * sum(plan.facts(name).images for name in attacked))  # without trigger and with
     return total
-
-
-def _images(plan: EvaluationPlan, name: str) -> int:
-    pairs = _pairs(plan, name)
-    return evaluation.counts(name)[0] if pairs is None else len(pairs)
 
 
 def _pairs(plan: EvaluationPlan, name: str) -> Pairs | None:
@@ -66,7 +61,7 @@ def _pairs(plan: EvaluationPlan, name: str) -> Pairs | None:
 def _texts(plan: EvaluationPlan, task: Task) -> tuple[object, int]:
     """A key that is equal for equal texts of two tasks, and their number."""
     if FAMILIES[task.family].texts == "captions":
-        return ("captions", task.dataset), _images(plan, task.dataset) * _captions(plan, task.dataset)
+        return ("captions", task.dataset), plan.facts(task.dataset).images * _captions(plan, task.dataset)
     pairs = _pairs(plan, task.dataset)
     if pairs is not None:
         names, prompts = pairs.classes[task.label], data.templates(pairs)

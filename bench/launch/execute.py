@@ -12,9 +12,11 @@ import numpy as np
 
 from bench.console.progress import Progress
 from bench.data.noise import NoiseManifest
+from bench.distributed import current
 from bench.errors import UserError
 from bench.evaluation import evaluate
 from bench.evaluation.diagnostics import diagnose
+from bench.evaluation.features import Features
 from bench.hashing import file_hash
 from bench.launch.trackers import tracked
 from bench.machine.environment import environment, reset_peak_memory
@@ -27,7 +29,6 @@ from bench.store.format import FORMAT
 from bench.store.writer import FEATURES
 from bench.suite.run import TRAINING_VERSION
 from bench.training.checkpoint import CHECKPOINT, checkpoint_step, load_weights, weights_name
-from bench.training.distributed import current
 from bench.training.inputs import Inputs, InputsReader
 from bench.training.job import available_device, make_job
 from bench.training.ledger import Ledger
@@ -202,26 +203,24 @@ def _evaluate(
         progress.measured(sum(map(out.has_records, keys)), len(keys))
 
     manifest, kept, keys = _manifest(planned, inputs), scored_pairs.kept_rows(inputs, out), planned.evaluation_keys()
-    ranks = group if group.world > 1 else None
     for at in points:
         path = out.path(weights_name(at))
         checkpoint = group.agree(file_hash(path) if writer else "")  # others read it once the first one has
         load_weights(path, job.method, job.towers)
         progress.stage("evaluate" if at == 1.0 else f"evaluate at {at:.0%}")
+        plan, inside = planned.evaluation, writer.inside if writer else None
+        features = Features(
+            job.method, job.towers, checkpoint, plan.protocol.label, out.path(FEATURES), plan.channels, inside, group
+        )
         if at == 1.0:  # first, because the tasks use the features it leaves behind, and then discard them
-            diagnose(job.method, job.towers, planned.evaluation, out, checkpoint, manifest, ranks)
+            diagnose(features, plan, out, manifest)
         evaluate(
-            job.method,
-            job.towers,
-            planned.evaluation,
+            features,
+            plan,
             at=at,
             run=planned.id,
-            checkpoint=checkpoint,
             manifest=manifest,
             kept=kept,
             done=done,
             publish=publish,
-            features_dir=out.path(FEATURES),
-            inside=writer.inside if writer else None,
-            ranks=ranks,
         )

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
+from bench.distributed import current, join, leave
 from bench.store import Busy, RunStore
 from bench.training.checkpoint import checkpoint_step
-from bench.training.distributed import current, join, leave
 from bench.training.loop import Interrupted, NotFinite
 
 ANSWER = 60.0  #: seconds for all ranks to begin a run

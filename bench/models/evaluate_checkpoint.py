@@ -16,6 +16,7 @@ from bench.adapters.reach import adapter_source_hash
 from bench.data.noise import NoiseManifest
 from bench.errors import UserError, nearest
 from bench.evaluation import EvaluationPlan, evaluate
+from bench.evaluation.features import Features
 from bench.hashing import digest, file_hash
 from bench.machine.device_lock import device
 from bench.machine.environment import environment
@@ -136,18 +137,15 @@ def evaluate_checkpoint(
                 writer.write_records(key, records, outcomes)
 
             try:
+                label, home = plan.protocol.label, writer.path(FEATURES)
                 evaluate(
-                    adapter,
-                    towers,
+                    Features(adapter, towers, weights.hash, label, home, plan.channels, writer.inside),
                     plan,
                     at=1.0,  # the tasks of final weights, at whatever share these were taken
                     run=weights.origin,
-                    checkpoint=weights.hash,
                     manifest=manifest,
                     done=writer.has_records,
                     publish=publish,
-                    features_dir=writer.path(FEATURES),
-                    inside=writer.inside,
                 )
             except FloatingPointError as error:
                 raise UserError(f"{weights.path}: {error}") from error

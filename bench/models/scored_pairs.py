@@ -15,6 +15,7 @@ from bench import reading
 from bench.arrays import Floats, Ints
 from bench.catalogue.keep import Asked
 from bench.data import Pairs
+from bench.distributed import current
 from bench.errors import UserError, one_line
 from bench.evaluation.features import Features
 from bench.evaluation.measures import agreement, embeddings
@@ -29,7 +30,6 @@ from bench.towers.build import OpenClipTowers
 from bench.towers.state_dicts import located
 from bench.training import external_scorer
 from bench.training.checkpoint import weights_name
-from bench.training.distributed import current
 from bench.training.inputs import Inputs, InputsReader
 from bench.training.job import available_device, rebuilt
 from methods.protocol import Method
@@ -136,10 +136,9 @@ def cost(scoring: Scoring, flops: float, inputs: Inputs, out: RunStore) -> dict[
 
 def _scores(scoring: Scoring, inputs: Inputs, out: RunStore) -> Floats:
     """Return the score [N] of every pair as training sees it."""
-    group = current()
     towers, method, weights, pairs = scoring.model(inputs.pairs)
-    inside, ranks = out.inside if isinstance(out, RunWriter) else None, group if group.world > 1 else None
-    features = Features(method, towers, weights, PROTOCOL, out.path(FEATURES), None, inside, ranks)
+    inside = out.inside if isinstance(out, RunWriter) else None
+    features = Features(method, towers, weights, PROTOCOL, out.path(FEATURES), None, inside, current())
     score = scoring.run.keep.score
     if score in FILTERS:
         found = FILTERS[score](*embeddings(features, pairs, inputs.noise), pairs.keys, scoring.run.seed)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bench.distributed import Group
 from bench.errors import UserError
 from bench.loading.loader import Loader
 from bench.machine.environment import peak_memory
@@ -20,7 +21,6 @@ from bench.suite.settings import TrainSettings
 from bench.towers.build import OpenClipTowers
 from bench.training import side_towers
 from bench.training.checkpoint import CheckpointWriter, load_checkpoint, save_weights
-from bench.training.distributed import Group
 from bench.training.ledger import Ledger
 from bench.training.schedule import Resolved
 from methods.protocol import Clock, Method, Tensors

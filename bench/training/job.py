@@ -12,6 +12,7 @@ from bench.adapters import hyperparameters
 from bench.data.features import FeaturePairs
 from bench.data.pairs import StoredFeatures
 from bench.data.source import source
+from bench.distributed import current
 from bench.hashing import OPEN_CLIP
 from bench.loading.loader import Loader
 from bench.loading.workers import processes
@@ -24,7 +25,6 @@ from bench.towers.build import OpenClipTowers, build_towers, tokenizer_of
 from bench.towers.state_dicts import fit, located, same_activation, start_from
 from bench.training import side_towers
 from bench.training.checkpoint import weights_name
-from bench.training.distributed import current
 from bench.training.inputs import Inputs
 from bench.training.loop import Job
 from bench.training.schedule import Resolved

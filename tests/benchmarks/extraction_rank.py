@@ -7,11 +7,11 @@ from collections.abc import Callable
 from ranks_in_turn import Work, in_turn
 
 from bench import data
+from bench.distributed import Group
 from bench.evaluation.features import extract_images
 from bench.suite.settings import TowerSettings
 from bench.towers.build import build_towers
 from bench.towers.tokenization import SmallVocabulary
-from bench.training.distributed import Group
 from methods.clip import Clip
 from methods.protocol import Facts
 
@@ -25,7 +25,7 @@ def ways(rank: int, group: Group) -> dict[str, Callable[[], Work]]:
         return None if rank else extract_images(method, towers, pairs)
 
     def shared() -> object:
-        return extract_images(method, towers, pairs, ranks=group)
+        return extract_images(method, towers, pairs, group=group)
 
     return {"alone": lambda: alone, "shared": lambda: shared}
 

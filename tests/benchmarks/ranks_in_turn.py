@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch.distributed import FileStore
 
-from bench.training.distributed import Group, current, join, leave
+from bench.distributed import Group, current, join, leave
 
 ROUNDS = 5
 Work = Callable[[], object]

@@ -87,7 +87,7 @@ def _hierarcaps(expected: Entry) -> Comparisons:
     inclusive = texts["embedding"][hierarchy.most_inclusive(images, texts)]
     for name, root in (("det", empty), ("unc_root_averaged", averaged), ("unc_root_only_inclusive", inclusive)):
         met = hierarchy.traverse(images["embedding"], texts["embedding"], own, root, expected["n_steps"])
-        percentages = [100 * side.mean() for side in (met.precision, met.recall, met.any)]
+        percentages = [100 * side.mean() for side in (met["precision"], met["recall"], met["any"])]
         yield Comparison(f"{name}: precision, recall, any", torch.stack(percentages), expected[name])
 
 

@@ -16,6 +16,7 @@ from PIL import Image
 from bench.data import evaluation
 from bench.data.synthetic import SyntheticPairs
 from bench.evaluation import EvaluationPlan, evaluate, pixels
+from bench.evaluation.features import Features
 from bench.loading import workers
 from bench.store import Record, RunStore, RunWriter
 from bench.suite.settings import DataSettings, EvaluateSettings
@@ -44,15 +45,13 @@ def plan_of(settings: DataSettings, **datasets: tuple[str, ...]) -> EvaluationPl
 
 def measured(model: Model, plan: EvaluationPlan, out: RunWriter) -> dict[str, Record]:
     evaluate(
-        *model,
+        Features(*model, "c" * 64, plan.protocol.label, None, plan.channels),
         plan,
         at=1.0,
         run="run",
-        checkpoint="c" * 64,
         manifest=None,
         done=out.has_records,
         publish=out.write_records,
-        features_dir=None,
     )
     return {record.task: record for record in out.records()}
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from bench import data
 from bench.data.noise import NoiseManifest, shuffled_captions
 from bench.evaluation import PROTOCOL, EvaluationPlan, evaluate
-from bench.evaluation.features import IMAGE_BATCH, extract_images, extract_texts
+from bench.evaluation.features import IMAGE_BATCH, Features, extract_images, extract_texts
 from bench.evaluation.measures import held_back
 from bench.store import Record, RunStore, RunWriter
 from bench.suite.settings import DataSettings, EvaluateSettings
@@ -42,13 +42,12 @@ def run(model: Model, out: RunWriter, families: tuple[str, ...], at: float = 1.0
     arguments = {
         "at": at,
         "run": out.id,
-        "checkpoint": "c" * 64,
         "manifest": manifest(),
         "done": out.has_records,
         "publish": out.write_records,
-        "features_dir": out.path("features"),
     }
-    evaluate(*model, plan_of(*families), **{**arguments, **changed})  # type: ignore[arg-type]
+    features = Features(*model, "c" * 64, PROTOCOL, out.path("features"))
+    evaluate(features, plan_of(*families), **{**arguments, **changed})  # type: ignore[arg-type]
     return len(out.records()) - before
 
 

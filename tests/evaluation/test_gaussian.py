@@ -94,7 +94,7 @@ def test_weights_find_the_prompt_that_made_the_points() -> None:
     texts = gaussians(5, 3, 4, 16)
     texts["logvar"] -= 3
     images = {"embedding": texts["embedding"][:, 2].float(), "logvar": texts["logvar"][:, 2].float()}
-    weights = bprw.fit(texts, images, torch.arange(3)[:, None].expand(3, 5), bprw.Setting(5))
+    weights = bprw.fit(texts, images, torch.arange(3)[:, None].expand(3, 5), 5)
     assert weights.argmax(1).tolist() == [2, 2, 2]
     lab.assert_close(weights[:, 2], torch.full((3,), (100 + 1) / (100 + 4)), rtol=0.02)
 
@@ -119,12 +119,11 @@ def test_the_likelihood_has_a_little_more_variance_than_the_prompts() -> None:
     variances = texts["logvar"][0].exp()
     density = torch.distributions.Normal(means, (variances + 0.02).sqrt()).log_prob(points[:, None]).sum(-1)
     expected = bprw.mixture_weights(density, bprw.initial_weights(variances), 2.0)
-    lab.assert_close(bprw.fit(texts, images, torch.arange(5)[None], bprw.Setting(5))[0], expected, rtol=1e-8)
+    lab.assert_close(bprw.fit(texts, images, torch.arange(5)[None], 5)[0], expected, rtol=1e-8)
 
 
 def test_settings_are_the_papers() -> None:
-    found = [(one.a, one.images, one.samples) for one in map(bprw.Setting, (0, 5, 9))]
-    assert found == [(5.0, 10, 10), (2.0, 5, 20), (2.0, 9, 11)]
+    assert [*map(bprw.setting, (0, 5, 9))] == [(5.0, 10, 10), (2.0, 5, 20), (2.0, 9, 11)]
 
 
 def test_shots_have_their_label_and_few_images_are_taken_in_turns() -> None:
@@ -175,13 +174,13 @@ def test_a_path_meets_what_lies_on_it() -> None:
     own = torch.tensor([[1, 1, 0, 1, 1], [0, 0, 0, 0, 1]], dtype=torch.bool)
     images, roots = texts[[0, 0]], texts[[3, 3]]
     found = hierarchy.traverse(images, texts, own, roots)
-    lab.assert_close(found.precision, [0.75, 0.0])  # it meets the first four
-    lab.assert_close(found.recall, [0.75, 0.0])
-    assert found.any.tolist() == [1.0, 0.0]
-    assert found.r1_root.tolist() == [1.0, 0.0]
+    lab.assert_close(found["precision"], [0.75, 0.0])  # it meets the first four
+    lab.assert_close(found["recall"], [0.75, 0.0])
+    assert found["any"].tolist() == [1.0, 0.0]
+    assert found["r1_root"].tolist() == [1.0, 0.0]
     away = hierarchy.traverse(images, texts, own, texts[[2, 4]])  # the first image owns its start, not this root
-    assert away.r1_root.tolist() == [0.0, 1.0]
-    lab.assert_close(hierarchy.traverse(images, texts, own, roots, steps=1).precision, [1.0, 0.0])  # the start alone
+    assert away["r1_root"].tolist() == [0.0, 1.0]
+    lab.assert_close(hierarchy.traverse(images, texts, own, roots, steps=1)["precision"], [1.0, 0.0])  # the start alone
 
 
 def test_overlap_is_the_integral_up_to_a_constant() -> None:

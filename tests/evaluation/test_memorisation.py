@@ -20,7 +20,7 @@ from bench.evaluation import EvaluationPlan
 from bench.evaluation.features import Features, extract_images, extract_texts
 from bench.evaluation.measures import Bench
 from bench.evaluation.noise import memorisation as module
-from bench.evaluation.noise.memorisation import Asked, memorisation, rank_given
+from bench.evaluation.noise.memorisation import asked, memorisation, rank_given
 from bench.evaluation.tasks import Task
 from bench.store import Store
 from bench.suite.settings import DataSettings, EvaluateSettings
@@ -57,17 +57,17 @@ def test_values_equal_a_plain_count(model: Model) -> None:
     pairs = data.load("emoji/train", 32)
     manifest = shuffled_captions(pairs, 0.4, 0)
     numbers, outcomes = memorisation(TASK, bench_of(model, manifest))
-    asked = Asked.of(pairs)
-    assert outcomes["row"].tolist() == asked.rows.tolist() == sorted({*asked.rows.tolist()})
-    assert len(asked.rows) == 300
+    rows, distractors = (part.tolist() for part in asked(pairs))
+    assert outcomes["row"].tolist() == rows == sorted({*rows})
+    assert len(rows) == 300
     images = extract_images(*model, pairs)["embedding"]
     first, memorised, learned, corrected, cosines = {}, [], [], [], []
-    for row in {*asked.rows.tolist(), *asked.distractors.tolist()}:
+    for row in {*rows, *distractors}:
         text = manifest.texts(pairs, np.array([row]))[0][0]
         first[row] = (text, extract_texts(*model, [text])["embedding"][0])
-    for row in asked.rows.tolist():
+    for row in rows:
         own = float(images[row] @ first[row][1])
-        among = [one for one in asked.distractors.tolist() if one != row][: module.DISTRACTORS]
+        among = [one for one in distractors if one != row][: module.DISTRACTORS]
         others = [float(images[row] @ first[one][1]) for one in among if first[one][0] != first[row][0]]
         hit = all(other < own - 1e-7 for other in others)
         wrong = row in manifest.rows.tolist()

@@ -68,15 +68,13 @@ def plan_of(protocol: str = "common", name: str = "cc3m", **datasets: tuple[str,
 
 def run(model: Model, plan: EvaluationPlan, out: RunWriter, at: float = 1.0) -> dict[tuple[str, str, str], Record]:
     evaluate(
-        *model,
+        Features(*model, "c" * 64, plan.protocol.label, out.path("features"), plan.channels),
         plan,
         at=at,
         run="run",
-        checkpoint="c" * 64,
         manifest=None,
         done=out.has_records,
         publish=out.write_records,
-        features_dir=out.path("features"),
     )
     return {(r.dataset, r.metric, r.score): r for r in out.records()}
 
@@ -439,7 +437,7 @@ def test_diagnostics_look_at_the_first_set_of_captions(
 ) -> None:
     webdataset_folder(evaluation_folder / "wds_flickr30k", captioned(), kind="retrieval")
     plan = plan_of(retrieval=("flickr30k",))
-    diagnose(*build("prolip"), plan, out, "c" * 64, None)
+    diagnose(Features(*build("prolip"), "c" * 64, plan.protocol.label, None, plan.channels), plan, out, None)
     found = {entry["name"]: entry for entry in out.diagnostics()}
     assert found["similarity"]["title"] == "cosine similarity on flickr30k"
     assert found["similarity"]["series"]["positive"]["n"] == 12

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from bench.checks.trainings import Training, make
+from bench.distributed import current, join, leave
 from bench.store import RunStore, writing
 from bench.towers.blocks import compile_blocks
 from bench.training.checkpoint import load_checkpoint
-from bench.training.distributed import current, join, leave
 from bench.training.loop import Interrupted, NotFinite, train
 
 

@@ -15,9 +15,9 @@ from torch.distributed import FileStore
 
 from bench.adapters import registry
 from bench.console.progress import Progress
+from bench.distributed import join, leave
 from bench.launch.execute import execute
 from bench.store import Store, writing
-from bench.training.distributed import join, leave
 
 
 def main() -> None:

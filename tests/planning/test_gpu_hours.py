@@ -13,6 +13,7 @@ from bench.catalogue.gpus import Gpu, find, gpu_hours
 from bench.console.progress import duration
 from bench.errors import UserError
 from bench.evaluation import EvaluationPlan, evaluate
+from bench.evaluation.features import Features
 from bench.evaluation.workload import workload
 from bench.planning import estimate
 from bench.planning.estimate import on_gpu, on_this_machine
@@ -144,16 +145,13 @@ def test_what_an_evaluation_encodes_is_what_was_counted(tmp_path: Path) -> None:
     asked = EvaluationPlan(one.run.data, one.run.evaluate.model_copy(update={"tasks": tasks}))
     with writing(Store(tmp_path).run("out")) as out:
         evaluate(
-            method,
-            towers,
+            Features(method, towers, "c" * 64, asked.protocol.label, None, asked.channels),
             asked,
             at=1.0,
             run="run",
-            checkpoint="c" * 64,
             manifest=None,
             done=out.has_records,
             publish=out.write_records,
-            features_dir=None,
         )
     counted = workload(asked, 1.0)
     assert counted.images == seen["images"] > 0

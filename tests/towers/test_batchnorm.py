@@ -7,8 +7,8 @@ from timm.layers import BatchNormAct2d
 from torch import nn
 
 from bench.checks import lab
+from bench.distributed import Group
 from bench.towers.batchnorm import GroupedBatchNorm2d, group_batchnorm, grouped_norms, record_statistics
-from bench.training.distributed import Group
 from bench.training.optimizer import set_trainable
 from methods.ncu import Ncu
 

@@ -1,4 +1,4 @@
-"""One rank of a group that calls every collective of `bench.training.distributed`; a process of its own.
+"""One rank of a group that calls every collective of `bench.distributed`; a process of its own.
 
 Usage: group_rank.py RANK WORLD FOLDER. Writes rankN.pt with what it got.
 """
@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.distributed import FileStore
 
+from bench.distributed import Group, current, join, leave
 from bench.towers.batchnorm import GroupedBatchNorm2d
-from bench.training.distributed import Group, current, join, leave
 
 BATCH, GROUP = 12, 2  #: rows over all ranks, rows that share statistics
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.training.distributed import Group, current
+from bench.distributed import Group, current
 
 RANK = Path(__file__).with_name("group_rank.py")
 WORLDS = (1, 3)

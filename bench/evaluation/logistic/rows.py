@@ -9,8 +9,6 @@ from torch import Tensor
 
 from bench.evaluation.ranks import require_finite
 
-_MOVED = 1 << 14  #: rows that travel to another device at a time
-
 
 class Labelled:
     """Features [n, P] and labels [n] int64 of one split: all rows of `table`, or its `rows` [n] in their order.
@@ -47,10 +45,7 @@ class Labelled:
         """Return the same split on another device; without a copy if it is there."""
         if self.table.device == self.labels.device == device:
             return self
-        features = torch.empty(len(self), self.table.shape[1], dtype=self.table.dtype, device=device)
-        for start in range(0, len(self), _MOVED):
-            features[start : start + _MOVED] = self.take(slice(start, start + _MOVED))[0]
-        return Labelled(features, self.labels.to(device))
+        return Labelled(self.features.to(device), self.labels.to(device))
 
     def select(self, mask: Tensor) -> Labelled:
         """Return the rows whose entry of `mask` [n] is true, without a copy of their features."""

@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from bench.arrays import Floats
 from bench.evaluation.bootstrap import interval, resamples
 
-
-@dataclass(frozen=True)
-class Detection:
-    """AUROC and average precision with their 95 % intervals over pairs."""
-
-    auroc: float
-    auroc_interval: tuple[float, float]
-    average_precision: float
-    average_precision_interval: tuple[float, float]
+Measured = tuple[float, tuple[float, float]]  #: a value and its 95 % interval over pairs
 
 
-def detect(confidence: npt.NDArray[np.floating], noisy: npt.NDArray[np.bool_], seed: int = 0) -> Detection:
-    """Score confidence [n] (higher = cleaner) against noisy [n]. Pairs of equal confidence share a threshold.
+def detect(confidence: npt.NDArray[np.floating], noisy: npt.NDArray[np.bool_], seed: int = 0) -> dict[str, Measured]:
+    """Return "auroc" and "average_precision" of confidence [n] (higher = cleaner) against noisy [n].
 
-    Raises ValueError unless there are corrupted and clean pairs, and FloatingPointError for a confidence that is not
-    finite.
+    Pairs of equal confidence share a threshold. Raises ValueError unless there are corrupted and clean pairs, and
+    FloatingPointError for a confidence that is not finite.
     """
     positive, ends = _thresholds(confidence, noisy)
     point = _areas(np.ones((1, len(positive))), positive, ends)[:, 0]
     drawn = np.concatenate([_areas(block, positive, ends) for block in resamples(len(positive), seed)], axis=1)
     areas, precisions = drawn[:, ~np.isnan(drawn).any(axis=0)]  # without draws that have only one kind
-    return Detection(float(point[0]), interval(areas), float(point[1]), interval(precisions))
+    return {
+        "auroc": (float(point[0]), interval(areas)),
+        "average_precision": (float(point[1]), interval(precisions)),
+    }
 
 
 def point_scores(confidence: npt.NDArray[np.floating], noisy: npt.NDArray[np.bool_]) -> tuple[float, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -24,18 +23,14 @@ from bench.evaluation.tasks import Task
 TILE = 256  #: pairs whose scores are in memory at a time
 
 
-@dataclass(frozen=True)
-class Asked:
-    """Whose captions are ranked, and among which; the same for every run on the same pairs, whatever its seed."""
+def asked(pairs: Pairs) -> tuple[Ints, Ints]:
+    """Return the rows [n], rising, whose captions are ranked, and the rows [k + 1] whose captions are distractors.
 
-    rows: Ints  #: [n], rising, those of the smallest keyed hashes
-    distractors: Ints  #: [k + 1]: a row passes over itself, or over the last one if it is none of them
-
-    @classmethod
-    def of(cls, pairs: Pairs) -> Asked:
-        """Choose at most `MEMORISATION_SAMPLE` rows, and at most `DISTRACTORS` others for each."""
-        rows = np.sort(counter.hash_order(pairs.keys, b"memorisation")[:MEMORISATION_SAMPLE])
-        return cls(rows, counter.hash_order(pairs.keys, b"distractors")[: DISTRACTORS + 1])
+    At most `MEMORISATION_SAMPLE` rows and `DISTRACTORS` others for each: a row passes over itself, or over the last
+    distractor if it is none of them. They follow from the keys, so they are the same for every run on the same pairs.
+    """
+    rows = np.sort(counter.hash_order(pairs.keys, b"memorisation")[:MEMORISATION_SAMPLE])
+    return rows, counter.hash_order(pairs.keys, b"distractors")[: DISTRACTORS + 1]
 
 
 @torch.inference_mode()
@@ -71,15 +66,15 @@ def memorisation(task: Task, bench: Bench) -> Measured:
     if manifest is not None:
         manifest.check(pairs)
     noise = manifest or Noise()
-    asked = Asked.of(pairs)
-    given, others = _first(noise, pairs, asked.rows), _first(noise, pairs, asked.distractors)
-    noisy = noisy_mask(manifest, len(pairs))[asked.rows] if manifest else np.zeros(len(asked.rows), bool)
+    rows, among = asked(pairs)
+    given, others = _first(noise, pairs, rows), _first(noise, pairs, among)
+    noisy = noisy_mask(manifest, len(pairs))[rows] if manifest else np.zeros(len(rows), bool)
     wrong = np.flatnonzero(noisy)
-    skip = torch.from_numpy(_skipped(asked, given, others))
-    images = bench.features.extracted_images(noise.applied(pairs), rows=asked.rows)
+    skip = torch.from_numpy(_skipped(rows, among, given, others))
+    images = bench.features.extracted_images(noise.applied(pairs), rows=rows)
     texts, distractors = bench.features.extracted_texts(given), bench.features.extracted_texts(others)
     numbers: list[Number] = []
-    outcomes: dict[str, np.ndarray] = {"row": asked.rows, "noisy": noisy}
+    outcomes: dict[str, np.ndarray] = {"row": rows, "noisy": noisy}
     for score in scores_of(images, texts):
         ranks = rank_given(images, texts, distractors, skip, score)
         outcomes |= ranks.outcomes(f"{score}_")
@@ -87,14 +82,14 @@ def memorisation(task: Task, bench: Bench) -> Measured:
         numbers += _shares({"memorised": first[noisy], "learned": first[~noisy]}, score)
         if len(wrong):
             outcomes[f"{score}_corrected"] = corrected = _corrected(
-                bench, pairs, asked.rows[wrong], wrong, images, texts, score
+                bench, pairs, rows[wrong], wrong, images, texts, score
             )
             numbers += _shares({"corrected": corrected}, score)
     if len(wrong) and not noisy.all():
         with evaluation_mode(bench.features.method):
             confidence = bench.features.method.confidence(images, texts).double().cpu().numpy()
-        found = detect(confidence, noisy)
-        numbers.append(Number("auroc", "", found.auroc, len(noisy), found.auroc_interval))
+        value, around = detect(confidence, noisy)["auroc"]
+        numbers.append(Number("auroc", "", value, len(noisy), around))
     return numbers, outcomes
 
 
@@ -102,9 +97,9 @@ def _first(noise: Noise, pairs: Pairs, rows: Ints) -> list[str]:
     return [texts[0] for texts in noise.texts(pairs, rows)]
 
 
-def _skipped(asked: Asked, given: Sequence[str], others: Sequence[str]) -> np.ndarray:
+def _skipped(rows: Ints, among: Ints, given: Sequence[str], others: Sequence[str]) -> np.ndarray:
     """Return bool [n, k + 1]: a row's own place among the distractors or else the last one, and equal texts."""
-    own = asked.rows[:, None] == asked.distractors
+    own = rows[:, None] == among
     own[~own.any(1), -1] = True
     numbers = {text: number for number, text in enumerate(dict.fromkeys([*given, *others]))}
     ours, theirs = (np.array([numbers[text] for text in texts]) for texts in (given, others))

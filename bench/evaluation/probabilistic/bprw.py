@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -27,26 +26,14 @@ SHOTS = (0, 5, 9)  #: labelled images a class from which weights are fitted, as 
 POINTS = 100  #: points drawn for each class
 
 
-@dataclass(frozen=True)
-class Setting:
-    """The data of a fit: points from `images` images of each class, under a Dirichlet prior a."""
+def setting(shots: int) -> tuple[float, int, int]:
+    """Return the parameter of the symmetric Dirichlet prior, the images of each class, and the points from each image.
 
-    shots: int  #: labelled images of each class; 0: the unlabelled images nearest to its mean prompt
-
-    @property
-    def a(self) -> float:
-        """Parameter of the symmetric Dirichlet prior."""
-        return 2.0 if self.shots else 5.0
-
-    @property
-    def images(self) -> int:
-        """Images of each class, as in the code. Without labels the paper states 5 images of 10 points, 100 in all."""
-        return self.shots or 10
-
-    @property
-    def samples(self) -> int:
-        """Points drawn from each image."""
-        return POINTS // self.images
+    shots: labelled images of each class; 0: the 10 unlabelled ones nearest to its mean prompt, as in the code. There
+    the paper states 5 images of 10 points, 100 in all.
+    """
+    images = shots or 10
+    return 2.0 if shots else 5.0, images, POINTS // images
 
 
 def log_densities(points: Tensor, means: Tensor, variances: Tensor) -> Tensor:
@@ -105,14 +92,14 @@ def drawn(images: Mapping[str, Tensor], samples: int, key: int) -> Tensor:
     return (means + (images["logvar"].double() / 2).exp() * noise.to(means.device)).flatten(0, 1)
 
 
-def fit(texts: Mapping[str, Tensor], images: Mapping[str, Tensor], rows: Tensor, setting: Setting) -> Tensor:
+def fit(texts: Mapping[str, Tensor], images: Mapping[str, Tensor], rows: Tensor, shots: int) -> Tensor:
     """Fit weights [C, K] in fp64 of prompts [C, K, D] to the images `rows` [C, M]; draws are keyed by class."""
     means, variances = texts["embedding"].double(), texts["logvar"].double().exp()
-    densities = []
+    (a, _, samples), densities = setting(shots), []
     for number, chosen in enumerate(rows.to(means.device)):
-        points = drawn({name: values[chosen] for name, values in images.items()}, setting.samples, number)
+        points = drawn({name: values[chosen] for name, values in images.items()}, samples, number)
         densities.append(log_densities(points, means[number], variances[number] + STABILITY))
-    return mixture_weights(torch.stack(densities), initial_weights(variances), setting.a)
+    return mixture_weights(torch.stack(densities), initial_weights(variances), a)
 
 
 def reweighted(features: Features, pairs: Pairs, source: Pairs, label: str, shots: int) -> dict[str, Tensor]:
@@ -120,14 +107,14 @@ def reweighted(features: Features, pairs: Pairs, source: Pairs, label: str, shot
 
     Raises UserError if a class has no image in `source`.
     """
-    names, own, setting = pairs.classes[label], templates(pairs), Setting(shots)
+    names, own = pairs.classes[label], templates(pairs)
     others, flat = features.images(source), features.texts(prompts(names, own))
     texts = {name: values.reshape(len(names), len(own), -1) for name, values in flat.items()}
     if shots:
         rows = labelled_rows(source, label, names, shots)
     else:
         ensemble = class_vectors(flat, len(own))["embedding"]
-        rows = (ensemble @ others["embedding"].T).topk(min(setting.images, len(source)), dim=1).indices
-    weights = fit(texts, others, rows, setting)
+        rows = (ensemble @ others["embedding"].T).topk(min(setting(0)[1], len(source)), dim=1).indices
+    weights = fit(texts, others, rows, shots)
     mean, variance = mixed(weights, texts["embedding"].double(), texts["logvar"].double().exp())
     return {"embedding": mean.float(), "logvar": variance.log().float()}

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -58,36 +57,25 @@ def levels(pairs: Pairs) -> list[tuple[str, ...]]:
     return captions
 
 
-@dataclass(frozen=True)
-class Traversal:
-    """Scores of each image's path, [n] in [0, 1] each. The path meets the captions nearest to its points."""
-
-    precision: Tensor  #: share of the met captions that are the image's own
-    recall: Tensor  #: share of the image's own captions that are met
-    any: Tensor  #: whether at least one of its own captions is met
-    r1_root: Tensor  #: whether the caption nearest to the root is its own
-
-    def numbers(self, score: str) -> list[Number]:
-        """Return the means with their intervals over images, under a score."""
-        numbers = []
-        for name, values in vars(self).items():
-            outcomes = values.double().cpu().numpy()
-            numbers.append(Number(name, score, float(outcomes.mean()), len(outcomes), mean_interval(outcomes)))
-        return numbers
-
-
-def traverse(images: Tensor, texts: Tensor, own: Tensor, roots: Tensor, steps: int = STEPS) -> Traversal:
+def traverse(images: Tensor, texts: Tensor, own: Tensor, roots: Tensor, steps: int = STEPS) -> dict[str, Tensor]:
     """Walk from each image's nearest caption towards its root; at each step the nearest caption is met.
 
     images [n, D], texts [m, D] distinct captions, own bool [n, m], roots [n, D], all unit. The steps are
-    k / `steps` of the way, k = 0..steps-1: the root itself is never reached.
+    k / `steps` of the way, k = 0..steps-1: the root itself is never reached. Returns [n] in [0, 1] each: "precision",
+    the share of the met captions that are the image's own; "recall", the share of its own that are met; "any", whether
+    at least one is; "r1_root", whether the caption nearest to the root is its own.
     """
     met = torch.zeros_like(own)
     for rows in spans(len(images), _ROWS):
         met[rows] = met[rows].scatter(1, nearest_along(images[rows], texts, roots[rows], steps), True)
     right = (met & own).sum(1).double()
-    of_root = own.gather(1, (roots @ texts.T).argmax(1, keepdim=True)).squeeze(1)
-    return Traversal(right / met.sum(1), right / own.sum(1), (right > 0).double(), of_root.double())
+    of_root = own.gather(1, (roots @ texts.T).argmax(1, keepdim=True)).squeeze(1).double()
+    return {
+        "precision": right / met.sum(1),
+        "recall": right / own.sum(1),
+        "any": (right > 0).double(),
+        "r1_root": of_root,
+    }
 
 
 def nearest_along(images: Tensor, texts: Tensor, roots: Tensor, steps: int) -> Tensor:
@@ -136,9 +124,12 @@ def along_hierarchy(task: Task, bench: Bench) -> Measured:
     pool = sorted({text for texts in captions for text in texts})
     images, texts, empty = bench.features.images(pairs), bench.features.texts(pool), bench.features.texts([""])
     own = ownership(captions, pool).to(images["embedding"].device)
-    ways = zip(("cosine", "csd"), roots(images, texts, empty).values(), strict=False)
-    met = {score: traverse(images["embedding"], texts["embedding"], own, root) for score, root in ways}
-    return [number for score, one in met.items() for number in one.numbers(score)], {}
+    numbers = []
+    for score, root in zip(("cosine", "csd"), roots(images, texts, empty).values(), strict=False):
+        for name, values in traverse(images["embedding"], texts["embedding"], own, root).items():
+            shares = values.double().cpu().numpy()
+            numbers.append(Number(name, score, float(shares.mean()), len(shares), mean_interval(shares)))
+    return numbers, {}
 
 
 def ownership(captions: Sequence[Sequence[str]], pool: Sequence[str]) -> Tensor:

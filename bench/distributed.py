@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.distributed_c10d import Store
 
 from bench.towers.batchnorm import GroupedBatchNorm2d
+from methods.protocol import Tensors
 
 #: how long a rank waits for the others in one message: for a checkpoint on a slow disk, or code being compiled
 PATIENCE = timedelta(minutes=30)
@@ -78,15 +79,13 @@ class Group:
             dist.broadcast_object_list(told, group_src=0, group=self.members)
         return told[0]
 
-    def send(self, x: Tensor) -> dist.Work:
-        """Begin to send a tensor on the CPU to the first rank, which calls `receive_`; `wait` of the result ends it."""
-        work = dist.isend(x, group_dst=0, group=self.members)
-        assert work is not None
-        return work
-
-    def receive_(self, x: Tensor, rank: int) -> None:
-        """Fill a contiguous tensor on the CPU with what a rank sends, in the order in which it sends."""
-        dist.recv(x, group_src=rank, group=self.members)
+    def collect(self, tensors: Tensors) -> list[Tensors]:
+        """Return every rank's tensors, in rank order and in host memory, on the first rank; on the others []."""
+        if self.world == 1:
+            return [tensors]
+        told: list[Any] | None = None if self.rank else [None] * self.world
+        dist.gather_object({name: x.cpu() for name, x in tensors.items()}, told, group_dst=0, group=self.members)
+        return told or []
 
     def commit_batchnorm(self, norms: Sequence[GroupedBatchNorm2d]) -> None:
         """Move running statistics once, by the mean over the groups that all ranks saw in this step."""
@@ -101,6 +100,9 @@ class Group:
             norm.running_mean.lerp_(mean, norm.momentum)
             norm.running_var.lerp_(var, norm.momentum)
             norm.seen.clear()
+
+
+ALONE = Group()  #: a process without others
 
 
 def join(rank: int, world: int, meeting: Store, near: bool) -> None:
@@ -124,4 +126,4 @@ def current() -> Group:
     """The group torch.distributed was initialised with, or a group of one."""
     if dist.is_available() and dist.is_initialized():
         return Group(dist.get_rank(), dist.get_world_size())
-    return Group()
+    return ALONE
