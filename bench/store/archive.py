@@ -13,6 +13,7 @@ from bench.errors import UserError, one_line
 MEMBERS, MEMBER = 10_000, 32  #: files and folders, and bytes of an archive for each further one; they take about 90
 DEPTH, LETTERS = 10, 255  #: parts of a name, and bytes of a part
 RATIO, SPARED = 500, 64 << 20  #: unpacked bytes for each byte of the archive, beyond the first 64 MiB
+SUM = "packed.json"  #: file at the top of what `bench pack` wrote: the sum over the sha256 of all others
 HEADER = 1 << 20  #: bytes of a long name or of a header's further fields
 
 

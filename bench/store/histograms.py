@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from methods.protocol import Diagnostic
 
 BINS = 40
+DIGITS = 6  #: of stored numbers, which are drawn alone: further ones were a quarter of an archive
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 Source = Literal["training", "evaluation"]  #: the last step's batch and the state; features of the final weights
 
@@ -39,7 +40,7 @@ def histogram(diagnostic: Diagnostic) -> dict[str, Any]:
     """Return a diagnostic as JSON: common bin edges, and for each series counts, n, dropped, mean and quantiles.
 
     Bins are equally wide, in the logarithm if the diagnostic says `log`. Numbers that are NaN or infinite, and with
-    `log` those that are not positive, are dropped and counted.
+    `log` those that are not positive, are dropped and counted. Numbers have `DIGITS` digits.
     """
     series, dropped = {}, {}
     for legend, values in diagnostic.series.items():
@@ -51,12 +52,13 @@ def histogram(diagnostic: Diagnostic) -> dict[str, Any]:
         good = np.isfinite(numbers) & ((numbers > 0) | (not diagnostic.log))
         series[legend], dropped[legend] = numbers[good], int((~good).sum())
     edges = _edges(np.concatenate([*series.values(), np.empty(0)]), diagnostic.log)
+    short = [_short(edge) for edge in edges]
     return {
         "name": diagnostic.name,
         "title": diagnostic.title,
         "axis": diagnostic.axis,
         "log": diagnostic.log,
-        "edges": edges.tolist(),
+        "edges": short if (np.diff(short) > 0).all() else edges.tolist(),  # of a narrow range
         "series": {legend: _summary(values, dropped[legend], edges) for legend, values in series.items()},
     }
 
@@ -81,7 +83,11 @@ def _summary(values: Floats, dropped: int, edges: Floats) -> dict[str, Any]:
     return {
         "n": len(values),
         "dropped": dropped,
-        "mean": float(values.mean()) if some else None,
-        "quantiles": {f"{q:g}": float(np.quantile(values, q)) for q in QUANTILES} if some else {},
+        "mean": _short(values.mean()) if some else None,
+        "quantiles": {f"{q:g}": _short(np.quantile(values, q)) for q in QUANTILES} if some else {},
         "counts": np.histogram(values, edges)[0].tolist() if some else [],
     }
+
+
+def _short(x: Any) -> float:
+    return float(f"{x:.{DIGITS}g}")

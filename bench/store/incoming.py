@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import UserError
-from bench.hashing import canonical, digest
+from bench.hashing import canonical, digest, file_hash
 from bench.store import files, reading
-from bench.store.archive import unpack, unpacked_limit
+from bench.store.archive import SUM, unpack, unpacked_limit
 from bench.store.doctor import problems, sha256
 from bench.store.fence import CLAIM
 from bench.store.format import NAME
@@ -153,9 +153,32 @@ def opened(source: Path, scratch: Path) -> Iterator[Incoming]:
         yield _incoming(source, source, False)
     elif source.is_file():
         with tempfile.TemporaryDirectory(dir=scratch) as folder:
-            yield _incoming(unpack(source, Path(folder)), source, True)
+            theirs = _incoming(unpack(source, Path(folder)), source, True)
+            _seal(theirs.root, source)
+            yield theirs
     else:
         raise UserError(f"{source}: no such folder or archive")
+
+
+def _seal(root: Path, source: Path) -> None:
+    """Store the hashes of the files of packed runs, if all files have the sum that the archive states.
+
+    Raises UserError if they have not.
+    """
+    stated = reading.read_json(root / SUM)
+    if stated is None:
+        return
+    paths = [path for path in root.rglob("*") if path.is_file() and path != root / SUM]
+    hashes = {path.relative_to(root).as_posix(): file_hash(path) for path in paths}
+    if stated != {"sha256": digest(hashes)}:
+        raise UserError(f"{source}: a file in it was changed, added or removed since it was packed")
+    runs = dict[str, dict[str, str]]()
+    for name, one in sorted(hashes.items()):
+        folder, _, below = name.removeprefix("runs/").partition("/")
+        if name.startswith("runs/") and is_hashed(below):
+            runs.setdefault(folder, {})[below] = one
+    for folder, own in runs.items():
+        (root / "runs" / folder / HASHES).write_bytes(files.dump(own))
 
 
 def _incoming(root: Path, source: Path, private: bool) -> Incoming:

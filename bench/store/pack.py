@@ -1,25 +1,28 @@
 """`bench pack`: the finished runs of a suite as one archive without weights, which `bench import` reads.
 
 An archive holds what reports read: plan, settings, states, records, ledgers, environments and diagnostics. Left out are
-weights, checkpoints, metrics of steps, noise manifests and outcomes of single examples. The same runs give the same
-bytes: members stand in the order of their names and carry no times, owners or rights.
+weights, checkpoints, metrics of steps, noise manifests, outcomes of single examples, and the hashes of files, which do
+not compress: one sum over all stands for them. The same runs give the same bytes: members of a kind stand together and
+carry no times, owners or rights.
 
 A bundle, which `bench submit` writes, also has the outcomes of single examples, so that scores can be computed again,
-and the losses of the steps.
+the losses of the steps, and the hashes.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from bench.errors import UserError
+from bench.hashing import digest
 from bench.store import files
+from bench.store.archive import SUM
 from bench.store.doctor import problems
 from bench.store.format import FORMAT, NAME
 from bench.store.reading import ARRAYS, LINES, Damaged, read_bytes
@@ -28,7 +31,7 @@ from bench.store.run import HASHES, METRICS, RENEW_PLAN, RunStore, Store
 SUFFIX = ".tar.xz"
 ARCHIVE = f"runs{SUFFIX}"  #: of a committed comparison, in its folder
 FINISHED = ("done", "failed")  #: states of a run that does not go on; why it failed is a result as well
-_PARTS = ("settings.json", "status.json", "ledger.json", "environment.json", "diagnostics.json", HASHES)
+_PARTS = ("settings.json", "status.json", "ledger.json", "environment.json", "diagnostics.json")
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,8 @@ def pack(suite: str, store: Store, target: Path, bundle: bool = False) -> Packed
         raise UserError(f"suite {suite}: {message}, which nobody else has; commit it, and make them again")
     if not count:
         raise UserError(f"suite {suite}: none of its runs in {store.root} is finished and whole", *damaged)
+    if not bundle:
+        members[SUM] = files.dump({"sha256": digest({name: sha256(one).hexdigest() for name, one in members.items()})})
     files.write_path(target, lambda path: _write(path, members))
     return Packed(count, target.stat().st_size, tuple(unfinished), tuple(damaged))
 
@@ -109,7 +114,7 @@ def _contents(run: RunStore, state: str, bundle: bool) -> dict[str, bytes]:
         content = read_bytes(run.path(name), ARRAYS if name.endswith(".npz") else LINES)
         if content is None:
             continue
-        if name in known and hashlib.sha256(content).hexdigest() != known[name]:
+        if name in known and sha256(content).hexdigest() != known[name]:
             raise Damaged(run.path(name), "differs from the sha256 that was stored when it was made")
         contents[name] = content
     return contents
@@ -120,12 +125,12 @@ def _names(run: RunStore, state: str, bundle: bool) -> Iterator[str]:
     parts = ("records.json", "outcomes.npz") if bundle else ("records.json",)
     measured = () if bundle and state == "failed" else run.evaluations()  # the board shows no numbers of a failed run
     yield from (f"evaluations/{key}/{part}" for key in measured for part in parts)
-    yield from (METRICS,) if bundle else ()
+    yield from (METRICS, HASHES) if bundle else ()
 
 
 def _write(path: Path, members: Mapping[str, bytes]) -> None:
     with tarfile.open(path, "w:xz") as archive:
-        for name in sorted(members):
+        for name in sorted(members, key=lambda name: (name.split("/")[2:], name)):
             member = tarfile.TarInfo(name)  # its time, owner and rights are constants
             member.size = len(members[name])
             archive.addfile(member, io.BytesIO(members[name]))

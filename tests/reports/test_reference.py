@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import runpy
 import shutil
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 from bench import resources
 from bench.cli import app
 from bench.errors import UserError
+from bench.hashing import digest
 from bench.store import Store, files
 from bench.store.merge import merge
 from bench.store.pack import ARCHIVE, pack
@@ -139,6 +141,9 @@ def test_a_folder_without_comparisons_and_an_archive_of_two_suites_are_refused(r
     (tmp_path / "both" / "other").mkdir()
     (tmp_path / "both" / "other" / "plan.json").write_text(plan.replace(f'"suite": "{SUITE}"', '"suite": "other"'))
     (tmp_path / "two").mkdir()
+    content = {name: hashlib.sha256(part).hexdigest() for name, part in contents(tmp_path / "both").items()}
+    del content["packed.json"]
+    (tmp_path / "both" / "packed.json").write_text(json.dumps({"sha256": digest(content)}))
     shutil.make_archive(str(tmp_path / "two" / "runs"), "xztar", tmp_path / "both")
     with pytest.raises(UserError, match="holds the plans of 2 suites"), opened(tmp_path / "two"):
         pytest.fail("it was opened")
