@@ -46,6 +46,7 @@ def test_a_suite_sees_what_was_measured_under_its_own_protocol(tmp_path: Path) -
     assert "note:" not in first
 
     assert "trained" in bench(tmp_path, "run", "second", "--dry-run")
+    bench(tmp_path, "run", "second", "--plan-only")
     assert (complete(tmp_path, "first"), complete(tmp_path, "second")) == ({True}, {False})
     assert (states(tmp_path, "first"), states(tmp_path, "second")) == (["done"], ["trained"])
     bench(tmp_path, "report", "second")

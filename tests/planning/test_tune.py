@@ -156,9 +156,8 @@ def test_what_diverged_is_booked_in_counts(tmp_path: Path) -> None:
     store = Store(tmp_path)
     run = store.run("a" * 64)
     with writing(run) as out:
-        out.write_settings(
-            {"resolved": {"phases": [["one", 3], ["two", 5]], "step_flops": {"one": 10, "two": 100}, "batch": 4}}
-        )
+        costs = {"step_flops": {"one": 10, "two": 100}, "batch": 4, "epoch_steps": 2}
+        out.write_settings({"resolved": {"phases": [["one", 3], ["two", 5]], **costs}})
         out.set_status("failed", step=2, error={"type": "NotFinite", "step": 5})
     assert tune._spent_until(store, run.id) == {"samples": 20, "flops": 230}
 
