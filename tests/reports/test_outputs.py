@@ -382,7 +382,13 @@ def test_curves_along_the_runs_are_means_over_seeds_against_epochs(three: Store)
         scores = {at: one for (at, *named, _), one in run.records.items() if tuple(named) == primary(plain)}
         more = {(at, *learned, ""): replace(one, **about, score="", value=one.value / 2) for at, one in scores.items()}
         runs.append(replace(run, records={**run.records, **more}, measured={**run.measured, **more}))
-    chosen = [replace(run, select="noisy_validation", at=0.5) for run in runs if run.method == "siglip"]
+    chosen = [
+        replace(
+            run, select="noisy_validation", measured={key: replace(one, value=1.0) for key, one in run.measured.items()}
+        )
+        for run in runs
+        if run.method == "siglip"
+    ]
     evaluate = {**plain.plan["settings"]["evaluate"], "along": ["zero_shot", "memorisation"]}
     plan = {**plain.plan, "settings": {**plain.plan["settings"], "evaluate": evaluate}}
     results = Results(plan, (*runs, *chosen))

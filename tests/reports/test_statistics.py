@@ -255,6 +255,8 @@ def test_the_verdict_corrects_over_fewer_tests_than_bold_so_it_decides() -> None
     y[1] = y[0] - 0.01 - 0.01 * 10**0.5 * (noise - noise.mean()) / noise.std(ddof=1) / 4.6
     assert "m1" in unbeaten(column(y), True)
     assert "m1" not in unbeaten(column(y), True, "m0")
+    assert "m0" in unbeaten(column(-y), True)
+    assert "m0" not in unbeaten(column(-y), True, "m0"), "nor is the baseline beside what is better than it"
 
 
 def test_where_more_than_a_third_of_a_block_ties_nothing_is_bold() -> None:
