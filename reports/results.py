@@ -317,8 +317,7 @@ def _read(store: Store, cell: Mapping[str, Any], protocol: str) -> dict[str, Any
     try:
         stored = {"ledger": run.ledger(), "environment": run.environment()}
         version = run.settings().get("training_version")
-        keys = run.evaluations() if status["state"] != "failed" else ()  # numbers of a failed run are no result
-        evaluations = {key: run.records_of(key) for key in keys}
+        evaluations = {key: run.records_of(key) for key in run.evaluations()}
         run.diagnostics()  # which figures read
     except Damaged as error:
         reached = {key: value for key, value in status.items() if key == "step"}
