@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from bench.arrays import Floats, Ints
 from bench.catalogue.noise_kinds import NeighbourOptions
@@ -27,64 +27,11 @@ NEARLY_RIGHT = 0.9  #: cosine of two texts that say nearly the same
 _WORD = re.compile(r"\b\w+\b")
 
 
-@dataclass(frozen=True)
-class Sparse:
-    """Sparse vectors of unit length, or none. Their products cost as much as they have entries."""
+def vectors(pairs: Pairs, rows: Ints, kind: str) -> csr_array:
+    """Return the tf-idf vectors [b, terms] of the first texts of `rows` [b], weighted over the first texts of all rows.
 
-    rows: int
-    row: Ints  #: [e], rising
-    column: Ints  #: [e], 0..columns-1
-    value: Floats  #: [e]
-
-    @classmethod
-    def of(cls, counts: Sequence[Counter[str]], weights: dict[str, float]) -> Sparse:
-        """Return the vectors count * weight of texts, each of unit length."""
-        numbers = {term: i for i, term in enumerate(weights)}
-        row = np.repeat(np.arange(len(counts)), [len(one) for one in counts])
-        column = np.array([numbers[term] for one in counts for term in one], np.int64)
-        value = np.array([n * weights[term] for one in counts for term, n in one.items()], np.float64)
-        length = np.sqrt(np.bincount(row, value**2, len(counts)))
-        return cls(len(counts), row, column, value / length[row])
-
-    def take(self, rows: Ints) -> Sparse:
-        """Return the vectors `rows`, which rise, without the columns that are 0 in all of them."""
-        new = np.full(self.rows, -1, np.int64)
-        new[rows] = np.arange(len(rows))
-        inside = new[self.row] >= 0
-        column = np.unique(self.column[inside], return_inverse=True)[1]
-        return Sparse(len(rows), new[self.row[inside]], column, self.value[inside])
-
-    def pole(self, rows: Ints) -> Floats:
-        """Return the mean of some vectors at unit length, [columns]."""
-        inside = np.isin(self.row, rows)
-        width = int(self.column.max(initial=-1)) + 1
-        total: Floats = np.bincount(self.column[inside], self.value[inside], width).astype(np.float64)
-        length = float(np.sqrt((total**2).sum()))
-        return total / length if length else total
-
-    def times(self, vector: Floats) -> Floats:
-        """Return the products [rows] with a vector [columns]."""
-        products: Floats = np.bincount(self.row, self.value * vector[self.column], self.rows).astype(np.float64)
-        return products
-
-    def cosines(self, places: Ints, others: Ints) -> Floats:
-        """Return the products [k] of the vectors at `places` [k] with those at `others` [k]."""
-        width = int(self.column.max(initial=0)) + 1
-        at = np.searchsorted(self.row, np.arange(self.rows + 1))
-        result = np.zeros(len(places))
-        dense = np.zeros(width)
-        for i, (place, other) in enumerate(zip(places.tolist(), others.tolist(), strict=True)):
-            own, theirs = slice(at[place], at[place + 1]), slice(at[other], at[other + 1])
-            dense[self.column[theirs]] = self.value[theirs]
-            result[i] = dense[self.column[own]] @ self.value[own]
-            dense[self.column[theirs]] = 0.0
-        return result
-
-
-def vectors(pairs: Pairs, rows: Ints, kind: str) -> Sparse:
-    """Return the tf-idf vectors of the first texts of `rows`, weighted over the first texts of all rows.
-
-    kind: "word" (lower case, letters and digits) or "char" (3 to 5 characters within words, padded by spaces).
+    They have unit length, or no entry. kind: "word" (lower case, letters and digits) or "char" (3 to 5 characters
+    within words, padded by spaces).
     """
     terms = {"word": _words, "char": _characters}[kind]
     texts = Counter[str]()
@@ -95,7 +42,13 @@ def vectors(pairs: Pairs, rows: Ints, kind: str) -> Sparse:
         if row in own:
             own[row] = counts
     weights = {term: math.log((1 + len(pairs)) / (1 + n)) + 1 for term, n in texts.items()}
-    return Sparse.of([own[row] for row in rows.tolist()], weights)
+    numbers = {term: i for i, term in enumerate(weights)}
+    column = np.array([numbers[term] for one in own.values() for term in one], np.int64)
+    value = np.array([n * weights[term] for one in own.values() for term, n in one.items()], np.float64)
+    ends = np.cumsum([0, *map(len, own.values())])
+    place = np.repeat(np.arange(len(rows)), np.diff(ends))
+    length = np.sqrt(np.bincount(place, value**2, len(rows)))
+    return csr_array((value / length[place], column, ends), shape=(len(rows), len(weights)))
 
 
 def semantic_swap(pairs: Pairs, rate: float, seed: int, leaf: int, kind: str) -> NoiseManifest:
@@ -115,7 +68,7 @@ def semantic_swap(pairs: Pairs, rate: float, seed: int, leaf: int, kind: str) ->
     near, shuffled = (
         cycle(places.tolist(), kinds[places].tolist(), what) for places in (_parted(x, leaf), np.arange(len(order)))
     )
-    cosines, others = (x.cosines(places, np.roll(places, -1)) for places in (near, shuffled))
+    cosines, others = (x[places].multiply(x[np.roll(places, -1)]).sum(1) for places in (near, shuffled))
     rows, donors = order[near], order[np.roll(near, -1)]
     notes = {"leaf": leaf, "vectors": kind}
     if len(rows):
@@ -125,21 +78,30 @@ def semantic_swap(pairs: Pairs, rate: float, seed: int, leaf: int, kind: str) ->
     return NoiseManifest.of(pairs, "semantic_swap", rate, seed, rows, donors, lost, notes=notes)
 
 
-def _parted(x: Sparse, leaf: int) -> Ints:
+def _parted(x: csr_array, leaf: int) -> Ints:
     """Return the places 0..rows-1 in an order in which similar vectors stand together."""
-    places = np.arange(x.rows)
-    if x.rows <= leaf:
+    places = np.arange(rows := x.shape[0])
+    if rows <= leaf:
         return places
-    first = np.round(x.times(x.pole(places[:1])), DECIMALS)
+    used, column = np.unique(x.indices, return_inverse=True)  # a part has few of all terms
+    x = csr_array((x.data, column, x.indptr), shape=(rows, len(used)))
+    first = np.round(x @ _pole(x[:1]), DECIMALS)
     a = 1 + int(first[1:].argmin())
-    second = np.round(x.times(x.pole(places[a : a + 1])), DECIMALS)
+    second = np.round(x @ _pole(x[a : a + 1]), DECIMALS)
     second[a] = np.inf
     sides = [places[a : a + 1], places[int(second.argmin())][None]]
     for _ in range(ROUNDS):
-        toward = x.times(x.pole(sides[1])) - x.times(x.pole(sides[0]))
+        toward = x @ _pole(x[sides[1]]) - x @ _pole(x[sides[0]])
         ordered = np.argsort(np.round(toward, DECIMALS), kind="stable")
-        sides = [np.sort(ordered[: x.rows // 2]), np.sort(ordered[x.rows // 2 :])]
-    return np.concatenate([side[_parted(x.take(side), leaf)] for side in sides])
+        sides = [np.sort(ordered[: rows // 2]), np.sort(ordered[rows // 2 :])]
+    return np.concatenate([side[_parted(x[side], leaf)] for side in sides])
+
+
+def _pole(x: csr_array) -> Floats:
+    """Return the mean of some vectors at unit length, [terms]."""
+    total: Floats = x.sum(0)
+    length = float(np.sqrt((total**2).sum()))
+    return total / length if length else total
 
 
 def _words(text: str) -> Iterator[str]:
