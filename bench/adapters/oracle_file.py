@@ -45,9 +45,8 @@ class OracleStep(Model):
     epoch: Annotated[int, Field(ge=0, le=10**6)] = 0
     progress: Annotated[float, Field(ge=0, lt=1)] = 0.0
     loss: float | None = None
-    gradient: dict[str, Numbers] = Field(
-        default_factory=dict
-    )  #: of the loss, in inputs and in the method's own parameters
+    #: of the loss, in inputs and in the method's own parameters
+    gradient: dict[str, Numbers] = Field(default_factory=dict)
     state: dict[str, Numbers] = Field(default_factory=dict)  #: buffers of the method after the step
 
     @field_validator("inputs", "gradient", "state")

@@ -36,7 +36,8 @@ class Keep:
     """A kind of data selection."""
 
     name: str  #: the word in suites
-    about: str  #: a clause after "trained on": "the pairs that ..."; "" = only given weights score the pairs
+    #: a clause after "trained on": "the pairs that ..."; "" = only given weights score the pairs; "{score}" = by what
+    about: str
     choose: Callable[[Asked], Ints]  #: the kept rows, int64 and rising; ValueError says why there are none
     takes: tuple[str, ...] = ()  #: keys beside the kind that it needs: "share", "rows"
     uses: str = ""  #: knowledge that no method has: "the truth"; such rows are marked, never ranked, never bold
@@ -51,10 +52,6 @@ def kept_of(asked: Asked) -> int:
     """Return the number of rows that the share asks for, rounded up as in exact arithmetic."""
     assert asked.share is not None
     return math.ceil(asked.share * len(asked.keys) - 1e-9)
-
-
-def _everything(asked: Asked) -> Ints:
-    return np.arange(len(asked.keys), dtype=np.int64)
 
 
 def _clean(asked: Asked) -> Ints:
@@ -93,7 +90,7 @@ def _highest(asked: Asked) -> Ints:
 KEEPS: Registry[Keep] = Registry(
     "a data selection",
     (
-        Keep("all", "all pairs", _everything),
+        Keep("all", "all pairs", lambda asked: np.arange(len(asked.keys), dtype=np.int64)),
         # an upper bound for any way of finding the clean pairs
         Keep("oracle", "the pairs that are known to be clean", _clean, uses="the truth", truth_alone=True),
         Keep(  # pairs that somebody looked at
@@ -116,7 +113,7 @@ KEEPS: Registry[Keep] = Registry(
                 about_external=f"the pairs of {best} under an external model",
             )
             for name, score, by_a_run, best in (
-                ("score", "cosine", True, "highest cosine"),
+                ("score", "cosine", True, "highest {score}"),
                 # Chun et al., ProLIP, ICLR 2025, Section C.8: "ProLIP distance" of Table C.7
                 ("distance", "csd", False, "smallest distance (CSD)"),
                 # Wang et al., NeurIPS 2024

@@ -27,10 +27,6 @@ def _nothing(*_: Any) -> str:
     return ""
 
 
-def _other_transformer(_config: Config) -> str:
-    return "a tower of its own kind"
-
-
 @dataclass(frozen=True, kw_only=True)
 class ImageTowers:
     """The image towers of a family."""
@@ -64,7 +60,7 @@ class TextTowers:
     vocabulary: Callable[[str, Config], str | None] = lambda _name, _config: None
     folders: bool = False  #: any other name is a folder, which holds configuration and vocabulary
     #: configuration -> what it is, if methods that change a text transformer cannot change it; "" if they can
-    other: Callable[[Config], str] = _other_transformer
+    other: Callable[[Config], str] = lambda _config: "a tower of its own kind"
     wrong: Callable[[str], str] = _nothing  #: as of `ImageTowers`
 
 

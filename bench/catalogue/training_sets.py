@@ -94,7 +94,6 @@ TRAINING_SETS: Registry[TrainingSet] = Registry(
             "datacomp-1b",
             rows=1_400_000_000,
             page="https://github.com/mlfoundations/datacomp",
-            gigabytes=None,
             how="python download_upstream.py --scale datacomp_1b --data_dir {folder}, then give its folder `shards`",
         ),
     ),

@@ -81,9 +81,7 @@ class KeepSettings(Model):
     @property
     def about(self) -> str:
         """The kept rows, as a clause after "trained on"."""
-        if self.weights:
-            return self.entry.about_external
-        return self.entry.about.replace("cosine", "confidence") if self.score == "confidence" else self.entry.about
+        return (self.entry.about_external if self.weights else self.entry.about).format(score=self.score)
 
     @property
     def uses(self) -> str:

@@ -32,10 +32,8 @@ def _no_text_transformer(towers: TowerSettings, _: DataSettings) -> str:
     if "text" in towers.stored:
         return "towers.text is a head on stored features"
     other = text_towers(towers.text).other(tower_files.text_config(towers))
-    return (
-        f"towers.text {towers.text} is {other}; take a transformer of open_clip or ours, or bert-base-uncased"
-        * bool(other)
-    )
+    fix = "take a transformer of open_clip or ours, or bert-base-uncased"
+    return f"towers.text {towers.text} is {other}; {fix}" if other else ""
 
 
 def _no_second_view(towers: TowerSettings, data: DataSettings) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -95,9 +94,7 @@ class Run:
     keep_rule: str = "samples"
     pays_scorer: bool = False  #: whether its budget pays for scoring its pairs, if these are chosen by a score
     noise_file: str | None = None  #: an index file that says which pairs are wrong
-    noise_options: dict[str, Any] = dataclasses.field(
-        default_factory=dict
-    )  #: the kind's own settings, defaults included
+    noise_options: dict[str, Any] = field(default_factory=dict)  #: the kind's own settings, defaults included
     #: whether nobody knows that pairs without injected noise are right; for the printed name alone
     natural: bool = False
     budget_label: str = ""  #: for the printed name alone, where a suite has several: "40 epochs"

@@ -244,9 +244,8 @@ class EvaluateSettings(Model):
         "retrieval",
         "noise_detection",
     )
-    curve: Annotated[
-        tuple[float, ...], Field(strict=False)
-    ] = ()  #: shares of the budget at which it is measured as well
+    #: shares of the budget at which it is measured as well
+    curve: Annotated[tuple[float, ...], Field(strict=False)] = ()
     #: families of `tasks` measured at these points, on all of their data sets; none: zero-shot on its first data set
     along: Annotated[tuple[Task, ...], Field(strict=False)] = ()
     protocol: Protocol = "common"  #: how pixels, prompts and metrics are done (`bench.catalogue.protocols`)

@@ -64,11 +64,8 @@ class SuiteTasks:
 
     @cached_property
     def _chosen(self) -> list[Task]:
-        chosen: list[Task] = []
-        for family in FAMILIES:
-            if family.name in self.asked.tasks:
-                chosen += [replace(task, protocol=self.protocol.label) for task in self._of_family(family)]
-        return chosen
+        families = (family for family in FAMILIES if family.name in self.asked.tasks)
+        return [replace(task, protocol=self.protocol.label) for family in families for task in self._of_family(family)]
 
     def headline(self) -> Task | None:
         """The task by which a suite is read first.
@@ -90,19 +87,15 @@ class SuiteTasks:
         for place, name in enumerate(self.asked.tasks):
             if "tasks" in self.asked.model_fields_set and not self._of_family(FAMILIES[name]):
                 lacking = f"{self.data.name} has" if self.data.embedded else f"protocol {self.protocol.name!r} names"
-                yield (
-                    place,
-                    f"{name!r}: {lacking} no data set for it; name one in evaluate.datasets.{name}, or remove it",
-                )
+                fix = f"name one in evaluate.datasets.{name}, or remove it"
+                yield place, f"{name!r}: {lacking} no data set for it; {fix}"
         compared = [one for one in map(FAMILIES.__getitem__, self.asked.tasks) if one.main and self._of_family(one)]
         if not compared:
             others = ", ".join(family.name for family in FAMILIES if family.main)
             yield None, f"no table compares methods by {', '.join(self.asked.tasks)}; add one of {others}"
         elif not noisy and all(one.needs_noise for one in compared):
-            yield (
-                None,
-                f"{compared[0].name!r} needs corrupted pairs, and no run has any; add another, or a rate above 0",
-            )
+            fix = "add another, or a rate above 0"
+            yield None, f"{compared[0].name!r} needs corrupted pairs, and no run has any; {fix}"
 
     def _of_family(self, family: TaskFamily) -> list[Task]:
         if family.on_training_pairs:

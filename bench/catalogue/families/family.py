@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -37,12 +38,8 @@ class On:
 
     def moved(self, family: str, other: str) -> On:
         """Return the same task on the sets of another family of the package: "emoji/iid" -> "emoji-b/iid"."""
-        sets = (f"{other}{one.removeprefix(family)}" if one.startswith(f"{family}/") else one for one in self._sets)
+        sets = (re.sub(f"^{family}/", f"{other}/", one) for one in (self.dataset, self.train, self.validation))
         return On(next(sets), self.label, next(sets), next(sets))
-
-    @property
-    def _sets(self) -> tuple[str, str, str]:
-        return self.dataset, self.train, self.validation
 
 
 @dataclass(frozen=True, kw_only=True)
