@@ -6,38 +6,22 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, overload
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
 from bench.arrays import Ints, Pixels
 from bench.data.order import epoch_order
+from bench.data.strings import Strings
 from bench.errors import UserError
 from bench.suite.settings import SYNTHETIC, DataSettings
 
-_PICTURES = 64  #: number of different images; row r shows image r % 64
-
-
-class _Keys(Sequence[str]):
-    """Row numbers as text of ten digits, made on access."""
-
-    def __init__(self, n: int) -> None:
-        self.n = n
-
-    def __len__(self) -> int:
-        return self.n
-
-    @overload
-    def __getitem__(self, row: int) -> str: ...
-    @overload
-    def __getitem__(self, row: slice) -> list[str]: ...
-    def __getitem__(self, row: int | slice) -> str | list[str]:
-        if isinstance(row, slice):
-            return [self[one] for one in range(*row.indices(self.n))]
-        return f"{range(self.n)[row]:010d}"
+_DIFFERENT = 64  #: number of different images or vectors; row r has number r % 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,18 +32,13 @@ class SyntheticPairs:
     n: int
     size: int
     description: str = "Noise and numbered captions: for counting and timing only."
+    labels: ClassVar[Mapping[str, Ints]] = {}
+    classes: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
-    @property
+    @cached_property
     def keys(self) -> Sequence[str]:
-        return _Keys(self.n)
-
-    @property
-    def labels(self) -> Mapping[str, Ints]:
-        return {}
-
-    @property
-    def classes(self) -> Mapping[str, tuple[str, ...]]:
-        return {}
+        """Row numbers as text of ten digits."""
+        return Strings(pc.utf8_lpad(pa.array(np.arange(self.n)).cast(pa.large_string()), 10, "0"))
 
     def __len__(self) -> int:
         return self.n
@@ -68,7 +47,7 @@ class SyntheticPairs:
         return (f"a picture of something that has the number {row}",)
 
     def images(self, rows: npt.NDArray[np.integer[Any]]) -> Pixels:
-        picked: Pixels = self._pictures[rows % _PICTURES]
+        picked: Pixels = self._pictures[rows % _DIFFERENT]
         return picked
 
     def sampled(self, rows: Ints, epoch: int, seed: int, view: int, recipe: str) -> Pixels:
@@ -79,7 +58,7 @@ class SyntheticPairs:
 
     @cached_property
     def _pictures(self) -> Pixels:
-        draws = np.random.default_rng(0).integers(0, 256, (_PICTURES, self.size, self.size, 3), np.uint8)
+        draws = np.random.default_rng(0).integers(0, 256, (_DIFFERENT, self.size, self.size, 3), np.uint8)
         draws.flags.writeable = False
         return draws
 
@@ -94,9 +73,6 @@ def load(name: str, shards: str, size: int) -> SyntheticPairs:
     if not number.isdecimal() or int(number) < 2:
         raise UserError(f"data.shards: {shards!r} should be {SYNTHETIC}N with the number of pairs, at least 2")
     return SyntheticPairs(name, int(number), size)
-
-
-_VECTORS = 64  #: number of different vectors; row r has vector r % 64
 
 
 @dataclass(frozen=True)
@@ -117,7 +93,7 @@ class SyntheticLookup:
 
     def __call__(self, texts: list[str]) -> Tensor:
         """n strings -> [n, Q]."""
-        return torch.from_numpy(_vectors(self.size)[[len(text) % _VECTORS for text in texts]])
+        return torch.from_numpy(_vectors(self.size)[[len(text) % _DIFFERENT for text in texts]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,11 +108,8 @@ class SyntheticFeatures(SyntheticPairs):
         return SyntheticLookup(self.text_width)
 
     def images(self, rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[Any]:
-        vectors: npt.NDArray[Any] = _vectors(self.width)[rows % _VECTORS]
+        vectors: npt.NDArray[Any] = _vectors(self.width)[rows % _DIFFERENT]
         return vectors
-
-    def sampled(self, rows: Ints, epoch: int, seed: int, view: int, recipe: str) -> npt.NDArray[Any]:
-        return self.images(rows)
 
     @property
     def content_hash(self) -> str:
@@ -144,7 +117,7 @@ class SyntheticFeatures(SyntheticPairs):
 
 
 def _vectors(width: int) -> npt.NDArray[Any]:
-    return np.random.default_rng(0).standard_normal((_VECTORS, width), np.float32)
+    return np.random.default_rng(0).standard_normal((_DIFFERENT, width), np.float32)
 
 
 def load_features(settings: DataSettings) -> SyntheticFeatures:

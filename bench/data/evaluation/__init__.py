@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from bench import counter
-from bench.catalogue.evaluation_sets import CLASS, Entry, Split, entries, parse, unknown
+from bench.catalogue.evaluation_sets import CLASS, parse
 from bench.data.evaluation import index, layouts
 from bench.data.evaluation.layouts import Found
 from bench.data.evaluation.pairs import EvaluationPairs, source_of
@@ -16,19 +16,13 @@ from bench.data_folder import Missing
 
 __all__ = [
     "CLASS",
-    "Entry",
     "EvaluationPairs",
-    "Found",
-    "Missing",
-    "Split",
     "check",
     "counts",
-    "entries",
     "find",
     "load",
     "missing",
     "parse",
-    "unknown",
 ]
 SAMPLE = 6  #: images that are opened before training besides the first and the last
 

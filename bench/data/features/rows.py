@@ -7,7 +7,7 @@ reading the others.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -29,11 +29,6 @@ SCHEMA = pa.schema(
 )
 
 
-def schema(labels: Sequence[str]) -> Any:
-    """Return the schema of a set with these labels."""
-    return pa.schema([*SCHEMA, *((LABEL + name, pa.int64()) for name in labels)])
-
-
 def table(
     keys: Strings, captions: Any, text_rows: Ints | None, digests: Hashes | None, labels: Mapping[str, Ints]
 ) -> Any:
@@ -52,7 +47,8 @@ def table(
         pa.nulls(len(keys), pa.uint64()) if digests is None else pa.array(digests, pa.uint64()),
         *(pa.array(values, pa.int64()) for values in labels.values()),
     ]
-    return pa.table(columns, schema=schema(list(labels))).combine_chunks()
+    schema = pa.schema([*SCHEMA, *((LABEL + name, pa.int64()) for name in labels)])
+    return pa.table(columns, schema=schema).combine_chunks()
 
 
 def rows_hash(keys: Strings, captions: Any, labels: Mapping[str, Ints]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -133,7 +132,7 @@ def _write(folder: Path, content: Content) -> About:
         text=text.encoder if text else None,
         classes={name: tuple(content.classes[name]) for name in content.labels},
         templates=tuple(content.templates),
-        files={path.name: _file(path) for path in sorted(folder.iterdir())},
+        files={path.name: File(path.stat().st_size, file_hash(path)) for path in sorted(folder.iterdir())},
     )
     for name in about.files:
         files.sync(folder / name)
@@ -159,7 +158,8 @@ def _write_array(
     step = max(1, STEP_BYTES // max(1, dtype.itemsize * int(np.prod(shape[1:]))))
     digests = np.empty(shape[0], np.uint64)
     with open(path, "wb") as file:
-        file.write(_header(shape, dtype))
+        form = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, form)  # type: ignore[no-untyped-call]
         for start in range(0, shape[0], step):
             stop = min(start + step, shape[0])
             block = _checked(source.read(start, stop), (stop - start, *shape[1:]), dtype, source.encoder.name, start)
@@ -178,14 +178,3 @@ def _checked(
         row = start + int(np.flatnonzero(~finite)[0])
         raise UserError(f"{name}: row {row}: a feature is NaN or infinite; 65,504 is the largest number of float16")
     return np.ascontiguousarray(block)
-
-
-def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
-    buffer = io.BytesIO()
-    form = {"descr": dtype.str, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(buffer, form)  # type: ignore[no-untyped-call]
-    return buffer.getvalue()
-
-
-def _file(path: Path) -> File:
-    return File(path.stat().st_size, file_hash(path))

@@ -69,11 +69,6 @@ def template(draw: Callable[..., float], key: str) -> str:
     return TEMPLATES[int(len(TEMPLATES) * draw(key))]
 
 
-def label_of(dataset: str) -> str:
-    """Return the label of a data set whose classes the success of an attack is measured with."""
-    return next((on.label for on in FAMILIES["attack_success"].of_package(dataset)), "class")
-
-
 def targeted(pairs: Pairs, rate: float, seed: int, order: Ints, dataset: str, number: int) -> Targeted:
     """Poison the rows `order` [m] with `number` images of an evaluation set, or with m if that is less.
 
@@ -82,7 +77,9 @@ def targeted(pairs: Pairs, rate: float, seed: int, order: Ints, dataset: str, nu
     words, each once while they last, then with a template of the class. Raises UserError if the data set is not there
     or has no classes.
     """
-    tests, label = _tests(pairs, dataset), label_of(dataset)
+    tests = _tests(pairs, dataset)
+    # its classes are those that the success of an attack is measured with
+    label = next((on.label for on in FAMILIES["attack_success"].of_package(dataset)), "class")
     names = tests.classes.get(label, ())
     if len(names) < 2:
         raise UserError(f"noise.options.images: {dataset} has no classes {label!r} to attack")

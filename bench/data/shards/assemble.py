@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,6 @@ def _relative(job: Job, out: Path) -> str:
 
 def _write(table: Any, order: Ints, about: About, out: Path) -> None:
     ordered = table.take(pa.array(order)).append_column("row", pa.array(np.arange(len(order))))
-    ordered = ordered.select(INDEX_SCHEMA.names).replace_schema_metadata({"index": about.to_json()})
+    ordered = ordered.select(INDEX_SCHEMA.names).replace_schema_metadata({"index": json.dumps(asdict(about))})
     form = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True, "row_group_size": GROUP}
     files.write_path(out, lambda path: pq.write_table(ordered, path, **form), durable=False)

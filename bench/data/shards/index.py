@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +47,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class About:
-    """An index's metadata."""
+    """An index's metadata, which is stored as JSON in that of the Parquet schema."""
 
     version: int
     rows: int
@@ -57,15 +56,6 @@ class About:
     each_caption: bool  #: whether there is a row for each caption, instead of for each image
     faults: Mapping[str, int]  #: reason -> number of samples left out
     shards: tuple[Entry, ...]
-
-    def to_json(self) -> str:
-        """Return the JSON that is stored in the Parquet schema's metadata."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> About:
-        """Read what `to_json` wrote. Raises ValueError for something else."""
-        return TypeAdapter(cls).validate_json(text, strict=True)
 
 
 @dataclass(frozen=True)
@@ -113,7 +103,7 @@ def read_about(path: Path) -> About:
     try:
         with reading.opened(path) as file:
             metadata = pq.read_schema(file).metadata or {}
-        about = About.from_json(metadata[b"index"])
+        about = TypeAdapter(About).validate_json(metadata[b"index"], strict=True)
     except (OSError, KeyError, TypeError, ValueError, MemoryError, pa.ArrowException) as error:
         fault = f"not an index of shards ({one_line(error, 200)})"
         raise UserError(f"{path}: {fault}; `bench data index` writes them") from error

@@ -53,9 +53,6 @@ class Row:
 class Unusable(Exception):
     """A sample, or a file of it, cannot be used: a reason as in `Fault`, and a detail."""
 
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(reason, detail)
-
 
 @dataclass
 class _Sample:
