@@ -209,5 +209,4 @@ MODELS: Mapping[str, Shape] = {
     "queue": {"suite": _ANY, "only": [_TEXT], "seeds": [_WHOLE]},
     "hashes": {"*": _SHA256},
     "seconds": {"*": _POSITIVE},
-    "manifest": {"kind": _TEXT, **_fields("rate realised_rate", _AMOUNT), **_fields("seed n", _COUNT)},
 }

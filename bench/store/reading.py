@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any
 
 from bench.errors import UserError, one_line
 from bench.reading import open_without_waiting
@@ -26,21 +26,6 @@ from bench.store.content import complaint
 if TYPE_CHECKING:
     import numpy as np
 
-Model = Literal[
-    "status",
-    "settings",
-    "ledger",
-    "environment",
-    "diagnostics",
-    "job",
-    "line",
-    "plan",
-    "trials",
-    "queue",
-    "hashes",
-    "seconds",
-    "manifest",
-]
 REMEDY = "`bench run` moves it aside and makes again what it can"  #: what helps for a file of a run
 ASIDE = re.compile(r"\.damaged-\d+$")  #: the end of a name that `set_aside` gave
 SMALL = 8 << 20  #: bytes of a JSON file; parsed, `[[],[],...` takes thirty times as much memory
@@ -127,17 +112,24 @@ def _unreadable(path: str | Path, error: OSError, remedy: str = REMEDY) -> Damag
 
 
 @contextmanager
-def _stream(path: str | Path) -> Iterator[tuple[BinaryIO | None, int]]:
-    """Yield a file, opened for reading, and its bytes; (None, 0) if there is none. Raises Damaged."""
+def _zip(path: str | Path, most: int | None = None) -> Iterator[zipfile.ZipFile | None]:
+    """Yield a zip archive; None if there is no file. Whatever its bytes lead zipfile and numpy to becomes Damaged.
+
+    most: bytes that its parts may take unpacked; None: as many as the file has, because torch compresses nothing.
+    """
     opened = _open(path)
     if opened is None:
-        yield None, 0
+        yield None
         return
+    descriptor, own = opened
     try:
-        with os.fdopen(opened[0], "rb") as file:
-            yield file, opened[1]
-    except OSError as error:
-        raise _unreadable(path, error) from error
+        with os.fdopen(descriptor, "rb") as file, zipfile.ZipFile(file) as archive:
+            size, limit = sum(part.file_size for part in archive.infolist()), own if most is None else most
+            if size > limit:
+                raise ValueError(f"its parts take {size:,} bytes, and not more than {limit:,} bytes")
+            yield archive
+    except Exception as error:
+        raise Damaged(path, f"is no archive that can be read: {one_line(error, 120)}") from error
 
 
 def parsed(path: str | Path, content: bytes, remedy: str = REMEDY, nan: bool = False) -> Any:
@@ -154,10 +146,11 @@ def parsed(path: str | Path, content: bytes, remedy: str = REMEDY, nan: bool = F
         raise Damaged(path, reason, remedy) from error
 
 
-def read_json(path: str | Path, model: Model | None = None, limit: int = SMALL, remedy: str = REMEDY) -> Any | None:
+def read_json(path: str | Path, model: str = "", limit: int = SMALL, remedy: str = REMEDY) -> Any | None:
     """Return a JSON file that fits `model`, or None if there is no file. Raises Damaged.
 
-    The value is returned as it stands in the file, with the fields that the model does not know.
+    model: a key of `bench.store.content.MODELS`, or "" for any JSON. The value is returned as it stands in the file,
+    with the fields that the model does not know.
     """
     content = read_bytes(path, limit, remedy)
     if content is None:
@@ -191,23 +184,21 @@ def odd(value: Any, content: bytes) -> str:
     return ""
 
 
-def read_lines(path: Path, model: Model) -> list[Any]:
+def read_lines(path: Path) -> list[Any]:
     """Return the complete lines of a file of JSON lines; a last line that a kill cut short is left out.
 
-    Numbers may be NaN. Raises Damaged with the number of the first line that does not fit `model`.
+    Numbers may be NaN. Raises Damaged with the number of the first line that is no line of metrics.
     """
-    return [value_of_line(path, number, line, model) for number, line in enumerate(complete_lines(path), start=1)]
-
-
-def value_of_line(path: Path, number: int, line: bytes, model: Model) -> Any:
-    """Return the value of a line of a file of JSON lines. Raises Damaged with its number if it does not fit `model`."""
-    try:
-        value = parsed(path, line, nan=True)
-    except Damaged as error:
-        raise Damaged(path, f"line {number} {error.reason}") from error
-    if reason := complaint(value, model):
-        raise Damaged(path, f"line {number}: {reason}")
-    return value
+    values = []
+    for number, line in enumerate(complete_lines(path), start=1):
+        try:
+            value = parsed(path, line, nan=True)
+        except Damaged as error:
+            raise Damaged(path, f"line {number} {error.reason}") from error
+        if reason := complaint(value, "line"):
+            raise Damaged(path, f"line {number}: {reason}")
+        values.append(value)
+    return values
 
 
 def complete_lines(path: str | Path) -> list[bytes]:
@@ -217,16 +208,8 @@ def complete_lines(path: str | Path) -> list[bytes]:
 
 def refuse_bad_archive(path: str | Path) -> None:
     """Raise Damaged unless every part of a zip archive, if there is one, has the checksum that is stored with it."""
-    with _stream(path) as (file, size):
-        if file is None:
-            return
-        try:
-            with zipfile.ZipFile(file) as archive:
-                if sum(one.file_size for one in archive.infolist()) > size:  # torch compresses nothing
-                    raise ValueError("its parts take more bytes than it has")
-                wrong = archive.testzip()
-        except Exception as error:  # zipfile raises whatever the bytes lead it to
-            raise Damaged(path, f"is no archive that can be read: {one_line(error, 120)}") from error
+    with _zip(path) as archive:
+        wrong = archive.testzip() if archive else None
     if wrong is not None:
         raise Damaged(path, f"{wrong}: differs from its checksum")
 
@@ -236,17 +219,10 @@ def read_arrays(path: str | Path, most: int | None = None) -> dict[str, np.ndarr
 
     Raises Damaged, also if they would take more than `most` bytes, or `ARRAYS`; then nothing is unpacked.
     """
-    with _stream(path) as (file, _):
-        if file is None:
+    with _zip(path, ARRAYS if most is None else most) as archive:
+        if archive is None:
             return {}
-        try:
-            with zipfile.ZipFile(file) as archive:
-                members = archive.infolist()
-                if (size := sum(member.file_size for member in members)) > (most or ARRAYS):
-                    raise ValueError(f"its arrays take {size:,} bytes, and not more than {most or ARRAYS:,} bytes")
-                return {one.filename.removesuffix(".npy"): _array(archive.read(one)) for one in members}
-        except Exception as error:  # zipfile and numpy raise whatever the bytes lead them to
-            raise Damaged(path, f"is no archive of arrays: {one_line(error, 120)}") from error
+        return {one.filename.removesuffix(".npy"): _array(archive.read(one)) for one in archive.infolist()}
 
 
 def _array(content: bytes) -> np.ndarray:

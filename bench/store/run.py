@@ -14,7 +14,7 @@ from bench.errors import UserError
 from bench.store import files, reading
 from bench.store.claim import HEARTBEAT, STALE_AFTER, Claim, holder
 from bench.store.format import mark, refuse_newer
-from bench.store.reading import ASIDE, Damaged, Model
+from bench.store.reading import ASIDE, Damaged
 
 if TYPE_CHECKING:
     import numpy as np
@@ -97,7 +97,7 @@ class RunStore:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the complete lines of metrics.jsonl, without a last line that a kill cut short."""
-        return reading.read_lines(self.folder / METRICS, "line")
+        return reading.read_lines(self.folder / METRICS)
 
     def train_seconds(self) -> float:
         """Return the seconds that were last noted; 0 if none were, or if a power cut lost them."""
@@ -111,7 +111,7 @@ class RunStore:
         """Return the path of a file of this run, whether it exists or not."""
         return self.folder / name
 
-    def _read(self, name: str, model: Model) -> dict[str, Any]:
+    def _read(self, name: str, model: str) -> dict[str, Any]:
         return cast("dict[str, Any]", reading.read_json(f"{self.folder}/{name}", model) or {})
 
     def ledger(self) -> dict[str, Any]:

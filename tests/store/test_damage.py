@@ -277,7 +277,7 @@ def test_a_checkpoint_of_another_run_is_moved_aside(finished: Path, store: Path,
 def test_a_checkpoint_is_not_unpacked(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "checkpoint.pt", "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("data.pkl", bytes(1 << 20))
-    with pytest.raises(Damaged, match="its parts take more bytes than it has"):
+    with pytest.raises(Damaged, match=r"its parts take [0-9,]+ bytes, and not more than"):
         reading.refuse_bad_archive(tmp_path / "checkpoint.pt")
 
 
@@ -392,10 +392,10 @@ def test_arrays_are_bounded_and_never_unpickled(tmp_path: Path, monkeypatch: pyt
         with pytest.raises(Damaged, match="more than 100 bytes"):
             reading.read_arrays(path)
     np.savez(path, a=np.array([{}], dtype=object))
-    with pytest.raises(Damaged, match="is no archive of arrays"):
+    with pytest.raises(Damaged, match="is no archive that can be read"):
         reading.read_arrays(path)
     path.write_bytes(b"")
-    with pytest.raises(Damaged, match="is no archive of arrays"):
+    with pytest.raises(Damaged, match="is no archive that can be read"):
         reading.read_arrays(path)
 
 
