@@ -120,10 +120,10 @@ def _close(
     if out.finished:
         out.restore(map(weights_name, todo.lacking))
         return
-    out.write_environment(environment(job.device, job.group.world))
+    out.write_json("environment.json", environment(job.device, job.group.world))
     budget, paid = planned.run.budget, reference.ledger() if reference else None
     spent = scored_pairs.cost(scoring, planned.resolved.scoring_flops, inputs, out)
-    out.write_ledger(ledger.statement(budget.kind, budget.value, planned.resolved, paid, spent))
+    out.write_json("ledger.json", ledger.statement(budget.kind, budget.value, planned.resolved, paid, spent))
 
 
 def _leave_checkpoint(out: RunWriter, steps: int, lacking: list[float]) -> str:

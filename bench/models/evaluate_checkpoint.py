@@ -130,7 +130,7 @@ def evaluate_checkpoint(
             todo = [task for task in tasks if not out.has_records(task.key(1.0))]
             writer = RunWriter(claim)
             writer.write_settings(weights.provenance())
-            writer.write_environment(environment(available_device()))
+            writer.write_json("environment.json", environment(available_device()))
 
             def publish(key: str, measured: list[Record], outcomes: dict[str, np.ndarray]) -> None:
                 records = [dataclasses.replace(one, at=weights.at) for one in measured]

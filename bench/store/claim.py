@@ -19,7 +19,6 @@ import os
 import threading
 import uuid
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from bench.store import files, process, reading
@@ -32,20 +31,20 @@ _UNKNOWN_HOST = "an unknown host, as its claim is damaged; the run is free ten m
 _UNKNOWN = {"host": _UNKNOWN_HOST, "namespace": "", "pid": 0, "started": "", "token": ""}
 
 
-def holder(folder: Path, stale_after: float = STALE_AFTER) -> dict[str, Any] | None:
+def holder(folder: Path) -> dict[str, Any] | None:
     """Return the live holder of a run's folder, or None if it has none: never claimed, released, dead or silent.
 
-    A holder is silent if its last heartbeat is more than `stale_after` seconds away from the present time, both by the
+    A holder is silent if its last heartbeat is more than `STALE_AFTER` seconds away from the present time, both by the
     clock of the file system, because hosts that share a disk need not agree on the time.
     """
-    return next((alive for one in _holders(folder) if (alive := _alive(one, stale_after)) is not None), None)
+    return next((alive for one in _holders(folder) if (alive := _alive(one)) is not None), None)
 
 
 def _holders(folder: Path) -> list[Path]:
     return sorted((folder / CLAIM).glob("*"))
 
 
-def _alive(own: Path, stale_after: float, now: float | None = None) -> dict[str, Any] | None:
+def _alive(own: Path, now: float | None = None) -> dict[str, Any] | None:
     """Return who holds a claim by its inner folder, or None if its holder is gone."""
     identity = _read(own / HOLDER)
     if identity is None or process.is_dead(identity):
@@ -55,7 +54,7 @@ def _alive(own: Path, stale_after: float, now: float | None = None) -> dict[str,
     except FileNotFoundError:
         return None
     silent = abs((files.clock(own.parents[1]) if now is None else now) - beat)
-    return identity if silent <= stale_after else None
+    return identity if silent <= STALE_AFTER else None
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -73,9 +72,8 @@ def _read(path: Path) -> dict[str, Any] | None:
 class Claim:
     """The right to work on a run, as a context manager. `bench.store.writer.RunWriter` writes under it."""
 
-    def __init__(self, folder: Path, stale_after: float = STALE_AFTER, heartbeat: float = HEARTBEAT) -> None:
+    def __init__(self, folder: Path, heartbeat: float = HEARTBEAT) -> None:
         self.folder = folder
-        self.stale_after = stale_after
         self.heartbeat = heartbeat
         self._identity = process.identity()
         self.fence = Fence(folder, self._identity["token"])
@@ -87,11 +85,6 @@ class Claim:
         """The file that the heartbeat touches."""
         return self.fence.path / HOLDER
 
-    @property
-    def lost(self) -> bool:
-        """Whether another process took the claim over after too long a silence. The work has to stop then."""
-        return self.fence.lost
-
     def __enter__(self) -> Claim:
         for _ in range(ATTEMPTS):
             with contextlib.suppress(FileNotFoundError):  # the folder was deleted meanwhile
@@ -100,9 +93,7 @@ class Claim:
                 return self
         raise Busy("unknown host", 0)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Release the claim by one rename, which needs no space on the disk. A lost claim has nothing to release."""
         self._stop.set()
         self._thread.join()
@@ -139,7 +130,7 @@ class Claim:
             files.sync(own / HOLDER)
             now = (own / HOLDER).stat().st_mtime
             for other in _holders(self.folder):
-                if (alive := _alive(other, self.stale_after, now)) is not None:
+                if (alive := _alive(other, now)) is not None:
                     raise Busy(alive["host"], alive["pid"])
                 with contextlib.suppress(FileNotFoundError):  # another process was faster
                     other.rename(gone := own / uuid.uuid4().hex)

@@ -57,6 +57,15 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
 
 
+def _is_pair(value: Any) -> bool:
+    """Whether it is a text and a whole number."""
+    return type(value) is list and [type(one) for one in value] == [str, int]
+
+
+def _is_phases(value: Any) -> bool:
+    return type(value) is list and all(_is_pair(one) and one[1] >= 0 for one in value)
+
+
 def _fields(names: str, shape: Shape) -> dict[str, Shape]:
     return dict.fromkeys(names.split(), shape)
 
@@ -70,6 +79,8 @@ _AMOUNT = _kind(lambda value: _is_number(value) and value >= 0, "a finite number
 _POSITIVE = _kind(lambda value: _is_number(value) and value > 0, "a finite number above 0")
 _SHA256 = _kind(lambda value: type(value) is str and re.fullmatch("[0-9a-f]{64}", value) is not None, "64 hex digits")
 _STATE = _kind(lambda value: value in ("running", "interrupted", "failed", "done"), "a state of a run")
+_PHASES = _kind(_is_phases, "a list of names, each with a number of steps")
+_PLACE = _kind(_is_pair, "the label of a noise and a seed")
 _ANY: Shape = {}  #: an object
 
 
@@ -96,12 +107,6 @@ def _counts(value: Any) -> str:
     return "" if good else _wrong(value, [_COUNT])
 
 
-def _phases(value: Any) -> str:
-    pairs = type(value) is list and all(type(one) is list and len(one) == 2 for one in value)
-    good = pairs and all(type(name) is str and type(steps) is int and steps >= 0 for name, steps in value)
-    return "" if good else ": should be a list of names, each with a number of steps"
-
-
 def _histogram(value: Any) -> str:
     if reason := _wrong(value, _ENTRY):
         return reason
@@ -110,11 +115,6 @@ def _histogram(value: Any) -> str:
         return ".edges: should rise"
     counts = (len(series["counts"]) for series in value["series"].values())
     return "" if all(count in (0, bins) for count in counts) else ".series: should have a count for each bin"
-
-
-def _place(value: Any) -> str:
-    good = type(value) is list and len(value) == 2 and type(value[0]) is str and type(value[1]) is int
-    return "" if good else ": should be the label of a noise and a seed"
 
 
 def _trials(value: Any) -> str:
@@ -134,7 +134,7 @@ _STATUS = {
 _NOISE = {"kind?": _maybe(_TEXT), "rate?": _AMOUNT, "file?": _maybe(_TEXT), "options?": _maybe(_ANY)}
 _RESOLVED = _closed(
     {
-        **{"phases": _phases, "step_flops": {"*": _COUNT}},
+        **{"phases": _PHASES, "step_flops": {"*": _COUNT}},
         **_fields("batch epoch_steps budget_epoch_steps? scoring_flops?", _COUNT),
     }
 )
@@ -188,7 +188,7 @@ _PLAN = {
     "baseline?": _maybe(_TEXT),
     "noises?": [_BLOCK],
     "seeds?": [_WHOLE],
-    "added?": [_place],
+    "added?": [_PLACE],
     "tuning?": _maybe(_TUNING),
     "datasets?": {"*": {"description?": _TEXT, "n?": _COUNT, "chance?": {"*": _NUMBER}}},
     "settings?": {"train?": _ANY, "evaluate?": _maybe({"curve": [_NUMBER], "along?": [_TEXT]})},
@@ -197,6 +197,7 @@ _PLAN = {
 _PROCESS = {"host": _TEXT, "namespace": _TEXT, "pid": _COUNT, "started": _TEXT}
 
 MODELS: Mapping[str, Shape] = {
+    "format": {"format": _COUNT},
     "status": _STATUS,
     "settings": _SETTINGS,
     "ledger": {**_COSTS, **_fields("reference? scoring?", _maybe(_COSTS))},

@@ -15,8 +15,9 @@ from bench.hashing import file_hash
 from bench.store import reading
 from bench.store.claim import Claim, holder
 from bench.store.fence import Busy
+from bench.store.files import set_aside
 from bench.store.jobs import read_note
-from bench.store.reading import Damaged, set_aside
+from bench.store.reading import Damaged
 from bench.store.run import AGAIN, METRICS, TRIALS, RunStore, Store
 from bench.store.writer import RunWriter
 

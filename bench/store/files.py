@@ -17,12 +17,12 @@ import stat
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from bench.errors import FULL, UserError, errno_of
 from bench.store.process import ended, machine
-from bench.store.reading import free_name
 
 ROOM = 1 << 16  #: bytes; a disk with less is full
 TEMPORARY = ".tmp-"  #: prefix of what a killed writer leaves behind
@@ -62,12 +62,16 @@ def make_folder(folder: Path, inside: Path) -> None:
     publish(fresh, folder)
 
 
-def set_aside(path: Path, inside: Path) -> Path:
-    """Rename a file or folder to the first free name `NAME.damaged-N` beside it, through `inside`; return the path."""
-    fresh, aside = inside / uuid.uuid4().hex, free_name(path)
-    path.rename(fresh)
-    fresh.rename(aside)
-    return aside
+def set_aside(path: Path, inside: Path | None = None) -> Path:
+    """Rename a damaged file or folder to the first free name `NAME.damaged-N` beside it; return the new path.
+
+    It goes through `inside` where a claim protects it. Raises OSError if the folder cannot be written.
+    """
+    names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
+    aside = next(name for name in names if not os.path.lexists(name))
+    if inside is not None:
+        path = path.rename(inside / uuid.uuid4().hex)
+    return path.rename(aside)
 
 
 def remove(path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.errors import UserError
 from bench.store import files
-from bench.store.reading import Damaged, read_json
+from bench.store.reading import read_json
 
 FORMAT = 2  #: raised whenever an older version of this package would misread what this one writes
 NAME = "store.json"
@@ -19,15 +19,10 @@ def refuse_newer(root: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         root.stat()  # a root that no folder can have is no damage of the store: its OSError names it
     path = root / NAME
-    content = read_json(path, remedy=_REMEDY)
-    if content is None:
-        return
-    number = content.get("format") if isinstance(content, dict) else None
-    if not isinstance(number, int) or isinstance(number, bool):
-        raise Damaged(path, f"format: {number!r} should be a whole number, at most {FORMAT}", _REMEDY)
-    if number > FORMAT:
+    content = read_json(path, "format", remedy=_REMEDY)
+    if content is not None and content["format"] > FORMAT:
         fix = "update this package, or name another folder with --results"
-        raise UserError(f"{path}: format: {number} is newer than {FORMAT}, which this version reads; {fix}")
+        raise UserError(f"{path}: format: {content['format']} is newer than {FORMAT}, which this version reads; {fix}")
 
 
 def mark(root: Path) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bench.arrays import Floats
-from bench.store.run import others
 
 if TYPE_CHECKING:
     from bench.store import RunWriter
@@ -31,7 +30,8 @@ def store_diagnostics(out: RunWriter, source: Source, diagnostics: Iterable[Diag
     names = [entry["name"] for entry in entries]
     if len(set(names)) < len(names):
         raise ValueError(f"diagnostics should have names of their own, not {', '.join(names)}")
-    staying = others(out.diagnostics(), source, protocol)
+    # older entries of an evaluation have no protocol, so they are replaced
+    staying = [one for one in out.diagnostics() if one["source"] != source or one.get("protocol", protocol) != protocol]
     if entries or staying:
         out.write_diagnostics(staying, entries)
 

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ class Incoming:
 
     def read(self, work: Callable[[RunStore], Any], run: RunStore) -> Any:
         """Return what `work` reads of a run. Raises Untrusted if it is damaged, or led to by a link."""
-        self._refuse_links(run.folder)
+        _refuse_links_below(self.root, run.folder)
         with _naming(run.folder):
             return work(run)
 
@@ -69,10 +70,10 @@ class Incoming:
 
         Raises Untrusted for the first thing that is wrong with it.
         """
-        self._refuse_links(run.folder)
+        _refuse_links_below(self.root, run.folder)
         with tempfile.TemporaryDirectory(dir=scratch) as folder:
             copy = RunStore(Path(folder, run.id))
-            how = os.link if self.private else _copied
+            how = os.link if self.private else partial(shutil.copyfile, follow_symlinks=False)
             shutil.copytree(run.folder, copy.folder, True, lambda *names: _left_out(run, *names), how)
             _refuse_links_below(Path(folder), copy.folder)  # whatever happened there meanwhile
             refuse_run(copy)
@@ -88,7 +89,7 @@ class Incoming:
     def plan(self, suite: str) -> dict[str, Any] | None:
         """Return the plan of a suite; None without one. Raises Untrusted unless all of it is valid."""
         path = self.root / suite / "plan.json"
-        self._refuse_links(path)
+        _refuse_links_below(self.root, path)
         with _naming(self.root):
             plan: dict[str, Any] | None = reading.read_json(path, "plan", reading.PLAN)
             if plan is None:
@@ -105,15 +106,12 @@ class Incoming:
 
     def calibration(self, path: Path) -> dict[str, float]:
         """Return the measured seconds in a file. Raises Untrusted unless they are valid."""
-        self._refuse_links(path)
+        _refuse_links_below(self.root, path)
         if not _NAME.fullmatch(path.stem):
             raise Untrusted(f"{path.relative_to(self.root)}: is no name of a calibration")
         with _naming(self.root):
             seconds: dict[str, float] = reading.read_json(path, "seconds") or {}
         return seconds
-
-    def _refuse_links(self, path: Path) -> None:
-        _refuse_links_below(self.root, path)
 
 
 def _refuse_links_below(root: Path, path: Path) -> None:
@@ -137,10 +135,6 @@ def _left_out(run: RunStore, folder: str, names: list[str]) -> list[str]:
     """Return the names that are not copied: claims, leftovers of kills, what was moved aside or can be made anew."""
     again = (FEATURES, AGAIN) if Path(folder) == run.folder else ()
     return [name for name in names if name.startswith(_LEFT_OUT) or ASIDE.search(name) or name in again]
-
-
-def _copied(source: str, target: str) -> None:
-    shutil.copyfile(source, target, follow_symlinks=False)
 
 
 @contextmanager

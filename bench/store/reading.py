@@ -15,7 +15,7 @@ import stat
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain, count
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,23 +47,6 @@ class Damaged(UserError):
         """The message, always one line."""
         line = f"{self.path}: {self.reason}; {self.remedy}"
         return ("".join(letter if letter.isprintable() else "?" for letter in line),)
-
-
-def set_aside(path: Path) -> Path:
-    """Rename a damaged file or folder to the first free name `NAME.damaged-N` beside it; return the new path.
-
-    It serves files that no claim protects, such as plans; see `Fence.set_aside` for the others. Raises OSError if the
-    folder cannot be written.
-    """
-    free = free_name(path)
-    path.rename(free)
-    return free
-
-
-def free_name(path: Path) -> Path:
-    """Return the first name `NAME.damaged-N` beside a file that nothing has."""
-    names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
-    return next(name for name in names if not os.path.lexists(name))
 
 
 def _constant(name: str) -> float:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from bench.errors import UserError
 from bench.store import files, reading
-from bench.store.claim import HEARTBEAT, STALE_AFTER, Claim, holder
+from bench.store.claim import HEARTBEAT, Claim, holder
 from bench.store.format import mark, refuse_newer
 from bench.store.reading import ASIDE, Damaged
 
@@ -68,9 +68,9 @@ class RunStore:
         """Return the folder in which this finished run is trained once more, for weights that it lost."""
         return RunStore(self.folder / AGAIN, self.id)
 
-    def claim(self, stale_after: float = STALE_AFTER, heartbeat: float = HEARTBEAT) -> Claim:
+    def claim(self, heartbeat: float = HEARTBEAT) -> Claim:
         """Return the right to work on this run, as a context manager; entering raises `Busy` while another holds it."""
-        return Claim(self.folder, stale_after, heartbeat)
+        return Claim(self.folder, heartbeat)
 
     def settings(self) -> dict[str, Any]:
         """Return the stored content, or {} if nothing was written."""
@@ -178,14 +178,6 @@ class RunStore:
 def damaged_status(error: Damaged) -> dict[str, Any]:
     """Return the status of a run that has a damaged file, with the file as its error."""
     return {"state": "damaged", "error": {"type": "damaged", "message": str(error)}}
-
-
-def others(entries: Sequence[dict[str, Any]], source: str, protocol: str) -> list[dict[str, Any]]:
-    """Return the diagnostics that stay when new ones of this source and protocol are stored.
-
-    Older entries of an evaluation have no protocol, so they are replaced.
-    """
-    return [one for one in entries if one["source"] != source or one.get("protocol", protocol) != protocol]
 
 
 _FIELDS = frozenset(field.name for field in fields(Record))

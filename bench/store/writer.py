@@ -57,8 +57,8 @@ class RunWriter(RunStore):
 
     @property
     def lost(self) -> bool:
-        """Whether the claim is lost, so that nothing can be written any more."""
-        return self.own_claim.lost
+        """Whether another process took the claim over after too long a silence. The work has to stop then."""
+        return self.own_claim.fence.lost
 
     @property
     def inside(self) -> Path:
@@ -123,18 +123,10 @@ class RunWriter(RunStore):
         """
         self.own_claim.fence.overwrite(self._open(TRAIN_SECONDS), f"{seconds:<24.17g}\n".encode())
 
-    def write_ledger(self, ledger: Mapping[str, Any]) -> None:
-        """Write what the run spent."""
-        self.write_json("ledger.json", ledger)
-
     def charge_evaluation(self, seconds: float) -> None:
         """Add the seconds of a measured evaluation to the ledger, of a finished run too, unless it lost its ledger."""
         if ledger := self.ledger():
             self._add("ledger.json", {**ledger, "evaluate_seconds": ledger["evaluate_seconds"] + seconds})
-
-    def write_environment(self, environment: Mapping[str, Any]) -> None:
-        """Write packages, commit and hardware; they are not part of the run's identity."""
-        self.write_json("environment.json", environment)
 
     def write_diagnostics(self, staying: list[dict[str, Any]], entries: list[dict[str, Any]]) -> None:
         """Write histograms of what the method learned (bench/store/histograms.py) beside the stored ones that stay."""

@@ -23,7 +23,7 @@ def store(tmp_path: Path) -> Store:
         with writing(store.run(identity)) as run:
             run.write_settings({"label": "clip", "train": {"lr": 1e-3, "micro_batch": None}, "seed": 0})
             if identity == A:
-                run.write_ledger({"samples": 1_280_000, "flops": 5})
+                run.write_json("ledger.json", {"samples": 1_280_000, "flops": 5})
             run.set_status("done", step=20, steps=20)
     common = {"run": A, "at": 1.0, "score": "cosine", "protocol": "1", "checkpoint": "c", "higher_is_better": True}
     records = [

@@ -76,14 +76,14 @@ def test_nested_settings_are_dotted_as_set_takes_them(tmp_path: Path) -> None:
     assert not any("gone" in line for line in lines)
     assert "ledger" not in lines, "no heading without content"
     with writing(run) as out:
-        out.write_ledger({"samples": 10_000})
+        out.write_json("ledger.json", {"samples": 10_000})
     assert "  samples: 10,000" in describe(run).splitlines()
 
 
 def test_times_and_sizes_are_in_their_own_units(tmp_path: Path) -> None:
     run = Store(tmp_path).run("a1")
     with writing(run) as out:
-        out.write_ledger({"train_seconds": 3725.5, "data_seconds": 2.5, "peak_memory_bytes": 3 << 29})
+        out.write_json("ledger.json", {"train_seconds": 3725.5, "data_seconds": 2.5, "peak_memory_bytes": 3 << 29})
         out.set_status("running", step=3)
         updated = run.status()["updated"]
     lines = describe(run).splitlines()

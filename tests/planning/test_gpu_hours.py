@@ -169,8 +169,8 @@ def test_seconds_of_several_ranks_are_divided_among_them(tmp_path: Path) -> None
     made, waiting = (one for one in planned if one.run.towers.label == "small")
     with writing(store.run(made.id)) as out:
         out.write_settings(made.run.settings())
-        out.write_environment({"ranks": {"world": 2}})
-        out.write_ledger({"flops": 600, "train_seconds": 60.0, "evaluate_seconds": 8.0})
+        out.write_json("environment.json", {"ranks": {"world": 2}})
+        out.write_json("ledger.json", {"flops": 600, "train_seconds": 60.0, "evaluate_seconds": 8.0})
         out.set_status("done")
     found = on_this_machine([waiting], store)
     assert found.source == "1 finished runs of these towers"

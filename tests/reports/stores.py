@@ -97,8 +97,8 @@ def _write_store(
                         write_evaluations(out, quality, score, rate, seed, at)
                     if state == "done":
                         torch_version = "2.14.1" if label in other_torch else "2.13.0"
-                        out.write_environment({**ENVIRONMENT, "packages": {"torch": torch_version}})
-                        out.write_ledger(ledger(quality, seed, reference, label in over_budget))
+                        out.write_json("environment.json", {**ENVIRONMENT, "packages": {"torch": torch_version}})
+                        out.write_json("ledger.json", ledger(quality, seed, reference, label in over_budget))
                         if diagnostics:
                             write_diagnostics(out, label, rate, seed)
                     if checkable and state != "missing":

@@ -118,7 +118,7 @@ def test_a_killed_process_nobody_waited_for_does_not_hold_the_run(race: Race, tm
     os.kill(process.pid, signal.SIGKILL)
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, but still in the process table
     with Store(tmp_path).run("a1").claim() as claim:
-        assert not claim.lost
+        assert not claim.fence.lost
 
 
 def test_a_silent_holder_is_followed_and_learns_of_it(tmp_path: Path) -> None:
@@ -128,8 +128,8 @@ def test_a_silent_holder_is_followed_and_learns_of_it(tmp_path: Path) -> None:
         os.utime(hung.path, (past, past))
         assert holder(run.folder) is None
         with run.claim() as next_one:
-            assert hung.lost
-            assert not next_one.lost
+            assert hung.fence.lost
+            assert not next_one.fence.lost
     assert not list(run.folder.iterdir())
 
 
@@ -248,5 +248,5 @@ def test_a_damaged_claim_ends_by_silence(tmp_path: Path) -> None:
             os.utime(damaged.path, (1, 1))
             assert holder(run.folder) is None
             with run.claim() as following:
-                assert damaged.lost
-                assert not following.lost
+                assert damaged.fence.lost
+                assert not following.fence.lost

@@ -138,7 +138,7 @@ def test_a_run_that_a_process_works_on_is_left_alone(store: Path, tiny: SimpleNa
     with Store(store).run(unnamed.name).claim() as claim:
         for delete in (False, True):
             assert unnamed not in {item.path for item in collect(Store(store), delete=delete)[0]}
-        assert not claim.lost
+        assert not claim.fence.lost
     assert unnamed.exists()
     collect(Store(store), delete=True)
     assert not unnamed.exists()

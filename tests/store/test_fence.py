@@ -33,9 +33,9 @@ WRITES: dict[str, Callable[[RunWriter], object]] = {
     "truncate": lambda out: out.truncate_metrics(1),
     "seconds": lambda out: out.note_train_seconds(9.5),
     "checkpoint": lambda out: out.write_path("checkpoint.pt", lambda path: path.write_bytes(b"later" * 999)),
-    "ledger": lambda out: out.write_ledger({"samples": 9}),
+    "ledger": lambda out: out.write_json("ledger.json", {"samples": 9}),
     "charge": lambda out: out.charge_evaluation(2.0),
-    "environment": lambda out: out.write_environment({"commit": "b"}),
+    "environment": lambda out: out.write_json("environment.json", {"commit": "b"}),
     "diagnostics": lambda out: out.write_diagnostics([], [{"source": "training", "name": "x"}]),
     "records": lambda out: out.write_records("new", [RECORD], OUTCOMES),
     "features": lambda out: out.write_bytes("features/new/x.safetensors", b"features"),
@@ -53,8 +53,8 @@ def fill(out: RunWriter, step: int = 2) -> None:
     for step in range(3):
         out.append_metrics({"step": step})
     out.note_train_seconds(1.5)
-    out.write_ledger({"samples": 5, "evaluate_seconds": 1.0})
-    out.write_environment({"commit": "a"})
+    out.write_json("ledger.json", {"samples": 5, "evaluate_seconds": 1.0})
+    out.write_json("environment.json", {"commit": "a"})
     out.write_bytes("checkpoint.pt", b"earlier" * 999)
     out.write_bytes("features/old/x.safetensors", b"features")
     out.write_records("old", [RECORD], OUTCOMES)
@@ -133,7 +133,7 @@ def test_a_sleeper_changes_nothing_wherever_it_slept(copies: Iterator[Path], wri
             with suppress(ClaimLost, Finished):
                 later(*(None,) * 3) if later == sleeper.__exit__ else later(out)
         assert contents(folder) == seen, f"it slept before call {call} and went on"
-        assert not others[0].lost
+        assert not others[0].fence.lost
         others[0].__exit__(None, None, None)
 
 
@@ -161,7 +161,7 @@ def test_a_process_that_slept_while_it_claimed_is_never_a_second_holder(copies: 
             stack.push(others[0])
             with suppress(Busy):
                 fill(RunWriter(sleeper), 7)
-            assert not others[0].lost
+            assert not others[0].fence.lost
             assert contents(folder) == seen, f"it slept before call {call}"
 
 
@@ -202,7 +202,7 @@ def test_a_stopped_process_that_goes_on_changes_nothing(copies: Iterator[Path]) 
                     process.send_signal(signal.SIGCONT)
                     assert process.stdout.readline() == f"{name} lost\n"
                     assert contents(folder) == before
-                    assert not own.lost
+                    assert not own.fence.lost
                 process.stdin.write("\n")
                 process.stdin.flush()
         finally:

@@ -56,8 +56,8 @@ def test_a_new_store_says_its_format_and_its_runs_their_version(tmp_path: Path) 
     ("text", "said"),
     [
         ('{"format": 3}', "format: 3 is newer than 2, which this version reads; update this package"),
-        ('{"format": "2"}', "format: '2' should be a whole number, at most 2"),
-        ("[]", "format: None should be a whole number"),
+        ('{"format": "2"}', "format: should be a whole number"),
+        ("[]", "should be an object"),
         ("{", "cannot be read: "),
     ],
 )

@@ -29,8 +29,8 @@ def test_every_part_of_a_run_is_read_back(tmp_path: Path) -> None:
     outcomes = {"rank": np.arange(6), "top1": np.array([True, False])}
     with writing(run) as out:
         out.write_settings({"method": "clip"})
-        out.write_ledger({"samples": 5})
-        out.write_environment({"commit": "abc"})
+        out.write_json("ledger.json", {"samples": 5})
+        out.write_json("environment.json", {"commit": "abc"})
         out.write_path("weights-100.safetensors", lambda path: path.write_bytes(b"weights"))
         assert out.write_records("zero_shot@1.0", [RECORD], outcomes)
     again = Store(tmp_path).run("a1")
